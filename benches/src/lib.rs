@@ -1,1 +1,34 @@
-//! Bench helpers.
+//! The experiments of PDBP: n↔n, 1→n and n→1 traffic of equal unit packets between threads of one process, over
+//! PDBP's rivals, beside the limit that one `memcpy` sets.
+//!
+//! The modules, in the order a measurement runs through them:
+//!
+//! * [`scenario`] — what is measured: traffic [`Pattern`](scenario::Pattern), nodes, packet size, tuning.
+//! * [`source`] — where packets come from, and how every byte that arrives is read and accounted for.
+//! * [`fabric`] — what a peer has to offer: the [`Fabric`](fabric::Fabric) and [`Endpoint`](fabric::Endpoint) traits.
+//! * [`peers`] — one file per peer: channels, byte rings, the `memcpy` limits.
+//! * [`exchange`] — the node's loop, which is the same for all; timing; verification.
+//! * [`experiment`] — calibrates, interleaves the peers run by run, and keeps what was measured.
+//! * [`statistics`] — the mean without the highest and the lowest run.
+//! * [`round_trip`] — both ends on one thread, for timing and counting single packets.
+//! * [`report`] — tables in the manner of the OSU benchmarks, CSV, plots.
+//!
+//! Nothing here depends on how a peer works inside, and the hot loops are monomorphised: no virtual call stands
+//! between the traffic and the peer.
+//!
+//! # What keeps the comparison fair
+//!
+//! Every peer copies each packet's bytes out of the same kind of source buffer, has every byte read at the receiver
+//! by the same function, waits in the same way, and is run in turn with the others within each repetition, so that
+//! a noisy moment of the machine hits all alike. Sums and counts of what arrived are checked against what was sent;
+//! a peer that loses, repeats or alters a byte ends the program with its name.
+
+pub mod exchange;
+pub mod experiment;
+pub mod fabric;
+pub mod peers;
+pub mod report;
+pub mod round_trip;
+pub mod scenario;
+pub mod source;
+pub mod statistics;

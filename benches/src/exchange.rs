@@ -1,0 +1,279 @@
+//! The node's loop, the same for every peer; timing and verification of one run.
+
+use std::hint::{black_box, spin_loop};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::fabric::{Endpoint, Fabric};
+use crate::scenario::Scenario;
+use crate::source::{Source, Tally};
+
+/// Bytes that a node sends to each destination between two looks at its own arrivals, unless the packets are
+/// larger; at most [`BURST_PACKETS`] packets.
+const BURST_BYTES: usize = 4096;
+/// Most packets per destination between two looks at the arrivals.
+const BURST_PACKETS: usize = 64;
+/// Waits of a node without progress before the run is declared hung.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Sends `warm_up` and then `count` packets over every pair of the scenario and returns how long the `count` packets
+/// took: from the first node's start to the last node's last packet.
+///
+/// # Panics
+///
+/// When a node received anything else than what was sent, or nothing moves for 20 seconds; `peer` is named.
+pub fn run<F: Fabric>(peer: &str, scenario: &Scenario, warm_up: u64, count: u64) -> Duration {
+    let endpoints = F::connect(scenario);
+    assert_eq!(endpoints.len(), scenario.nodes, "{peer}: one endpoint per node");
+    let line = StartLine { nodes: scenario.nodes, arrived: AtomicUsize::new(0) };
+    let nodes: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = endpoints
+            .into_iter()
+            .enumerate()
+            .map(|(id, endpoint)| {
+                let (line, peer) = (&line, peer.to_owned());
+                scope.spawn(move || {
+                    let mut node = Node::new(peer, id, scenario, endpoint);
+                    line.wait(1);
+                    node.exchange(warm_up);
+                    line.wait(2);
+                    let start = Instant::now();
+                    node.exchange(count);
+                    let end = Instant::now();
+                    node.verify(scenario, warm_up + count);
+                    (start, end, node)
+                })
+            })
+            .collect();
+        // Invariant: a node's thread panics only to report a wrong peer, and then the whole program must end.
+        threads.into_iter().map(|t| t.join().unwrap_or_else(|_| panic!("{peer}: a node failed"))).collect()
+    });
+    let start = nodes.iter().map(|&(start, ..)| start).min();
+    let end = nodes.iter().map(|&(_, end, _)| end).max();
+    start.zip(end).map_or(Duration::ZERO, |(start, end)| end - start)
+}
+
+/// One node's traffic to one other node.
+struct Lane {
+    to: usize,
+    left: u64,
+    /// Where in the source buffer the next packet starts.
+    at: usize,
+}
+
+/// One node: its end of the fabric, what it has to send and what it got.
+struct Node<E> {
+    peer: String,
+    id: usize,
+    packet: usize,
+    endpoint: E,
+    source: Source,
+    lanes: Vec<Lane>,
+    origins: u64,
+    received: Tally,
+    idle: Idle,
+}
+
+impl<E: Endpoint> Node<E> {
+    fn new(peer: String, id: usize, scenario: &Scenario, endpoint: E) -> Self {
+        Self {
+            peer,
+            id,
+            packet: scenario.packet,
+            endpoint,
+            source: Source::new(id, scenario.packet),
+            lanes: scenario.destinations(id).map(|to| Lane { to, left: 0, at: 0 }).collect(),
+            origins: scenario.origins(id).count() as u64,
+            received: Tally::default(),
+            idle: Idle::new(scenario.nodes),
+        }
+    }
+
+    /// Sends `count` packets to each destination and receives as many from each origin.
+    fn exchange(&mut self, count: u64) {
+        for lane in &mut self.lanes {
+            lane.left = count;
+        }
+        let burst = (BURST_BYTES / self.packet).clamp(1, BURST_PACKETS);
+        let goal = self.received.packets + count * self.origins;
+        let mut sending = !self.lanes.is_empty();
+        loop {
+            let mut moved = 0;
+            if sending {
+                let (sent, refused) = self.send_burst(burst);
+                moved += sent;
+                sending = self.lanes.iter().any(|lane| lane.left > 0);
+                if !sending || (refused && sent == 0) {
+                    self.endpoint.flush();
+                }
+            }
+            moved += self.receive();
+            if !sending && self.received.packets >= goal {
+                // Asked again and again, so that a peer may do its part of the work here.
+                if self.endpoint.finished() {
+                    break;
+                }
+                self.endpoint.flush();
+            }
+            if moved == 0 {
+                self.endpoint.flush();
+                self.wait(goal);
+            } else {
+                self.idle.reset();
+            }
+        }
+        self.idle.reset();
+    }
+
+    /// Up to `burst` rounds of one packet to each destination; how many were taken, and whether any was refused.
+    #[inline(always)]
+    fn send_burst(&mut self, burst: usize) -> (usize, bool) {
+        let (packet, bytes) = (self.packet, self.source.bytes());
+        let (mut sent, mut refused) = (0, false);
+        for _ in 0..burst {
+            let before = sent;
+            for lane in &mut self.lanes {
+                if lane.left == 0 {
+                    continue;
+                }
+                if self.endpoint.try_send(lane.to, &bytes[lane.at..lane.at + packet]) {
+                    sent += 1;
+                    lane.left -= 1;
+                    lane.at = if lane.at + 2 * packet <= bytes.len() { lane.at + packet } else { 0 };
+                } else {
+                    refused = true;
+                }
+            }
+            if sent == before {
+                break;
+            }
+        }
+        (sent, refused)
+    }
+
+    #[inline(always)]
+    fn receive(&mut self) -> usize {
+        let mut tally = self.received;
+        let packet = self.packet;
+        let got = self.endpoint.receive(|bytes| {
+            debug_assert_eq!(bytes.len(), packet);
+            tally.add(bytes);
+        });
+        self.received = tally;
+        got
+    }
+
+    /// Waits a little, or gives up when nothing has moved for long.
+    fn wait(&mut self, goal: u64) {
+        if self.idle.wait() {
+            let left: u64 = self.lanes.iter().map(|lane| lane.left).sum();
+            panic!(
+                "{}: node {} hangs: {left} packets cannot be sent, {} of {goal} received",
+                self.peer, self.id, self.received.packets
+            );
+        }
+    }
+
+    fn verify(&self, scenario: &Scenario, count: u64) {
+        let expected = Tally::expected(scenario.origins(self.id), scenario.packet, count);
+        if let Err(what) = black_box(self.received).verify(&expected) {
+            panic!("{}: node {}: {what}", self.peer, self.id);
+        }
+    }
+}
+
+/// How a node without progress waits: spins a little, then yields. With more nodes than cores it yields at once.
+struct Idle {
+    waits: u32,
+    spins: u32,
+    since: Option<Instant>,
+}
+
+impl Idle {
+    fn new(nodes: usize) -> Self {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        Self { waits: 0, spins: if nodes > cores { 1 } else { 64 }, since: None }
+    }
+
+    fn reset(&mut self) {
+        self.waits = 0;
+        self.since = None;
+    }
+
+    /// Waits once; returns whether [`PATIENCE`] is at an end.
+    fn wait(&mut self) -> bool {
+        self.waits = self.waits.wrapping_add(1);
+        if self.waits <= self.spins {
+            for _ in 0..16 {
+                spin_loop();
+            }
+            return false;
+        }
+        thread::yield_now();
+        if self.waits.is_multiple_of(1 << 10) {
+            return self.since.get_or_insert_with(Instant::now).elapsed() > PATIENCE;
+        }
+        false
+    }
+}
+
+/// Where the nodes wait for each other. Unlike `std::sync::Barrier` it ends when a node has died.
+struct StartLine {
+    nodes: usize,
+    arrived: AtomicUsize,
+}
+
+impl StartLine {
+    /// Returns when all nodes have called it for the `time`-th time.
+    fn wait(&self, time: usize) {
+        // Release and Acquire pair with each other across nodes: what a node did before the line is seen after it.
+        self.arrived.fetch_add(1, Ordering::Release);
+        let start = Instant::now();
+        let mut spins = 0u32;
+        while self.arrived.load(Ordering::Acquire) < self.nodes * time {
+            spins += 1;
+            if spins < 256 {
+                spin_loop();
+            } else {
+                thread::yield_now();
+                assert!(start.elapsed() < 2 * PATIENCE, "another node did not reach the start");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::Pattern;
+
+    /// A fabric that claims to have sent and delivers packets of zeros.
+    struct Liar {
+        owed: usize,
+    }
+
+    impl Fabric for Liar {
+        type Endpoint = Self;
+        fn connect(scenario: &Scenario) -> Vec<Self> {
+            (0..scenario.nodes).map(|_| Self { owed: 0 }).collect()
+        }
+    }
+
+    impl Endpoint for Liar {
+        fn try_send(&mut self, _to: usize, _packet: &[u8]) -> bool {
+            self.owed += 1;
+            true
+        }
+        fn receive(&mut self, mut f: impl FnMut(&[u8])) -> usize {
+            (0..self.owed).for_each(|_| f(&[0; 8]));
+            std::mem::take(&mut self.owed)
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "liar: a node failed")]
+    fn a_peer_that_delivers_something_else_is_named() {
+        run::<Liar>("liar", &Scenario::new(Pattern::AllToAll, 2, 8), 0, 10);
+    }
+}

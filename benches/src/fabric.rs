@@ -1,0 +1,39 @@
+//! What a peer has to offer so that it can be measured.
+
+use crate::scenario::Scenario;
+
+/// A means of communication between the nodes of a [`Scenario`].
+pub trait Fabric {
+    /// One node's end.
+    type Endpoint: Endpoint;
+
+    /// Connects the nodes and returns their ends in the order of their numbers.
+    fn connect(scenario: &Scenario) -> Vec<Self::Endpoint>;
+}
+
+/// One node's end of a [`Fabric`]. It is moved to the node's thread before the first packet and dropped only after
+/// all threads have finished.
+///
+/// No method blocks. The loop that calls them ([`crate::exchange`]) is the same for all peers.
+pub trait Endpoint: Send {
+    /// Takes a packet for node `to`, copying its bytes, or returns `false` when there is no room at the moment.
+    ///
+    /// After a refusal the caller offers the same packet to the same node again before any other packet to that
+    /// node, so an implementation may keep what it prepared. All packets have the size that the scenario names.
+    /// Packets from one node to another arrive in order.
+    fn try_send(&mut self, to: usize, packet: &[u8]) -> bool;
+
+    /// Hands some of the packets that have arrived to `f`, in place where the peer can, and returns their number.
+    /// The amount of work is bounded by what the peer can hold.
+    fn receive(&mut self, f: impl FnMut(&[u8])) -> usize;
+
+    /// Makes visible to the receivers all that was accepted. Called when no more packets can be sent for the moment
+    /// and when all are sent; a peer that gathers packets may rely on it.
+    fn flush(&mut self) {}
+
+    /// Whether everything this node has to do for others is done: packets sent have left, what it holds of others
+    /// is given back. Asked after the last packet was sent and the last received, until it is true.
+    fn finished(&mut self) -> bool {
+        true
+    }
+}

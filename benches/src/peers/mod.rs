@@ -1,0 +1,146 @@
+//! The peers, one file each, and the table that names them.
+//!
+//! To add one: implement [`Fabric`](crate::fabric::Fabric) and [`Endpoint`](crate::fabric::Endpoint) in a file of its
+//! own, add a variant to [`Peer`] and an arm to [`Peer::run`]; the tests below then cover it.
+
+mod bbqueue;
+mod boxed;
+mod crossbeam;
+mod flume;
+mod kanal;
+mod limit;
+mod rtrb;
+mod std_mpsc;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+pub use self::bbqueue::{BbEndpoint, BbQueue};
+pub use self::boxed::{Boxed, BoxedEndpoint, Channel, Packet};
+pub use self::crossbeam::Crossbeam;
+pub use self::flume::Flume;
+pub use self::kanal::Kanal;
+pub use self::limit::Limit;
+pub use self::rtrb::{RingEndpoint, Rtrb, RtrbGathering};
+pub use self::std_mpsc::StdMpsc;
+use crate::exchange;
+use crate::scenario::Scenario;
+
+/// Something that can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Peer {
+    /// `crossbeam-channel`, boxed packets.
+    Crossbeam,
+    /// `flume`, boxed packets.
+    Flume,
+    /// `kanal`, boxed packets.
+    Kanal,
+    /// `std::sync::mpsc`, boxed packets.
+    Std,
+    /// Byte rings over `rtrb`, every packet published by itself.
+    Rtrb,
+    /// Byte rings over `rtrb`, several packets published together.
+    RtrbGathering,
+    /// Byte rings of `bbqueue`.
+    BbQueue,
+    /// One copy of every packet, no communication.
+    Memcpy,
+    /// One copy and one read of every packet, no communication.
+    MemcpyRead,
+}
+
+/// What sort of peer: ratios are taken against the best of a sort.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A channel crate.
+    Channel,
+    /// A byte ring per pair of nodes.
+    Ring,
+    /// No peer but a limit.
+    Limit,
+}
+
+impl Peer {
+    /// All of them, in the order of the tables' columns.
+    pub const ALL: [Self; 9] = [
+        Self::Crossbeam,
+        Self::Flume,
+        Self::Kanal,
+        Self::Std,
+        Self::Rtrb,
+        Self::RtrbGathering,
+        Self::BbQueue,
+        Self::Memcpy,
+        Self::MemcpyRead,
+    ];
+
+    /// The name on the command line and above the column.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Crossbeam => "crossbeam",
+            Self::Flume => "flume",
+            Self::Kanal => "kanal",
+            Self::Std => "std",
+            Self::Rtrb => "rtrb",
+            Self::RtrbGathering => "rtrb-gather",
+            Self::BbQueue => "bbqueue",
+            Self::Memcpy => "memcpy",
+            Self::MemcpyRead => "memcpy+read",
+        }
+    }
+
+    /// What sort of peer it is.
+    pub fn kind(self) -> Kind {
+        match self {
+            Self::Crossbeam | Self::Flume | Self::Kanal | Self::Std => Kind::Channel,
+            Self::Rtrb | Self::RtrbGathering | Self::BbQueue => Kind::Ring,
+            Self::Memcpy | Self::MemcpyRead => Kind::Limit,
+        }
+    }
+
+    /// Runs the scenario once with `count` packets over every pair, after `warm_up` packets that are not timed.
+    ///
+    /// # Panics
+    ///
+    /// When the peer loses, repeats or changes anything, or hangs.
+    pub fn run(self, scenario: &Scenario, warm_up: u64, count: u64) -> Duration {
+        let name = self.name();
+        match self {
+            Self::Crossbeam => exchange::run::<Boxed<Crossbeam>>(name, scenario, warm_up, count),
+            Self::Flume => exchange::run::<Boxed<Flume>>(name, scenario, warm_up, count),
+            Self::Kanal => exchange::run::<Boxed<Kanal>>(name, scenario, warm_up, count),
+            Self::Std => exchange::run::<Boxed<StdMpsc>>(name, scenario, warm_up, count),
+            Self::Rtrb => exchange::run::<Rtrb>(name, scenario, warm_up, count),
+            Self::RtrbGathering => exchange::run::<RtrbGathering>(name, scenario, warm_up, count),
+            Self::BbQueue => exchange::run::<BbQueue>(name, scenario, warm_up, count),
+            Self::Memcpy => limit::run(Limit::Copy, scenario, count),
+            Self::MemcpyRead => limit::run(Limit::CopyAndRead, scenario, count),
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Peer {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|peer| peer.name() == text).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|peer| peer.name()).collect();
+            format!("unknown peer `{text}`: use {}", names.join(", "))
+        })
+    }
+}
+
+/// Bytes of a ring between two nodes: 64 KiB, which keeps the few rings of a node within its core's second-level
+/// cache, but room for at least 4 packets.
+fn ring_bytes(scenario: &Scenario) -> usize {
+    scenario.whole_packets(scenario.tuning.ring_bytes.unwrap_or(64 * 1024), 4)
+}
