@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::fabric::{Endpoint, Fabric};
-use crate::scenario::Scenario;
+use crate::scenario::{Placement, Scenario};
 use crate::source::{Source, Tally};
 
 /// Bytes that a node sends to each destination between two looks at its own arrivals, unless the packets are
@@ -34,6 +34,7 @@ pub fn run<F: Fabric>(peer: &str, scenario: &Scenario, warm_up: u64, count: u64)
             .map(|(id, endpoint)| {
                 let (line, peer) = (&line, peer.to_owned());
                 scope.spawn(move || {
+                    place(id, scenario);
                     let mut node = Node::new(peer, id, scenario, endpoint);
                     line.wait(1);
                     node.exchange(warm_up);
@@ -52,6 +53,16 @@ pub fn run<F: Fabric>(peer: &str, scenario: &Scenario, warm_up: u64, count: u64)
     let start = nodes.iter().map(|&(start, ..)| start).min();
     let end = nodes.iter().map(|&(_, end, _)| end).max();
     start.zip(end).map_or(Duration::ZERO, |(start, end)| end - start)
+}
+
+/// Ties the calling thread, that of node `id`, to a core, if the scenario wants it.
+pub(crate) fn place(id: usize, scenario: &Scenario) {
+    if scenario.placement == Placement::Pinned
+        && let Some(cores) = core_affinity::get_core_ids()
+        && !cores.is_empty()
+    {
+        core_affinity::set_for_current(cores[id % cores.len()]);
+    }
 }
 
 /// One node's traffic to one other node.

@@ -61,6 +61,29 @@ impl FromStr for Pattern {
     }
 }
 
+/// Where the nodes' threads run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// Node i on core i, modulo the cores. Without it two nodes of a quiet machine sometimes share a core, take
+    /// turns on it by yielding, and look several times faster or slower than on two.
+    #[default]
+    Pinned,
+    /// Wherever the operating system puts them.
+    Free,
+}
+
+impl FromStr for Placement {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "pinned" => Ok(Self::Pinned),
+            "free" => Ok(Self::Free),
+            other => Err(format!("unknown placement `{other}`: use pinned or free")),
+        }
+    }
+}
+
 /// Overrides of the peers' own choices, for finding out what they should be. `None` leaves the choice to the peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tuning {
@@ -81,6 +104,8 @@ pub struct Scenario {
     pub nodes: usize,
     /// Bytes of one unit packet; at least 1.
     pub packet: usize,
+    /// Where the nodes run.
+    pub placement: Placement,
     /// What the peers should not choose for themselves.
     pub tuning: Tuning,
 }
@@ -94,7 +119,7 @@ impl Scenario {
     pub fn new(pattern: Pattern, nodes: usize, packet: usize) -> Self {
         assert!(nodes >= 2, "{nodes} nodes cannot exchange anything: use at least 2");
         assert!(packet >= 1, "packets must have at least one byte");
-        Self { pattern, nodes, packet, tuning: Tuning::default() }
+        Self { pattern, nodes, packet, placement: Placement::default(), tuning: Tuning::default() }
     }
 
     /// The nodes that `from` sends to, starting after itself, so that not all nodes begin with the same one.

@@ -14,7 +14,7 @@ use clap::Parser;
 use pdbp_benches::experiment::{Length, Plan, Point};
 use pdbp_benches::peers::Peer;
 use pdbp_benches::report;
-use pdbp_benches::scenario::{Pattern, Scenario, Tuning};
+use pdbp_benches::scenario::{Pattern, Placement, Scenario, Tuning};
 
 /// Measures throughput between threads of one process: every peer in turn, every byte copied, read and checked.
 #[derive(Debug, Parser)]
@@ -41,6 +41,9 @@ struct Arguments {
     /// Runs per peer and point; the highest and the lowest are dropped
     #[arg(long, default_value_t = 5)]
     runs: usize,
+    /// Where the nodes' threads run: pinned or free
+    #[arg(long, default_value = "pinned")]
+    placement: Placement,
     /// Writes all results to this file
     #[arg(long)]
     csv: Option<PathBuf>,
@@ -115,6 +118,7 @@ fn series(
     let mut points = Vec::new();
     for (index, &packet) in arguments.sizes.iter().enumerate() {
         let mut scenario = Scenario::new(pattern, nodes, packet);
+        scenario.placement = arguments.placement;
         scenario.tuning = Tuning {
             channel_packets: arguments.channel_packets,
             ring_bytes: arguments.ring_bytes,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bbqueue::nicknames::YakiNiku;
 use bbqueue::traits::storage::BoxedSlice;
 
-use super::ring_bytes;
+use super::{Publishing, ring_bytes};
 use crate::fabric::{Endpoint, Fabric};
 use crate::scenario::Scenario;
 use crate::source::copy_packet;
@@ -42,7 +42,10 @@ impl Fabric for BbQueue {
             .collect();
         for from in 0..scenario.nodes {
             for to in scenario.destinations(from) {
-                let queue = Arc::new(YakiNiku::new_with_storage(BoxedSlice::new(ring_bytes(scenario))));
+                let queue = Arc::new(YakiNiku::new_with_storage(BoxedSlice::new(ring_bytes(
+                    scenario,
+                    Publishing::Each,
+                ))));
                 nodes[from].outgoing[to] = Some(Arc::clone(&queue));
                 nodes[to].incoming.push(queue);
             }

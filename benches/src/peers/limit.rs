@@ -10,6 +10,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::exchange;
 use crate::scenario::Scenario;
 use crate::source::{SOURCE_BYTES, Source, copy_packet, read_every_byte};
 
@@ -30,6 +31,7 @@ pub(super) fn run(limit: Limit, scenario: &Scenario, count: u64) -> Duration {
             .map(|node| {
                 let barrier = &barrier;
                 scope.spawn(move || {
+                    exchange::place(node, scenario);
                     let copies = count * scenario.destinations(node).count() as u64;
                     let reads = match limit {
                         Limit::Copy => 0,
