@@ -1,1 +1,49 @@
-//! To be written.
+//! The protocol engine of PDBP, without clock, thread, socket or allocation of its own.
+//!
+//! A cluster is a set of nodes, each with one [`Engine`]. Parts (the generalised processes of the documents) send
+//! messages and streams to parts on any node; the engine packs them into blocks of one memory region, and a
+//! [`Transport`] carries the blocks. Modules, in the order in which data flows:
+//!
+//! 1. [`cdu`]: the unit everything travels in, and its layered wire form; [`mesp`]: the control messages.
+//! 2. [`umb`]: the block pool, and the tokens that own blocks. **A block has one owner at a time.**
+//! 3. [`matrix`] and [`policy`]: SM and RM, the rows of send queues and receive credit, and how much space each gets.
+//! 4. [`pipe`] and [`tables`]: the pipe pool, NTA, PTA and MTA.
+//! 5. [`engine`]: puts it together; [`Engine::poll`] does a bounded amount of work.
+//! 6. [`transport`]: what a backend implements.
+//!
+//! Time, randomness and memory come in as arguments. All tables are slices given at the start ([`Storage`]): borrowed
+//! arrays, or boxes with the feature `alloc`. `pdbp-core/no-std-check` is a program without std and without a heap that runs
+//! two nodes on static arrays.
+//!
+//! # Sources
+//! S0, patent CN102201992, gives addressing, tables, pipes and the CDU; S1, a paper of 2016, the pool with its threshold
+//! algorithm and the message protocol. Differences from the documents, and why:
+//!
+//! * Pipes hold *block ids*, not bytes: what the documents copy four times is written once and read in place.
+//! * RCBP's real space is also the *credit* of the peer, so the policy governs both ends.
+//! * A mapping tuple of MTA travels with the first block of its stream instead of ahead of it, and goes with the last.
+#![no_std]
+#![deny(unsafe_code)]
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
+
+#[cfg(feature = "alloc")]
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod cdu;
+pub mod engine;
+pub mod id;
+pub mod matrix;
+pub mod mesp;
+pub mod pipe;
+pub mod policy;
+pub mod tables;
+pub mod transport;
+#[allow(unsafe_code)]
+pub mod umb;
+
+pub use engine::{Config, ConfigError, Delivery, Engine, Event, OpenError, PrivatePipes, Progress, Storage};
+pub use transport::{Arrival, Capabilities, Completion, Op, Reason, Refused, Transport};
+pub use umb::{ArrivedBlock, BlockMemory, OpenBlock, SealedBlock, Space, VacantBlock};

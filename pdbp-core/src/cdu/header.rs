@@ -1,0 +1,292 @@
+//! The block header (64 bytes, once per block) and the CDU header (16 bytes, once per train).
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::id::{Epoch, NodeId};
+
+/// First two bytes of every block.
+pub const MAGIC: [u8; 2] = *b"PD";
+/// Version of the wire format that this crate writes and the only one that it reads.
+pub const VERSION: u8 = 1;
+/// Bytes of a block header.
+pub const BLOCK_HEADER: usize = 64;
+/// Bytes of a CDU header.
+pub const CDU_HEADER: usize = 16;
+
+const _: () = assert!(size_of::<BlockHeader>() == BLOCK_HEADER);
+const _: () = assert!(size_of::<CduHeader>() == CDU_HEADER);
+const _: () = assert!(size_of::<SegmentHeader>() == 16);
+const _: () = assert!(size_of::<SetHeader>() == 8);
+
+/// What a block carries; decides the way it is routed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum BlockClass {
+    /// Short messages of any parts to any parts of one node (CPSM).
+    Message = 0,
+    /// One segment of one stream (CPSS).
+    Stream = 1,
+    /// Control messages between engines (CMP of MESP).
+    Control = 2,
+}
+
+/// The header in front of every block: the `BPMsg` layer of MESP.
+///
+/// ```text
+///  0        2       3       4        6       8         12        16
+///  +--------+-------+-------+--------+-------+---------+---------+
+///  | "PD"   |version| class | source | dest  | epoch   | length  |
+///  +--------+-------+-------+--------+-------+---------+---------+
+/// 16 link sequence number               24 blocks released so far
+/// 32 window   36 flags  38 part         40 stream    44 segment
+/// 48 checksum 52 messages               56 group     58 zero
+/// ```
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct BlockHeader {
+    pub(crate) magic: [u8; 2],
+    pub(crate) version: u8,
+    pub(crate) class: u8,
+    pub(crate) source: U16,
+    pub(crate) dest: U16,
+    pub(crate) epoch: U32,
+    pub(crate) length: U32,
+    pub(crate) sequence: U64,
+    pub(crate) released: U64,
+    pub(crate) window: U32,
+    pub(crate) flags: U16,
+    pub(crate) part: U16,
+    pub(crate) stream: U32,
+    pub(crate) segment: U32,
+    pub(crate) checksum: U32,
+    pub(crate) messages: U32,
+    pub(crate) group: U16,
+    pub(crate) zero: [u8; 6],
+}
+
+/// Bits of a block header's flags.
+#[allow(missing_docs)]
+pub mod flag {
+    /// Every CDU of the block goes to the part named in the header.
+    pub const UNIFORM: u16 = 1;
+    /// The checksum field holds the CRC-32 of header and body.
+    pub const CHECKSUM: u16 = 2;
+    /// First block of its stream: creates the mapping tuple.
+    pub const FIRST: u16 = 4;
+    /// Last block of its stream: removes the mapping tuple.
+    pub const LAST: u16 = 8;
+    /// The block goes ahead of others that wait for the same link.
+    pub const URGENT: u16 = 16;
+    /// The stream was given up by its writer; with `LAST`.
+    pub const ABORTED: u16 = 32;
+    pub(crate) const ALL: u16 = 63;
+}
+
+/// Why a block was refused. None of its bytes reach a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Malformed {
+    /// Shorter than a header, or than its header says.
+    Truncated,
+    /// Does not begin with the two magic bytes.
+    Magic,
+    /// Written by another version of the wire format.
+    Version(u8),
+    /// Class, type or flag outside the values of this version, or reserved bytes that are not zero.
+    Field,
+    /// Source or destination is not a node at the ends of this link.
+    Address,
+    /// The checksum differs.
+    Checksum,
+    /// A CDU runs past the end of its block, or its size overflows.
+    Length,
+    /// An empty or unreadable destination set or segment extension.
+    Extension,
+    /// The peer sent more blocks than it had credit for.
+    Overrun,
+}
+
+impl core::fmt::Display for Malformed {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Truncated => f.write_str("block is shorter than its header says"),
+            Self::Magic => f.write_str("block does not begin with the bytes \"PD\""),
+            Self::Version(v) => write!(f, "block has wire version {v}, this node reads version {VERSION}"),
+            Self::Field => f.write_str("block has a class, type or flag that version 1 does not define"),
+            Self::Address => f.write_str("block names nodes that are not at the ends of its link"),
+            Self::Checksum => f.write_str("block's checksum differs from its bytes"),
+            Self::Length => f.write_str("a CDU runs past the end of its block"),
+            Self::Overrun => f.write_str("block was sent without credit"),
+            Self::Extension => f.write_str("a CDU has an unreadable destination set or segment number"),
+        }
+    }
+}
+
+impl core::error::Error for Malformed {}
+
+impl BlockHeader {
+    /// Reads and checks the header of `block` (header and body): magic, version, class, flags, lengths and, where
+    /// the flag asks for it, the checksum. The body's CDUs are checked by [`Cdus::validate`](super::Cdus::validate).
+    ///
+    /// # Errors
+    /// The first thing found wrong.
+    pub fn read(block: &[u8]) -> Result<&Self, Malformed> {
+        let (header, body) = Self::ref_from_prefix(block).map_err(|_| Malformed::Truncated)?;
+        if header.magic != MAGIC {
+            return Err(Malformed::Magic);
+        }
+        if header.version != VERSION {
+            return Err(Malformed::Version(header.version));
+        }
+        if header.class > BlockClass::Control as u8
+            || header.flags.get() & !flag::ALL != 0
+            || header.zero != [0; 6]
+        {
+            return Err(Malformed::Field);
+        }
+        let length = header.length.get() as usize;
+        let body = body.get(..length).ok_or(Malformed::Truncated)?;
+        if header.has(flag::CHECKSUM) && header.checksum.get() != checksum(header, body) {
+            return Err(Malformed::Checksum);
+        }
+        Ok(header)
+    }
+
+    /// What the block carries.
+    pub fn class(&self) -> BlockClass {
+        match self.class {
+            1 => BlockClass::Stream,
+            2 => BlockClass::Control,
+            _ => BlockClass::Message,
+        }
+    }
+
+    /// The node that sent the block, when its number is one.
+    pub fn source(&self) -> Option<NodeId> {
+        NodeId::new(self.source.get())
+    }
+
+    /// The node that the block is for.
+    pub fn dest(&self) -> Option<NodeId> {
+        NodeId::new(self.dest.get())
+    }
+
+    /// The master's epoch at the sender.
+    pub fn epoch(&self) -> Epoch {
+        Epoch(self.epoch.get())
+    }
+
+    /// Bytes after the header.
+    pub fn length(&self) -> usize {
+        self.length.get() as usize
+    }
+
+    /// Number of the block on its link, from 0.
+    pub fn sequence(&self) -> u64 {
+        self.sequence.get()
+    }
+
+    /// Messages in the block, as counted by its sender.
+    pub fn messages(&self) -> u32 {
+        self.messages.get()
+    }
+
+    /// Whether every one of the flag's bits is set.
+    pub fn has(&self, flags: u16) -> bool {
+        self.flags.get() & flags == flags
+    }
+}
+
+/// CRC-32 over the header, its checksum field taken as zero, and the body.
+pub(crate) fn checksum(header: &BlockHeader, body: &[u8]) -> u32 {
+    let mut clean = *header;
+    clean.checksum.set(0);
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(clean.as_bytes());
+    crc.update(body);
+    crc.finalize()
+}
+
+/// What a CDU is (`type` of the ten-tuple).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum CduClass {
+    /// A short message between parts.
+    ShortMessage = 0,
+    /// A command: goes ahead of messages and streams.
+    Command = 1,
+    /// A segment of a stream.
+    Stream = 2,
+}
+
+/// The header in front of a train of `count` ≥ 1 messages of `length` bytes each between the same two parts: the
+/// `RemoteMsg`/`LocalMsg` layer of MESP. A single message is a train of one.
+///
+/// ```text
+///  0       1       2         4             6           8        12       16
+///  +-------+-------+---------+-------------+-----------+--------+--------+
+///  | class | zero  | command | source part | dest part | length | count  |
+///  +-------+-------+---------+-------------+-----------+--------+--------+
+///  [segment extension, 16 bytes] [destination set, 8 + 4·n bytes, padded to 8] data, padded to 8
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct CduHeader {
+    pub(crate) class: u8,
+    pub(crate) zero: u8,
+    pub(crate) command: U16,
+    pub(crate) source_part: U16,
+    pub(crate) dest_part: U16,
+    pub(crate) length: U32,
+    pub(crate) count: U32,
+}
+
+/// In [`CduHeader::class`]: a segment extension follows.
+pub(crate) const HAS_SEGMENT: u8 = 0x10;
+/// In [`CduHeader::class`]: a destination set follows.
+pub(crate) const HAS_SET: u8 = 0x20;
+
+/// Extension of a message that is longer than a block and travels in segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct SegmentHeader {
+    pub(crate) message: U32,
+    pub(crate) segment: U32,
+    pub(crate) total: U64,
+}
+
+impl SegmentHeader {
+    /// Segment number `segment` of message `message` of its source part, which has `total` bytes in all.
+    pub fn new(message: u32, segment: u32, total: u64) -> Self {
+        Self { message: message.into(), segment: segment.into(), total: total.into() }
+    }
+
+    /// Number of the segmented message among those of its source part.
+    pub fn message(&self) -> u32 {
+        self.message.get()
+    }
+
+    /// Number of this segment in its message, from 0 (`Segno`).
+    pub fn segment(&self) -> u32 {
+        self.segment.get()
+    }
+
+    /// Bytes of the whole message.
+    pub fn total(&self) -> u64 {
+        self.total.get()
+    }
+}
+
+/// Extension that lists all destinations of a message sent to several parts; `count` part ids follow.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct SetHeader {
+    pub(crate) count: U16,
+    pub(crate) zero: [u8; 6],
+}
+
+/// `bytes` rounded up to the 8-byte grid on which CDU headers lie.
+pub(crate) const fn padded(bytes: usize) -> usize {
+    (bytes + 7) & !7
+}

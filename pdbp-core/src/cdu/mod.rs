@@ -1,0 +1,285 @@
+//! The CDU, the unit everything travels in, and its layered wire form (S0; SPEC §1, MESP in §2).
+//!
+//! The documents give the ten-tuple `CDU(id, Sno, Segno, SourceN, SourceP, DestNS, DestPS, type, COM, DATA)`. On the wire
+//! its fields are spread over layers so that each is sent as rarely as possible; [`Cdu`] shows them as one again.
+//!
+//! ```text
+//!  block:  | block header 64 | train | train | … |          nodes, link sequence, epoch, stream: once per block
+//!  train:  | CDU header 16 | extensions | m | m | m | pad |  parts, type, command, length: once per run of messages
+//!  m:      | data |                                          nothing but the user's bytes
+//! ```
+//!
+//! All numbers are little-endian; CDU headers lie on a grid of 8 bytes, counted from the block's beginning. The wire
+//! form has a version; blocks of another version are refused.
+//!
+//! Messages that follow each other with the same parts, class, command and length form a *train* and share one
+//! header. A message to several parts carries the whole set of destinations, once per destination *node*.
+
+mod header;
+mod pack;
+#[cfg(test)]
+mod tests;
+
+use zerocopy::FromBytes;
+
+pub use header::{
+    BLOCK_HEADER, BlockClass, BlockHeader, CDU_HEADER, CduClass, CduHeader, MAGIC, Malformed, SegmentHeader,
+    VERSION, flag,
+};
+pub(crate) use header::{HAS_SEGMENT, HAS_SET, checksum};
+use header::{SetHeader, padded};
+pub use pack::{Full, Packer, Route};
+
+use crate::id::{NodeId, PartId, StreamNo};
+
+/// The identifier of a CDU: its link, the number of its block on that link, and its place in the block.
+///
+/// Sender and receiver derive the same value, so that a sender can be told which CDUs a failed peer did not get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CduId {
+    /// The sending node.
+    pub source: NodeId,
+    /// The receiving node.
+    pub dest: NodeId,
+    /// Number of the block on the link from `source` to `dest`.
+    pub sequence: u64,
+    /// Number of the message in the block.
+    pub index: u32,
+}
+
+/// One CDU with the ten fields of the documents, gathered from the layers.
+#[derive(Clone, Copy, Debug)]
+pub struct Cdu<'a> {
+    /// `id`.
+    pub id: CduId,
+    /// `Sno`, for a CDU of a stream.
+    pub stream: Option<StreamNo>,
+    /// `Segno`: segment of a stream, or of a message longer than a block.
+    pub segment: u32,
+    /// `SourceN` and `SourceP`.
+    pub source: PartId,
+    /// `DestNS` and `DestPS`.
+    pub dest: Destinations<'a>,
+    /// `type`.
+    pub class: CduClass,
+    /// `COM`.
+    pub command: u16,
+    /// `DATA`.
+    pub data: &'a [u8],
+}
+
+/// The destinations of a CDU.
+#[derive(Clone, Copy, Debug)]
+pub enum Destinations<'a> {
+    /// A single part.
+    One(PartId),
+    /// A set, in wire form: four bytes per part.
+    Set(&'a [u8]),
+}
+
+impl<'a> Destinations<'a> {
+    /// `DestPS`: all destination parts, in the order the sender gave.
+    pub fn parts(&self) -> impl Iterator<Item = PartId> + Clone + 'a {
+        let (one, set) = match *self {
+            Self::One(part) => (Some(part), &[][..]),
+            Self::Set(set) => (None, set),
+        };
+        let set = set
+            .chunks_exact(4)
+            .filter_map(|b| PartId::from_raw(b.try_into().map(u32::from_le_bytes).unwrap_or(u32::MAX)));
+        one.into_iter().chain(set)
+    }
+
+    /// `DestNS`: the destination nodes, each once.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> + 'a {
+        let parts = self.parts();
+        let before = parts.clone();
+        parts
+            .enumerate()
+            .filter(move |&(i, part)| !before.clone().take(i).any(|earlier| earlier.node() == part.node()))
+            .map(|(_, part)| part.node())
+    }
+}
+
+/// A run of equal-sized messages with one header.
+#[derive(Clone, Copy, Debug)]
+pub struct Train<'a> {
+    header: &'a CduHeader,
+    segment: Option<&'a SegmentHeader>,
+    set: &'a [u8],
+    data: &'a [u8],
+}
+
+impl<'a> Train<'a> {
+    /// Class of the messages.
+    pub fn class(&self) -> CduClass {
+        match self.header.class & 0x0F {
+            1 => CduClass::Command,
+            2 => CduClass::Stream,
+            _ => CduClass::ShortMessage,
+        }
+    }
+
+    /// Command number of the messages.
+    pub fn command(&self) -> u16 {
+        self.header.command.get()
+    }
+
+    /// The sending part's index on its node.
+    pub fn source_part(&self) -> u16 {
+        self.header.source_part.get()
+    }
+
+    /// The receiving part's index on the block's destination node; `None` when there is a set of them.
+    pub fn dest_part(&self) -> Option<u16> {
+        if self.set.is_empty() { Some(self.header.dest_part.get()) } else { None }
+    }
+
+    /// The destination set; empty for a single destination.
+    pub fn set(&self) -> Destinations<'a> {
+        Destinations::Set(self.set)
+    }
+
+    /// The segment extension of a message longer than a block.
+    pub fn segment(&self) -> Option<&'a SegmentHeader> {
+        self.segment
+    }
+
+    /// Bytes of each message.
+    pub fn length(&self) -> usize {
+        self.header.length.get() as usize
+    }
+
+    /// Number of messages.
+    pub fn count(&self) -> u32 {
+        self.header.count.get()
+    }
+
+    /// All messages' bytes, one behind the other.
+    pub fn data(&self) -> &'a [u8] {
+        self.data
+    }
+
+    /// The messages.
+    pub fn messages(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let (data, length) = (self.data, self.length());
+        (0..self.count() as usize).map(move |i| data.get(i * length..(i + 1) * length).unwrap_or(&[]))
+    }
+
+    /// The CDUs of this train, which begins with message number `first` of the block with header `block`.
+    pub fn cdus(
+        &self,
+        block: &'a BlockHeader,
+        first: u32,
+    ) -> Option<impl Iterator<Item = Cdu<'a>> + use<'a>> {
+        let (node, dest_node) = (block.source()?, block.dest()?);
+        let source = PartId::new(node, self.source_part())?;
+        let dest = match self.dest_part() {
+            Some(part) => Destinations::One(PartId::new(dest_node, part)?),
+            None => Destinations::Set(self.set),
+        };
+        let (class, command) = (self.class(), self.command());
+        let stream = (class == CduClass::Stream).then(|| StreamNo(block.stream.get()));
+        let segment = match self.segment {
+            Some(extension) => extension.segment(),
+            None => block.segment.get(),
+        };
+        let sequence = block.sequence();
+        Some(self.messages().zip(first..).map(move |(data, index)| Cdu {
+            id: CduId { source: node, dest: dest_node, sequence, index },
+            stream,
+            segment,
+            source,
+            dest,
+            class,
+            command,
+            data,
+        }))
+    }
+}
+
+/// The trains of a block body, read without trust: arbitrary bytes give errors, never a panic and never bytes from
+/// outside the body.
+#[derive(Clone, Debug)]
+pub struct Cdus<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Cdus<'a> {
+    /// The trains of `body`, the bytes behind a block header.
+    pub const fn new(body: &'a [u8]) -> Self {
+        Self { rest: body }
+    }
+
+    /// Bytes not read yet.
+    pub const fn remaining(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// Reads all trains of `body` and returns how many messages they hold.
+    ///
+    /// # Errors
+    /// The first thing found wrong in any of them.
+    pub fn validate(body: &'a [u8]) -> Result<u64, Malformed> {
+        let mut messages = 0u64;
+        for train in Self::new(body) {
+            messages = messages.saturating_add(u64::from(train?.count()));
+        }
+        Ok(messages)
+    }
+
+    fn read(&mut self) -> Result<Train<'a>, Malformed> {
+        let (header, mut rest) = CduHeader::ref_from_prefix(self.rest).map_err(|_| Malformed::Truncated)?;
+        let known = HAS_SEGMENT | HAS_SET | 0x0F;
+        if header.class & !known != 0 || header.class & 0x0F > CduClass::Stream as u8 || header.zero != 0 {
+            return Err(Malformed::Field);
+        }
+        let mut segment = None;
+        if header.class & HAS_SEGMENT != 0 {
+            let (extension, after) =
+                SegmentHeader::ref_from_prefix(rest).map_err(|_| Malformed::Extension)?;
+            (segment, rest) = (Some(extension), after);
+        }
+        let mut set = &[][..];
+        if header.class & HAS_SET != 0 {
+            let (extension, after) = SetHeader::ref_from_prefix(rest).map_err(|_| Malformed::Extension)?;
+            let bytes = 4 * usize::from(extension.count.get());
+            if bytes == 0 || extension.zero != [0; 6] || header.dest_part.get() != PartId::MANY {
+                return Err(Malformed::Extension);
+            }
+            set = after.get(..bytes).ok_or(Malformed::Extension)?;
+            rest = after.get(padded(bytes)..).ok_or(Malformed::Extension)?;
+            if set
+                .chunks_exact(4)
+                .any(|b| b.try_into().ok().and_then(|b| PartId::from_raw(u32::from_le_bytes(b))).is_none())
+            {
+                return Err(Malformed::Extension);
+            }
+        }
+        let (length, count) = (u64::from(header.length.get()), u64::from(header.count.get()));
+        if count == 0 || (segment.is_some() && count != 1) {
+            return Err(Malformed::Field);
+        }
+        // Two u32 never overflow a u64.
+        let bytes = usize::try_from(length * count).map_err(|_| Malformed::Length)?;
+        let data = rest.get(..bytes).ok_or(Malformed::Length)?;
+        self.rest = rest.get(padded(bytes)..).ok_or(Malformed::Length)?;
+        Ok(Train { header, segment, set, data })
+    }
+}
+
+impl<'a> Iterator for Cdus<'a> {
+    type Item = Result<Train<'a>, Malformed>;
+
+    /// The next train; after an error there is nothing more.
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let train = self.read();
+        if train.is_err() {
+            self.rest = &[];
+        }
+        Some(train)
+    }
+}

@@ -1,0 +1,297 @@
+//! Packing: CDUs written one behind the other into the body of a block.
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::header::{
+    BLOCK_HEADER, CDU_HEADER, CduClass, CduHeader, HAS_SEGMENT, HAS_SET, SegmentHeader, SetHeader, padded,
+};
+use crate::id::PartId;
+
+/// Sender, receiver, class and command of a message: the fields that the messages of a train share, kept in wire form
+/// so that "same train as before" is one comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route(u64);
+
+impl Route {
+    const NONE: Self = Self(u64::MAX);
+
+    /// A message of class `class` with command number `command` from `source` to `dest`.
+    pub const fn new(class: CduClass, command: u16, source: PartId, dest: PartId) -> Self {
+        Self::raw(class as u8, command, source.local(), dest.local())
+    }
+
+    pub(crate) const fn raw(class: u8, command: u16, source: u16, dest: u16) -> Self {
+        Self(class as u64 | (command as u64) << 16 | (source as u64) << 32 | (dest as u64) << 48)
+    }
+
+    const fn dest(self) -> u16 {
+        (self.0 >> 48) as u16
+    }
+}
+
+/// The block has no room for the message; it is unchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+/// The state of packing one block body. `Copy`, so that a reservation is undone by restoring the value from before.
+///
+/// ```
+/// use pdbp_core::cdu::{CduClass, Cdus, Packer, Route};
+/// use pdbp_core::id::{NodeId, PartId};
+///
+/// let camera = PartId::new(NodeId::new(0).unwrap(), 1).unwrap();
+/// let analyser = PartId::new(NodeId::new(1).unwrap(), 0).unwrap();
+/// let route = Route::new(CduClass::ShortMessage, 0, camera, analyser);
+///
+/// let mut body = [0; 256];
+/// let mut packer = Packer::new();
+/// packer.push(&mut body, route, b"first").unwrap();
+/// packer.push(&mut body, route, b"again").unwrap(); // same length and route: joins the train, no second header
+/// let length = packer.finish(&mut body);
+///
+/// let mut cdus = Cdus::new(&body[..length]);
+/// let train = cdus.next().unwrap().unwrap();
+/// assert_eq!(train.messages().collect::<Vec<_>>(), [b"first", b"again"]);
+/// assert!(cdus.next().is_none());
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Packer {
+    written: usize,
+    /// Of the open train: route (or `NONE`), message length, message count, place of its header.
+    route: Route,
+    length: usize,
+    count: u32,
+    header_at: usize,
+    /// Messages of the closed trains.
+    closed: u32,
+    uniform: Uniform,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Uniform {
+    Nothing,
+    Only(u16),
+    Mixed,
+}
+
+impl Default for Packer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Packer {
+    /// An empty body.
+    pub const fn new() -> Self {
+        Self {
+            written: 0,
+            route: Route::NONE,
+            length: 0,
+            count: 0,
+            header_at: 0,
+            closed: 0,
+            uniform: Uniform::Nothing,
+        }
+    }
+
+    /// Bytes that [`finish`](Self::finish) would return now, less padding.
+    pub const fn written(&self) -> usize {
+        self.written
+    }
+
+    /// Messages packed so far.
+    pub const fn messages(&self) -> u32 {
+        self.closed.saturating_add(self.count)
+    }
+
+    /// The longest message that an empty body of `room` bytes takes without segmentation.
+    pub const fn longest(room: usize) -> usize {
+        room.saturating_sub(CDU_HEADER) & !7
+    }
+
+    /// Appends one message.
+    ///
+    /// # Errors
+    /// [`Full`] when there is no room; nothing was written.
+    #[inline]
+    pub fn push(&mut self, body: &mut [u8], route: Route, data: &[u8]) -> Result<(), Full> {
+        self.reserve(body, route, data.len())?.copy_from_slice(data);
+        Ok(())
+    }
+
+    /// Makes room for one message of `length` bytes and returns it to be filled. The bytes are whatever was there.
+    ///
+    /// # Errors
+    /// [`Full`] when there is no room; nothing was written.
+    #[inline]
+    pub fn reserve<'b>(
+        &mut self,
+        body: &'b mut [u8],
+        route: Route,
+        length: usize,
+    ) -> Result<&'b mut [u8], Full> {
+        if route == self.route && length == self.length && self.count < u32::MAX {
+            let end = self.written + length;
+            let room = body.get_mut(self.written..end).ok_or(Full)?;
+            self.written = end;
+            self.count += 1;
+            return Ok(room);
+        }
+        self.start(body, route, length, None, &[])
+    }
+
+    /// Makes room for segment `segment` of a message longer than a block.
+    ///
+    /// # Errors
+    /// [`Full`] when there is no room; nothing was written.
+    pub fn reserve_segment<'b>(
+        &mut self,
+        body: &'b mut [u8],
+        route: Route,
+        segment: SegmentHeader,
+        length: usize,
+    ) -> Result<&'b mut [u8], Full> {
+        let room = self.start(body, route, length, Some(segment), &[]);
+        self.route = Route::NONE;
+        room
+    }
+
+    /// Makes room for a message to every part of `set`, of which those on the block's destination node receive it.
+    /// `segment` when it is a part of a longer one.
+    ///
+    /// # Errors
+    /// [`Full`] when there is no room; nothing was written.
+    pub fn reserve_set<'b>(
+        &mut self,
+        body: &'b mut [u8],
+        route: Route,
+        set: &[PartId],
+        segment: Option<SegmentHeader>,
+        length: usize,
+    ) -> Result<&'b mut [u8], Full> {
+        let Route(raw) = route;
+        let many = Route(raw | (PartId::MANY as u64) << 48);
+        let room = self.start(body, many, length, segment, set);
+        self.route = Route::NONE;
+        room
+    }
+
+    /// Bytes beside its data that a message to `parts` destinations costs at most (header, extensions, padding).
+    pub const fn overhead(parts: usize) -> usize {
+        CDU_HEADER + 16 + 8 + padded(4 * parts) + 8 + 8
+    }
+
+    /// Closes the last train and returns the length of the body.
+    pub fn finish(&mut self, body: &mut [u8]) -> usize {
+        self.close(body);
+        self.written
+    }
+
+    /// The one part that all messages are for, if there is just one.
+    pub(crate) const fn only_part(&self) -> Option<u16> {
+        match self.uniform {
+            Uniform::Only(part) => Some(part),
+            _ => None,
+        }
+    }
+
+    #[inline(never)]
+    fn start<'b>(
+        &mut self,
+        body: &'b mut [u8],
+        route: Route,
+        length: usize,
+        segment: Option<SegmentHeader>,
+        set: &[PartId],
+    ) -> Result<&'b mut [u8], Full> {
+        let header_at = padded(self.written);
+        let extensions = if segment.is_some() { size_of::<SegmentHeader>() } else { 0 }
+            + if set.is_empty() { 0 } else { size_of::<SetHeader>() + padded(4 * set.len()) };
+        let data_at = header_at + CDU_HEADER + extensions;
+        // The padding behind the data must fit too: `close` writes it.
+        let end = data_at.checked_add(length).ok_or(Full)?;
+        if padded(end) > body.len() || length > u32::MAX as usize || set.len() > u16::MAX as usize {
+            return Err(Full);
+        }
+        self.close(body);
+        self.write_header(body, header_at, route, length, segment, set);
+        self.route = route;
+        self.length = length;
+        self.count = 1;
+        self.header_at = header_at;
+        self.written = end;
+        self.uniform = match self.uniform {
+            _ if !set.is_empty() => Uniform::Mixed,
+            Uniform::Nothing => Uniform::Only(route.dest()),
+            Uniform::Only(part) if part == route.dest() => Uniform::Only(part),
+            _ => Uniform::Mixed,
+        };
+        // In bounds: `end <= body.len()` was checked above.
+        body.get_mut(data_at..end).ok_or(Full)
+    }
+
+    fn write_header(
+        &self,
+        body: &mut [u8],
+        at: usize,
+        route: Route,
+        length: usize,
+        segment: Option<SegmentHeader>,
+        set: &[PartId],
+    ) {
+        let Some(room) = body.get_mut(at..) else { return };
+        let Ok((header, rest)) = CduHeader::mut_from_prefix(room) else { return };
+        let [class, zero, c0, c1, s0, s1, d0, d1] = route.0.to_le_bytes();
+        *header = CduHeader {
+            class: class
+                | if segment.is_some() { HAS_SEGMENT } else { 0 }
+                | if set.is_empty() { 0 } else { HAS_SET },
+            zero,
+            command: u16::from_le_bytes([c0, c1]).into(),
+            source_part: u16::from_le_bytes([s0, s1]).into(),
+            dest_part: u16::from_le_bytes([d0, d1]).into(),
+            length: (length as u32).into(),
+            count: 1.into(),
+        };
+        let segment_bytes = if segment.is_some() { size_of::<SegmentHeader>() } else { 0 };
+        let Some((to, rest)) = rest.split_at_mut_checked(segment_bytes) else { return };
+        if let Some(segment) = segment {
+            to.copy_from_slice(segment.as_bytes());
+        }
+        if !set.is_empty()
+            && let Ok((to, after)) = SetHeader::mut_from_prefix(rest)
+        {
+            *to = SetHeader { count: (set.len() as u16).into(), zero: [0; 6] };
+            if !set.len().is_multiple_of(2)
+                && let Some(pad) = after.get_mut(4 * set.len()..padded(4 * set.len()))
+            {
+                pad.fill(0);
+            }
+            for (slot, part) in after.chunks_exact_mut(4).zip(set) {
+                slot.copy_from_slice(&part.raw().to_le_bytes());
+            }
+        }
+    }
+
+    /// Writes the count of the open train and pads it. Idempotent, so that restoring an earlier value is safe.
+    fn close(&mut self, body: &mut [u8]) {
+        if self.count == 0 {
+            return;
+        }
+        if let Some(room) = body.get_mut(self.header_at..)
+            && let Ok((header, _)) = CduHeader::mut_from_prefix(room)
+        {
+            header.count.set(self.count);
+        }
+        let end = padded(self.written).min(body.len());
+        if let Some(pad) = body.get_mut(self.written..end) {
+            pad.as_mut_bytes().fill(0);
+        }
+        self.written = end;
+        self.closed = self.closed.saturating_add(self.count);
+        self.count = 0;
+        self.route = Route::NONE;
+    }
+}
+
+const _: () = assert!(BLOCK_HEADER.is_multiple_of(8) && CDU_HEADER.is_multiple_of(8));

@@ -1,0 +1,476 @@
+//! The engine of a node: rows, pipes, tables and transport put together.
+//!
+//! [`Engine::poll`] does a bounded amount of work and says when it wants to be called again; who calls it (a thread, the
+//! sender, another runtime's loop) and what time it is, is the host's business.
+//!
+//! ```text
+//!  writer:  open ─▶ OpenBlock::push … ─▶ submit ─▶ SCBP row ─▶ poll: credit? ─▶ Transport
+//!  engine:  send  (the same, with a public pipe of the engine's own)
+//!  reader:  Transport ─▶ poll: header, sequence ─▶ RCBP row ─▶ PipeM ─▶ PrivatePipes::deliver ─▶ … ─▶ release
+//! ```
+//!
+//! **Credit.** Node j may have as many unreleased blocks at this node as RCBP_j has real elements; every block header tells
+//! the peer that number, and the number of blocks released so far. When it changes and no block is on its way, a block
+//! without a body carries it. So a reader that does not read stops its sender, in the sender's own memory, and nobody else.
+//!
+//! **Priorities.** Commands are packed into *urgent* blocks, which overtake waiting blocks in their row; one element of
+//! credit is kept for them once the row has four. Control messages do not need credit and use blocks set aside for them.
+//!
+//! **Tables.** Node 0, the master, puts the changes of PTA in one order, sends each to all nodes, and answers the asker when
+//! all that live have applied it; one change is under way at a time.
+//! (Failure of the master is not handled yet: every change carries the epoch in its block header, and blocks of another
+//! epoch are refused, which is where a take-over will hook in.)
+//!
+//! **Stopping.** Dropping the engine frees everything, unless open blocks or deliveries are still out: then memory and
+//! transport are leaked, so that no token ever dangles.
+
+mod config;
+mod control;
+mod receiving;
+mod sending;
+mod stats;
+#[cfg(test)]
+mod tests;
+
+use managed::ManagedSlice;
+
+use crate::id::{NodeId, PartId, PipeId, StreamNo, Time};
+use crate::matrix::{RecvRow, RowSpace, SendRow};
+use crate::pipe::{PipeError, PipeKind, PipePool, StreamMap, StreamMapping};
+use crate::policy::SpacePolicy;
+use crate::tables::{Name, NameError, NodeEntry, PartEntry, PartKind, Tables};
+use crate::transport::{Arrival, Capabilities, Transport};
+use crate::umb::{BlockMemory, BlockState, Held, NIL, Umb};
+use crate::{cdu::Malformed, matrix::Queue};
+
+pub use crate::umb::{Delivery, DeliveryKind, StreamTag};
+pub use config::{Checksum, Config, ConfigError, StaticStorage, Storage};
+pub use control::Peer;
+pub use receiving::Element;
+pub use sending::{OpenError, PublicPipe, SendError};
+pub use stats::{Counters, PipeUse, RowStats};
+
+/// In UMBInfo-Tab: a block set aside for control messages.
+const CONTROL_ROW: u16 = u16::MAX;
+/// Completions, and blocks of a row, handled in one poll.
+const BUDGET: usize = 64;
+
+/// Where the engine puts what has arrived. The host implements it, with a queue per private pipe.
+pub trait PrivatePipes {
+    /// Puts a delivery into a private pipe.
+    ///
+    /// # Errors
+    /// The delivery, when the pipe is full; it is offered again at a later poll. Later blocks of the same peer wait behind it.
+    fn deliver(&mut self, pipe: PipeId, delivery: Delivery) -> Result<(), Delivery>;
+
+    /// Something to know. The default ignores it.
+    fn event(&mut self, event: Event) {
+        let _ = event;
+    }
+}
+
+/// Something that a host may want to act on or report.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A request to change PTA was answered: the part is known (or no longer known) on every live node.
+    Changed {
+        /// The part.
+        part: PartId,
+        /// `false`: PTA is full.
+        accepted: bool,
+    },
+    /// A block from the peer was refused; none of it was delivered.
+    Malformed {
+        /// The peer.
+        peer: NodeId,
+        /// What was wrong.
+        reason: Malformed,
+    },
+    /// Messages for a part that does not exist or has no private pipe were discarded.
+    Unroutable {
+        /// The peer that sent them.
+        peer: NodeId,
+        /// Local index of the part.
+        part: u16,
+        /// How many.
+        messages: u32,
+    },
+    /// The link to and from the peer is down. `undelivered` messages had not left this node, or may not have arrived.
+    PeerFailed {
+        /// The peer.
+        peer: NodeId,
+        /// Messages that are lost.
+        undelivered: u64,
+    },
+    /// A stream from a failed node has ended without its last segment.
+    StreamBroken {
+        /// The mapping tuple that was removed.
+        mapping: StreamMapping,
+    },
+    /// Somebody asks whether all messages have been received: writers should submit their open blocks.
+    FlushWanted,
+}
+
+/// What a poll did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Progress {
+    /// Blocks moved, delivered or given back. When 0 there was nothing to do.
+    pub worked: u32,
+    /// When to call again at the latest, if nothing happens before.
+    pub next: Option<Time>,
+}
+
+/// What is known of a part of this node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LocalPart {
+    /// The index is unused.
+    #[default]
+    Free,
+    /// Waits until all nodes know it.
+    Asked,
+    /// Known to all nodes.
+    Known,
+    /// PTA had no room.
+    Refused,
+    /// Waits until all nodes have forgotten it.
+    Leaving,
+}
+
+/// Why a part could not be registered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// The name cannot be used.
+    Name(NameError),
+    /// This node has a part of that name.
+    Taken(Name),
+    /// This node hosts as many parts as it can; this many.
+    Full(u16),
+    /// Too many requests are waiting for the master; ask again after a poll.
+    Busy,
+}
+
+impl core::fmt::Display for RegisterError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Name(e) => e.fmt(f),
+            Self::Taken(name) => {
+                write!(f, "this node has a part named \"{name}\" already; choose another name")
+            }
+            Self::Full(n) => write!(f, "this node hosts {n} parts, its maximum; configure more local_parts"),
+            Self::Busy => f.write_str("too many registrations are waiting for the master; try again"),
+        }
+    }
+}
+
+impl core::error::Error for RegisterError {}
+
+/// The protocol engine of one node. See the [module](self).
+pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
+    config: Config,
+    policy: P,
+    transport: Held<T>,
+    capabilities: Capabilities,
+    umb: Umb<'a, M>,
+    /// SM.
+    sm: ManagedSlice<'a, u32>,
+    send_rows: ManagedSlice<'a, SendRow>,
+    /// RM.
+    rm: ManagedSlice<'a, Element>,
+    recv_rows: ManagedSlice<'a, RecvRow>,
+    peers: ManagedSlice<'a, Peer>,
+    public: ManagedSlice<'a, PublicPipe>,
+    /// Blocks set aside for control messages that are not in use.
+    reserve: Queue,
+    /// With in-place arrival: blocks of credit that no row of RM has.
+    credit: u32,
+    tables: Tables<'a>,
+    local: ManagedSlice<'a, LocalPart>,
+    pipes: PipePool<'a>,
+    streams: StreamMap<'a>,
+    next_stream: u32,
+    control: control::State,
+    counters: Counters,
+    /// Open blocks and deliveries that are out.
+    tokens: u64,
+    maintained: Time,
+    /// Whether a row could have something to give back.
+    grown: bool,
+}
+
+impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
+    /// Sets up a node on `transport`, its blocks in `memory`, its tables in `storage`.
+    ///
+    /// # Errors
+    /// What in the configuration cannot work.
+    pub fn new(
+        config: Config,
+        policy: P,
+        transport: T,
+        memory: M,
+        storage: Storage<'a>,
+    ) -> Result<Self, ConfigError> {
+        config.check()?;
+        storage.check(&config)?;
+        let capabilities = transport.capabilities();
+        let block = crate::cdu::BLOCK_HEADER + config.body;
+        if capabilities.largest_block < block
+            || capabilities.node != config.node
+            || capabilities.nodes != config.nodes
+        {
+            return Err(ConfigError::Transport { largest_block: capabilities.largest_block, block });
+        }
+        let Storage { blocks, mut send_matrix, mut recv_matrix, mut send_rows, mut recv_rows, .. } = storage;
+        let Storage { mut peers, mut public_pipes, mut nodes, mut parts, mut local_parts, .. } = storage;
+        let Storage { mut bound, pipes, mut streams, .. } = storage;
+        send_matrix.fill(NIL);
+        recv_matrix.fill_with(Element::default);
+        send_rows.fill_with(SendRow::default);
+        recv_rows.fill_with(RecvRow::default);
+        peers.fill_with(|| Peer::new(config.initial));
+        public_pipes.fill_with(PublicPipe::default);
+        nodes.fill_with(|| None);
+        parts.fill_with(|| None);
+        local_parts.fill(LocalPart::Free);
+        bound.fill(None);
+        streams.fill(None);
+        let pipes = PipePool::new(pipes, bound, config.private_pipes, config.local_parts);
+        let streams = StreamMap::new(streams, usize::from(config.stream_pipes));
+        let mut engine = Self {
+            umb: Umb::new(memory, config.node, config.body, blocks),
+            policy,
+            transport: Held::new(transport),
+            capabilities,
+            sm: send_matrix,
+            send_rows,
+            rm: recv_matrix,
+            recv_rows,
+            peers,
+            public: public_pipes,
+            reserve: Queue::default(),
+            credit: 0,
+            tables: Tables { nodes, parts, version: 0 },
+            local: local_parts,
+            pipes,
+            streams,
+            next_stream: 1,
+            control: control::State::default(),
+            counters: Counters::default(),
+            tokens: 0,
+            maintained: Time(0),
+            grown: false,
+            config,
+        };
+        engine.lay_out()?;
+        engine.introduce();
+        Ok(engine)
+    }
+
+    /// Gives every row its initial space.
+    fn lay_out(&mut self) -> Result<(), ConfigError> {
+        let (row, initial) = (self.config.row, self.config.initial);
+        let nodes = u32::from(self.config.nodes);
+        let posted = self.capabilities.arrival == Arrival::Posted;
+        let per_row = u64::from(initial);
+        let posts = if posted { per_row + u64::from(receiving::SPARE_POSTS) } else { 0 };
+        let need = u64::from(nodes) * per_row
+            + u64::from(nodes.saturating_sub(1)) * posts
+            + u64::from(self.config.control_blocks);
+        let have = self.umb.free();
+        if u64::from(have) < need {
+            return Err(ConfigError::Blocks { have, need });
+        }
+        for _ in 0..self.config.control_blocks {
+            if let Some(index) = self.umb.take() {
+                if let Some(entry) = self.umb.entry(index) {
+                    entry.row = CONTROL_ROW;
+                    entry.state = BlockState::Vacant;
+                }
+                self.enqueue(index, |engine| Some(&mut engine.reserve));
+            }
+        }
+        self.credit = have.saturating_sub((nodes - 1) * initial);
+        for node in (0..usize::from(self.config.nodes)).map(NodeId::from_index) {
+            if let Some(send) = self.send_rows.get_mut(node.index()) {
+                send.space = RowSpace::new(row, 0);
+            }
+            self.grow_send(node, initial);
+            let own = node == self.config.node;
+            if let Some(recv) = self.recv_rows.get_mut(node.index()) {
+                recv.space = RowSpace::new(row, if own { row } else { initial });
+            }
+            self.link_elements(node);
+            if posted && !own {
+                self.post(node);
+            }
+        }
+        Ok(())
+    }
+
+    /// The configuration it was made with.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The transport, for what is special to it.
+    pub fn transport_mut(&mut self) -> &mut T {
+        &mut self.transport
+    }
+
+    /// Does a bounded amount of work: takes what has arrived, delivers it, sends what is queued, and looks after tables and
+    /// space. `now` must not go back.
+    pub fn poll(&mut self, now: Time, pipes: &mut impl PrivatePipes) -> Progress {
+        let mut worked = self.poll_transport(pipes);
+        worked += self.route_pending(pipes);
+        worked += self.flush_public(now, worked == 0);
+        worked += self.pump_rows(pipes);
+        self.advance_control(pipes);
+        worked += self.pump_control();
+        self.maintain(now);
+        Progress { worked, next: self.next_call() }
+    }
+
+    fn next_call(&self) -> Option<Time> {
+        let deadline = self.public.iter().filter_map(|p| p.deadline(self.config.flush_after)).min();
+        let upkeep = self.grown.then(|| self.maintained.after(self.config.interval));
+        [deadline, upkeep].into_iter().flatten().min()
+    }
+
+    /// `prcsReg`: registers a part under a name that is new on this node. Other nodes know it once
+    /// [`local_part`](Self::local_part) says [`Known`](LocalPart::Known); its id is valid from now on.
+    ///
+    /// # Errors
+    /// See [`RegisterError`].
+    pub fn register(&mut self, name: &str, kind: PartKind) -> Result<PartId, RegisterError> {
+        let name = Name::new(name).map_err(RegisterError::Name)?;
+        let me = self.config.node;
+        if self.tables.part_named(me, name.as_str()).is_some() || self.is_asked(&name) {
+            return Err(RegisterError::Taken(name));
+        }
+        let local = self.local.iter().position(|p| *p == LocalPart::Free);
+        let id = local.and_then(|i| PartId::new(me, i as u16));
+        let id = id.ok_or(RegisterError::Full(self.local.len() as u16))?;
+        self.ask(crate::mesp::Change::PartAdded(PartEntry { id, name, kind }))
+            .map_err(|_| RegisterError::Busy)?;
+        // There is a message pipe for every local part.
+        let _ = self.pipes.take(PipeKind::Message, id.local());
+        if let Some(slot) = self.local.get_mut(usize::from(id.local())) {
+            *slot = LocalPart::Asked;
+        }
+        Ok(id)
+    }
+
+    /// `prcsFree`: gives up a part, its pipes and the streams that come to it. The index is free again when all nodes have
+    /// forgotten the part. A second call for the same part does nothing.
+    ///
+    /// # Errors
+    /// [`RegisterError::Busy`]: too many requests wait for the master; call again after a poll.
+    pub fn free(&mut self, part: PartId) -> Result<(), RegisterError> {
+        let local = usize::from(part.local());
+        let state = self.local.get(local).copied().unwrap_or_default();
+        if part.node() != self.config.node || !matches!(state, LocalPart::Known | LocalPart::Refused) {
+            // A part that is still being announced is freed by a later call.
+            return if state == LocalPart::Asked { Err(RegisterError::Busy) } else { Ok(()) };
+        }
+        let next = if state == LocalPart::Known {
+            self.ask(crate::mesp::Change::PartRemoved(part)).map_err(|_| RegisterError::Busy)?;
+            LocalPart::Leaving
+        } else {
+            LocalPart::Free
+        };
+        self.pipes.give_all(part.local());
+        self.streams.remove_if(|m| m.part == part.local());
+        if let Some(slot) = self.local.get_mut(local) {
+            *slot = next;
+        }
+        Ok(())
+    }
+
+    /// What is known of part number `local` of this node.
+    pub fn local_part(&self, local: u16) -> LocalPart {
+        self.local.get(usize::from(local)).copied().unwrap_or_default()
+    }
+
+    /// The part with this name on this node, from the replica of PTA.
+    pub fn lookup(&self, node: NodeId, name: &str) -> Option<&PartEntry> {
+        self.tables.part_named(node, name)
+    }
+
+    /// The entry of a part in PTA.
+    pub fn part(&self, id: PartId) -> Option<&PartEntry> {
+        self.tables.part(id)
+    }
+
+    /// All parts of the cluster that this node knows.
+    pub fn parts(&self) -> impl Iterator<Item = &PartEntry> {
+        self.tables.parts.iter().flatten()
+    }
+
+    /// The node with this name, from the replica of NTA.
+    pub fn node_named(&self, name: &str) -> Option<NodeId> {
+        self.tables.node_named(name)
+    }
+
+    /// All nodes that this node knows; all of them once [`is_ready`](Self::is_ready).
+    pub fn nodes(&self) -> impl Iterator<Item = &NodeEntry> {
+        self.tables.nodes.iter().flatten()
+    }
+
+    /// A number that changes with every change of PTA.
+    pub fn tables_version(&self) -> u64 {
+        self.tables.version
+    }
+
+    /// `prcsApplyPipe`: binds a private pipe to a part of this node.
+    ///
+    /// # Errors
+    /// See [`PipeError`].
+    pub fn bind_pipe(&mut self, part: PartId) -> Result<PipeId, PipeError> {
+        if self.local_part(part.local()) == LocalPart::Free || part.node() != self.config.node {
+            return Err(PipeError::NoSuchPart(part.local()));
+        }
+        self.pipes.bind(part.local())
+    }
+
+    /// `prcsReleasePipe`: gives a private pipe back. Messages that arrive for its part are unroutable from now on.
+    ///
+    /// # Errors
+    /// [`PipeError::NotBound`] when it was released before.
+    pub fn release_pipe(&mut self, pipe: PipeId) -> Result<(), PipeError> {
+        self.streams.remove_if(|m| m.pipe == pipe);
+        self.pipes.release(pipe)
+    }
+
+    /// Takes a public pipe of the stream group for a stream of `part` and numbers the stream. The pipe is busy until
+    /// [`close_stream`](Self::close_stream).
+    ///
+    /// # Errors
+    /// [`PipeError::NoneIdle`].
+    pub fn open_stream(&mut self, part: PartId) -> Result<(u16, StreamNo), PipeError> {
+        let pipe = self.pipes.take(PipeKind::Stream, part.local())?;
+        let number = StreamNo(self.next_stream);
+        self.next_stream = self.next_stream.wrapping_add(1).max(1);
+        Ok((pipe.0 - self.pipes.stream_base(), number))
+    }
+
+    /// Gives back the public pipe of a stream whose last block has been submitted.
+    ///
+    /// # Errors
+    /// [`PipeError::NotBound`] when it was given back before.
+    pub fn close_stream(&mut self, group: u16) -> Result<(), PipeError> {
+        self.pipes.give(PipeId(self.pipes.stream_base().saturating_add(group)))
+    }
+
+    /// The streams that arrive at this node now: its part of MTA.
+    pub fn stream_mappings(&self) -> impl Iterator<Item = &StreamMapping> {
+        self.streams.iter()
+    }
+}
+
+impl<T: Transport, M: BlockMemory, P> Drop for Engine<'_, T, M, P> {
+    fn drop(&mut self) {
+        self.transport.leak = self.tokens > 0;
+        self.umb.memory.leak = self.tokens > 0;
+    }
+}

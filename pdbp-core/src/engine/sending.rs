@@ -1,0 +1,546 @@
+//! The sending half: public pipes, SM and the hand-over to the transport.
+
+use zerocopy::FromBytes;
+
+use super::{BUDGET, CONTROL_ROW, Checksum, Engine, Event, PrivatePipes};
+use crate::cdu::{self, BLOCK_HEADER, BlockClass, BlockHeader, MAGIC, Route, VERSION, flag};
+use crate::id::{NodeId, PartId, Time};
+use crate::matrix::Queue;
+use crate::policy::{Growth, SpacePolicy};
+use crate::transport::{Arrival, Op, Reason, Transport};
+use crate::umb::{BlockMemory, BlockState, NIL, OpenBlock, SealedBlock};
+
+/// Why a block could not be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// All blocks that the row may have are in use; some come free as the peer reads.
+    WouldBlock,
+    /// The peer has failed.
+    PeerFailed(NodeId),
+    /// There is no such node.
+    NoSuchNode(NodeId),
+}
+
+impl core::fmt::Display for OpenError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::WouldBlock => f.write_str("all blocks of the row are in use; poll and try again"),
+            Self::PeerFailed(node) => write!(f, "{node} has failed"),
+            Self::NoSuchNode(node) => write!(f, "there is no {node} in this cluster"),
+        }
+    }
+}
+
+impl core::error::Error for OpenError {}
+
+/// Why [`Engine::send`] did not take a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SendError {
+    /// No block is to be had now.
+    Open(OpenError),
+    /// The message has more bytes than fit a block; the most is given. Send it in segments or as a stream.
+    TooLong(usize),
+}
+
+/// A public pipe of the message group: the block to one node that the engine itself is filling.
+#[derive(Debug, Default)]
+pub struct PublicPipe {
+    open: Option<OpenBlock>,
+    since: Time,
+}
+
+impl PublicPipe {
+    pub(super) fn deadline(&self, flush_after: u64) -> Option<Time> {
+        self.open.as_ref().map(|_| self.since.after(flush_after))
+    }
+}
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
+    /// Gives out a vacant block of SCBP_dest to be filled; it comes back with [`submit`](Self::submit).
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(&mut self, dest: NodeId) -> Result<OpenBlock, OpenError> {
+        let peer = self.peers.get(dest.index()).ok_or(OpenError::NoSuchNode(dest))?;
+        if peer.failed {
+            return Err(OpenError::PeerFailed(dest));
+        }
+        if self.send_rows.get(dest.index()).is_some_and(|row| row.space.vacant() == 0) {
+            self.extend_send(dest, SpacePolicy::at_stall);
+        }
+        let row = self.send_rows.get_mut(dest.index()).ok_or(OpenError::NoSuchNode(dest))?;
+        if row.space.vacant() == 0 {
+            row.stalls += 1;
+            return Err(OpenError::WouldBlock);
+        }
+        let element = row.space.used();
+        let critical = row.space.take();
+        row.open += 1;
+        self.tokens += 1;
+        let index = self.sm.get(self.element(dest, element)).copied().unwrap_or(NIL);
+        if let Some(entry) = self.umb.entry(index) {
+            entry.state = BlockState::Open;
+        }
+        let raw = self.umb.raw(index);
+        if critical {
+            self.extend_send(dest, SpacePolicy::at_critical);
+        }
+        Ok(OpenBlock { raw, packer: cdu::Packer::new(), dest, urgent: false, stream: None })
+    }
+
+    /// As [`open`](Self::open), for commands: the block overtakes others that wait for the same node.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open_urgent(&mut self, dest: NodeId) -> Result<OpenBlock, OpenError> {
+        self.open(dest).map(|block| OpenBlock { urgent: true, ..block })
+    }
+
+    /// Takes a block back from its writer and queues it for its node. One without messages just becomes vacant.
+    pub fn submit(&mut self, mut block: OpenBlock) {
+        let dest = block.dest;
+        let length = block.finish();
+        let messages = block.packer.messages();
+        let index = block.raw_index();
+        self.tokens -= 1;
+        if let Some(row) = self.send_rows.get_mut(dest.index()) {
+            row.open -= 1;
+        }
+        if messages == 0 || self.peers.get(dest.index()).is_some_and(|p| p.failed) {
+            self.counters.undelivered += u64::from(messages);
+            self.recycle(dest, index);
+            return;
+        }
+        self.seal(&block, length, messages);
+        if let Some(row) = self.send_rows.get_mut(dest.index()) {
+            row.blocks += 1;
+            row.bytes += u64::from(length) - BLOCK_HEADER as u64;
+            row.messages += u64::from(messages);
+        }
+        if let Some(entry) = self.umb.entry(index) {
+            entry.state = BlockState::Queued;
+            entry.length = length;
+        }
+        self.counters.blocks_sent += 1;
+        let urgent = block.urgent;
+        self.enqueue(index, |engine| {
+            let row = engine.send_rows.get_mut(dest.index())?;
+            Some(if urgent { &mut row.urgent } else { &mut row.queue })
+        });
+    }
+
+    /// Packs one message into the engine's own public pipe to the destination's node. It leaves when the block is full, after
+    /// [`Config::flush_after`](super::Config::flush_after), at [`flush`](Self::flush), or when a poll has nothing else to do.
+    ///
+    /// # Errors
+    /// See [`SendError`]; nothing was sent.
+    pub fn send(&mut self, now: Time, route: Route, dest: PartId, data: &[u8]) -> Result<(), SendError> {
+        let most = self.config.longest_unsegmented();
+        if data.len() > most {
+            return Err(SendError::TooLong(most));
+        }
+        let node = dest.node();
+        for _ in 0..2 {
+            let Some(pipe) = self.public.get_mut(node.index()) else {
+                return Err(SendError::Open(OpenError::NoSuchNode(node)));
+            };
+            if let Some(block) = &mut pipe.open
+                && block.push(route, data).is_ok()
+            {
+                return Ok(());
+            }
+            if let Some(full) = pipe.open.take() {
+                self.submit(full);
+            }
+            let block = self.open(node).map_err(SendError::Open)?;
+            if let Some(pipe) = self.public.get_mut(node.index()) {
+                *pipe = PublicPipe { open: Some(block), since: now };
+            }
+        }
+        Err(SendError::TooLong(most))
+    }
+
+    /// Submits what [`send`](Self::send) has packed.
+    pub fn flush(&mut self) {
+        for i in 0..self.public.len() {
+            if let Some(block) = self.public.get_mut(i).and_then(|p| p.open.take()) {
+                self.submit(block);
+            }
+        }
+    }
+
+    pub(super) fn flush_public(&mut self, now: Time, idle: bool) -> u32 {
+        let mut flushed = 0;
+        for i in 0..self.public.len() {
+            let due = self
+                .public
+                .get(i)
+                .and_then(|p| p.deadline(self.config.flush_after))
+                .is_some_and(|deadline| idle || deadline <= now);
+            if due && let Some(block) = self.public.get_mut(i).and_then(|p| p.open.take()) {
+                self.submit(block);
+                flushed += 1;
+            }
+        }
+        flushed
+    }
+
+    /// Writes the header's fields that do not depend on when the block leaves.
+    fn seal(&mut self, block: &OpenBlock, length: u32, messages: u32) {
+        let mut flags = if block.urgent { flag::URGENT } else { 0 };
+        let (mut class, mut part, mut stream, mut segment, mut group) = (BlockClass::Message, 0, 0, 0, 0);
+        if let Some(only) = block.packer.only_part() {
+            flags |= flag::UNIFORM;
+            part = only;
+        }
+        if let Some(tag) = block.stream {
+            class = BlockClass::Stream;
+            flags |= tag.flags & (flag::FIRST | flag::LAST | flag::ABORTED);
+            part = tag.dest.local();
+            (stream, segment, group) = (tag.number.0, tag.segment, tag.group);
+        }
+        let mut sealed = SealedBlock { raw: self.umb.raw(block.raw_index()), length };
+        self.write_fixed(&mut sealed, block.dest, class, flags, messages);
+        if let Ok((header, _)) = BlockHeader::mut_from_prefix(sealed.header_mut()) {
+            header.part.set(part);
+            header.stream.set(stream);
+            header.segment.set(segment);
+            header.group.set(group);
+        }
+    }
+
+    pub(super) fn write_fixed(
+        &self,
+        block: &mut SealedBlock,
+        dest: NodeId,
+        class: BlockClass,
+        flags: u16,
+        messages: u32,
+    ) {
+        let length = block.length - BLOCK_HEADER as u32;
+        if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
+            *header = BlockHeader {
+                magic: MAGIC,
+                version: VERSION,
+                class: class as u8,
+                source: self.config.node.raw().into(),
+                dest: dest.raw().into(),
+                epoch: self.config.epoch.0.into(),
+                length: length.into(),
+                sequence: 0.into(),
+                released: 0.into(),
+                window: 0.into(),
+                flags: flags.into(),
+                part: 0.into(),
+                stream: 0.into(),
+                segment: 0.into(),
+                checksum: 0.into(),
+                messages: messages.into(),
+                group: 0.into(),
+                zero: [0; 6],
+            };
+        }
+    }
+
+    /// Hands queued blocks to the transport as far as credit goes.
+    pub(super) fn pump_rows(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
+        let mut worked = 0;
+        for node in (0..self.send_rows.len()).map(NodeId::from_index) {
+            if self.send_rows.get(node.index()).is_none_or(|r| r.urgent.len + r.queue.len == 0) {
+                continue;
+            }
+            if node == self.config.node {
+                worked += self.loop_back(pipes);
+            } else {
+                worked += self.pump_row(node);
+            }
+        }
+        worked
+    }
+
+    fn pump_row(&mut self, node: NodeId) -> u32 {
+        let mut worked = 0;
+        for _ in 0..BUDGET {
+            let Some(urgent) = self.may_send(node) else { break };
+            let Some(index) = self.dequeue(|engine| {
+                let row = engine.send_rows.get_mut(node.index())?;
+                Some(if urgent { &mut row.urgent } else { &mut row.queue })
+            }) else {
+                break;
+            };
+            if !self.transmit(node, index, true) {
+                self.requeue(index, |engine| {
+                    let row = engine.send_rows.get_mut(node.index())?;
+                    Some(if urgent { &mut row.urgent } else { &mut row.queue })
+                });
+                break;
+            }
+            worked += 1;
+        }
+        worked
+    }
+
+    /// Whether credit allows one more block, and whether that is an urgent one.
+    fn may_send(&self, node: NodeId) -> Option<bool> {
+        let peer = self.peers.get(node.index())?;
+        let row = self.send_rows.get(node.index())?;
+        let outstanding = peer.data_sent - peer.data_acked;
+        let window = u64::from(peer.window);
+        let kept = u64::from(window >= 4);
+        if peer.failed {
+            return None;
+        }
+        if row.urgent.len > 0 && outstanding < window {
+            return Some(true);
+        }
+        (row.queue.len > 0 && outstanding + kept < window).then_some(false)
+    }
+
+    /// Gives a block to the transport. `false`: it did not take it.
+    pub(super) fn transmit(&mut self, node: NodeId, index: u32, data: bool) -> bool {
+        let length = self.umb.entry(index).map_or(0, |e| e.length);
+        let mut block = SealedBlock { raw: self.umb.raw(index), length };
+        self.stamp(node, &mut block);
+        match self.transport.submit(Op::Send { peer: node, block }) {
+            Ok(()) => {}
+            Err(refused) => {
+                if matches!(refused.reason, Reason::PeerFailed) {
+                    self.control.failing = Some(node);
+                }
+                return false;
+            }
+        }
+        if let Some(entry) = self.umb.entry(index) {
+            entry.state = BlockState::InFlight;
+        }
+        if let Some(peer) = self.peers.get_mut(node.index()) {
+            peer.sent += 1;
+            peer.data_sent += u64::from(data);
+            peer.announced();
+        }
+        true
+    }
+
+    /// Writes sequence, credit and checksum.
+    fn stamp(&self, node: NodeId, block: &mut SealedBlock) {
+        let (Some(peer), Some(recv)) = (self.peers.get(node.index()), self.recv_rows.get(node.index()))
+        else {
+            return;
+        };
+        if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
+            header.sequence.set(peer.sent);
+            header.released.set(peer.released);
+            header.window.set(recv.space.real());
+        }
+        if self.config.checksum == Checksum::Off {
+            return;
+        }
+        if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
+            header.flags.set(header.flags.get() | flag::CHECKSUM);
+        }
+        let Ok((header, body)) = BlockHeader::ref_from_prefix(block.bytes()) else { return };
+        let sum = cdu::checksum(header, body);
+        if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
+            header.checksum.set(sum);
+        }
+    }
+
+    /// Blocks for parts of this node: they meet no transport.
+    fn loop_back(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
+        let me = self.config.node;
+        let mut worked = 0;
+        while worked < BUDGET as u32 && self.has_element(me) {
+            let next = self
+                .dequeue(|e| e.send_rows.get_mut(me.index()).map(|r| &mut r.urgent))
+                .or_else(|| self.dequeue(|e| e.send_rows.get_mut(me.index()).map(|r| &mut r.queue)));
+            let Some(index) = next else { break };
+            let length = self.umb.entry(index).map_or(0, |e| e.length);
+            if let Some(entry) = self.umb.entry(index) {
+                entry.state = BlockState::InFlight;
+            }
+            let mut block = SealedBlock { raw: self.umb.raw(index), length };
+            self.stamp(me, &mut block);
+            if let Some(peer) = self.peers.get_mut(me.index()) {
+                peer.sent += 1;
+            }
+            self.hold(me, block.into_arrived());
+            self.route_row(me, pipes);
+            worked += 1;
+        }
+        worked
+    }
+
+    /// A block of ours is vacant again: it goes back to its row, or to the blocks set aside.
+    pub(super) fn recycle(&mut self, dest: NodeId, index: u32) {
+        let Some(entry) = self.umb.entry(index) else { return };
+        entry.state = BlockState::Vacant;
+        if entry.row == CONTROL_ROW {
+            self.enqueue(index, |engine| Some(&mut engine.reserve));
+            return;
+        }
+        let freed = entry.slot;
+        let Some(row) = self.send_rows.get_mut(dest.index()) else { return };
+        row.space.give();
+        let last = row.space.used();
+        let (freed_at, last_at) = (self.element(dest, freed), self.element(dest, last));
+        if let Some(&moved) = self.sm.get(last_at) {
+            self.sm.swap(freed_at, last_at);
+            if let Some(entry) = self.umb.entry(moved) {
+                entry.slot = freed;
+            }
+            if let Some(entry) = self.umb.entry(index) {
+                entry.slot = last;
+            }
+        }
+    }
+
+    /// A block of ours has come back from the transport.
+    pub(super) fn sent(&mut self, node: NodeId, block: SealedBlock, failed: bool) {
+        let index = block.id().index;
+        let data = self.umb.entry(index).is_some_and(|e| e.row != CONTROL_ROW);
+        if failed && let Ok((header, _)) = BlockHeader::ref_from_prefix(block.bytes()) {
+            self.counters.undelivered += u64::from(header.messages.get());
+        }
+        if data
+            && self.capabilities.arrival == Arrival::InPlace
+            && let Some(peer) = self.peers.get_mut(node.index())
+        {
+            peer.data_acked += 1;
+        }
+        self.recycle(node, index);
+    }
+
+    /// Drops what waits for a peer that has failed.
+    pub(super) fn give_up_queue(&mut self, node: NodeId, pipes: &mut impl PrivatePipes) {
+        let before = self.counters.undelivered;
+        while let Some(index) = self
+            .dequeue(|e| e.send_rows.get_mut(node.index()).map(|r| &mut r.urgent))
+            .or_else(|| self.dequeue(|e| e.send_rows.get_mut(node.index()).map(|r| &mut r.queue)))
+            .or_else(|| self.dequeue(|e| e.send_rows.get_mut(node.index()).map(|r| &mut r.control)))
+        {
+            let length = self.umb.entry(index).map_or(0, |e| e.length);
+            let block = SealedBlock { raw: self.umb.raw(index), length };
+            if let Ok((header, _)) = BlockHeader::ref_from_prefix(block.bytes()) {
+                self.counters.undelivered += u64::from(header.messages.get());
+            }
+            self.recycle(node, index);
+        }
+        let undelivered = self.counters.undelivered - before;
+        pipes.event(Event::PeerFailed { peer: node, undelivered });
+    }
+
+    /// Index in SM or RM of element `element` of a row.
+    pub(super) fn element(&self, row: NodeId, element: u32) -> usize {
+        row.index() * self.config.row as usize + element as usize
+    }
+
+    /// Asks the policy whether SCBP_node should have more space, and gives it.
+    fn extend_send(&mut self, node: NodeId, ask: fn(&P, &crate::matrix::RowSpace, u32) -> Growth) {
+        for attempt in 0..2 {
+            let Some(row) = self.send_rows.get(node.index()) else { return };
+            match ask(&self.policy, &row.space, self.umb.free()) {
+                Growth::Keep => return,
+                Growth::By(blocks) => {
+                    self.grow_send(node, blocks);
+                    self.grown = true;
+                    return;
+                }
+                Growth::Exhausted if attempt == 0 => self.collect_spare(node),
+                Growth::Exhausted => {}
+            }
+        }
+        if let Some(row) = self.send_rows.get_mut(node.index()) {
+            row.exhausted += 1;
+        }
+    }
+
+    /// Takes back what other rows can spare, since one waits and the UMB is exhausted.
+    fn collect_spare(&mut self, needy: NodeId) {
+        for node in (0..self.send_rows.len()).map(NodeId::from_index).filter(|n| *n != needy) {
+            let spare = self.send_rows.get(node.index()).map_or(0, |r| self.policy.spare(&r.space));
+            self.shrink_send(node, spare);
+        }
+    }
+
+    pub(super) fn grow_send(&mut self, node: NodeId, blocks: u32) {
+        for _ in 0..blocks {
+            let Some(index) = self.umb.take() else { return };
+            let Some(real) = self.send_rows.get(node.index()).map(|r| r.space.real()) else { return };
+            let at = self.element(node, real);
+            if let Some(entry) = self.umb.entry(index) {
+                entry.state = BlockState::Vacant;
+                entry.row = node.raw();
+                entry.slot = real;
+            }
+            if let Some(slot) = self.sm.get_mut(at) {
+                *slot = index;
+            }
+            if let Some(row) = self.send_rows.get_mut(node.index()) {
+                row.space.grow(1);
+            }
+        }
+    }
+
+    pub(super) fn shrink_send(&mut self, node: NodeId, blocks: u32) {
+        for _ in 0..blocks {
+            let Some(row) = self.send_rows.get_mut(node.index()) else { return };
+            if row.space.vacant() == 0 {
+                return;
+            }
+            row.space.shrink(1);
+            let real = row.space.real();
+            let at = self.element(node, real);
+            if let Some(slot) = self.sm.get_mut(at) {
+                let index = core::mem::replace(slot, NIL);
+                self.umb.give(index);
+            }
+        }
+    }
+
+    pub(super) fn enqueue(&mut self, index: u32, queue: impl Fn(&mut Self) -> Option<&mut Queue>) {
+        if let Some(entry) = self.umb.entry(index) {
+            entry.next = NIL;
+        }
+        let Some(list) = queue(self) else { return };
+        let tail = core::mem::replace(&mut list.tail, index);
+        list.len += 1;
+        if tail == NIL {
+            list.head = index;
+        } else if let Some(entry) = self.umb.entry(tail) {
+            entry.next = index;
+        }
+    }
+
+    /// Puts a block back at the head of its queue.
+    pub(super) fn requeue(&mut self, index: u32, queue: impl Fn(&mut Self) -> Option<&mut Queue>) {
+        let Some(list) = queue(self) else { return };
+        let head = core::mem::replace(&mut list.head, index);
+        list.len += 1;
+        if head == NIL {
+            list.tail = index;
+        }
+        if let Some(entry) = self.umb.entry(index) {
+            entry.next = head;
+        }
+    }
+
+    pub(super) fn dequeue(&mut self, queue: impl Fn(&mut Self) -> Option<&mut Queue>) -> Option<u32> {
+        let head = queue(self)?.head;
+        let next = self.umb.entry(head)?.next;
+        let list = queue(self)?;
+        list.head = next;
+        list.len -= 1;
+        if next == NIL {
+            list.tail = NIL;
+        }
+        Some(head)
+    }
+}
+
+impl OpenBlock {
+    fn raw_index(&self) -> u32 {
+        self.raw.id().index
+    }
+}

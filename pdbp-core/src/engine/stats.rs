@@ -1,0 +1,157 @@
+//! What can be read of a running engine.
+
+use super::Engine;
+use crate::id::{NodeId, Time};
+use crate::matrix::RowSpace;
+use crate::pipe::PipeKind;
+use crate::policy::SpacePolicy;
+use crate::transport::{Arrival, Transport};
+use crate::umb::BlockMemory;
+
+/// Counts since the start.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Data blocks submitted by writers of this node.
+    pub blocks_sent: u64,
+    /// Data blocks routed to private pipes of this node, or refused.
+    pub blocks_delivered: u64,
+    /// Blocks and CDUs refused because their bytes made no sense.
+    pub malformed: u64,
+    /// Blocks of another epoch, or seen before.
+    pub stale: u64,
+    /// Blocks that came out of turn.
+    pub out_of_sequence: u64,
+    /// Messages for parts that do not exist or have no private pipe.
+    pub unroutable: u64,
+    /// Stream segments without a mapping tuple.
+    pub stray_segments: u64,
+    /// Control messages from a node that must not send them.
+    pub misdirected: u64,
+    /// Messages that a failed peer did not get.
+    pub undelivered: u64,
+    /// Blocks that could not be returned since their owner had failed.
+    pub lost_returns: u64,
+}
+
+/// One row of SM or RM.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct RowStats {
+    /// The peer.
+    pub peer: NodeId,
+    /// N, curSize, used, and the ratios DF, SU and RSR.
+    pub space: RowSpace,
+    /// Blocks that went through.
+    pub blocks: u64,
+    /// Bytes of their bodies.
+    pub bytes: u64,
+    /// Their messages.
+    pub messages: u64,
+    /// How often somebody had to wait for a vacant element.
+    pub stalls: u64,
+    /// How often the row should have grown and no block was free.
+    pub exhausted: u64,
+    /// Blocks that wait: for credit or transport in SM, for a private pipe in RM.
+    pub waiting: u32,
+}
+
+/// Pipes of one group.
+#[derive(Clone, Copy, Debug)]
+pub struct PipeUse {
+    /// In use.
+    pub busy: u16,
+    /// In all.
+    pub total: u16,
+}
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
+    /// Counts since the start.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// SCBP_peer.
+    pub fn send_row(&self, peer: NodeId) -> Option<RowStats> {
+        let row = self.send_rows.get(peer.index())?;
+        Some(RowStats {
+            peer,
+            space: row.space,
+            blocks: row.blocks,
+            bytes: row.bytes,
+            messages: row.messages,
+            stalls: row.stalls,
+            exhausted: row.exhausted,
+            waiting: row.urgent.len + row.queue.len,
+        })
+    }
+
+    /// RCBP_peer.
+    pub fn recv_row(&self, peer: NodeId) -> Option<RowStats> {
+        let row = self.recv_rows.get(peer.index())?;
+        Some(RowStats {
+            peer,
+            space: row.space,
+            blocks: row.blocks,
+            bytes: row.bytes,
+            messages: row.messages,
+            stalls: row.stalls,
+            exhausted: row.exhausted,
+            waiting: row.pending.len,
+        })
+    }
+
+    /// Blocks of the UMB that no row has.
+    pub fn free_blocks(&self) -> u32 {
+        self.umb.free()
+    }
+
+    /// Whether the peer's link has been reported failed.
+    pub fn has_failed(&self, peer: NodeId) -> bool {
+        self.peers.get(peer.index()).is_none_or(|p| p.failed)
+    }
+
+    /// Pipes of a group.
+    pub fn pipes(&self, kind: PipeKind) -> PipeUse {
+        let (busy, total) = self.pipes.count(kind);
+        PipeUse { busy, total }
+    }
+
+    /// At the end of each interval, asks the policy what rows give back.
+    pub(super) fn maintain(&mut self, now: Time) {
+        if now.since(self.maintained) < self.config.interval {
+            return;
+        }
+        self.maintained = now;
+        let mut grown = false;
+        for node in (0..usize::from(self.config.nodes)).map(NodeId::from_index) {
+            if let Some(row) = self.send_rows.get_mut(node.index()) {
+                row.space.close_interval();
+                let surplus = self.policy.surplus(&row.space);
+                self.shrink_send(node, surplus);
+            }
+            if let Some(row) = self.send_rows.get_mut(node.index()) {
+                row.space.open_interval();
+                grown |= row.space.real() > self.config.initial;
+            }
+            if node == self.config.node {
+                continue;
+            }
+            if let Some(row) = self.recv_rows.get_mut(node.index()) {
+                row.space.close_interval();
+                let surplus = self.policy.surplus(&row.space);
+                self.shrink_recv(node, surplus);
+            }
+            if let Some(row) = self.recv_rows.get_mut(node.index()) {
+                row.space.open_interval();
+                grown |= row.space.real() > self.config.initial;
+            }
+        }
+        self.grown = grown;
+    }
+
+    /// Whether blocks arrive in the sender's memory.
+    pub fn arrives_in_place(&self) -> bool {
+        self.capabilities.arrival == Arrival::InPlace
+    }
+}

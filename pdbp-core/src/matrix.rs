@@ -1,0 +1,220 @@
+//! SM and RM, the matrices of block ids, and the space of their rows (S1 §2.3–2.5).
+//!
+//! Row `i` of SM is SCBP_i, the send sub-pool to node `i`; row `i` of RM is RCBP_i, the receive sub-pool from node `i`. Both have
+//! N elements, of which the first `curSize` are real (hold a block, or in RM stand for a block of credit) and the rest virtual:
+//!
+//! ```text
+//!   0            used          real = curSize             N
+//!   +-------------+--------------+------------------------+
+//!   | in use      | vacant       | virtual elements       |
+//!   +-------------+--------------+------------------------+
+//!                  next to take   CRE | CVE
+//! ```
+//!
+//! A block that leaves the row changes places with the last one in use, so that the next block taken is the one that came
+//! free last (still in a cache), and the vacant element next to the border is the one unused for longest: the one to
+//! give back.
+
+use crate::umb::NIL;
+
+/// The counters of one row, and what follows from them: DF, SU and RSR.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RowSpace {
+    size: u32,
+    real: u32,
+    used: u32,
+    recv: u64,
+    send: u64,
+    /// Elements that the `recv` cursor still passes before it stands at the critical real element.
+    to_critical: u32,
+    peak: u32,
+    quiet: u32,
+}
+
+impl RowSpace {
+    /// A row of `size` elements (N), the first `real` of them real.
+    pub fn new(size: u32, real: u32) -> Self {
+        let real = real.min(size);
+        Self { size, real, to_critical: real, ..Self::default() }
+    }
+
+    /// N, the largest number of elements.
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// `curSize`, the number of real elements.
+    pub fn real(&self) -> u32 {
+        self.real
+    }
+
+    /// Elements between the cursors `send` and `recv`.
+    pub fn used(&self) -> u32 {
+        self.used
+    }
+
+    /// Real elements not in use.
+    pub fn vacant(&self) -> u32 {
+        self.real.saturating_sub(self.used)
+    }
+
+    /// Virtual elements.
+    pub fn virtual_space(&self) -> u32 {
+        self.size - self.real
+    }
+
+    /// Blocks that have entered the row, ever: the cursor `recv`.
+    pub fn recv(&self) -> u64 {
+        self.recv
+    }
+
+    /// Blocks that have left the row, ever: the cursor `send`.
+    pub fn send(&self) -> u64 {
+        self.send
+    }
+
+    /// The most elements in use at once in the current interval.
+    pub fn peak(&self) -> u32 {
+        self.peak
+    }
+
+    /// Intervals in a row that ended with a peak under a quarter of the real space.
+    pub fn quiet(&self) -> u32 {
+        self.quiet
+    }
+
+    /// Density factor DF = curSize / N (SPEC (1)).
+    pub fn density(&self) -> f32 {
+        ratio(self.real, self.size)
+    }
+
+    /// Space utilisation SU = used / curSize (SPEC (2)).
+    pub fn utilisation(&self) -> f32 {
+        ratio(self.used, self.real)
+    }
+
+    /// Receive/send ratio RSR = used / (curSize − used) (SPEC (3)); infinite for a row that is full.
+    pub fn receive_send_ratio(&self) -> f32 {
+        match (self.used, self.vacant()) {
+            (0, _) => 0.0,
+            (_, 0) => f32::INFINITY,
+            (used, vacant) => used as f32 / vacant as f32,
+        }
+    }
+
+    /// An element enters use. `true` when `recv` now stands at the critical real element.
+    pub(crate) fn take(&mut self) -> bool {
+        self.used += 1;
+        self.recv += 1;
+        self.peak = self.peak.max(self.used);
+        self.to_critical = self.to_critical.saturating_sub(1);
+        let critical = self.to_critical == 0;
+        if critical {
+            self.to_critical = self.real;
+        }
+        critical
+    }
+
+    /// An element leaves use.
+    pub(crate) fn give(&mut self) {
+        debug_assert!(self.used > 0, "an element left a row that has none in use");
+        self.used = self.used.saturating_sub(1);
+        self.send += 1;
+    }
+
+    /// The real space grows; `recv` goes on into the new elements.
+    pub(crate) fn grow(&mut self, by: u32) {
+        let by = by.min(self.virtual_space());
+        if self.to_critical == self.real {
+            self.to_critical = 0;
+        }
+        self.real += by;
+        self.to_critical = (self.to_critical + by).max(1);
+        self.quiet = 0;
+    }
+
+    /// The real space shrinks by up to `by` elements that are vacant.
+    pub(crate) fn shrink(&mut self, by: u32) {
+        self.real -= by.min(self.vacant());
+        self.to_critical = self.to_critical.min(self.real);
+    }
+
+    /// An interval ends: counts it as quiet or not, without forgetting its peak.
+    pub(crate) fn close_interval(&mut self) {
+        if self.peak.saturating_mul(4) < self.real { self.quiet += 1 } else { self.quiet = 0 }
+    }
+
+    /// The next interval begins.
+    pub(crate) fn open_interval(&mut self) {
+        self.peak = self.used;
+    }
+}
+
+fn ratio(part: u32, whole: u32) -> f32 {
+    if whole == 0 { 0.0 } else { part as f32 / whole as f32 }
+}
+
+/// A first-in first-out list of blocks, linked through UMBInfo-Tab.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Queue {
+    pub(crate) head: u32,
+    pub(crate) tail: u32,
+    pub(crate) len: u32,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self { head: NIL, tail: NIL, len: 0 }
+    }
+}
+
+/// SCBP_i: what is known of the send sub-pool to one node. Its block ids are a row of the engine's SM slice.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SendRow {
+    pub(crate) space: RowSpace,
+    /// Control blocks that the transport did not take yet.
+    pub(crate) control: Queue,
+    /// Sealed blocks that wait for credit or for the transport; urgent ones first.
+    pub(crate) urgent: Queue,
+    pub(crate) queue: Queue,
+    /// Blocks at writers.
+    pub(crate) open: u32,
+    pub(crate) blocks: u64,
+    pub(crate) bytes: u64,
+    pub(crate) messages: u64,
+    pub(crate) stalls: u64,
+    pub(crate) exhausted: u64,
+}
+
+/// RCBP_i: what is known of the receive sub-pool from one node. Its elements are a row of the engine's RM slice.
+#[derive(Clone, Copy, Debug)]
+pub struct RecvRow {
+    pub(crate) space: RowSpace,
+    /// Free elements of the row of RM.
+    pub(crate) free: u32,
+    /// Arrived blocks not delivered yet, oldest first.
+    pub(crate) pending: Queue,
+    /// Blocks given to a transport to receive into (posted arrival).
+    pub(crate) posted: u32,
+    pub(crate) blocks: u64,
+    pub(crate) bytes: u64,
+    pub(crate) messages: u64,
+    pub(crate) stalls: u64,
+    pub(crate) exhausted: u64,
+}
+
+impl Default for RecvRow {
+    fn default() -> Self {
+        Self {
+            space: RowSpace::default(),
+            free: NIL,
+            pending: Queue::default(),
+            posted: 0,
+            blocks: 0,
+            bytes: 0,
+            messages: 0,
+            stalls: 0,
+            exhausted: 0,
+        }
+    }
+}

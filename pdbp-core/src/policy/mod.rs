@@ -1,0 +1,68 @@
+//! How much space a row gets: the threshold algorithm and its alternatives.
+//!
+//! A policy looks at one row ([`RowSpace`]) and the number of unused blocks and says how the row's real space changes. The
+//! same policy serves send queues (SCBP) and receive credit (RCBP). The engine asks it
+//!
+//! * when a row's `recv` cursor reaches its critical real element ([`SpacePolicy::at_critical`], Algorithm 1 of S1),
+//! * when a writer or a peer waits because the row has no vacant element ([`SpacePolicy::at_stall`]),
+//! * at the end of every interval ([`SpacePolicy::surplus`]), and for rows that could help one that waits
+//!   ([`SpacePolicy::spare`]).
+
+mod adaptive;
+mod fixed;
+#[cfg(test)]
+mod tests;
+mod threshold;
+
+pub use adaptive::Adaptive;
+pub use fixed::Fixed;
+pub use threshold::{Threshold, ThresholdAllocation};
+
+use crate::matrix::RowSpace;
+
+/// What a policy says about a row that wants to grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Growth {
+    /// The space stays as it is.
+    Keep,
+    /// The real space grows by so many blocks, from the critical virtual element on.
+    By(u32),
+    /// The row should grow, but no block is free: a notice to the user (counted in the row's statistics).
+    Exhausted,
+}
+
+/// A policy for the space of rows. See the [module](self) for when it is asked.
+pub trait SpacePolicy {
+    /// The `recv` cursor has reached the critical real element; `free` blocks are unused.
+    fn at_critical(&self, row: &RowSpace, free: u32) -> Growth;
+
+    /// Somebody waits for an element of this row, all of which are in use; `free` blocks are unused.
+    fn at_stall(&self, row: &RowSpace, free: u32) -> Growth {
+        let _ = (row, free);
+        Growth::Keep
+    }
+
+    /// An interval has ended; how many elements the row gives back. [`RowSpace::peak`] is the most it used in the
+    /// interval, [`RowSpace::quiet`] for how many intervals it has been far below its space.
+    fn surplus(&self, row: &RowSpace) -> u32 {
+        let _ = row;
+        0
+    }
+
+    /// Another row waits and no block is free; how many elements this row can spare now.
+    fn spare(&self, row: &RowSpace) -> u32 {
+        let _ = row;
+        0
+    }
+}
+
+/// Blocks that `wanted` amounts to, given the virtual space left and the free blocks.
+fn capped(row: &RowSpace, wanted: u64, free: u32) -> Growth {
+    let limit = row.virtual_space().min(free);
+    match (wanted, limit) {
+        (0, _) => Growth::Keep,
+        (_, 0) if row.virtual_space() > 0 => Growth::Exhausted,
+        (_, 0) => Growth::Keep,
+        _ => Growth::By(wanted.min(u64::from(limit)) as u32),
+    }
+}

@@ -1,0 +1,51 @@
+use super::{Growth, SpacePolicy, capped};
+use crate::matrix::RowSpace;
+
+/// A value of the space utilisation SU, in thousandths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Threshold(u16);
+
+impl Threshold {
+    /// 0.75.
+    pub const DEFAULT: Self = Self(750);
+
+    /// `permille` thousandths; `None` unless 500 ≤ `permille` < 1000. (From 0.5 on RSR ≥ 1, so that the growth is not negative.)
+    pub const fn from_permille(permille: u16) -> Option<Self> {
+        if permille >= 500 && permille < 1000 { Some(Self(permille)) } else { None }
+    }
+
+    /// The value in thousandths.
+    pub const fn permille(self) -> u16 {
+        self.0
+    }
+
+    /// SU of the row > threshold.
+    pub(super) fn exceeded(self, row: &RowSpace) -> bool {
+        u64::from(row.used()) * 1000 > u64::from(self.0) * u64::from(row.real())
+    }
+}
+
+/// Algorithm 1 of S1, "threshold-based UMB allocation", as published: when a row's `recv` cursor reaches its critical real
+/// element, and SU > threshold, DF < 1 and blocks are free, the real space grows by `m = (RSR − 1) · curSize` blocks, rounded
+/// down, at most the row's virtual space and the free blocks. It never gives space back.
+///
+/// With `used = curSize` RSR is infinite, and the row gets all that the caps allow.
+#[derive(Clone, Copy, Debug)]
+pub struct ThresholdAllocation {
+    /// The value of SU above which a row grows.
+    pub threshold: Threshold,
+}
+
+impl SpacePolicy for ThresholdAllocation {
+    fn at_critical(&self, row: &RowSpace, free: u32) -> Growth {
+        if !self.threshold.exceeded(row) || row.virtual_space() == 0 {
+            return Growth::Keep;
+        }
+        let (used, real) = (u64::from(row.used()), u64::from(row.real()));
+        let unused = real - used;
+        // (RSR − 1) · curSize = (used / unused − 1) · curSize = (used − unused) · curSize / unused.
+        let wanted =
+            if unused == 0 { u64::MAX } else { used.saturating_sub(unused).saturating_mul(real) / unused };
+        capped(row, wanted, free)
+    }
+}

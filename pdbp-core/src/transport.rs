@@ -1,0 +1,147 @@
+//! The trait of a backend: it moves sealed blocks between nodes and owns them until it reports their completion.
+//!
+//! # Contract
+//! * On each link (ordered pair of nodes) blocks arrive once and in the order of submission, or the link is reported
+//!   failed and every block submitted on it comes back as [`Completion::Failed`].
+//! * [`Transport::submit`] takes the operation or hands it back; nothing is lost.
+//! * No call blocks, waits or does unbounded work. Progress is made in [`Transport::poll_completion`].
+//! * Blocks arrive in one of two ways, which [`Capabilities::arrival`] names; the engine follows it:
+//!   *posted*: into a block given by [`Op::Recv`], while the sender's block is complete when it may be overwritten;
+//!   *in place*: the sender's own block is read where it lies, given back by [`Op::Return`], and complete at the sender then.
+//!
+//! `pdbp-sim` holds a conformance suite that checks all of this for any implementation.
+
+use crate::id::NodeId;
+use crate::umb::{ArrivedBlock, SealedBlock, VacantBlock};
+
+/// How blocks reach this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// Into blocks of our own that [`Op::Recv`] has given.
+    Posted,
+    /// In the sender's memory, until [`Op::Return`].
+    InPlace,
+}
+
+/// What a transport can do.
+#[derive(Clone, Copy, Debug)]
+pub struct Capabilities {
+    /// Nodes in the communication domain, this one included.
+    pub nodes: u16,
+    /// This node.
+    pub node: NodeId,
+    /// The longest block (header and body) that it carries.
+    pub largest_block: usize,
+    /// How blocks arrive.
+    pub arrival: Arrival,
+    /// Whether what peers send can be taken as written by this crate: then the CDUs of a block are not all checked before
+    /// the first is delivered (each is still checked when it is read).
+    pub trusted: bool,
+}
+
+/// Something to do for a transport. The token of the block travels with it.
+#[derive(Debug)]
+pub enum Op {
+    /// Send the block to the peer.
+    Send {
+        /// Destination.
+        peer: NodeId,
+        /// Header and body.
+        block: SealedBlock,
+    },
+    /// Receive from the peer into the block (posted arrival).
+    Recv {
+        /// Source.
+        peer: NodeId,
+        /// Room for the largest block.
+        block: VacantBlock,
+    },
+    /// Give a block back to the peer that owns it (in-place arrival).
+    Return {
+        /// Owner.
+        peer: NodeId,
+        /// What [`Completion::Received`] brought.
+        block: ArrivedBlock,
+    },
+}
+
+/// An operation that was not accepted, handed back whole.
+#[derive(Debug)]
+pub struct Refused<E> {
+    /// The operation.
+    pub op: Op,
+    /// Why.
+    pub reason: Reason<E>,
+}
+
+/// Why an operation was refused.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Reason<E> {
+    /// No room at present; the same operation may be accepted after a poll.
+    Busy,
+    /// The peer has failed, or there is no such peer.
+    PeerFailed,
+    /// The operation does not fit this transport (its way of arrival, its largest block).
+    Unsupported,
+    /// Anything else.
+    Transport(E),
+}
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Completion<E> {
+    /// A sent block is ours again.
+    Sent {
+        /// Its destination.
+        peer: NodeId,
+        /// The block.
+        block: SealedBlock,
+    },
+    /// A block came from a peer.
+    Received {
+        /// Its source.
+        peer: NodeId,
+        /// The block.
+        block: ArrivedBlock,
+    },
+    /// A block was not sent; the link has failed.
+    Failed {
+        /// Its destination.
+        peer: NodeId,
+        /// The block.
+        block: SealedBlock,
+    },
+    /// A block posted for receiving will not be filled; the link has failed.
+    Unused {
+        /// The expected source.
+        peer: NodeId,
+        /// The block.
+        block: VacantBlock,
+    },
+    /// The link to and from the peer is down for good.
+    PeerFailed {
+        /// The peer.
+        peer: NodeId,
+        /// What the transport knows of the cause.
+        cause: Option<E>,
+    },
+}
+
+/// A backend. See the [module](self) for the contract.
+pub trait Transport {
+    /// What can go wrong in this backend.
+    type Error: core::error::Error;
+
+    /// What it can do. The same at every call.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Takes an operation.
+    ///
+    /// # Errors
+    /// [`Refused`] hands it back.
+    fn submit(&mut self, op: Op) -> Result<(), Refused<Self::Error>>;
+
+    /// The next thing that has happened, if any. Makes a bounded amount of progress.
+    fn poll_completion(&mut self) -> Option<Completion<Self::Error>>;
+}

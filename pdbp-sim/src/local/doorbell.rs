@@ -1,0 +1,40 @@
+//! A way to sleep until a peer has put something into a ring.
+
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Wakes threads that wait for a node. Ringing costs a fence and a load when nobody sleeps.
+#[derive(Debug, Default)]
+pub struct Doorbell {
+    sleepers: AtomicU32,
+    rings: Mutex<u64>,
+    wake: Condvar,
+}
+
+impl Doorbell {
+    /// Wakes whoever sleeps. Call after what it shall see is in place.
+    pub fn ring(&self) {
+        // Pairs with the fence in `sleep`: either the sleeper sees what was put in place, or it is counted here.
+        fence(Ordering::SeqCst);
+        if self.sleepers.load(Ordering::Relaxed) > 0 {
+            *self.rings.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+            self.wake.notify_all();
+        }
+    }
+
+    /// Sleeps until the bell rings, at most for `timeout`. `is_idle` looks once more, after the bell is armed, whether there
+    /// is really nothing to do.
+    pub fn sleep(&self, timeout: Duration, is_idle: impl FnOnce() -> bool) {
+        let before = *self.rings.lock().unwrap_or_else(PoisonError::into_inner);
+        self.sleepers.fetch_add(1, Ordering::Relaxed);
+        // Pairs with the fence in `ring`.
+        fence(Ordering::SeqCst);
+        if is_idle() {
+            let rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
+            let waited = self.wake.wait_timeout_while(rings, timeout, |rings| *rings == before);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+        }
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,282 @@
+//! The in-process transport: nodes are threads of one process, and a block changes hands as an address.
+//!
+//! Every ordered pair of nodes has two single-producer rings: one carries sealed blocks to the reader, the other carries them
+//! back when the last reader is done. With [`Arrival::InPlace`] nothing is copied; with [`Arrival::Posted`] the block is
+//! copied into one that the receiver has posted, as a network would, which serves to test engines on that kind of link.
+//!
+//! ```text
+//!   node A                            node B
+//!   submit(Send) ──▶ ring A→B ──▶ Completion::Received      (reads A's memory)
+//!   Completion::Sent ◀── ring back ◀── submit(Return)
+//! ```
+//!
+//! A node that is dropped leaves its rings; its peers see that, get the blocks back that it still had
+//! ([`Completion::Failed`]) and a [`Completion::PeerFailed`]. The memory of all nodes lives as long as any of them.
+
+#[allow(unsafe_code)]
+mod blocks;
+mod doorbell;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use pdbp_core::id::NodeId;
+use pdbp_core::umb::HeapMemory;
+use pdbp_core::{
+    Arrival, ArrivedBlock, Capabilities, Completion, Op, Reason, Refused, SealedBlock, Transport, VacantBlock,
+};
+use rtrb::{Consumer, Producer, RingBuffer};
+
+use blocks::{Away, Parcel};
+pub use doorbell::Doorbell;
+
+/// One node's end of the in-process network.
+pub struct Local {
+    node: NodeId,
+    arrival: Arrival,
+    largest_block: usize,
+    links: Vec<Option<Link>>,
+    /// Own blocks that peers have, by block index.
+    away: Away,
+    doorbells: Arc<[Arc<Doorbell>]>,
+    /// Keeps every node's blocks in place while this node may read them.
+    _memories: Arc<[HeapMemory]>,
+    ready: VecDeque<Completion<Infallible>>,
+    /// The peer looked at next.
+    turn: usize,
+}
+
+/// The rings to and from one peer.
+struct Link {
+    out: Producer<Parcel>,
+    back: Consumer<Parcel>,
+    incoming: Consumer<Parcel>,
+    give_back: Producer<Parcel>,
+    posted: VecDeque<VacantBlock>,
+    /// Blocks that the peer has of ours; at most the rings' capacity, so that giving back never finds a full ring.
+    away: usize,
+    capacity: usize,
+    failed: bool,
+}
+
+impl Local {
+    /// The ends of a network of as many nodes as there are `memories`, in which each ordered pair of nodes has up to
+    /// `in_flight` blocks under way (at least 1).
+    pub fn network(
+        memories: Vec<HeapMemory>,
+        arrival: Arrival,
+        largest_block: usize,
+        in_flight: usize,
+    ) -> Vec<Self> {
+        let nodes = memories.len();
+        let in_flight = in_flight.max(1);
+        let memories: Arc<[HeapMemory]> = memories.into();
+        let doorbells: Arc<[Arc<Doorbell>]> = (0..nodes).map(|_| Arc::new(Doorbell::default())).collect();
+        let mut out = grid(nodes);
+        let mut incoming = grid(nodes);
+        let mut give_back = grid(nodes);
+        let mut back = grid(nodes);
+        for (from, to) in pairs(nodes) {
+            let (producer, consumer) = RingBuffer::new(in_flight);
+            out[from][to] = Some(producer);
+            incoming[to][from] = Some(consumer);
+            let (producer, consumer) = RingBuffer::new(in_flight);
+            give_back[to][from] = Some(producer);
+            back[from][to] = Some(consumer);
+        }
+        let ids = (0..nodes).filter_map(|i| NodeId::new(i as u16));
+        ids.enumerate()
+            .map(|(i, node)| {
+                let links = (0..nodes)
+                    .map(|j| {
+                        Some(Link {
+                            out: out[i][j].take()?,
+                            back: back[i][j].take()?,
+                            incoming: incoming[i][j].take()?,
+                            give_back: give_back[i][j].take()?,
+                            posted: VecDeque::new(),
+                            away: 0,
+                            capacity: in_flight,
+                            failed: false,
+                        })
+                    })
+                    .collect();
+                Self {
+                    node,
+                    arrival,
+                    largest_block,
+                    links,
+                    away: Away::default(),
+                    doorbells: Arc::clone(&doorbells),
+                    _memories: Arc::clone(&memories),
+                    ready: VecDeque::new(),
+                    turn: 0,
+                }
+            })
+            .collect()
+    }
+
+    /// What peers ring when they have put something into this node's rings.
+    pub fn doorbell(&self) -> Arc<Doorbell> {
+        Arc::clone(&self.doorbells[self.node.index()])
+    }
+
+    fn link(&mut self, peer: NodeId) -> Option<&mut Link> {
+        self.links.get_mut(peer.index())?.as_mut().filter(|l| !l.failed)
+    }
+
+    fn send(&mut self, peer: NodeId, block: SealedBlock) -> Result<(), Refused<Infallible>> {
+        let refuse = |block, reason| Err(Refused { op: Op::Send { peer, block }, reason });
+        if block.bytes().len() > self.largest_block {
+            return refuse(block, Reason::Unsupported);
+        }
+        let Some(link) = self.links.get_mut(peer.index()).and_then(Option::as_mut).filter(|l| !l.failed)
+        else {
+            return refuse(block, Reason::PeerFailed);
+        };
+        if link.away == link.capacity || link.out.is_full() {
+            return refuse(block, Reason::Busy);
+        }
+        link.away += 1;
+        let parcel = self.away.put(peer, block);
+        let pushed = link.out.push(parcel);
+        debug_assert!(pushed.is_ok(), "the ring had room");
+        self.ring(peer);
+        Ok(())
+    }
+
+    fn give_back(&mut self, peer: NodeId, block: ArrivedBlock) -> Result<(), Refused<Infallible>> {
+        let Some(link) = self.link(peer) else {
+            return Err(Refused { op: Op::Return { peer, block }, reason: Reason::PeerFailed });
+        };
+        // There is room: the peer has at most `capacity` blocks away, and the ring holds as many.
+        let pushed = link.give_back.push(Parcel::of(&block));
+        debug_assert!(pushed.is_ok(), "more blocks given back than were sent");
+        self.ring(peer);
+        Ok(())
+    }
+
+    fn ring(&self, peer: NodeId) {
+        if let Some(bell) = self.doorbells.get(peer.index()) {
+            bell.ring();
+        }
+    }
+
+    fn poll_link(&mut self, peer: NodeId) -> Option<Completion<Infallible>> {
+        let link = self.link(peer)?;
+        if let Ok(parcel) = link.back.pop() {
+            link.away -= 1;
+            return self.away.take(parcel).map(|block| Completion::Sent { peer, block });
+        }
+        match self.arrival {
+            Arrival::InPlace => {
+                let link = self.link(peer)?;
+                if let Ok(parcel) = link.incoming.pop() {
+                    return Some(Completion::Received { peer, block: parcel.into_arrived() });
+                }
+            }
+            Arrival::Posted => {
+                let link = self.link(peer)?;
+                if !link.posted.is_empty()
+                    && let Ok(parcel) = link.incoming.pop()
+                    && let Some(mut block) = link.posted.pop_front()
+                {
+                    let source = parcel.into_arrived();
+                    let length = source.bytes().len().min(block.bytes_mut().len());
+                    block.bytes_mut()[..length].copy_from_slice(&source.bytes()[..length]);
+                    let pushed = link.give_back.push(Parcel::of(&source));
+                    debug_assert!(pushed.is_ok(), "more blocks given back than were sent");
+                    self.ring(peer);
+                    return Some(Completion::Received { peer, block: block.into_arrived(length) });
+                }
+            }
+        }
+        self.check_alive(peer)
+    }
+
+    /// Whether the peer is gone, and all that it left has been taken.
+    fn check_alive(&mut self, peer: NodeId) -> Option<Completion<Infallible>> {
+        let in_place = self.arrival == Arrival::InPlace;
+        let link = self.link(peer)?;
+        if !link.incoming.is_abandoned() {
+            return None;
+        }
+        // The peer may have put something in between the look at the rings and its end.
+        let waits = !link.incoming.is_empty() && (in_place || !link.posted.is_empty());
+        if waits || !link.back.is_empty() {
+            return None;
+        }
+        link.failed = true;
+        let posted = std::mem::take(&mut link.posted);
+        self.ready.extend(posted.into_iter().map(|block| Completion::Unused { peer, block }));
+        self.ready
+            .extend(self.away.take_all(peer).into_iter().map(|block| Completion::Failed { peer, block }));
+        self.ready.push_back(Completion::PeerFailed { peer, cause: None });
+        self.ready.pop_front()
+    }
+}
+
+impl Transport for Local {
+    type Error = Infallible;
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            nodes: self.links.len() as u16,
+            node: self.node,
+            largest_block: self.largest_block,
+            arrival: self.arrival,
+            trusted: true,
+        }
+    }
+
+    fn submit(&mut self, op: Op) -> Result<(), Refused<Infallible>> {
+        match op {
+            Op::Send { peer, block } => self.send(peer, block),
+            Op::Return { peer, block } if self.arrival == Arrival::InPlace => self.give_back(peer, block),
+            Op::Recv { peer, block } if self.arrival == Arrival::Posted => match self.link(peer) {
+                Some(link) => {
+                    link.posted.push_back(block);
+                    Ok(())
+                }
+                None => Err(Refused { op: Op::Recv { peer, block }, reason: Reason::PeerFailed }),
+            },
+            op => Err(Refused { op, reason: Reason::Unsupported }),
+        }
+    }
+
+    fn poll_completion(&mut self) -> Option<Completion<Infallible>> {
+        if let Some(ready) = self.ready.pop_front() {
+            return Some(ready);
+        }
+        let nodes = self.links.len();
+        for _ in 0..nodes {
+            let peer = self.turn;
+            self.turn = if self.turn + 1 == nodes { 0 } else { self.turn + 1 };
+            let completion = NodeId::new(peer as u16).and_then(|peer| self.poll_link(peer));
+            if completion.is_some() {
+                return completion;
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        self.links.clear();
+        for bell in self.doorbells.iter() {
+            bell.ring();
+        }
+    }
+}
+
+fn grid<T>(nodes: usize) -> Vec<Vec<Option<T>>> {
+    (0..nodes).map(|_| (0..nodes).map(|_| None).collect()).collect()
+}
+
+fn pairs(nodes: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..nodes).flat_map(move |i| (0..nodes).map(move |j| (i, j))).filter(|(i, j)| i != j)
+}
