@@ -9,9 +9,14 @@
 use std::hint::black_box;
 
 use gungraun::prelude::*;
-use pdbp_benches::fabric::Fabric;
-use pdbp_benches::peers::{BbQueue, Boxed, Crossbeam, Rtrb, RtrbGathering};
+use pdbp_benches::fabric::{Endpoint, Fabric};
+use pdbp_benches::peers::{BbQueue, Boxed, CoreEndpoint, Crossbeam, PdbpCore, Rtrb, RtrbGathering, Usual};
 use pdbp_benches::round_trip::RoundTrip;
+use pdbp_benches::scenario::{Pattern, Scenario};
+use pdbp_benches::source::{Source, Tally};
+use pdbp_core::cdu::{CduClass, Route};
+use pdbp_core::id::{NodeId, PartId};
+use pdbp_core::policy::Adaptive;
 
 /// Bytes of a message.
 const MESSAGE: usize = 64;
@@ -59,5 +64,112 @@ fn crossbeam(pair: RoundTrip<Boxed<Crossbeam>>) -> RoundTrip<Boxed<Crossbeam>> {
     thousand(pair)
 }
 
-library_benchmark_group!(name = messages, benchmarks = [rtrb, rtrb_gather, bbqueue, crossbeam]);
+#[library_benchmark]
+#[bench::push_pop_1000(steady::<PdbpCore<Usual>>())]
+fn pdbp_core(pair: RoundTrip<PdbpCore<Usual>>) -> RoundTrip<PdbpCore<Usual>> {
+    thousand(pair)
+}
+
+/// Two nodes of the engine, and messages.
+struct Nodes {
+    sender: CoreEndpoint<Adaptive>,
+    receiver: CoreEndpoint<Adaptive>,
+    source: Source,
+}
+
+/// How the messages follow each other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// All with one route: one header for as many as fit a block.
+    Train,
+    /// The command changes from each to the next, so that every one has its own header.
+    Mixed,
+}
+
+impl Nodes {
+    /// Two nodes that have carried messages already, with `packed` of another 1000 under way as far as `stage` says.
+    fn new(order: Order, stage: Stage) -> (Self, Order) {
+        let ends = PdbpCore::<Usual>::connect(&Scenario::new(Pattern::OneToMany, 2, MESSAGE));
+        let Ok([sender, receiver]) = <[CoreEndpoint<Adaptive>; 2]>::try_from(ends) else {
+            panic!("two nodes have two endpoints")
+        };
+        let mut nodes = Self { sender, receiver, source: Source::new(0, MESSAGE) };
+        for _ in 0..100 {
+            nodes.pack(order);
+            nodes.route();
+            nodes.deliver();
+            nodes.sender.poll();
+        }
+        if stage != Stage::Pack {
+            nodes.pack(order);
+        }
+        if stage == Stage::Deliver {
+            nodes.route();
+        }
+        (nodes, order)
+    }
+
+    /// 1000 messages into blocks: what a sending part does.
+    #[inline(never)]
+    fn pack(&mut self, order: Order) {
+        let part = |id| NodeId::new(id).and_then(|node| PartId::new(node, 0)).expect("a small number");
+        let route = |command| Route::new(CduClass::ShortMessage, command, part(0), part(1));
+        let routes = if order == Order::Train { [route(0), route(0)] } else { [route(0), route(1)] };
+        for (k, message) in self.source.bytes().chunks_exact(MESSAGE).take(1000).enumerate() {
+            assert!(self.sender.pack(1, routes[k % 2], message), "there are vacant blocks");
+        }
+    }
+
+    /// The blocks to the receiver's private pipe: what both engines do.
+    #[inline(never)]
+    fn route(&mut self) {
+        self.sender.flush();
+        while self.receiver.poll() > 0 {}
+    }
+
+    /// 1000 messages read and their blocks released: what a receiving part does.
+    #[inline(never)]
+    fn deliver(&mut self) {
+        let mut tally = Tally::default();
+        self.receiver.read(|message| tally.add(message));
+        assert_eq!(black_box(tally).packets, 1000);
+    }
+}
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Pack,
+    Route,
+    Deliver,
+}
+
+#[library_benchmark]
+#[bench::train_1000(Nodes::new(Order::Train, Stage::Pack))]
+#[bench::mixed_1000(Nodes::new(Order::Mixed, Stage::Pack))]
+fn pack((mut nodes, order): (Nodes, Order)) -> Nodes {
+    nodes.pack(order);
+    nodes
+}
+
+#[library_benchmark]
+#[bench::train_1000(Nodes::new(Order::Train, Stage::Route))]
+#[bench::mixed_1000(Nodes::new(Order::Mixed, Stage::Route))]
+fn route((mut nodes, _): (Nodes, Order)) -> Nodes {
+    nodes.route();
+    nodes
+}
+
+#[library_benchmark]
+#[bench::train_1000(Nodes::new(Order::Train, Stage::Deliver))]
+#[bench::mixed_1000(Nodes::new(Order::Mixed, Stage::Deliver))]
+fn deliver((mut nodes, _): (Nodes, Order)) -> Nodes {
+    nodes.deliver();
+    nodes
+}
+
+library_benchmark_group!(
+    name = messages,
+    benchmarks = [pdbp_core, pack, route, deliver, rtrb, rtrb_gather, bbqueue, crossbeam]
+);
 main!(library_benchmark_groups = messages);

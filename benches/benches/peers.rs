@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use pdbp_benches::fabric::Fabric;
-use pdbp_benches::peers::{BbQueue, Boxed, Crossbeam, Flume, Kanal, Rtrb, RtrbGathering, StdMpsc};
+use pdbp_benches::peers::{
+    BbQueue, Boxed, Crossbeam, Flume, Kanal, PdbpCore, Rtrb, RtrbGathering, StdMpsc, Usual,
+};
 use pdbp_benches::round_trip::RoundTrip;
 
 /// Packets per iteration.
@@ -24,6 +26,7 @@ fn packets<F: Fabric>(criterion: &mut Criterion, name: &str) {
 }
 
 fn all(criterion: &mut Criterion) {
+    packets::<PdbpCore<Usual>>(criterion, "pdbp-core");
     packets::<Boxed<Crossbeam>>(criterion, "crossbeam");
     packets::<Boxed<Flume>>(criterion, "flume");
     packets::<Boxed<Kanal>>(criterion, "kanal");

@@ -17,8 +17,8 @@ const BURST_PACKETS: usize = 64;
 /// Waits of a node without progress before the run is declared hung.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Sends `warm_up` and then `count` packets over every pair of the scenario and returns how long the `count` packets
-/// took: from the first node's start to the last node's last packet.
+/// Exchanges `warm_up` and then `count` units of the scenario's traffic (one packet over every pair, more where it is
+/// skewed) and returns how long the `count` units took: from the first node's start to the last node's last packet.
 ///
 /// # Panics
 ///
@@ -68,6 +68,7 @@ pub(crate) fn place(id: usize, scenario: &Scenario) {
 /// One node's traffic to one other node.
 struct Lane {
     to: usize,
+    weight: u64,
     left: u64,
     /// Where in the source buffer the next packet starts.
     at: usize,
@@ -81,7 +82,8 @@ struct Node<E> {
     endpoint: E,
     source: Source,
     lanes: Vec<Lane>,
-    origins: u64,
+    /// Packets that it gets for one unit of traffic.
+    due: u64,
     received: Tally,
     idle: Idle,
 }
@@ -94,20 +96,23 @@ impl<E: Endpoint> Node<E> {
             packet: scenario.packet,
             endpoint,
             source: Source::new(id, scenario.packet),
-            lanes: scenario.destinations(id).map(|to| Lane { to, left: 0, at: 0 }).collect(),
-            origins: scenario.origins(id).count() as u64,
+            lanes: scenario
+                .destinations(id)
+                .map(|(to, weight)| Lane { to, weight, left: 0, at: 0 })
+                .collect(),
+            due: scenario.origins(id).map(|(_, weight)| weight).sum(),
             received: Tally::default(),
             idle: Idle::new(scenario.nodes),
         }
     }
 
-    /// Sends `count` packets to each destination and receives as many from each origin.
+    /// Sends `count` units of traffic, and receives what the origins send of theirs.
     fn exchange(&mut self, count: u64) {
         for lane in &mut self.lanes {
-            lane.left = count;
+            lane.left = count * lane.weight;
         }
         let burst = (BURST_BYTES / self.packet).clamp(1, BURST_PACKETS);
-        let goal = self.received.packets + count * self.origins;
+        let goal = self.received.packets + count * self.due;
         let mut sending = !self.lanes.is_empty();
         loop {
             let mut moved = 0;
@@ -187,7 +192,10 @@ impl<E: Endpoint> Node<E> {
     }
 
     fn verify(&self, scenario: &Scenario, count: u64) {
-        let expected = Tally::expected(scenario.origins(self.id), scenario.packet, count);
+        let expected = Tally::expected(
+            scenario.origins(self.id).map(|(from, weight)| (from, weight * count)),
+            scenario.packet,
+        );
         if let Err(what) = black_box(self.received).verify(&expected) {
             panic!("{}: node {}: {what}", self.peer, self.id);
         }

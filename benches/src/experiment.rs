@@ -112,7 +112,7 @@ fn warm_up(scenario: &Scenario) -> u64 {
 
 /// Payload per measured node in MB/s.
 fn rate(scenario: &Scenario, count: u64, time: Duration) -> f64 {
-    let bytes = (count * scenario.packet as u64) as f64 * scenario.pairs() as f64;
+    let bytes = (count * scenario.packet as u64) as f64 * scenario.packets_per_unit() as f64;
     let nodes = scenario.pattern.measured_nodes(scenario.nodes) as f64;
     bytes / nodes / time.as_secs_f64() / 1e6
 }

@@ -12,20 +12,27 @@ pub enum Pattern {
     ManyToOne,
     /// Every node sends to every other one.
     AllToAll,
+    /// As all to all, but the next node gets [`Pattern::SKEW`] times as much as each of the others.
+    Skewed,
 }
 
 impl Pattern {
     /// The three patterns in the order of the document's figures.
     pub const ALL: [Self; 3] = [Self::OneToMany, Self::ManyToOne, Self::AllToAll];
 
-    /// Whether node `from` sends to node `to`.
-    pub fn sends(self, from: usize, to: usize) -> bool {
-        from != to
+    /// What the favoured destination of [`Pattern::Skewed`] gets for one packet of each of the others.
+    pub const SKEW: u64 = 32;
+
+    /// Packets that node `from` of `nodes` sends to node `to` for each unit of the pattern's traffic.
+    pub fn weight(self, nodes: usize, from: usize, to: usize) -> u64 {
+        let sends = from != to
             && match self {
                 Self::OneToMany => from == 0,
                 Self::ManyToOne => to == 0,
-                Self::AllToAll => true,
-            }
+                Self::AllToAll | Self::Skewed => true,
+            };
+        let favoured = self == Self::Skewed && to == (from + 1) % nodes;
+        u64::from(sends) * if favoured { Self::SKEW } else { 1 }
     }
 
     /// The number of nodes over which the pattern's throughput is averaged: the senders of 1→n and n↔n, the one
@@ -33,7 +40,7 @@ impl Pattern {
     pub fn measured_nodes(self, nodes: usize) -> usize {
         match self {
             Self::OneToMany | Self::ManyToOne => 1,
-            Self::AllToAll => nodes,
+            Self::AllToAll | Self::Skewed => nodes,
         }
     }
 }
@@ -44,6 +51,7 @@ impl fmt::Display for Pattern {
             Self::OneToMany => "1->n",
             Self::ManyToOne => "n->1",
             Self::AllToAll => "n<->n",
+            Self::Skewed => "skewed",
         })
     }
 }
@@ -56,7 +64,8 @@ impl FromStr for Pattern {
             "1-n" | "1->n" => Ok(Self::OneToMany),
             "n-1" | "n->1" => Ok(Self::ManyToOne),
             "n-n" | "n<->n" => Ok(Self::AllToAll),
-            other => Err(format!("unknown pattern `{other}`: use 1-n, n-1 or n-n")),
+            "skewed" => Ok(Self::Skewed),
+            other => Err(format!("unknown pattern `{other}`: use 1-n, n-1, n-n or skewed")),
         }
     }
 }
@@ -91,6 +100,10 @@ pub struct Tuning {
     pub channel_packets: Option<usize>,
     /// Size of every byte ring, in bytes.
     pub ring_bytes: Option<usize>,
+    /// Bytes of a PDBP block's body.
+    pub block_bytes: Option<usize>,
+    /// Blocks that a row of PDBP may have.
+    pub blocks_per_peer: Option<u32>,
     /// Bytes a batching ring gathers before it publishes them.
     pub commit_bytes: Option<usize>,
 }
@@ -122,21 +135,25 @@ impl Scenario {
         Self { pattern, nodes, packet, placement: Placement::default(), tuning: Tuning::default() }
     }
 
-    /// The nodes that `from` sends to, starting after itself, so that not all nodes begin with the same one.
-    pub fn destinations(&self, from: usize) -> impl Iterator<Item = usize> + use<> {
+    /// The nodes that `from` sends to, starting after itself, so that not all nodes begin with the same one; with the
+    /// packets to each for one unit of traffic.
+    pub fn destinations(&self, from: usize) -> impl Iterator<Item = (usize, u64)> + use<> {
         let Self { pattern, nodes, .. } = *self;
-        (1..nodes).map(move |step| (from + step) % nodes).filter(move |&to| pattern.sends(from, to))
+        (1..nodes)
+            .map(move |step| (from + step) % nodes)
+            .map(move |to| (to, pattern.weight(nodes, from, to)))
+            .filter(|&(_, weight)| weight > 0)
     }
 
-    /// The nodes that send to `to`.
-    pub fn origins(&self, to: usize) -> impl Iterator<Item = usize> + use<> {
+    /// The nodes that send to `to`, with the packets of each for one unit of traffic.
+    pub fn origins(&self, to: usize) -> impl Iterator<Item = (usize, u64)> + use<> {
         let Self { pattern, nodes, .. } = *self;
-        (0..nodes).filter(move |&from| pattern.sends(from, to))
+        (0..nodes).map(move |from| (from, pattern.weight(nodes, from, to))).filter(|&(_, weight)| weight > 0)
     }
 
-    /// The number of ordered pairs of nodes with traffic.
-    pub fn pairs(&self) -> usize {
-        (0..self.nodes).map(|node| self.destinations(node).count()).sum()
+    /// Packets of all nodes for one unit of traffic; the number of ordered pairs, unless the traffic is skewed.
+    pub fn packets_per_unit(&self) -> u64 {
+        (0..self.nodes).flat_map(|node| self.destinations(node)).map(|(_, weight)| weight).sum()
     }
 
     /// The largest multiple of the packet size within `bytes`, but room for at least `packets` packets.
@@ -152,17 +169,21 @@ mod tests {
     #[test]
     fn patterns_connect_the_nodes_they_name() {
         let one_to_many = Scenario::new(Pattern::OneToMany, 4, 8);
-        assert_eq!(one_to_many.destinations(0).collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(one_to_many.destinations(0).collect::<Vec<_>>(), [(1, 1), (2, 1), (3, 1)]);
         assert_eq!(one_to_many.destinations(1).count(), 0);
-        assert_eq!(one_to_many.origins(2).collect::<Vec<_>>(), [0]);
+        assert_eq!(one_to_many.origins(2).collect::<Vec<_>>(), [(0, 1)]);
 
         let many_to_one = Scenario::new(Pattern::ManyToOne, 4, 8);
         assert_eq!(many_to_one.destinations(0).count(), 0);
-        assert_eq!(many_to_one.origins(0).collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(many_to_one.origins(0).collect::<Vec<_>>(), [(1, 1), (2, 1), (3, 1)]);
 
         let all_to_all = Scenario::new(Pattern::AllToAll, 4, 8);
-        assert_eq!(all_to_all.destinations(2).collect::<Vec<_>>(), [3, 0, 1]);
-        assert_eq!(all_to_all.pairs(), 12);
+        assert_eq!(all_to_all.destinations(2).collect::<Vec<_>>(), [(3, 1), (0, 1), (1, 1)]);
+        assert_eq!(all_to_all.packets_per_unit(), 12);
+
+        let skewed = Scenario::new(Pattern::Skewed, 3, 8);
+        assert_eq!(skewed.destinations(2).collect::<Vec<_>>(), [(0, Pattern::SKEW), (1, 1)]);
+        assert_eq!(skewed.packets_per_unit(), 3 * (Pattern::SKEW + 1));
     }
 
     #[test]

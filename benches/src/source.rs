@@ -108,9 +108,9 @@ impl Tally {
         self.sum = self.sum.wrapping_add(read_every_byte(packet));
     }
 
-    /// What `count` packets from each of `origins` add up to.
-    pub fn expected(origins: impl Iterator<Item = usize>, packet: usize, count: u64) -> Self {
-        origins.fold(Self::default(), |tally, origin| Self {
+    /// What packets of `packet` bytes from `origins`, so many of each, add up to.
+    pub fn expected(origins: impl Iterator<Item = (usize, u64)>, packet: usize) -> Self {
+        origins.fold(Self::default(), |tally, (origin, count)| Self {
             packets: tally.packets + count,
             sum: tally.sum.wrapping_add(Source::new(origin, packet).expected_sum(count)),
         })
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn loss_repetition_and_change_are_noticed() {
-        let expected = Tally::expected([1, 2].into_iter(), 64, 100);
+        let expected = Tally::expected([(1, 100), (2, 100)].into_iter(), 64);
         assert_eq!(expected.packets, 200);
         assert_eq!(expected.verify(&expected), Ok(()));
         let lost = Tally { packets: 199, ..expected };

@@ -20,7 +20,7 @@ use pdbp_benches::scenario::{Pattern, Placement, Scenario, Tuning};
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// Who sends to whom: 1-n, n-1, n-n or all
+    /// Who sends to whom: 1-n, n-1, n-n, or all of these; skewed, n-n with a favoured destination
     #[arg(long, default_value = "n-n")]
     pattern: String,
     /// Bytes of a unit packet
@@ -29,7 +29,7 @@ struct Arguments {
     /// Nodes, each of them a thread
     #[arg(long, value_delimiter = ',', default_value = "2,4,8")]
     nodes: Vec<usize>,
-    /// Peers, by default all of them
+    /// Peers, by default all of them; for skewed traffic the allocations of PDBP
     #[arg(long, value_delimiter = ',')]
     peers: Vec<Peer>,
     /// Length of one run of one peer
@@ -56,6 +56,12 @@ struct Arguments {
     /// Bytes per ring, instead of what the benchmark found best
     #[arg(long)]
     ring_bytes: Option<usize>,
+    /// Bytes of a PDBP block's body, instead of what the benchmark found best
+    #[arg(long)]
+    block_bytes: Option<usize>,
+    /// Blocks that a row of PDBP may have, instead of what the benchmark found best
+    #[arg(long)]
+    blocks_per_peer: Option<u32>,
     /// Bytes that a gathering ring publishes together, instead of what the benchmark found best
     #[arg(long)]
     commit_bytes: Option<usize>,
@@ -72,6 +78,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         fs::create_dir_all(folder)?;
     }
     for pattern in patterns {
+        let peers = if plan.peers.is_empty() { Peer::usual(pattern) } else { plan.peers.clone() };
+        let plan = Plan { peers, ..plan.clone() };
         for &nodes in &arguments.nodes {
             let points = series(&arguments, &plan, pattern, nodes, csv.as_mut())?;
             if let Some(folder) = &arguments.plot {
@@ -103,8 +111,7 @@ fn check(arguments: &Arguments) -> Result<(Vec<Pattern>, Plan), String> {
             .map(Length::Time)
             .map_err(|error| format!("--seconds-per-point {}: {error}", arguments.seconds_per_point))?,
     };
-    let peers = if arguments.peers.is_empty() { Peer::ALL.to_vec() } else { arguments.peers.clone() };
-    Ok((patterns, Plan { peers, length, runs: arguments.runs }))
+    Ok((patterns, Plan { peers: arguments.peers.clone(), length, runs: arguments.runs }))
 }
 
 /// Measures and prints all sizes of one pattern and number of nodes.
@@ -122,6 +129,8 @@ fn series(
         scenario.tuning = Tuning {
             channel_packets: arguments.channel_packets,
             ring_bytes: arguments.ring_bytes,
+            block_bytes: arguments.block_bytes,
+            blocks_per_peer: arguments.blocks_per_peer,
             commit_bytes: arguments.commit_bytes,
         };
         if index == 0 {

@@ -41,7 +41,7 @@ impl Fabric for BbQueue {
             })
             .collect();
         for from in 0..scenario.nodes {
-            for to in scenario.destinations(from) {
+            for (to, _) in scenario.destinations(from) {
                 let queue = Arc::new(YakiNiku::new_with_storage(BoxedSlice::new(ring_bytes(
                     scenario,
                     Publishing::Each,

@@ -75,7 +75,7 @@ impl<C: Channel> Fabric for Boxed<C> {
             })
             .collect();
         for from in 0..scenario.nodes {
-            for to in scenario.destinations(from) {
+            for (to, _) in scenario.destinations(from) {
                 let (sender, receiver) = C::bounded(batch);
                 nodes[from].outgoing[to] = Some(Outgoing { sender, refused: None });
                 nodes[to].incoming.push(receiver);

@@ -32,10 +32,12 @@ pub(super) fn run(limit: Limit, scenario: &Scenario, count: u64) -> Duration {
                 let barrier = &barrier;
                 scope.spawn(move || {
                     exchange::place(node, scenario);
-                    let copies = count * scenario.destinations(node).count() as u64;
+                    let copies = count * scenario.destinations(node).map(|(_, weight)| weight).sum::<u64>();
                     let reads = match limit {
                         Limit::Copy => 0,
-                        Limit::CopyAndRead => count * scenario.origins(node).count() as u64,
+                        Limit::CopyAndRead => {
+                            count * scenario.origins(node).map(|(_, weight)| weight).sum::<u64>()
+                        }
                     };
                     let source = Source::new(node, scenario.packet);
                     let mut buffer = vec![1; scenario.whole_packets(SOURCE_BYTES, 1)];

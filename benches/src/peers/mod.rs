@@ -9,6 +9,7 @@ mod crossbeam;
 mod flume;
 mod kanal;
 mod limit;
+mod pdbp_core;
 mod rtrb;
 mod std_mpsc;
 #[cfg(test)]
@@ -24,14 +25,25 @@ pub use self::crossbeam::Crossbeam;
 pub use self::flume::Flume;
 pub use self::kanal::Kanal;
 pub use self::limit::Limit;
+pub use self::pdbp_core::{Allocation, CoreEndpoint, Divided, PdbpCore, Setup, Sparse, Usual};
 pub use self::rtrb::{RingEndpoint, Rtrb, RtrbGathering};
 pub use self::std_mpsc::StdMpsc;
 use crate::exchange;
-use crate::scenario::Scenario;
+use crate::scenario::{Pattern, Scenario};
 
 /// Something that can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Peer {
+    /// The engine of PDBP over its in-process transport, polled by the node.
+    PdbpCore,
+    /// The engine with little memory and the adaptive policy; see `peers/pdbp_core.rs`.
+    Adaptive,
+    /// As much memory, divided once and for all.
+    Fixed,
+    /// Twice as much, divided.
+    Fixed2,
+    /// Four times as much, divided.
+    Fixed4,
     /// `crossbeam-channel`, boxed packets.
     Crossbeam,
     /// `flume`, boxed packets.
@@ -55,6 +67,10 @@ pub enum Peer {
 /// What sort of peer: ratios are taken against the best of a sort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// PDBP.
+    Pdbp,
+    /// PDBP with one of the allocations of the skew experiment.
+    Allocation,
     /// A channel crate.
     Channel,
     /// A byte ring per pair of nodes.
@@ -64,8 +80,9 @@ pub enum Kind {
 }
 
 impl Peer {
-    /// All of them, in the order of the tables' columns.
-    pub const ALL: [Self; 9] = [
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::PdbpCore,
         Self::Crossbeam,
         Self::Flume,
         Self::Kanal,
@@ -75,11 +92,27 @@ impl Peer {
         Self::BbQueue,
         Self::Memcpy,
         Self::MemcpyRead,
+        Self::Adaptive,
+        Self::Fixed,
+        Self::Fixed2,
+        Self::Fixed4,
     ];
+
+    /// Those measured when nobody says which, in the order of the columns: for skewed traffic the allocations of PDBP,
+    /// else PDBP, its rivals and the limits.
+    pub fn usual(pattern: Pattern) -> Vec<Self> {
+        let skewed = pattern == Pattern::Skewed;
+        Self::ALL.into_iter().filter(|peer| (peer.kind() == Kind::Allocation) == skewed).collect()
+    }
 
     /// The name on the command line and above the column.
     pub fn name(self) -> &'static str {
         match self {
+            Self::PdbpCore => "pdbp-core",
+            Self::Adaptive => "adaptive",
+            Self::Fixed => "fixed",
+            Self::Fixed2 => "fixed-2x",
+            Self::Fixed4 => "fixed-4x",
             Self::Crossbeam => "crossbeam",
             Self::Flume => "flume",
             Self::Kanal => "kanal",
@@ -95,13 +128,15 @@ impl Peer {
     /// What sort of peer it is.
     pub fn kind(self) -> Kind {
         match self {
+            Self::PdbpCore => Kind::Pdbp,
+            Self::Adaptive | Self::Fixed | Self::Fixed2 | Self::Fixed4 => Kind::Allocation,
             Self::Crossbeam | Self::Flume | Self::Kanal | Self::Std => Kind::Channel,
             Self::Rtrb | Self::RtrbGathering | Self::BbQueue => Kind::Ring,
             Self::Memcpy | Self::MemcpyRead => Kind::Limit,
         }
     }
 
-    /// Runs the scenario once with `count` packets over every pair, after `warm_up` packets that are not timed.
+    /// Runs the scenario once with `count` units of traffic, after `warm_up` units that are not timed.
     ///
     /// # Panics
     ///
@@ -109,6 +144,11 @@ impl Peer {
     pub fn run(self, scenario: &Scenario, warm_up: u64, count: u64) -> Duration {
         let name = self.name();
         match self {
+            Self::PdbpCore => exchange::run::<PdbpCore<Usual>>(name, scenario, warm_up, count),
+            Self::Adaptive => exchange::run::<PdbpCore<Sparse>>(name, scenario, warm_up, count),
+            Self::Fixed => exchange::run::<PdbpCore<Divided<1>>>(name, scenario, warm_up, count),
+            Self::Fixed2 => exchange::run::<PdbpCore<Divided<2>>>(name, scenario, warm_up, count),
+            Self::Fixed4 => exchange::run::<PdbpCore<Divided<4>>>(name, scenario, warm_up, count),
             Self::Crossbeam => exchange::run::<Boxed<Crossbeam>>(name, scenario, warm_up, count),
             Self::Flume => exchange::run::<Boxed<Flume>>(name, scenario, warm_up, count),
             Self::Kanal => exchange::run::<Boxed<Kanal>>(name, scenario, warm_up, count),

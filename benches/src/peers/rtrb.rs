@@ -75,7 +75,7 @@ fn connect<const GATHER: bool>(scenario: &Scenario) -> Vec<RingEndpoint<GATHER>>
         })
         .collect();
     for from in 0..scenario.nodes {
-        for to in scenario.destinations(from) {
+        for (to, _) in scenario.destinations(from) {
             let (ring, consumer) = filled_ring(capacity);
             nodes[from].outgoing[to] = Some(Outgoing { ring, written: 0 });
             nodes[to].incoming.push(consumer);

@@ -17,10 +17,10 @@ fn packet(size: usize, from: usize, number: u32) -> Vec<u8> {
 
 /// One node's part: sends `count` numbered packets to each destination, checks each arrival's place and bytes.
 fn converse<E: Endpoint>(mut endpoint: E, id: usize, scenario: &Scenario, count: u32) -> E {
-    let destinations: Vec<_> = scenario.destinations(id).collect();
+    let destinations: Vec<_> = scenario.destinations(id).map(|(to, _)| to).collect();
     let mut sent = vec![0; scenario.nodes];
     let mut next = vec![0; scenario.nodes];
-    let origins: Vec<_> = scenario.origins(id).collect();
+    let origins: Vec<_> = scenario.origins(id).map(|(from, _)| from).collect();
     let complete = |next: &[u32]| origins.iter().all(|&from| next[from] == count);
     loop {
         for &to in &destinations {
@@ -103,12 +103,24 @@ fn bbqueue_delivers_exactly_once_in_order() {
 }
 
 #[test]
+fn the_engine_of_pdbp_delivers_exactly_once_in_order() {
+    delivers_exactly_once_in_order::<PdbpCore<Usual>>();
+    delivers_exactly_once_in_order::<PdbpCore<Sparse>>();
+    delivers_exactly_once_in_order::<PdbpCore<Divided<1>>>();
+}
+
+#[test]
 fn every_peer_passes_its_own_verification_with_tiny_buffers() {
     for peer in Peer::ALL {
-        for nodes in [2, 4] {
-            let mut scenario = Scenario::new(Pattern::AllToAll, nodes, 24);
-            scenario.tuning =
-                Tuning { channel_packets: Some(1), ring_bytes: Some(96), commit_bytes: Some(48) };
+        for (pattern, nodes) in [(Pattern::AllToAll, 2), (Pattern::AllToAll, 4), (Pattern::Skewed, 3)] {
+            let mut scenario = Scenario::new(pattern, nodes, 24);
+            scenario.tuning = Tuning {
+                channel_packets: Some(1),
+                ring_bytes: Some(96),
+                commit_bytes: Some(48),
+                block_bytes: Some(256),
+                blocks_per_peer: Some(2),
+            };
             peer.run(&scenario, 10, 500);
         }
     }

@@ -22,10 +22,17 @@ struct Ratio {
 }
 
 /// The ratios of a table, left out where one side was not measured.
-const RATIOS: [Ratio; 3] = [
+const RATIOS: [Ratio; 10] = [
+    Ratio { title: "pdbp/channel", of: |p| p.best(Kind::Pdbp), over: |p| p.best(Kind::Channel) },
+    Ratio { title: "pdbp/ring", of: |p| p.best(Kind::Pdbp), over: |p| p.best(Kind::Ring) },
+    Ratio { title: "pdbp/memcpy", of: |p| p.best(Kind::Pdbp), over: |p| p.rate(Peer::Memcpy) },
+    Ratio { title: "pdbp/mc+read", of: |p| p.best(Kind::Pdbp), over: |p| p.rate(Peer::MemcpyRead) },
     Ratio { title: "ring/channel", of: |p| p.best(Kind::Ring), over: |p| p.best(Kind::Channel) },
     Ratio { title: "ring/memcpy", of: |p| p.best(Kind::Ring), over: |p| p.rate(Peer::Memcpy) },
     Ratio { title: "ring/mc+read", of: |p| p.best(Kind::Ring), over: |p| p.rate(Peer::MemcpyRead) },
+    Ratio { title: "adapt/fixed", of: |p| p.rate(Peer::Adaptive), over: |p| p.rate(Peer::Fixed) },
+    Ratio { title: "adapt/2x", of: |p| p.rate(Peer::Adaptive), over: |p| p.rate(Peer::Fixed2) },
+    Ratio { title: "adapt/4x", of: |p| p.rate(Peer::Adaptive), over: |p| p.rate(Peer::Fixed4) },
 ];
 
 impl Ratio {

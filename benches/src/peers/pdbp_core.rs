@@ -1,0 +1,296 @@
+//! PDBP without its runtime: an engine per node over the in-process transport, polled by the node itself.
+//!
+//! The sender packs packets into an open block per destination, as a writer of the runtime does; `receive` polls the
+//! engine, reads the CDUs of every delivery in place and releases it. One part per node, one private pipe each.
+//!
+//! **Blocks**: see [`Allocation`]. A packet is never cut: from 16 KiB on a block holds one.
+
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::time::Instant;
+
+use pdbp_core::cdu::{CduClass, Route};
+use pdbp_core::engine::{Checksum, LocalPart};
+use pdbp_core::id::{Epoch, NodeId, PartId, PipeId, Time};
+use pdbp_core::policy::{Adaptive, Fixed, SpacePolicy};
+use pdbp_core::tables::{Name, PartKind};
+use pdbp_core::umb::{HeapMemory, OpenBlock, stride};
+use pdbp_core::{Arrival, Config, Delivery, Engine, PrivatePipes, Storage};
+use pdbp_sim::local::Local;
+
+use crate::fabric::{Endpoint, Fabric};
+use crate::scenario::Scenario;
+use crate::source::copy_packet;
+
+/// How many blocks a node has, and how they are divided at the start.
+#[derive(Clone, Copy, Debug)]
+pub struct Allocation {
+    /// Bytes of a block's body.
+    pub body: usize,
+    /// Largest number of elements of a row (N).
+    pub row: u32,
+    /// Real elements of a row at the start (m).
+    pub initial: u32,
+    /// Blocks for rows, besides those for control messages.
+    pub blocks: u32,
+}
+
+/// A policy and what it works on.
+pub trait Setup {
+    /// The policy of rows.
+    type Policy: SpacePolicy + Send;
+    /// The policy's value.
+    fn policy() -> Self::Policy;
+    /// What a node gets.
+    fn allocation(scenario: &Scenario) -> Allocation;
+}
+
+/// What the comparison with other peers uses: the default policy, rows of up to 8 blocks per peer, 4 at the start.
+#[derive(Debug)]
+pub struct Usual;
+
+/// The memory of the skew experiment with the adaptive policy: 4 blocks per peer in all, 1 of them at the start.
+#[derive(Debug)]
+pub struct Sparse;
+
+/// The same memory `TIMES` times, divided once and for all: 4 · `TIMES` blocks per peer.
+#[derive(Debug)]
+pub struct Divided<const TIMES: u32>;
+
+/// Bytes of a block's body: `wanted`, or whatever a packet needs.
+fn body(scenario: &Scenario, wanted: usize) -> usize {
+    let packet = scenario.packet.next_multiple_of(8) + 64;
+    scenario.tuning.block_bytes.unwrap_or(wanted).max(packet)
+}
+
+impl Setup for Usual {
+    type Policy = Adaptive;
+
+    fn policy() -> Adaptive {
+        Adaptive::DEFAULT
+    }
+
+    fn allocation(scenario: &Scenario) -> Allocation {
+        let row = scenario.tuning.blocks_per_peer.unwrap_or(8);
+        let initial = row.div_ceil(2);
+        Allocation { body: body(scenario, 32 * 1024), row, initial, blocks: row * scenario.nodes as u32 }
+    }
+}
+
+impl Setup for Sparse {
+    type Policy = Adaptive;
+
+    fn policy() -> Adaptive {
+        Adaptive::DEFAULT
+    }
+
+    fn allocation(scenario: &Scenario) -> Allocation {
+        let blocks = 4 * scenario.nodes as u32;
+        Allocation { body: body(scenario, SKEW_BODY), row: blocks, initial: 1, blocks }
+    }
+}
+
+/// Block bodies of the skew experiment.
+const SKEW_BODY: usize = 4096;
+
+impl<const TIMES: u32> Setup for Divided<TIMES> {
+    type Policy = Fixed;
+
+    fn policy() -> Fixed {
+        Fixed
+    }
+
+    fn allocation(scenario: &Scenario) -> Allocation {
+        let row = 4 * TIMES;
+        Allocation { body: body(scenario, SKEW_BODY), row, initial: row, blocks: row * scenario.nodes as u32 }
+    }
+}
+
+/// Engines over the in-process transport.
+#[derive(Debug)]
+pub struct PdbpCore<S>(PhantomData<S>);
+
+type NodeEngine<P> = Engine<'static, Local, HeapMemory, P>;
+
+/// A node: its engine, the blocks it is filling, what has arrived.
+pub struct CoreEndpoint<P: SpacePolicy> {
+    engine: NodeEngine<P>,
+    /// By destination.
+    open: Vec<Option<OpenBlock>>,
+    routes: Vec<Route>,
+    arrived: Arrived,
+    start: Instant,
+}
+
+/// The one private pipe of a node.
+#[derive(Default)]
+struct Arrived(VecDeque<Delivery>);
+
+impl PrivatePipes for Arrived {
+    fn deliver(&mut self, _: PipeId, delivery: Delivery) -> Result<(), Delivery> {
+        // Bounded by the credit that the node gives its peers.
+        self.0.push_back(delivery);
+        Ok(())
+    }
+}
+
+impl<S: Setup> Fabric for PdbpCore<S> {
+    type Endpoint = CoreEndpoint<S::Policy>;
+
+    fn connect(scenario: &Scenario) -> Vec<Self::Endpoint> {
+        let allocation = S::allocation(scenario);
+        let memory = (allocation.blocks + CONTROL) as usize * stride(allocation.body);
+        // Invariant: set-up of a benchmark; a failure here is a mistake in the allocations above, and ends it.
+        let memories: Vec<_> =
+            (0..scenario.nodes).map(|_| HeapMemory::new(memory).expect("memory for the blocks")).collect();
+        let in_flight = (allocation.row + CONTROL) as usize;
+        let ends = Local::network(memories.clone(), Arrival::InPlace, stride(allocation.body), in_flight);
+        let mut nodes: Vec<_> = ends
+            .into_iter()
+            .zip(memories)
+            .enumerate()
+            .map(|(id, (transport, memory))| {
+                let config = config(id, scenario, allocation);
+                let storage =
+                    Storage::allocate(&config, (allocation.blocks + CONTROL) as usize, 2 * scenario.nodes);
+                let engine = Engine::new(config, S::policy(), transport, memory, storage);
+                CoreEndpoint {
+                    engine: engine.unwrap_or_else(|error| panic!("node {id}: {error}")),
+                    open: (0..scenario.nodes).map(|_| None).collect(),
+                    routes: (0..scenario.nodes).map(|to| route(id, to)).collect(),
+                    arrived: Arrived::default(),
+                    start: Instant::now(),
+                }
+            })
+            .collect();
+        introduce(&mut nodes);
+        nodes
+    }
+}
+
+/// Blocks for control messages.
+const CONTROL: u32 = 32;
+
+fn config(id: usize, scenario: &Scenario, allocation: Allocation) -> Config {
+    Config {
+        node: node(id),
+        nodes: scenario.nodes as u16,
+        name: Name::new(&format!("node{id}")).expect("a short name"),
+        body: allocation.body,
+        row: allocation.row,
+        initial: allocation.initial,
+        control_blocks: CONTROL,
+        local_parts: 1,
+        private_pipes: 1,
+        stream_pipes: 1,
+        flush_after: 100_000,
+        interval: 1_000_000,
+        checksum: Checksum::Off,
+        epoch: Epoch(1),
+    }
+}
+
+fn node(id: usize) -> NodeId {
+    // Invariant: the command line allows 256 nodes.
+    NodeId::new(id as u16).expect("a node number")
+}
+
+fn route(from: usize, to: usize) -> Route {
+    let part = |id| PartId::new(node(id), 0).expect("part 0");
+    Route::new(CduClass::ShortMessage, 0, part(from), part(to))
+}
+
+/// Registers one part per node and waits until all nodes know all of them.
+fn introduce<P: SpacePolicy>(nodes: &mut [CoreEndpoint<P>]) {
+    for node in nodes.iter_mut() {
+        let part = node.engine.register("sink", PartKind::Cpu).expect("the first part of a node");
+        node.engine.bind_pipe(part).expect("the first pipe of a node");
+    }
+    for _ in 0..100_000 {
+        for node in nodes.iter_mut() {
+            node.poll();
+        }
+        if nodes.iter().all(|n| n.engine.is_ready() && n.engine.local_part(0) == LocalPart::Known) {
+            return;
+        }
+    }
+    panic!("the nodes did not get to know each other");
+}
+
+impl<P: SpacePolicy> CoreEndpoint<P> {
+    /// Has the engine take what has arrived and send what is queued; blocks moved.
+    pub fn poll(&mut self) -> u32 {
+        let now = Time(self.start.elapsed().as_nanos() as u64);
+        self.engine.poll(now, &mut self.arrived).worked
+    }
+
+    /// Packs a message with this route for node `to`, or returns `false` when there is no room. Messages of the same
+    /// size and route that follow each other share a header.
+    #[inline]
+    pub fn pack(&mut self, to: usize, route: Route, message: &[u8]) -> bool {
+        if let Some(block) = &mut self.open[to]
+            && let Ok(room) = block.reserve(route, message.len())
+        {
+            copy_packet(room, message);
+            return true;
+        }
+        self.turn_over(to, route, message)
+    }
+
+    /// Reads all messages that `poll` has delivered, and releases them; their number.
+    #[inline]
+    pub fn read(&mut self, mut f: impl FnMut(&[u8])) -> usize {
+        let mut count = 0;
+        while let Some(delivery) = self.arrived.0.pop_front() {
+            // What cannot be read is missing from the sums, so that the run ends with this peer's name.
+            for train in delivery.cdus().map_while(Result::ok) {
+                for message in train.messages() {
+                    f(message);
+                }
+                count += train.count() as usize;
+            }
+            self.engine.release(delivery);
+        }
+        count
+    }
+
+    /// A new block for `to`, in place of the full one, with room for `length` bytes.
+    #[cold]
+    fn turn_over(&mut self, to: usize, route: Route, packet: &[u8]) -> bool {
+        if let Some(full) = self.open[to].take() {
+            self.engine.submit(full);
+            self.poll();
+        }
+        let Ok(mut block) = self.engine.open(node(to)) else { return false };
+        let taken = block.reserve(route, packet.len()).map(|room| copy_packet(room, packet));
+        assert!(taken.is_ok(), "a block holds at least one packet of {} bytes", packet.len());
+        self.open[to] = Some(block);
+        true
+    }
+}
+
+impl<P: SpacePolicy + Send> Endpoint for CoreEndpoint<P> {
+    #[inline]
+    fn try_send(&mut self, to: usize, packet: &[u8]) -> bool {
+        self.pack(to, self.routes[to], packet)
+    }
+
+    #[inline]
+    fn receive(&mut self, f: impl FnMut(&[u8])) -> usize {
+        self.poll();
+        self.read(f)
+    }
+
+    fn flush(&mut self) {
+        for block in self.open.iter_mut().filter_map(Option::take) {
+            self.engine.submit(block);
+        }
+        self.poll();
+    }
+
+    /// All blocks have come back, so that nobody waits for this node's polls.
+    fn finished(&mut self) -> bool {
+        self.flush();
+        (0..self.open.len()).all(|to| self.engine.send_row(node(to)).is_none_or(|row| row.space.used() == 0))
+    }
+}
