@@ -15,6 +15,9 @@
 //!
 //! `UMBInfo-Tab` is the table of [`BlockInfo`]: the state of each block and the row that it serves.
 
+#[cfg(feature = "alloc")]
+mod pool;
+
 use core::ptr::NonNull;
 use core::slice;
 
@@ -22,6 +25,8 @@ use managed::ManagedSlice;
 
 use crate::cdu::{BLOCK_HEADER, Full, Packer, Route, SegmentHeader};
 use crate::id::{BlockId, NodeId, PartId};
+#[cfg(feature = "alloc")]
+pub use pool::BlockPool;
 
 /// What kind of memory the blocks lie in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

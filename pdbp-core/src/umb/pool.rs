@@ -1,0 +1,153 @@
+//! A pool of blocks for use without an engine.
+
+use alloc::vec::Vec;
+
+use managed::ManagedSlice;
+
+use super::{
+    ArrivedBlock, BlockInfo, BlockMemory, BlockState, RawBlock, SealedBlock, Umb, VacantBlock, stride,
+};
+use crate::cdu::BLOCK_HEADER;
+use crate::id::NodeId;
+
+/// Blocks of one memory region, for those who drive a [`Transport`](crate::Transport) themselves: the conformance suite,
+/// wrappers that deliver blocks of their own, tests of a backend.
+///
+/// A pool that is dropped while blocks are out leaves its memory in place (leaks it) instead of freeing it, so that no token
+/// ever dangles.
+///
+/// ```
+/// use pdbp_core::id::NodeId;
+/// use pdbp_core::umb::{BlockPool, HeapMemory};
+///
+/// let memory = HeapMemory::new(4096).ok_or("no memory")?;
+/// let mut pool = BlockPool::new(memory, NodeId::new(0).ok_or("no node")?, 1000);
+/// let mut block = pool.take().ok_or("no block")?;
+/// block.bytes_mut()[64] = 7;
+/// let sealed = pool.seal(block, 65);
+/// assert_eq!(sealed.bytes().len(), 65);
+/// assert!(pool.give_sealed(sealed).is_ok());
+/// # Ok::<(), &str>(())
+/// ```
+pub struct BlockPool<M: BlockMemory> {
+    umb: Umb<'static, M>,
+    blocks: u32,
+}
+
+impl<M: BlockMemory> BlockPool<M> {
+    /// Divides `memory` into as many blocks with bodies of `body` bytes as fit, named as blocks of node `segment`.
+    pub fn new(memory: M, segment: NodeId, body: usize) -> Self {
+        let count = memory.len() / stride(body);
+        let info = (0..count).map(|_| BlockInfo::default()).collect::<Vec<_>>();
+        let umb = Umb::new(memory, segment, body, ManagedSlice::Owned(info));
+        let blocks = umb.free();
+        Self { umb, blocks }
+    }
+
+    /// Blocks in all.
+    pub fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// Blocks that are not out.
+    pub fn free(&self) -> u32 {
+        self.umb.free()
+    }
+
+    /// Header and body of the longest block.
+    pub fn room(&self) -> usize {
+        BLOCK_HEADER + self.umb.body
+    }
+
+    /// Takes a block; `None` when all are out.
+    pub fn take(&mut self) -> Option<VacantBlock> {
+        let index = self.umb.take()?;
+        if let Some(entry) = self.umb.entry(index) {
+            entry.state = BlockState::Vacant;
+        }
+        Some(VacantBlock { raw: self.umb.raw(index) })
+    }
+
+    /// Makes a block ready to travel. `length` counts header and body, and is cut to what the block has room for.
+    pub fn seal(&self, block: VacantBlock, length: usize) -> SealedBlock {
+        let length = length.min(block.raw.room as usize) as u32;
+        SealedBlock { raw: block.raw, length }
+    }
+
+    /// Takes a block back.
+    ///
+    /// # Errors
+    /// The block, when it is not of this pool.
+    pub fn give_vacant(&mut self, block: VacantBlock) -> Result<(), VacantBlock> {
+        self.give_raw(&block.raw).ok_or(block)
+    }
+
+    /// Takes a block back that was sent.
+    ///
+    /// # Errors
+    /// The block, when it is not of this pool.
+    pub fn give_sealed(&mut self, block: SealedBlock) -> Result<(), SealedBlock> {
+        self.give_raw(&block.raw).ok_or(block)
+    }
+
+    /// Takes a block back that was posted, filled and read.
+    ///
+    /// # Errors
+    /// The block, when it is not of this pool.
+    pub fn give_arrived(&mut self, block: ArrivedBlock) -> Result<(), ArrivedBlock> {
+        self.give_raw(&block.raw).ok_or(block)
+    }
+
+    fn give_raw(&mut self, raw: &RawBlock) -> Option<()> {
+        let index = raw.id.index;
+        let own = raw.id.segment == self.umb.segment
+            && index < self.blocks
+            && self.umb.entry(index)?.state != BlockState::Free
+            && self.umb.raw(index).base == raw.base;
+        own.then(|| self.umb.give(index))
+    }
+}
+
+impl<M: BlockMemory> core::fmt::Debug for BlockPool<M> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "BlockPool({} of {} blocks free)", self.free(), self.blocks)
+    }
+}
+
+impl<M: BlockMemory> Drop for BlockPool<M> {
+    fn drop(&mut self) {
+        self.umb.memory.leak = self.umb.free() < self.blocks;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::umb::HeapMemory;
+
+    fn pool(node: u16) -> BlockPool<HeapMemory> {
+        BlockPool::new(HeapMemory::new(4 * stride(100)).unwrap(), NodeId::new(node).unwrap(), 100)
+    }
+
+    #[test]
+    fn all_blocks_can_be_out_and_come_back_in_every_form() {
+        let mut pool = pool(0);
+        let mut out: Vec<_> = core::iter::from_fn(|| pool.take()).collect();
+        assert_eq!((out.len(), pool.free(), pool.blocks()), (4, 0, 4));
+        let sealed = pool.seal(out.pop().unwrap(), usize::MAX);
+        assert_eq!(sealed.bytes().len(), pool.room());
+        pool.give_sealed(sealed).unwrap();
+        pool.give_arrived(out.pop().unwrap().into_arrived(64)).unwrap();
+        out.into_iter().for_each(|block| pool.give_vacant(block).unwrap());
+        assert_eq!(pool.free(), 4);
+    }
+
+    #[test]
+    fn blocks_of_another_pool_are_handed_back() {
+        let (mut own, mut other_node, mut same_node) = (pool(0), pool(1), pool(0));
+        let _out = own.take().unwrap();
+        assert!(own.give_vacant(other_node.take().unwrap()).is_err());
+        assert!(own.give_vacant(same_node.take().unwrap()).is_err());
+        assert_eq!(own.free(), 3);
+    }
+}
