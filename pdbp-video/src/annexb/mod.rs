@@ -1,0 +1,220 @@
+//! H.264 byte streams (ITU-T H.264 annex B): NAL units, access units, and where decoding can begin.
+//!
+//! [`nals`] splits a stream; [`Index::new`] groups the units into access units (one picture each) and finds the
+//! *entry points*, IDR pictures whose parameter sets are known. A monitoring pass decodes one entry point of every
+//! stream; the continuous mode feeds all access units in order.
+//!
+//! Invariants: any byte sequence is accepted without panic; every range lies in the data it was made from; an entry
+//! point is complete by itself, i.e. decoding its pieces with a decoder in any earlier state gives its picture.
+
+mod bits;
+mod nal;
+mod params;
+
+use core::ops::Range;
+use std::collections::BTreeMap;
+
+pub use nal::{Nal, NalKind, Nals, nals};
+pub use params::PictureSize;
+
+/// Why a stream cannot be used at all.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum IndexError {
+    /// There is no start code.
+    #[error(
+        "no H.264 start code (00 00 01) in {bytes} bytes: not an Annex B stream; \
+         wrap other containers as .mp4 or extract the elementary stream first"
+    )]
+    NotAnnexB {
+        /// Length of the input.
+        bytes: usize,
+    },
+    /// No sequence or picture parameter set could be read.
+    #[error(
+        "no readable {which} among {nals} NAL units: the stream was cut before its headers; re-record it from its start"
+    )]
+    NoParameterSets {
+        /// `SPS` or `PPS`.
+        which: &'static str,
+        /// NAL units seen.
+        nals: usize,
+    },
+    /// Pictures, but none at which decoding can begin.
+    #[error(
+        "no IDR picture with its parameter sets among {pictures} pictures: decoding cannot begin anywhere; \
+         encode with a key frame interval (e.g. x264 --keyint 30)"
+    )]
+    NoEntryPoint {
+        /// Access units seen.
+        pictures: usize,
+    },
+}
+
+/// A picture at which decoding can begin, with all that it needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntryPoint {
+    /// Its number among the pictures of the stream, from 0.
+    pub picture: u32,
+    /// Size of the picture.
+    pub size: PictureSize,
+    /// Parts of the stream to feed to a decoder, in order; adjacent units are one piece. The last is the picture itself.
+    pub pieces: Box<[Range<usize>]>,
+}
+
+/// The structure of one H.264 stream.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Index {
+    /// One range per access unit, in stream order, parameter sets included.
+    pub pictures: Vec<Range<usize>>,
+    /// Entry points, in stream order; never empty in an index made by [`Index::new`].
+    pub entries: Vec<EntryPoint>,
+    /// IDR pictures left out since a parameter set they refer to is missing or unreadable.
+    pub orphans: u32,
+}
+
+impl Index {
+    /// Reads the structure of `data`.
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError`] if there is no picture at which decoding could begin.
+    ///
+    /// ```
+    /// use pdbp_video::{annexb::Index, clips::BUNDLED};
+    ///
+    /// let index = Index::new(BUNDLED[0].data)?;
+    /// assert_eq!((index.pictures.len(), index.entries.len()), (132, 5));
+    /// # Ok::<(), pdbp_video::annexb::IndexError>(())
+    /// ```
+    pub fn new(data: &[u8]) -> Result<Self, IndexError> {
+        let mut builder = Builder { data, ..Builder::default() };
+        for nal in nals(data) {
+            builder.add(&nal);
+        }
+        builder.close();
+        builder.finish()
+    }
+
+    /// Size of the first picture at which decoding can begin.
+    pub fn size(&self) -> Option<PictureSize> {
+        self.entries.first().map(|entry| entry.size)
+    }
+}
+
+/// An access unit being collected.
+#[derive(Clone)]
+struct Open {
+    range: Range<usize>,
+    /// The PPS of its first IDR slice, once one was seen.
+    idr: Option<u8>,
+    has_slices: bool,
+}
+
+#[derive(Default)]
+struct Builder<'a> {
+    data: &'a [u8],
+    nals: usize,
+    sps: BTreeMap<u8, (Range<usize>, PictureSize)>,
+    pps: BTreeMap<u8, (Range<usize>, u8)>,
+    open: Option<Open>,
+    index: Index,
+}
+
+impl Builder<'_> {
+    fn add(&mut self, nal: &Nal) {
+        self.nals += 1;
+        let payload = nal.payload(self.data);
+        match nal.kind {
+            NalKind::Slice | NalKind::IdrSlice => self.add_slice(nal, payload),
+            NalKind::Sps | NalKind::Pps | NalKind::Delimiter | NalKind::Sei => {
+                // §7.4.1.2.3: after a picture's slices, any of these begins the next access unit.
+                if self.open.as_ref().is_some_and(|open| open.has_slices) {
+                    self.close();
+                }
+                self.extend(nal);
+                self.note_parameters(nal, payload);
+            }
+            NalKind::Other => {}
+        }
+    }
+
+    fn note_parameters(&mut self, nal: &Nal, payload: &[u8]) {
+        match nal.kind {
+            NalKind::Sps => {
+                if let Some(sps) = params::sps(payload) {
+                    self.sps.insert(sps.id, (nal.range.clone(), sps.size));
+                }
+            }
+            NalKind::Pps => {
+                if let Some(pps) = params::pps(payload) {
+                    self.pps.insert(pps.id, (nal.range.clone(), pps.sps));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Slices of one picture stay together; the next picture begins at macroblock 0. (Arbitrary slice order, of the
+    /// Baseline profile only, is not supported by the decoder either.)
+    fn add_slice(&mut self, nal: &Nal, payload: &[u8]) {
+        let Some(start) = params::slice_start(payload) else { return };
+        let idr = nal.kind == NalKind::IdrSlice;
+        let begins = self.open.as_ref().is_some_and(|open| {
+            open.has_slices && (start.first_macroblock == 0 || open.idr.is_some() != idr)
+        });
+        if begins {
+            self.close();
+        }
+        let open = self.extend(nal);
+        open.has_slices = true;
+        if idr {
+            open.idr.get_or_insert(start.pps);
+        }
+    }
+
+    fn extend(&mut self, nal: &Nal) -> &mut Open {
+        let open = self.open.get_or_insert(Open { range: nal.range.clone(), idr: None, has_slices: false });
+        open.range.end = nal.range.end;
+        open
+    }
+
+    fn close(&mut self) {
+        let Some(open) = self.open.take().filter(|open| open.has_slices) else { return };
+        if let Some(pps) = open.idr {
+            match self.entry(&open, pps) {
+                Some(entry) => self.index.entries.push(entry),
+                None => self.index.orphans += 1,
+            }
+        }
+        self.index.pictures.push(open.range);
+    }
+
+    fn entry(&self, open: &Open, pps: u8) -> Option<EntryPoint> {
+        let (pps_range, sps) = self.pps.get(&pps)?;
+        let (sps_range, size) = self.sps.get(sps)?;
+        let outside =
+            |range: &&Range<usize>| !(open.range.start <= range.start && range.end <= open.range.end);
+        let pieces =
+            [sps_range, pps_range].into_iter().filter(outside).chain([&open.range]).cloned().collect();
+        let picture = u32::try_from(self.index.pictures.len()).ok()?;
+        Some(EntryPoint { picture, size: *size, pieces })
+    }
+
+    fn finish(self) -> Result<Index, IndexError> {
+        if self.nals == 0 {
+            return Err(IndexError::NotAnnexB { bytes: self.data.len() });
+        }
+        if self.index.entries.is_empty() {
+            let missing = [(self.sps.is_empty(), "SPS"), (self.pps.is_empty(), "PPS")];
+            return Err(match missing.iter().find(|(is_missing, _)| *is_missing) {
+                Some((_, which)) => IndexError::NoParameterSets { which, nals: self.nals },
+                None => IndexError::NoEntryPoint { pictures: self.index.pictures.len() },
+            });
+        }
+        Ok(self.index)
+    }
+}
+
+#[cfg(test)]
+mod tests;

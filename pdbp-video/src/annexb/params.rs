@@ -1,0 +1,142 @@
+//! What the index needs from parameter sets and slice headers: identifiers, and the picture size.
+
+use super::bits::Bits;
+
+/// The size of the pictures of a stream, in luma samples, after cropping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PictureSize {
+    /// Samples per row, never 0.
+    pub width: u16,
+    /// Rows, never 0.
+    pub height: u16,
+}
+
+impl core::fmt::Display for PictureSize {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{}×{}", self.width, self.height)
+    }
+}
+
+/// A sequence parameter set, as far as it matters here.
+pub(super) struct Sps {
+    pub(super) id: u8,
+    pub(super) size: PictureSize,
+}
+
+/// A picture parameter set: its own number and that of the SPS it refers to.
+pub(super) struct Pps {
+    pub(super) id: u8,
+    pub(super) sps: u8,
+}
+
+/// The beginning of a slice header.
+pub(super) struct SliceStart {
+    pub(super) first_macroblock: u32,
+    pub(super) pps: u8,
+}
+
+/// Parses an SPS (ITU-T H.264 §7.3.2.1.1) up to the frame cropping; `payload` follows the NAL header byte.
+pub(super) fn sps(payload: &[u8]) -> Option<Sps> {
+    let mut bits = Bits::new(payload);
+    let profile = bits.bits(8)?;
+    bits.bits(16)?; // constraint flags, level
+    let id = u8::try_from(bits.ue()?).ok().filter(|id| *id < 32)?;
+    let chroma = if has_chroma_format(profile) { high_profile_fields(&mut bits)? } else { 1 };
+    bits.ue()?; // log2_max_frame_num_minus4
+    picture_order(&mut bits)?;
+    bits.ue()?; // max_num_ref_frames
+    bits.bit()?; // gaps_in_frame_num_value_allowed_flag
+    let width = bits.ue()?.checked_add(1)?.checked_mul(16)?;
+    let map_units = bits.ue()?.checked_add(1)?.checked_mul(16)?;
+    let frames_only = bits.flag()?;
+    if !frames_only {
+        bits.bit()?; // mb_adaptive_frame_field_flag
+    }
+    let height = map_units.checked_mul(if frames_only { 1 } else { 2 })?;
+    bits.bit()?; // direct_8x8_inference_flag
+    let mut crop = [0u32; 4];
+    if bits.flag()? {
+        for side in &mut crop {
+            *side = bits.ue()?;
+        }
+    }
+    let unit_x = if matches!(chroma, 1 | 2) { 2 } else { 1 };
+    let unit_y = if chroma == 1 { 2 } else { 1 } * if frames_only { 1 } else { 2 };
+    let [left, right, top, bottom] = crop;
+    let width = width.checked_sub(left.checked_add(right)?.checked_mul(unit_x)?)?;
+    let height = height.checked_sub(top.checked_add(bottom)?.checked_mul(unit_y)?)?;
+    let size = PictureSize { width: width.try_into().ok()?, height: height.try_into().ok()? };
+    (size.width > 0 && size.height > 0).then_some(Sps { id, size })
+}
+
+fn has_chroma_format(profile: u32) -> bool {
+    matches!(profile, 100 | 110 | 122 | 244 | 44 | 83 | 86 | 118 | 128 | 138 | 139 | 134 | 135)
+}
+
+/// The fields that only the High profiles have; returns `chroma_format_idc`.
+fn high_profile_fields(bits: &mut Bits<'_>) -> Option<u32> {
+    let chroma = bits.ue()?;
+    if chroma == 3 {
+        bits.bit()?;
+    }
+    bits.ue()?; // bit_depth_luma_minus8
+    bits.ue()?; // bit_depth_chroma_minus8
+    bits.bit()?;
+    if bits.flag()? {
+        for list in 0..if chroma == 3 { 12 } else { 8 } {
+            if bits.flag()? {
+                skip_scaling_list(bits, if list < 6 { 16 } else { 64 })?;
+            }
+        }
+    }
+    Some(chroma)
+}
+
+fn skip_scaling_list(bits: &mut Bits<'_>, entries: u32) -> Option<()> {
+    let (mut last, mut next) = (8i64, 8i64);
+    for _ in 0..entries {
+        if next != 0 {
+            next = (last + i64::from(bits.se()?)).rem_euclid(256);
+        }
+        if next != 0 {
+            last = next;
+        }
+    }
+    Some(())
+}
+
+fn picture_order(bits: &mut Bits<'_>) -> Option<()> {
+    match bits.ue()? {
+        0 => {
+            bits.ue()?;
+        }
+        1 => {
+            bits.bit()?;
+            bits.se()?;
+            bits.se()?;
+            let cycle = bits.ue().filter(|cycle| *cycle <= 255)?;
+            for _ in 0..cycle {
+                bits.se()?;
+            }
+        }
+        _ => {}
+    }
+    Some(())
+}
+
+/// Parses the numbers at the start of a PPS (§7.3.2.2).
+pub(super) fn pps(payload: &[u8]) -> Option<Pps> {
+    let mut bits = Bits::new(payload);
+    let id = u8::try_from(bits.ue()?).ok()?;
+    let sps = u8::try_from(bits.ue()?).ok().filter(|id| *id < 32)?;
+    Some(Pps { id, sps })
+}
+
+/// Parses the start of a slice header (§7.3.3).
+pub(super) fn slice_start(payload: &[u8]) -> Option<SliceStart> {
+    let mut bits = Bits::new(payload);
+    let first_macroblock = bits.ue()?;
+    bits.ue()?; // slice_type
+    let pps = u8::try_from(bits.ue()?).ok()?;
+    Some(SliceStart { first_macroblock, pps })
+}

@@ -1,0 +1,139 @@
+//! H.264 tracks of ISO media files, converted to Annex B.
+//!
+//! `mp4parse` (Mozilla's, fuzzed for a browser) reads the boxes. In the file, parameter sets stand in the `avcC` box and
+//! every NAL unit is preceded by its length (ISO/IEC 14496-15 §5.3); an Annex B stream has start codes instead, and the
+//! parameter sets before each key frame.
+//!
+//! Work is bounded by the length of the file, whatever its tables say: samples are taken only while they lie inside it,
+//! and no more of them than it has bytes.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use mp4parse::{SampleEntry, SampleToChunk, Track, TrackType, VideoCodecSpecific};
+
+use super::ClipError;
+
+const START_CODE: [u8; 4] = [0, 0, 0, 1];
+
+/// Whether `data` begins like an ISO media file.
+pub(super) fn is_mp4(data: &[u8]) -> bool {
+    matches!(data.get(4..8), Some(b"ftyp" | b"moov" | b"mdat" | b"free" | b"wide" | b"skip" | b"styp"))
+}
+
+/// Every H.264 track of the file: track number and Annex B stream.
+pub(super) fn h264_tracks(data: &[u8], path: &Path) -> Result<Vec<(u32, Vec<u8>)>, ClipError> {
+    let damaged = |reason: String| ClipError::DamagedMp4 { path: path.to_path_buf(), reason };
+    let mut reader = data;
+    let context = mp4parse::read_mp4(&mut reader)
+        .map_err(|error| damaged(error.to_string()))?;
+    let mut streams = Vec::new();
+    let mut found = Vec::new();
+    for track in context.tracks.iter() {
+        let Some(config) = avc_config(track) else {
+            found.push(format!("{:?}", track.track_type).to_lowercase());
+            continue;
+        };
+        let config = AvcConfig::parse(config).ok_or_else(|| damaged("the avcC box is cut off".into()))?;
+        streams.push((track.track_id.unwrap_or_default(), annex_b(data, track, &config)));
+    }
+    if streams.is_empty() {
+        let found = if found.is_empty() { "no track at all".into() } else { found.join(", ") };
+        return Err(ClipError::NoH264Track { path: path.to_path_buf(), found });
+    }
+    if context.mvex.is_some() && streams.iter().all(|(_, stream)| stream.is_empty()) {
+        return Err(damaged("it is fragmented, its samples are not in one table".into()));
+    }
+    Ok(streams)
+}
+
+/// The avcC box of an H.264 track.
+fn avc_config(track: &Track) -> Option<&[u8]> {
+    let descriptions = &track.stsd.as_ref().filter(|_| track.track_type == TrackType::Video)?.descriptions;
+    descriptions.iter().find_map(|entry| match entry {
+        SampleEntry::Video(video) => match &video.codec_specific {
+            VideoCodecSpecific::AVCConfig(config) => Some(config.as_slice()),
+            _ => None,
+        },
+        _ => None,
+    })
+}
+
+/// The part of an `AVCDecoderConfigurationRecord` (ISO/IEC 14496-15 §5.3.3.1) that is needed.
+struct AvcConfig<'a> {
+    length_bytes: usize,
+    parameter_sets: Vec<&'a [u8]>,
+}
+
+impl<'a> AvcConfig<'a> {
+    fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let (head, mut rest) = bytes.split_first_chunk::<5>()?;
+        let mut parameter_sets = Vec::new();
+        for mask in [0x1f, 0xff] {
+            let (count, tail) = rest.split_first()?;
+            rest = tail;
+            for _ in 0..count & mask {
+                let (length, tail) = rest.split_first_chunk::<2>()?;
+                let (set, tail) = tail.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
+                parameter_sets.push(set);
+                rest = tail;
+            }
+        }
+        Some(Self { length_bytes: usize::from(head[4] & 3) + 1, parameter_sets })
+    }
+}
+
+/// What is there is converted; a sample that lies outside a truncated file ends the stream.
+fn annex_b(data: &[u8], track: &Track, config: &AvcConfig<'_>) -> Vec<u8> {
+    let sync: Option<BTreeSet<u32>> = track.stss.as_ref().map(|stss| stss.samples.iter().copied().collect());
+    let mut out = Vec::new();
+    for (number, sample) in (1u32..).zip(samples(data, track)) {
+        if out.is_empty() || sync.as_ref().is_none_or(|sync| sync.contains(&number)) {
+            for set in &config.parameter_sets {
+                push_nal(&mut out, set);
+            }
+        }
+        let mut rest = sample;
+        while let Some((prefix, tail)) = rest.split_at_checked(config.length_bytes) {
+            let length = prefix.iter().fold(0, |length, byte| (length << 8) | usize::from(*byte));
+            let (nal, tail) = tail.split_at(length.min(tail.len()));
+            push_nal(&mut out, nal);
+            rest = tail;
+        }
+    }
+    out
+}
+
+fn push_nal(out: &mut Vec<u8>, nal: &[u8]) {
+    if !nal.is_empty() {
+        out.extend_from_slice(&START_CODE);
+        out.extend_from_slice(nal);
+    }
+}
+
+/// The samples of a track in order, from its chunk and size tables (ISO/IEC 14496-12 §8.7).
+fn samples<'a>(data: &'a [u8], track: &Track) -> Vec<&'a [u8]> {
+    let (Some(chunks), Some(runs), Some(sizes)) = (&track.stco, &track.stsc, &track.stsz) else {
+        return Vec::new();
+    };
+    let mut samples = Vec::new();
+    let mut next_sizes = sizes.sample_sizes.iter();
+    for (chunk, offset) in (1u32..).zip(chunks.offsets.iter()) {
+        let mut position = usize::try_from(*offset).unwrap_or(usize::MAX);
+        for _ in 0..samples_per_chunk(&runs.samples, chunk) {
+            let size = if sizes.sample_size > 0 { Some(&sizes.sample_size) } else { next_sizes.next() };
+            let end = size.and_then(|size| position.checked_add(usize::try_from(*size).ok()?));
+            let sample = end.and_then(|end| data.get(position..end));
+            let Some(sample) = sample.filter(|_| samples.len() < data.len()) else { return samples };
+            samples.push(sample);
+            position += sample.len();
+        }
+    }
+    samples
+}
+
+/// Samples in chunk `chunk` (counted from 1): each run of chunks lasts until the next one begins.
+fn samples_per_chunk(runs: &[SampleToChunk], chunk: u32) -> u32 {
+    let after = runs.partition_point(|run| run.first_chunk <= chunk);
+    after.checked_sub(1).and_then(|run| runs.get(run)).map_or(0, |run| run.samples_per_chunk)
+}

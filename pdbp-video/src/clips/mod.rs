@@ -1,0 +1,242 @@
+//! Where streams come from: the bundled clips, and the user's own files and directories.
+//!
+//! A [`Clip`] is one H.264 stream in memory with its [`Index`]; any number of concurrent streams can be served from it
+//! (see [`crate::streams`]). Files are told apart by what they contain, not by their names: ISO media files (`.mp4`,
+//! `.m4v`, `.mov`, fragmented ones too) are demultiplexed, everything else is taken as an Annex B byte stream. In
+//! directories only files with a known extension are read. One bad file never hides the others: [`load`] returns the
+//! clips that are usable and an error for each that is not.
+
+mod demux;
+
+use std::borrow::Cow;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::annexb::{Index, IndexError, PictureSize};
+use crate::frame::StreamClass;
+
+/// A clip that is part of the program.
+#[derive(Debug, Clone, Copy)]
+pub struct Bundled {
+    /// Name without extension, as in reports.
+    pub name: &'static str,
+    /// The Annex B byte stream.
+    pub data: &'static [u8],
+}
+
+/// The bundled clips: five seconds of *Big Buck Bunny* in three sizes, and two deliberately spoilt versions of the CIF
+/// one. (© 2008 Blender Foundation, www.bigbuckbunny.org, CC BY 3.0; see `clips/README.md`.)
+pub const BUNDLED: [Bundled; 5] = [
+    Bundled { name: "bbb_qcif", data: include_bytes!("../../clips/bbb_qcif.h264") },
+    Bundled { name: "bbb_cif", data: include_bytes!("../../clips/bbb_cif.h264") },
+    Bundled { name: "bbb_cif_blurred", data: include_bytes!("../../clips/bbb_cif_blurred.h264") },
+    Bundled { name: "bbb_cif_blocky", data: include_bytes!("../../clips/bbb_cif_blocky.h264") },
+    Bundled { name: "bbb_d1", data: include_bytes!("../../clips/bbb_d1.h264") },
+];
+
+const ANNEX_B_EXTENSIONS: [&str; 5] = ["h264", "264", "avc", "h26l", "26l"];
+const MP4_EXTENSIONS: [&str; 4] = ["mp4", "m4v", "mov", "f4v"];
+
+/// Why a file or directory gave no clip.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClipError {
+    /// The operating system refused.
+    #[error("{}: cannot be read: {source}; check the path and its permissions", path.display())]
+    Unreadable {
+        /// File or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A directory without a single file of a known kind.
+    #[error("{}: no video in this directory (looked for .{})", path.display(), extensions().join(", ."))]
+    EmptyDirectory {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The byte stream has no usable picture.
+    #[error("{name}: {source}")]
+    NoPicture {
+        /// File, and track if it has several.
+        name: String,
+        /// What is missing.
+        source: IndexError,
+    },
+    /// An ISO media file that cannot be demultiplexed.
+    #[error("{}: damaged MP4: {reason}; try to repair it, e.g. ffmpeg -i FILE -c copy NEW.mp4", path.display())]
+    DamagedMp4 {
+        /// The file.
+        path: PathBuf,
+        /// What the demultiplexer found.
+        reason: String,
+    },
+    /// An ISO media file without an H.264 track.
+    #[error("{}: no H.264 track (found: {found}); convert it, e.g. ffmpeg -i FILE -c:v libx264 NEW.mp4", path.display())]
+    NoH264Track {
+        /// The file.
+        path: PathBuf,
+        /// Codecs of the tracks it has.
+        found: String,
+    },
+}
+
+/// One H.264 stream in memory.
+#[derive(Debug, Clone)]
+pub struct Clip {
+    name: String,
+    data: Cow<'static, [u8]>,
+    index: Index,
+    size: PictureSize,
+}
+
+impl Clip {
+    /// Indexes an Annex B byte stream.
+    ///
+    /// # Errors
+    ///
+    /// [`ClipError::NoPicture`] if decoding could begin nowhere.
+    pub fn new(name: impl Into<String>, data: impl Into<Cow<'static, [u8]>>) -> Result<Self, ClipError> {
+        let (name, data) = (name.into(), data.into());
+        let index =
+            Index::new(&data).map_err(|source| ClipError::NoPicture { name: name.clone(), source })?;
+        let pictures = index.pictures.len();
+        match index.size() {
+            Some(size) => Ok(Self { name, data, index, size }),
+            None => Err(ClipError::NoPicture { name, source: IndexError::NoEntryPoint { pictures } }),
+        }
+    }
+
+    /// Name in reports: the file's path, or the bundled clip's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The byte stream.
+    pub fn data(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// Its access units and entry points; at least one of each.
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// Size of the first picture.
+    pub fn size(&self) -> PictureSize {
+        self.size
+    }
+
+    /// The class in which it is reported.
+    pub fn class(&self) -> StreamClass {
+        StreamClass::of(self.size)
+    }
+}
+
+/// What [`load`] found.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    /// Usable clips, in the order of the arguments, directories sorted by name.
+    pub clips: Vec<Clip>,
+    /// One error for each file or directory without a usable clip.
+    pub refused: Vec<ClipError>,
+}
+
+impl Loaded {
+    fn add(&mut self, clip: Result<Clip, ClipError>) {
+        match clip {
+            Ok(clip) => self.clips.push(clip),
+            Err(error) => self.refused.push(error),
+        }
+    }
+}
+
+/// The bundled clips, indexed.
+pub fn bundled() -> Loaded {
+    let mut loaded = Loaded::default();
+    for clip in BUNDLED {
+        loaded.add(Clip::new(clip.name, clip.data));
+    }
+    loaded
+}
+
+/// Loads files, and directories with their subdirectories.
+pub fn load<P: AsRef<Path>>(paths: &[P]) -> Loaded {
+    let mut loaded = Loaded::default();
+    for path in paths {
+        let path = path.as_ref();
+        if path.is_dir() {
+            load_directory(path, &mut loaded);
+        } else {
+            load_file(path, &mut loaded);
+        }
+    }
+    loaded
+}
+
+fn extensions() -> Vec<&'static str> {
+    ANNEX_B_EXTENSIONS.into_iter().chain(MP4_EXTENSIONS).collect()
+}
+
+fn load_directory(path: &Path, loaded: &mut Loaded) {
+    let mut files = Vec::new();
+    // Directories already entered, so that a symbolic link to a parent ends.
+    let mut seen = std::collections::BTreeSet::new();
+    let mut pending = vec![path.to_path_buf()];
+    while let Some(directory) = pending.pop() {
+        if !fs::canonicalize(&directory).is_ok_and(|real| seen.insert(real)) {
+            continue;
+        }
+        match fs::read_dir(&directory) {
+            Ok(entries) => {
+                for entry in entries.flatten().map(|entry| entry.path()) {
+                    let target = if entry.is_dir() { &mut pending } else { &mut files };
+                    target.push(entry);
+                }
+            }
+            Err(source) => loaded.refused.push(ClipError::Unreadable { path: directory, source }),
+        }
+    }
+    files.retain(|file| has_known_extension(file));
+    files.sort();
+    if files.is_empty() {
+        loaded.refused.push(ClipError::EmptyDirectory { path: path.to_path_buf() });
+    }
+    for file in files {
+        load_file(&file, loaded);
+    }
+}
+
+fn has_known_extension(path: &Path) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str()).map(str::to_ascii_lowercase);
+    extension.is_some_and(|extension| extensions().contains(&extension.as_str()))
+}
+
+fn load_file(path: &Path, loaded: &mut Loaded) {
+    let data = match fs::read(path) {
+        Ok(data) => data,
+        Err(source) => {
+            loaded.refused.push(ClipError::Unreadable { path: path.to_path_buf(), source });
+            return;
+        }
+    };
+    let name = path.display().to_string();
+    if !demux::is_mp4(&data) {
+        loaded.add(Clip::new(name, data));
+        return;
+    }
+    match demux::h264_tracks(&data, path) {
+        Ok(tracks) => {
+            let several = tracks.len() > 1;
+            for (track, stream) in tracks {
+                let name = if several { format!("{name}#{track}") } else { name.clone() };
+                loaded.add(Clip::new(name, stream));
+            }
+        }
+        Err(error) => loaded.refused.push(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+use super::*;
+use crate::clips::{BUNDLED, bundled};
+
+fn planes(yuv: &Yuv<'_>) -> Vec<u8> {
+    let size = yuv.size();
+    let (width, height) = (usize::from(size.width), usize::from(size.height));
+    let mut out = vec![0; width * height * 3 / 2];
+    let (y, rest) = out.split_at_mut(width * height);
+    let (u, v) = rest.split_at_mut(width * height / 4);
+    yuv.copy_planes(y, u, v);
+    out
+}
+
+fn fresh(clip: &Clip, entry: usize) -> Vec<u8> {
+    Sampler::new().sample(clip, &clip.index().entries[entry], planes).unwrap()
+}
+
+#[test]
+fn a_decoder_reused_across_sizes_gives_what_a_fresh_one_gives() {
+    let clips = bundled().clips;
+    let mut sampler = Sampler::new();
+    for turn in 0..15 {
+        let (clip, entry) = (&clips[turn * 7 % clips.len()], turn % 5);
+        let picture = sampler.sample(clip, &clip.index().entries[entry], planes).unwrap();
+        assert!(picture == fresh(clip, entry), "{} entry {entry}", clip.name());
+    }
+}
+
+/// Cuts the slice of the second entry point in half; its index still lists the picture.
+fn broken_clip() -> Clip {
+    let good = Clip::new("good", BUNDLED[0].data).unwrap();
+    let range = good.index().pictures[30].clone();
+    let mut data = BUNDLED[0].data[..range.start].to_vec();
+    data.extend_from_slice(&BUNDLED[0].data[range.start..range.start + range.len() / 2]);
+    data.extend_from_slice(&BUNDLED[0].data[range.end..]);
+    Clip::new("broken", data).unwrap()
+}
+
+#[test]
+fn a_broken_stream_does_not_poison_the_next() {
+    let clips = bundled().clips;
+    let broken = broken_clip();
+    let mut sampler = Sampler::new();
+    for clip in &clips {
+        let result = sampler.sample(&broken, &broken.index().entries[1], |_| ());
+        assert!(matches!(result, Err(DecodeError::Damaged { picture: 30, .. })), "{result:?}");
+        let picture = sampler.sample(clip, &clip.index().entries[1], planes).unwrap();
+        assert!(picture == fresh(clip, 1), "{}", clip.name());
+    }
+}
+
+/// Numbers and pictures that come out in `steps` steps, and how many steps failed.
+fn follow(clip: &Clip, entry: usize, steps: usize) -> (Vec<(u32, Vec<u8>)>, usize) {
+    let mut follower = Follower::new(&clip.index().entries[entry]);
+    let mut pictures = Vec::new();
+    let mut errors = 0;
+    for _ in 0..steps {
+        match follower.step(clip, |number, yuv| (number, planes(yuv))) {
+            Ok(picture) => pictures.extend(picture),
+            Err(_) => errors += 1,
+        }
+    }
+    (pictures, errors)
+}
+
+fn numbers(pictures: &[(u32, Vec<u8>)]) -> Vec<u32> {
+    pictures.iter().map(|(number, _)| *number).collect()
+}
+
+#[test]
+fn a_follower_gives_every_picture_of_a_clip() {
+    for clip in &bundled().clips {
+        let (pictures, errors) = follow(clip, 0, 140);
+        let expected: Vec<_> = (0..132).chain(0..8).take(pictures.len()).collect();
+        assert_eq!((numbers(&pictures), errors), (expected, 0), "{}", clip.name());
+        assert!(pictures.len() >= 137, "{}: only {} pictures", clip.name(), pictures.len());
+    }
+}
+
+#[test]
+fn following_from_a_later_entry_point_shows_the_same_pictures() {
+    let clip = Clip::new("qcif", BUNDLED[0].data).unwrap();
+    let (whole, _) = follow(&clip, 0, 110);
+    let (late, _) = follow(&clip, 2, 40);
+    assert_eq!(late[0].0, 60);
+    assert!(late.iter().all(|picture| whole.contains(picture) || picture.0 >= 105));
+}
+
+#[test]
+fn a_follower_resumes_at_the_entry_point_after_the_damage() {
+    let (pictures, errors) = follow(&broken_clip(), 0, 40);
+    assert_eq!(errors, 1);
+    let numbers = numbers(&pictures);
+    let resumed = numbers.iter().position(|number| *number == 60).expect("resumed");
+    assert_eq!(numbers[..resumed], (0..resumed as u32).collect::<Vec<_>>()[..]);
+    assert!(resumed >= 27 && numbers.len() > resumed + 3, "{numbers:?}");
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(40))]
+
+    /// Whatever is flipped, the next stream decodes as ever.
+    #[test]
+    fn mutated_clips_never_crash_or_poison(flips in proptest::collection::vec((0usize..7000, 0u8..8), 1..30)) {
+        let mut data = BUNDLED[0].data.to_vec();
+        for (place, bit) in flips {
+            data[place] ^= 1 << bit;
+        }
+        let good = Clip::new("good", BUNDLED[3].data).unwrap();
+        let mut sampler = Sampler::new();
+        if let Ok(mutated) = Clip::new("mutated", data) {
+            for entry in &mutated.index().entries {
+                let _ = sampler.sample(&mutated, entry, |_| ());
+            }
+        }
+        let picture = sampler.sample(&good, &good.index().entries[0], planes).unwrap();
+        proptest::prop_assert!(picture == fresh(&good, 0));
+    }
+}

@@ -1,0 +1,66 @@
+//! The result of one frame, as it is sent to the console.
+
+use bytemuck::{Pod, Zeroable};
+
+use super::{FrameHeader, FrameId, StreamClass};
+use crate::measure::Scores;
+use crate::streams::StreamNo;
+
+/// Scores of one frame: a plain value of 40 bytes, sent as a typed message in the byte order of the cluster's machines.
+#[derive(Debug, Clone, Copy, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+pub struct ScoreRecord {
+    /// When decoding of the picture began, nanoseconds since the start of the run.
+    pub captured_ns: u64,
+    /// When its analysis was finished, same clock.
+    pub scored_ns: u64,
+    stream: u32,
+    frame: u32,
+    blur: f32,
+    blockiness: f32,
+    smoothness: f32,
+    node: u16,
+    class: u8,
+    reserved: u8,
+}
+
+const _: () = assert!(size_of::<ScoreRecord>() == 40);
+
+impl ScoreRecord {
+    /// The record of a frame scored by node `node` at `scored_ns`.
+    pub fn new(header: &FrameHeader, scores: Scores, node: u16, scored_ns: u64) -> Self {
+        let id = header.id();
+        Self {
+            captured_ns: id.captured_ns,
+            scored_ns,
+            stream: id.stream.0,
+            frame: id.frame,
+            blur: scores.blur,
+            blockiness: scores.blockiness,
+            smoothness: scores.smoothness,
+            node,
+            class: header.class() as u8,
+            reserved: 0,
+        }
+    }
+
+    /// Which picture was scored.
+    pub fn id(&self) -> FrameId {
+        FrameId { stream: StreamNo(self.stream), frame: self.frame, captured_ns: self.captured_ns }
+    }
+
+    /// Class of its stream.
+    pub fn class(&self) -> StreamClass {
+        StreamClass::from_number(self.class)
+    }
+
+    /// The node that scored it.
+    pub fn node(&self) -> u16 {
+        self.node
+    }
+
+    /// The three measures.
+    pub fn scores(&self) -> Scores {
+        Scores { blur: self.blur, blockiness: self.blockiness, smoothness: self.smoothness }
+    }
+}

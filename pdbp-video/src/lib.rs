@@ -1,0 +1,17 @@
+//! Video quality monitor: many H.264 streams, decoded on some nodes of a cluster and analysed on others.
+//!
+//! The modules, in the order in which a picture passes them:
+//!
+//! * [`clips`]: where streams come from — bundled clips, the user's files (Annex B, MP4);
+//! * [`annexb`]: the structure of an H.264 stream; where decoding can begin;
+//! * [`streams`]: thousands of concurrent streams served from a few clips;
+//! * [`decode`]: H.264 to YUV with a small pool of decoders;
+//! * [`frame`]: frames and score records as they travel between parts;
+//! * [`measure`]: RGB restoration, blur, blockiness and smoothness.
+
+pub mod annexb;
+pub mod clips;
+pub mod decode;
+pub mod frame;
+pub mod measure;
+pub mod streams;

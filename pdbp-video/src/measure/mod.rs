@@ -1,0 +1,136 @@
+//! What an analyser computes for every frame: the picture restored to RGB, and three no-reference measures of the luma
+//! plane.
+//!
+//! | measure | range | from |
+//! |---|---|---|
+//! | [blur](blur) | 0 sharp … 1 blurred | Crété-Roffet, Dolmiere, Ladret, Nicolas: *The blur effect: perception and estimation with a new no-reference perceptual blur metric*, SPIE Electronic Imaging 6492, 2007 |
+//! | [blockiness](jpeg) | about 1 without blocks, more with | Wang, Sheikh, Bovik: *No-reference perceptual quality assessment of JPEG compressed images*, ICIP 2002: its features B over A |
+//! | [smoothness](jpeg) | 0 rough … 1 smooth | same paper: one minus its feature Z |
+//!
+//! All arithmetic up to the final division is in integers, row by row, so that splitting a picture into bands changes
+//! nothing: large frames are analysed by several `rayon` threads, small ones by the caller's thread alone.
+
+pub mod blur;
+pub mod jpeg;
+pub mod restore;
+
+#[cfg(test)]
+mod naive;
+
+use core::ops::Range;
+
+use rayon::prelude::*;
+
+use crate::decode::Yuv;
+use restore::Rgb;
+
+/// The three measures of one picture.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Scores {
+    /// 0 (sharp) to 1 (no detail left after blurring once more).
+    pub blur: f32,
+    /// Gradient across 8×8 block borders over gradient elsewhere: about 1 without visible blocks.
+    pub blockiness: f32,
+    /// 0 (every sample a local extremum) to 1 (none).
+    pub smoothness: f32,
+}
+
+/// Sums over some rows of a picture, from which the scores are computed; sums over disjoint rows add up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Sums {
+    blur: blur::BlurSums,
+    jpeg: jpeg::JpegSums,
+}
+
+impl Sums {
+    fn of_rows(picture: &Yuv<'_>, rows: Range<usize>) -> Self {
+        let mut sums = Self::default();
+        for row in rows {
+            sums.blur.add_row(picture, row);
+            sums.jpeg.add_row(picture, row);
+        }
+        sums
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self { blur: self.blur.plus(other.blur), jpeg: self.jpeg.plus(other.jpeg) }
+    }
+
+    fn scores(self, picture: &Yuv<'_>) -> Scores {
+        let size = picture.size();
+        Scores {
+            blur: self.blur.score(),
+            blockiness: self.jpeg.blockiness(size),
+            smoothness: self.jpeg.smoothness(size),
+        }
+    }
+}
+
+/// Frames with at least this many luma samples are split among threads; below, starting a task costs more than it saves.
+const PARALLEL_SAMPLES: usize = 200_000;
+/// Rows that one task analyses; even, since two rows share their chroma.
+const BAND_ROWS: usize = 96;
+
+/// Whether large frames may be split among `rayon`'s threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Threads {
+    /// Only the calling thread works: right when all cores have frames of their own.
+    Caller,
+    /// Frames of D1 size and above are split.
+    Split,
+}
+
+/// Analyses frames one after the other, keeping its buffers.
+///
+/// ```
+/// use pdbp_video::{clips, decode::Sampler, measure::{Analyser, Threads}};
+///
+/// let clips = clips::bundled().clips;
+/// let mut analyser = Analyser::new(Threads::Caller);
+/// let mut score = |clip: &clips::Clip| {
+///     Sampler::new().sample(clip, &clip.index().entries[1], |picture| analyser.analyse(picture))
+/// };
+/// let (sharp, blurred) = (score(&clips[1])?, score(&clips[2])?);
+/// assert!(blurred.blur > sharp.blur && blurred.smoothness > sharp.smoothness);
+/// # Ok::<(), pdbp_video::decode::DecodeError>(())
+/// ```
+#[derive(Debug)]
+pub struct Analyser {
+    threads: Threads,
+    rgb: Rgb,
+}
+
+impl Analyser {
+    /// An analyser without buffers yet.
+    pub fn new(threads: Threads) -> Self {
+        Self { threads, rgb: Rgb::default() }
+    }
+
+    /// Restores the picture to RGB and scores it.
+    pub fn analyse(&mut self, picture: &Yuv<'_>) -> Scores {
+        let size = picture.size();
+        let (width, height) = (usize::from(size.width), usize::from(size.height));
+        self.rgb.resize(size);
+        if self.threads == Threads::Caller || width * height < PARALLEL_SAMPLES {
+            for band in self.rgb.bands(BAND_ROWS) {
+                band.restore(picture);
+            }
+            return Sums::of_rows(picture, 0..height).scores(picture);
+        }
+        let bands: Vec<_> = self.rgb.bands(BAND_ROWS).collect();
+        let sums = bands.into_par_iter().map(|band| {
+            let rows = band.rows();
+            band.restore(picture);
+            Sums::of_rows(picture, rows)
+        });
+        sums.reduce(Sums::default, Sums::plus).scores(picture)
+    }
+
+    /// The picture restored by the last call of [`analyse`](Self::analyse).
+    pub fn restored(&self) -> &Rgb {
+        &self.rgb
+    }
+}
+
+#[cfg(test)]
+mod tests;
