@@ -13,7 +13,7 @@ use pdbp_benches::fabric::{Endpoint, Fabric};
 use pdbp_benches::peers::{BbQueue, Boxed, CoreEndpoint, Crossbeam, PdbpCore, Rtrb, RtrbGathering, Usual};
 use pdbp_benches::round_trip::RoundTrip;
 use pdbp_benches::scenario::{Pattern, Scenario};
-use pdbp_benches::source::{Source, Tally};
+use pdbp_benches::source::{Source, Tally, copy_packet};
 use pdbp_core::cdu::{CduClass, Route};
 use pdbp_core::id::{NodeId, PartId};
 use pdbp_core::policy::Adaptive;
@@ -66,7 +66,7 @@ fn crossbeam(pair: RoundTrip<Boxed<Crossbeam>>) -> RoundTrip<Boxed<Crossbeam>> {
 
 #[library_benchmark]
 #[bench::push_pop_1000(steady::<PdbpCore<Usual>>())]
-fn pdbp_core(pair: RoundTrip<PdbpCore<Usual>>) -> RoundTrip<PdbpCore<Usual>> {
+fn engine(pair: RoundTrip<PdbpCore<Usual>>) -> RoundTrip<PdbpCore<Usual>> {
     thousand(pair)
 }
 
@@ -168,8 +168,21 @@ fn deliver((mut nodes, _): (Nodes, Order)) -> Nodes {
     nodes
 }
 
+/// 1000 messages copied to one place and read there: what is left when all else is taken away.
+#[library_benchmark]
+#[bench::copy_read_1000((Source::new(0, MESSAGE), vec![0; MESSAGE]))]
+fn limit((source, mut room): (Source, Vec<u8>)) -> (Source, Vec<u8>) {
+    let mut tally = Tally::default();
+    for message in source.bytes().chunks_exact(MESSAGE).take(1000) {
+        copy_packet(black_box(&mut room), message);
+        tally.add(black_box(&room));
+    }
+    black_box(tally);
+    (source, room)
+}
+
 library_benchmark_group!(
     name = messages,
-    benchmarks = [pdbp_core, pack, route, deliver, rtrb, rtrb_gather, bbqueue, crossbeam]
+    benchmarks = [engine, pack, route, deliver, rtrb, rtrb_gather, bbqueue, crossbeam, limit]
 );
 main!(library_benchmark_groups = messages);
