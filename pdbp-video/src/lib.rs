@@ -7,11 +7,20 @@
 //! * [`streams`]: thousands of concurrent streams served from a few clips;
 //! * [`decode`]: H.264 to YUV with a small pool of decoders;
 //! * [`frame`]: frames and score records as they travel between parts;
-//! * [`measure`]: RGB restoration, blur, blockiness and smoothness.
+//! * [`measure`]: RGB restoration, blur, blockiness and smoothness;
+//! * [`direct`]: all of this on the threads of one process, without transport;
+//! * [`account`], [`outcome`]: where the time went, and what a run produced;
+//! * [`report`]: the table on the terminal, the HTML page and the CSV files;
+//! * [`cli`]: the command line.
 
+pub mod account;
 pub mod annexb;
+pub mod cli;
 pub mod clips;
 pub mod decode;
+pub mod direct;
 pub mod frame;
 pub mod measure;
+pub mod outcome;
+pub mod report;
 pub mod streams;

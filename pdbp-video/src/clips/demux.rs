@@ -25,8 +25,7 @@ pub(super) fn is_mp4(data: &[u8]) -> bool {
 pub(super) fn h264_tracks(data: &[u8], path: &Path) -> Result<Vec<(u32, Vec<u8>)>, ClipError> {
     let damaged = |reason: String| ClipError::DamagedMp4 { path: path.to_path_buf(), reason };
     let mut reader = data;
-    let context = mp4parse::read_mp4(&mut reader)
-        .map_err(|error| damaged(error.to_string()))?;
+    let context = mp4parse::read_mp4(&mut reader).map_err(|error| damaged(error.to_string()))?;
     let mut streams = Vec::new();
     let mut found = Vec::new();
     for track in context.tracks.iter() {

@@ -1,14 +1,16 @@
 //! What travels between the parts: frames to the analysers, score records back to the console.
 //!
-//! A frame is a header of 24 bytes followed by its three planes without padding, so that a sender can fill a message
+//! A frame is a header of 28 bytes followed by its three planes without padding, so that a sender can fill a message
 //! block in place and a receiver can read it there:
 //!
 //! ```text
-//!  0      2       3      4        8       12      14       16           24        24+w·h    +⌈w/2⌉·⌈h/2⌉
-//!  ├──────┼───────┼──────┼────────┼───────┼───────┼────────┼────────────┼─────────┼─────────┼─────────┤
-//!  │ "PF" │version│class │ stream │ frame │ width │ height │ captured ns│    Y    │    U    │    V    │   little-endian
-//!  └──────┴───────┴──────┴────────┴───────┴───────┴────────┴────────────┴─────────┴─────────┴─────────┘
+//!  0      2       3      4        8       12     16      18       20           28        28+w·h    +⌈w/2⌉·⌈h/2⌉
+//!  ├──────┼───────┼──────┼────────┼───────┼──────┼───────┼────────┼────────────┼─────────┼─────────┼─────────┤
+//!  │ "PF" │version│class │ stream │ frame │ pass │ width │ height │ captured ns│    Y    │    U    │    V    │
+//!  └──────┴───────┴──────┴────────┴───────┴──────┴───────┴────────┴────────────┴─────────┴─────────┴─────────┘
 //! ```
+//!
+//! Numbers are little-endian.
 //!
 //! Frames follow one another in a stream without gaps; [`Assembler`] finds them again however the stream is cut.
 
@@ -76,7 +78,9 @@ pub struct FrameId {
     pub stream: StreamNo,
     /// Number of the picture in its stream.
     pub frame: u32,
-    /// When decoding began, in nanoseconds since the start of the run.
+    /// The pass in which it was taken, from 0.
+    pub pass: u32,
+    /// When decoding began, in nanoseconds since the Unix epoch.
     pub captured_ns: u64,
 }
 
@@ -89,6 +93,7 @@ pub struct FrameHeader {
     class: u8,
     stream: U32,
     frame: U32,
+    pass: U32,
     width: U16,
     height: U16,
     captured_ns: U64,
@@ -128,7 +133,7 @@ pub enum FrameError {
 
 impl FrameHeader {
     /// Length in bytes.
-    pub const LEN: usize = 24;
+    pub const LEN: usize = 28;
     const MAGIC: [u8; 2] = *b"PF";
     const VERSION: u8 = 1;
 
@@ -140,6 +145,7 @@ impl FrameHeader {
             class: StreamClass::of(size) as u8,
             stream: id.stream.0.into(),
             frame: id.frame.into(),
+            pass: id.pass.into(),
             width: size.width.into(),
             height: size.height.into(),
             captured_ns: id.captured_ns.into(),
@@ -170,6 +176,7 @@ impl FrameHeader {
         FrameId {
             stream: StreamNo(self.stream.get()),
             frame: self.frame.get(),
+            pass: self.pass.get(),
             captured_ns: self.captured_ns.get(),
         }
     }
@@ -194,7 +201,7 @@ impl FrameHeader {
 ///
 /// ```
 /// # use pdbp_video::{annexb::PictureSize, frame::frame_len};
-/// assert_eq!(frame_len(PictureSize { width: 176, height: 144 }), 24 + 176 * 144 * 3 / 2);
+/// assert_eq!(frame_len(PictureSize { width: 176, height: 144 }), 28 + 176 * 144 * 3 / 2);
 /// ```
 pub fn frame_len(size: PictureSize) -> usize {
     let (luma, chroma) = plane_lens(size);

@@ -6,25 +6,26 @@ use super::{FrameHeader, FrameId, StreamClass};
 use crate::measure::Scores;
 use crate::streams::StreamNo;
 
-/// Scores of one frame: a plain value of 40 bytes, sent as a typed message in the byte order of the cluster's machines.
+/// Scores of one frame: a plain value of 48 bytes, sent as a typed message in the byte order of the cluster's machines.
 #[derive(Debug, Clone, Copy, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 pub struct ScoreRecord {
-    /// When decoding of the picture began, nanoseconds since the start of the run.
+    /// When decoding of the picture began, nanoseconds since the Unix epoch.
     pub captured_ns: u64,
     /// When its analysis was finished, same clock.
     pub scored_ns: u64,
     stream: u32,
     frame: u32,
+    pass: u32,
     blur: f32,
     blockiness: f32,
     smoothness: f32,
     node: u16,
     class: u8,
-    reserved: u8,
+    reserved: [u8; 5],
 }
 
-const _: () = assert!(size_of::<ScoreRecord>() == 40);
+const _: () = assert!(size_of::<ScoreRecord>() == 48);
 
 impl ScoreRecord {
     /// The record of a frame scored by node `node` at `scored_ns`.
@@ -35,18 +36,24 @@ impl ScoreRecord {
             scored_ns,
             stream: id.stream.0,
             frame: id.frame,
+            pass: id.pass,
             blur: scores.blur,
             blockiness: scores.blockiness,
             smoothness: scores.smoothness,
             node,
             class: header.class() as u8,
-            reserved: 0,
+            reserved: [0; 5],
         }
     }
 
     /// Which picture was scored.
     pub fn id(&self) -> FrameId {
-        FrameId { stream: StreamNo(self.stream), frame: self.frame, captured_ns: self.captured_ns }
+        FrameId {
+            stream: StreamNo(self.stream),
+            frame: self.frame,
+            pass: self.pass,
+            captured_ns: self.captured_ns,
+        }
     }
 
     /// Class of its stream.

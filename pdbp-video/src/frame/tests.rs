@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn id(stream: u32) -> FrameId {
-    FrameId { stream: StreamNo(stream), frame: stream + 7, captured_ns: 1 << 40 }
+    FrameId { stream: StreamNo(stream), frame: stream + 7, pass: 2, captured_ns: 1 << 40 }
 }
 
 fn frame(stream: u32, width: u16, height: u16) -> Vec<u8> {
@@ -35,39 +35,39 @@ fn a_frame_survives_the_wire() {
 #[test]
 fn a_header_is_little_endian_at_fixed_places() {
     let bytes = frame(0x0102_0304, 3, 5);
-    assert_eq!(bytes[..16], [b'P', b'F', 1, 3, 4, 3, 2, 1, 11, 3, 2, 1, 3, 0, 5, 0]);
-    assert_eq!(bytes.len(), 24 + 15 + 2 * 6);
+    assert_eq!(bytes[..20], [b'P', b'F', 1, 3, 4, 3, 2, 1, 11, 3, 2, 1, 2, 0, 0, 0, 3, 0, 5, 0]);
+    assert_eq!(bytes.len(), 28 + 15 + 2 * 6);
 }
 
 #[test]
 fn bad_frames_are_named() {
     let bytes = frame(1, 16, 16);
-    assert_eq!(FrameHeader::parse(&bytes[..20]), Err(FrameError::Truncated { needed: 24, got: 20 }));
-    assert_eq!(read_frame(&bytes[..100]).unwrap_err(), FrameError::Truncated { needed: 408, got: 100 });
+    assert_eq!(FrameHeader::parse(&bytes[..20]), Err(FrameError::Truncated { needed: 28, got: 20 }));
+    assert_eq!(read_frame(&bytes[..100]).unwrap_err(), FrameError::Truncated { needed: 412, got: 100 });
     let mut foreign = bytes.clone();
     foreign[2] = 9;
     assert_eq!(read_frame(&foreign).unwrap_err(), FrameError::NotAFrame { found: [b'P', b'F', 9] });
     let mut empty = bytes;
-    empty[12] = 0;
+    empty[16] = 0;
     assert_eq!(read_frame(&empty).unwrap_err(), FrameError::Empty { width: 0, height: 16 });
 }
 
 #[test]
 fn the_largest_size_does_not_overflow() {
     let size = PictureSize { width: u16::MAX, height: u16::MAX };
-    assert_eq!(frame_len(size), 24 + 65_535 * 65_535 + 2 * 32_768 * 32_768);
-    let mut header = [0; 24];
+    assert_eq!(frame_len(size), 28 + 65_535 * 65_535 + 2 * 32_768 * 32_768);
+    let mut header = [0; 28];
     header.copy_from_slice(FrameHeader::new(id(0), size).as_bytes());
-    assert!(matches!(read_frame(&header), Err(FrameError::Truncated { got: 24, .. })));
+    assert!(matches!(read_frame(&header), Err(FrameError::Truncated { got: 28, .. })));
 }
 
 #[test]
 fn a_buffer_of_the_wrong_length_is_refused() {
     let size = PictureSize { width: 2, height: 2 };
     let yuv = Yuv::tight(size, &[1; 4], &[2; 1], &[3; 1]);
-    let mut out = [0; 31];
-    assert_eq!(write_frame(id(0), &yuv, &mut out), Err(FrameError::Truncated { needed: 30, got: 31 }));
-    assert_eq!(out, [0; 31]);
+    let mut out = [0; 35];
+    assert_eq!(write_frame(id(0), &yuv, &mut out), Err(FrameError::Truncated { needed: 34, got: 35 }));
+    assert_eq!(out, [0; 35]);
 }
 
 proptest! {

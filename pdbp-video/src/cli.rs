@@ -1,0 +1,247 @@
+//! The command line, and the run it asks for.
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::thread;
+
+use clap::{Parser, ValueEnum};
+
+use crate::clips::{self, Clip, Loaded};
+use crate::decode::memory;
+use crate::direct::{Mode, Plan};
+use crate::frame::StreamClass;
+use crate::streams::{StreamNo, Streams};
+
+/// Watches many H.264 streams: decodes them on some nodes of a cluster, sends the frames to others, which restore them to
+/// RGB and measure blur, blockiness and smoothness, and collects the scores.
+///
+/// A pass samples one picture of every stream, at its next key frame. Without arguments the bundled clips are analysed, as
+/// many concurrent streams.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "pdbp-video", version, max_term_width = 100)]
+pub struct Cli {
+    /// H.264 byte streams (.h264, .264, .avc), MP4 files, or folders of them; none: the bundled clips.
+    pub paths: Vec<PathBuf>,
+
+    /// Number of concurrent streams; clips are used again to reach it.
+    #[arg(long, value_name = "N", default_value_t = 2_520, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    pub streams: u32,
+
+    /// Passes over all streams [default: 1; with --continuous 50].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub passes: Option<u32>,
+
+    /// Decode every picture of every stream, for as many streams as memory allows.
+    #[arg(long)]
+    pub continuous: bool,
+
+    /// Use only clips of one picture size.
+    #[arg(long, value_enum, default_value_t = ClassChoice::Mix)]
+    pub class: ClassChoice,
+
+    /// Decoding threads [default: one per core].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub decoders: Option<u16>,
+
+    /// Write an HTML page with plots, and CSV files, into this folder.
+    #[arg(long, value_name = "DIR")]
+    pub report: Option<PathBuf>,
+
+    /// Write the scores of every frame to this CSV file.
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+
+    /// Print no progress bar and no table, only what went wrong.
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// Which clips take part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ClassChoice {
+    /// 176×144.
+    Qcif,
+    /// 352×288.
+    Cif,
+    /// 704×576 and the like.
+    D1,
+    /// All sizes.
+    Mix,
+}
+
+impl ClassChoice {
+    fn takes(self, class: StreamClass) -> bool {
+        match self {
+            Self::Qcif => class == StreamClass::Qcif,
+            Self::Cif => class == StreamClass::Cif,
+            Self::D1 => class == StreamClass::D1,
+            Self::Mix => true,
+        }
+    }
+}
+
+/// Why there is nothing to analyse.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetupError {
+    /// None of the given files and folders has a usable stream.
+    #[error(
+        "nothing to analyse: none of the {0} files or folders given has a usable H.264 stream (see above)"
+    )]
+    NoClips(usize),
+    /// There are clips, but none of the chosen class.
+    #[error("nothing to analyse: no clip of class {wanted}; the clips given are {found}. Use --class mix")]
+    NoneOfClass {
+        /// The class asked for.
+        wanted: String,
+        /// Classes there are.
+        found: String,
+    },
+    /// Not even one decoder fits.
+    #[error(
+        "not enough memory for one decoder: a stream takes {needed} bytes, {available} are available; free some memory"
+    )]
+    NoMemory {
+        /// Bytes for the first stream.
+        needed: u64,
+        /// Bytes there are.
+        available: u64,
+    },
+}
+
+/// A run that is ready to start.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The streams.
+    pub streams: Streams,
+    /// How to go through them.
+    pub plan: Plan,
+    /// Things to tell the user before it starts: refused files, and streams left out for lack of memory.
+    pub notices: Vec<String>,
+}
+
+impl Cli {
+    /// Whether a progress bar and the table are wanted; a bar only makes sense on a terminal.
+    pub fn shows_progress(&self) -> bool {
+        !self.quiet && std::io::stderr().is_terminal()
+    }
+
+    /// Loads the clips and decides how many streams to run.
+    ///
+    /// # Errors
+    ///
+    /// [`SetupError`] if there is nothing to analyse; the notices collected so far come with it.
+    pub fn setup(&self) -> Result<Setup, (SetupError, Vec<String>)> {
+        let Loaded { clips, refused } =
+            if self.paths.is_empty() { clips::bundled() } else { clips::load(&self.paths) };
+        let mut notices: Vec<String> = refused.iter().map(ToString::to_string).collect();
+        let clips = match self.of_class(clips) {
+            Ok(clips) => clips,
+            Err(error) => return Err((error, notices)),
+        };
+        let mode = if self.continuous { Mode::Continuous } else { Mode::Sample };
+        let mut streams = Streams::new(clips, self.streams);
+        if self.continuous {
+            streams = match fit(streams, memory::available_bytes(), &mut notices) {
+                Ok(streams) => streams,
+                Err(error) => return Err((error, notices)),
+            };
+        }
+        let passes = self.passes.unwrap_or(if self.continuous { 50 } else { 1 });
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let decoders = self.decoders.map_or(cores, usize::from);
+        Ok(Setup { streams, plan: Plan { mode, passes, decoders }, notices })
+    }
+
+    fn of_class(&self, clips: Vec<Clip>) -> Result<Vec<Clip>, SetupError> {
+        if clips.is_empty() {
+            return Err(SetupError::NoClips(self.paths.len()));
+        }
+        let mut found: Vec<_> = clips.iter().map(Clip::class).collect();
+        let clips: Vec<_> = clips.into_iter().filter(|clip| self.class.takes(clip.class())).collect();
+        if clips.is_empty() {
+            found.sort_unstable();
+            found.dedup();
+            let found = found.iter().map(|class| class.name()).collect::<Vec<_>>().join(", ");
+            let wanted = format!("{:?}", self.class).to_lowercase();
+            return Err(SetupError::NoneOfClass { wanted, found });
+        }
+        Ok(clips)
+    }
+}
+
+/// As many of the streams as have room for a decoder each; says how many that is.
+fn fit(streams: Streams, available: Option<u64>, notices: &mut Vec<String>) -> Result<Streams, SetupError> {
+    let Some(available) = available else {
+        notices.push("this system does not tell how much memory is free; all streams are tried".into());
+        return Ok(streams);
+    };
+    let sizes = (0..streams.count()).filter_map(|stream| Some(streams.clip(StreamNo(stream))?.size()));
+    let count = memory::streams_that_fit(sizes, available);
+    if count == 0 {
+        let needed = streams.clips().first().map_or(0, |clip| memory::decoder_bytes(clip.size()));
+        return Err(SetupError::NoMemory { needed, available });
+    }
+    let (gibibytes, wanted) = (available as f64 / f64::from(1 << 30), streams.count());
+    if count < wanted {
+        notices.push(format!(
+            "{count} of {wanted} streams run continuously: each keeps a decoder alive, and {gibibytes:.1} GiB are available"
+        ));
+    }
+    Ok(Streams::new(streams.clips().to_vec(), count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cli(arguments: &[&str]) -> Cli {
+        Cli::try_parse_from([&["pdbp-video"], arguments].concat()).unwrap()
+    }
+
+    #[test]
+    fn without_arguments_the_bundled_clips_are_analysed() {
+        let setup = cli(&[]).setup().unwrap();
+        assert_eq!((setup.streams.count(), setup.streams.clips().len()), (2_520, 5));
+        assert_eq!((setup.plan.mode, setup.plan.passes), (Mode::Sample, 1));
+        assert!(setup.notices.is_empty());
+    }
+
+    #[test]
+    fn a_class_keeps_its_clips_only() {
+        let setup = cli(&["--class", "cif", "--streams", "7"]).setup().unwrap();
+        assert!(setup.streams.clips().iter().all(|clip| clip.class() == StreamClass::Cif));
+        assert_eq!((setup.streams.clips().len(), setup.streams.count()), (3, 7));
+    }
+
+    #[test]
+    fn what_cannot_be_analysed_is_said_with_its_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("small.h264");
+        std::fs::write(&file, crate::clips::BUNDLED[0].data).unwrap();
+        let bad = folder.path().join("absent.mp4");
+        let (file, bad) = (file.display().to_string(), bad.display().to_string());
+        let (error, notices) = cli(&[&file, &bad, "--class", "d1"]).setup().unwrap_err();
+        assert!(error.to_string().contains("d1") && error.to_string().contains("QCIF"), "{error}");
+        assert!(notices.len() == 1 && notices[0].contains("absent.mp4"));
+        let (error, _) = cli(&[&bad]).setup().unwrap_err();
+        assert!(matches!(error, SetupError::NoClips(1)));
+    }
+
+    #[test]
+    fn continuous_runs_are_cut_to_the_memory_there_is() {
+        let streams = Streams::new(clips::bundled().clips, 1000);
+        let mut notices = Vec::new();
+        let fitted = fit(streams.clone(), Some(1 << 30), &mut notices).unwrap();
+        assert!((50..300).contains(&fitted.count()), "{}", fitted.count());
+        assert!(notices[0].contains("of 1000 streams") && notices[0].contains("1.0 GiB"), "{notices:?}");
+        assert!(matches!(fit(streams, Some(1 << 20), &mut notices), Err(SetupError::NoMemory { .. })));
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory as _;
+        Cli::command().debug_assert();
+        assert!(Cli::try_parse_from(["pdbp-video", "--streams", "0"]).is_err());
+    }
+}

@@ -1,0 +1,242 @@
+//! The monitor without transport: every thread decodes, packs, unpacks and analyses its own frames.
+//!
+//! It is the yardstick for the pipeline over PDBP: same clips, same decoders, same frames in the same wire form, and nothing
+//! between the parts.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+use crate::account::{RunClock, Stopwatch, Work, process_cpu_ns};
+use crate::decode::{DecodeError, Follower, Sampler, Yuv};
+use crate::frame::{FrameId, ScoreRecord, frame_len, read_frame, write_frame};
+use crate::measure::{Analyser, Threads};
+use crate::outcome::{Arrival, Fault, Outcome, PassTime};
+use crate::streams::{StreamNo, Streams};
+
+/// What a pass shows of each stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// One picture at the next entry point; decoders serve all streams in turn.
+    Sample,
+    /// The next picture; every stream has a decoder of its own.
+    Continuous,
+}
+
+/// How a run is done.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan {
+    /// What a pass shows.
+    pub mode: Mode,
+    /// Number of passes over all streams.
+    pub passes: u32,
+    /// Threads that decode.
+    pub decoders: usize,
+}
+
+/// Runs all passes in this process; `progress` is called with the number of streams done, from any thread.
+pub fn run(streams: &Streams, plan: Plan, clock: RunClock, progress: &(dyn Fn(u64) + Sync)) -> Outcome {
+    let mut workers: Vec<Worker> = (0..plan.decoders.max(1)).map(|_| Worker::new(clock)).collect();
+    if plan.mode == Mode::Continuous {
+        let shares = u32::try_from(workers.len()).unwrap_or(u32::MAX);
+        for (share, worker) in (0..shares).zip(&mut workers) {
+            worker.follow(streams, share, shares);
+        }
+    }
+    let mut outcome = Outcome::default();
+    let cpu = process_cpu_ns();
+    for pass in 0..plan.passes {
+        let start_ns = clock.now_ns();
+        let next = AtomicU32::new(0);
+        thread::scope(|scope| {
+            for worker in &mut workers {
+                let next = &next;
+                scope.spawn(move || worker.pass(streams, plan.mode, pass, next, progress));
+            }
+        });
+        outcome.passes.push(PassTime { start_ns, end_ns: clock.now_ns() });
+    }
+    outcome.work.total_ns = process_cpu_ns() - cpu;
+    for worker in workers {
+        outcome.work += worker.work;
+        outcome.arrivals.extend(worker.arrivals);
+        outcome.faults.extend(worker.faults);
+    }
+    outcome.arrivals.sort_by_key(|arrival| arrival.received_ns);
+    outcome
+}
+
+struct Worker {
+    clock: RunClock,
+    sampler: Sampler,
+    followers: Vec<(StreamNo, Follower)>,
+    desk: Desk,
+    work: Work,
+    arrivals: Vec<Arrival>,
+    faults: Vec<Fault>,
+}
+
+/// Streams that a thread takes at once.
+const BATCH: u32 = 8;
+
+impl Worker {
+    fn new(clock: RunClock) -> Self {
+        Self {
+            clock,
+            sampler: Sampler::new(),
+            followers: Vec::new(),
+            desk: Desk { clock, analyser: Analyser::new(Threads::Caller), message: Vec::new() },
+            work: Work::default(),
+            arrivals: Vec::new(),
+            faults: Vec::new(),
+        }
+    }
+
+    fn follow(&mut self, streams: &Streams, share: u32, shares: u32) {
+        let own = streams.share(share, shares).map(StreamNo);
+        self.followers =
+            own.filter_map(|stream| Some((stream, Follower::new(streams.entry(stream, 0)?.1)))).collect();
+    }
+
+    fn pass(
+        &mut self,
+        streams: &Streams,
+        mode: Mode,
+        pass: u32,
+        next: &AtomicU32,
+        progress: &(dyn Fn(u64) + Sync),
+    ) {
+        if mode == Mode::Continuous {
+            let mut followers = core::mem::take(&mut self.followers);
+            for (stream, follower) in &mut followers {
+                if let Some(clip) = streams.clip(*stream) {
+                    self.one(*stream, pass, |take| follower.step(clip, take));
+                }
+                progress(1);
+            }
+            self.followers = followers;
+            return;
+        }
+        loop {
+            // Relaxed: the counter hands out numbers and guards no other data.
+            let first = next.fetch_add(BATCH, Ordering::Relaxed);
+            if first >= streams.count() {
+                return;
+            }
+            let last = (first + BATCH).min(streams.count());
+            for stream in (first..last).map(StreamNo) {
+                let Some((clip, entry)) = streams.entry(stream, pass) else { continue };
+                let mut sampler = core::mem::take(&mut self.sampler);
+                self.one(stream, pass, |take| {
+                    sampler.sample(clip, entry, |picture| take(entry.picture, picture)).map(Some)
+                });
+                self.sampler = sampler;
+            }
+            progress(u64::from(last - first));
+        }
+    }
+
+    /// Decodes one picture with `decode` and analyses it.
+    fn one(
+        &mut self,
+        stream: StreamNo,
+        pass: u32,
+        decode: impl FnOnce(&mut dyn FnMut(u32, &Yuv<'_>)) -> Result<Option<()>, DecodeError>,
+    ) {
+        let captured_ns = self.clock.now_ns();
+        let desk = &mut self.desk;
+        let mut pack_ns = 0;
+        let mut watch = Stopwatch::start();
+        let decoded = decode(&mut |frame, picture| {
+            let mut watch = Stopwatch::start();
+            desk.put(FrameId { stream, frame, pass, captured_ns }, picture);
+            pack_ns = watch.lap();
+        });
+        self.work.decode_ns += watch.lap().saturating_sub(pack_ns);
+        match decoded {
+            Ok(Some(())) => {
+                self.work.decoded += 1;
+                self.arrivals.extend(self.desk.score(&mut self.work));
+            }
+            Ok(None) => {}
+            Err(error) => self.faults.push(Fault { stream, pass, reason: error.to_string() }),
+        }
+    }
+}
+
+/// Where a frame waits in its wire form between decoding and analysis.
+struct Desk {
+    clock: RunClock,
+    analyser: Analyser,
+    message: Vec<u8>,
+}
+
+impl Desk {
+    fn put(&mut self, id: FrameId, picture: &Yuv<'_>) {
+        self.message.resize(frame_len(picture.size()), 0);
+        // The length is the one asked for.
+        let written = write_frame(id, picture, &mut self.message);
+        debug_assert_eq!(written, Ok(()));
+    }
+
+    fn score(&mut self, work: &mut Work) -> Option<Arrival> {
+        let (header, picture) = read_frame(&self.message).ok()?;
+        let mut watch = Stopwatch::start();
+        let scores = self.analyser.analyse(&picture);
+        work.analyse_ns += watch.lap();
+        work.analysed += 1;
+        let received_ns = self.clock.now_ns();
+        Some(Arrival { record: ScoreRecord::new(header, scores, 0, received_ns), received_ns })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clips::{BUNDLED, Clip, bundled};
+
+    fn plan(mode: Mode, passes: u32) -> Plan {
+        Plan { mode, passes, decoders: 2 }
+    }
+
+    fn pictures(outcome: &Outcome) -> Vec<(u32, u32, u32)> {
+        let ids = outcome.arrivals.iter().map(|arrival| arrival.record.id());
+        let mut pictures: Vec<_> = ids.map(|id| (id.pass, id.stream.0, id.frame)).collect();
+        pictures.sort_unstable();
+        pictures
+    }
+
+    #[test]
+    fn every_stream_is_scored_once_in_every_pass() {
+        let streams = Streams::new(bundled().clips, 23);
+        let outcome = run(&streams, plan(Mode::Sample, 3), RunClock::start(), &|_| ());
+        let expected: Vec<_> = (0..3)
+            .flat_map(|pass| (0..23).map(move |stream| (pass, stream)))
+            .map(|(pass, stream)| (pass, stream, streams.entry(StreamNo(stream), pass).unwrap().1.picture))
+            .collect();
+        assert_eq!(pictures(&outcome), expected);
+        assert_eq!((outcome.passes.len(), outcome.faults.len(), outcome.work.decoded), (3, 0, 69));
+    }
+
+    #[test]
+    fn a_broken_stream_is_reported_and_the_rest_goes_on() {
+        let mut data = BUNDLED[0].data.to_vec();
+        let index = crate::annexb::Index::new(&data).unwrap();
+        data.drain(index.pictures[0].end - 3000..index.pictures[0].end);
+        let clips = vec![Clip::new("cut", data).unwrap(), Clip::new("whole", BUNDLED[0].data).unwrap()];
+        let outcome = run(&Streams::new(clips, 4), plan(Mode::Sample, 1), RunClock::start(), &|_| ());
+        let faults: Vec<_> = outcome.faults.iter().map(|fault| fault.stream).collect();
+        assert_eq!(faults, [StreamNo(0)]);
+        assert_eq!(pictures(&outcome), [(0, 1, 0), (0, 2, 30), (0, 3, 30)]);
+    }
+
+    #[test]
+    fn continuous_passes_show_consecutive_pictures() {
+        let streams = Streams::new(vec![Clip::new("qcif", BUNDLED[0].data).unwrap()], 3);
+        let outcome = run(&streams, plan(Mode::Continuous, 12), RunClock::start(), &|_| ());
+        let of_stream_1: Vec<_> =
+            pictures(&outcome).into_iter().filter(|(_, stream, _)| *stream == 1).collect();
+        assert!(of_stream_1.len() >= 9);
+        let frames: Vec<_> = of_stream_1.iter().map(|(_, _, frame)| *frame).collect();
+        assert_eq!(frames, (30..30 + frames.len() as u32).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,129 @@
+//! The CSV files of a report: plain numbers, a header line each, units in the column names.
+
+use core::fmt::Write as _;
+
+use crate::outcome::Outcome;
+use crate::streams::{StreamNo, Streams};
+
+/// File names and contents.
+pub(super) fn files(streams: &Streams, outcome: &Outcome) -> [(&'static str, String); 5] {
+    [
+        ("frames.csv", frames(streams, outcome)),
+        ("streams.csv", all_streams(streams, outcome)),
+        ("passes.csv", passes(outcome)),
+        ("faults.csv", faults(streams, outcome)),
+        ("density.csv", density(outcome)),
+    ]
+}
+
+/// Start of the first pass: times in the files count from here.
+pub(super) fn origin(outcome: &Outcome) -> u64 {
+    outcome.passes.first().map_or(0, |pass| pass.start_ns)
+}
+
+fn seconds_since(origin: u64, at_ns: u64) -> f64 {
+    at_ns.saturating_sub(origin) as f64 * 1e-9
+}
+
+/// A text field: quoted if it needs to be.
+fn text(field: &str) -> String {
+    if field.contains([',', '"', '\n']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field.to_owned()
+    }
+}
+
+fn clip_name(streams: &Streams, stream: StreamNo) -> String {
+    text(streams.clip(stream).map_or("?", |clip| clip.name()))
+}
+
+pub(super) fn frames(streams: &Streams, outcome: &Outcome) -> String {
+    let mut out = String::from(
+        "pass,stream,clip,class,frame,captured_s,received_s,latency_ms,node,blur,blockiness,smoothness\n",
+    );
+    let origin = origin(outcome);
+    for arrival in &outcome.arrivals {
+        let (record, id, scores) = (&arrival.record, arrival.record.id(), arrival.record.scores());
+        let _ = writeln!(
+            out,
+            "{},{},{},{},{},{:.6},{:.6},{:.3},{},{:.4},{:.4},{:.4}",
+            id.pass,
+            id.stream.0,
+            clip_name(streams, id.stream),
+            record.class().name(),
+            id.frame,
+            seconds_since(origin, id.captured_ns),
+            seconds_since(origin, arrival.received_ns),
+            arrival.latency_ns() as f64 * 1e-6,
+            record.node(),
+            scores.blur,
+            scores.blockiness,
+            scores.smoothness,
+        );
+    }
+    out
+}
+
+/// Means per stream.
+fn all_streams(streams: &Streams, outcome: &Outcome) -> String {
+    let mut sums = vec![(0u32, [0f64; 3]); streams.count() as usize];
+    for arrival in &outcome.arrivals {
+        let scores = arrival.record.scores();
+        if let Some((frames, sum)) = sums.get_mut(arrival.record.id().stream.0 as usize) {
+            *frames += 1;
+            for (sum, score) in sum.iter_mut().zip([scores.blur, scores.blockiness, scores.smoothness]) {
+                *sum += f64::from(score);
+            }
+        }
+    }
+    let mut out = String::from("stream,clip,class,frames,mean_blur,mean_blockiness,mean_smoothness\n");
+    for (stream, (frames, sum)) in (0..).map(StreamNo).zip(sums) {
+        let class = streams.clip(stream).map_or("?", |clip| clip.class().name());
+        let _ = write!(out, "{},{},{class},{frames}", stream.0, clip_name(streams, stream));
+        for sum in sum {
+            match frames {
+                0 => out.push(','), // no frame, no mean
+                _ => _ = write!(out, ",{:.4}", sum / f64::from(frames)),
+            }
+        }
+        out.push('\n');
+    }
+    out
+}
+
+fn passes(outcome: &Outcome) -> String {
+    let mut out = String::from("pass,start_s,end_s,seconds,frames\n");
+    let origin = origin(outcome);
+    let mut frames = vec![0u32; outcome.passes.len()];
+    for arrival in &outcome.arrivals {
+        if let Some(frames) = frames.get_mut(arrival.record.id().pass as usize) {
+            *frames += 1;
+        }
+    }
+    for (number, (pass, frames)) in outcome.passes.iter().zip(frames).enumerate() {
+        let (start, end) = (seconds_since(origin, pass.start_ns), seconds_since(origin, pass.end_ns));
+        let _ = writeln!(out, "{number},{start:.6},{end:.6},{:.6},{frames}", pass.seconds());
+    }
+    out
+}
+
+fn faults(streams: &Streams, outcome: &Outcome) -> String {
+    let mut out = String::from("pass,stream,clip,reason\n");
+    for fault in &outcome.faults {
+        let clip = clip_name(streams, fault.stream);
+        let _ = writeln!(out, "{},{},{clip},{}", fault.pass, fault.stream.0, text(&fault.reason));
+    }
+    out
+}
+
+fn density(outcome: &Outcome) -> String {
+    let mut out = String::from("at_s,row,density_factor,space_utilisation\n");
+    let origin = origin(outcome);
+    for sample in &outcome.densities {
+        let at = seconds_since(origin, sample.at_ns);
+        let _ =
+            writeln!(out, "{at:.6},{},{:.4},{:.4}", text(&sample.row), sample.density, sample.utilisation);
+    }
+    out
+}

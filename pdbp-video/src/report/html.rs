@@ -1,0 +1,194 @@
+//! The HTML page of a report: one file, no script, nothing fetched; light or dark as the reader's system is.
+
+use core::fmt::Write as _;
+use std::collections::BTreeMap;
+
+use super::Facts;
+use super::series::{self, Line, MEASURES, Measure};
+use super::svg::{Axis, COLOURS, Fill, Plot, escape};
+use super::table::{count, duration};
+use crate::outcome::Outcome;
+use crate::streams::Streams;
+
+/// The page as text.
+pub fn page(facts: &Facts, streams: &Streams, outcome: &Outcome) -> String {
+    let mut out = String::from(
+        "<!doctype html><html lang=en><meta charset=utf-8>\
+         <meta name=viewport content=\"width=device-width,initial-scale=1\"><title>Video quality report</title><style>",
+    );
+    out.push_str(include_str!("style.css"));
+    let _ =
+        write!(out, "</style><main><h1>Video quality report</h1><p class=soft>{}</p>", escape(&facts.title));
+    tiles(&mut out, streams, outcome);
+    class_table(&mut out, streams, outcome);
+    scores(&mut out, streams, outcome);
+    transport(&mut out, outcome);
+    faults(&mut out, streams, outcome);
+    settings(&mut out, facts);
+    out.push_str(FOOTER);
+    out
+}
+
+const FOOTER: &str = "<footer><p>Blur: Crété-Roffet et al., <i>The blur effect</i>, SPIE 6492, 2007. Blockiness and \
+    smoothness: from the features of Wang, Sheikh, Bovik, <i>No-reference perceptual quality assessment of JPEG compressed \
+    images</i>, ICIP 2002.</p><p>Numbers: <a href=frames.csv>frames.csv</a> · <a href=streams.csv>streams.csv</a> · \
+    <a href=passes.csv>passes.csv</a> · <a href=faults.csv>faults.csv</a> · <a href=density.csv>density.csv</a></p>\
+    <p>Bundled clips: Big Buck Bunny, © 2008 Blender Foundation, www.bigbuckbunny.org, CC BY 3.0.</p></footer></main>";
+
+fn tiles(out: &mut String, streams: &Streams, outcome: &Outcome) {
+    let Some(all) = outcome.summaries(streams).pop() else { return };
+    let passes = outcome.passes.len();
+    let tiles = [
+        (count(u64::from(streams.count())), "concurrent streams"),
+        (duration((all.pass_seconds * 1e9) as u64), "one pass over all streams"),
+        (count(all.frames_per_second(passes).round() as u64), "frames per second"),
+        (duration(all.latency_ns[0]), "median latency"),
+        (format!("{:.1} %", outcome.work.outside_share() * 100.0), "time outside decoding and analysis"),
+        (count(outcome.faults.len() as u64), "pictures missing"),
+    ];
+    out.push_str("<div class=tiles>");
+    for (value, label) in tiles {
+        let _ = write!(out, "<div class=tile><b>{value}</b><span>{label}</span></div>");
+    }
+    out.push_str("</div>");
+}
+
+fn class_table(out: &mut String, streams: &Streams, outcome: &Outcome) {
+    out.push_str(
+        "<h2>By stream class</h2><div class=scroll><table><tr><th>class<th>streams<th>frames<th>frames/s<th>time of one pass\
+         <th>latency p50<th>p90<th>p99<th>max</tr>",
+    );
+    for summary in outcome.summaries(streams) {
+        let (row, name) = match summary.class {
+            Some(class) => ("<tr>", class.name()),
+            None => ("<tr class=sum>", "all"),
+        };
+        let _ = write!(
+            out,
+            "{row}<td>{name}<td>{}<td>{}<td>{}<td>{}",
+            count(u64::from(summary.streams)),
+            count(summary.frames as u64),
+            count(summary.frames_per_second(outcome.passes.len()).round() as u64),
+            duration((summary.pass_seconds * 1e9) as u64)
+        );
+        for latency in summary.latency_ns {
+            let _ = write!(out, "<td>{}", duration(latency));
+        }
+        out.push_str("</tr>");
+    }
+    out.push_str(
+        "</table></div><p class=note>Latency: from the start of decoding to the arrival of the scores at the console.</p>",
+    );
+}
+
+fn scores(out: &mut String, streams: &Streams, outcome: &Outcome) {
+    let groups = series::by_clip(streams, outcome);
+    let lines = |line: &dyn Fn(&[_]) -> Vec<(f64, f64)>| -> Vec<Line> {
+        groups.iter().map(|(name, scores)| Line { name: (*name).to_owned(), points: line(scores) }).collect()
+    };
+    let seconds = Axis { label: "seconds since the first pass began", range: (0.0, series::length(outcome)) };
+    out.push_str("<h2>Scores over time, mean by clip</h2><div class=grid3>");
+    for measure in MEASURES {
+        let lines = lines(&|scores| series::over_time(outcome, scores, measure));
+        out.push_str(&plot(measure, seconds, around(&lines), lines, Fill::None).figure());
+    }
+    out.push_str("</div><h2>Distribution of scores by clip</h2><div class=grid3>");
+    for measure in MEASURES {
+        let range = series::range(outcome, measure);
+        let lines = lines(&|scores| series::distribution(scores, measure, range));
+        let x = Axis { label: measure.meaning, range };
+        let y = Axis { label: "share of the clip's frames, %", range: (0.0, top(&lines)) };
+        out.push_str(&plot(measure, x, y, lines, Fill::Below).figure());
+    }
+    out.push_str("</div>");
+}
+
+fn plot<'a>(measure: Measure, x: Axis<'a>, y: Axis<'a>, lines: Vec<Line>, fill: Fill) -> Plot<'a> {
+    let y = if y.label.is_empty() { Axis { label: measure.name, ..y } } else { y };
+    Plot { title: measure.name, note: measure.meaning, x, y, lines, fill, width: 420.0 }
+}
+
+/// A y axis that holds all points with some room.
+fn around(lines: &[Line]) -> Axis<'static> {
+    let values = lines.iter().flat_map(|line| line.points.iter().map(|(_, y)| *y));
+    let (low, high) = values.fold((f64::MAX, f64::MIN), |(low, high), y| (low.min(y), high.max(y)));
+    let range = if low > high { (0.0, 1.0) } else { (low, high) };
+    let margin = ((range.1 - range.0) * 0.08).max(0.02);
+    Axis { label: "", range: (range.0 - margin, range.1 + margin) }
+}
+
+/// A little more than the largest y.
+fn top(lines: &[Line]) -> f64 {
+    let largest = lines.iter().flat_map(|line| line.points.iter().map(|(_, y)| *y)).fold(0.0, f64::max);
+    if largest > 0.0 { largest * 1.08 } else { 1.0 }
+}
+
+fn transport(out: &mut String, outcome: &Outcome) {
+    let x = Axis { label: "seconds since the first pass began", range: (0.0, series::length(outcome)) };
+    let throughput = vec![series::throughput(outcome)];
+    let y = Axis { label: "frames/s", range: (0.0, top(&throughput)) };
+    out.push_str("<h2>Throughput and buffers over time</h2><div class=grid2>");
+    let note = "scores arriving at the console";
+    out.push_str(
+        &Plot { title: "Throughput", note, x, y, lines: throughput, fill: Fill::Below, width: 560.0 }
+            .figure(),
+    );
+    let mut densities = series::densities(outcome);
+    if densities.is_empty() {
+        out.push_str(
+            "<figure><figcaption><b>Buffer density</b></figcaption><p class=note>This run had no transport, \
+             hence no buffer rows.</p></figure></div>",
+        );
+        return;
+    }
+    // The rows that used most space, as many as there are colours.
+    let peak = |line: &Line| line.points.iter().map(|(_, y)| *y).fold(0.0, f64::max);
+    densities.sort_by(|a, b| peak(b).total_cmp(&peak(a)));
+    densities.truncate(COLOURS);
+    densities.sort_by(|a, b| a.name.cmp(&b.name));
+    let y = Axis { label: "density factor DF", range: (0.0, top(&densities)) };
+    let note = "blocks a row holds, as a share of the most it may hold";
+    out.push_str(
+        &Plot { title: "Buffer density", note, x, y, lines: densities, fill: Fill::None, width: 560.0 }
+            .figure(),
+    );
+    out.push_str("</div>");
+}
+
+/// Rows of the fault table.
+const MOST_FAULTS: usize = 25;
+
+fn faults(out: &mut String, streams: &Streams, outcome: &Outcome) {
+    if outcome.faults.is_empty() {
+        return;
+    }
+    let mut by_reason: BTreeMap<(&str, &str), (u32, usize)> = BTreeMap::new();
+    for fault in &outcome.faults {
+        let clip = streams.clip(fault.stream).map_or("?", |clip| clip.name());
+        let (_, times) = by_reason.entry((clip, &fault.reason)).or_insert((fault.stream.0, 0));
+        *times += 1;
+    }
+    out.push_str(
+        "<h2>Streams that gave no picture</h2><div class=scroll><table><tr><th>clip<th class=text>what was wrong\
+         <th>first stream<th>pictures missing</tr>",
+    );
+    for ((clip, reason), (stream, times)) in by_reason.iter().take(MOST_FAULTS) {
+        let (clip, reason, times) = (escape(clip), escape(reason), count(*times as u64));
+        let _ = write!(out, "<tr><td>{clip}<td class=text>{reason}<td>{stream}<td>{times}</tr>");
+    }
+    out.push_str("</table></div>");
+    if let Some(more) = by_reason.len().checked_sub(MOST_FAULTS).filter(|more| *more > 0) {
+        let _ = write!(out, "<p class=note>and {more} more kinds; all are in faults.csv</p>");
+    }
+}
+
+fn settings(out: &mut String, facts: &Facts) {
+    if facts.settings.is_empty() {
+        return;
+    }
+    out.push_str("<h2>This run</h2><div class=scroll><table>");
+    for (name, value) in &facts.settings {
+        let _ = write!(out, "<tr><td>{}<td class=text>{}</tr>", escape(name), escape(value));
+    }
+    out.push_str("</table></div>");
+}

@@ -1,0 +1,80 @@
+use super::*;
+use crate::account::RunClock;
+use crate::clips::bundled;
+use crate::direct::{self, Mode, Plan};
+use crate::outcome::{Density, Fault};
+use crate::streams::StreamNo;
+
+fn run() -> (Streams, Outcome) {
+    let streams = Streams::new(bundled().clips, 20);
+    let plan = Plan { mode: Mode::Sample, passes: 2, decoders: 2 };
+    let mut outcome = direct::run(&streams, plan, RunClock::start(), &|_| ());
+    outcome.faults.push(Fault { stream: StreamNo(7), pass: 1, reason: "cut, \"here\" <b>".into() });
+    let at_ns = outcome.passes[0].start_ns;
+    outcome.densities.push(Density { at_ns, row: "node0 → node1".into(), density: 0.25, utilisation: 0.5 });
+    (streams, outcome)
+}
+
+#[test]
+fn the_table_has_a_line_per_class_and_one_for_all() {
+    let (streams, outcome) = run();
+    let table = table::table(&streams, &outcome);
+    let names: Vec<_> = table.lines().filter_map(|line| line.split('│').next()).map(str::trim).collect();
+    assert_eq!(names.iter().filter(|name| ["QCIF", "CIF", "D1", "all"].contains(name)).count(), 4, "{table}");
+    assert!(table.contains("processor time outside both"));
+    let qcif = table.lines().find(|line| line.contains("QCIF")).unwrap();
+    let cells: Vec<_> = qcif.split('│').map(str::trim).collect();
+    assert_eq!(cells[1..3], ["4", "8"], "{table}");
+}
+
+#[test]
+fn csv_files_have_a_line_per_item_and_quote_text() {
+    let (streams, outcome) = run();
+    let files = csv::files(&streams, &outcome);
+    let lines: Vec<_> = files.iter().map(|(name, text)| (*name, text.lines().count() - 1)).collect();
+    let expected =
+        [("frames.csv", 40), ("streams.csv", 20), ("passes.csv", 2), ("faults.csv", 1), ("density.csv", 1)];
+    assert_eq!(lines, expected);
+    assert!(files[3].1.ends_with("1,7,bbb_cif_blurred,\"cut, \"\"here\"\" <b>\"\n"), "{}", files[3].1);
+}
+
+#[test]
+fn the_page_is_written_with_all_plots_and_nothing_unescaped() {
+    let (streams, outcome) = run();
+    let folder = tempfile::tempdir().unwrap();
+    let facts = Facts { title: "a < b".into(), settings: vec![("streams".into(), "20".into())] };
+    let page = write(&folder.path().join("deep/er"), &facts, &streams, &outcome).unwrap();
+    let text = fs::read_to_string(&page).unwrap();
+    assert_eq!(text.matches("<svg").count(), 8);
+    assert!(text.contains("a &lt; b") && text.contains("&lt;b&gt;") && !text.contains("NaN"));
+    for file in ["frames.csv", "streams.csv", "passes.csv", "faults.csv", "density.csv"] {
+        assert!(page.with_file_name(file).exists(), "{file}");
+    }
+}
+
+#[test]
+fn an_empty_run_still_gives_a_page() {
+    let streams = Streams::new(Vec::new(), 0);
+    let text = html::page(&Facts::default(), &streams, &Outcome::default());
+    assert!(text.contains("no transport") && !text.contains("NaN") && !text.contains("inf"));
+    assert!(table::table(&streams, &Outcome::default()).contains("all"));
+}
+
+#[test]
+fn an_unwritable_folder_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    let error =
+        write(&file, &Facts::default(), &Streams::new(Vec::new(), 0), &Outcome::default()).unwrap_err();
+    assert!(error.to_string().contains("file") && error.to_string().contains("--report"), "{error}");
+}
+
+#[test]
+fn numbers_are_short_and_legible() {
+    assert_eq!([0, 999, 1000, 1_234_567].map(table::count), ["0", "999", "1,000", "1,234,567"]);
+    let durations = [5, 1_500, 29_960, 123_456_789, 4_000_000_000].map(table::duration);
+    assert_eq!(durations, ["5.00 ns", "1.50 µs", "30.0 µs", "123 ms", "4.00 s"]);
+    assert_eq!(svg::ticks((0.0, 1.0), 5), [0.0, 0.2, 0.4, 0.6000000000000001, 0.8, 1.0]);
+    assert!(svg::ticks((0.0, 0.0), 5).is_empty());
+}
