@@ -25,17 +25,18 @@ pub struct RowSpace {
     used: u32,
     recv: u64,
     send: u64,
-    /// Elements that the `recv` cursor still passes before it stands at the critical real element.
-    to_critical: u32,
+    /// Real elements that the `recv` cursor has passed in its present lap; at the critical real element when all of them.
+    passed: u32,
     peak: u32,
+    /// The largest peak of the intervals before the present one, as far back as `quiet` counts.
+    before: u32,
     quiet: u32,
 }
 
 impl RowSpace {
     /// A row of `size` elements (N), the first `real` of them real.
     pub fn new(size: u32, real: u32) -> Self {
-        let real = real.min(size);
-        Self { size, real, to_critical: real, ..Self::default() }
+        Self { size, real: real.min(size), ..Self::default() }
     }
 
     /// N, the largest number of elements.
@@ -78,6 +79,12 @@ impl RowSpace {
         self.peak
     }
 
+    /// The most elements in use at once, lately: in the current interval, in the one before it, and in all quiet ones before
+    /// that.
+    pub fn recent_peak(&self) -> u32 {
+        self.peak.max(self.before)
+    }
+
     /// Intervals in a row that ended with a peak under a quarter of the real space.
     pub fn quiet(&self) -> u32 {
         self.quiet
@@ -107,12 +114,11 @@ impl RowSpace {
         self.used += 1;
         self.recv += 1;
         self.peak = self.peak.max(self.used);
-        self.to_critical = self.to_critical.saturating_sub(1);
-        let critical = self.to_critical == 0;
-        if critical {
-            self.to_critical = self.real;
+        if self.passed >= self.real {
+            self.passed = 0;
         }
-        critical
+        self.passed += 1;
+        self.passed >= self.real
     }
 
     /// An element leaves use.
@@ -124,19 +130,18 @@ impl RowSpace {
 
     /// The real space grows; `recv` goes on into the new elements.
     pub(crate) fn grow(&mut self, by: u32) {
-        let by = by.min(self.virtual_space());
-        if self.to_critical == self.real {
-            self.to_critical = 0;
-        }
-        self.real += by;
-        self.to_critical = (self.to_critical + by).max(1);
+        self.real += by.min(self.virtual_space());
         self.quiet = 0;
     }
 
     /// The real space shrinks by up to `by` elements that are vacant.
     pub(crate) fn shrink(&mut self, by: u32) {
-        self.real -= by.min(self.vacant());
-        self.to_critical = self.to_critical.min(self.real);
+        let by = by.min(self.vacant());
+        if by > 0 {
+            self.real -= by;
+            self.passed = self.passed.min(self.real);
+            self.quiet = 0;
+        }
     }
 
     /// An interval ends: counts it as quiet or not, without forgetting its peak.
@@ -146,6 +151,7 @@ impl RowSpace {
 
     /// The next interval begins.
     pub(crate) fn open_interval(&mut self) {
+        self.before = if self.quiet > 1 { self.before.max(self.peak) } else { self.peak };
         self.peak = self.used;
     }
 }

@@ -103,6 +103,8 @@ pub enum Control {
         /// Number of the request.
         number: u32,
     },
+    /// A block of the peer was unreadable; any next block, also an empty one, tells by its numbers what is missing.
+    Probe,
 }
 
 /// The wire form of every control message; unused fields are zero.
@@ -143,6 +145,7 @@ impl Control {
             Self::CountRequest { .. } => 9,
             Self::Count { .. } => 10,
             Self::Quiet { .. } => 11,
+            Self::Probe => 12,
         }
     }
 
@@ -182,6 +185,7 @@ impl Control {
                 wire.b = (*delivered).into();
                 wire.part = (*open).into();
             }
+            Self::Probe => {}
         }
         let mut bytes = [0; CONTROL];
         bytes.copy_from_slice(wire.as_bytes());
@@ -217,6 +221,7 @@ impl Control {
                 open: wire.part.get(),
             },
             11 => Self::Quiet { number },
+            12 => Self::Probe,
             _ => return None,
         })
     }

@@ -232,6 +232,15 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
         self.info.get_mut(index as usize)
     }
 
+    /// Whether a token that was handed in names a block of this very pool. Without this check a token of another engine, or
+    /// one mixed up by a transport, would give a second right to one of our blocks.
+    pub(crate) fn owns(&self, block: &RawBlock) -> bool {
+        let index = block.id.index as usize;
+        let at = stride(self.body).checked_mul(index);
+        at.filter(|at| index < self.info.len() && at + stride(self.body) <= self.memory.len())
+            .is_some_and(|at| self.memory.base().addr().get() + at == block.base.addr().get())
+    }
+
     /// The token of block `index`. The caller passes on the only right to it that there is.
     pub(crate) fn raw(&self, index: u32) -> RawBlock {
         // In bounds of the region: `index` comes from the free list, which holds indices below `len / stride`.
@@ -261,6 +270,10 @@ unsafe impl Send for RawBlock {}
 impl RawBlock {
     pub(crate) fn id(&self) -> BlockId {
         self.id
+    }
+
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
     }
 
     fn bytes(&self, length: usize) -> &[u8] {
@@ -329,6 +342,12 @@ impl OpenBlock {
         self.raw.room as usize - BLOCK_HEADER
     }
 
+    /// Lets the block take no more than `room` bytes of CDUs, so that it leaves earlier. Of what is packed nothing is lost.
+    pub fn limit(&mut self, room: usize) {
+        let least = (self.packer.written() + 7) & !7;
+        self.raw.room = (BLOCK_HEADER + self.room().min(room.max(least))) as u32;
+    }
+
     /// Makes the block a segment of a stream. Such a block holds one CDU.
     pub fn set_stream(&mut self, tag: StreamTag) {
         self.stream = Some(tag);
@@ -383,14 +402,29 @@ impl OpenBlock {
         packer.reserve_set(raw.body_mut(), route, set, segment, length)
     }
 
+    /// Makes the block overtake others that wait for the same node.
+    pub fn into_urgent(self) -> Self {
+        Self { urgent: true, ..self }
+    }
+
+    /// The last `length` bytes packed: the room of the last reservation.
+    pub fn last_reserved(&self, length: usize) -> &[u8] {
+        let end = BLOCK_HEADER + self.packer.written();
+        let bytes = self.raw.bytes(end);
+        bytes.get(end.saturating_sub(length)..).unwrap_or(&[])
+    }
+
     /// The state of packing, to undo a reservation with [`rewind`](Self::rewind).
     pub fn mark(&self) -> Packer {
         self.packer
     }
 
-    /// Takes back everything reserved since `mark` was made.
+    /// Takes back everything reserved since `mark` was made. A mark that lies ahead of what is packed is not of this
+    /// block, and does nothing.
     pub fn rewind(&mut self, mark: Packer) {
-        self.packer = mark;
+        if mark.written() <= self.packer.written() {
+            self.packer = mark;
+        }
     }
 
     /// Closes the last train; the length of header and body.
@@ -492,10 +526,6 @@ impl ArrivedBlock {
     pub unsafe fn in_place(id: BlockId, base: NonNull<u8>, length: u32) -> Self {
         Self { raw: RawBlock { id, base, room: length }, length }
     }
-
-    pub(crate) fn address(&self) -> NonNull<u8> {
-        self.raw.base
-    }
 }
 
 impl SealedBlock {
@@ -556,12 +586,17 @@ impl Delivery {
         kind: DeliveryKind,
     ) -> Self {
         debug_assert!(start <= end && BLOCK_HEADER + end <= block.length as usize);
-        Self { block: block.address(), start: start as u32, end: end as u32, row: row.raw(), element, kind }
+        Self { block: block.raw.base(), start: start as u32, end: end as u32, row: row.raw(), element, kind }
     }
 
     /// The node that sent it.
     pub fn source(&self) -> NodeId {
         NodeId::from_index(self.row as usize)
+    }
+
+    /// Whether it is a piece of `block`, as held by element `element` of row `row`.
+    pub(crate) fn is_of(&self, block: &ArrivedBlock, (row, element): (NodeId, u32)) -> bool {
+        self.block == block.raw.base() && self.row == row.raw() && self.element == element
     }
 
     /// What it is.

@@ -1,1 +1,54 @@
-//! To be written.
+//! Parts of a cluster that send messages and streams to each other by name.
+//!
+//! ```
+//! use pdbp::{Cluster, PartKind};
+//! use std::time::Duration;
+//!
+//! let cluster = Cluster::local(2)?;
+//! cluster.run(|node| {
+//!     let part = node.register("worker", PartKind::Cpu).unwrap();
+//!     let peer = if node.name() == "node0" { "worker@node1" } else { "worker@node0" };
+//!     let peer = part.find(peer, Duration::from_secs(5)).unwrap();
+//!     part.send(peer, b"hello").unwrap();
+//!     let message = part.recv().unwrap();
+//!     assert_eq!(*message, *b"hello");
+//!     part.send_value(message.source(), &42u64).unwrap();
+//!     assert_eq!(part.recv().unwrap().value(), Some(42u64));
+//! });
+//! # Ok::<(), pdbp::StartError>(())
+//! ```
+//!
+//! # The map
+//! * [`Cluster`] and [`Builder`] start the nodes; [`config`] says what can be set, and where.
+//! * [`Node`] is a node of this process: it registers parts, looks names up, and has `barrier`, `quiesce` and `stats`.
+//! * [`Part`] sends and receives: messages ([`Part::send`], [`Part::recv`]), commands, sets of destinations, plain values,
+//!   [loans](Part::loan) filled in place, trains of equal messages ([`Part::try_recv_batch`]) and streams
+//!   ([`Part::open_stream`], [`Part::accept_stream`]).
+//!
+//! The calls of the documents' programming interface (CPI, S1) are `prcsReg` = [`Node::register`], `prcsApplyPipe` = the same or
+//! [`Part::apply_pipe`], `sendData` = [`Part::send`], `recvData` = [`Part::recv`], `prcsReleasePipe` = [`Part::release_pipe`] or
+//! drop, `prcsFree` = drop.
+//!
+//! # What is where
+//! Underneath runs [`pdbp_core`], one engine per node; the in-process transport is `pdbp_sim::local`. A part packs its messages
+//! into one open block per destination node without taking any lock of the node, exchanges a full block for an empty one
+//! under the engine's lock, and reads what arrives in place.
+#![forbid(unsafe_code)]
+
+pub mod config;
+
+mod cluster;
+mod error;
+mod node;
+mod part;
+
+pub use cluster::{Builder, Cluster, StartError};
+pub use config::{ConfigError, Progress, Settings};
+pub use error::{LookupError, NoSuchNode, RecvError, RegisterError, SendError, Timeout};
+pub use node::{Backend, BackendError, Node, NodeStats};
+pub use part::{Batch, Interest, Loan, Message, Part, Ready, Segment, StreamReader, StreamWriter, Target};
+pub use pdbp_core::Event;
+pub use pdbp_core::engine::{Counters, PipeUse, RowStats};
+pub use pdbp_core::id::{NodeId, PartId, PipeId, StreamNo};
+pub use pdbp_core::pipe::PipeError;
+pub use pdbp_core::tables::PartKind;

@@ -40,8 +40,10 @@ pub enum BlockClass {
 ///  +--------+-------+-------+--------+-------+---------+---------+
 /// 16 link sequence number               24 blocks released so far
 /// 32 window   36 flags  38 part         40 stream    44 segment
-/// 48 checksum 52 messages               56 group     58 zero
+/// 48 checksum 52 messages               56 group     58 data     62 zero
 /// ```
+/// `sequence` counts all blocks of the link, `data` only those that need credit: from the two a receiver knows what it missed
+/// when blocks before this one were unreadable.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct BlockHeader {
@@ -62,7 +64,8 @@ pub struct BlockHeader {
     pub(crate) checksum: U32,
     pub(crate) messages: U32,
     pub(crate) group: U16,
-    pub(crate) zero: [u8; 6],
+    pub(crate) data: U32,
+    pub(crate) zero: [u8; 2],
 }
 
 /// Bits of a block header's flags.
@@ -105,6 +108,8 @@ pub enum Malformed {
     Extension,
     /// The peer sent more blocks than it had credit for.
     Overrun,
+    /// The block's numbers do not follow those of the blocks before it.
+    Sequence,
 }
 
 impl core::fmt::Display for Malformed {
@@ -118,6 +123,7 @@ impl core::fmt::Display for Malformed {
             Self::Checksum => f.write_str("block's checksum differs from its bytes"),
             Self::Length => f.write_str("a CDU runs past the end of its block"),
             Self::Overrun => f.write_str("block was sent without credit"),
+            Self::Sequence => f.write_str("block's numbers do not follow those of its link"),
             Self::Extension => f.write_str("a CDU has an unreadable destination set or segment number"),
         }
     }
@@ -141,13 +147,15 @@ impl BlockHeader {
         }
         if header.class > BlockClass::Control as u8
             || header.flags.get() & !flag::ALL != 0
-            || header.zero != [0; 6]
+            || header.zero != [0; 2]
         {
             return Err(Malformed::Field);
         }
         let length = header.length.get() as usize;
         let body = body.get(..length).ok_or(Malformed::Truncated)?;
-        if header.has(flag::CHECKSUM) && header.checksum.get() != checksum(header, body) {
+        // Without the flag the field is zero, so that a flag lost on the way does not pass for a block without checksum.
+        let sum = if header.has(flag::CHECKSUM) { checksum(header, body) } else { 0 };
+        if header.checksum.get() != sum {
             return Err(Malformed::Checksum);
         }
         Ok(header)
@@ -246,6 +254,9 @@ pub struct CduHeader {
 pub(crate) const HAS_SEGMENT: u8 = 0x10;
 /// In [`CduHeader::class`]: a destination set follows.
 pub(crate) const HAS_SET: u8 = 0x20;
+
+/// The most messages without bytes in one train: they take no room, so this bounds what a block can make a reader do.
+pub(crate) const MOST_EMPTY: u32 = 256;
 
 /// Extension of a message that is longer than a block and travels in segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

@@ -27,7 +27,7 @@ pub use header::{
     VERSION, flag,
 };
 pub(crate) use header::{HAS_SEGMENT, HAS_SET, checksum};
-use header::{SetHeader, padded};
+use header::{MOST_EMPTY, SetHeader, padded};
 pub use pack::{Full, Packer, Route};
 
 use crate::id::{NodeId, PartId, StreamNo};
@@ -257,7 +257,11 @@ impl<'a> Cdus<'a> {
             }
         }
         let (length, count) = (u64::from(header.length.get()), u64::from(header.count.get()));
-        if count == 0 || (segment.is_some() && count != 1) {
+        if count == 0
+            || (segment.is_some() && count != 1)
+            || (length == 0 && count > u64::from(MOST_EMPTY))
+            || (set.is_empty() && header.dest_part.get() == PartId::MANY)
+        {
             return Err(Malformed::Field);
         }
         // Two u32 never overflow a u64.

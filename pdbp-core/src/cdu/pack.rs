@@ -3,7 +3,8 @@
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::header::{
-    BLOCK_HEADER, CDU_HEADER, CduClass, CduHeader, HAS_SEGMENT, HAS_SET, SegmentHeader, SetHeader, padded,
+    BLOCK_HEADER, CDU_HEADER, CduClass, CduHeader, HAS_SEGMENT, HAS_SET, MOST_EMPTY, SegmentHeader,
+    SetHeader, padded,
 };
 use crate::id::PartId;
 
@@ -74,6 +75,11 @@ enum Uniform {
     Mixed,
 }
 
+/// Bytes of a body that CDUs and their padding can take.
+const fn usable(body: &[u8]) -> usize {
+    body.len() & !7
+}
+
 impl Default for Packer {
     fn default() -> Self {
         Self::new()
@@ -130,8 +136,13 @@ impl Packer {
         route: Route,
         length: usize,
     ) -> Result<&'b mut [u8], Full> {
-        if route == self.route && length == self.length && self.count < u32::MAX {
+        let most = if length == 0 { MOST_EMPTY } else { u32::MAX };
+        if route == self.route && length == self.length && self.count < most {
+            // The padding behind the train must fit too.
             let end = self.written + length;
+            if end > usable(body) {
+                return Err(Full);
+            }
             let room = body.get_mut(self.written..end).ok_or(Full)?;
             self.written = end;
             self.count += 1;
@@ -151,16 +162,16 @@ impl Packer {
         segment: SegmentHeader,
         length: usize,
     ) -> Result<&'b mut [u8], Full> {
-        let room = self.start(body, route, length, Some(segment), &[]);
+        let room = self.start(body, route, length, Some(segment), &[])?;
         self.route = Route::NONE;
-        room
+        Ok(room)
     }
 
     /// Makes room for a message to every part of `set`, of which those on the block's destination node receive it.
     /// `segment` when it is a part of a longer one.
     ///
     /// # Errors
-    /// [`Full`] when there is no room; nothing was written.
+    /// [`Full`] when there is no room, or the set is empty or has more than 65,535 parts; nothing was written.
     pub fn reserve_set<'b>(
         &mut self,
         body: &'b mut [u8],
@@ -169,11 +180,14 @@ impl Packer {
         segment: Option<SegmentHeader>,
         length: usize,
     ) -> Result<&'b mut [u8], Full> {
+        if set.is_empty() {
+            return Err(Full);
+        }
         let Route(raw) = route;
         let many = Route(raw | (PartId::MANY as u64) << 48);
-        let room = self.start(body, many, length, segment, set);
+        let room = self.start(body, many, length, segment, set)?;
         self.route = Route::NONE;
-        room
+        Ok(room)
     }
 
     /// Bytes beside its data that a message to `parts` destinations costs at most (header, extensions, padding).
@@ -210,7 +224,7 @@ impl Packer {
         let data_at = header_at + CDU_HEADER + extensions;
         // The padding behind the data must fit too: `close` writes it.
         let end = data_at.checked_add(length).ok_or(Full)?;
-        if padded(end) > body.len() || length > u32::MAX as usize || set.len() > u16::MAX as usize {
+        if end > usable(body) || length > u32::MAX as usize || set.len() > u16::MAX as usize {
             return Err(Full);
         }
         self.close(body);

@@ -32,6 +32,18 @@ pub struct Peer {
     pub(super) released: u64,
     released_told: u64,
     window_told: u32,
+    /// Data blocks of the peer that have arrived, unreadable ones included as soon as they are known.
+    pub(super) data_received: u64,
+    /// Blocks refused as unreadable since the last one that was not.
+    pub(super) unread: u64,
+    /// Data blocks of the peer that went to private pipes, or were refused.
+    pub(super) delivered: u64,
+    /// Control blocks that the transport has.
+    pub(super) control_away: u32,
+    /// The peer wants a block, to see its numbers.
+    probed: bool,
+    /// Messages that the peer did not get, since it failed.
+    pub(super) undelivered: u64,
     pub(super) failed: bool,
     pub(super) malformed: u64,
     outbox: Deque<Control, OUTBOX>,
@@ -49,15 +61,42 @@ impl Peer {
         Self { window, window_told: window, ..Self::default() }
     }
 
-    /// The peer is being told the credit by a block that leaves now; `tell` has recorded the values.
-    pub(super) fn announced(&mut self) {
+    /// The peer has been told the credit by a block that leaves now.
+    pub(super) fn announced(&mut self, window: u32) {
         self.released_told = self.released;
+        self.window_told = window;
+        self.probed = false;
     }
 
-    fn post(&mut self, message: Control) {
-        // At most one message of a kind is under way (see the module), fewer kinds than the outbox has places.
-        let fits = self.outbox.push_back(message).is_ok();
-        debug_assert!(fits, "control outbox overflow");
+    /// The link has failed: nothing is for this peer or wanted of it any more.
+    pub(super) fn fail(&mut self) {
+        self.failed = true;
+        self.outbox.clear();
+        self.request = None;
+        self.quiet_request = None;
+        self.count = None;
+    }
+
+    /// Puts a message into the outbox. `false`: there is no room, since the peer asked for more than it should.
+    ///
+    /// Of the kinds that the latest replaces one is there at most, of the others few are under way (see the module).
+    fn post(&mut self, message: Control) -> bool {
+        let same = |m: &&mut Control| m.command() == message.command();
+        match &message {
+            _ if self.failed => true,
+            Control::HostInfo { .. }
+            | Control::Request { .. }
+            | Control::Answer { .. }
+            | Control::Binding { .. }
+            | Control::Applied { .. } => self.outbox.push_back(message).is_ok(),
+            _ => match self.outbox.iter_mut().find(same) {
+                Some(before) => {
+                    *before = message;
+                    true
+                }
+                None => self.outbox.push_back(message).is_ok(),
+            },
+        }
     }
 }
 
@@ -170,9 +209,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    fn tell(&mut self, node: NodeId, message: Control) {
+    pub(super) fn tell(&mut self, node: NodeId, message: Control) {
         if let Some(peer) = self.peers.get_mut(node.index()) {
-            peer.post(message);
+            self.counters.dropped_control += u64::from(!peer.post(message));
         }
     }
 
@@ -291,23 +330,36 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     fn note_arrival(&mut self, node: NodeId, generation: u32) {
-        if let Some(peer) = self.peers.get_mut(node.index()) {
+        let passed = self.control.passed;
+        // How far a node is beyond the last barrier that all have passed.
+        let beyond =
+            |arrived: u32| Some(arrived.wrapping_sub(passed)).filter(|n| *n < u32::MAX / 2).unwrap_or(0);
+        if let Some(peer) = self.peers.get_mut(node.index())
+            && beyond(generation) > beyond(peer.arrived)
+        {
             peer.arrived = generation;
         }
-        let nodes = usize::from(self.config.nodes);
-        if self.peers.iter().take(nodes).any(|p| p.arrived != generation) {
-            return;
-        }
-        self.control.passed = generation;
-        for peer in self.peers.iter_mut().take(nodes).skip(1) {
-            peer.post(Control::Released { generation });
+        let all = self.peers.iter().map(|p| beyond(p.arrived)).min().unwrap_or(0);
+        if all > 0 {
+            let generation = passed.wrapping_add(all);
+            self.control.passed = generation;
+            for peer in self.peers.iter_mut().skip(1) {
+                peer.post(Control::Released { generation });
+            }
         }
     }
 
-    /// Blocks at writers, queued or under way that carry data, by this node's counts.
+    /// Data blocks sent and delivered, and blocks at writers, by this node's counts. Links that have failed do not count:
+    /// what was on them will not arrive.
     fn counts(&self) -> (u64, u64, u32) {
-        let open = self.send_rows.iter().map(|r| r.open).sum();
-        (self.counters.blocks_sent, self.counters.blocks_delivered, open)
+        let (mut sent, mut delivered, mut open) = (0, 0, 0);
+        let live = self.send_rows.iter().zip(self.peers.iter()).filter(|(_, p)| !p.failed);
+        for (row, peer) in live {
+            sent += row.blocks;
+            delivered += peer.delivered;
+            open += row.open;
+        }
+        (sent, delivered, open)
     }
 
     /// Master: counts in waves until two in a row find every block sent delivered, and the same number of them.
@@ -334,7 +386,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if self.peers.iter().take(nodes).any(|p| p.count.is_none() && !p.failed) {
             return;
         }
-        let counts = || self.peers.iter().take(nodes).filter_map(|p| p.count);
+        let counts = || self.peers.iter().take(nodes).filter(|p| !p.failed).filter_map(|p| p.count);
         let sent: u64 = counts().map(|c| c.1).sum();
         let delivered: u64 = counts().map(|c| c.2).sum();
         let open: u32 = counts().map(|c| c.3).sum();
@@ -394,9 +446,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let master = self.is_master();
         let of_master = from == Self::MASTER;
         match message {
-            Control::HostInfo { node, kind, name } if master == (node == from) || of_master => {
+            Control::HostInfo { node, kind, name } if if master { node == from } else { of_master } => {
                 if node.index() < usize::from(self.config.nodes) {
-                    self.set_node(NodeEntry { id: node, name, kind, failed: false });
+                    let failed = self.has_failed(node);
+                    self.set_node(NodeEntry { id: node, name, kind, failed });
                 }
             }
             Control::Request { number, change } if master => {
@@ -444,22 +497,32 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                     own.quiet_request = None;
                 }
             }
+            Control::Probe => {
+                if let Some(peer) = self.peers.get_mut(from.index()) {
+                    peer.probed = true;
+                }
+            }
             _ => self.counters.misdirected += 1,
         }
     }
 
-    /// Sends what waits in the outboxes, and credit that no other block carries.
-    pub(super) fn pump_control(&mut self) -> u32 {
+    /// Sends what waits in the outboxes, and credit that no other block carries. `idle`: there was nothing else to do.
+    pub(super) fn pump_control(&mut self, idle: bool) -> u32 {
         let mut worked = 0;
+        // A peer that does not take its blocks must not hold those of all others.
+        let share = (self.config.control_blocks / u32::from(self.config.nodes)).max(1);
         for node in (0..usize::from(self.config.nodes)).map(NodeId::from_index) {
             if node == self.config.node || self.peers.get(node.index()).is_none_or(|p| p.failed) {
                 continue;
             }
             for _ in 0..BUDGET {
-                if !self.flush_control_queue(node) || !self.wants_control(node) {
+                if !self.flush_control_queue(node) || !self.wants_control(node, idle) {
                     break;
                 }
-                let Some(index) = self.dequeue(|e| Some(&mut e.reserve)) else { return worked };
+                if self.peers.get(node.index()).is_some_and(|p| p.control_away >= share) {
+                    break;
+                }
+                let Some(index) = self.dequeue(|e| Some(&mut e.reserve)) else { break };
                 self.fill_control(node, index);
                 self.enqueue(index, |e| e.send_rows.get_mut(node.index()).map(|r| &mut r.control));
                 worked += 1;
@@ -479,16 +542,16 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         true
     }
 
-    fn wants_control(&mut self, node: NodeId) -> bool {
+    fn wants_control(&self, node: NodeId, idle: bool) -> bool {
         let posted = self.capabilities.arrival == crate::transport::Arrival::Posted;
         let Some(real) = self.recv_rows.get(node.index()).map(|r| r.space.real()) else { return false };
-        let Some(peer) = self.peers.get_mut(node.index()) else { return false };
+        let Some(peer) = self.peers.get(node.index()) else { return false };
         let news = peer.released - peer.released_told;
-        let credit = peer.window_told != real || (posted && news >= u64::from((real / 2).max(1)));
-        if credit {
-            peer.window_told = real;
-        }
-        credit || !peer.outbox.is_empty()
+        // A reader may keep half of the blocks while it waits for more: then news of fewer matters to the peer too, as
+        // soon as it may be out of credit (less the element kept for commands).
+        let short = peer.data_received.saturating_sub(peer.released_told) + 1 >= u64::from(real);
+        let credit = news >= u64::from((real / 2).max(1)) || (news > 0 && idle && short);
+        peer.window_told != real || (posted && credit) || peer.probed || !peer.outbox.is_empty()
     }
 
     /// Packs the messages of an outbox, as many as fit, into a block set aside for control.

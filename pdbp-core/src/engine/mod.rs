@@ -195,6 +195,8 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     /// Open blocks and deliveries that are out.
     tokens: u64,
     maintained: Time,
+    /// With posted arrival: whether some row has fewer blocks posted than it should.
+    short_of_posts: bool,
     /// Whether a row could have something to give back.
     grown: bool,
 }
@@ -223,7 +225,20 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         }
         let Storage { blocks, mut send_matrix, mut recv_matrix, mut send_rows, mut recv_rows, .. } = storage;
         let Storage { mut peers, mut public_pipes, mut nodes, mut parts, mut local_parts, .. } = storage;
-        let Storage { mut bound, pipes, mut streams, .. } = storage;
+        let Storage { mut bound, mut pipes, mut streams, .. } = storage;
+        // Indices are checked by the lengths of the tables, so these are what the configuration says, not more.
+        let (count, local) = (usize::from(config.nodes), usize::from(config.local_parts));
+        cut(&mut send_matrix, config.elements());
+        cut(&mut recv_matrix, config.elements());
+        cut(&mut send_rows, count);
+        cut(&mut recv_rows, count);
+        cut(&mut peers, count);
+        cut(&mut public_pipes, count);
+        cut(&mut nodes, count);
+        cut(&mut local_parts, local);
+        cut(&mut bound, local);
+        cut(&mut pipes, config.pipes());
+        cut(&mut streams, count * usize::from(config.stream_pipes));
         send_matrix.fill(NIL);
         recv_matrix.fill_with(Element::default);
         send_rows.fill_with(SendRow::default);
@@ -259,6 +274,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             counters: Counters::default(),
             tokens: 0,
             maintained: Time(0),
+            short_of_posts: false,
             grown: false,
             config,
         };
@@ -326,7 +342,8 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         worked += self.flush_public(now, worked == 0);
         worked += self.pump_rows(pipes);
         self.advance_control(pipes);
-        worked += self.pump_control();
+        worked += self.pump_control(worked == 0);
+        self.post_missing();
         self.maintain(now);
         Progress { worked, next: self.next_call() }
     }
@@ -427,9 +444,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
     /// # Errors
     /// See [`PipeError`].
     pub fn bind_pipe(&mut self, part: PartId) -> Result<PipeId, PipeError> {
-        if self.local_part(part.local()) == LocalPart::Free || part.node() != self.config.node {
-            return Err(PipeError::NoSuchPart(part.local()));
-        }
+        self.check_hosted(part)?;
         self.pipes.bind(part.local())
     }
 
@@ -446,12 +461,22 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
     /// [`close_stream`](Self::close_stream).
     ///
     /// # Errors
-    /// [`PipeError::NoneIdle`].
+    /// [`PipeError::NoneIdle`], [`PipeError::NoSuchPart`].
     pub fn open_stream(&mut self, part: PartId) -> Result<(u16, StreamNo), PipeError> {
+        self.check_hosted(part)?;
         let pipe = self.pipes.take(PipeKind::Stream, part.local())?;
         let number = StreamNo(self.next_stream);
         self.next_stream = self.next_stream.wrapping_add(1).max(1);
         Ok((pipe.0 - self.pipes.stream_base(), number))
+    }
+
+    /// A part that is free or about to be must not get pipes: nobody would give them back.
+    fn check_hosted(&self, part: PartId) -> Result<(), PipeError> {
+        let gone = matches!(self.local_part(part.local()), LocalPart::Free | LocalPart::Leaving);
+        if gone || part.node() != self.config.node {
+            return Err(PipeError::NoSuchPart(part.local()));
+        }
+        Ok(())
     }
 
     /// Gives back the public pipe of a stream whose last block has been submitted.
@@ -468,9 +493,24 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
     }
 }
 
+/// Shortens a table to `length` entries.
+fn cut<E>(table: &mut ManagedSlice<'_, E>, length: usize) {
+    match table {
+        ManagedSlice::Borrowed(entries) => {
+            let kept = core::mem::take(entries).get_mut(..length);
+            *entries = kept.unwrap_or(&mut []);
+        }
+        #[cfg(feature = "alloc")]
+        ManagedSlice::Owned(entries) => entries.truncate(length),
+    }
+}
+
 impl<T: Transport, M: BlockMemory, P> Drop for Engine<'_, T, M, P> {
     fn drop(&mut self) {
-        self.transport.leak = self.tokens > 0;
-        self.umb.memory.leak = self.tokens > 0;
+        // The blocks that the engine itself is filling are not out.
+        let own = self.public.iter().filter(|p| p.is_open()).count() as u64;
+        let out = self.tokens > own;
+        self.transport.leak = out;
+        self.umb.memory.leak = out;
     }
 }

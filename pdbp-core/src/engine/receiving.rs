@@ -4,14 +4,16 @@ use zerocopy::FromBytes;
 
 use super::{BUDGET, Delivery, DeliveryKind, Engine, Event, PrivatePipes};
 use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, Cdus, Malformed, flag};
-use crate::id::{NodeId, StreamNo};
+use crate::id::{NodeId, PipeId, StreamNo};
 use crate::pipe::StreamMapping;
 use crate::policy::{Growth, SpacePolicy};
-use crate::transport::{Arrival, Completion, Op, Transport};
-use crate::umb::{ArrivedBlock, BlockMemory, NIL, VacantBlock};
+use crate::transport::{Arrival, Completion, Op, Reason, Transport};
+use crate::umb::{ArrivedBlock, BlockMemory, BlockState, NIL, VacantBlock};
 
 /// With posted arrival: blocks that each row posts beyond its credit, for control messages.
 pub(super) const SPARE_POSTS: u32 = 2;
+/// Blocks beyond the size of a row that may be missing before another; a greater leap is no number of this link.
+const MOST_MISSING: u64 = 1024;
 
 /// An element of RM: an arrived block and who still needs it.
 #[derive(Debug)]
@@ -62,8 +64,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Takes back a delivery. When it was the last of its block, the block goes back to its owner.
     pub fn release(&mut self, delivery: Delivery) {
-        self.tokens -= 1;
         let node = NodeId::from_index(usize::from(delivery.row));
+        let held = self.rm.get(self.element(node, delivery.element)).and_then(|slot| slot.block.as_ref());
+        if !held.is_some_and(|block| delivery.is_of(block, (node, delivery.element))) {
+            self.counters.foreign_tokens += 1;
+            return;
+        }
+        self.tokens -= 1;
         self.drop_reader(node, delivery.element);
     }
 
@@ -73,19 +80,21 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         match self.admit(peer, &block) {
             Err(reason) => {
-                let data = BlockHeader::read(block.bytes()).is_ok_and(|h| h.class() != BlockClass::Control);
-                self.refuse(peer, block, reason, data, pipes);
+                self.note_malformed(peer, reason, pipes);
+                self.give_back(peer, block);
             }
             Ok(Admitted::Stale) => {
                 self.counters.stale += 1;
-                self.discard(peer, block, true);
+                self.give_back(peer, block);
             }
             Ok(Admitted::Control) => {
                 self.read_control(peer, &block, pipes);
-                self.discard(peer, block, false);
+                self.give_back(peer, block);
             }
             Ok(Admitted::Data) if !self.has_element(peer) => {
-                self.refuse(peer, block, Malformed::Overrun, true, pipes);
+                self.settle(peer, 1);
+                self.note_malformed(peer, Malformed::Overrun, pipes);
+                self.give_back(peer, block);
             }
             Ok(Admitted::Data) => {
                 self.hold(peer, block);
@@ -94,75 +103,89 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Checks a block against its link, and takes the credit it carries.
+    /// Checks a block against its link, and takes the credit it carries. The block is settled unless it is admitted.
     fn admit(&mut self, from: NodeId, block: &ArrivedBlock) -> Result<Admitted, Malformed> {
-        let me = self.config.node;
-        let trusted = self.capabilities.trusted;
-        let epoch = self.config.epoch;
-        let peer = self.peers.get_mut(from.index()).ok_or(Malformed::Address)?;
-        let expected = peer.received;
-        peer.received += 1;
         let bytes = block.bytes();
-        let header = BlockHeader::read(bytes)?;
-        if header.source() != Some(from) || header.dest() != Some(me) {
-            return Err(Malformed::Address);
-        }
-        let body = bytes.get(BLOCK_HEADER..BLOCK_HEADER + header.length()).ok_or(Malformed::Truncated)?;
-        if !trusted && Cdus::validate(body)? != u64::from(header.messages()) {
-            return Err(Malformed::Length);
-        }
-        if header.epoch() != epoch {
+        let header = self.read_header(from, bytes).inspect_err(|_| self.note_unreadable(from))?;
+        if !self.take_turn(from, header).inspect_err(|_| self.note_unreadable(from))? {
             return Ok(Admitted::Stale);
         }
-        if header.sequence() != expected {
-            // Once and in order is the transport's contract; what comes out of turn is counted and not delivered.
-            peer.received =
-                header.sequence().max(expected).saturating_add(u64::from(header.sequence() >= expected));
-            self.counters.out_of_sequence += 1;
-            return if header.sequence() < expected {
-                peer.received = expected;
-                Ok(Admitted::Stale)
-            } else {
-                Ok(admitted(header))
-            };
+        let data = header.class() != BlockClass::Control;
+        if header.epoch() != self.config.epoch {
+            self.settle(from, u64::from(data));
+            return Ok(Admitted::Stale);
         }
-        peer.window = header.window.get();
-        if self.capabilities.arrival == Arrival::Posted {
-            peer.data_acked = header.released.get().clamp(peer.data_acked, peer.data_sent);
+        let body = bytes.get(BLOCK_HEADER..BLOCK_HEADER + header.length()).unwrap_or(&[]);
+        if !self.capabilities.trusted
+            && let Err(reason) = check_body(header, body)
+        {
+            self.settle(from, u64::from(data));
+            return Err(reason);
         }
-        Ok(admitted(header))
+        Ok(if data { Admitted::Data } else { Admitted::Control })
     }
 
-    fn refuse(
-        &mut self,
-        peer: NodeId,
-        block: ArrivedBlock,
-        reason: Malformed,
-        data: bool,
-        pipes: &mut impl PrivatePipes,
-    ) {
+    fn read_header<'b>(&self, from: NodeId, bytes: &'b [u8]) -> Result<&'b BlockHeader, Malformed> {
+        let header = BlockHeader::read(bytes)?;
+        if header.source() != Some(from) || header.dest() != Some(self.config.node) {
+            return Err(Malformed::Address);
+        }
+        Ok(header)
+    }
+
+    /// Compares the block's numbers with those expected. `false`: it was here before.
+    ///
+    /// Blocks that are missing were refused as unreadable, or lost by a transport that broke its contract. How many of them
+    /// needed credit the numbers tell; these are settled now.
+    fn take_turn(&mut self, from: NodeId, header: &BlockHeader) -> Result<bool, Malformed> {
+        let posted = self.capabilities.arrival == Arrival::Posted;
+        let most = u64::from(self.config.row) + MOST_MISSING;
+        let peer = self.peers.get_mut(from.index()).ok_or(Malformed::Address)?;
+        let Some(missing) = header.sequence().checked_sub(peer.received) else { return Ok(false) };
+        let missing_data = u64::from(header.data.get().wrapping_sub(peer.data_received as u32));
+        if missing > most || missing_data > missing {
+            return Err(Malformed::Sequence);
+        }
+        self.counters.out_of_sequence += missing.saturating_sub(peer.unread);
+        peer.unread = 0;
+        peer.received = header.sequence() + 1;
+        peer.data_received += missing_data + u64::from(header.class() != BlockClass::Control);
+        peer.window = header.window.get();
+        if posted {
+            peer.data_acked = header.released.get().clamp(peer.data_acked, peer.data_sent);
+        }
+        self.settle(from, missing_data);
+        Ok(true)
+    }
+
+    /// A block whose numbers cannot be read: the peer is asked for another one, whose numbers will tell what this one was.
+    fn note_unreadable(&mut self, from: NodeId) {
+        if let Some(peer) = self.peers.get_mut(from.index()) {
+            peer.unread += 1;
+        }
+        self.tell(from, crate::mesp::Control::Probe);
+    }
+
+    /// Data blocks that are done with and did not enter RM: their credit is the peer's again.
+    fn settle(&mut self, from: NodeId, blocks: u64) {
+        self.counters.blocks_delivered += blocks;
+        if let Some(peer) = self.peers.get_mut(from.index()) {
+            peer.released += blocks;
+            peer.delivered += blocks;
+        }
+    }
+
+    fn note_malformed(&mut self, peer: NodeId, reason: Malformed, pipes: &mut impl PrivatePipes) {
         if let Some(entry) = self.peers.get_mut(peer.index()) {
             entry.malformed += 1;
         }
         self.counters.malformed += 1;
         pipes.event(Event::Malformed { peer, reason });
-        self.discard(peer, block, data);
-    }
-
-    /// Gives a block back whose contents are done with and which no element of RM holds.
-    fn discard(&mut self, peer: NodeId, block: ArrivedBlock, data: bool) {
-        if data {
-            self.counters.blocks_delivered += 1;
-            if let Some(entry) = self.peers.get_mut(peer.index()) {
-                entry.released += 1;
-            }
-        }
-        self.give_back(peer, block);
     }
 
     /// Returns a block to its owner: the peer, or with posted arrival the transport for the next one.
     fn give_back(&mut self, peer: NodeId, block: ArrivedBlock) {
-        if block.id().segment == self.config.node {
+        if self.capabilities.arrival == Arrival::Posted {
             self.repost(peer, VacantBlock { raw: block.raw });
             return;
         }
@@ -180,7 +203,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let Some(slot) = self.rm.get_mut(at) else { return };
         row.free = slot.next;
         row.blocks += 1;
-        row.bytes += u64::from(block.length) - BLOCK_HEADER as u64;
+        if let Ok((header, _)) = BlockHeader::ref_from_prefix(block.bytes()) {
+            row.bytes += header.length() as u64;
+            row.messages += u64::from(header.messages());
+        }
         let critical = row.space.take();
         *slot = Element { block: Some(block), readers: 1, next: NIL, at: 0, served: 0 };
         let tail = core::mem::replace(&mut row.pending.tail, element);
@@ -264,6 +290,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 }
             }
             self.counters.blocks_delivered += 1;
+            if let Some(peer) = self.peers.get_mut(node.index()) {
+                peer.delivered += 1;
+            }
             worked += 1;
             self.drop_reader(node, element);
         }
@@ -275,12 +304,6 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return Routed::Done;
         };
         let Some(body) = bytes.get(BLOCK_HEADER..BLOCK_HEADER + header.length()) else { return Routed::Done };
-        if let Some(row) = self.recv_rows.get_mut(to.node.index())
-            && to.at == 0
-            && to.served == 0
-        {
-            row.messages += u64::from(header.messages());
-        }
         let kind = DeliveryKind::Messages { urgent: header.has(flag::URGENT) };
         match header.class() {
             BlockClass::Stream => self.route_stream(block, header, body.len(), to, pipes),
@@ -377,7 +400,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 pipes.event(Event::Unroutable { peer: to.node, part, messages: 1 });
                 return Routed::Done;
             };
-            *entry = Some(StreamMapping { source: to.node, group, number, part, pipe, segment: 0 });
+            let mapping = StreamMapping { source: to.node, group, number, part, pipe, segment: 0 };
+            let before = entry.replace(mapping).filter(|m| m.number != number);
+            if let Some(mapping) = before {
+                // The pipe was given to another stream before the last segment of this one came.
+                pipes.event(Event::StreamBroken { mapping });
+            }
         }
         let Some(mapping) = entry.as_mut().filter(|m| m.number == number) else {
             self.counters.stray_segments += 1;
@@ -389,13 +417,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let last = header.has(flag::LAST) || lost;
         let aborted = header.has(flag::ABORTED) || lost;
         let kind = DeliveryKind::Stream { number, segment, last, aborted };
-        let delivery = Delivery::new(block, (0, length), (to.node, to.element), kind);
-        if let Err(back) = pipes.deliver(pipe, delivery) {
-            drop(back);
+        if !to.offer(block, pipe, (0, length), kind, pipes) {
             return Routed::Blocked;
         }
-        to.readers += 1;
-        mapping.segment += 1;
+        mapping.segment = mapping.segment.wrapping_add(1);
         if last {
             *entry = None;
         }
@@ -419,13 +444,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             pipes.event(Event::Unroutable { peer: to.node, part, messages });
             return Routed::Done;
         };
-        let delivery = Delivery::new(block, range, (to.node, to.element), kind);
-        if let Err(back) = pipes.deliver(pipe, delivery) {
-            drop(back);
-            return Routed::Blocked;
-        }
-        to.readers += 1;
-        Routed::Done
+        if to.offer(block, pipe, range, kind, pipes) { Routed::Done } else { Routed::Blocked }
     }
 
     fn drop_reader(&mut self, node: NodeId, element: u32) {
@@ -441,9 +460,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             row.space.give();
         }
         if node == self.config.node {
-            let index = block.id().index;
-            self.recycle(node, index);
+            self.recycle(block.id().index);
             return;
+        }
+        if self.has_failed(node) {
+            self.shrink_recv(node, u32::MAX);
         }
         if let Some(peer) = self.peers.get_mut(node.index()) {
             peer.released += 1;
@@ -460,18 +481,22 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             Growth::Keep => {}
             Growth::Exhausted => row.exhausted += 1,
             Growth::By(blocks) => {
-                let blocks = blocks.min(free);
-                row.space.grow(blocks);
+                let before = row.space.real();
+                row.space.grow(blocks.min(free));
+                let grown = row.space.real() - before;
                 self.grown = true;
-                if posted { self.post(node) } else { self.credit -= blocks }
+                if posted { self.post(node) } else { self.credit -= grown }
             }
         }
     }
 
+    /// Takes up to `blocks` of its vacant elements from a row and leaves it one, unless its peer has failed: without any
+    /// credit nothing would arrive that could make the row grow again.
     pub(super) fn shrink_recv(&mut self, node: NodeId, blocks: u32) {
+        let least = u32::from(!self.has_failed(node));
         let Some(row) = self.recv_rows.get_mut(node.index()) else { return };
         let before = row.space.real();
-        row.space.shrink(blocks);
+        row.space.shrink(blocks.min(before.saturating_sub(least)));
         if self.capabilities.arrival == Arrival::InPlace {
             self.credit += before - row.space.real();
         }
@@ -481,18 +506,40 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Gives the transport blocks to receive into, as many as the row's space asks for.
     pub(super) fn post(&mut self, node: NodeId) {
         loop {
-            let Some(row) = self.recv_rows.get(node.index()) else { return };
-            if row.posted + row.space.used() >= row.space.real() + SPARE_POSTS {
+            if self.has_posts(node) {
                 return;
             }
-            let Some(index) = self.umb.take() else { return };
+            let Some(index) = self.umb.take() else {
+                self.short_of_posts = true;
+                return;
+            };
             if let Some(entry) = self.umb.entry(index) {
-                entry.state = crate::umb::BlockState::InFlight;
+                entry.state = BlockState::InFlight;
                 entry.row = node.raw();
             }
             let block = VacantBlock { raw: self.umb.raw(index) };
             if !self.post_block(node, block) {
                 return;
+            }
+        }
+    }
+
+    /// Whether enough blocks are posted: one for each vacant element, and the spare ones in any case.
+    fn has_posts(&self, node: NodeId) -> bool {
+        let failed = self.has_failed(node);
+        self.recv_rows.get(node.index()).is_none_or(|r| {
+            failed || r.posted >= SPARE_POSTS && r.posted + r.space.used() >= r.space.real() + SPARE_POSTS
+        })
+    }
+
+    /// Tries again to post what could not be posted before, for want of blocks or since the transport was busy.
+    pub(super) fn post_missing(&mut self) {
+        if !core::mem::take(&mut self.short_of_posts) {
+            return;
+        }
+        for node in (0..self.recv_rows.len()).map(NodeId::from_index) {
+            if node != self.config.node {
+                self.post(node);
             }
         }
     }
@@ -506,6 +553,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 true
             }
             Err(refused) => {
+                if matches!(refused.reason, Reason::Busy) {
+                    self.short_of_posts = true;
+                } else {
+                    self.control.failing = Some(peer);
+                }
                 if let Op::Recv { block, .. } = refused.op {
                     self.umb.give(block.id().index);
                 }
@@ -515,35 +567,46 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     fn repost(&mut self, peer: NodeId, block: VacantBlock) {
-        let enough = self
-            .recv_rows
-            .get(peer.index())
-            .is_none_or(|r| r.posted + r.space.used() >= r.space.real() + SPARE_POSTS);
-        let failed = self.peers.get(peer.index()).is_none_or(|p| p.failed);
-        if enough || failed {
+        if !self.is_posted(&block) {
+            return;
+        }
+        if self.has_posts(peer) {
             self.umb.give(block.id().index);
         } else {
             self.post_block(peer, block);
         }
     }
 
+    /// Whether a block that comes back from the transport is one that was given to it.
+    fn is_posted(&mut self, block: &VacantBlock) -> bool {
+        let owned = self.umb.owns(&block.raw);
+        let state = self.umb.entry(block.id().index).map(|entry| entry.state);
+        let posted = owned && state == Some(BlockState::InFlight);
+        self.counters.foreign_tokens += u64::from(!posted);
+        posted
+    }
+
     fn unpost(&mut self, peer: NodeId, block: VacantBlock) {
         if let Some(row) = self.recv_rows.get_mut(peer.index()) {
             row.posted = row.posted.saturating_sub(1);
         }
-        self.umb.give(block.id().index);
+        if self.is_posted(&block) {
+            self.umb.give(block.id().index);
+        }
     }
 
     fn peer_failed(&mut self, node: NodeId, pipes: &mut impl PrivatePipes) {
         let Some(peer) = self.peers.get_mut(node.index()) else { return };
-        if core::mem::replace(&mut peer.failed, true) {
+        if peer.failed {
             return;
         }
+        peer.fail();
         if let Some(Some(entry)) = self.tables.nodes.get_mut(node.index()) {
             entry.failed = true;
         }
         self.end_streams_of(node, pipes);
         self.give_up_queue(node, pipes);
+        self.shrink_recv(node, u32::MAX);
     }
 
     /// Ends the streams that come from a failed node.
@@ -586,6 +649,28 @@ struct Routing {
     readers: u32,
 }
 
+impl Routing {
+    /// Offers a piece of the block to a private pipe. `false`: the pipe is full.
+    fn offer(
+        &mut self,
+        block: &ArrivedBlock,
+        pipe: PipeId,
+        range: (usize, usize),
+        kind: DeliveryKind,
+        pipes: &mut impl PrivatePipes,
+    ) -> bool {
+        let place = (self.node, self.element);
+        match pipes.deliver(pipe, Delivery::new(block, range, place, kind)) {
+            // A host that hands back another delivery has kept this one.
+            Err(back) if back.is_of(block, place) => false,
+            _ => {
+                self.readers += 1;
+                true
+            }
+        }
+    }
+}
+
 enum Admitted {
     Data,
     Control,
@@ -593,6 +678,21 @@ enum Admitted {
     Stale,
 }
 
-fn admitted(header: &BlockHeader) -> Admitted {
-    if header.class() == BlockClass::Control { Admitted::Control } else { Admitted::Data }
+/// Checks what the readers of an untrusted peer's block rely on: every CDU is whole, there are as many messages as the
+/// header says, all for the part that it names if it names one, and in a block of a stream just one.
+fn check_body(header: &BlockHeader, body: &[u8]) -> Result<(), Malformed> {
+    let stream = header.class() == BlockClass::Stream;
+    let one_part = stream || header.has(flag::UNIFORM);
+    let mut messages = 0u64;
+    for train in Cdus::new(body) {
+        let train = train?;
+        messages += u64::from(train.count());
+        if one_part && train.dest_part() != Some(header.part.get()) {
+            return Err(Malformed::Field);
+        }
+    }
+    if messages != u64::from(header.messages()) || (stream && messages != 1) {
+        return Err(Malformed::Length);
+    }
+    Ok(())
 }

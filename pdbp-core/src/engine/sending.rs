@@ -52,6 +52,10 @@ pub struct PublicPipe {
 }
 
 impl PublicPipe {
+    pub(super) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
     pub(super) fn deadline(&self, flush_after: u64) -> Option<Time> {
         self.open.as_ref().map(|_| self.since.after(flush_after))
     }
@@ -90,27 +94,26 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(OpenBlock { raw, packer: cdu::Packer::new(), dest, urgent: false, stream: None })
     }
 
-    /// As [`open`](Self::open), for commands: the block overtakes others that wait for the same node.
-    ///
-    /// # Errors
-    /// See [`OpenError`].
-    pub fn open_urgent(&mut self, dest: NodeId) -> Result<OpenBlock, OpenError> {
-        self.open(dest).map(|block| OpenBlock { urgent: true, ..block })
-    }
-
     /// Takes a block back from its writer and queues it for its node. One without messages just becomes vacant.
     pub fn submit(&mut self, mut block: OpenBlock) {
         let dest = block.dest;
         let length = block.finish();
         let messages = block.packer.messages();
         let index = block.raw_index();
+        if !self.umb.owns(&block.raw) {
+            self.counters.foreign_tokens += 1;
+            return;
+        }
         self.tokens -= 1;
         if let Some(row) = self.send_rows.get_mut(dest.index()) {
             row.open -= 1;
         }
         if messages == 0 || self.peers.get(dest.index()).is_some_and(|p| p.failed) {
             self.counters.undelivered += u64::from(messages);
-            self.recycle(dest, index);
+            if let Some(peer) = self.peers.get_mut(dest.index()) {
+                peer.undelivered += u64::from(messages);
+            }
+            self.recycle(index);
             return;
         }
         self.seal(&block, length, messages);
@@ -239,7 +242,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 checksum: 0.into(),
                 messages: messages.into(),
                 group: 0.into(),
-                zero: [0; 6],
+                data: 0.into(),
+                zero: [0; 2],
             };
         }
     }
@@ -306,7 +310,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         match self.transport.submit(Op::Send { peer: node, block }) {
             Ok(()) => {}
             Err(refused) => {
-                if matches!(refused.reason, Reason::PeerFailed) {
+                // What is not busy now will not do better later: the link is given up rather than tried for ever.
+                if !matches!(refused.reason, Reason::Busy) {
                     self.control.failing = Some(node);
                 }
                 return false;
@@ -315,10 +320,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if let Some(entry) = self.umb.entry(index) {
             entry.state = BlockState::InFlight;
         }
+        let window = self.recv_rows.get(node.index()).map_or(0, |r| r.space.real());
         if let Some(peer) = self.peers.get_mut(node.index()) {
             peer.sent += 1;
             peer.data_sent += u64::from(data);
-            peer.announced();
+            peer.control_away += u32::from(!data);
+            peer.announced(window);
         }
         true
     }
@@ -331,6 +338,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         };
         if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
             header.sequence.set(peer.sent);
+            header.data.set(peer.data_sent as u32);
             header.released.set(peer.released);
             header.window.set(recv.space.real());
         }
@@ -373,14 +381,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// A block of ours is vacant again: it goes back to its row, or to the blocks set aside.
-    pub(super) fn recycle(&mut self, dest: NodeId, index: u32) {
+    pub(super) fn recycle(&mut self, index: u32) {
         let Some(entry) = self.umb.entry(index) else { return };
         entry.state = BlockState::Vacant;
         if entry.row == CONTROL_ROW {
             self.enqueue(index, |engine| Some(&mut engine.reserve));
             return;
         }
-        let freed = entry.slot;
+        let (freed, dest) = (entry.slot, NodeId::from_index(usize::from(entry.row)));
         let Some(row) = self.send_rows.get_mut(dest.index()) else { return };
         row.space.give();
         let last = row.space.used();
@@ -394,40 +402,63 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 entry.slot = last;
             }
         }
+        if self.has_failed(dest) {
+            self.shrink_send(dest, u32::MAX);
+        }
     }
 
     /// A block of ours has come back from the transport.
     pub(super) fn sent(&mut self, node: NodeId, block: SealedBlock, failed: bool) {
         let index = block.id().index;
-        let data = self.umb.entry(index).is_some_and(|e| e.row != CONTROL_ROW);
-        if failed && let Ok((header, _)) = BlockHeader::ref_from_prefix(block.bytes()) {
-            self.counters.undelivered += u64::from(header.messages.get());
+        let owned = self.umb.owns(&block.raw);
+        let in_flight = self.umb.entry(index).filter(|e| owned && e.state == BlockState::InFlight);
+        let Some(row) = in_flight.map(|e| e.row) else {
+            self.counters.foreign_tokens += 1;
+            return;
+        };
+        let data = row != CONTROL_ROW;
+        // The row of the block, not the transport, says where a data block went.
+        let node = if data { NodeId::from_index(usize::from(row)) } else { node };
+        if failed && data {
+            self.note_undelivered(node, &block);
         }
-        if data
-            && self.capabilities.arrival == Arrival::InPlace
-            && let Some(peer) = self.peers.get_mut(node.index())
-        {
-            peer.data_acked += 1;
+        let in_place = self.capabilities.arrival == Arrival::InPlace;
+        if let Some(peer) = self.peers.get_mut(node.index()) {
+            peer.data_acked += u64::from(data && in_place);
+            peer.control_away = peer.control_away.saturating_sub(u32::from(!data));
         }
-        self.recycle(node, index);
+        self.recycle(index);
+    }
+
+    /// Counts the messages of a data block that its peer did not get.
+    fn note_undelivered(&mut self, node: NodeId, block: &SealedBlock) {
+        let header = BlockHeader::ref_from_prefix(block.bytes()).map(|(header, _)| header);
+        let messages = header.map_or(0, |h| u64::from(h.messages.get()));
+        self.counters.undelivered += messages;
+        if let Some(peer) = self.peers.get_mut(node.index()) {
+            peer.undelivered += messages;
+        }
     }
 
     /// Drops what waits for a peer that has failed.
     pub(super) fn give_up_queue(&mut self, node: NodeId, pipes: &mut impl PrivatePipes) {
-        let before = self.counters.undelivered;
+        if let Some(block) = self.public.get_mut(node.index()).and_then(|p| p.open.take()) {
+            self.submit(block);
+        }
         while let Some(index) = self
             .dequeue(|e| e.send_rows.get_mut(node.index()).map(|r| &mut r.urgent))
             .or_else(|| self.dequeue(|e| e.send_rows.get_mut(node.index()).map(|r| &mut r.queue)))
             .or_else(|| self.dequeue(|e| e.send_rows.get_mut(node.index()).map(|r| &mut r.control)))
         {
             let length = self.umb.entry(index).map_or(0, |e| e.length);
-            let block = SealedBlock { raw: self.umb.raw(index), length };
-            if let Ok((header, _)) = BlockHeader::ref_from_prefix(block.bytes()) {
-                self.counters.undelivered += u64::from(header.messages.get());
+            if self.umb.entry(index).is_some_and(|e| e.row != CONTROL_ROW) {
+                let block = SealedBlock { raw: self.umb.raw(index), length };
+                self.note_undelivered(node, &block);
             }
-            self.recycle(node, index);
+            self.recycle(index);
         }
-        let undelivered = self.counters.undelivered - before;
+        self.shrink_send(node, u32::MAX);
+        let undelivered = self.peers.get(node.index()).map_or(0, |p| p.undelivered);
         pipes.event(Event::PeerFailed { peer: node, undelivered });
     }
 
@@ -465,7 +496,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     pub(super) fn grow_send(&mut self, node: NodeId, blocks: u32) {
-        for _ in 0..blocks {
+        // A policy may ask for more than the row can hold.
+        let room = self.send_rows.get(node.index()).map_or(0, |r| r.space.virtual_space());
+        for _ in 0..blocks.min(room) {
             let Some(index) = self.umb.take() else { return };
             let Some(real) = self.send_rows.get(node.index()).map(|r| r.space.real()) else { return };
             let at = self.element(node, real);
@@ -483,10 +516,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
+    /// Takes up to `blocks` vacant blocks from a row and leaves it one, unless its peer has failed.
     pub(super) fn shrink_send(&mut self, node: NodeId, blocks: u32) {
+        let least = u32::from(!self.has_failed(node));
         for _ in 0..blocks {
             let Some(row) = self.send_rows.get_mut(node.index()) else { return };
-            if row.space.vacant() == 0 {
+            if row.space.vacant() == 0 || row.space.real() <= least {
                 return;
             }
             row.space.shrink(1);

@@ -20,7 +20,7 @@ pub struct Counters {
     pub malformed: u64,
     /// Blocks of another epoch, or seen before.
     pub stale: u64,
-    /// Blocks that came out of turn.
+    /// Blocks that are missing from their link without having been refused: the transport broke its contract.
     pub out_of_sequence: u64,
     /// Messages for parts that do not exist or have no private pipe.
     pub unroutable: u64,
@@ -32,6 +32,10 @@ pub struct Counters {
     pub undelivered: u64,
     /// Blocks that could not be returned since their owner had failed.
     pub lost_returns: u64,
+    /// Control messages that found no room since a peer asked for more than it should.
+    pub dropped_control: u64,
+    /// Tokens of blocks and deliveries handed in that are not of this engine. They are left alone, and so is their block.
+    pub foreign_tokens: u64,
 }
 
 /// One row of SM or RM.
@@ -125,6 +129,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.maintained = now;
         let mut grown = false;
         for node in (0..usize::from(self.config.nodes)).map(NodeId::from_index) {
+            if self.has_failed(node) {
+                continue;
+            }
             if let Some(row) = self.send_rows.get_mut(node.index()) {
                 row.space.close_interval();
                 let surplus = self.policy.surplus(&row.space);

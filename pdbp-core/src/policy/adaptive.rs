@@ -1,12 +1,12 @@
-use super::{Growth, SpacePolicy, Threshold, capped};
+use super::{Growth, SpacePolicy, Threshold, capped, published};
 use crate::matrix::RowSpace;
 
 /// The default: rows grow as by Algorithm 1, but at most double at a time, also when somebody waits for them; rows that stay
 /// far below their space give it back.
 ///
 /// **Hysteresis.** A row grows above SU = `threshold` (≥ 0.5). It shrinks only when, for `patience` intervals in a row, the
-/// most it used was under a quarter of its space, and then to twice that peak: SU is at most 0.5 afterwards, below the
-/// value at which it would grow again. So a steady load moves a row at most once in each direction.
+/// most it used was under a quarter of its space, and then to twice the largest of those peaks: SU is at most 0.5
+/// afterwards, below the value at which it would grow again. So a steady load moves a row at most once in each direction.
 ///
 /// **Helping.** When a row waits and no block is free, rows with vacant elements beyond twice their recent peak give them
 /// up at once.
@@ -25,7 +25,7 @@ impl Adaptive {
     pub const DEFAULT: Self = Self { threshold: Threshold::DEFAULT, least: 2, patience: 4 };
 
     fn floor(&self, row: &RowSpace) -> u32 {
-        row.peak().saturating_mul(2).max(self.least)
+        row.recent_peak().saturating_mul(2).max(self.least)
     }
 }
 
@@ -34,11 +34,7 @@ impl SpacePolicy for Adaptive {
         if !self.threshold.exceeded(row) {
             return Growth::Keep;
         }
-        let (used, real) = (u64::from(row.used()), u64::from(row.real()));
-        let unused = real - used;
-        let published =
-            if unused == 0 { u64::MAX } else { used.saturating_sub(unused).saturating_mul(real) / unused };
-        capped(row, published.min(real), free)
+        capped(row, published(row).min(u64::from(row.real()).max(1)), free)
     }
 
     fn at_stall(&self, row: &RowSpace, free: u32) -> Growth {

@@ -56,6 +56,14 @@ pub trait SpacePolicy {
     }
 }
 
+/// The growth of Algorithm 1, `m = (RSR − 1) · curSize`, rounded down; the largest number for a row without vacant elements.
+/// (A row of RM can have more in use than real: its peer sent before it heard that the row had shrunk.)
+fn published(row: &RowSpace) -> u64 {
+    let (used, real, unused) = (u64::from(row.used()), u64::from(row.real()), u64::from(row.vacant()));
+    // (RSR − 1) · curSize = (used / unused − 1) · curSize = (used − unused) · curSize / unused.
+    used.saturating_sub(unused).saturating_mul(real).checked_div(unused).unwrap_or(u64::MAX)
+}
+
 /// Blocks that `wanted` amounts to, given the virtual space left and the free blocks.
 fn capped(row: &RowSpace, wanted: u64, free: u32) -> Growth {
     let limit = row.virtual_space().min(free);

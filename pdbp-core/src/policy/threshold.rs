@@ -1,4 +1,4 @@
-use super::{Growth, SpacePolicy, capped};
+use super::{Growth, SpacePolicy, capped, published};
 use crate::matrix::RowSpace;
 
 /// A value of the space utilisation SU, in thousandths.
@@ -41,11 +41,6 @@ impl SpacePolicy for ThresholdAllocation {
         if !self.threshold.exceeded(row) || row.virtual_space() == 0 {
             return Growth::Keep;
         }
-        let (used, real) = (u64::from(row.used()), u64::from(row.real()));
-        let unused = real - used;
-        // (RSR − 1) · curSize = (used / unused − 1) · curSize = (used − unused) · curSize / unused.
-        let wanted =
-            if unused == 0 { u64::MAX } else { used.saturating_sub(unused).saturating_mul(real) / unused };
-        capped(row, wanted, free)
+        capped(row, published(row), free)
     }
 }

@@ -1,0 +1,176 @@
+//! The table of settings: name, how to read it, how to show it.
+
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::time::Duration;
+
+use pdbp_core::engine::Checksum;
+use pdbp_core::policy::Threshold;
+
+use super::{PolicyKind, Progress, Settings};
+
+/// A setting. `set` returns `None` for a value out of range.
+pub(crate) struct Key {
+    pub(crate) name: &'static str,
+    pub(crate) expected: &'static str,
+    pub(crate) set: fn(&mut Settings, &str) -> Option<()>,
+    pub(crate) show: fn(&Settings) -> String,
+}
+
+fn number<T: FromStr + PartialOrd>(text: &str, range: RangeInclusive<T>, to: &mut T) -> Option<()> {
+    let plain: String = text.chars().filter(|c| *c != '_').collect();
+    *to = plain.parse().ok().filter(|n| range.contains(n))?;
+    Some(())
+}
+
+fn micros(text: &str, range: RangeInclusive<u64>, to: &mut Duration) -> Option<()> {
+    let mut n = 0;
+    number(text, range, &mut n)?;
+    *to = Duration::from_micros(n);
+    Some(())
+}
+
+fn choice<T: Copy>(text: &str, choices: &[(&str, T)], to: &mut T) -> Option<()> {
+    *to = choices.iter().find(|(name, _)| *name == text)?.1;
+    Some(())
+}
+
+fn chosen<T: PartialEq>(value: &T, choices: &[(&str, T)]) -> String {
+    choices.iter().find(|(_, v)| v == value).map_or(String::new(), |(name, _)| (*name).to_owned())
+}
+
+const POLICIES: [(&str, PolicyKind); 3] =
+    [("adaptive", PolicyKind::Adaptive), ("threshold", PolicyKind::Threshold), ("fixed", PolicyKind::Fixed)];
+const PROGRESS: [(&str, Progress); 3] =
+    [("thread", Progress::Thread), ("inline", Progress::Inline), ("host", Progress::Host)];
+const CHECKSUMS: [(&str, Checksum); 2] = [("off", Checksum::Off), ("on", Checksum::On)];
+
+pub(crate) const KEYS: &[Key] = &[
+    Key {
+        name: "nodes",
+        expected: "a number of nodes from 1 to 65535",
+        set: |s, v| number(v, 1..=65_535, &mut s.nodes),
+        show: |s| s.nodes.to_string(),
+    },
+    Key {
+        name: "block_bytes",
+        expected: "bytes of a block from 256 to 1073741824",
+        set: |s, v| number(v, 256..=1 << 30, &mut s.block_bytes),
+        show: |s| s.block_bytes.to_string(),
+    },
+    Key {
+        name: "pack_bytes",
+        expected: "bytes at which a block of short messages leaves, 256 or more",
+        set: |s, v| number(v, 256..=1 << 30, &mut s.pack_bytes),
+        show: |s| s.pack_bytes.to_string(),
+    },
+    Key {
+        name: "memory_bytes",
+        expected: "bytes of block memory of each node, 65536 or more",
+        set: |s, v| number(v, 65_536..=usize::MAX / 2, &mut s.memory_bytes),
+        show: |s| s.memory_bytes.to_string(),
+    },
+    Key {
+        name: "row_blocks",
+        expected: "the most blocks of a row, 1 to 1048576",
+        set: |s, v| number(v, 1..=1 << 20, &mut s.row_blocks),
+        show: |s| s.row_blocks.to_string(),
+    },
+    Key {
+        name: "initial_blocks",
+        expected: "blocks of a row at the start, or 0 to derive them",
+        set: |s, v| number(v, 0..=1 << 20, &mut s.initial_blocks),
+        show: |s| s.initial_blocks.to_string(),
+    },
+    Key {
+        name: "policy",
+        expected: "\"adaptive\", \"threshold\" or \"fixed\"",
+        set: |s, v| choice(v, &POLICIES, &mut s.policy),
+        show: |s| chosen(&s.policy, &POLICIES),
+    },
+    Key {
+        name: "threshold",
+        expected: "a space utilisation from 0.5 to 0.999",
+        set: |s, v| {
+            let value: f64 = v.parse().ok()?;
+            let permille = (value * 1000.0).round();
+            s.threshold = (500.0..=999.0)
+                .contains(&permille)
+                .then(|| Threshold::from_permille(permille as u16))
+                .flatten()?;
+            Some(())
+        },
+        show: |s| format!("{}", f64::from(s.threshold.permille()) / 1000.0),
+    },
+    Key {
+        name: "flush_after_us",
+        expected: "microseconds that a message waits in its block, 1 to 10000000",
+        set: |s, v| micros(v, 1..=10_000_000, &mut s.flush_after),
+        show: |s| s.flush_after.as_micros().to_string(),
+    },
+    Key {
+        name: "interval_us",
+        expected: "microseconds between looks at idle rows, 100 to 60000000",
+        set: |s, v| micros(v, 100..=60_000_000, &mut s.interval),
+        show: |s| s.interval.as_micros().to_string(),
+    },
+    Key {
+        name: "checksum",
+        expected: "\"on\" or \"off\"",
+        set: |s, v| choice(v, &CHECKSUMS, &mut s.checksum),
+        show: |s| chosen(&s.checksum, &CHECKSUMS),
+    },
+    Key {
+        name: "progress",
+        expected: "\"thread\", \"inline\" or \"host\"",
+        set: |s, v| choice(v, &PROGRESS, &mut s.progress),
+        show: |s| chosen(&s.progress, &PROGRESS),
+    },
+    Key {
+        name: "timeout_ms",
+        expected: "milliseconds that blocking calls wait, 1 to 86400000",
+        set: |s, v| {
+            let mut n = 0;
+            number(v, 1..=86_400_000, &mut n)?;
+            s.timeout = Duration::from_millis(n);
+            Some(())
+        },
+        show: |s| s.timeout.as_millis().to_string(),
+    },
+    Key {
+        name: "parts",
+        expected: "parts of the whole cluster, 1 to 1048576",
+        set: |s, v| number(v, 1..=1 << 20, &mut s.parts),
+        show: |s| s.parts.to_string(),
+    },
+    Key {
+        name: "local_parts",
+        expected: "parts of one node, 1 to 16384",
+        set: |s, v| number(v, 1..=16_384, &mut s.local_parts),
+        show: |s| s.local_parts.to_string(),
+    },
+    Key {
+        name: "private_pipes",
+        expected: "private pipes of one node, 1 to 16384",
+        set: |s, v| number(v, 1..=16_384, &mut s.private_pipes),
+        show: |s| s.private_pipes.to_string(),
+    },
+    Key {
+        name: "stream_pipes",
+        expected: "streams that one node sends at a time, 1 to 16384",
+        set: |s, v| number(v, 1..=16_384, &mut s.stream_pipes),
+        show: |s| s.stream_pipes.to_string(),
+    },
+    Key {
+        name: "pipe_depth",
+        expected: "deliveries that a private pipe holds, 1 to 65536",
+        set: |s, v| number(v, 1..=65_536, &mut s.pipe_depth),
+        show: |s| s.pipe_depth.to_string(),
+    },
+    Key {
+        name: "assembly_bytes",
+        expected: "bytes of long messages that a part puts together, 65536 or more",
+        set: |s, v| number(v, 65_536..=usize::MAX / 2, &mut s.assembly_bytes),
+        show: |s| s.assembly_bytes.to_string(),
+    },
+];

@@ -1,0 +1,284 @@
+//! Configuration: builder over environment over file over default.
+//!
+//! Every setting has one name. In a TOML file it is a key (`block_bytes = 65536`), in the environment a variable
+//! (`PDBP_BLOCK_BYTES=65536`), on the [`Builder`](crate::Builder) a method or [`set`](crate::Builder::set). The file is named by
+//! `PDBP_CONFIG` or [`Builder::file`](crate::Builder::file). A key that does not exist, or a value out of range, is an error that
+//! names it and where it came from. [`Settings`] prints as a TOML file that says where each value came from.
+
+mod keys;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use pdbp_core::engine::Checksum;
+use pdbp_core::policy::Threshold;
+
+pub(crate) use keys::KEYS;
+
+/// Who makes progress on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// A thread of the node's own, which steps in when no part calls into PDBP.
+    Thread,
+    /// The parts, whenever they call. A part that does not call lets its last messages wait in their block: call
+    /// [`flush`](crate::Part::flush). The fastest for small messages.
+    Inline,
+    /// The host's loop, by [`Node::poll`](crate::Node::poll), besides the parts.
+    Host,
+}
+
+/// Which policy decides the space of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PolicyKind {
+    /// Grows with the traffic and gives space back: [`pdbp_core::policy::Adaptive`].
+    Adaptive,
+    /// Algorithm 1 as published: [`pdbp_core::policy::ThresholdAllocation`].
+    Threshold,
+    /// Rows keep their initial space: [`pdbp_core::policy::Fixed`].
+    Fixed,
+}
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Built in.
+    Default,
+    /// A file.
+    File(PathBuf),
+    /// An environment variable.
+    Environment,
+    /// The program.
+    Builder,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(path) => write!(f, "file {}", path.display()),
+            Self::Environment => f.write_str("environment"),
+            Self::Builder => f.write_str("builder"),
+        }
+    }
+}
+
+/// A configuration that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// There is no such key.
+    UnknownKey {
+        /// The key.
+        key: String,
+        /// Where it stands.
+        origin: Origin,
+    },
+    /// The value does not fit its key.
+    Value {
+        /// The key.
+        key: &'static str,
+        /// The value.
+        value: String,
+        /// Where it stands.
+        origin: Origin,
+        /// What would fit.
+        expected: &'static str,
+    },
+    /// The file cannot be read, or is not TOML.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The values do not fit each other.
+    Engine(pdbp_core::ConfigError),
+    /// There is no memory for the blocks of a node.
+    Memory {
+        /// Bytes asked for.
+        bytes: usize,
+    },
+    /// A node's name cannot be used.
+    NodeName(String),
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownKey { key, origin } => {
+                write!(f, "unknown setting `{key}` ({origin}); known are ")?;
+                for (i, known) in KEYS.iter().enumerate() {
+                    write!(f, "{}{}", if i == 0 { "" } else { ", " }, known.name)?;
+                }
+                Ok(())
+            }
+            Self::Value { key, value, origin, expected } => {
+                write!(f, "`{key}` is \"{value}\" ({origin}); expected {expected}")
+            }
+            Self::File { path, reason } => {
+                write!(f, "cannot use configuration file {}: {reason}", path.display())
+            }
+            Self::Engine(e) => e.fmt(f),
+            Self::Memory { bytes } => {
+                write!(f, "no memory for {bytes} bytes of blocks; lower `memory_bytes`")
+            }
+            Self::NodeName(name) => write!(f, "\"{name}\" cannot be a node's name"),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl From<pdbp_core::ConfigError> for ConfigError {
+    fn from(e: pdbp_core::ConfigError) -> Self {
+        Self::Engine(e)
+    }
+}
+
+/// All settings with their effective values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Nodes of the in-process cluster.
+    pub nodes: u16,
+    /// Bytes of a block behind its header. A longer message travels in segments.
+    pub block_bytes: usize,
+    /// Bytes at which a block with short messages leaves, so that the blocks in use stay in a cache.
+    pub pack_bytes: usize,
+    /// Bytes of the UMB of each node. It never grows.
+    pub memory_bytes: usize,
+    /// N, the largest number of elements of a row.
+    pub row_blocks: u32,
+    /// m, the real elements of a row at the start; 0 lets the other values decide.
+    pub initial_blocks: u32,
+    /// Which policy decides the space of rows.
+    pub policy: PolicyKind,
+    /// The value of SU above which rows grow, in thousandths.
+    pub threshold: Threshold,
+    /// How long a message waits in a block that is not full.
+    pub flush_after: Duration,
+    /// Time between two looks at rows that could give space back.
+    pub interval: Duration,
+    /// Checksums on blocks.
+    pub checksum: Checksum,
+    /// Who makes progress.
+    pub progress: Progress,
+    /// How long calls without a timeout of their own wait.
+    pub timeout: Duration,
+    /// Parts of the whole cluster (PTA).
+    pub parts: usize,
+    /// Parts of one node.
+    pub local_parts: u16,
+    /// Private pipes of one node.
+    pub private_pipes: u16,
+    /// Stream pipes of one node: streams it can send at a time.
+    pub stream_pipes: u16,
+    /// Deliveries that a private pipe holds.
+    pub pipe_depth: usize,
+    /// Bytes of messages longer than a block that a part puts together at a time.
+    pub assembly_bytes: usize,
+    origins: Vec<Origin>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            nodes: 2,
+            block_bytes: (64 << 10) + 64,
+            pack_bytes: 16 << 10,
+            memory_bytes: 16 << 20,
+            row_blocks: 32,
+            initial_blocks: 0,
+            policy: PolicyKind::Adaptive,
+            threshold: Threshold::DEFAULT,
+            flush_after: Duration::from_micros(100),
+            interval: Duration::from_millis(10),
+            checksum: Checksum::Off,
+            progress: Progress::Thread,
+            timeout: Duration::from_secs(30),
+            parts: 1024,
+            local_parts: 256,
+            private_pipes: 256,
+            stream_pipes: 256,
+            pipe_depth: 64,
+            assembly_bytes: 64 << 20,
+            origins: vec![Origin::Default; KEYS.len()],
+        }
+    }
+}
+
+impl Settings {
+    /// The defaults, changed by the file that `PDBP_CONFIG` names (or `file`, which goes first) and by the environment.
+    ///
+    /// # Errors
+    /// See [`ConfigError`].
+    pub fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
+        let mut settings = Self::default();
+        let named = std::env::var_os("PDBP_CONFIG").map(PathBuf::from);
+        if let Some(path) = file.map(Path::to_path_buf).or(named) {
+            settings.read_file(&path)?;
+        }
+        settings.read_environment(std::env::vars())?;
+        Ok(settings)
+    }
+
+    /// Sets one value by name; `origin` says on whose behalf.
+    ///
+    /// # Errors
+    /// [`ConfigError::UnknownKey`] and [`ConfigError::Value`].
+    pub fn set(&mut self, key: &str, value: &str, origin: Origin) -> Result<(), ConfigError> {
+        let Some((i, known)) = KEYS.iter().enumerate().find(|(_, k)| k.name == key) else {
+            return Err(ConfigError::UnknownKey { key: key.to_owned(), origin });
+        };
+        if (known.set)(self, value.trim()).is_none() {
+            let (value, expected) = (value.to_owned(), known.expected);
+            return Err(ConfigError::Value { key: known.name, value, origin, expected });
+        }
+        self.origins[i] = origin;
+        Ok(())
+    }
+
+    fn read_file(&mut self, path: &Path) -> Result<(), ConfigError> {
+        let fail = |reason: String| ConfigError::File { path: path.to_path_buf(), reason };
+        let text = std::fs::read_to_string(path).map_err(|e| fail(e.to_string()))?;
+        let table: toml::Table = text.parse().map_err(|e: toml::de::Error| fail(e.message().to_owned()))?;
+        for (key, value) in table {
+            let value = match value {
+                toml::Value::String(s) => s,
+                other => other.to_string(),
+            };
+            self.set(&key, &value, Origin::File(path.to_path_buf()))?;
+        }
+        Ok(())
+    }
+
+    fn read_environment(
+        &mut self,
+        variables: impl Iterator<Item = (String, String)>,
+    ) -> Result<(), ConfigError> {
+        // Variables of the project that are no settings of a cluster.
+        const OTHERS: [&str; 3] = ["CONFIG", "REQUIRE_GPU", "TRANSPORT"];
+        for (name, value) in variables {
+            match name.strip_prefix("PDBP_") {
+                Some(key) if !OTHERS.contains(&key) => {
+                    self.set(&key.to_ascii_lowercase(), &value, Origin::Environment)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (known, origin) in KEYS.iter().zip(&self.origins) {
+            let value = (known.show)(self);
+            let value = if value.parse::<u64>().is_ok() { value } else { format!("\"{value}\"") };
+            writeln!(f, "{:<30} # {origin}; {}", format!("{} = {value}", known.name), known.expected)?;
+        }
+        Ok(())
+    }
+}

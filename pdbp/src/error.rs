@@ -1,0 +1,231 @@
+//! What can go wrong, by operation. Every message names the value and what to do.
+
+use std::fmt;
+use std::time::Duration;
+
+use pdbp_core::engine::RegisterError as CoreRegisterError;
+use pdbp_core::id::{NodeId, StreamNo};
+use pdbp_core::pipe::PipeError;
+
+/// A call waited as long as it may.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeout {
+    /// How long.
+    pub waited: Duration,
+    /// Whom it waited for.
+    pub peers: Vec<NodeId>,
+    /// What the peer did not do.
+    pub missing: &'static str,
+}
+
+impl fmt::Display for Timeout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "after {:?}, ", self.waited)?;
+        for (i, peer) in self.peers.iter().enumerate() {
+            write!(f, "{}{peer}", if i == 0 { "" } else { ", " })?;
+        }
+        if self.peers.is_empty() {
+            f.write_str("the cluster")?;
+        }
+        write!(f, " has not {}", self.missing)
+    }
+}
+
+impl std::error::Error for Timeout {}
+
+/// Why a message or stream segment was not sent. The message is the caller's still; nothing of it is under way, except for
+/// segments of a message longer than a block, which the receiver then discards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SendError {
+    /// There is no room now: the peer has not read what was sent before. From `try_` calls only.
+    WouldBlock,
+    /// There was no room for as long as the call may wait.
+    Timeout(Timeout),
+    /// The node has failed.
+    PeerFailed(NodeId),
+    /// The message is longer than a part puts together.
+    TooLong {
+        /// Its length.
+        bytes: usize,
+        /// The limit, setting `assembly_bytes`.
+        limit: usize,
+    },
+    /// A loan is longer than a block.
+    LoanTooLong {
+        /// The length asked for.
+        bytes: usize,
+        /// The most.
+        limit: usize,
+    },
+    /// A message to nobody.
+    NoDestination,
+    /// A set of destinations that is too large for a block.
+    TooManyDestinations {
+        /// The number of parts.
+        parts: usize,
+    },
+    /// The stream has been finished.
+    StreamFinished(StreamNo),
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WouldBlock => f.write_str("no room now; receive, or try again later"),
+            Self::Timeout(t) => t.fmt(f),
+            Self::PeerFailed(node) => write!(f, "{node} has failed"),
+            Self::TooLong { bytes, limit } => write!(
+                f,
+                "message of {bytes} bytes is longer than `assembly_bytes` = {limit}; send a stream, or raise the setting"
+            ),
+            Self::LoanTooLong { bytes, limit } => {
+                write!(
+                    f,
+                    "a loan of {bytes} bytes does not fit a block ({limit}); raise `block_bytes`, or use `send`"
+                )
+            }
+            Self::NoDestination => f.write_str("the list of destinations is empty"),
+            Self::TooManyDestinations { parts } => {
+                write!(f, "{parts} destinations do not fit a block; send to fewer at a time")
+            }
+            Self::StreamFinished(number) => write!(f, "stream {} has been finished", number.0),
+        }
+    }
+}
+
+impl std::error::Error for SendError {}
+
+/// Why nothing was received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RecvError {
+    /// Nothing came for as long as the call may wait.
+    Timeout(Timeout),
+    /// The part has no private pipe.
+    NoPipe,
+    /// The stream has ended without its last segment: its writer gave it up, or a segment was lost.
+    StreamBroken(StreamNo),
+}
+
+impl fmt::Display for RecvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Timeout(t) => t.fmt(f),
+            Self::NoPipe => {
+                f.write_str("the part has released its private pipe; call `apply_pipe` to receive again")
+            }
+            Self::StreamBroken(number) => write!(f, "stream {} ended before its last segment", number.0),
+        }
+    }
+}
+
+impl std::error::Error for RecvError {}
+
+/// Why a part could not be registered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// The name cannot be used or is taken, or the node is full.
+    Refused(CoreRegisterError),
+    /// PTA has no room for another part.
+    TableFull {
+        /// The setting `parts`.
+        parts: usize,
+    },
+    /// No private pipe is idle.
+    Pipe(PipeError),
+    /// Not all nodes have confirmed the part in time.
+    Timeout(Timeout),
+}
+
+impl fmt::Display for RegisterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(e) => e.fmt(f),
+            Self::TableFull { parts } => {
+                write!(f, "the cluster has its {parts} parts; free some, or raise `parts`")
+            }
+            Self::Pipe(e) => e.fmt(f),
+            Self::Timeout(t) => t.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for RegisterError {}
+
+/// Why a name does not lead to a part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LookupError {
+    /// No node has that name.
+    UnknownNode {
+        /// The name.
+        node: String,
+        /// The nodes there are.
+        known: Vec<String>,
+    },
+    /// No such part, on the node named or on any.
+    UnknownPart {
+        /// The address as given.
+        address: String,
+        /// The parts there are.
+        known: Vec<String>,
+    },
+    /// Several nodes have a part of that name.
+    Ambiguous {
+        /// The name.
+        name: String,
+        /// The addresses that it could mean.
+        candidates: Vec<String>,
+    },
+}
+
+impl fmt::Display for LookupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownNode { node, known } => {
+                write!(f, "no node is named \"{node}\"; known: {}", list(known))
+            }
+            Self::UnknownPart { address, known } => {
+                write!(f, "no part \"{address}\" is registered; known: {}", list(known))
+            }
+            Self::Ambiguous { name, candidates } => {
+                write!(f, "\"{name}\" could be any of {}; add @ and the node's name", list(candidates))
+            }
+        }
+    }
+}
+
+impl std::error::Error for LookupError {}
+
+fn list(names: &[String]) -> String {
+    const SHOWN: usize = 8;
+    let mut text = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if names.len() > SHOWN {
+        text.push_str(&format!(" and {} more", names.len() - SHOWN));
+    }
+    if text.is_empty() { "none".to_owned() } else { text }
+}
+
+/// No node of that index is hosted by this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoSuchNode {
+    /// The index asked for.
+    pub index: usize,
+    /// Nodes in the cluster.
+    pub nodes: usize,
+}
+
+impl fmt::Display for NoSuchNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "node {} is not hosted by this process; the cluster has nodes 0 to {}",
+            self.index,
+            self.nodes - 1
+        )
+    }
+}
+
+impl std::error::Error for NoSuchNode {}

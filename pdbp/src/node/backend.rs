@@ -1,0 +1,135 @@
+//! What carries a node's blocks, chosen at run time.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use pdbp_core::matrix::RowSpace;
+use pdbp_core::policy::{Adaptive, Fixed, Growth, SpacePolicy, ThresholdAllocation};
+use pdbp_core::{Capabilities, Completion, Op, Reason, Refused, Transport};
+use pdbp_sim::local::Doorbell;
+
+use crate::config::{PolicyKind, Settings};
+
+/// The error of any transport.
+#[derive(Debug)]
+pub struct BackendError(Box<dyn Error + Send + Sync>);
+
+impl fmt::Display for BackendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for BackendError {}
+
+/// A transport of any type, and the bell that it rings when something has arrived.
+pub struct Backend {
+    transport: Box<dyn Transport<Error = BackendError> + Send>,
+    pub(crate) bell: Arc<Doorbell>,
+}
+
+impl Backend {
+    /// Takes a transport. `bell` is rung by whoever puts something in; a transport that cannot ring is polled at intervals.
+    pub fn new<T>(transport: T, bell: Arc<Doorbell>) -> Self
+    where
+        T: Transport + Send + 'static,
+        T::Error: Send + Sync + 'static,
+    {
+        Self { transport: Box::new(Erased(transport)), bell }
+    }
+}
+
+impl Transport for Backend {
+    type Error = BackendError;
+
+    fn capabilities(&self) -> Capabilities {
+        self.transport.capabilities()
+    }
+
+    fn submit(&mut self, op: Op) -> Result<(), Refused<BackendError>> {
+        self.transport.submit(op)
+    }
+
+    fn poll_completion(&mut self) -> Option<Completion<BackendError>> {
+        self.transport.poll_completion()
+    }
+}
+
+struct Erased<T>(T);
+
+impl<T: Transport> Transport for Erased<T>
+where
+    T::Error: Send + Sync + 'static,
+{
+    type Error = BackendError;
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn submit(&mut self, op: Op) -> Result<(), Refused<BackendError>> {
+        self.0.submit(op).map_err(|Refused { op, reason }| {
+            let reason = match reason {
+                Reason::Busy => Reason::Busy,
+                Reason::PeerFailed => Reason::PeerFailed,
+                Reason::Transport(e) => Reason::Transport(BackendError(Box::new(e))),
+                _ => Reason::Unsupported,
+            };
+            Refused { op, reason }
+        })
+    }
+
+    fn poll_completion(&mut self) -> Option<Completion<BackendError>> {
+        Some(match self.0.poll_completion()? {
+            Completion::Sent { peer, block } => Completion::Sent { peer, block },
+            Completion::Received { peer, block } => Completion::Received { peer, block },
+            Completion::Failed { peer, block } => Completion::Failed { peer, block },
+            Completion::Unused { peer, block } => Completion::Unused { peer, block },
+            Completion::PeerFailed { peer, cause } => {
+                Completion::PeerFailed { peer, cause: cause.map(|e| BackendError(Box::new(e))) }
+            }
+        })
+    }
+}
+
+/// The policy that the settings choose.
+pub(crate) enum Policy {
+    Adaptive(Adaptive),
+    Threshold(ThresholdAllocation),
+    Fixed(Fixed),
+}
+
+impl Policy {
+    pub(crate) fn of(settings: &Settings) -> Self {
+        let threshold = settings.threshold;
+        match settings.policy {
+            PolicyKind::Adaptive => Self::Adaptive(Adaptive { threshold, ..Adaptive::DEFAULT }),
+            PolicyKind::Threshold => Self::Threshold(ThresholdAllocation { threshold }),
+            PolicyKind::Fixed => Self::Fixed(Fixed),
+        }
+    }
+
+    fn get(&self) -> &dyn SpacePolicy {
+        match self {
+            Self::Adaptive(p) => p,
+            Self::Threshold(p) => p,
+            Self::Fixed(p) => p,
+        }
+    }
+}
+
+impl SpacePolicy for Policy {
+    fn at_critical(&self, row: &RowSpace, free: u32) -> Growth {
+        self.get().at_critical(row, free)
+    }
+    fn at_stall(&self, row: &RowSpace, free: u32) -> Growth {
+        self.get().at_stall(row, free)
+    }
+    fn surplus(&self, row: &RowSpace) -> u32 {
+        self.get().surplus(row)
+    }
+    fn spare(&self, row: &RowSpace) -> u32 {
+        self.get().spare(row)
+    }
+}

@@ -1,0 +1,378 @@
+//! A node of the cluster: its engine, its pipes, and who makes progress.
+
+mod backend;
+mod names;
+mod pipes;
+mod progress;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use crossbeam_queue::ArrayQueue;
+use pdbp_core::engine::{Config, Counters, PipeUse, RowStats, Storage};
+use pdbp_core::id::{Epoch, NodeId, Time};
+use pdbp_core::pipe::PipeKind;
+use pdbp_core::tables::{Name, PartKind};
+use pdbp_core::umb::{HeapMemory, stride};
+use pdbp_core::{Delivery, Engine, Event};
+use pdbp_sim::local::Doorbell;
+
+pub use backend::{Backend, BackendError};
+pub(crate) use pipes::Pipe;
+pub(crate) use progress::{Driver, Waiter};
+
+use crate::config::{ConfigError, Progress, Settings};
+use crate::error::{LookupError, RegisterError, Timeout};
+use crate::part::{Part, SharedLanes, Target};
+use backend::Policy;
+use pipes::Sink;
+
+pub(crate) type NodeEngine = Engine<'static, Backend, HeapMemory, Policy>;
+
+/// Events kept for [`Node::events`].
+const EVENTS: usize = 256;
+
+/// What the threads of a node share.
+pub(crate) struct Shared {
+    pub(crate) id: NodeId,
+    pub(crate) settings: Settings,
+    engine: Mutex<NodeEngine>,
+    pub(crate) pipes: Box<[Pipe]>,
+    /// Deliveries that readers are done with, on their way to the engine.
+    released: ArrayQueue<Delivery>,
+    /// Rung by peers.
+    pub(crate) bell: Arc<Doorbell>,
+    /// Held by whoever sleeps on the bell.
+    pub(crate) leader: Mutex<()>,
+    /// Polls made by parts: tells the progress thread whether it is needed.
+    pub(crate) polls: AtomicU64,
+    /// Counts the times that all open blocks were asked for.
+    pub(crate) flushes: AtomicU64,
+    lanes: Mutex<Vec<Weak<SharedLanes>>>,
+    /// When lanes were looked through last, in nanoseconds.
+    scanned: AtomicU64,
+    events: Mutex<VecDeque<Event>>,
+    origin: Instant,
+    /// The other nodes of this process.
+    pub(crate) siblings: OnceLock<Vec<Weak<Shared>>>,
+}
+
+impl Shared {
+    /// Sets up a node on a transport. `memory` is what the transport knows as this node's blocks.
+    pub(crate) fn new(
+        id: NodeId,
+        nodes: u16,
+        settings: Settings,
+        backend: Backend,
+        memory: HeapMemory,
+    ) -> Result<Self, ConfigError> {
+        let name = format!("node{}", id.index());
+        let name = Name::new(&name).map_err(|_| ConfigError::NodeName(name))?;
+        let blocks = settings.memory_bytes / stride(settings.block_bytes);
+        let config = Config {
+            node: id,
+            nodes,
+            name,
+            body: settings.block_bytes,
+            row: settings.row_blocks,
+            initial: initial_blocks(&settings, nodes, blocks),
+            control_blocks: u32::from(nodes).clamp(2, 16),
+            local_parts: settings.local_parts,
+            private_pipes: settings.private_pipes,
+            stream_pipes: settings.stream_pipes,
+            flush_after: settings.flush_after.as_nanos() as u64,
+            interval: settings.interval.as_nanos() as u64,
+            checksum: settings.checksum,
+            epoch: Epoch(1),
+        };
+        let storage = Storage::allocate(&config, blocks, settings.parts);
+        let bell = Arc::clone(&backend.bell);
+        let engine = Engine::new(config, Policy::of(&settings), backend, memory, storage)?;
+        let pipes = (0..settings.private_pipes).map(|_| Pipe::new(settings.pipe_depth)).collect();
+        Ok(Self {
+            id,
+            engine: Mutex::new(engine),
+            pipes,
+            released: ArrayQueue::new(256),
+            bell,
+            leader: Mutex::new(()),
+            polls: AtomicU64::new(0),
+            flushes: AtomicU64::new(0),
+            lanes: Mutex::default(),
+            scanned: AtomicU64::new(0),
+            events: Mutex::default(),
+            origin: Instant::now(),
+            siblings: OnceLock::new(),
+            settings,
+        })
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        Time(self.origin.elapsed().as_nanos() as u64)
+    }
+
+    /// The engine. A part takes this lock once per block, never per message.
+    pub(crate) fn engine(&self) -> MutexGuard<'_, NodeEngine> {
+        // A panic while the lock was held cannot leave the engine half changed in a way that is unsafe: tokens are values.
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn try_engine(&self) -> Option<MutexGuard<'_, NodeEngine>> {
+        self.engine.try_lock().ok()
+    }
+
+    /// Polls the engine; returns how much it did, and when it wants to be called again.
+    pub(crate) fn poll_with(&self, engine: &mut NodeEngine) -> pdbp_core::Progress {
+        while let Some(delivery) = self.released.pop() {
+            engine.release(delivery);
+        }
+        let now = self.now();
+        let mut sink = Sink { shared: self, flush_wanted: false };
+        let mut progress = engine.poll(now, &mut sink);
+        let all = sink.flush_wanted;
+        if all {
+            self.flushes.fetch_add(1, Ordering::Release);
+        }
+        let flushed = self.flush_lanes(engine, now, all);
+        if flushed > 0 {
+            progress.worked += flushed + engine.poll(now, &mut sink).worked;
+        }
+        progress
+    }
+
+    /// Polls unless somebody else does at this moment.
+    pub(crate) fn poll(&self) -> u32 {
+        self.try_engine().map_or(0, |mut engine| self.poll_with(&mut engine).worked)
+    }
+
+    /// Takes back what a reader is done with.
+    pub(crate) fn release(&self, delivery: Delivery) {
+        if let Err(delivery) = self.released.push(delivery) {
+            self.engine().release(delivery);
+        }
+    }
+
+    /// Submits the open blocks of parts that others may flush: those past their time, or all.
+    fn flush_lanes(&self, engine: &mut NodeEngine, now: Time, all: bool) -> u32 {
+        let after = self.settings.flush_after.as_nanos() as u64;
+        if self.settings.progress == Progress::Inline {
+            return 0;
+        }
+        // Pairs with nothing: the engine's lock orders the calls.
+        if !all && now.since(Time(self.scanned.load(Ordering::Relaxed))) < after {
+            return 0;
+        }
+        self.scanned.store(now.0, Ordering::Relaxed);
+        let mut flushed = 0;
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        lanes.retain(|weak| match weak.upgrade() {
+            Some(lanes) => {
+                flushed += lanes.flush(engine, |since| all || now.since(since) >= after);
+                true
+            }
+            None => false,
+        });
+        flushed
+    }
+
+    pub(crate) fn share_lanes(&self, lanes: &Arc<SharedLanes>) {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(lanes));
+    }
+
+    pub(crate) fn note(&self, event: Event) {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        if events.len() == EVENTS {
+            events.pop_front();
+        }
+        events.push_back(event);
+    }
+
+    /// Polls the other nodes of this process that nobody polls: for calls that need all nodes.
+    pub(crate) fn help_siblings(&self) {
+        if self.settings.progress == Progress::Thread {
+            return;
+        }
+        for sibling in self.siblings.get().into_iter().flatten().filter_map(Weak::upgrade) {
+            if sibling.id != self.id {
+                sibling.poll();
+            }
+        }
+    }
+
+    /// Waits until `done` gives a value, with all nodes of this process making progress.
+    pub(crate) fn wait_for<R>(
+        &self,
+        timeout: Duration,
+        missing: &'static str,
+        mut done: impl FnMut(&mut NodeEngine) -> Option<R>,
+        peers: impl FnOnce(&NodeEngine) -> Vec<NodeId>,
+    ) -> Result<R, Timeout> {
+        let mut waiter = Waiter::new(timeout);
+        loop {
+            let mut engine = self.engine();
+            let worked = self.poll_with(&mut engine).worked;
+            if let Some(result) = done(&mut engine) {
+                return Ok(result);
+            }
+            if waiter.is_over() {
+                return Err(Timeout { waited: timeout, peers: peers(&engine), missing });
+            }
+            drop(engine);
+            self.help_siblings();
+            if worked == 0 {
+                waiter.pause(self, None);
+            }
+        }
+    }
+}
+
+/// m: what the user says, or as much as leaves half of the blocks for rows to grow into, from 2 to 4.
+fn initial_blocks(settings: &Settings, nodes: u16, blocks: usize) -> u32 {
+    if settings.initial_blocks > 0 {
+        return settings.initial_blocks;
+    }
+    let share = blocks / (2 * usize::from(nodes));
+    (share.clamp(2, 4) as u32).min(settings.row_blocks)
+}
+
+/// A node that this process hosts. Clones are the same node; any thread may use them.
+#[derive(Clone)]
+pub struct Node {
+    pub(crate) shared: Arc<Shared>,
+    /// Keeps the progress thread alive.
+    pub(crate) _driver: Option<Arc<Driver>>,
+}
+
+/// What can be read of a running node.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NodeStats {
+    /// The node.
+    pub node: NodeId,
+    /// SCBP rows by peer, this node's own row (messages between its parts) included.
+    pub send: Vec<RowStats>,
+    /// RCBP rows by peer.
+    pub recv: Vec<RowStats>,
+    /// Counts since the start.
+    pub counters: Counters,
+    /// Blocks of the UMB that no row has.
+    pub free_blocks: u32,
+    /// Private, message and stream pipes.
+    pub pipes: [PipeUse; 3],
+}
+
+impl Node {
+    /// The node's index in the cluster.
+    pub fn id(&self) -> NodeId {
+        self.shared.id
+    }
+
+    /// The node's name, the part of an address behind the `@`: "node0", "node1", …
+    pub fn name(&self) -> String {
+        self.shared.id.to_string()
+    }
+
+    /// The settings it runs with.
+    pub fn settings(&self) -> &Settings {
+        &self.shared.settings
+    }
+
+    /// `prcsReg` and `prcsApplyPipe`: registers a part and binds a private pipe to it. Returns when every node knows the name. The
+    /// part belongs to the calling thread; dropping it frees name and pipe.
+    ///
+    /// # Errors
+    /// See [`RegisterError`].
+    pub fn register(&self, name: &str, kind: PartKind) -> Result<Part, RegisterError> {
+        Part::register(self, name, kind)
+    }
+
+    /// The part with an address such as `"analyser@node2"`, or a name that only one node has.
+    ///
+    /// # Errors
+    /// See [`LookupError`]; it lists what there is.
+    pub fn lookup(&self, address: &str) -> Result<Target, LookupError> {
+        names::lookup(&self.shared.engine(), address)
+    }
+
+    /// As [`lookup`](Self::lookup), but waits for the part to be registered.
+    ///
+    /// # Errors
+    /// What `lookup` says when the time is over.
+    pub fn find(&self, address: &str, timeout: Duration) -> Result<Target, LookupError> {
+        let found = self.shared.wait_for(
+            timeout,
+            "registered the part",
+            |engine| names::lookup(engine, address).ok(),
+            |_| Vec::new(),
+        );
+        found.or_else(|_| self.lookup(address))
+    }
+
+    /// Waits until every node of the cluster has called this as often as this node. Once per node, by any thread.
+    ///
+    /// # Errors
+    /// [`Timeout`] names the nodes that have not arrived, as far as this node knows them.
+    pub fn barrier(&self, timeout: Duration) -> Result<(), Timeout> {
+        let generation = self.shared.engine().arrive();
+        self.shared.wait_for(
+            timeout,
+            "arrived at the barrier",
+            |engine| engine.barrier_passed(generation).then_some(()),
+            |engine| engine.barrier_missing(generation).collect(),
+        )
+    }
+
+    /// Waits until everything that any part of any node sent before has been put into the private pipe of its receiver, where
+    /// a receive finds it without waiting. Any number of nodes may call it at a time.
+    ///
+    /// With [`Progress::Inline`] parts on other threads must flush what they have packed; with the other modes that is
+    /// done for them.
+    ///
+    /// # Errors
+    /// [`Timeout`]: some part does not read, or does not flush.
+    pub fn quiesce(&self, timeout: Duration) -> Result<(), Timeout> {
+        let number = self.shared.engine().ask_quiet();
+        self.shared.wait_for(
+            timeout,
+            "received all that was sent; some part does not read its pipe, or has not flushed",
+            |engine| engine.is_quiet(number).then_some(()),
+            |_| Vec::new(),
+        )
+    }
+
+    /// Makes progress: for [`Progress::Host`], from the host's loop. Returns whether anything was done, and how long the loop
+    /// may wait before it calls again if nothing happens.
+    pub fn poll(&self) -> (bool, Option<Duration>) {
+        let mut engine = self.shared.engine();
+        let progress = self.shared.poll_with(&mut engine);
+        let now = self.shared.now();
+        (progress.worked > 0, progress.next.map(|next| Duration::from_nanos(next.since(now))))
+    }
+
+    /// The statistics of every row, and more.
+    pub fn stats(&self) -> NodeStats {
+        let engine = self.shared.engine();
+        let peers = || (0..engine.config().nodes).filter_map(NodeId::new);
+        NodeStats {
+            node: self.shared.id,
+            send: peers().filter_map(|p| engine.send_row(p)).collect(),
+            recv: peers().filter_map(|p| engine.recv_row(p)).collect(),
+            counters: engine.counters(),
+            free_blocks: engine.free_blocks(),
+            pipes: [PipeKind::Private, PipeKind::Message, PipeKind::Stream].map(|kind| engine.pipes(kind)),
+        }
+    }
+
+    /// Addresses of all parts that this node knows.
+    pub fn parts(&self) -> Vec<String> {
+        names::parts(&self.shared.engine())
+    }
+
+    /// What happened that somebody may want to know (peers failed, blocks refused, messages for parts that do not exist),
+    /// oldest first; the last 256 that were not taken.
+    pub fn take_events(&self) -> Vec<Event> {
+        self.shared.events.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
+    }
+}

@@ -1,0 +1,37 @@
+//! Addresses: `"analyser@node2"`, or `"analyser"` where only one node has such a part.
+
+use pdbp_core::id::NodeId;
+
+use super::NodeEngine;
+use crate::error::LookupError;
+use crate::part::Target;
+
+pub(crate) fn lookup(engine: &NodeEngine, address: &str) -> Result<Target, LookupError> {
+    let unknown = || LookupError::UnknownPart { address: address.to_owned(), known: parts(engine) };
+    if let Some((name, node)) = address.split_once('@') {
+        let node_id = engine.node_named(node).ok_or_else(|| LookupError::UnknownNode {
+            node: node.to_owned(),
+            known: engine.nodes().map(|n| n.name.to_string()).collect(),
+        })?;
+        return engine.lookup(node_id, name).map(|part| Target::new(part.id)).ok_or_else(unknown);
+    }
+    let mut found = engine.parts().filter(|p| p.name.as_str() == address);
+    let first = found.next().ok_or_else(unknown)?;
+    if found.next().is_some() {
+        let candidates = engine.parts().filter(|p| p.name.as_str() == address);
+        return Err(LookupError::Ambiguous {
+            name: address.to_owned(),
+            candidates: candidates.map(|p| format!("{address}@{}", node_name(engine, p.id.node()))).collect(),
+        });
+    }
+    Ok(Target::new(first.id))
+}
+
+pub(crate) fn parts(engine: &NodeEngine) -> Vec<String> {
+    engine.parts().map(|p| format!("{}@{}", p.name, node_name(engine, p.id.node()))).collect()
+}
+
+fn node_name(engine: &NodeEngine, node: NodeId) -> String {
+    let entry = engine.nodes().find(|n| n.id == node);
+    entry.map_or_else(|| node.to_string(), |n| n.name.to_string())
+}

@@ -1,0 +1,75 @@
+//! The private pipes of a node: one queue of deliveries each, from the engine to its part.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crossbeam_queue::ArrayQueue;
+use pdbp_core::engine::{DeliveryKind, PrivatePipes};
+use pdbp_core::id::{NodeId, PipeId, StreamNo};
+use pdbp_core::{Delivery, Event};
+use pdbp_sim::local::Doorbell;
+
+use super::Shared;
+
+/// A private pipe.
+pub(crate) struct Pipe {
+    pub(crate) urgent: ArrayQueue<Delivery>,
+    pub(crate) normal: ArrayQueue<Delivery>,
+    /// Streams that ended with their node; `has_broken` says whether there are any.
+    pub(crate) broken: Mutex<Vec<(NodeId, StreamNo)>>,
+    pub(crate) has_broken: AtomicBool,
+    /// Rung when something was put in.
+    pub(crate) bell: Doorbell,
+}
+
+impl Pipe {
+    pub(crate) fn new(depth: usize) -> Self {
+        Self {
+            urgent: ArrayQueue::new(depth),
+            normal: ArrayQueue::new(depth),
+            broken: Mutex::default(),
+            has_broken: AtomicBool::new(false),
+            bell: Doorbell::default(),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.normal.is_empty() && self.urgent.is_empty() && !self.has_broken.load(Ordering::Acquire)
+    }
+}
+
+/// The node's pipes as the engine sees them, and what it wants done after a poll.
+pub(crate) struct Sink<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) flush_wanted: bool,
+}
+
+impl PrivatePipes for Sink<'_> {
+    fn deliver(&mut self, pipe: PipeId, delivery: Delivery) -> Result<(), Delivery> {
+        let Some(pipe) = self.shared.pipes.get(usize::from(pipe.0)) else { return Err(delivery) };
+        let urgent = matches!(delivery.kind(), DeliveryKind::Messages { urgent: true });
+        if urgent { &pipe.urgent } else { &pipe.normal }.push(delivery)?;
+        pipe.bell.ring();
+        Ok(())
+    }
+
+    fn event(&mut self, event: Event) {
+        match &event {
+            Event::FlushWanted => {
+                self.flush_wanted = true;
+                return;
+            }
+            Event::Changed { .. } => return,
+            Event::StreamBroken { mapping } => {
+                if let Some(pipe) = self.shared.pipes.get(usize::from(mapping.pipe.0)) {
+                    let entry = (mapping.source, mapping.number);
+                    pipe.broken.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+                    pipe.has_broken.store(true, Ordering::Release);
+                    pipe.bell.ring();
+                }
+            }
+            _ => {}
+        }
+        self.shared.note(event);
+    }
+}

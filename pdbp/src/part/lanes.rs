@@ -1,0 +1,139 @@
+//! Where a part packs its messages: one open block per destination node.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use pdbp_core::OpenBlock;
+use pdbp_core::cdu::{Full, Route};
+use pdbp_core::id::{NodeId, Time};
+use spin::mutex::SpinMutex;
+
+use crate::node::NodeEngine;
+
+/// The open block to one node, if any, and since when it is open.
+#[derive(Default)]
+pub(crate) struct Lane {
+    block: Option<OpenBlock>,
+    since: Time,
+}
+
+impl Lane {
+    #[inline]
+    fn push(&mut self, route: Route, data: &[u8]) -> Result<(), Full> {
+        match &mut self.block {
+            Some(block) => block.push(route, data),
+            None => Err(Full),
+        }
+    }
+}
+
+type Locked = SpinMutex<Lane, spin::Yield>;
+
+/// Lanes that whoever polls the node may flush: one uncontended atomic exchange per message.
+pub(crate) struct SharedLanes(Box<[Locked]>);
+
+impl SharedLanes {
+    /// Submits the open blocks that are due.
+    pub(crate) fn flush(&self, engine: &mut NodeEngine, due: impl Fn(Time) -> bool) -> u32 {
+        let mut flushed = 0;
+        for lane in &self.0 {
+            // A lane that its part is using at this moment can wait for the next time.
+            let Some(mut lane) = lane.try_lock() else { continue };
+            if lane.block.is_some()
+                && due(lane.since)
+                && let Some(block) = lane.block.take()
+            {
+                engine.submit(block);
+                flushed += 1;
+            }
+        }
+        flushed
+    }
+}
+
+/// A part's lanes: its own (inline progress), or shared.
+pub(crate) enum Lanes {
+    Own(Box<[RefCell<Lane>]>),
+    Shared(Arc<SharedLanes>),
+}
+
+impl Lanes {
+    pub(crate) fn own(nodes: usize) -> Self {
+        Self::Own((0..nodes).map(|_| RefCell::default()).collect())
+    }
+
+    pub(crate) fn shared(nodes: usize) -> Self {
+        Self::Shared(Arc::new(SharedLanes((0..nodes).map(|_| Locked::new(Lane::default())).collect())))
+    }
+
+    /// Packs a message into the open block to a node. [`Full`] also when there is no open block.
+    #[inline]
+    pub(crate) fn push(&self, node: NodeId, route: Route, data: &[u8]) -> Result<(), Full> {
+        self.with(node, |lane| lane.push(route, data)).unwrap_or(Err(Full))
+    }
+
+    /// Does something with the open block to a node; `None` when there is none.
+    pub(crate) fn with_block<R>(&self, node: NodeId, f: impl FnOnce(&mut OpenBlock) -> R) -> Option<R> {
+        self.with(node, |lane| lane.block.as_mut().map(f)).flatten()
+    }
+
+    /// Takes the open block to a node.
+    pub(crate) fn take(&self, node: NodeId) -> Option<OpenBlock> {
+        self.with(node, |lane| lane.block.take()).flatten()
+    }
+
+    /// Puts an open block into its lane; returns the one that was there.
+    pub(crate) fn put(&self, block: OpenBlock, now: Time) -> Option<OpenBlock> {
+        let node = block.dest();
+        self.with(node, |lane| {
+            lane.since = now;
+            lane.block.replace(block)
+        })
+        .flatten()
+    }
+
+    /// Submits all open blocks.
+    pub(crate) fn flush(&self, engine: &mut NodeEngine) -> u32 {
+        self.flush_due(engine, |_| true)
+    }
+
+    /// Submits the open blocks that are due, if this part alone can reach them.
+    pub(crate) fn flush_due(&self, engine: &mut NodeEngine, due: impl Fn(Time) -> bool) -> u32 {
+        match self {
+            Self::Own(lanes) => {
+                let mut flushed = 0;
+                for lane in lanes {
+                    let mut lane = lane.borrow_mut();
+                    if lane.block.is_some()
+                        && due(lane.since)
+                        && let Some(block) = lane.block.take()
+                    {
+                        engine.submit(block);
+                        flushed += 1;
+                    }
+                }
+                flushed
+            }
+            Self::Shared(lanes) => {
+                let mut flushed = 0;
+                for lane in &lanes.0 {
+                    let taken = lane.lock().block.take();
+                    if let Some(block) = taken {
+                        engine.submit(block);
+                        flushed += 1;
+                    }
+                }
+                flushed
+            }
+        }
+    }
+
+    #[inline]
+    fn with<R>(&self, node: NodeId, f: impl FnOnce(&mut Lane) -> R) -> Option<R> {
+        match self {
+            // `f` never calls back into the part, so the cell is never borrowed twice.
+            Self::Own(lanes) => lanes.get(node.index()).map(|lane| f(&mut lane.borrow_mut())),
+            Self::Shared(lanes) => lanes.0.get(node.index()).map(|lane| f(&mut lane.lock())),
+        }
+    }
+}

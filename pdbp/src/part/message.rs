@@ -1,0 +1,186 @@
+//! What a part receives.
+
+use std::fmt;
+use std::ops::Deref;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytemuck::{AnyBitPattern, NoUninit};
+use pdbp_core::Delivery;
+use pdbp_core::cdu::CduClass;
+use pdbp_core::id::PartId;
+
+use super::Target;
+use crate::node::Shared;
+
+/// A piece of an arrived block. It goes back to the engine when the last message in it is dropped.
+pub(crate) struct Run {
+    delivery: Option<Delivery>,
+    shared: Arc<Shared>,
+}
+
+impl Run {
+    pub(crate) fn new(delivery: Delivery, shared: &Arc<Shared>) -> Rc<Self> {
+        Rc::new(Self { delivery: Some(delivery), shared: Arc::clone(shared) })
+    }
+
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.delivery.as_ref().map_or(&[], Delivery::bytes)
+    }
+
+    pub(crate) fn delivery(&self) -> Option<&Delivery> {
+        self.delivery.as_ref()
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if let Some(delivery) = self.delivery.take() {
+            self.shared.release(delivery);
+        }
+    }
+}
+
+/// Who sent a message, and what kind it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Info {
+    pub(crate) source: PartId,
+    pub(crate) command: u16,
+    pub(crate) class: CduClass,
+}
+
+/// Bytes in place in a block, or put together from several.
+pub(crate) enum Bytes {
+    InPlace(Rc<Run>, u32, u32),
+    Assembled(Box<[u8]>),
+}
+
+impl Bytes {
+    #[inline]
+    fn get(&self) -> &[u8] {
+        match self {
+            Self::InPlace(run, start, length) => {
+                run.bytes().get(*start as usize..(*start + *length) as usize).unwrap_or(&[])
+            }
+            Self::Assembled(bytes) => bytes,
+        }
+    }
+}
+
+/// A message. It dereferences to its bytes, which are read where they arrived; the block is used again when all messages in it
+/// have been dropped, so do not keep a message longer than needed ([`into_vec`](Self::into_vec) copies it out).
+pub struct Message {
+    pub(crate) bytes: Bytes,
+    pub(crate) info: Info,
+}
+
+impl Message {
+    /// The part that sent it, as the target of an answer.
+    pub fn source(&self) -> Target {
+        Target::new(self.info.source)
+    }
+
+    /// The command number (`COM`) that the sender gave; 0 for plain messages.
+    pub fn command(&self) -> u16 {
+        self.info.command
+    }
+
+    /// Whether it was sent as a command, ahead of messages.
+    pub fn is_command(&self) -> bool {
+        self.info.class == CduClass::Command
+    }
+
+    /// The message as one plain value; `None` when the lengths differ.
+    #[inline]
+    pub fn value<T: AnyBitPattern>(&self) -> Option<T> {
+        bytemuck::try_pod_read_unaligned(self).ok()
+    }
+
+    /// The message as plain values, read in place; `None` when the length is no multiple of the value's, or the bytes
+    /// do not lie on its alignment (blocks keep 8 bytes).
+    pub fn values<T: AnyBitPattern>(&self) -> Option<&[T]> {
+        bytemuck::try_cast_slice(bytes_of(self)).ok()
+    }
+
+    /// A copy of the bytes.
+    pub fn into_vec(self) -> Vec<u8> {
+        match self.bytes {
+            Bytes::Assembled(bytes) => bytes.into_vec(),
+            in_place => in_place.get().to_vec(),
+        }
+    }
+}
+
+fn bytes_of(message: &Message) -> &[u8] {
+    message
+}
+
+impl Deref for Message {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.bytes.get()
+    }
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Message({} bytes from {})", self.len(), self.info.source)
+    }
+}
+
+/// The rest of a train: messages of one length from one part, received together.
+pub struct Batch {
+    pub(crate) run: Rc<Run>,
+    pub(crate) start: u32,
+    pub(crate) length: u32,
+    pub(crate) count: u32,
+    pub(crate) info: Info,
+}
+
+impl Batch {
+    /// Number of messages.
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Whether there are none. (There is always at least one.)
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Bytes of each message.
+    pub fn message_len(&self) -> usize {
+        self.length as usize
+    }
+
+    /// The part that sent them.
+    pub fn source(&self) -> Target {
+        Target::new(self.info.source)
+    }
+
+    /// The command number of all of them.
+    pub fn command(&self) -> u16 {
+        self.info.command
+    }
+
+    /// All bytes, one message behind the other.
+    pub fn bytes(&self) -> &[u8] {
+        let start = self.start as usize;
+        self.run.bytes().get(start..start + self.len() * self.message_len()).unwrap_or(&[])
+    }
+
+    /// The messages.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let (bytes, length) = (self.bytes(), self.message_len());
+        (0..self.len()).map(move |i| bytes.get(i * length..(i + 1) * length).unwrap_or(&[]))
+    }
+
+    /// The messages as plain values, read in place: one each if they have the value's length, else so many each. `None` when
+    /// the length does not fit, or the alignment (blocks keep 8 bytes).
+    pub fn values<T: AnyBitPattern + NoUninit>(&self) -> Option<&[T]> {
+        let fits = size_of::<T>() != 0 && self.message_len().is_multiple_of(size_of::<T>());
+        fits.then(|| bytemuck::try_cast_slice(self.bytes()).ok()).flatten()
+    }
+}

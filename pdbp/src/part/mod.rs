@@ -1,0 +1,403 @@
+//! A part: the generalised process of the documents, as its thread sees it.
+
+mod inbox;
+mod lanes;
+mod loan;
+mod message;
+mod sending;
+mod stream;
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use pdbp_core::engine::LocalPart;
+use pdbp_core::id::{NodeId, PartId, PipeId, Time};
+use pdbp_core::pipe::PipeError;
+use pdbp_core::tables::PartKind;
+
+use crate::config::Progress;
+use crate::error::{LookupError, RecvError, RegisterError, Timeout};
+use crate::node::{Node, NodeEngine, Pipe, Shared, Waiter};
+use inbox::Inbox;
+use lanes::Lanes;
+
+pub(crate) use lanes::SharedLanes;
+pub use loan::Loan;
+pub use message::{Batch, Message};
+pub use stream::{Segment, StreamReader, StreamWriter};
+
+/// Where messages go: a part of some node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Target(PartId);
+
+impl Target {
+    pub(crate) fn new(part: PartId) -> Self {
+        Self(part)
+    }
+
+    /// The part.
+    pub fn part(self) -> PartId {
+        self.0
+    }
+
+    /// The node that hosts it.
+    pub fn node(self) -> NodeId {
+        self.0.node()
+    }
+}
+
+/// What [`Part::wait`] waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// Something to receive.
+    Recv,
+    /// Room for a message to the target.
+    Send(Target),
+    /// Either: what a part of cyclic traffic waits for.
+    Either(Target),
+}
+
+/// What [`Part::wait`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// A receive gives something.
+    pub recv: bool,
+    /// A send of a short message to the target succeeds.
+    pub send: bool,
+}
+
+/// A registered part (GP): it sends to parts of any node and receives from its private pipe. It belongs to the thread that
+/// registered it. Dropping it frees pipe and name, after what it has packed was handed on (`prcsReleasePipe`, `prcsFree`).
+pub struct Part {
+    pub(crate) node: Node,
+    id: PartId,
+    name: String,
+    lanes: Lanes,
+    inbox: RefCell<Inbox>,
+    pipe: Cell<Option<PipeId>>,
+    /// Number of the next message longer than a block.
+    next_message: Cell<u32>,
+    /// The last request to flush that was followed.
+    flushes: Cell<u64>,
+}
+
+impl Part {
+    pub(crate) fn register(node: &Node, name: &str, kind: PartKind) -> Result<Self, RegisterError> {
+        let shared = &node.shared;
+        let timeout = shared.settings.timeout;
+        let waited = shared.wait_for(
+            timeout,
+            "taken the request to register a part",
+            |engine| match engine.register(name, kind) {
+                Err(pdbp_core::engine::RegisterError::Busy) => None,
+                other => Some(other),
+            },
+            |_| vec![NodeId::new(0)].into_iter().flatten().collect(),
+        );
+        let id = waited.map_err(RegisterError::Timeout)?.map_err(RegisterError::Refused)?;
+        // Bound before the name is known, so that no message finds the part without a pipe.
+        let pipe = shared.engine().bind_pipe(id).map_err(RegisterError::Pipe);
+        let nodes = usize::from(shared.engine().config().nodes);
+        let lanes = match shared.settings.progress {
+            Progress::Inline => Lanes::own(nodes),
+            Progress::Thread | Progress::Host => Lanes::shared(nodes),
+        };
+        if let Lanes::Shared(lanes) = &lanes {
+            shared.share_lanes(lanes);
+        }
+        let part = Self {
+            id,
+            name: name.to_owned(),
+            lanes,
+            inbox: RefCell::new(Inbox::new(shared.settings.assembly_bytes)),
+            pipe: Cell::new(pipe.as_ref().ok().copied()),
+            next_message: Cell::new(0),
+            flushes: Cell::new(shared.flushes.load(Ordering::Acquire)),
+            node: node.clone(),
+        };
+        let state = shared.wait_for(
+            timeout,
+            "confirmed the part",
+            |engine| Some(engine.local_part(id.local())).filter(|s| *s != LocalPart::Asked),
+            |_| vec![NodeId::new(0)].into_iter().flatten().collect(),
+        );
+        pipe?;
+        match state.map_err(RegisterError::Timeout)? {
+            LocalPart::Refused => Err(RegisterError::TableFull { parts: shared.settings.parts }),
+            _ => Ok(part),
+        }
+    }
+
+    /// The part's identifier (`Pid`).
+    pub fn id(&self) -> PartId {
+        self.id
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The node that hosts it.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// As [`Node::lookup`].
+    ///
+    /// # Errors
+    /// See [`LookupError`].
+    pub fn lookup(&self, address: &str) -> Result<Target, LookupError> {
+        self.node.lookup(address)
+    }
+
+    /// As [`Node::find`].
+    ///
+    /// # Errors
+    /// See [`LookupError`].
+    pub fn find(&self, address: &str, timeout: Duration) -> Result<Target, LookupError> {
+        self.node.find(address, timeout)
+    }
+
+    /// `prcsReleasePipe`: gives the private pipe back; messages that come for the part from now on are counted and discarded.
+    ///
+    /// # Errors
+    /// [`PipeError::NotBound`] when it was released before.
+    pub fn release_pipe(&self) -> Result<(), PipeError> {
+        let Some(pipe) = self.pipe.take() else {
+            return Err(PipeError::NotBound(PipeId(u16::MAX)));
+        };
+        *self.inbox.borrow_mut() = Inbox::new(self.shared().settings.assembly_bytes);
+        let mut engine = self.shared().engine();
+        let released = engine.release_pipe(pipe);
+        self.drain(pipe, &mut engine);
+        released
+    }
+
+    /// `prcsApplyPipe`: binds a private pipe again after [`release_pipe`](Self::release_pipe).
+    ///
+    /// # Errors
+    /// [`PipeError::AlreadyBound`] and [`PipeError::NoneIdle`].
+    pub fn apply_pipe(&self) -> Result<(), PipeError> {
+        let pipe = self.shared().engine().bind_pipe(self.id)?;
+        self.pipe.set(Some(pipe));
+        Ok(())
+    }
+
+    /// Messages that arrived but could not be read: longer than `assembly_bytes`, or malformed inside a trusted block.
+    pub fn unreadable(&self) -> u64 {
+        self.inbox.borrow().unreadable
+    }
+
+    /// The next message if one has arrived. Commands come before messages. Does not wait, but lets the node make progress.
+    ///
+    /// # Errors
+    /// [`RecvError::NoPipe`].
+    #[inline]
+    pub fn try_recv(&self) -> Result<Option<Message>, RecvError> {
+        let pipe = self.pipe()?;
+        let shared = self.shared();
+        if let Some(message) = self.inbox.borrow_mut().next(pipe, shared) {
+            return Ok(Some(message));
+        }
+        if self.poll() == 0 {
+            return Ok(None);
+        }
+        Ok(self.inbox.borrow_mut().next(pipe, shared))
+    }
+
+    /// The next message; waits for it as long as the setting `timeout_ms` says. Flushes first what this part has packed.
+    ///
+    /// # Errors
+    /// [`RecvError::Timeout`] and [`RecvError::NoPipe`].
+    pub fn recv(&self) -> Result<Message, RecvError> {
+        self.recv_timeout(self.shared().settings.timeout)
+    }
+
+    /// The next message; waits at most `timeout` for it.
+    ///
+    /// # Errors
+    /// [`RecvError::Timeout`] and [`RecvError::NoPipe`].
+    #[inline]
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<Message, RecvError> {
+        if let Some(message) = self.try_recv()? {
+            return Ok(message);
+        }
+        self.receive_by(timeout, "sent a message to this part", |part| part.try_recv())
+    }
+
+    /// The rest of a train of equal-sized messages, without waiting: the fastest way to read many. Single messages are trains of
+    /// one; a message longer than a block comes from [`try_recv`](Self::try_recv) and as `Err(message)` here.
+    ///
+    /// # Errors
+    /// [`RecvError::NoPipe`].
+    pub fn try_recv_batch(&self) -> Result<Option<Result<Batch, Message>>, RecvError> {
+        let pipe = self.pipe()?;
+        let shared = self.shared();
+        if let Some(batch) = self.inbox.borrow_mut().next_batch(pipe, shared) {
+            return Ok(Some(batch));
+        }
+        if self.poll() == 0 {
+            return Ok(None);
+        }
+        Ok(self.inbox.borrow_mut().next_batch(pipe, shared))
+    }
+
+    /// As [`try_recv_batch`](Self::try_recv_batch), waiting at most `timeout`.
+    ///
+    /// # Errors
+    /// [`RecvError::Timeout`] and [`RecvError::NoPipe`].
+    pub fn recv_batch(&self, timeout: Duration) -> Result<Result<Batch, Message>, RecvError> {
+        if let Some(batch) = self.try_recv_batch()? {
+            return Ok(batch);
+        }
+        self.receive_by(timeout, "sent a message to this part", |part| part.try_recv_batch())
+    }
+
+    /// Waits until something can be received, or a short message can be sent to the target, whichever comes first. With this, a
+    /// part that has to send and to receive cannot be caught in a circle of parts that all wait to send.
+    ///
+    /// # Errors
+    /// [`RecvError::Timeout`] names the target's node; [`RecvError::NoPipe`] when nothing can ever be received.
+    pub fn wait(&self, interest: Interest, timeout: Duration) -> Result<Ready, RecvError> {
+        let target = match interest {
+            Interest::Send(target) | Interest::Either(target) => Some(target),
+            Interest::Recv => None,
+        };
+        let wants_recv = !matches!(interest, Interest::Send(_));
+        if wants_recv {
+            self.pipe()?;
+        }
+        let peers = target.map(|t| t.node()).into_iter().collect();
+        let ready = |part: &Self| {
+            let recv = wants_recv && part.has_arrived();
+            let send = target.is_some_and(|t| part.has_room(t));
+            Ok((recv || send).then_some(Ready { recv, send }))
+        };
+        if let Some(found) = ready(self)? {
+            return Ok(found);
+        }
+        self.flush();
+        self.wait_until(timeout, peers, "made room or sent anything", ready)
+    }
+
+    fn has_arrived(&self) -> bool {
+        let Ok(pipe) = self.pipe() else { return false };
+        self.inbox.borrow().has_more() || !pipe.is_empty()
+    }
+
+    /// Submits what this part has packed, so that it leaves without waiting for its block to fill.
+    pub fn flush(&self) {
+        let mut engine = self.shared().engine();
+        if self.lanes.flush(&mut engine) > 0 {
+            self.poll_with(&mut engine);
+        }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.node.shared
+    }
+
+    #[inline]
+    pub(crate) fn pipe(&self) -> Result<&Pipe, RecvError> {
+        let pipe = self.pipe.get().and_then(|p| self.shared().pipes.get(usize::from(p.0)));
+        pipe.ok_or(RecvError::NoPipe)
+    }
+
+    /// Lets the node make progress, unless another thread is at it.
+    pub(crate) fn poll(&self) -> u32 {
+        self.shared().try_engine().map_or(0, |mut engine| self.poll_with(&mut engine))
+    }
+
+    pub(crate) fn poll_with(&self, engine: &mut NodeEngine) -> u32 {
+        let shared = self.shared();
+        shared.polls.fetch_add(1, Ordering::Relaxed);
+        let mut worked = shared.poll_with(engine).worked;
+        if let Lanes::Own(_) = self.lanes {
+            // Nobody else can flush these lanes: those past their time, or all when somebody waits for quiet.
+            let asked = shared.flushes.load(Ordering::Acquire);
+            let all = self.flushes.replace(asked) != asked;
+            let (now, after) = (shared.now(), shared.settings.flush_after.as_nanos() as u64);
+            let due = |since: Time| all || now.since(since) >= after;
+            if self.lanes.flush_due(engine, due) > 0 {
+                worked += 1 + shared.poll_with(engine).worked;
+            }
+        }
+        worked
+    }
+
+    fn receive_by<'p, R>(
+        &'p self,
+        timeout: Duration,
+        missing: &'static str,
+        attempt: impl Fn(&'p Self) -> Result<Option<R>, RecvError>,
+    ) -> Result<R, RecvError> {
+        self.flush();
+        self.wait_until(timeout, Vec::new(), missing, attempt)
+    }
+
+    pub(crate) fn wait_until<'p, R>(
+        &'p self,
+        timeout: Duration,
+        peers: Vec<NodeId>,
+        missing: &'static str,
+        attempt: impl Fn(&'p Self) -> Result<Option<R>, RecvError>,
+    ) -> Result<R, RecvError> {
+        let mut waiter = Waiter::new(timeout);
+        loop {
+            let worked = self.poll();
+            if let Some(result) = attempt(self)? {
+                return Ok(result);
+            }
+            if waiter.is_over() {
+                return Err(RecvError::Timeout(Timeout { waited: waiter.timeout(), peers, missing }));
+            }
+            if worked > 0 {
+                waiter.reset();
+            } else {
+                waiter.pause(self.shared(), self.pipe().ok());
+            }
+        }
+    }
+
+    /// Gives back what is left in a pipe that this part had.
+    fn drain(&self, pipe: PipeId, engine: &mut NodeEngine) {
+        if let Some(pipe) = self.shared().pipes.get(usize::from(pipe.0)) {
+            while let Some(delivery) = pipe.normal.pop().or_else(|| pipe.urgent.pop()) {
+                engine.release(delivery);
+            }
+        }
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let shared = Arc::clone(self.shared());
+        *self.inbox.borrow_mut() = Inbox::default();
+        {
+            let mut engine = shared.engine();
+            self.lanes.flush(&mut engine);
+            if let Some(pipe) = self.pipe.take() {
+                // Bound until now, so this cannot be the second release.
+                let _ = engine.release_pipe(pipe);
+                self.drain(pipe, &mut engine);
+            }
+            shared.poll_with(&mut engine);
+        }
+        // The master may be busy with other requests; a part that cannot be freed in this time stays in the tables.
+        let _ = shared.wait_for(
+            Duration::from_secs(1),
+            "taken the request to free a part",
+            |engine| engine.free(self.id).ok(),
+            |_| Vec::new(),
+        );
+    }
+}
+
+impl std::fmt::Debug for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Part({}@{})", self.name, self.node.name())
+    }
+}

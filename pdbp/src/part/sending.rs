@@ -1,0 +1,277 @@
+//! Sending messages.
+
+use std::time::Duration;
+
+use bytemuck::NoUninit;
+use pdbp_core::OpenBlock;
+use pdbp_core::cdu::{CduClass, Full, Packer, Route, SegmentHeader};
+use pdbp_core::engine::OpenError;
+use pdbp_core::id::{NodeId, PartId};
+
+use super::{Part, Target};
+use crate::config::Progress;
+use crate::error::{SendError, Timeout};
+use crate::node::Waiter;
+
+/// How long a call may wait for room.
+#[derive(Clone, Copy)]
+pub(crate) enum Patience {
+    None,
+    For(Duration),
+}
+
+impl Part {
+    /// Sends a message. Returns as soon as it is packed; it leaves when its block is full, at [`flush`](Self::flush), when this
+    /// part waits for something, or after the setting `flush_after_us`. Messages to one part arrive in order. When there is no
+    /// room it waits, as long as the setting `timeout_ms` says, and goes on taking deliveries meanwhile.
+    ///
+    /// A message longer than a block travels in segments and is put together at the receiver, up to `assembly_bytes`.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    #[inline]
+    pub fn send(&self, to: Target, message: &[u8]) -> Result<(), SendError> {
+        let route = self.route(to, CduClass::ShortMessage, 0);
+        match self.lanes.push(to.node(), route, message) {
+            Ok(()) => Ok(()),
+            Err(Full) => self.send_slow(to, route, message, self.patience()),
+        }
+    }
+
+    /// As [`send`](Self::send), without waiting for room.
+    ///
+    /// # Errors
+    /// [`SendError::WouldBlock`] when there is none.
+    #[inline]
+    pub fn try_send(&self, to: Target, message: &[u8]) -> Result<(), SendError> {
+        let route = self.route(to, CduClass::ShortMessage, 0);
+        match self.lanes.push(to.node(), route, message) {
+            Ok(()) => Ok(()),
+            Err(Full) => self.send_slow(to, route, message, Patience::None),
+        }
+    }
+
+    /// As [`send`](Self::send), waiting for room at most `timeout`.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub fn send_timeout(&self, to: Target, message: &[u8], timeout: Duration) -> Result<(), SendError> {
+        let route = self.route(to, CduClass::ShortMessage, 0);
+        match self.lanes.push(to.node(), route, message) {
+            Ok(()) => Ok(()),
+            Err(Full) => self.send_slow(to, route, message, Patience::For(timeout)),
+        }
+    }
+
+    /// Sends one plain value. Values of one type to the same part form trains, which cost no header each.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    #[inline]
+    pub fn send_value<T: NoUninit>(&self, to: Target, value: &T) -> Result<(), SendError> {
+        self.send(to, bytemuck::bytes_of(value))
+    }
+
+    /// Sends plain values as one message.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub fn send_slice<T: NoUninit>(&self, to: Target, values: &[T]) -> Result<(), SendError> {
+        self.send(to, bytemuck::cast_slice(values))
+    }
+
+    /// Sends a command: it goes ahead of messages and streams that wait, and is received before them. `command` is the
+    /// number that the receiver reads with [`Message::command`](super::Message::command). It leaves at once.
+    ///
+    /// # Errors
+    /// See [`SendError`]; [`SendError::TooLong`] when it does not fit a block.
+    pub fn send_command(&self, to: Target, command: u16, data: &[u8]) -> Result<(), SendError> {
+        let limit = self.longest();
+        if data.len() > limit {
+            return Err(SendError::TooLong { bytes: data.len(), limit });
+        }
+        let route = self.route(to, CduClass::Command, command);
+        let mut block = self.open_block(to.node(), self.patience())?.into_urgent();
+        let pushed = block.push(route, data);
+        debug_assert!(pushed.is_ok(), "a command of at most `longest` bytes fits an empty block");
+        let mut engine = self.shared().engine();
+        engine.submit(block);
+        self.poll_with(&mut engine);
+        Ok(())
+    }
+
+    /// Sends a message to several parts: one copy per destination node, shared by the parts of a node. Every receiver gets it
+    /// once, however often it is listed on one node.
+    ///
+    /// # Errors
+    /// See [`SendError`]. Nodes that come before one that fails have the message.
+    pub fn send_all(&self, to: &[Target], message: &[u8]) -> Result<(), SendError> {
+        let mut parts: Vec<PartId> = to.iter().map(|t| t.part()).collect();
+        parts.sort_unstable();
+        parts.dedup();
+        let most = self.shared().settings.block_bytes.saturating_sub(Packer::overhead(parts.len()));
+        if parts.len() >= usize::from(u16::MAX) || most < 64 {
+            return Err(SendError::TooManyDestinations { parts: parts.len() });
+        }
+        self.check_length(message)?;
+        let Some(first) = parts.first().copied() else { return Err(SendError::NoDestination) };
+        let route = self.route(Target::new(first), CduClass::ShortMessage, 0);
+        let mut nodes: Vec<NodeId> = parts.iter().map(|p| p.node()).collect();
+        nodes.dedup();
+        for node in nodes {
+            if message.len() <= most {
+                let reserve = |block: &mut OpenBlock| {
+                    block
+                        .reserve_set(route, &parts, None, message.len())
+                        .map(|to| to.copy_from_slice(message))
+                };
+                self.pack(node, message.len() + Packer::overhead(parts.len()), self.patience(), reserve)?;
+            } else {
+                self.send_segments(node, message, most, |block, segment, data| {
+                    block
+                        .reserve_set(route, &parts, Some(segment), data.len())
+                        .map(|to| to.copy_from_slice(data))
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn route(&self, to: Target, class: CduClass, command: u16) -> Route {
+        Route::new(class, command, self.id, to.part())
+    }
+
+    pub(crate) fn patience(&self) -> Patience {
+        Patience::For(self.shared().settings.timeout)
+    }
+
+    /// The longest message that travels in one block.
+    pub fn longest(&self) -> usize {
+        Packer::longest(self.shared().settings.block_bytes)
+    }
+
+    fn check_length(&self, message: &[u8]) -> Result<(), SendError> {
+        let limit = self.shared().settings.assembly_bytes.max(self.longest());
+        let bytes = message.len();
+        if bytes > limit { Err(SendError::TooLong { bytes, limit }) } else { Ok(()) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn send_slow(
+        &self,
+        to: Target,
+        route: Route,
+        message: &[u8],
+        patience: Patience,
+    ) -> Result<(), SendError> {
+        if message.len() <= self.longest() {
+            return self.pack(to.node(), message.len(), patience, |block| block.push(route, message));
+        }
+        self.check_length(message)?;
+        if let Patience::None = patience {
+            // Several blocks are needed; that there is room for all cannot be known.
+            return Err(SendError::WouldBlock);
+        }
+        let most = self.longest() - 16;
+        self.send_segments(to.node(), message, most, |block, segment, data| {
+            block.reserve_segment(route, segment, data.len()).map(|to| to.copy_from_slice(data))
+        })
+    }
+
+    fn send_segments(
+        &self,
+        node: NodeId,
+        message: &[u8],
+        most: usize,
+        put: impl Fn(&mut OpenBlock, SegmentHeader, &[u8]) -> Result<(), Full>,
+    ) -> Result<(), SendError> {
+        let number = self.next_message.get();
+        self.next_message.set(number.wrapping_add(1));
+        for (i, data) in message.chunks(most).enumerate() {
+            let segment = SegmentHeader::new(number, i as u32, message.len() as u64);
+            self.pack(node, usize::MAX, self.patience(), |block| put(block, segment, data))?;
+        }
+        Ok(())
+    }
+
+    /// Packs with `put` into the open block to a node, or into a new one. `length` decides how early that one leaves.
+    pub(crate) fn pack(
+        &self,
+        node: NodeId,
+        length: usize,
+        patience: Patience,
+        put: impl Fn(&mut OpenBlock) -> Result<(), Full>,
+    ) -> Result<(), SendError> {
+        if self.lanes.with_block(node, &put) == Some(Ok(())) {
+            return Ok(());
+        }
+        let mut block = self.open_block(node, patience)?;
+        let pack = self.shared().settings.pack_bytes;
+        if length < pack / 2 {
+            block.limit(pack);
+        }
+        let put = put(&mut block);
+        debug_assert!(put.is_ok(), "what is packed fits an empty block");
+        if let Some(before) = self.lanes.put(block, self.shared().now()) {
+            // Only a loan given back can have filled the lane meanwhile.
+            self.shared().engine().submit(before);
+        }
+        if self.shared().settings.progress == Progress::Thread {
+            // Somebody must flush the block if this part does not come back.
+            self.shared().bell.ring();
+        }
+        Ok(())
+    }
+
+    /// A vacant block to a node. What this part has packed for the node is submitted first.
+    pub(crate) fn open_block(&self, node: NodeId, patience: Patience) -> Result<OpenBlock, SendError> {
+        let full = self.lanes.take(node);
+        let mut engine = self.shared().engine();
+        if let Some(full) = full {
+            engine.submit(full);
+        }
+        self.poll_with(&mut engine);
+        let mut waiter = None;
+        loop {
+            match engine.open(node) {
+                Ok(block) => return Ok(block),
+                Err(OpenError::PeerFailed(node) | OpenError::NoSuchNode(node)) => {
+                    return Err(SendError::PeerFailed(node));
+                }
+                Err(_) => {}
+            }
+            let Patience::For(timeout) = patience else { return Err(SendError::WouldBlock) };
+            let waiter = waiter.get_or_insert_with(|| Waiter::new(timeout));
+            if waiter.is_over() {
+                return Err(SendError::Timeout(Timeout {
+                    waited: timeout,
+                    peers: vec![node],
+                    missing: "read what was sent before, so that there is no room",
+                }));
+            }
+            drop(engine);
+            waiter.pause(self.shared(), None);
+            engine = self.shared().engine();
+            // Other open blocks of this part may be what keeps the row full.
+            self.lanes.flush(&mut engine);
+            self.poll_with(&mut engine);
+        }
+    }
+
+    /// Whether a short message to the target would be taken now.
+    pub(crate) fn has_room(&self, to: Target) -> bool {
+        const SHORT: usize = 256;
+        let node = to.node();
+        let open = self.lanes.with_block(node, |b| b.room().saturating_sub(b.written()) >= SHORT);
+        if open == Some(true) {
+            return true;
+        }
+        let Ok(block) = self.open_block(node, Patience::None) else { return false };
+        if let Some(before) = self.lanes.put(block, self.shared().now()) {
+            self.shared().engine().submit(before);
+        }
+        true
+    }
+}

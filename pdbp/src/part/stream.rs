@@ -1,0 +1,370 @@
+//! Streams: data of any length from one part to another, in order, in blocks of their own.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::ops::Deref;
+use std::rc::Rc;
+use std::time::Duration;
+
+use pdbp_core::OpenBlock;
+use pdbp_core::cdu::{CduClass, Packer, Route, flag};
+use pdbp_core::engine::StreamTag;
+use pdbp_core::id::{NodeId, StreamNo};
+use pdbp_core::pipe::PipeError;
+
+use super::inbox::{Inbox, StreamKey};
+use super::message::Run;
+use super::{Part, Target};
+use crate::error::{RecvError, SendError, Timeout};
+use crate::node::Waiter;
+
+/// The writing end of a stream (SINFO of the documents). It holds a public stream pipe until it is finished or dropped.
+///
+/// [`io::Write`] fills blocks and sends each when it is full; [`loan`](Self::loan) gives room in a block to be filled in place.
+/// Dropping the writer without [`finish`](Self::finish) gives the stream up: its reader gets an error after what was sent.
+pub struct StreamWriter<'p> {
+    part: &'p Part,
+    to: Target,
+    group: u16,
+    number: StreamNo,
+    segment: u32,
+    block: Option<OpenBlock>,
+    filled: usize,
+    done: bool,
+}
+
+impl Part {
+    /// Opens a stream to a part. Its first block creates the mapping tuple in the receiver's MTA.
+    ///
+    /// # Errors
+    /// [`PipeError::NoneIdle`] when as many streams are open as the setting `stream_pipes` allows.
+    pub fn open_stream(&self, to: Target) -> Result<StreamWriter<'_>, PipeError> {
+        let (group, number) = self.shared().engine().open_stream(self.id())?;
+        Ok(StreamWriter { part: self, to, group, number, segment: 0, block: None, filled: 0, done: false })
+    }
+
+    /// The next stream that somebody opened to this part; waits at most `timeout` for it.
+    ///
+    /// # Errors
+    /// [`RecvError::Timeout`] and [`RecvError::NoPipe`].
+    pub fn accept_stream(&self, timeout: Duration) -> Result<StreamReader<'_>, RecvError> {
+        if let Some(reader) = self.try_accept_stream()? {
+            return Ok(reader);
+        }
+        self.receive_by(timeout, "opened a stream to this part", Self::try_accept_stream)
+    }
+
+    /// The next stream that somebody opened to this part, if its first segment has arrived.
+    ///
+    /// # Errors
+    /// [`RecvError::NoPipe`].
+    pub fn try_accept_stream(&self) -> Result<Option<StreamReader<'_>>, RecvError> {
+        let pipe = self.pipe()?;
+        let mut inbox = self.inbox.borrow_mut();
+        for polled in [false, true] {
+            if polled && self.poll() == 0 {
+                break;
+            }
+            while inbox.new_streams.is_empty() && inbox.pull(pipe, self.shared()) {}
+            if let Some((key, source)) = inbox.new_streams.pop_front() {
+                let source = Target::new(source);
+                return Ok(Some(StreamReader { part: self, key, source, current: None, at: 0, over: false }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl StreamWriter<'_> {
+    /// The stream's number (`Sno`).
+    pub fn number(&self) -> StreamNo {
+        self.number
+    }
+
+    /// Bytes of a full segment.
+    pub fn segment_len(&self) -> usize {
+        self.part.longest()
+    }
+
+    fn route(&self) -> Route {
+        self.part.route(self.to, CduClass::Stream, 0)
+    }
+
+    /// Room for the next bytes, to be filled in place: as many as asked for, at most what is left of a segment and at least
+    /// one (0 only for a length of 0). [`advance`](Self::advance) says how many were filled. Waits for room as [`Part::send`].
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub fn loan(&mut self, length: usize) -> Result<&mut [u8], SendError> {
+        if self.done {
+            return Err(SendError::StreamFinished(self.number));
+        }
+        let whole = self.segment_len();
+        if self.filled == whole {
+            self.send_segment(0)?;
+        }
+        if self.block.is_none() {
+            self.block = Some(self.part.open_stream_block(self.to.node())?);
+        }
+        let (route, filled) = (self.route(), self.filled);
+        let Some(block) = &mut self.block else { return Ok(&mut []) };
+        let before = block.mark();
+        let room = block.reserve(route, whole).map(|room| room.len());
+        block.rewind(before);
+        let end = filled.saturating_add(length).min(room.unwrap_or(0));
+        // Reserved anew at the same place; the segment's true length is set when it leaves.
+        let bytes = block.reserve(route, whole).unwrap_or(&mut []);
+        Ok(bytes.get_mut(filled..end).unwrap_or(&mut []))
+    }
+
+    /// Takes `bytes` bytes of the last loan as filled.
+    pub fn advance(&mut self, bytes: usize) {
+        self.filled = (self.filled + bytes).min(self.segment_len());
+    }
+
+    /// Sends what has been written so far.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub fn flush_segment(&mut self) -> Result<(), SendError> {
+        if self.filled > 0 { self.send_segment(0) } else { Ok(()) }
+    }
+
+    /// Sends what is left and ends the stream: the mapping tuple is removed and the pipe freed.
+    ///
+    /// # Errors
+    /// See [`SendError`]; the stream is given up then.
+    pub fn finish(mut self) -> Result<(), SendError> {
+        self.send_segment(flag::LAST)
+    }
+
+    fn send_segment(&mut self, flags: u16) -> Result<(), SendError> {
+        let mut block = match self.block.take() {
+            Some(block) => block,
+            None => self.part.open_stream_block(self.to.node())?,
+        };
+        self.seal(&mut block, flags);
+        let part = self.part;
+        let mut engine = part.shared().engine();
+        engine.submit(block);
+        if self.done {
+            // Taken in `open_stream` and given back only here.
+            let _ = engine.close_stream(self.group);
+        }
+        part.poll_with(&mut engine);
+        Ok(())
+    }
+
+    fn seal(&mut self, block: &mut OpenBlock, flags: u16) {
+        let route = self.route();
+        block.rewind(Packer::new());
+        let reserved = block.reserve(route, self.filled).is_ok();
+        debug_assert!(reserved, "a segment fits its block");
+        let first = if self.segment == 0 { flag::FIRST } else { 0 };
+        block.set_stream(StreamTag {
+            group: self.group,
+            number: self.number,
+            segment: self.segment,
+            dest: self.to.part(),
+            flags: flags | first,
+        });
+        self.segment += 1;
+        self.filled = 0;
+        self.done = flags & flag::LAST != 0;
+    }
+}
+
+impl io::Write for StreamWriter<'_> {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let room = self.loan(data.len()).map_err(io::Error::other)?;
+        let taken = room.len().min(data.len());
+        let (from, _) = data.split_at(taken);
+        room.split_at_mut(taken).0.copy_from_slice(from);
+        self.advance(taken);
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.flush_segment().map_err(io::Error::other)
+    }
+}
+
+impl Drop for StreamWriter<'_> {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        let shared = self.part.shared();
+        let mut engine = shared.engine();
+        // One try without waiting: when there is no block to say so, the receiver learns it from the next stream of this pipe.
+        let block = self.block.take().or_else(|| engine.open(self.to.node()).ok());
+        if let Some(mut block) = block.filter(|_| self.segment > 0 || self.filled > 0) {
+            self.filled = 0;
+            self.seal(&mut block, flag::LAST | flag::ABORTED);
+            engine.submit(block);
+        }
+        let _ = engine.close_stream(self.group);
+        shared.poll_with(&mut engine);
+    }
+}
+
+impl Part {
+    fn open_stream_block(&self, node: NodeId) -> Result<OpenBlock, SendError> {
+        self.open_block(node, self.patience())
+    }
+}
+
+/// One segment of a stream, read where it arrived. Its block is used again when it is dropped.
+pub struct Segment {
+    run: Rc<Run>,
+    start: u32,
+}
+
+impl Deref for Segment {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        data_of(&self.run).get(self.start as usize..).unwrap_or(&[])
+    }
+}
+
+/// The bytes of a segment: a stream's block holds one CDU.
+fn data_of(run: &Run) -> &[u8] {
+    let bytes = run.bytes();
+    let train = pdbp_core::cdu::Cdus::new(bytes).next().and_then(Result::ok);
+    train.map_or(&[], |train| train.data())
+}
+
+/// The reading end of a stream. Dropping it before the end discards the rest as it comes.
+pub struct StreamReader<'p> {
+    part: &'p Part,
+    key: StreamKey,
+    source: Target,
+    current: Option<Rc<Run>>,
+    at: usize,
+    over: bool,
+}
+
+impl StreamReader<'_> {
+    /// The part that writes the stream.
+    pub fn source(&self) -> Target {
+        self.source
+    }
+
+    /// The stream's number at its source node (`Sno`).
+    pub fn number(&self) -> StreamNo {
+        self.key.1
+    }
+
+    /// The next segment, whole and in place; `None` at the end. Waits at most `timeout`.
+    ///
+    /// # Errors
+    /// [`RecvError::StreamBroken`] when the stream ended before its last segment, [`RecvError::Timeout`], and
+    /// [`RecvError::NoPipe`].
+    pub fn next_segment(&mut self, timeout: Duration) -> Result<Option<Segment>, RecvError> {
+        if let Some(run) = self.current.take() {
+            let start = std::mem::take(&mut self.at) as u32;
+            return Ok(Some(Segment { run, start }));
+        }
+        let mut waiter: Option<Waiter> = None;
+        loop {
+            if let Some(found) = self.take()? {
+                return Ok(found.map(|run| Segment { run, start: 0 }));
+            }
+            let waiter = waiter.get_or_insert_with(|| Waiter::new(timeout));
+            if waiter.is_over() {
+                let peers = vec![self.key.0];
+                let missing = "sent the next segment of the stream";
+                return Err(RecvError::Timeout(Timeout { waited: timeout, peers, missing }));
+            }
+            if self.part.poll() > 0 {
+                waiter.reset();
+            } else {
+                waiter.pause(self.part.shared(), Some(self.part.pipe()?));
+            }
+        }
+    }
+
+    /// `None`: nothing has come. `Some(None)`: the end.
+    fn take(&mut self) -> Result<Option<Option<Rc<Run>>>, RecvError> {
+        if self.over {
+            return Ok(Some(None));
+        }
+        let pipe = self.part.pipe()?;
+        let mut inbox = self.part.inbox.borrow_mut();
+        loop {
+            let Some(stream) = inbox.streams.get_mut(&self.key) else {
+                // The pipe was released in between.
+                self.over = true;
+                return Err(RecvError::StreamBroken(self.key.1));
+            };
+            if let Some(run) = stream.segments.pop_front() {
+                return Ok(Some(Some(run)));
+            }
+            if stream.ended {
+                let broken = stream.broken;
+                inbox.streams.remove(&self.key);
+                self.over = true;
+                return if broken { Err(RecvError::StreamBroken(self.key.1)) } else { Ok(Some(None)) };
+            }
+            if !inbox.pull(pipe, self.part.shared()) {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+impl io::Read for StreamReader<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        if to.is_empty() {
+            return Ok(0);
+        }
+        let timeout = self.part.shared().settings.timeout;
+        loop {
+            let Some(segment) = self.next_segment(timeout).map_err(io::Error::other)? else { return Ok(0) };
+            let bytes: &[u8] = &segment;
+            let taken = bytes.len().min(to.len());
+            to.split_at_mut(taken).0.copy_from_slice(bytes.split_at(taken).0);
+            if taken < bytes.len() {
+                self.at = segment.start as usize + taken;
+                self.current = Some(segment.run);
+            }
+            if taken > 0 {
+                return Ok(taken);
+            }
+        }
+    }
+}
+
+impl Drop for StreamReader<'_> {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        // No borrow is alive here: `take` ends its own before it returns.
+        let mut inbox = self.part.inbox.borrow_mut();
+        forget(&mut inbox, self.key);
+    }
+}
+
+fn forget(inbox: &mut Inbox, key: StreamKey) {
+    if let Some(stream) = inbox.streams.get_mut(&key) {
+        stream.segments = VecDeque::new();
+        stream.ignored = true;
+        if stream.ended {
+            inbox.streams.remove(&key);
+        }
+    }
+}
+
+impl fmt::Debug for StreamReader<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StreamReader({} from {})", self.key.1.0, self.source.part())
+    }
+}
+
+impl fmt::Debug for StreamWriter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StreamWriter({} to {})", self.number.0, self.to.part())
+    }
+}
