@@ -1,6 +1,8 @@
 //! Backends of PDBP that need no network, and the tools to check any backend.
 //!
 //! * [`local`]: nodes on threads of one process; blocks are handed over by reference. The default backend.
+//! * [`conformance`](mod@conformance): the suite that checks the contract of a transport, for every backend and wrapper.
 #![deny(unsafe_code)]
 
+pub mod conformance;
 pub mod local;

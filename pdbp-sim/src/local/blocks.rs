@@ -55,9 +55,11 @@ impl Away {
         Parcel { id, base, length }
     }
 
-    /// Takes a block up again whose parcel came back. `None` for a parcel that is not of this table.
-    pub(super) fn take(&mut self, parcel: Parcel) -> Option<SealedBlock> {
-        let (_, base, length) = self.blocks.get_mut(parcel.id.index as usize)?.take()?;
+    /// Takes a block up again whose parcel came back from `peer`. `None` for a parcel that does not stand for a block that it
+    /// has.
+    pub(super) fn take(&mut self, peer: NodeId, parcel: Parcel) -> Option<SealedBlock> {
+        let slot = self.blocks.get_mut(parcel.id.index as usize)?;
+        let (_, base, length) = slot.take_if(|(holder, base, _)| *holder == peer && *base == parcel.base)?;
         // SAFETY: the three values are those of `into_raw` in `put`; taking them out of the table makes sure that this
         // happens once; the peer gave the block up by sending the parcel back.
         Some(unsafe { SealedBlock::from_raw(parcel.id, base, length) })

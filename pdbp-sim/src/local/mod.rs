@@ -26,7 +26,8 @@ use std::sync::Arc;
 use pdbp_core::id::NodeId;
 use pdbp_core::umb::HeapMemory;
 use pdbp_core::{
-    Arrival, ArrivedBlock, Capabilities, Completion, Op, Reason, Refused, SealedBlock, Transport, VacantBlock,
+    Arrival, ArrivedBlock, BlockMemory, Capabilities, Completion, Op, Reason, Refused, SealedBlock,
+    Transport, VacantBlock,
 };
 use rtrb::{Consumer, Producer, RingBuffer};
 
@@ -43,7 +44,7 @@ pub struct Local {
     away: Away,
     doorbells: Arc<[Arc<Doorbell>]>,
     /// Keeps every node's blocks in place while this node may read them.
-    _memories: Arc<[HeapMemory]>,
+    memories: Arc<[HeapMemory]>,
     ready: VecDeque<Completion<Infallible>>,
     /// The peer looked at next.
     turn: usize,
@@ -64,7 +65,7 @@ struct Link {
 
 impl Local {
     /// The ends of a network of as many nodes as there are `memories`, in which each ordered pair of nodes has up to
-    /// `in_flight` blocks under way (at least 1).
+    /// `in_flight` blocks under way (at least 1). A node sends blocks of its own memory only.
     pub fn network(
         memories: Vec<HeapMemory>,
         arrival: Arrival,
@@ -111,7 +112,7 @@ impl Local {
                     links,
                     away: Away::default(),
                     doorbells: Arc::clone(&doorbells),
-                    _memories: Arc::clone(&memories),
+                    memories: Arc::clone(&memories),
                     ready: VecDeque::new(),
                     turn: 0,
                 }
@@ -130,7 +131,7 @@ impl Local {
 
     fn send(&mut self, peer: NodeId, block: SealedBlock) -> Result<(), Refused<Infallible>> {
         let refuse = |block, reason| Err(Refused { op: Op::Send { peer, block }, reason });
-        if block.bytes().len() > self.largest_block {
+        if block.bytes().len() > self.largest_block || !self.is_in_own_memory(&block) {
             return refuse(block, Reason::Unsupported);
         }
         let Some(link) = self.links.get_mut(peer.index()).and_then(Option::as_mut).filter(|l| !l.failed)
@@ -148,13 +149,26 @@ impl Local {
         Ok(())
     }
 
+    /// Whether the block lies in the memory that this node brought to the network, which the peers keep in place.
+    fn is_in_own_memory(&self, block: &SealedBlock) -> bool {
+        let Some(memory) = self.memories.get(self.node.index()) else { return false };
+        let first = memory.base().as_ptr() as usize;
+        let bytes = block.bytes();
+        let at = bytes.as_ptr() as usize;
+        first <= at && at + bytes.len() <= first + memory.len()
+    }
+
     fn give_back(&mut self, peer: NodeId, block: ArrivedBlock) -> Result<(), Refused<Infallible>> {
+        if block.id().segment != peer {
+            return Err(Refused { op: Op::Return { peer, block }, reason: Reason::Unsupported });
+        }
         let Some(link) = self.link(peer) else {
             return Err(Refused { op: Op::Return { peer, block }, reason: Reason::PeerFailed });
         };
         // There is room: the peer has at most `capacity` blocks away, and the ring holds as many.
-        let pushed = link.give_back.push(Parcel::of(&block));
-        debug_assert!(pushed.is_ok(), "more blocks given back than were sent");
+        if link.give_back.push(Parcel::of(&block)).is_err() {
+            return Err(Refused { op: Op::Return { peer, block }, reason: Reason::Unsupported });
+        }
         self.ring(peer);
         Ok(())
     }
@@ -167,9 +181,13 @@ impl Local {
 
     fn poll_link(&mut self, peer: NodeId) -> Option<Completion<Infallible>> {
         let link = self.link(peer)?;
-        if let Ok(parcel) = link.back.pop() {
-            link.away -= 1;
-            return self.away.take(parcel).map(|block| Completion::Sent { peer, block });
+        if let Ok(parcel) = link.back.pop()
+            && let Some(block) = self.away.take(peer, parcel)
+        {
+            if let Some(link) = self.link(peer) {
+                link.away -= 1;
+            }
+            return Some(Completion::Sent { peer, block });
         }
         match self.arrival {
             Arrival::InPlace => {

@@ -1,1 +1,48 @@
+//! What the conformance suite, which knows no backend, cannot ask for.
 
+use pdbp_core::id::NodeId;
+use pdbp_core::umb::{BlockPool, HeapMemory};
+use pdbp_core::{Arrival, Completion, Op, Reason, Transport};
+
+use super::Local;
+
+fn pair() -> (Vec<Local>, Vec<BlockPool<HeapMemory>>) {
+    let memories: Vec<_> = (0..2).map(|_| HeapMemory::new(4096).unwrap()).collect();
+    let pools = memories.iter().enumerate();
+    let pools = pools.map(|(i, m)| BlockPool::new(m.clone(), NodeId::new(i as u16).unwrap(), 100)).collect();
+    (Local::network(memories, Arrival::InPlace, 164, 2), pools)
+}
+
+/// Peers read a block where it lies, so it must lie in memory that the network keeps.
+#[test]
+fn a_block_from_memory_that_the_network_does_not_keep_is_refused() {
+    let (mut ends, _pools) = pair();
+    let own = NodeId::new(0).unwrap();
+    let mut elsewhere = BlockPool::new(HeapMemory::new(4096).unwrap(), own, 100);
+    let block = elsewhere.take().unwrap();
+    let block = elsewhere.seal(block, 64);
+    let refused = ends[0].submit(Op::Send { peer: NodeId::new(1).unwrap(), block }).unwrap_err();
+    assert!(matches!(refused.reason, Reason::Unsupported), "{:?}", refused.reason);
+}
+
+/// A block that only looks like one of the peer's does not complete what its readers still read.
+#[test]
+fn a_forged_return_does_not_complete_a_block_that_is_being_read() {
+    let (mut ends, mut pools) = pair();
+    let (zero, one) = (NodeId::new(0).unwrap(), NodeId::new(1).unwrap());
+    let block = pools[0].take().unwrap();
+    let block = pools[0].seal(block, 64);
+    let index = block.id().index;
+    ends[0].submit(Op::Send { peer: one, block }).unwrap();
+    let Some(Completion::Received { block: read, .. }) = ends[1].poll_completion() else {
+        panic!("no block")
+    };
+
+    let mut forger = BlockPool::new(HeapMemory::new(4096).unwrap(), zero, 100);
+    let forged = std::iter::from_fn(|| forger.take()).find(|b| b.id().index == index).unwrap();
+    ends[1].submit(Op::Return { peer: zero, block: forged.into_arrived(64) }).unwrap();
+    assert!(ends[0].poll_completion().is_none(), "the reader still has the block");
+
+    ends[1].submit(Op::Return { peer: zero, block: read }).unwrap();
+    assert!(matches!(ends[0].poll_completion(), Some(Completion::Sent { .. })));
+}

@@ -1,0 +1,134 @@
+//! What is sent arrives, and comes back.
+
+use pdbp_core::cdu::BLOCK_HEADER;
+use pdbp_core::{BlockMemory, Transport};
+
+use super::super::contents::Kind;
+use super::super::node::{Node, Traffic};
+use super::super::{Failure, Verdict};
+use super::lengths;
+
+/// The capabilities fit the domain and are the same at every call.
+pub(crate) fn capabilities_are_constant<T: Transport, M: BlockMemory>(
+    node: &mut Node<T, M>,
+) -> Result<Verdict, Failure> {
+    let before = node.capabilities();
+    node.ensure(before.nodes >= 2, || format!("a domain of {} nodes; the suite needs 2", before.nodes))?;
+    node.ensure(before.node.index() < usize::from(before.nodes), || format!("{before:?}: no such node"))?;
+    node.ensure(before.largest_block > BLOCK_HEADER, || format!("{before:?}: no room for a body"))?;
+    for _ in 0..3 {
+        node.exchange_all(2, &[BLOCK_HEADER])?;
+        let after = node.endpoint()?.capabilities();
+        node.ensure(format!("{before:?}") == format!("{after:?}"), || {
+            format!("capabilities were {before:?} and became {after:?}")
+        })?;
+    }
+    Ok(Verdict::Passed)
+}
+
+/// On all links at once, blocks of all lengths arrive once, in order, as they were sent.
+pub(crate) fn blocks_arrive_once_in_order_intact<T: Transport, M: BlockMemory>(
+    node: &mut Node<T, M>,
+) -> Result<Verdict, Failure> {
+    let lengths = lengths(node);
+    node.exchange_all(60, &lengths)?;
+    Ok(Verdict::Passed)
+}
+
+/// More blocks than the pool has go out and come back, all of them, round after round.
+pub(crate) fn every_block_comes_back<T: Transport, M: BlockMemory>(
+    node: &mut Node<T, M>,
+) -> Result<Verdict, Failure> {
+    for _ in 0..8 {
+        node.exchange_all(12, &[BLOCK_HEADER + 8])?;
+        node.settle()?;
+    }
+    Ok(Verdict::Passed)
+}
+
+/// One node sends to all, then all send to it: nobody starves, and idle links bring nothing.
+pub(crate) fn one_to_many_and_many_to_one<T: Transport, M: BlockMemory>(
+    node: &mut Node<T, M>,
+) -> Result<Verdict, Failure> {
+    let lengths = lengths(node);
+    let hub = node.node(0);
+    let at_hub = node.id() == hub;
+    for from_hub in [true, false] {
+        let sends = at_hub == from_hub;
+        let peers = if at_hub { node.peers() } else { vec![hub] };
+        let plan: Vec<_> = peers
+            .into_iter()
+            .map(|peer| Traffic { peer, send: 40 * u64::from(sends), receive: 40 * u64::from(!sends) })
+            .collect();
+        node.exchange(&plan, Kind::Data, &lengths)?;
+    }
+    Ok(Verdict::Passed)
+}
+
+/// In place: a block is with its reader, unchanged, and not complete at its sender, until the reader gives it back.
+pub(crate) fn in_place_blocks_stay_until_returned<T: Transport, M: BlockMemory>(
+    node: &mut Node<T, M>,
+) -> Result<Verdict, Failure> {
+    if !node.in_place() {
+        return Ok(Verdict::Skipped("arrival is posted"));
+    }
+    let peers = node.peers();
+    let length = node.longest();
+    for peer in &peers {
+        node.send(*peer, Kind::Data, length)?;
+    }
+    let mut held = Vec::new();
+    for peer in &peers {
+        held.push(node.receive(*peer, Kind::Data, length)?);
+    }
+    // Now everybody holds a block of everybody, and does until the next meeting.
+    node.meet()?;
+    node.linger(200)?;
+    for peer in &peers {
+        let stays = node.has_data_away(*peer);
+        node.ensure(stays, || format!("a block that {peer} still reads was reported as sent"))?;
+    }
+    node.meet()?;
+    held.into_iter().try_for_each(|held| node.release(held))?;
+    Ok(Verdict::Passed)
+}
+
+/// Posted: what is sent while nothing is posted waits, is delivered once there is room, and nothing is lost.
+pub(crate) fn posted_blocks_wait_for_room<T: Transport, M: BlockMemory>(
+    node: &mut Node<T, M>,
+) -> Result<Verdict, Failure> {
+    if node.in_place() {
+        return Ok(Verdict::Skipped("arrival is in place"));
+    }
+    let peers = node.peers();
+    let lengths = lengths(node);
+    let mut sent = Vec::new();
+    for peer in &peers {
+        let mut count = 0;
+        while count < 3
+            && node.try_send(*peer, Kind::Data, lengths[count])? == super::super::node::Sending::Sent
+        {
+            count += 1;
+        }
+        sent.push((*peer, count));
+    }
+    // The books fail a block that arrives now: it cannot be in a block that was posted.
+    node.linger(300)?;
+    // What found no room goes out now, while the peers' blocks come in.
+    for _ in 0..3 {
+        for (peer, count) in &mut sent {
+            node.keep_posted(*peer, 3)?;
+            while *count < 3 {
+                node.send(*peer, Kind::Data, lengths[*count])?;
+                *count += 1;
+            }
+        }
+    }
+    for length in lengths.iter().take(3) {
+        for peer in &peers {
+            let held = node.receive(*peer, Kind::Data, *length)?;
+            node.release(held)?;
+        }
+    }
+    Ok(Verdict::Passed)
+}

@@ -1,0 +1,122 @@
+//! Nodes that go away.
+
+use pdbp_core::cdu::BLOCK_HEADER;
+use pdbp_core::id::NodeId;
+use pdbp_core::{BlockMemory, Op, Transport};
+
+use super::super::contents::Kind;
+use super::super::node::{Held, Node, Sending};
+use super::super::{Failure, Verdict};
+use super::refusal::{Why, expect};
+
+/// The last node goes away while blocks are under way to it and while others hold blocks of it. Its peers hear of it once, have
+/// all their blocks back, and go on.
+pub(crate) fn peers_that_leave_fail_once<T: Transport, M: BlockMemory>(
+    node: &mut Node<T, M>,
+) -> Result<Verdict, Failure> {
+    if !node.leaves() {
+        return Ok(Verdict::Skipped("nodes cannot leave in this set-up"));
+    }
+    let leaver = node.node(usize::from(node.capabilities().nodes) - 1);
+    node.exchange_all(4, &[BLOCK_HEADER])?;
+    if node.id() == leaver {
+        return leave(node);
+    }
+    let length = node.longest();
+    let keepsake = node.receive(leaver, Kind::Data, length)?;
+    node.let_fail(leaver);
+    node.keep_posted(leaver, 2)?;
+    node.send(leaver, Kind::Meet, BLOCK_HEADER)?;
+    let mut sent = 0;
+    while sent < 3 && node.try_send(leaver, Kind::Data, length)? == Sending::Sent {
+        sent += 1;
+    }
+    node.wait("the link of the node that left to be reported failed, and all blocks to come back", |node| {
+        node.is_down(leaver) && node.away(leaver) == 0 && node.posted(leaver) == 0
+    })?;
+    after(node, leaver, keepsake)
+}
+
+/// What holds at those that stay.
+fn after<T: Transport, M: BlockMemory>(
+    node: &mut Node<T, M>,
+    leaver: NodeId,
+    keepsake: Held,
+) -> Result<Verdict, Failure> {
+    if node.in_place() {
+        // The first meeting, 4 blocks of the exchange and the request; those that it never gave back cannot have been reported as sent.
+        let sent = node.sent(leaver);
+        node.ensure(sent <= 6, || {
+            format!("{sent} blocks to {leaver} were reported as sent; it gave back 6")
+        })?;
+    }
+    let block = node.vacant()?;
+    let block = node.seal(block, BLOCK_HEADER);
+    expect(node, Op::Send { peer: leaver, block }, "a block to a failed peer", &[Why::PeerFailed])?;
+    if !node.in_place() {
+        let block = node.vacant()?;
+        expect(
+            node,
+            Op::Recv { peer: leaver, block },
+            "a block posted for a failed peer",
+            &[Why::PeerFailed],
+        )?;
+    }
+    // The bytes of the block that it left here are as they were.
+    node.release(keepsake)?;
+    node.exchange_all(10, &[BLOCK_HEADER, node.longest()])?;
+    // A second report would fail here.
+    node.linger(200)?;
+    Ok(Verdict::Passed)
+}
+
+fn leave<T: Transport, M: BlockMemory>(node: &mut Node<T, M>) -> Result<Verdict, Failure> {
+    let peers = node.peers();
+    let length = node.longest();
+    for peer in &peers {
+        node.send(*peer, Kind::Data, length)?;
+    }
+    for peer in &peers {
+        let held = node.receive(*peer, Kind::Meet, BLOCK_HEADER)?;
+        node.release(held)?;
+    }
+    if node.in_place() {
+        let here = |node: &Node<T, M>| peers.iter().all(|p| node.arrived(*p) > 0);
+        node.wait("blocks to leave with", here)?;
+    } else {
+        node.linger(100)?;
+    }
+    node.leave();
+    Ok(Verdict::Left)
+}
+
+/// All nodes go away, one after the other, while blocks are under way on all links.
+pub(crate) fn everybody_may_leave_at_any_time<T: Transport, M: BlockMemory>(
+    node: &mut Node<T, M>,
+) -> Result<Verdict, Failure> {
+    if !node.leaves() {
+        return Ok(Verdict::Skipped("nodes cannot leave in this set-up"));
+    }
+    node.exchange_all(3, &[BLOCK_HEADER])?;
+    let peers = node.peers();
+    peers.iter().for_each(|peer| node.let_fail(*peer));
+    node.meet()?;
+    for peer in &peers {
+        node.keep_posted(*peer, 2)?;
+    }
+    let length = node.longest();
+    for round in 0..20 * (node.id().index() as u32 + 1) {
+        for peer in &peers {
+            node.try_send(*peer, Kind::Data, length)?;
+            // Some are given back, some are held to the end.
+            if round % 2 == 0
+                && let Some(held) = node.next_arrived(*peer, Kind::Data, length)?
+            {
+                node.release(held)?;
+            }
+        }
+        node.poll()?;
+    }
+    node.leave();
+    Ok(Verdict::Left)
+}

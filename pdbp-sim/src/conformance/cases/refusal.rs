@@ -1,0 +1,119 @@
+//! What cannot be done is refused, and handed back whole.
+
+use pdbp_core::cdu::BLOCK_HEADER;
+use pdbp_core::id::NodeId;
+use pdbp_core::{BlockMemory, Op, Reason, Transport};
+
+use super::super::node::Node;
+use super::super::{Failure, Verdict};
+
+/// A block longer than the longest is refused as unsupported.
+pub(crate) fn too_long_blocks_are_refused<T: Transport, M: BlockMemory>(
+    node: &mut Node<T, M>,
+) -> Result<Verdict, Failure> {
+    let longest = node.capabilities().largest_block;
+    if node.room() <= longest {
+        return Ok(Verdict::Skipped(
+            "the pool's blocks are not longer than the longest that the transport carries",
+        ));
+    }
+    for peer in node.peers() {
+        for length in [longest + 1, node.room()] {
+            let block = node.vacant()?;
+            let block = node.seal(block, length);
+            expect(node, Op::Send { peer, block }, "a block that is too long", &[Why::Unsupported])?;
+        }
+    }
+    node.exchange_all(3, &[longest])?;
+    Ok(Verdict::Passed)
+}
+
+/// The operations of the other way of arrival are refused as unsupported.
+pub(crate) fn the_other_arrival_is_refused<T: Transport, M: BlockMemory>(
+    node: &mut Node<T, M>,
+) -> Result<Verdict, Failure> {
+    for peer in node.peers() {
+        let block = node.vacant()?;
+        let op = match node.in_place() {
+            true => Op::Recv { peer, block },
+            false => Op::Return { peer, block: block.into_arrived(BLOCK_HEADER) },
+        };
+        expect(node, op, "an operation of the other way of arrival", &[Why::Unsupported])?;
+    }
+    node.exchange_all(3, &[BLOCK_HEADER])?;
+    Ok(Verdict::Passed)
+}
+
+/// Operations with the node itself, or with nodes that do not exist, are refused.
+pub(crate) fn strangers_are_refused<T: Transport, M: BlockMemory>(
+    node: &mut Node<T, M>,
+) -> Result<Verdict, Failure> {
+    let nodes = node.capabilities().nodes;
+    let strangers = [Some(node.id()), NodeId::new(nodes), NodeId::new(u16::MAX - 1)];
+    for peer in strangers.into_iter().flatten() {
+        let block = node.vacant()?;
+        let block = node.seal(block, BLOCK_HEADER);
+        let either = [Why::PeerFailed, Why::Unsupported];
+        expect(node, Op::Send { peer, block }, "a block to a stranger", &either)?;
+        let block = node.vacant()?;
+        let op = match node.in_place() {
+            true => Op::Return { peer, block: block.into_arrived(BLOCK_HEADER) },
+            false => Op::Recv { peer, block },
+        };
+        expect(node, op, "an operation with a stranger", &either)?;
+    }
+    node.exchange_all(3, &[BLOCK_HEADER])?;
+    Ok(Verdict::Passed)
+}
+
+/// In place: a block can be given back to its owner only.
+pub(crate) fn returns_to_others_are_refused<T: Transport, M: BlockMemory>(
+    node: &mut Node<T, M>,
+) -> Result<Verdict, Failure> {
+    if !node.in_place() {
+        return Ok(Verdict::Skipped("arrival is posted"));
+    }
+    for peer in node.peers() {
+        let block = node.vacant()?.into_arrived(BLOCK_HEADER);
+        expect(node, Op::Return { peer, block }, "a block that is not the peer's", &[Why::Unsupported])?;
+    }
+    node.exchange_all(3, &[BLOCK_HEADER])?;
+    Ok(Verdict::Passed)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    PeerFailed,
+    Unsupported,
+    Other,
+}
+
+/// Submits what must be refused for one of the reasons.
+pub(super) fn expect<T: Transport, M: BlockMemory>(
+    node: &mut Node<T, M>,
+    mut op: Op,
+    what: &str,
+    reasons: &[Why],
+) -> Result<(), Failure> {
+    for _ in 0..1000 {
+        let Some(refused) = node.submit(op)? else {
+            return Err(node.failure(format!("{what} was accepted")));
+        };
+        let why = match &refused.reason {
+            // No answer yet.
+            Reason::Busy => {
+                op = refused.op;
+                node.poll()?;
+                continue;
+            }
+            Reason::PeerFailed => Why::PeerFailed,
+            Reason::Unsupported => Why::Unsupported,
+            _ => Why::Other,
+        };
+        node.ensure(reasons.contains(&why), || {
+            format!("{what} was refused as {:?}; one of {reasons:?} was expected", refused.reason)
+        })?;
+        return node.take_back(refused.op);
+    }
+    Err(node.failure(format!("{what} was refused as Busy a thousand times")))
+}

@@ -1,0 +1,99 @@
+//! What the suite's blocks hold: every byte follows from the link, the number of the block on it, and the length.
+//!
+//! ```text
+//!  0          8        10       12        16         24       28      32
+//!  +----------+--------+--------+---------+----------+--------+-------+------------------+
+//!  | "PDBPtest" source | dest   | kind    | sequence | length | zero  | pattern …        |
+//!  +----------+--------+--------+---------+----------+--------+-------+------------------+
+//! ```
+
+use pdbp_core::id::NodeId;
+
+const MAGIC: [u8; 8] = *b"PDBPtest";
+/// Bytes before the pattern; a block without a body has a pattern too.
+const HEAD: usize = 32;
+
+/// What a block is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Traffic of a case.
+    Data = 1,
+    /// Tells the peer how far this node is.
+    Meet = 2,
+}
+
+/// Everything that determines the bytes of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Contents {
+    pub(super) source: NodeId,
+    pub(super) dest: NodeId,
+    pub(super) kind: Kind,
+    pub(super) sequence: u64,
+    pub(super) length: usize,
+}
+
+impl Contents {
+    fn head(&self) -> [u8; HEAD] {
+        let mut head = [0; HEAD];
+        let fields: [&[u8]; 6] = [
+            &MAGIC,
+            &self.source.raw().to_le_bytes(),
+            &self.dest.raw().to_le_bytes(),
+            &(self.kind as u32).to_le_bytes(),
+            &self.sequence.to_le_bytes(),
+            &(self.length as u32).to_le_bytes(),
+        ];
+        for (to, from) in head.iter_mut().zip(fields.into_iter().flatten()) {
+            *to = *from;
+        }
+        head
+    }
+
+    fn pattern(&self) -> impl Iterator<Item = u8> {
+        let mut state = self.sequence << 32 | u64::from(self.source.raw()) << 16 | u64::from(self.dest.raw());
+        (0..).flat_map(move |_: u64| next_random(&mut state).to_le_bytes())
+    }
+
+    /// Writes the block.
+    pub(super) fn write(&self, bytes: &mut [u8]) {
+        let expected = self.head().into_iter().chain(self.pattern());
+        bytes.iter_mut().zip(expected).take(self.length).for_each(|(to, from)| *to = from);
+    }
+
+    /// What differs between `bytes` and the block that should be here.
+    pub(super) fn compare(&self, bytes: &[u8]) -> Result<(), String> {
+        if bytes.get(..8) != Some(&MAGIC) {
+            return Err("does not begin like a block of the suite: overwritten or never sent".to_owned());
+        }
+        let number = |range: std::ops::Range<usize>| {
+            let bytes = bytes.get(range).unwrap_or(&[]);
+            bytes.iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b))
+        };
+        let fields = [
+            ("source", number(8..10), u64::from(self.source.raw())),
+            ("destination", number(10..12), u64::from(self.dest.raw())),
+            ("number on its link", number(16..24), self.sequence),
+            ("kind", number(12..16), self.kind as u64),
+            ("length as written", number(24..28), self.length as u64),
+            ("length as delivered", bytes.len() as u64, self.length as u64),
+        ];
+        for (what, found, expected) in fields {
+            if found != expected {
+                return Err(format!("has {what} {found} where {expected} was expected"));
+            }
+        }
+        let expected = self.head().into_iter().chain(self.pattern());
+        match bytes.iter().zip(expected).position(|(found, expected)| *found != expected) {
+            Some(at) => Err(format!("byte {at} of {} differs from what was sent", bytes.len())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// SplitMix64.
+pub(crate) fn next_random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let z = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,202 @@
+//! The conformance suite: one set of cases that checks the contract of [`pdbp_core::transport`] for any backend.
+//!
+//! Every case is run by all nodes of a domain at once, each with its own endpoint; nodes talk to each other through nothing but
+//! the transport under test, so they may as well be separate processes. All waiting is polling with a bound on the polls that
+//! bring nothing, so that a transport that loses something fails instead of hanging. (One whose calls block hangs.)
+//!
+//! A [`Node`] is an endpoint with blocks of its own and books on all that moves. Every byte of a block follows from its link and
+//! its number there; whatever arrives or comes back is compared, and a block that came back is overwritten at once, so that
+//! a transport that still needed it is found out.
+//!
+//! # Nodes on threads of one process
+//! ```
+//! use pdbp_core::Arrival;
+//! use pdbp_core::umb::HeapMemory;
+//! use pdbp_sim::conformance::Node;
+//! use pdbp_sim::local::Local;
+//!
+//! /// A domain of `nodes` nodes. Blocks of the pool are longer than what the transport is asked to carry.
+//! fn domain(nodes: usize) -> Vec<Node<Local, HeapMemory>> {
+//!     let bytes = Node::<Local, HeapMemory>::memory(nodes, 1024);
+//!     let memories: Vec<_> = (0..nodes).filter_map(|_| HeapMemory::new(bytes)).collect();
+//!     let ends = Local::network(memories.clone(), Arrival::InPlace, 1000, 4);
+//!     ends.into_iter().zip(memories).map(|(end, memory)| Node::new(end, memory, 1024)).collect()
+//! }
+//!
+//! // A module `two_nodes` with one #[test] per case.
+//! pdbp_sim::conformance!(two_nodes, domain(2));
+//! # pdbp_sim::conformance::check("every_block_comes_back", domain(3));
+//! ```
+//!
+//! # Nodes in processes of their own
+//! Each process calls [`run_all`] with a function that makes its endpoint: each case gets a new one, on a new domain (for
+//! MPI: a duplicate of the communicator), so that a case that fails, or in which nodes leave, does not disturb the next.
+//!
+//! ```ignore
+//! let report = run_all(|| Node::new(Mpi::new(world.duplicate(), …), memory(), 64 << 10), &mut std::io::stdout());
+//! std::process::exit(if report.is_passed() { 0 } else { 1 });
+//! ```
+
+mod cases;
+pub(crate) mod contents;
+mod node;
+mod report;
+#[cfg(test)]
+mod tests;
+mod threads;
+
+use std::fmt;
+
+use pdbp_core::id::NodeId;
+use pdbp_core::{BlockMemory, Transport};
+
+use cases::{delivery, departure, flow, refusal};
+pub use node::Node;
+pub use report::{Line, Report, run_all};
+pub use threads::{check, run_on_threads};
+
+/// How a node goes away in the cases in which one does.
+pub enum Leaving<T> {
+    /// With this function; `drop`, unless there is more to it.
+    By(fn(T)),
+    /// Not at all: these cases are skipped.
+    Unsupported,
+}
+
+/// What a case found when nothing was wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The contract holds.
+    Passed,
+    /// The case does not apply, and why.
+    Skipped(&'static str),
+    /// The contract holds, and the node has gone away as the case demands.
+    Left,
+}
+
+/// A breach of the contract.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The node that noticed it.
+    pub node: NodeId,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.node, self.what)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// One case of the suite.
+pub struct Case<T: Transport, M: BlockMemory> {
+    /// Its name.
+    pub name: &'static str,
+    steps: fn(&mut Node<T, M>) -> Result<Verdict, Failure>,
+}
+
+impl<T: Transport, M: BlockMemory> Case<T, M> {
+    /// This node's side of the case: a meeting of all nodes, the steps of the case, another meeting, after which every block must
+    /// be back where it belongs and nothing else may happen.
+    ///
+    /// # Errors
+    /// What is wrong with the transport.
+    pub fn run(&self, mut node: Node<T, M>) -> Result<Verdict, Failure> {
+        node.meet()?;
+        let verdict = (self.steps)(&mut node)?;
+        if verdict == Verdict::Left {
+            return Ok(verdict);
+        }
+        // Peers that have met all others and have all their blocks may go, while this node still waits for others.
+        node.closing = true;
+        node.meet()?;
+        node.settle()?;
+        node.linger(50)?;
+        node.leave();
+        Ok(verdict)
+    }
+}
+
+macro_rules! cases {
+    ($($group:ident::$name:ident,)*) => {
+        /// All cases, in the order in which they are run.
+        pub fn cases<T: Transport, M: BlockMemory>() -> Vec<Case<T, M>> {
+            vec![$(Case { name: stringify!($name), steps: $group::$name }),*]
+        }
+    };
+}
+
+cases! {
+    delivery::capabilities_are_constant,
+    delivery::blocks_arrive_once_in_order_intact,
+    delivery::every_block_comes_back,
+    delivery::one_to_many_and_many_to_one,
+    delivery::in_place_blocks_stay_until_returned,
+    delivery::posted_blocks_wait_for_room,
+    flow::idle_polls_bring_nothing,
+    flow::busy_links_take_the_block_later,
+    flow::slow_readers_stop_their_sender_only,
+    flow::polls_end_under_a_flood,
+    refusal::too_long_blocks_are_refused,
+    refusal::the_other_arrival_is_refused,
+    refusal::strangers_are_refused,
+    refusal::returns_to_others_are_refused,
+    departure::peers_that_leave_fail_once,
+    departure::everybody_may_leave_at_any_time,
+}
+
+/// Makes a module of tests, one per case, of an in-process backend: `conformance!(name, domain)`, where `domain` is an expression that
+/// makes all [`Node`]s of a new domain, as a `Vec`. See [`conformance`](mod@crate::conformance) for an example.
+#[macro_export]
+macro_rules! conformance {
+    ($module:ident, $domain:expr) => {
+        $crate::conformance!(
+            @tests $module, $domain,
+            capabilities_are_constant
+            blocks_arrive_once_in_order_intact
+            every_block_comes_back
+            one_to_many_and_many_to_one
+            in_place_blocks_stay_until_returned
+            posted_blocks_wait_for_room
+            idle_polls_bring_nothing
+            busy_links_take_the_block_later
+            slow_readers_stop_their_sender_only
+            polls_end_under_a_flood
+            too_long_blocks_are_refused
+            the_other_arrival_is_refused
+            strangers_are_refused
+            returns_to_others_are_refused
+            peers_that_leave_fail_once
+            everybody_may_leave_at_any_time
+        );
+    };
+    (@tests $module:ident, $domain:expr, $($case:ident)*) => {
+        #[cfg(test)]
+        mod $module {
+            #[allow(unused_imports)]
+            use super::*;
+
+            $(
+                #[test]
+                fn $case() {
+                    $crate::conformance::check(stringify!($case), $domain);
+                }
+            )*
+
+            #[test]
+            fn no_case_is_left_out() {
+                $crate::conformance::check_names(&[$(stringify!($case)),*]);
+            }
+        }
+    };
+}
+
+#[doc(hidden)]
+pub fn check_names(listed: &[&str]) {
+    use pdbp_core::umb::HeapMemory;
+    let all: Vec<_> = cases::<crate::local::Local, HeapMemory>().into_iter().map(|c| c.name).collect();
+    assert_eq!(all, listed, "the list of cases in the macro `conformance!` is not that of `cases()`");
+}

@@ -1,0 +1,576 @@
+//! A node of the suite: a transport's endpoint, blocks of its own, and books on every block that moves.
+
+use std::collections::VecDeque;
+
+use pdbp_core::cdu::BLOCK_HEADER;
+use pdbp_core::id::{BlockId, NodeId};
+use pdbp_core::umb::{BlockPool, stride};
+use pdbp_core::{
+    Arrival, ArrivedBlock, BlockMemory, Capabilities, Completion, Op, Reason, Refused, SealedBlock,
+    Transport, VacantBlock,
+};
+
+use super::contents::{Contents, Kind};
+use super::{Failure, Leaving};
+
+/// Blocks under way, and blocks posted, per link at most.
+pub(super) const WINDOW: usize = 8;
+/// Idle polls after which a node sleeps between polls, so that other nodes get the processor.
+const SPIN: u32 = 2_000;
+
+/// One node of the domain under test. All checks of the contract that need no plan happen here, on every block of every case:
+/// order, number and bytes of what arrives, identity and bytes of what comes back.
+pub struct Node<T: Transport, M: BlockMemory> {
+    // Before the pool: the endpoint lets go of blocks when it is dropped.
+    endpoint: Option<T>,
+    pool: BlockPool<M>,
+    capabilities: Capabilities,
+    links: Vec<Link>,
+    leaving: Leaving<T>,
+    patience: u32,
+    idle: u32,
+    /// The case is over here; peers may go.
+    pub(super) closing: bool,
+}
+
+/// The books on the links to and from one peer.
+#[derive(Debug, Default)]
+struct Link {
+    next_out: u64,
+    next_in: u64,
+    away: Vec<(BlockId, Contents)>,
+    inbox: VecDeque<(Contents, ArrivedBlock)>,
+    posted: Vec<BlockId>,
+    sent: u64,
+    busy: u64,
+    may_fail: bool,
+    down: bool,
+}
+
+impl<T: Transport, M: BlockMemory> Node<T, M> {
+    /// Bytes of memory that a node of a domain of `nodes` nodes needs, for blocks with bodies of `body` bytes.
+    pub const fn memory(nodes: usize, body: usize) -> usize {
+        stride(body) * (2 * WINDOW * nodes + 4)
+    }
+
+    /// A node on `endpoint`, with [`memory`](Self::memory) divided into blocks with bodies of `body` bytes. For a full check
+    /// blocks are longer than the longest that the transport carries.
+    pub fn new(endpoint: T, memory: M, body: usize) -> Self {
+        let capabilities = endpoint.capabilities();
+        let pool = BlockPool::new(memory, capabilities.node, body);
+        let links = (0..capabilities.nodes).map(|_| Link::default()).collect();
+        Self {
+            endpoint: Some(endpoint),
+            pool,
+            capabilities,
+            links,
+            leaving: Leaving::By(drop),
+            patience: 60_000,
+            idle: 0,
+            closing: false,
+        }
+    }
+
+    /// Sets how the node goes away in the cases in which it does. All nodes of a domain say the same.
+    #[must_use]
+    pub fn leaving(mut self, leaving: Leaving<T>) -> Self {
+        self.leaving = leaving;
+        self
+    }
+
+    /// Sets after how many polls in a row that bring nothing a wait is given up. A poll beyond the first two thousand sleeps
+    /// 100 µs before the next.
+    #[must_use]
+    pub fn patience(mut self, polls: u32) -> Self {
+        self.patience = polls;
+        self
+    }
+
+    /// This node.
+    pub fn id(&self) -> NodeId {
+        self.capabilities.node
+    }
+
+    pub(super) fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    pub(super) fn in_place(&self) -> bool {
+        self.capabilities.arrival == Arrival::InPlace
+    }
+
+    /// The longest block that both transport and pool have room for.
+    pub(super) fn longest(&self) -> usize {
+        self.capabilities.largest_block.min(self.pool.room())
+    }
+
+    pub(super) fn room(&self) -> usize {
+        self.pool.room()
+    }
+
+    pub(super) fn node(&self, index: usize) -> NodeId {
+        NodeId::new(index as u16).unwrap_or(self.id())
+    }
+
+    /// All other nodes whose link is up.
+    pub(super) fn peers(&self) -> Vec<NodeId> {
+        let all = (0..self.links.len()).filter(|i| self.links.get(*i).is_some_and(|l| !l.down));
+        all.map(|i| self.node(i)).filter(|n| *n != self.id()).collect()
+    }
+
+    pub(super) fn failure(&self, what: impl Into<String>) -> Failure {
+        Failure { node: self.id(), what: what.into() }
+    }
+
+    /// Fails the case unless `holds`.
+    pub(super) fn ensure(&self, holds: bool, what: impl FnOnce() -> String) -> Result<(), Failure> {
+        if holds { Ok(()) } else { Err(self.failure(what())) }
+    }
+
+    pub(super) fn endpoint(&mut self) -> Result<&mut T, Failure> {
+        let gone = Failure { node: self.capabilities.node, what: "the node has left".to_owned() };
+        self.endpoint.as_mut().ok_or(gone)
+    }
+
+    fn link(&mut self, peer: NodeId) -> Result<&mut Link, Failure> {
+        let gone = Failure {
+            node: self.capabilities.node,
+            what: format!("the transport names {peer}, which is not in the domain"),
+        };
+        self.links.get_mut(peer.index()).ok_or(gone)
+    }
+
+    /// Blocks sent to the peer that have not come back.
+    pub(super) fn away(&self, peer: NodeId) -> usize {
+        self.links.get(peer.index()).map_or(0, |l| l.away.len())
+    }
+
+    /// Whether a block of the case, not of a meeting, is away to the peer.
+    pub(super) fn has_data_away(&self, peer: NodeId) -> bool {
+        self.links.get(peer.index()).is_some_and(|l| l.away.iter().any(|(_, c)| c.kind == Kind::Data))
+    }
+
+    /// Blocks sent to the peer that came back as sent.
+    pub(super) fn sent(&self, peer: NodeId) -> u64 {
+        self.links.get(peer.index()).map_or(0, |l| l.sent)
+    }
+
+    /// How often the transport refused the peer's blocks for want of room.
+    pub(super) fn busy(&self, peer: NodeId) -> u64 {
+        self.links.get(peer.index()).map_or(0, |l| l.busy)
+    }
+
+    pub(super) fn arrived(&self, peer: NodeId) -> usize {
+        self.links.get(peer.index()).map_or(0, |l| l.inbox.len())
+    }
+
+    pub(super) fn posted(&self, peer: NodeId) -> usize {
+        self.links.get(peer.index()).map_or(0, |l| l.posted.len())
+    }
+
+    pub(super) fn is_down(&self, peer: NodeId) -> bool {
+        self.links.get(peer.index()).is_none_or(|l| l.down)
+    }
+
+    /// From now on the peer's link may fail.
+    pub(super) fn let_fail(&mut self, peer: NodeId) {
+        if let Some(link) = self.links.get_mut(peer.index()) {
+            link.may_fail = true;
+        }
+    }
+
+    pub(super) fn leaves(&self) -> bool {
+        matches!(self.leaving, Leaving::By(_))
+    }
+
+    /// Goes away.
+    pub(super) fn leave(&mut self) {
+        for link in &mut self.links {
+            link.inbox.clear();
+        }
+        if let (Some(endpoint), Leaving::By(leave)) = (self.endpoint.take(), &self.leaving) {
+            leave(endpoint);
+        }
+    }
+
+    /// A block of the pool, not yet written.
+    pub(super) fn vacant(&mut self) -> Result<VacantBlock, Failure> {
+        self.pool.take().ok_or_else(|| Failure {
+            node: self.capabilities.node,
+            what: "the pool is empty: blocks have not come back, or it has less than Node::memory".to_owned(),
+        })
+    }
+
+    pub(super) fn seal(&self, block: VacantBlock, length: usize) -> SealedBlock {
+        self.pool.seal(block, length)
+    }
+
+    /// Takes back whatever block an operation that was refused holds.
+    pub(super) fn take_back(&mut self, op: Op) -> Result<(), Failure> {
+        let given = match op {
+            Op::Send { block, .. } => self.pool.give_sealed(block).is_ok(),
+            Op::Recv { block, .. } => self.pool.give_vacant(block).is_ok(),
+            Op::Return { block, .. } => self.pool.give_arrived(block).is_ok(),
+        };
+        self.ensure(given, || "an operation was handed back with a block that is not this node's".to_owned())
+    }
+
+    /// Submits, and checks that a refusal hands back what was given.
+    pub(super) fn submit(&mut self, op: Op) -> Result<Option<Refused<T::Error>>, Failure> {
+        let before = describe(&op);
+        match self.endpoint()?.submit(op) {
+            Ok(()) => Ok(None),
+            Err(refused) => {
+                let after = describe(&refused.op);
+                self.ensure(before == after, || {
+                    format!("submit was given {before:?} and handed back {after:?}")
+                })?;
+                Ok(Some(refused))
+            }
+        }
+    }
+
+    /// Sends the next block to the peer. `false`: no room at present, or the peer is down and may be.
+    pub(super) fn try_send(&mut self, peer: NodeId, kind: Kind, length: usize) -> Result<Sending, Failure> {
+        if self.away(peer) >= WINDOW {
+            return Ok(Sending::Later);
+        }
+        let Some(mut block) = self.pool.take() else { return Ok(Sending::Later) };
+        let sequence = self.link(peer)?.next_out;
+        let contents = Contents { source: self.id(), dest: peer, kind, sequence, length };
+        contents.write(block.bytes_mut());
+        let block = self.pool.seal(block, length);
+        let id = block.id();
+        let Some(refused) = self.submit(Op::Send { peer, block })? else {
+            let link = self.link(peer)?;
+            link.next_out += 1;
+            link.away.push((id, contents));
+            return Ok(Sending::Sent);
+        };
+        if let Op::Send { block, .. } = &refused.op {
+            let same = contents.compare(block.bytes());
+            same.map_err(|e| self.failure(format!("a block handed back by submit {e}")))?;
+        }
+        let outcome = match &refused.reason {
+            Reason::Busy => {
+                self.link(peer)?.busy += 1;
+                Ok(Sending::Later)
+            }
+            Reason::PeerFailed if self.link(peer)?.may_fail => Ok(Sending::Never),
+            reason => {
+                Err(self.failure(format!("a block of {length} bytes to {peer} was refused: {reason:?}")))
+            }
+        };
+        self.take_back(refused.op)?;
+        outcome
+    }
+
+    /// With posted arrival: posts until `want` blocks from the peer are posted or here.
+    pub(super) fn keep_posted(&mut self, peer: NodeId, want: usize) -> Result<(), Failure> {
+        while !self.in_place() && self.posted(peer) + self.arrived(peer) < want.min(WINDOW) {
+            let Some(block) = self.pool.take() else { return Ok(()) };
+            let id = block.id();
+            let Some(refused) = self.submit(Op::Recv { peer, block })? else {
+                self.link(peer)?.posted.push(id);
+                continue;
+            };
+            let outcome = match &refused.reason {
+                Reason::Busy => Ok(()),
+                Reason::PeerFailed if self.link(peer)?.may_fail => Ok(()),
+                reason => Err(self.failure(format!("a block posted for {peer} was refused: {reason:?}"))),
+            };
+            self.take_back(refused.op)?;
+            return outcome;
+        }
+        Ok(())
+    }
+
+    /// The oldest block from the peer that the case has not looked at.
+    pub(super) fn next_arrived(
+        &mut self,
+        peer: NodeId,
+        kind: Kind,
+        length: usize,
+    ) -> Result<Option<Held>, Failure> {
+        let Some((contents, block)) = self.link(peer)?.inbox.pop_front() else { return Ok(None) };
+        self.ensure(contents.kind == kind && contents.length == length, || {
+            format!("{peer} should have sent {kind:?} of {length} bytes next, and sent {contents:?}")
+        })?;
+        Ok(Some(Held { contents, block }))
+    }
+
+    /// Gives an arrived block back to whoever owns it. Its bytes must not have changed meanwhile.
+    pub(super) fn release(&mut self, held: Held) -> Result<(), Failure> {
+        let Held { contents, block } = held;
+        contents.compare(block.bytes()).map_err(|e| {
+            self.failure(format!("a block from {} changed while it was held: {e}", contents.source))
+        })?;
+        let peer = contents.source;
+        if !self.in_place() {
+            let given = self.pool.give_arrived(block).is_ok();
+            return self.ensure(given, || format!("a block filled by {peer} is not of this node's pool"));
+        }
+        match self.submit(Op::Return { peer, block })? {
+            None => Ok(()),
+            Some(Refused { reason: Reason::PeerFailed, .. }) if self.link(peer)?.may_fail || self.closing => {
+                Ok(())
+            }
+            Some(Refused { reason, .. }) => {
+                Err(self.failure(format!("a block given back to {peer} was refused: {reason:?}")))
+            }
+        }
+    }
+
+    /// Polls once, and keeps the books. Whether something happened.
+    pub(super) fn poll(&mut self) -> Result<bool, Failure> {
+        let Some(completion) = self.endpoint()?.poll_completion() else { return Ok(false) };
+        match completion {
+            Completion::Sent { peer, block } => {
+                self.back(peer, block)?;
+                self.link(peer)?.sent += 1;
+            }
+            Completion::Failed { peer, block } => {
+                self.may_fail(peer, "a block as failed")?;
+                self.back(peer, block)?;
+            }
+            Completion::Received { peer, block } => self.received(peer, block)?,
+            Completion::Unused { peer, block } => {
+                self.may_fail(peer, "a posted block as unused")?;
+                self.unpost(peer, block.id())?;
+                let given = self.pool.give_vacant(block).is_ok();
+                self.ensure(given, || format!("{peer}'s unused block is not of this node's pool"))?;
+            }
+            Completion::PeerFailed { peer, .. } => {
+                if !self.closing {
+                    self.may_fail(peer, "the peer as failed")?;
+                }
+                let twice = std::mem::replace(&mut self.link(peer)?.down, true);
+                self.ensure(!twice, || format!("{peer} was reported failed twice"))?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn may_fail(&mut self, peer: NodeId, what: &str) -> Result<(), Failure> {
+        let may = self.link(peer)?.may_fail;
+        self.ensure(may, || format!("the transport reports {what}; {peer} has not gone away"))
+    }
+
+    /// A block of ours came back. It is overwritten at once, as its next writer would.
+    fn back(&mut self, peer: NodeId, block: SealedBlock) -> Result<(), Failure> {
+        let id = block.id();
+        let away = &mut self.link(peer)?.away;
+        let at = away.iter().position(|(away, _)| *away == id);
+        let contents = at.map(|at| away.swap_remove(at).1);
+        let Some(contents) = contents else {
+            return Err(self.failure(format!("{id:?} came back from {peer}, which did not have it")));
+        };
+        let same = contents.compare(block.bytes());
+        same.map_err(|e| self.failure(format!("a block that came back from {peer} {e}")))?;
+        let given = self.pool.give_sealed(block).is_ok();
+        self.ensure(given, || format!("{id:?}, back from {peer}, is not of this node's pool"))?;
+        if let Some(mut block) = self.pool.take() {
+            block.bytes_mut().fill(0xA5);
+            let _ = self.pool.give_vacant(block);
+        }
+        Ok(())
+    }
+
+    fn received(&mut self, peer: NodeId, block: ArrivedBlock) -> Result<(), Failure> {
+        let me = self.id();
+        let owner = if self.in_place() { peer } else { me };
+        let id = block.id();
+        self.ensure(peer != me, || "a block arrived from the node itself".to_owned())?;
+        self.ensure(id.segment == owner, || format!("{id:?} arrived from {peer}; it should be {owner}'s"))?;
+        if !self.in_place() {
+            self.unpost(peer, id)?;
+        }
+        let sequence = self.link(peer)?.next_in;
+        let length = block.bytes().len();
+        let is_meet = block.bytes().get(12) == Some(&(Kind::Meet as u8));
+        let kind = if is_meet { Kind::Meet } else { Kind::Data };
+        let contents = Contents { source: peer, dest: me, kind, sequence, length };
+        let same = contents.compare(block.bytes());
+        same.map_err(|e| self.failure(format!("block {sequence} from {peer} {e}")))?;
+        let link = self.link(peer)?;
+        link.next_in += 1;
+        link.inbox.push_back((contents, block));
+        Ok(())
+    }
+
+    fn unpost(&mut self, peer: NodeId, id: BlockId) -> Result<(), Failure> {
+        let posted = &mut self.link(peer)?.posted;
+        let at = posted.iter().position(|posted| *posted == id);
+        let known = at.map(|at| posted.swap_remove(at)).is_some();
+        self.ensure(known, || format!("{id:?}, reported for {peer}, was not posted for it"))
+    }
+
+    /// Between two rounds of a wait: counts rounds in which nothing moved, and gives up after too many.
+    pub(super) fn pause(&mut self, moved: bool, waits_for: &str) -> Result<(), Failure> {
+        if moved {
+            self.idle = 0;
+            return Ok(());
+        }
+        self.idle += 1;
+        if self.idle > self.patience {
+            let open: Vec<_> = (self.links.iter().enumerate())
+                .filter(|(i, _)| *i != self.id().index())
+                .map(|(i, l)| {
+                    format!(
+                        "node{i}: {} away, {} posted, {} arrived",
+                        l.away.len(),
+                        l.posted.len(),
+                        l.next_in
+                    )
+                })
+                .collect();
+            return Err(self.failure(format!("gave up waiting for {waits_for} [{}]", open.join("; "))));
+        }
+        if self.idle > SPIN {
+            std::thread::sleep(std::time::Duration::from_micros(100));
+        } else {
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// Polls until `done`.
+    pub(super) fn wait(&mut self, what: &str, mut done: impl FnMut(&Self) -> bool) -> Result<(), Failure> {
+        self.idle = 0;
+        while !done(self) {
+            let moved = self.poll()?;
+            self.pause(moved, what)?;
+        }
+        Ok(())
+    }
+
+    /// Polls `times` times.
+    pub(super) fn linger(&mut self, times: u32) -> Result<(), Failure> {
+        for _ in 0..times {
+            if !self.poll()? {
+                std::thread::yield_now();
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends one block.
+    pub(super) fn send(&mut self, peer: NodeId, kind: Kind, length: usize) -> Result<Sending, Failure> {
+        self.idle = 0;
+        loop {
+            match self.try_send(peer, kind, length)? {
+                Sending::Later => {}
+                done => return Ok(done),
+            }
+            let moved = self.poll()?;
+            self.pause(moved, "room to send")?;
+        }
+    }
+
+    /// Receives one block and holds it.
+    pub(super) fn receive(&mut self, peer: NodeId, kind: Kind, length: usize) -> Result<Held, Failure> {
+        self.idle = 0;
+        loop {
+            if let Some(held) = self.next_arrived(peer, kind, length)? {
+                return Ok(held);
+            }
+            self.keep_posted(peer, 1)?;
+            let moved = self.poll()?;
+            self.pause(moved, "a block to arrive")?;
+        }
+    }
+
+    /// Sends and receives as planned, on all links of the plan at once; what arrives is given back at once.
+    pub(super) fn exchange(
+        &mut self,
+        plan: &[Traffic],
+        kind: Kind,
+        lengths: &[usize],
+    ) -> Result<(), Failure> {
+        let mut done: Vec<(u64, u64)> = plan.iter().map(|_| (0, 0)).collect();
+        let length = |n: u64| lengths.get(n as usize % lengths.len().max(1)).copied().unwrap_or(BLOCK_HEADER);
+        self.idle = 0;
+        loop {
+            let mut moved = false;
+            for (traffic, (sent, received)) in plan.iter().zip(&mut done) {
+                if *sent < traffic.send {
+                    let outcome = self.try_send(traffic.peer, kind, length(*sent))?;
+                    *sent += u64::from(outcome == Sending::Sent);
+                    moved |= outcome == Sending::Sent;
+                }
+                self.keep_posted(traffic.peer, (traffic.receive - *received) as usize)?;
+                if *received < traffic.receive
+                    && let Some(held) = self.next_arrived(traffic.peer, kind, length(*received))?
+                {
+                    self.release(held)?;
+                    *received += 1;
+                    moved = true;
+                }
+            }
+            moved |= self.poll()?;
+            let is_done = |t: &Traffic, sent, received| {
+                let gone = self.links.get(t.peer.index()).is_some_and(|l| l.down && l.may_fail);
+                gone || (sent == t.send && received == t.receive)
+            };
+            if plan.iter().zip(&done).all(|(t, (sent, received))| is_done(t, *sent, *received)) {
+                return Ok(());
+            }
+            self.pause(moved, "the peers' blocks of an exchange")?;
+        }
+    }
+
+    /// The same number of blocks to and from every peer that is up.
+    pub(super) fn exchange_all(&mut self, count: u64, lengths: &[usize]) -> Result<(), Failure> {
+        let both = |peer| Traffic { peer, send: count, receive: count };
+        let plan: Vec<_> = self.peers().into_iter().map(both).collect();
+        self.exchange(&plan, Kind::Data, lengths)
+    }
+
+    /// Returns when every peer that is up has got here.
+    pub(super) fn meet(&mut self) -> Result<(), Failure> {
+        let both = |peer| Traffic { peer, send: 1, receive: 1 };
+        let plan: Vec<_> = self.peers().into_iter().map(both).collect();
+        self.exchange(&plan, Kind::Meet, &[BLOCK_HEADER])
+    }
+
+    /// Waits until every block is back in the pool.
+    pub(super) fn settle(&mut self) -> Result<(), Failure> {
+        self.wait("blocks to come back", |node| node.links.iter().all(|l| l.away.is_empty()))?;
+        let (free, blocks) = (self.pool.free(), self.pool.blocks());
+        self.ensure(free == blocks, || format!("{free} of {blocks} blocks are in the pool at the end"))
+    }
+}
+
+/// What one node does on the links to and from a peer in an exchange.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Traffic {
+    pub(super) peer: NodeId,
+    pub(super) send: u64,
+    pub(super) receive: u64,
+}
+
+/// An arrived block that a case holds.
+#[derive(Debug)]
+pub(super) struct Held {
+    contents: Contents,
+    block: ArrivedBlock,
+}
+
+/// What became of an attempt to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sending {
+    Sent,
+    /// No room at present.
+    Later,
+    /// The peer is gone.
+    Never,
+}
+
+/// What must be the same in an operation that is handed back.
+fn describe(op: &Op) -> (&'static str, NodeId, BlockId, Option<usize>) {
+    match op {
+        Op::Send { peer, block } => ("Send", *peer, block.id(), Some(block.bytes().len())),
+        Op::Recv { peer, block } => ("Recv", *peer, block.id(), None),
+        Op::Return { peer, block } => ("Return", *peer, block.id(), Some(block.bytes().len())),
+    }
+}

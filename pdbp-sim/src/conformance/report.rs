@@ -1,0 +1,68 @@
+//! The suite for nodes in processes of their own.
+
+use std::fmt;
+use std::io::Write;
+
+use pdbp_core::id::NodeId;
+use pdbp_core::{BlockMemory, Transport};
+
+use super::{Failure, Node, Verdict, cases};
+
+/// What came out of a case at this node.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// This node.
+    pub node: NodeId,
+    /// The case.
+    pub case: &'static str,
+    /// What it found.
+    pub outcome: Result<Verdict, Failure>,
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { node, case, outcome } = self;
+        match outcome {
+            Ok(Verdict::Skipped(why)) => write!(f, "{node} skipped {case}: {why}"),
+            Ok(_) => write!(f, "{node} passed  {case}"),
+            Err(failure) => write!(f, "{node} FAILED  {case}: {}", failure.what),
+        }
+    }
+}
+
+/// What came out of all cases at this node.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// One per case.
+    pub lines: Vec<Line>,
+}
+
+impl Report {
+    /// Whether this node found nothing wrong. The domain passes when all its nodes say so.
+    pub fn is_passed(&self) -> bool {
+        self.lines.iter().all(|line| line.outcome.is_ok())
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lines.iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+/// Runs all cases as one of the nodes of a domain; all its nodes do the same at the same time. `make` makes this node's part of a
+/// new domain, once per case. A line per case goes to `out` as soon as it is known (where it cannot be written, it is in the
+/// report all the same).
+pub fn run_all<T: Transport, M: BlockMemory>(
+    mut make: impl FnMut() -> Node<T, M>,
+    out: &mut dyn Write,
+) -> Report {
+    let mut report = Report::default();
+    for case in cases::<T, M>() {
+        let node = make();
+        let line = Line { node: node.id(), case: case.name, outcome: case.run(node) };
+        let _ = writeln!(out, "{line}");
+        report.lines.push(line);
+    }
+    report
+}
