@@ -168,7 +168,7 @@ fn deliver((mut nodes, _): (Nodes, Order)) -> Nodes {
     nodes
 }
 
-/// 1000 messages copied to one place and read there: what is left when all else is taken away.
+// 1000 messages copied to one place and read there: what is left when all else is taken away.
 #[library_benchmark]
 #[bench::copy_read_1000((Source::new(0, MESSAGE), vec![0; MESSAGE]))]
 fn limit((source, mut room): (Source, Vec<u8>)) -> (Source, Vec<u8>) {
