@@ -120,14 +120,14 @@ fn fault_lines(streams: &Streams, outcome: &Outcome) -> Vec<String> {
 
 fn write_files(cli: &Cli, setup: &Setup, title: String, outcome: &Outcome) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
-    if let Some(file) = &cli.csv {
-        if let Err(error) = fs::write(file, report::frames_csv(&setup.streams, outcome)) {
-            eprintln!(
-                "pdbp-video: {}: {error}; choose a file that can be written with --csv FILE",
-                file.display()
-            );
-            code = ExitCode::FAILURE;
-        }
+    if let Some(file) = &cli.csv
+        && let Err(error) = fs::write(file, report::frames_csv(&setup.streams, outcome))
+    {
+        eprintln!(
+            "pdbp-video: {}: {error}; choose a file that can be written with --csv FILE",
+            file.display()
+        );
+        code = ExitCode::FAILURE;
     }
     if let Some(directory) = &cli.report {
         let clips = setup.streams.clips().iter().map(|clip| format!("{} ({})", clip.name(), clip.size()));

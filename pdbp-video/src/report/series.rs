@@ -109,11 +109,13 @@ pub(super) fn distribution(
     }
     let width = (high - low) / BINS as f64;
     let share = |count: u32| f64::from(count) * 100.0 / scores.len().max(1) as f64;
-    let steps = counts.iter().enumerate().flat_map(|(bin, count)| {
-        let left = low + bin as f64 * width;
-        [(left, share(*count)), (left + width, share(*count))]
-    });
-    [(low, 0.0)].into_iter().chain(steps).chain([(high, 0.0)]).collect()
+    // Empty classes at both ends would only hide the axis.
+    let Some(first) = counts.iter().position(|count| *count > 0) else { return Vec::new() };
+    let last = counts.iter().rposition(|count| *count > 0).unwrap_or(first);
+    let edge = |bin: usize| low + bin as f64 * width;
+    let steps =
+        (first..=last).flat_map(|bin| [(edge(bin), share(counts[bin])), (edge(bin + 1), share(counts[bin]))]);
+    [(edge(first), 0.0)].into_iter().chain(steps).chain([(edge(last + 1), 0.0)]).collect()
 }
 
 /// Frames per second over time, as steps.
