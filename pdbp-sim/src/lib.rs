@@ -2,7 +2,12 @@
 //!
 //! * [`local`]: nodes on threads of one process; blocks are handed over by reference. The default backend.
 //! * [`conformance`](mod@conformance): the suite that checks the contract of a transport, for every backend and wrapper.
+//! * [`tracer`]: a wrapper that remembers the last operations and completions.
+//! * [`fault`]: a wrapper that refuses, delays, corrupts and fails, from a seed.
 #![deny(unsafe_code)]
 
 pub mod conformance;
+pub mod fault;
 pub mod local;
+mod random;
+pub mod tracer;

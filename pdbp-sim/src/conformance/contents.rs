@@ -9,6 +9,8 @@
 
 use pdbp_core::id::NodeId;
 
+use crate::random::Random;
+
 const MAGIC: [u8; 8] = *b"PDBPtest";
 /// Bytes before the pattern; a block without a body has a pattern too.
 const HEAD: usize = 32;
@@ -50,8 +52,9 @@ impl Contents {
     }
 
     fn pattern(&self) -> impl Iterator<Item = u8> {
-        let mut state = self.sequence << 32 | u64::from(self.source.raw()) << 16 | u64::from(self.dest.raw());
-        (0..).flat_map(move |_: u64| next_random(&mut state).to_le_bytes())
+        let seed = self.sequence << 32 | u64::from(self.source.raw()) << 16 | u64::from(self.dest.raw());
+        let mut random = Random::new(seed);
+        std::iter::from_fn(move || Some(random.next())).flat_map(u64::to_le_bytes)
     }
 
     /// Writes the block.
@@ -88,12 +91,4 @@ impl Contents {
             None => Ok(()),
         }
     }
-}
-
-/// SplitMix64.
-pub(crate) fn next_random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let z = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }

@@ -38,7 +38,7 @@
 //! ```
 
 mod cases;
-pub(crate) mod contents;
+mod contents;
 mod node;
 mod report;
 #[cfg(test)]

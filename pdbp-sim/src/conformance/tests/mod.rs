@@ -3,22 +3,103 @@
 #[allow(unsafe_code)]
 mod broken;
 
-use pdbp_core::Arrival;
 use pdbp_core::umb::HeapMemory;
+use pdbp_core::{Arrival, Transport};
 
 use super::Node;
+use crate::fault::{Chance, FaultInjector, Faults};
 use crate::local::Local;
+use crate::tracer::Tracer;
 
-fn local(arrival: Arrival, nodes: usize) -> Vec<Node<Local, HeapMemory>> {
-    let bytes = Node::<Local, HeapMemory>::memory(nodes, 1024);
+/// A domain of `nodes` nodes over `Local`, wrapped.
+fn domain<T: Transport>(
+    arrival: Arrival,
+    nodes: usize,
+    wrap: impl FnMut(Local) -> T,
+) -> Vec<Node<T, HeapMemory>> {
+    let bytes = Node::<T, HeapMemory>::memory(nodes, 1024);
     let memories: Vec<_> = (0..nodes).map(|_| HeapMemory::new(bytes).unwrap()).collect();
-    let ends = Local::network(memories.clone(), arrival, 1000, 4);
-    ends.into_iter().zip(memories).map(|(end, memory)| Node::new(end, memory, 1024)).collect()
+    let ends = Local::network(memories.clone(), arrival, 1000, 4).into_iter().map(wrap);
+    ends.zip(memories).map(|(end, memory)| Node::new(end, memory, 1024)).collect()
 }
 
-crate::conformance!(local_in_place_2, local(Arrival::InPlace, 2));
-crate::conformance!(local_in_place_3, local(Arrival::InPlace, 3));
-crate::conformance!(local_in_place_8, local(Arrival::InPlace, 8));
-crate::conformance!(local_posted_2, local(Arrival::Posted, 2));
-crate::conformance!(local_posted_3, local(Arrival::Posted, 3));
-crate::conformance!(local_posted_8, local(Arrival::Posted, 8));
+fn with(faults: Faults) -> impl FnMut(Local) -> FaultInjector<Local> {
+    move |end| FaultInjector::new(end, faults)
+}
+
+fn none() -> Faults {
+    Faults { seed: 1, ..Faults::default() }
+}
+
+fn busy() -> Faults {
+    Faults { busy: Chance::in_thousand(300).unwrap(), ..none() }
+}
+
+fn delay() -> Faults {
+    Faults { delay: 20, ..none() }
+}
+
+/// Nothing is corrupted yet, but copies are made wherever they would be.
+fn armed() -> Faults {
+    Faults { corrupt: Some(Chance::NEVER), ..none() }
+}
+
+fn traced(
+    mut faulty: impl FnMut(Local) -> FaultInjector<Local>,
+) -> impl FnMut(Local) -> Tracer<FaultInjector<Local>> {
+    move |end| Tracer::new(faulty(end), 64)
+}
+
+use Arrival::{InPlace, Posted};
+
+crate::conformance!(local_in_place_2, domain(InPlace, 2, |end| end));
+crate::conformance!(local_in_place_3, domain(InPlace, 3, |end| end));
+crate::conformance!(local_in_place_8, domain(InPlace, 8, |end| end));
+crate::conformance!(local_posted_2, domain(Posted, 2, |end| end));
+crate::conformance!(local_posted_3, domain(Posted, 3, |end| end));
+crate::conformance!(local_posted_8, domain(Posted, 8, |end| end));
+crate::conformance!(tracer_in_place, domain(InPlace, 3, |end| Tracer::new(end, 64)));
+crate::conformance!(tracer_posted, domain(Posted, 3, |end| Tracer::new(end, 64)));
+crate::conformance!(no_faults_in_place, domain(InPlace, 3, with(none())));
+crate::conformance!(no_faults_posted, domain(Posted, 3, with(none())));
+crate::conformance!(busy_in_place, domain(InPlace, 3, with(busy())));
+crate::conformance!(busy_posted, domain(Posted, 3, with(busy())));
+crate::conformance!(delay_in_place, domain(InPlace, 3, with(delay())));
+crate::conformance!(delay_posted, domain(Posted, 3, with(delay())));
+crate::conformance!(armed_in_place, domain(InPlace, 3, with(armed())));
+crate::conformance!(armed_posted, domain(Posted, 3, with(armed())));
+crate::conformance!(
+    traced_busy_and_delay_in_place,
+    domain(InPlace, 3, traced(with(Faults { delay: 20, ..busy() })))
+);
+crate::conformance!(
+    traced_busy_and_delay_posted,
+    domain(Posted, 3, traced(with(Faults { delay: 20, ..busy() })))
+);
+
+/// As separate processes would run it.
+#[test]
+fn run_all_reports_every_case_once_per_node() {
+    let domains: Vec<Vec<_>> =
+        super::cases::<Local, HeapMemory>().iter().map(|_| domain(InPlace, 2, |end| end)).collect();
+    let (mut zero, mut one) = (Vec::new(), Vec::new());
+    for mut domain in domains {
+        one.push(domain.remove(1));
+        zero.push(domain.remove(0));
+    }
+    let run = |nodes: Vec<Node<Local, HeapMemory>>| {
+        let mut nodes = nodes.into_iter();
+        let mut out = Vec::new();
+        let report = super::run_all(|| nodes.next().unwrap(), &mut out);
+        (report, String::from_utf8(out).unwrap())
+    };
+    let reports = std::thread::scope(|scope| {
+        let threads = [scope.spawn(|| run(zero)), scope.spawn(|| run(one))];
+        threads.map(|t| t.join().unwrap())
+    });
+    for (report, text) in reports {
+        assert!(report.is_passed(), "{report}");
+        assert_eq!(report.to_string(), text);
+        assert_eq!(text.lines().count(), super::cases::<Local, HeapMemory>().len());
+    }
+}

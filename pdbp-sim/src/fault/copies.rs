@@ -1,0 +1,54 @@
+//! Copies of blocks that arrived in place, delivered instead of them.
+
+use std::ptr::NonNull;
+
+use pdbp_core::ArrivedBlock;
+
+/// The copies that readers have, with the originals. What readers still have when this is dropped stays in memory (leaks).
+#[derive(Debug, Default)]
+pub(super) struct Copies(Vec<Copy>);
+
+#[derive(Debug)]
+struct Copy {
+    /// The copy's bytes; in words, since blocks are aligned to 8.
+    words: NonNull<[u64]>,
+    original: ArrivedBlock,
+}
+
+// SAFETY: a `Copy` owns its words, as a `Box` would.
+unsafe impl Send for Copy {}
+
+impl Copies {
+    /// Keeps `original` and makes a copy of it, under the same name, with bytes changed by `change`.
+    pub(super) fn copy(&mut self, original: ArrivedBlock, change: impl FnOnce(&mut [u8])) -> ArrivedBlock {
+        let mut bytes = original.bytes().to_vec();
+        let length = bytes.len();
+        change(&mut bytes);
+        bytes.resize(length.next_multiple_of(8), 0);
+        let words: Box<[u64]> = bytes
+            .chunks_exact(8)
+            .map(|chunk| u64::from_ne_bytes(chunk.try_into().unwrap_or([0; 8])))
+            .collect();
+        let words = NonNull::from(Box::leak(words));
+        let id = original.id();
+        self.0.push(Copy { words, original });
+        // SAFETY: the words are aligned to 8 and hold `length` bytes; nobody writes them, and they are freed only when the token
+        // comes back in `take_original`.
+        unsafe { ArrivedBlock::in_place(id, words.cast(), length as u32) }
+    }
+
+    /// Takes a copy back and gives its original.
+    ///
+    /// # Errors
+    /// The block, when it is not a copy.
+    pub(super) fn take_original(&mut self, block: ArrivedBlock) -> Result<ArrivedBlock, ArrivedBlock> {
+        let address = block.bytes().as_ptr();
+        let is_it = |c: &Copy| c.words.cast::<u8>().as_ptr().cast_const() == address;
+        let Some(at) = self.0.iter().position(is_it) else { return Err(block) };
+        let Copy { words, original } = self.0.swap_remove(at);
+        drop(block);
+        // SAFETY: the words come from `Box::leak` in `copy`, and leave the table once; their only token was just given up.
+        drop(unsafe { Box::from_raw(words.as_ptr()) });
+        Ok(original)
+    }
+}

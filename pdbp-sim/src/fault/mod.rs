@@ -1,0 +1,276 @@
+//! A wrapper that makes a transport behave as badly as its contract allows, and a little worse; all from a seed.
+//!
+//! | fault | what the user of the transport sees |
+//! |---|---|
+//! | busy | [`Reason::Busy`] for sends and posts. Never for [`Op::Return`]: a reader could not get rid of the block |
+//! | delay | completions some polls later; the order on each link stays |
+//! | corruption | changed bytes in arrived blocks; [`Capabilities::trusted`] is false |
+//! | failure | the link to one peer goes down at a certain operation |
+//!
+//! Bytes are never changed in a peer's memory: a block that arrived in place is copied, and the copy is changed. With posted
+//! arrival, an injector that can corrupt or fail links posts blocks of its own and copies what comes, so that it has the user's
+//! blocks when it needs them.
+
+#[allow(unsafe_code)]
+mod copies;
+mod faults;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use pdbp_core::cdu::BLOCK_HEADER;
+use pdbp_core::id::NodeId;
+use pdbp_core::umb::{BlockPool, HeapMemory, stride};
+use pdbp_core::{
+    Arrival, ArrivedBlock, Capabilities, Completion, Op, Reason, Refused, Transport, VacantBlock,
+};
+
+use crate::random::Random;
+use copies::Copies;
+pub use faults::{Chance, Faults, Injected, LinkFailure};
+
+/// A transport with faults.
+pub struct FaultInjector<T: Transport> {
+    inner: T,
+    capabilities: Capabilities,
+    faults: Faults,
+    random: Random,
+    links: Vec<Link<T>>,
+    polls: u64,
+    /// The link served next.
+    turn: usize,
+    copies: Copies,
+    /// With posted arrival: the blocks that are posted instead of the user's.
+    shadows: Option<BlockPool<HeapMemory>>,
+    injected: Injected,
+}
+
+struct Link<T: Transport> {
+    /// What has happened, and the poll from which on it is told.
+    queue: VecDeque<(u64, Completion<T::Error>)>,
+    /// The user's posted blocks, when shadows are posted instead.
+    posted: VecDeque<VacantBlock>,
+    operations: u64,
+    failed: bool,
+}
+
+impl<T: Transport> FaultInjector<T> {
+    /// Wraps `inner`.
+    pub fn new(inner: T, faults: Faults) -> Self {
+        let capabilities = inner.capabilities();
+        let link = || Link { queue: VecDeque::new(), posted: VecDeque::new(), operations: 0, failed: false };
+        let links = (0..capabilities.nodes).map(|_| link()).collect();
+        let interposes = faults.corrupt.is_some() || faults.fail.is_some();
+        let shadows = (interposes && capabilities.arrival == Arrival::Posted)
+            .then(|| shadow_pool(&capabilities))
+            .flatten();
+        let random = Random::new(faults.seed ^ u64::from(capabilities.node.raw()));
+        Self {
+            inner,
+            capabilities,
+            faults,
+            random,
+            links,
+            polls: 0,
+            turn: 0,
+            copies: Copies::default(),
+            shadows,
+            injected: Injected::default(),
+        }
+    }
+
+    /// What has been done so far.
+    pub fn injected(&self) -> Injected {
+        self.injected
+    }
+
+    /// Sets how many arrived blocks are changed from now on. No effect on an injector made with `corrupt: None`, whose
+    /// capabilities promise trust.
+    pub fn set_corruption(&mut self, chance: Chance) {
+        if let Some(corrupt) = &mut self.faults.corrupt {
+            *corrupt = chance;
+        }
+    }
+
+    /// The transport within.
+    pub fn inner_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+
+    fn post(&mut self, peer: NodeId, block: VacantBlock) -> Result<(), Refused<T::Error>> {
+        let refuse = |block, reason| Err(Refused { op: Op::Recv { peer, block }, reason });
+        let Some(pool) = &mut self.shadows else { return self.inner.submit(Op::Recv { peer, block }) };
+        let Some(shadow) = pool.take() else { return refuse(block, Reason::Busy) };
+        match self.inner.submit(Op::Recv { peer, block: shadow }) {
+            Ok(()) => {
+                if let Some(link) = self.links.get_mut(peer.index()) {
+                    link.posted.push_back(block);
+                }
+                Ok(())
+            }
+            Err(Refused { op, reason }) => {
+                if let Op::Recv { block: shadow, .. } = op {
+                    let _ = pool.give_vacant(shadow);
+                }
+                refuse(block, reason)
+            }
+        }
+    }
+
+    fn give_back(&mut self, peer: NodeId, block: ArrivedBlock) -> Result<(), Refused<T::Error>> {
+        let original = match self.copies.take_original(block) {
+            Ok(original) => original,
+            Err(block) => return self.inner.submit(Op::Return { peer, block }),
+        };
+        self.inner.submit(Op::Return { peer, block: original })
+    }
+
+    /// Takes the link down.
+    fn fail(&mut self, peer: NodeId) {
+        let Some(link) = self.links.get_mut(peer.index()) else { return };
+        link.failed = true;
+        self.injected.failures += 1;
+        let now = self.polls;
+        let unused = std::mem::take(&mut link.posted);
+        link.queue.extend(unused.into_iter().map(|block| (now, Completion::Unused { peer, block })));
+        link.queue.push_back((now, Completion::PeerFailed { peer, cause: None }));
+    }
+
+    /// Whether the link goes down at this operation.
+    fn is_due(&mut self, peer: NodeId) -> bool {
+        let Some(link) = self.links.get_mut(peer.index()) else { return false };
+        link.operations += 1;
+        let operations = link.operations;
+        self.faults.fail.is_some_and(|f| f.peer == peer && f.after == operations)
+    }
+
+    fn has_failed(&self, peer: NodeId) -> bool {
+        self.links.get(peer.index()).is_some_and(|l| l.failed)
+    }
+
+    /// Queues what the transport within reports, changed where it has to be.
+    fn take_in(&mut self, completion: Completion<T::Error>) {
+        let (peer, completion) = match completion {
+            Completion::Sent { peer, block } if self.has_failed(peer) => {
+                (peer, Some(Completion::Failed { peer, block }))
+            }
+            Completion::Received { peer, block } => (peer, self.received(peer, block)),
+            Completion::Unused { peer, block } => (peer, self.unused(peer, block)),
+            Completion::PeerFailed { peer, .. } if self.has_failed(peer) => (peer, None),
+            Completion::Sent { peer, .. }
+            | Completion::Failed { peer, .. }
+            | Completion::PeerFailed { peer, .. } => (peer, Some(completion)),
+        };
+        let Some(completion) = completion else { return };
+        let delay = self.random.below(u64::from(self.faults.delay) + 1);
+        self.injected.delayed += u64::from(delay > 0);
+        if let Some(link) = self.links.get_mut(peer.index()) {
+            link.queue.push_back((self.polls + delay, completion));
+        }
+    }
+
+    fn received(&mut self, peer: NodeId, block: ArrivedBlock) -> Option<Completion<T::Error>> {
+        let failed = self.has_failed(peer);
+        let corrupt = !failed && self.faults.corrupt.is_some_and(|chance| chance.strikes(&mut self.random));
+        let block = if let Some(pool) = &mut self.shadows {
+            let mine = self.links.get_mut(peer.index()).and_then(|l| l.posted.pop_front());
+            let filled = mine.map(|mut mine| {
+                let length = block.bytes().len().min(mine.bytes_mut().len());
+                let bytes = mine.bytes_mut().get_mut(..length).unwrap_or(&mut []);
+                bytes.copy_from_slice(block.bytes().get(..length).unwrap_or(&[]));
+                if corrupt {
+                    corrupt_bytes(&mut self.random, bytes);
+                }
+                mine.into_arrived(length)
+            });
+            let _ = pool.give_arrived(block);
+            filled?
+        } else if failed {
+            // The link is down for the user; the peer gets its block back all the same.
+            let _ = self.inner.submit(Op::Return { peer, block });
+            return None;
+        } else if corrupt && self.capabilities.arrival == Arrival::InPlace {
+            let random = &mut self.random;
+            self.copies.copy(block, |bytes| corrupt_bytes(random, bytes))
+        } else {
+            block
+        };
+        self.injected.corrupted += u64::from(corrupt);
+        Some(Completion::Received { peer, block })
+    }
+
+    fn unused(&mut self, peer: NodeId, block: VacantBlock) -> Option<Completion<T::Error>> {
+        let Some(pool) = &mut self.shadows else { return Some(Completion::Unused { peer, block }) };
+        let _ = pool.give_vacant(block);
+        let block = self.links.get_mut(peer.index())?.posted.pop_front()?;
+        Some(Completion::Unused { peer, block })
+    }
+}
+
+impl<T: Transport> Transport for FaultInjector<T> {
+    type Error = T::Error;
+
+    fn capabilities(&self) -> Capabilities {
+        let trusted = self.capabilities.trusted && self.faults.corrupt.is_none();
+        Capabilities { trusted, ..self.capabilities }
+    }
+
+    fn submit(&mut self, op: Op) -> Result<(), Refused<T::Error>> {
+        let (peer, can_wait) = match &op {
+            Op::Send { peer, .. } | Op::Recv { peer, .. } => (*peer, true),
+            Op::Return { peer, .. } => (*peer, false),
+        };
+        if self.is_due(peer) {
+            self.fail(peer);
+        }
+        if can_wait && self.has_failed(peer) {
+            return Err(Refused { op, reason: Reason::PeerFailed });
+        }
+        if can_wait && self.faults.busy.strikes(&mut self.random) {
+            self.injected.refused += 1;
+            return Err(Refused { op, reason: Reason::Busy });
+        }
+        match op {
+            Op::Recv { peer, block } => self.post(peer, block),
+            Op::Return { peer, block } => self.give_back(peer, block),
+            op => self.inner.submit(op),
+        }
+    }
+
+    fn poll_completion(&mut self) -> Option<Completion<T::Error>> {
+        self.polls += 1;
+        if let Some(completion) = self.inner.poll_completion() {
+            self.take_in(completion);
+        }
+        let (now, links) = (self.polls, self.links.len());
+        for _ in 0..links {
+            let at = self.turn;
+            self.turn = if at + 1 == links { 0 } else { at + 1 };
+            let Some(link) = self.links.get_mut(at) else { continue };
+            if link.queue.front().is_some_and(|(due, _)| *due <= now) {
+                return link.queue.pop_front().map(|(_, completion)| completion);
+            }
+        }
+        None
+    }
+}
+
+/// Blocks to post instead of the user's.
+fn shadow_pool(capabilities: &Capabilities) -> Option<BlockPool<HeapMemory>> {
+    const MOST_BYTES: usize = 64 << 20;
+    let body = capabilities.largest_block.saturating_sub(BLOCK_HEADER);
+    let blocks = (MOST_BYTES / stride(body)).clamp(16, 1024);
+    let memory = HeapMemory::new(blocks * stride(body))?;
+    Some(BlockPool::new(memory, capabilities.node, body))
+}
+
+/// Changes one to four bytes.
+fn corrupt_bytes(random: &mut Random, bytes: &mut [u8]) {
+    for _ in 0..=random.below(3) {
+        let at = random.below(bytes.len() as u64) as usize;
+        if let Some(byte) = bytes.get_mut(at) {
+            *byte ^= 1 + random.below(255) as u8;
+        }
+    }
+}

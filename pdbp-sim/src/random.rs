@@ -1,0 +1,23 @@
+//! Random numbers that a seed determines.
+
+/// SplitMix64.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`; 0 when that is 0.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next().checked_rem(bound).unwrap_or(0)
+    }
+}
