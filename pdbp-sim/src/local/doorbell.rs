@@ -1,8 +1,8 @@
 //! A way to sleep until a peer has put something into a ring.
 
-use std::sync::atomic::{AtomicU32, Ordering, fence};
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
+
+use super::sync::{AtomicU32, Condvar, Mutex, Ordering, PoisonError, fence};
 
 /// Wakes threads that wait for a node. Ringing costs a fence and a load when nobody sleeps.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ impl Doorbell {
         }
     }
 
-    /// Sleeps until the bell rings, at most for `timeout`. `is_idle` looks once more, after the bell is armed, whether there
+    /// Sleeps until the bell rings, at most for `timeout`; may wake before for no reason. `is_idle` looks once more, after the bell is armed, whether there
     /// is really nothing to do.
     pub fn sleep(&self, timeout: Duration, is_idle: impl FnOnce() -> bool) {
         let before = *self.rings.lock().unwrap_or_else(PoisonError::into_inner);
@@ -32,8 +32,9 @@ impl Doorbell {
         fence(Ordering::SeqCst);
         if is_idle() {
             let rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
-            let waited = self.wake.wait_timeout_while(rings, timeout, |rings| *rings == before);
-            drop(waited.unwrap_or_else(PoisonError::into_inner));
+            if *rings == before {
+                drop(self.wake.wait_timeout(rings, timeout).unwrap_or_else(PoisonError::into_inner));
+            }
         }
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
     }

@@ -16,6 +16,7 @@
 #[allow(unsafe_code)]
 mod blocks;
 mod doorbell;
+mod sync;
 #[cfg(test)]
 mod tests;
 
