@@ -8,8 +8,8 @@ use clap::{Parser, ValueEnum};
 
 use crate::clips::{self, Clip, Loaded};
 use crate::decode::memory;
-use crate::direct::{Mode, Plan};
 use crate::frame::StreamClass;
+use crate::plan::{Mode, Plan};
 use crate::streams::{StreamNo, Streams};
 
 /// Watches many H.264 streams: decodes them on some nodes of a cluster, sends the frames to others, which restore them to
@@ -26,6 +26,10 @@ pub struct Cli {
     /// Number of concurrent streams; clips are used again to reach it.
     #[arg(long, value_name = "N", default_value_t = 2_520, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     pub streams: u32,
+
+    /// Nodes of the cluster: the first half decodes, the second half analyses. 0: without transport, for comparison.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(0..=1024))]
+    pub nodes: u16,
 
     /// Passes over all streams [default: 1; with --continuous 50].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]

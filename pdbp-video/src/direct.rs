@@ -3,7 +3,6 @@
 //! It is the yardstick for the pipeline over PDBP: same clips, same decoders, same frames in the same wire form, and nothing
 //! between the parts.
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use crate::account::{RunClock, Stopwatch, Work, process_cpu_ns};
@@ -11,27 +10,8 @@ use crate::decode::{DecodeError, Follower, Sampler, Yuv};
 use crate::frame::{FrameId, ScoreRecord, frame_len, read_frame, write_frame};
 use crate::measure::{Analyser, Threads};
 use crate::outcome::{Arrival, Fault, Outcome, PassTime};
+use crate::plan::{Mode, Plan, Pool};
 use crate::streams::{StreamNo, Streams};
-
-/// What a pass shows of each stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// One picture at the next entry point; decoders serve all streams in turn.
-    Sample,
-    /// The next picture; every stream has a decoder of its own.
-    Continuous,
-}
-
-/// How a run is done.
-#[derive(Debug, Clone, Copy)]
-pub struct Plan {
-    /// What a pass shows.
-    pub mode: Mode,
-    /// Number of passes over all streams.
-    pub passes: u32,
-    /// Threads that decode.
-    pub decoders: usize,
-}
 
 /// Runs all passes in this process; `progress` is called with the number of streams done, from any thread.
 pub fn run(streams: &Streams, plan: Plan, clock: RunClock, progress: &(dyn Fn(u64) + Sync)) -> Outcome {
@@ -42,15 +22,14 @@ pub fn run(streams: &Streams, plan: Plan, clock: RunClock, progress: &(dyn Fn(u6
             worker.follow(streams, share, shares);
         }
     }
+    let pool = Pool::new(vec![0..streams.count()]);
     let mut outcome = Outcome::default();
     let cpu = process_cpu_ns();
     for pass in 0..plan.passes {
         let start_ns = clock.now_ns();
-        let next = AtomicU32::new(0);
         thread::scope(|scope| {
             for worker in &mut workers {
-                let next = &next;
-                scope.spawn(move || worker.pass(streams, plan.mode, pass, next, progress));
+                scope.spawn(|| worker.pass(streams, plan.mode, pass, &pool, progress));
             }
         });
         outcome.passes.push(PassTime { start_ns, end_ns: clock.now_ns() });
@@ -74,9 +53,6 @@ struct Worker {
     arrivals: Vec<Arrival>,
     faults: Vec<Fault>,
 }
-
-/// Streams that a thread takes at once.
-const BATCH: u32 = 8;
 
 impl Worker {
     fn new(clock: RunClock) -> Self {
@@ -102,7 +78,7 @@ impl Worker {
         streams: &Streams,
         mode: Mode,
         pass: u32,
-        next: &AtomicU32,
+        pool: &Pool,
         progress: &(dyn Fn(u64) + Sync),
     ) {
         if mode == Mode::Continuous {
@@ -116,14 +92,9 @@ impl Worker {
             self.followers = followers;
             return;
         }
-        loop {
-            // Relaxed: the counter hands out numbers and guards no other data.
-            let first = next.fetch_add(BATCH, Ordering::Relaxed);
-            if first >= streams.count() {
-                return;
-            }
-            let last = (first + BATCH).min(streams.count());
-            for stream in (first..last).map(StreamNo) {
+        while let Some(batch) = pool.take(pass) {
+            let taken = u64::from(batch.end - batch.start);
+            for stream in batch.map(StreamNo) {
                 let Some((clip, entry)) = streams.entry(stream, pass) else { continue };
                 let mut sampler = core::mem::take(&mut self.sampler);
                 self.one(stream, pass, |take| {
@@ -131,7 +102,7 @@ impl Worker {
                 });
                 self.sampler = sampler;
             }
-            progress(u64::from(last - first));
+            progress(taken);
         }
     }
 

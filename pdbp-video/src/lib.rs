@@ -8,6 +8,7 @@
 //! * [`decode`]: H.264 to YUV with a small pool of decoders;
 //! * [`frame`]: frames and score records as they travel between parts;
 //! * [`measure`]: RGB restoration, blur, blockiness and smoothness;
+//! * [`plan`], [`pipeline`]: who does what in a cluster, and the parts that do it over PDBP;
 //! * [`direct`]: all of this on the threads of one process, without transport;
 //! * [`account`], [`outcome`]: where the time went, and what a run produced;
 //! * [`report`]: the table on the terminal, the HTML page and the CSV files;
@@ -22,5 +23,7 @@ pub mod direct;
 pub mod frame;
 pub mod measure;
 pub mod outcome;
+pub mod pipeline;
+pub mod plan;
 pub mod report;
 pub mod streams;

@@ -1,17 +1,21 @@
 //! `pdbp-video`: the video quality monitor as a program. See the library for its parts.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fs;
 use std::process::ExitCode;
 
 use clap::Parser as _;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use pdbp::Cluster;
 
 use pdbp_video::account::RunClock;
 use pdbp_video::cli::{Cli, Setup};
 use pdbp_video::direct;
 use pdbp_video::frame::StreamClass;
 use pdbp_video::outcome::Outcome;
+use pdbp_video::pipeline;
+use pdbp_video::plan::Mode;
 use pdbp_video::report::{self, Facts, table};
 use pdbp_video::streams::{StreamNo, Streams};
 
@@ -34,7 +38,15 @@ fn main() -> ExitCode {
     if !cli.quiet {
         println!("{title}");
     }
-    let outcome = run(&cli, &setup);
+    let outcome = match run(&cli, &setup) {
+        Ok(Some(outcome)) => outcome,
+        // Another process hosts the console.
+        Ok(None) => return ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("pdbp-video: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
     for line in fault_lines(&setup.streams, &outcome) {
         eprintln!("pdbp-video: {line}");
     }
@@ -69,14 +81,14 @@ fn describe(setup: &Setup) -> String {
         classes.join(", "),
         plural(streams.clips().len() as u64, "clip", "clips"),
         match setup.plan.mode {
-            direct::Mode::Sample => "one picture each per pass",
-            direct::Mode::Continuous => "every picture",
+            Mode::Sample => "one picture each per pass",
+            Mode::Continuous => "every picture",
         },
         plural(u64::from(setup.plan.passes), "pass", "passes"),
     )
 }
 
-fn run(cli: &Cli, setup: &Setup) -> Outcome {
+fn run(cli: &Cli, setup: &Setup) -> Result<Option<Outcome>, Box<dyn Error>> {
     let total = u64::from(setup.streams.count()) * u64::from(setup.plan.passes);
     let target =
         if cli.shows_progress() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
@@ -85,9 +97,15 @@ fn run(cli: &Cli, setup: &Setup) -> Outcome {
     if let Ok(style) = ProgressStyle::with_template(style) {
         bar.set_style(style);
     }
-    let outcome = direct::run(&setup.streams, setup.plan, RunClock::start(), &|done| bar.inc(done));
+    let progress = |done| bar.inc(done);
+    let outcome = if cli.nodes == 0 {
+        Some(direct::run(&setup.streams, setup.plan, RunClock::start(), &progress))
+    } else {
+        let cluster = Cluster::builder()?.nodes(cli.nodes).start()?;
+        pipeline::run(&cluster, &setup.streams, setup.plan, RunClock::start(), &progress)?
+    };
     bar.finish_and_clear();
-    outcome
+    Ok(outcome)
 }
 
 /// Kinds of faults that are listed one by one.
@@ -118,6 +136,13 @@ fn fault_lines(streams: &Streams, outcome: &Outcome) -> Vec<String> {
     lines
 }
 
+fn transport(cli: &Cli) -> String {
+    match cli.nodes {
+        0 => "none: every thread decodes and analyses its own frames".into(),
+        nodes => format!("PDBP, {nodes} nodes in one process"),
+    }
+}
+
 fn write_files(cli: &Cli, setup: &Setup, title: String, outcome: &Outcome) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     if let Some(file) = &cli.csv
@@ -134,7 +159,7 @@ fn write_files(cli: &Cli, setup: &Setup, title: String, outcome: &Outcome) -> Ex
         let settings = vec![
             ("Clips".to_owned(), clips.collect::<Vec<_>>().join(", ")),
             ("Decoding threads".to_owned(), setup.plan.decoders.to_string()),
-            ("Transport".to_owned(), "none".to_owned()),
+            ("Transport".to_owned(), transport(cli)),
         ];
         match report::write(directory, &Facts { title, settings }, &setup.streams, outcome) {
             Ok(page) => println!("report: {}", page.display()),

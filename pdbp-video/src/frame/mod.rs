@@ -22,9 +22,11 @@ use crate::decode::Yuv;
 use crate::streams::StreamNo;
 
 mod assemble;
+mod fill;
 mod record;
 
 pub use assemble::Assembler;
+pub use fill::FrameBytes;
 pub use record::ScoreRecord;
 
 /// The classes in which streams are reported, after the picture formats of the documents.

@@ -82,6 +82,23 @@ proptest! {
     }
 
     #[test]
+    fn a_frame_in_pieces_is_the_frame(width in 1u16..30, height in 1u16..30, cuts in proptest::collection::vec(1usize..70, 1..20)) {
+        let whole = frame(3, width, height);
+        let (_, picture) = read_frame(&whole).unwrap();
+        let mut bytes = FrameBytes::new(id(3), &picture);
+        let mut pieces = Vec::new();
+        for cut in cuts.iter().cycle() {
+            let mut piece = vec![0; *cut];
+            let filled = bytes.fill(&mut piece);
+            pieces.extend_from_slice(&piece[..filled]);
+            if filled < *cut {
+                break;
+            }
+        }
+        prop_assert_eq!(pieces, whole);
+    }
+
+    #[test]
     fn any_cut_gives_the_same_frames(
         sizes in proptest::collection::vec((1u16..20, 1u16..20), 1..8),
         cuts in proptest::collection::vec(1usize..80, 1..60),

@@ -1,8 +1,9 @@
 use super::*;
 use crate::account::RunClock;
 use crate::clips::bundled;
-use crate::direct::{self, Mode, Plan};
+use crate::direct;
 use crate::outcome::{Density, Fault};
+use crate::plan::{Mode, Plan};
 use crate::streams::StreamNo;
 
 fn run() -> (Streams, Outcome) {

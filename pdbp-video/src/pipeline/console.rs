@@ -1,0 +1,171 @@
+//! The console on node 0: starts passes, collects scores, and knows when a pass is over.
+
+use pdbp::{Batch, Message, Node, Part, PartKind, Target};
+
+use super::wire::{Done, FaultHead, RECEIVE_ROW, RowSample, command};
+use super::{
+    CONSOLE_NAME, Job, MEETING, PipelineError, SILENCE, address, decoder_name, failed, steward_name,
+};
+use crate::account::Work;
+use crate::frame::ScoreRecord;
+use crate::outcome::{Arrival, Density, Fault, Outcome, PassTime};
+use crate::plan::Layout;
+use crate::streams::StreamNo;
+
+pub(super) fn run(node: &Node, job: &Job<'_>, progress: &dyn Fn(u64)) -> Result<Outcome, PipelineError> {
+    let name = address(CONSOLE_NAME, Layout::CONSOLE);
+    let part = node.register(CONSOLE_NAME, PartKind::Cpu).map_err(failed(&name))?;
+    let find = |part_name: &str, node| part.find(&address(part_name, node), MEETING);
+    let decoders = job.layout.pairs.iter().map(|pair| find(&decoder_name(pair.number), pair.decodes));
+    let decoders = decoders.collect::<Result<Vec<_>, _>>().map_err(failed(&name))?;
+    let stewards = (0..job.layout.nodes).map(|node| find(&steward_name(node), node));
+    let stewards = stewards.collect::<Result<Vec<_>, _>>().map_err(failed(&name))?;
+    let mut console = Console {
+        part: &part,
+        job,
+        progress,
+        outcome: Outcome::default(),
+        tally: Tally::default(),
+        reported: 0,
+    };
+    for pass in 0..job.plan.passes {
+        console.pass(pass, &decoders).map_err(failed(&name))?;
+    }
+    console.end(&decoders, &stewards).map_err(failed(&name))?;
+    Ok(console.outcome)
+}
+
+/// What a pass has brought so far.
+#[derive(Debug, Default)]
+struct Tally {
+    /// Decoders that are done with the pass.
+    done: usize,
+    /// Frames that they sent.
+    frames: u64,
+    /// Scores that have arrived.
+    scores: u64,
+    /// Streams of which the progress display knows.
+    shown: u64,
+}
+
+struct Console<'a> {
+    part: &'a Part,
+    job: &'a Job<'a>,
+    progress: &'a dyn Fn(u64),
+    outcome: Outcome,
+    tally: Tally,
+    /// Parts that have said their last word.
+    reported: usize,
+}
+
+impl Console<'_> {
+    fn pass(&mut self, pass: u32, decoders: &[Target]) -> Result<(), String> {
+        self.tally = Tally::default();
+        let start_ns = self.job.clock.now_ns();
+        self.command(decoders, command::START, bytemuck::bytes_of(&pass))?;
+        while self.tally.done < decoders.len() || self.tally.scores < self.tally.frames {
+            self.take()?;
+        }
+        self.outcome.passes.push(PassTime { start_ns, end_ns: self.job.clock.now_ns() });
+        self.show(u64::from(self.job.streams.count()));
+        Ok(())
+    }
+
+    /// Stops everybody and waits for their last words: of each pair both parts, and the stewards.
+    fn end(&mut self, decoders: &[Target], stewards: &[Target]) -> Result<(), String> {
+        self.command(decoders, command::STOP, &[])?;
+        self.command(stewards, command::STOP, &[])?;
+        while self.reported < 2 * decoders.len() + stewards.len() {
+            self.take()?;
+        }
+        self.outcome.densities.sort_by_key(|sample| sample.at_ns);
+        Ok(())
+    }
+
+    fn command(&self, to: &[Target], number: u16, data: &[u8]) -> Result<(), String> {
+        to.iter()
+            .try_for_each(|target| self.part.send_command(*target, number, data))
+            .map_err(|error| error.to_string())
+    }
+
+    /// Brings the progress display up to `streams` streams of this pass.
+    fn show(&mut self, streams: u64) {
+        if streams > self.tally.shown {
+            (self.progress)(streams - self.tally.shown);
+            self.tally.shown = streams;
+        }
+    }
+
+    /// Waits for something to arrive, and takes it in.
+    fn take(&mut self) -> Result<(), String> {
+        match self.part.recv_batch(SILENCE) {
+            Ok(Ok(batch)) => self.take_scores(&batch),
+            Ok(Err(message)) => self.take_command(&message),
+            Err(error) => Err(format!("nothing was heard: {error}; a node may have died")),
+        }
+    }
+
+    fn take_scores(&mut self, batch: &Batch) -> Result<(), String> {
+        let received_ns = self.job.clock.now_ns();
+        for bytes in batch.iter() {
+            let record: ScoreRecord = bytemuck::try_pod_read_unaligned(bytes)
+                .map_err(|error| format!("a score record of {} bytes: {error}", bytes.len()))?;
+            self.outcome.arrivals.push(Arrival { record, received_ns });
+            self.tally.scores += 1;
+        }
+        self.show(self.tally.scores);
+        Ok(())
+    }
+
+    fn take_command(&mut self, message: &Message) -> Result<(), String> {
+        match message.command() {
+            command::DONE => {
+                let done: Done = value(message)?;
+                self.tally.done += 1;
+                self.tally.frames += u64::from(done.frames);
+            }
+            command::FAULT => self.take_fault(message)?,
+            command::WORK => {
+                self.outcome.work += value::<Work>(message)?;
+                self.reported += 1;
+            }
+            command::ROWS => {
+                for bytes in message.chunks_exact(size_of::<RowSample>()) {
+                    self.outcome.densities.push(density(bytemuck::pod_read_unaligned(bytes)));
+                }
+            }
+            command::FAILED => return Err(String::from_utf8_lossy(message).into_owned()),
+            other => return Err(format!("unknown command {other}: the nodes run different versions")),
+        }
+        Ok(())
+    }
+
+    fn take_fault(&mut self, message: &Message) -> Result<(), String> {
+        let (head, reason) = message
+            .split_at_checked(size_of::<FaultHead>())
+            .ok_or_else(|| format!("a fault of {} bytes", message.len()))?;
+        let head: FaultHead = bytemuck::pod_read_unaligned(head);
+        self.outcome.faults.push(Fault {
+            stream: StreamNo(head.stream),
+            pass: head.pass,
+            reason: String::from_utf8_lossy(reason).into_owned(),
+        });
+        Ok(())
+    }
+}
+
+fn value<T: bytemuck::Pod>(message: &Message) -> Result<T, String> {
+    message.value().ok_or_else(|| {
+        format!("command {} with {} bytes instead of {}", message.command(), message.len(), size_of::<T>())
+    })
+}
+
+fn density(sample: RowSample) -> Density {
+    let RowSample { at_ns, node, peer, pool, density, utilisation } = sample;
+    let row = if pool == RECEIVE_ROW {
+        format!("receive: node{peer} → node{node}")
+    } else {
+        format!("send: node{node} → node{peer}")
+    };
+    Density { at_ns, row, density: f64::from(density), utilisation: f64::from(utilisation) }
+}

@@ -1,0 +1,158 @@
+//! The decoding part: takes pictures out of streams and sends them on as frames.
+
+use pdbp::{Node, Part, PartKind, StreamWriter, Target};
+
+use super::wire::{Done, FaultHead, command};
+use super::{
+    CONSOLE_NAME, Job, MEETING, PipelineError, SILENCE, address, analyser_name, decoder_name, failed,
+};
+use crate::account::{Stopwatch, Work};
+use crate::decode::{DecodeError, Follower, Sampler, Yuv};
+use crate::frame::{FrameBytes, FrameId, frame_len, write_frame};
+use crate::plan::{Layout, Mode, Pair};
+use crate::streams::{StreamNo, Streams};
+
+pub(super) fn run(node: &Node, pair: Pair, job: &Job<'_>) -> Result<(), PipelineError> {
+    let name = address(&decoder_name(pair.number), pair.decodes);
+    let part = node.register(&decoder_name(pair.number), PartKind::Cpu).map_err(failed(&name))?;
+    let console = part.find(&address(CONSOLE_NAME, Layout::CONSOLE), MEETING).map_err(failed(&name))?;
+    let result = serve(&part, console, pair, job).map_err(|reason| PipelineError { part: name, reason });
+    if let Err(error) = &result {
+        // The console may be what failed.
+        let _ = part.send_command(console, command::FAILED, error.to_string().as_bytes());
+    }
+    result
+}
+
+/// Does what the console commands, until it says stop.
+fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> Result<(), String> {
+    let text = |error: &dyn core::fmt::Display| error.to_string();
+    let analyser = address(&analyser_name(pair.number), pair.analyses);
+    let analyser = part.find(&analyser, MEETING).map_err(|error| text(&error))?;
+    let writer = part.open_stream(analyser).map_err(|error| text(&error))?;
+    let mut desk = Desk { part, console, writer, job, work: Work::default(), pack_ns: 0 };
+    let mut shower = match job.plan.mode {
+        Mode::Sample => Shower::Sample(Sampler::new()),
+        Mode::Continuous => Shower::Follow(followers(job.streams, pair.number, job.layout.pairs.len())),
+    };
+    loop {
+        let message = part.recv_timeout(SILENCE).map_err(|error| text(&error))?;
+        match (message.command(), message.value::<u32>()) {
+            (command::START, Some(pass)) => {
+                drop(message);
+                let done = desk.pass(pass, &mut shower)?;
+                part.send_command(console, command::DONE, bytemuck::bytes_of(&done))
+                    .map_err(|error| text(&error))?;
+            }
+            (command::STOP, _) => break,
+            _ => {}
+        }
+    }
+    desk.writer.finish().map_err(|error| text(&error))?;
+    part.send_command(console, command::WORK, bytemuck::bytes_of(&desk.work)).map_err(|error| text(&error))
+}
+
+/// What shows pictures: one decoder for all streams, or one for each.
+enum Shower {
+    Sample(Sampler),
+    Follow(Vec<(StreamNo, Follower)>),
+}
+
+fn followers(streams: &Streams, number: u32, pairs: usize) -> Vec<(StreamNo, Follower)> {
+    let own = streams.share(number, u32::try_from(pairs).unwrap_or(u32::MAX)).map(StreamNo);
+    own.filter_map(|stream| Some((stream, Follower::new(streams.entry(stream, 0)?.1)))).collect()
+}
+
+/// What a decoder works with.
+struct Desk<'a> {
+    part: &'a Part,
+    console: Target,
+    writer: StreamWriter<'a>,
+    job: &'a Job<'a>,
+    work: Work,
+    /// Time spent packing during the present picture.
+    pack_ns: u64,
+}
+
+impl Desk<'_> {
+    fn pass(&mut self, pass: u32, shower: &mut Shower) -> Result<Done, String> {
+        let mut done = Done { pass, streams: 0, frames: 0 };
+        let streams = self.job.streams;
+        match shower {
+            Shower::Sample(sampler) => {
+                while let Some(batch) = self.job.pool.take(pass) {
+                    for stream in batch.map(StreamNo) {
+                        let Some((clip, entry)) = streams.entry(stream, pass) else { continue };
+                        let show = |take: &mut Take<'_>| {
+                            sampler.sample(clip, entry, |picture| take(entry.picture, picture)).map(Some)
+                        };
+                        self.one(stream, &mut done, show)?;
+                    }
+                }
+            }
+            Shower::Follow(followers) => {
+                for (stream, follower) in followers {
+                    let Some(clip) = streams.clip(*stream) else { continue };
+                    self.one(*stream, &mut done, |take| follower.step(clip, take))?;
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// Decodes one picture with `show`, sends it, and reports the stream if there is none.
+    fn one(
+        &mut self,
+        stream: StreamNo,
+        done: &mut Done,
+        show: impl FnOnce(&mut Take<'_>) -> Result<Option<Result<(), String>>, DecodeError>,
+    ) -> Result<(), String> {
+        done.streams += 1;
+        let (pass, captured_ns) = (done.pass, self.job.clock.now_ns());
+        let mut watch = Stopwatch::start();
+        let shown = show(&mut |frame, picture| {
+            let mut watch = Stopwatch::start();
+            let sent = send(&mut self.writer, FrameId { stream, frame, pass, captured_ns }, picture);
+            self.pack_ns = watch.lap();
+            sent
+        });
+        self.work.decode_ns += watch.lap().saturating_sub(core::mem::take(&mut self.pack_ns));
+        match shown {
+            Ok(Some(sent)) => {
+                sent?;
+                self.work.decoded += 1;
+                done.frames += 1;
+            }
+            Ok(None) => {}
+            Err(error) => self.report(FaultHead { pass, stream: stream.0 }, &error)?,
+        }
+        Ok(())
+    }
+
+    fn report(&self, head: FaultHead, error: &DecodeError) -> Result<(), String> {
+        let message = [bytemuck::bytes_of(&head), error.to_string().as_bytes()].concat();
+        self.part.send_command(self.console, command::FAULT, &message).map_err(|error| error.to_string())
+    }
+}
+
+type Take<'a> = dyn FnMut(u32, &Yuv<'_>) -> Result<(), String> + 'a;
+
+/// Sends a frame: written once, straight into message blocks. One that fits a block leaves as one segment.
+fn send(writer: &mut StreamWriter<'_>, id: FrameId, picture: &Yuv<'_>) -> Result<(), String> {
+    let length = frame_len(picture.size());
+    if length <= writer.segment_len() {
+        let room = writer.loan(length).map_err(|error| error.to_string())?;
+        write_frame(id, picture, room).map_err(|error| error.to_string())?;
+        writer.advance(length);
+    } else {
+        let mut bytes = FrameBytes::new(id, picture);
+        let mut left = length;
+        while left > 0 {
+            let room = writer.loan(left).map_err(|error| error.to_string())?;
+            let filled = bytes.fill(room);
+            writer.advance(filled);
+            left -= filled;
+        }
+    }
+    writer.flush_segment().map_err(|error| error.to_string())
+}

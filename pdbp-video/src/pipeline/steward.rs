@@ -1,0 +1,87 @@
+//! The steward of a node: writes down the state of its buffer rows, and reports it at the end.
+
+use core::time::Duration;
+
+use pdbp::{Node, Part, PartKind, RowStats, Target};
+
+use super::wire::{RECEIVE_ROW, RowSample, SEND_ROW, command};
+use super::{CONSOLE_NAME, Job, MEETING, PipelineError, address, failed, steward_name};
+use crate::account::{Work, process_cpu_ns};
+use crate::plan::Layout;
+
+/// Time between two looks.
+const INTERVAL: Duration = Duration::from_millis(20);
+/// Samples in one message.
+const CHUNK: usize = 1_000;
+/// Samples kept; then every second one is dropped, and looks become half as frequent.
+const MOST_SAMPLES: usize = 40_000;
+
+/// Whether a steward also reports the processor time of its process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Speaks {
+    ForNode,
+    ForProcess,
+}
+
+pub(super) fn run(node: &Node, speaks: Speaks, job: &Job<'_>) -> Result<(), PipelineError> {
+    let index = node.id().index() as u16; // a node's index is one
+    let name = address(&steward_name(index), index);
+    let part = node.register(&steward_name(index), PartKind::Cpu).map_err(failed(&name))?;
+    let console = part.find(&address(CONSOLE_NAME, Layout::CONSOLE), MEETING).map_err(failed(&name))?;
+    let cpu = process_cpu_ns();
+    let samples = watch(&part, job).map_err(failed(&name))?;
+    let total_ns = if speaks == Speaks::ForProcess { process_cpu_ns() - cpu } else { 0 };
+    report(&part, console, &samples, Work { total_ns, ..Work::default() }).map_err(failed(&name))?;
+    node.barrier(MEETING).map_err(failed(&name))
+}
+
+/// Looks at the rows until the console says stop.
+fn watch(part: &Part, job: &Job<'_>) -> Result<Vec<RowSample>, pdbp::RecvError> {
+    let mut samples = Vec::new();
+    let mut interval = INTERVAL;
+    loop {
+        match part.recv_timeout(interval) {
+            Ok(message) if message.command() == command::STOP => return Ok(samples),
+            Ok(_) | Err(pdbp::RecvError::Timeout(_)) => {}
+            Err(error) => return Err(error),
+        }
+        look(part.node(), job.clock.now_ns(), &mut samples);
+        if samples.len() > MOST_SAMPLES {
+            let mut keep = false;
+            samples.retain(|_| {
+                keep = !keep;
+                keep
+            });
+            interval *= 2;
+        }
+    }
+}
+
+fn look(node: &Node, at_ns: u64, samples: &mut Vec<RowSample>) {
+    let stats = node.stats();
+    let index = stats.node.index() as u16;
+    for (pool, rows) in [(SEND_ROW, &stats.send), (RECEIVE_ROW, &stats.recv)] {
+        let used = rows.iter().filter(|row| row.blocks > 0);
+        samples.extend(used.map(|row| sample(row, at_ns, index, pool)));
+    }
+}
+
+/// DF and SU, (1) and (2) of the documents.
+fn sample(row: &RowStats, at_ns: u64, node: u16, pool: u32) -> RowSample {
+    let share = |part: u32, whole: u32| if whole == 0 { 0.0 } else { part as f32 / whole as f32 };
+    RowSample {
+        at_ns,
+        node,
+        peer: row.peer.index() as u16,
+        pool,
+        density: share(row.space.real(), row.space.size()),
+        utilisation: share(row.space.used(), row.space.real()),
+    }
+}
+
+fn report(part: &Part, console: Target, samples: &[RowSample], work: Work) -> Result<(), pdbp::SendError> {
+    for chunk in samples.chunks(CHUNK) {
+        part.send_command(console, command::ROWS, bytemuck::cast_slice(chunk))?;
+    }
+    part.send_command(console, command::WORK, bytemuck::bytes_of(&work))
+}

@@ -1,0 +1,67 @@
+use super::*;
+use crate::clips::{BUNDLED, Clip, bundled};
+use crate::direct;
+use crate::outcome::Arrival;
+use crate::plan::Mode;
+use crate::streams::StreamNo;
+
+fn over(nodes: u16, streams: &Streams, plan: Plan) -> Outcome {
+    let cluster = Cluster::local(nodes).unwrap();
+    run(&cluster, streams, plan, RunClock::start(), &|_| ()).unwrap().unwrap()
+}
+
+/// What was scored, without times and places, in a fixed order.
+fn scored(outcome: &Outcome) -> Vec<String> {
+    let line = |arrival: &Arrival| {
+        let id = arrival.record.id();
+        format!("{} {} {} {:?}", id.pass, id.stream, id.frame, arrival.record.scores())
+    };
+    let mut lines: Vec<_> = outcome.arrivals.iter().map(line).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn over_any_number_of_nodes_the_scores_are_those_without_transport() {
+    let streams = Streams::new(bundled().clips, 30);
+    let plan = Plan { mode: Mode::Sample, passes: 2, decoders: 2 };
+    let expected = scored(&direct::run(&streams, plan, RunClock::start(), &|_| ()));
+    assert_eq!(expected.len(), 60);
+    for nodes in 1..=5 {
+        let outcome = over(nodes, &streams, plan);
+        assert!(scored(&outcome) == expected, "{nodes} nodes");
+        assert_eq!((outcome.passes.len(), outcome.faults.len(), outcome.work.analysed), (2, 0, 60));
+        assert!(nodes == 1 || !outcome.densities.is_empty());
+    }
+}
+
+#[test]
+fn a_broken_stream_is_reported_over_the_transport_and_the_rest_goes_on() {
+    let mut data = BUNDLED[0].data.to_vec();
+    let index = crate::annexb::Index::new(&data).unwrap();
+    data.drain(index.pictures[0].end - 3000..index.pictures[0].end);
+    let clips = vec![Clip::new("cut", data).unwrap(), Clip::new("whole", BUNDLED[0].data).unwrap()];
+    let streams = Streams::new(clips, 12);
+    let outcome = over(3, &streams, Plan { mode: Mode::Sample, passes: 1, decoders: 2 });
+    let mut faults: Vec<_> = outcome.faults.iter().map(|fault| fault.stream).collect();
+    faults.sort_unstable();
+    assert_eq!(faults, [StreamNo(0), StreamNo(10)]);
+    assert!(outcome.faults[0].reason.contains("picture 0"), "{:?}", outcome.faults);
+    assert_eq!(outcome.arrivals.len(), 10);
+}
+
+#[test]
+fn continuous_streams_are_followed_over_the_transport() {
+    let streams = Streams::new(bundled().clips, 10);
+    let plan = Plan { mode: Mode::Continuous, passes: 8, decoders: 2 };
+    // With the same number of decoders the shares are the same.
+    let expected = scored(&direct::run(&streams, plan, RunClock::start(), &|_| ()));
+    assert!(expected.len() >= 40);
+    assert!(scored(&over(4, &streams, plan)) == expected);
+}
+
+#[test]
+fn a_run_without_streams_ends() {
+    let outcome = over(2, &Streams::new(Vec::new(), 0), Plan { mode: Mode::Sample, passes: 2, decoders: 1 });
+    assert_eq!((outcome.arrivals.len(), outcome.passes.len()), (0, 2));
+}
