@@ -30,6 +30,8 @@
 #[cfg(feature = "alloc")]
 extern crate alloc;
 #[cfg(test)]
+extern crate self as pdbp_core;
+#[cfg(test)]
 extern crate std;
 
 pub mod cdu;

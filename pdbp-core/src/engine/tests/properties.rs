@@ -1,0 +1,126 @@
+//! Random operations on a cluster against the oracle.
+
+use std::vec::Vec;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::harness::{Operation, Policy, Setup, node};
+use crate::Arrival;
+use crate::engine::Checksum;
+
+fn setups() -> impl Strategy<Value = Setup> {
+    let policy = prop_oneof![Just(Policy::Fixed), Just(Policy::Published), Just(Policy::Adaptive)];
+    let sizes = (1usize..=4, 1u32..=4, 0u32..=8, 1u32..=4);
+    (sizes, policy, any::<(bool, bool, bool, bool)>(), 1usize..=3).prop_map(
+        |((nodes, initial, extra, control), policy, (posted, trusted, checksum, tight), pipe)| Setup {
+            nodes,
+            arrival: if posted { Arrival::Posted } else { Arrival::InPlace },
+            trusted,
+            policy,
+            checksum: if checksum { Checksum::On } else { Checksum::Off },
+            initial,
+            row: initial + extra,
+            extra,
+            control,
+            capacity: if tight { 2 } else { 64 },
+            pipe: if tight { pipe } else { 1 << 20 },
+            ..Setup::default()
+        },
+    )
+}
+
+fn runs() -> impl Strategy<Value = (Setup, Vec<Operation>)> {
+    (setups(), vec(any::<[u8; 4]>(), 0..600)).prop_map(|(setup, bytes)| {
+        let operations = bytes.into_iter().map(|b| Operation::decode(b, setup.nodes)).collect();
+        (setup, operations)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Every message arrives once, in its lane's order, unchanged; every block comes back; barriers and quiescence tell the
+    /// truth; whatever the network holds back or refuses.
+    #[test]
+    fn nothing_is_lost_doubled_or_leaked((setup, operations) in runs()) {
+        let mut cluster = setup.ready();
+        for operation in operations {
+            if !operation.is_hostile() {
+                cluster.apply(operation);
+            }
+        }
+        cluster.settle();
+    }
+
+    /// Blocks whose bytes change on the way are refused whole; their credit and their place in the count of quiescence come
+    /// back.
+    #[test]
+    fn changed_bytes_cost_nothing_but_themselves((setup, operations) in runs()) {
+        let setup = Setup { checksum: Checksum::On, ..setup };
+        let mut cluster = setup.ready();
+        cluster.oracle.borrow_mut().lossy = true;
+        for operation in operations {
+            if !matches!(operation, Operation::Kill { .. } | Operation::Inject { .. }) {
+                cluster.apply(operation);
+            }
+        }
+        for i in 0..setup.nodes {
+            cluster.apply(Operation::Quiet { node: i });
+        }
+        cluster.settle();
+        for i in 0..setup.nodes {
+            let refused: u32 = (0..setup.nodes).map(|p| cluster.net.borrow().links[p][i].flipped).sum();
+            let counters = cluster.host(i).engine.counters();
+            prop_assert_eq!(counters.malformed, u64::from(refused));
+            prop_assert_eq!(counters.out_of_sequence, 0);
+        }
+    }
+
+    /// Nodes die: what they had of others comes back, and the rest goes on.
+    #[test]
+    fn the_dead_keep_no_blocks((setup, operations) in runs()) {
+        let mut cluster = setup.ready();
+        for operation in operations {
+            if !matches!(operation, Operation::Flip { .. } | Operation::Inject { .. }) {
+                cluster.apply(operation);
+            }
+        }
+        for i in cluster.live() {
+            cluster.apply(Operation::Quiet { node: i });
+        }
+        cluster.settle();
+        let dead = cluster.dead.clone();
+        for i in cluster.live() {
+            for d in &dead {
+                let engine = &cluster.host(i).engine;
+                prop_assert!(engine.has_failed(node(*d)));
+                prop_assert_eq!(engine.send_row(node(*d)).unwrap().space.real(), 0);
+                prop_assert_eq!(engine.recv_row(node(*d)).unwrap().space.real(), 0);
+            }
+        }
+    }
+
+    /// Blocks that nobody sent: no panic, and no block of ours is lost. (What they displace or break is not checked.)
+    #[test]
+    fn forged_blocks_break_nothing((setup, operations) in runs()) {
+        let setup = Setup { trusted: false, ..setup };
+        let mut cluster = setup.ready();
+        cluster.oracle.borrow_mut().lossy = true;
+        for host in cluster.hosts.iter_mut().flatten() {
+            host.pipes.checked = false;
+        }
+        for operation in operations {
+            cluster.apply(operation);
+        }
+        for _ in 0..50 {
+            for i in cluster.live() {
+                cluster.poll(i);
+                for local in 0..3 {
+                    cluster.read(i, local, usize::MAX, false);
+                }
+                cluster.release(i);
+            }
+        }
+    }
+}
