@@ -32,9 +32,18 @@
 //! Each process calls [`run_all`] with a function that makes its endpoint: each case gets a new one, on a new domain (for
 //! MPI: a duplicate of the communicator), so that a case that fails, or in which nodes leave, does not disturb the next.
 //!
-//! ```ignore
-//! let report = run_all(|| Node::new(Mpi::new(world.duplicate(), …), memory(), 64 << 10), &mut std::io::stdout());
-//! std::process::exit(if report.is_passed() { 0 } else { 1 });
+//! ```
+//! use pdbp_core::{BlockMemory, Transport};
+//! use pdbp_sim::conformance::{Node, run_all};
+//!
+//! /// Run by every process; `endpoint` makes this process' end of a new domain and the memory for it.
+//! fn check<T: Transport, M: BlockMemory>(mut endpoint: impl FnMut() -> (T, M)) -> bool {
+//!     let node = || {
+//!         let (end, memory) = endpoint();
+//!         Node::new(end, memory, 64 << 10)
+//!     };
+//!     run_all(node, &mut std::io::stdout()).is_passed()
+//! }
 //! ```
 
 mod cases;

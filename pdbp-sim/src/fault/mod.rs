@@ -265,12 +265,11 @@ fn shadow_pool(capabilities: &Capabilities) -> Option<BlockPool<HeapMemory>> {
     Some(BlockPool::new(memory, capabilities.node, body))
 }
 
-/// Changes one to four bytes.
+/// Changes one to four bytes in a row, each of them: a burst that a CRC-32 always finds.
 fn corrupt_bytes(random: &mut Random, bytes: &mut [u8]) {
-    for _ in 0..=random.below(3) {
-        let at = random.below(bytes.len() as u64) as usize;
-        if let Some(byte) = bytes.get_mut(at) {
-            *byte ^= 1 + random.below(255) as u8;
-        }
+    let at = random.below(bytes.len() as u64) as usize;
+    let burst = 1 + random.below(4) as usize;
+    for byte in bytes.iter_mut().skip(at).take(burst) {
+        *byte ^= 1 + random.below(255) as u8;
     }
 }

@@ -1,8 +1,10 @@
-//! A node of the suite: a transport's endpoint, blocks of its own, and books on every block that moves.
+//! A node of the suite: a transport's endpoint, blocks of its own, and books on every block that moves. `steps` has what cases are
+//! made of.
+
+mod steps;
 
 use std::collections::VecDeque;
 
-use pdbp_core::cdu::BLOCK_HEADER;
 use pdbp_core::id::{BlockId, NodeId};
 use pdbp_core::umb::{BlockPool, stride};
 use pdbp_core::{
@@ -12,11 +14,10 @@ use pdbp_core::{
 
 use super::contents::{Contents, Kind};
 use super::{Failure, Leaving};
+pub(super) use steps::Traffic;
 
 /// Blocks under way, and blocks posted, per link at most.
 pub(super) const WINDOW: usize = 8;
-/// Idle polls after which a node sleeps between polls, so that other nodes get the processor.
-const SPIN: u32 = 2_000;
 
 /// One node of the domain under test. All checks of the contract that need no plan happen here, on every block of every case:
 /// order, number and bytes of what arrives, identity and bytes of what comes back.
@@ -404,149 +405,6 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         let known = at.map(|at| posted.swap_remove(at)).is_some();
         self.ensure(known, || format!("{id:?}, reported for {peer}, was not posted for it"))
     }
-
-    /// Between two rounds of a wait: counts rounds in which nothing moved, and gives up after too many.
-    pub(super) fn pause(&mut self, moved: bool, waits_for: &str) -> Result<(), Failure> {
-        if moved {
-            self.idle = 0;
-            return Ok(());
-        }
-        self.idle += 1;
-        if self.idle > self.patience {
-            let open: Vec<_> = (self.links.iter().enumerate())
-                .filter(|(i, _)| *i != self.id().index())
-                .map(|(i, l)| {
-                    format!(
-                        "node{i}: {} away, {} posted, {} arrived",
-                        l.away.len(),
-                        l.posted.len(),
-                        l.next_in
-                    )
-                })
-                .collect();
-            return Err(self.failure(format!("gave up waiting for {waits_for} [{}]", open.join("; "))));
-        }
-        if self.idle > SPIN {
-            std::thread::sleep(std::time::Duration::from_micros(100));
-        } else {
-            std::thread::yield_now();
-        }
-        Ok(())
-    }
-
-    /// Polls until `done`.
-    pub(super) fn wait(&mut self, what: &str, mut done: impl FnMut(&Self) -> bool) -> Result<(), Failure> {
-        self.idle = 0;
-        while !done(self) {
-            let moved = self.poll()?;
-            self.pause(moved, what)?;
-        }
-        Ok(())
-    }
-
-    /// Polls `times` times.
-    pub(super) fn linger(&mut self, times: u32) -> Result<(), Failure> {
-        for _ in 0..times {
-            if !self.poll()? {
-                std::thread::yield_now();
-            }
-        }
-        Ok(())
-    }
-
-    /// Sends one block.
-    pub(super) fn send(&mut self, peer: NodeId, kind: Kind, length: usize) -> Result<Sending, Failure> {
-        self.idle = 0;
-        loop {
-            match self.try_send(peer, kind, length)? {
-                Sending::Later => {}
-                done => return Ok(done),
-            }
-            let moved = self.poll()?;
-            self.pause(moved, "room to send")?;
-        }
-    }
-
-    /// Receives one block and holds it.
-    pub(super) fn receive(&mut self, peer: NodeId, kind: Kind, length: usize) -> Result<Held, Failure> {
-        self.idle = 0;
-        loop {
-            if let Some(held) = self.next_arrived(peer, kind, length)? {
-                return Ok(held);
-            }
-            self.keep_posted(peer, 1)?;
-            let moved = self.poll()?;
-            self.pause(moved, "a block to arrive")?;
-        }
-    }
-
-    /// Sends and receives as planned, on all links of the plan at once; what arrives is given back at once.
-    pub(super) fn exchange(
-        &mut self,
-        plan: &[Traffic],
-        kind: Kind,
-        lengths: &[usize],
-    ) -> Result<(), Failure> {
-        let mut done: Vec<(u64, u64)> = plan.iter().map(|_| (0, 0)).collect();
-        let length = |n: u64| lengths.get(n as usize % lengths.len().max(1)).copied().unwrap_or(BLOCK_HEADER);
-        self.idle = 0;
-        loop {
-            let mut moved = false;
-            for (traffic, (sent, received)) in plan.iter().zip(&mut done) {
-                if *sent < traffic.send {
-                    let outcome = self.try_send(traffic.peer, kind, length(*sent))?;
-                    *sent += u64::from(outcome == Sending::Sent);
-                    moved |= outcome == Sending::Sent;
-                }
-                self.keep_posted(traffic.peer, (traffic.receive - *received) as usize)?;
-                if *received < traffic.receive
-                    && let Some(held) = self.next_arrived(traffic.peer, kind, length(*received))?
-                {
-                    self.release(held)?;
-                    *received += 1;
-                    moved = true;
-                }
-            }
-            moved |= self.poll()?;
-            let is_done = |t: &Traffic, sent, received| {
-                let gone = self.links.get(t.peer.index()).is_some_and(|l| l.down && l.may_fail);
-                gone || (sent == t.send && received == t.receive)
-            };
-            if plan.iter().zip(&done).all(|(t, (sent, received))| is_done(t, *sent, *received)) {
-                return Ok(());
-            }
-            self.pause(moved, "the peers' blocks of an exchange")?;
-        }
-    }
-
-    /// The same number of blocks to and from every peer that is up.
-    pub(super) fn exchange_all(&mut self, count: u64, lengths: &[usize]) -> Result<(), Failure> {
-        let both = |peer| Traffic { peer, send: count, receive: count };
-        let plan: Vec<_> = self.peers().into_iter().map(both).collect();
-        self.exchange(&plan, Kind::Data, lengths)
-    }
-
-    /// Returns when every peer that is up has got here.
-    pub(super) fn meet(&mut self) -> Result<(), Failure> {
-        let both = |peer| Traffic { peer, send: 1, receive: 1 };
-        let plan: Vec<_> = self.peers().into_iter().map(both).collect();
-        self.exchange(&plan, Kind::Meet, &[BLOCK_HEADER])
-    }
-
-    /// Waits until every block is back in the pool.
-    pub(super) fn settle(&mut self) -> Result<(), Failure> {
-        self.wait("blocks to come back", |node| node.links.iter().all(|l| l.away.is_empty()))?;
-        let (free, blocks) = (self.pool.free(), self.pool.blocks());
-        self.ensure(free == blocks, || format!("{free} of {blocks} blocks are in the pool at the end"))
-    }
-}
-
-/// What one node does on the links to and from a peer in an exchange.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Traffic {
-    pub(super) peer: NodeId,
-    pub(super) send: u64,
-    pub(super) receive: u64,
 }
 
 /// An arrived block that a case holds.

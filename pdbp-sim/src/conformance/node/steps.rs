@@ -1,0 +1,175 @@
+//! The steps that cases are made of: waits, exchanges, meetings.
+
+use pdbp_core::cdu::BLOCK_HEADER;
+use pdbp_core::id::NodeId;
+use pdbp_core::{BlockMemory, Transport};
+
+use super::super::Failure;
+use super::super::contents::Kind;
+use super::{Held, Node, Sending};
+
+/// Idle polls after which a node sleeps between polls, so that other nodes get the processor.
+const SPIN: u32 = 2_000;
+
+impl<T: Transport, M: BlockMemory> Node<T, M> {
+    /// Between two rounds of a wait: counts rounds in which nothing moved, and gives up after too many.
+    pub(in crate::conformance) fn pause(&mut self, moved: bool, waits_for: &str) -> Result<(), Failure> {
+        if moved {
+            self.idle = 0;
+            return Ok(());
+        }
+        self.idle += 1;
+        if self.idle > self.patience {
+            let open: Vec<_> = (self.links.iter().enumerate())
+                .filter(|(i, _)| *i != self.id().index())
+                .map(|(i, l)| {
+                    format!(
+                        "node{i}: {} away, {} posted, {} arrived",
+                        l.away.len(),
+                        l.posted.len(),
+                        l.next_in
+                    )
+                })
+                .collect();
+            return Err(self.failure(format!("gave up waiting for {waits_for} [{}]", open.join("; "))));
+        }
+        if self.idle > SPIN {
+            std::thread::sleep(std::time::Duration::from_micros(100));
+        } else {
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// Polls until `done`.
+    pub(in crate::conformance) fn wait(
+        &mut self,
+        what: &str,
+        mut done: impl FnMut(&Self) -> bool,
+    ) -> Result<(), Failure> {
+        self.idle = 0;
+        while !done(self) {
+            let moved = self.poll()?;
+            self.pause(moved, what)?;
+        }
+        Ok(())
+    }
+
+    /// Polls `times` times.
+    pub(in crate::conformance) fn linger(&mut self, times: u32) -> Result<(), Failure> {
+        for _ in 0..times {
+            if !self.poll()? {
+                std::thread::yield_now();
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends one block.
+    pub(in crate::conformance) fn send(
+        &mut self,
+        peer: NodeId,
+        kind: Kind,
+        length: usize,
+    ) -> Result<Sending, Failure> {
+        self.idle = 0;
+        loop {
+            match self.try_send(peer, kind, length)? {
+                Sending::Later => {}
+                done => return Ok(done),
+            }
+            let moved = self.poll()?;
+            self.pause(moved, "room to send")?;
+        }
+    }
+
+    /// Receives one block and holds it.
+    pub(in crate::conformance) fn receive(
+        &mut self,
+        peer: NodeId,
+        kind: Kind,
+        length: usize,
+    ) -> Result<Held, Failure> {
+        self.idle = 0;
+        loop {
+            if let Some(held) = self.next_arrived(peer, kind, length)? {
+                return Ok(held);
+            }
+            self.keep_posted(peer, 1)?;
+            let moved = self.poll()?;
+            self.pause(moved, "a block to arrive")?;
+        }
+    }
+
+    /// Sends and receives as planned, on all links of the plan at once; what arrives is given back at once.
+    pub(in crate::conformance) fn exchange(
+        &mut self,
+        plan: &[Traffic],
+        kind: Kind,
+        lengths: &[usize],
+    ) -> Result<(), Failure> {
+        let mut done: Vec<(u64, u64)> = plan.iter().map(|_| (0, 0)).collect();
+        let length = |n: u64| lengths.get(n as usize % lengths.len().max(1)).copied().unwrap_or(BLOCK_HEADER);
+        self.idle = 0;
+        loop {
+            let mut moved = false;
+            for (traffic, (sent, received)) in plan.iter().zip(&mut done) {
+                if *sent < traffic.send {
+                    let outcome = self.try_send(traffic.peer, kind, length(*sent))?;
+                    *sent += u64::from(outcome == Sending::Sent);
+                    moved |= outcome == Sending::Sent;
+                }
+                self.keep_posted(traffic.peer, (traffic.receive - *received) as usize)?;
+                if *received < traffic.receive
+                    && let Some(held) = self.next_arrived(traffic.peer, kind, length(*received))?
+                {
+                    self.release(held)?;
+                    *received += 1;
+                    moved = true;
+                }
+            }
+            moved |= self.poll()?;
+            let is_done = |t: &Traffic, sent, received| {
+                let gone = self.links.get(t.peer.index()).is_some_and(|l| l.down && l.may_fail);
+                gone || (sent == t.send && received == t.receive)
+            };
+            if plan.iter().zip(&done).all(|(t, (sent, received))| is_done(t, *sent, *received)) {
+                return Ok(());
+            }
+            self.pause(moved, "the peers' blocks of an exchange")?;
+        }
+    }
+
+    /// The same number of blocks to and from every peer that is up.
+    pub(in crate::conformance) fn exchange_all(
+        &mut self,
+        count: u64,
+        lengths: &[usize],
+    ) -> Result<(), Failure> {
+        let both = |peer| Traffic { peer, send: count, receive: count };
+        let plan: Vec<_> = self.peers().into_iter().map(both).collect();
+        self.exchange(&plan, Kind::Data, lengths)
+    }
+
+    /// Returns when every peer that is up has got here.
+    pub(in crate::conformance) fn meet(&mut self) -> Result<(), Failure> {
+        let both = |peer| Traffic { peer, send: 1, receive: 1 };
+        let plan: Vec<_> = self.peers().into_iter().map(both).collect();
+        self.exchange(&plan, Kind::Meet, &[BLOCK_HEADER])
+    }
+
+    /// Waits until every block is back in the pool.
+    pub(in crate::conformance) fn settle(&mut self) -> Result<(), Failure> {
+        self.wait("blocks to come back", |node| node.links.iter().all(|l| l.away.is_empty()))?;
+        let (free, blocks) = (self.pool.free(), self.pool.blocks());
+        self.ensure(free == blocks, || format!("{free} of {blocks} blocks are in the pool at the end"))
+    }
+}
+
+/// What one node does on the links to and from a peer in an exchange.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::conformance) struct Traffic {
+    pub(in crate::conformance) peer: NodeId,
+    pub(in crate::conformance) send: u64,
+    pub(in crate::conformance) receive: u64,
+}
