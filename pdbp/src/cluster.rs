@@ -98,6 +98,11 @@ impl Cluster {
         &self.nodes
     }
 
+    /// The nodes as values of their own. A node that is dropped with all its clones and parts stops, and its peers see it fail.
+    pub fn into_nodes(self) -> Vec<Node> {
+        self.nodes
+    }
+
     /// Runs a function once for every node that this process hosts, each on a thread of its own, and returns the results in the
     /// order of the nodes. A panic in one of them is passed on when all are done.
     pub fn run<R: Send>(&self, program: impl Fn(Node) -> R + Sync) -> Vec<R> {

@@ -1,1 +1,98 @@
+use super::*;
 
+fn environment(pairs: &[(&str, &str)]) -> impl Iterator<Item = (String, String)> {
+    pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<Vec<_>>().into_iter()
+}
+
+fn file(text: &str) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    file
+}
+
+#[test]
+fn builder_goes_over_environment_over_file_over_default() {
+    let mut settings = Settings::default();
+    let file = file("row_blocks = 5\nblock_bytes = 2048\nmemory_bytes = 1_000_000\nthreshold = 0.6");
+    settings.read_file(file.path()).unwrap();
+    settings.read_environment(environment(&[("PDBP_BLOCK_BYTES", "4096"), ("HOME", "/")])).unwrap();
+    settings.set("block_bytes", "8192", Origin::Builder).unwrap();
+    assert_eq!((settings.row_blocks, settings.block_bytes), (5, 8192));
+    assert_eq!((settings.memory_bytes, settings.threshold.permille()), (1_000_000, 600));
+    assert_eq!(settings.parts, Settings::default().parts);
+    let text = settings.to_string();
+    for (line, origin) in
+        [("row_blocks = 5", "file"), ("block_bytes = 8192", "builder"), ("parts = ", "default")]
+    {
+        assert!(text.lines().any(|l| l.starts_with(line) && l.contains(origin)), "{line}: {text}");
+    }
+}
+
+#[test]
+fn what_is_printed_can_be_read_again() {
+    let mut settings = Settings::default();
+    settings.set("policy", "threshold", Origin::Builder).unwrap();
+    settings.set("interval_us", "5000", Origin::Builder).unwrap();
+    settings.set("checksum", "on", Origin::Builder).unwrap();
+    let file = file(&settings.to_string());
+    let mut again = Settings::default();
+    again.read_file(file.path()).unwrap();
+    again.origins.clone_from(&settings.origins);
+    assert_eq!(again, settings);
+}
+
+#[test]
+fn unknown_keys_are_reported_with_their_origin() {
+    let mut settings = Settings::default();
+    let file = file("blok_bytes = 1");
+    let error = settings.read_file(file.path()).unwrap_err().to_string();
+    assert!(
+        error.contains("blok_bytes") && error.contains("file") && error.contains("block_bytes"),
+        "{error}"
+    );
+    let error = settings.read_environment(environment(&[("PDBP_TYPO", "1")])).unwrap_err().to_string();
+    assert!(error.contains("typo") && error.contains("environment"), "{error}");
+    settings.read_environment(environment(&[("PDBP_REQUIRE_GPU", "1")])).unwrap();
+}
+
+#[test]
+fn values_out_of_range_say_what_would_fit() {
+    for key in KEYS {
+        for value in ["", "nonsense", "-1", "99999999999999999999"] {
+            let mut settings = Settings::default();
+            let error = settings.set(key.name, value, Origin::Environment).unwrap_err().to_string();
+            assert!(error.contains(key.name) && error.contains(key.expected), "{error}");
+            assert_eq!(settings, Settings::default(), "{} keeps its value", key.name);
+        }
+        let mut settings = Settings::default();
+        let shown = (key.show)(&settings);
+        settings.set(key.name, &shown, Origin::Default).unwrap();
+        assert_eq!(settings, Settings::default(), "{} reads what it shows", key.name);
+    }
+}
+
+#[test]
+fn a_file_that_is_missing_or_no_toml_is_named() {
+    let mut settings = Settings::default();
+    let error = settings.read_file(Path::new("/nonexistent/pdbp.toml")).unwrap_err().to_string();
+    assert!(error.contains("/nonexistent/pdbp.toml"), "{error}");
+    let broken = file("nodes = [");
+    assert!(matches!(settings.read_file(broken.path()), Err(ConfigError::File { .. })));
+}
+
+#[test]
+fn values_that_do_not_fit_each_other_are_explained() {
+    let start = |key: &str, value: &str| {
+        crate::Cluster::builder()
+            .unwrap()
+            .nodes(4)
+            .set(key, value)
+            .start()
+            .map(|_| ())
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(start("memory_bytes", "70000").contains("blocks"), "too little memory");
+    assert!(start("initial_blocks", "100").contains("100"), "more than a row has");
+    assert!(start("nodes", "0").contains("nodes"));
+}

@@ -9,11 +9,10 @@ use super::sending::Patience;
 use super::{Part, Target};
 use crate::error::SendError;
 
-/// Room for one message in a block. Fill it, then [`send`](Self::send) it; dropping it takes the message back.
-///
-/// Messages that the part sends to the same node while a loan is out go ahead of it.
+/// Room for one message in a block. Fill it, then [`send`](Self::send) it; dropping it takes the message back. The part is
+/// borrowed meanwhile, so that nothing it sends can overtake the messages packed before.
 pub struct Loan<'p> {
-    part: &'p Part,
+    part: &'p mut Part,
     block: Option<OpenBlock>,
     before: Packer,
     route: Route,
@@ -26,7 +25,7 @@ impl Part {
     ///
     /// # Errors
     /// [`SendError::LoanTooLong`] when it does not fit a block ([`longest`](Self::longest)); else as `send`.
-    pub fn loan(&self, to: Target, length: usize) -> Result<Loan<'_>, SendError> {
+    pub fn loan(&mut self, to: Target, length: usize) -> Result<Loan<'_>, SendError> {
         self.loan_with(to, length, self.patience())
     }
 
@@ -34,11 +33,11 @@ impl Part {
     ///
     /// # Errors
     /// [`SendError::WouldBlock`] when there is no room.
-    pub fn try_loan(&self, to: Target, length: usize) -> Result<Loan<'_>, SendError> {
+    pub fn try_loan(&mut self, to: Target, length: usize) -> Result<Loan<'_>, SendError> {
         self.loan_with(to, length, Patience::None)
     }
 
-    fn loan_with(&self, to: Target, length: usize, patience: Patience) -> Result<Loan<'_>, SendError> {
+    fn loan_with(&mut self, to: Target, length: usize, patience: Patience) -> Result<Loan<'_>, SendError> {
         let limit = self.longest();
         if length > limit {
             return Err(SendError::LoanTooLong { bytes: length, limit });
@@ -76,13 +75,8 @@ impl Loan<'_> {
     }
 
     fn put_back(&self, block: OpenBlock) {
-        let part = self.part;
-        if let Some(meanwhile) = part.lanes.put(block, part.shared().now()) {
-            // Sent while the loan was out: goes first.
-            let mut engine = part.shared().engine();
-            engine.submit(meanwhile);
-            part.poll_with(&mut engine);
-        }
+        let before = self.part.lanes.put(block, self.part.shared().now());
+        debug_assert!(before.is_none(), "the part was borrowed, so nobody filled its lane");
     }
 }
 

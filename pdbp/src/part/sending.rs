@@ -215,7 +215,7 @@ impl Part {
         let put = put(&mut block);
         debug_assert!(put.is_ok(), "what is packed fits an empty block");
         if let Some(before) = self.lanes.put(block, self.shared().now()) {
-            // Only a loan given back can have filled the lane meanwhile.
+            // `open_block` emptied the lane and only this thread fills it; were it not so, nothing must be lost.
             self.shared().engine().submit(before);
         }
         if self.shared().settings.progress == Progress::Thread {

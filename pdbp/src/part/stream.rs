@@ -109,12 +109,10 @@ impl StreamWriter<'_> {
         }
         let (route, filled) = (self.route(), self.filled);
         let Some(block) = &mut self.block else { return Ok(&mut []) };
-        let before = block.mark();
-        let room = block.reserve(route, whole).map(|room| room.len());
-        block.rewind(before);
-        let end = filled.saturating_add(length).min(room.unwrap_or(0));
-        // Reserved anew at the same place; the segment's true length is set when it leaves.
+        // Reserved anew at the same place each time, whole; the segment's true length is set when it leaves.
+        block.rewind(Packer::new());
         let bytes = block.reserve(route, whole).unwrap_or(&mut []);
+        let end = filled.saturating_add(length).min(bytes.len());
         Ok(bytes.get_mut(filled..end).unwrap_or(&mut []))
     }
 
@@ -236,6 +234,9 @@ fn data_of(run: &Run) -> &[u8] {
 }
 
 /// The reading end of a stream. Dropping it before the end discards the rest as it comes.
+///
+/// Segments that nobody reads hold their blocks, and with them the credit of their node: a part to which one node writes
+/// several streams at a time has to read them side by side, as it has to read its messages.
 pub struct StreamReader<'p> {
     part: &'p Part,
     key: StreamKey,

@@ -1,0 +1,148 @@
+use std::time::{Duration, Instant};
+
+use pdbp::{Cluster, Interest, Progress, RecvError, SendError};
+
+use crate::{BRIEFLY, SOON, clusters, find, pair, part, until};
+
+#[test]
+fn a_sender_that_nobody_reads_is_told_so_and_nothing_is_lost() {
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let to = find(&a, "b@node1");
+        let mut sent = 0u32;
+        loop {
+            let message = [&sent.to_le_bytes()[..], &[1; 96]].concat();
+            match a.try_send(to, &message) {
+                Ok(()) => sent += 1,
+                Err(SendError::WouldBlock) => {
+                    // Blocks on their way count too: try until it stays so.
+                    b.node().poll();
+                    if a.try_send(to, &message) == Err(SendError::WouldBlock) {
+                        break;
+                    }
+                    sent += 1;
+                }
+                Err(e) => panic!("{e}"),
+            }
+            assert!(sent < 10_000, "the row never fills: memory is not bounded");
+        }
+        let error = a.send_timeout(to, &[0; 100], BRIEFLY).unwrap_err();
+        assert!(error.to_string().contains("node1"), "{error}");
+        assert!(matches!(&error, SendError::Timeout(t) if t.peers == [b.node().id()]));
+        let stalls: u64 = a.node().stats().send.iter().map(|r| r.stalls).sum();
+        assert!(stalls > 0, "the stall is counted");
+        for expected in 0..sent {
+            let message = until(&[&a, &b], || b.try_recv().unwrap());
+            assert_eq!(message[..4], expected.to_le_bytes());
+        }
+        a.send(to, b"room again").unwrap();
+        a.flush();
+        assert_eq!(*until(&[&a, &b], || b.try_recv().unwrap()), *b"room again");
+    }
+}
+
+#[test]
+fn parts_that_all_send_before_they_receive_do_not_deadlock() {
+    const MESSAGES: u32 = 3000;
+    for cluster in clusters(3) {
+        cluster.run(|node| {
+            let me = part(&node, "ring");
+            let peers: Vec<_> = (0..3)
+                .filter(|i| *i != node.id().index())
+                .map(|i| find(&me, &format!("ring@node{i}")))
+                .collect();
+            let mut sent = vec![0u32; peers.len()];
+            let mut received = 0;
+            while sent.iter().any(|s| *s < MESSAGES) || received < 2 * MESSAGES {
+                for (peer, sent) in peers.iter().zip(&mut sent) {
+                    while *sent < MESSAGES && me.try_send(*peer, &[7; 100]).is_ok() {
+                        *sent += 1;
+                    }
+                }
+                while me.try_recv().unwrap().is_some() {
+                    received += 1;
+                }
+                let next = sent.iter().position(|s| *s < MESSAGES);
+                let interest = match next {
+                    Some(i) => Interest::Either(peers[i]),
+                    None if received < 2 * MESSAGES => Interest::Recv,
+                    None => break,
+                };
+                let ready = me.wait(interest, SOON).unwrap();
+                assert!(ready.recv || ready.send);
+            }
+            me.flush();
+            node.quiesce(SOON).unwrap();
+        });
+    }
+}
+
+#[test]
+fn receiving_and_waiting_end_in_time() {
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let started = Instant::now();
+        assert!(matches!(a.recv_timeout(BRIEFLY), Err(RecvError::Timeout(_))));
+        assert!(matches!(a.recv_batch(BRIEFLY), Err(RecvError::Timeout(_))));
+        assert!(matches!(a.wait(Interest::Recv, BRIEFLY), Err(RecvError::Timeout(_))));
+        assert!(matches!(a.accept_stream(BRIEFLY).map(|_| ()), Err(RecvError::Timeout(_))));
+        assert!(started.elapsed() >= 4 * BRIEFLY);
+        let to = find(&a, "b@node1");
+        assert!(a.wait(Interest::Send(to), SOON).unwrap().send);
+        b.send(find(&b, "a@node0"), b"x").unwrap();
+        b.flush();
+        assert!(a.wait(Interest::Recv, SOON).unwrap().recv);
+        assert_eq!(*a.recv().unwrap(), *b"x");
+    }
+}
+
+/// With a progress thread, or a host that polls, a message leaves although its sender never calls again.
+#[test]
+fn a_message_leaves_after_its_time_without_another_call() {
+    for progress in [Progress::Thread, Progress::Host] {
+        let cluster = crate::small(2, progress);
+        let (a, b) = pair(&cluster);
+        a.send(find(&a, "b@node1"), b"by itself").unwrap();
+        let got = if progress == Progress::Thread {
+            b.recv_timeout(SOON).unwrap()
+        } else {
+            until(&[&a, &b], || b.try_recv().unwrap())
+        };
+        assert_eq!(*got, *b"by itself");
+    }
+}
+
+#[test]
+fn more_parts_than_blocks_all_get_their_turn() {
+    let cluster = Cluster::builder()
+        .unwrap()
+        .nodes(2)
+        .block_bytes(4096)
+        .memory_bytes(65_536)
+        .set("row_blocks", "4")
+        .timeout(Duration::from_secs(60))
+        .start()
+        .unwrap();
+    let sink = cluster.node(1).unwrap();
+    let receiver = std::thread::spawn(move || {
+        let sink = part(&sink, "sink");
+        let mut counts = [0; 12];
+        for _ in 0..12 * 200 {
+            counts[usize::from(sink.recv().unwrap()[0])] += 1;
+        }
+        counts
+    });
+    std::thread::scope(|scope| {
+        for i in 0..12u8 {
+            let node = cluster.node(0).unwrap();
+            scope.spawn(move || {
+                let me = part(&node, &format!("source{i}"));
+                let to = find(&me, "sink@node1");
+                for _ in 0..200 {
+                    me.send(to, &[i; 32]).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(receiver.join().unwrap(), [200; 12]);
+}

@@ -1,0 +1,196 @@
+use pdbp::{SendError, Target};
+
+use crate::{SOON, clusters, find, pair, part, until};
+
+/// Bytes that differ from message to message.
+fn contents(number: usize, length: usize) -> Vec<u8> {
+    (0..length).map(|i| (number * 31 + i * 7) as u8).collect()
+}
+
+#[test]
+fn messages_of_any_length_arrive_once_and_in_order() {
+    // Around the limits of an empty message, a block of 1024 bytes, and many blocks.
+    let lengths = [0, 1, 7, 8, 64, 500, 999, 1000, 1007, 1008, 1009, 1024, 1025, 2500, 100_000, 0, 3];
+    for cluster in clusters(2) {
+        cluster.run(|node| {
+            let me = part(&node, "part");
+            let peer = find(&me, if node.id().index() == 0 { "part@node1" } else { "part@node0" });
+            if node.id().index() == 0 {
+                for round in 0..3 {
+                    for (i, length) in lengths.into_iter().enumerate() {
+                        me.send(peer, &contents(round * 100 + i, length)).unwrap();
+                    }
+                }
+                me.flush();
+                assert_eq!(me.recv().unwrap().into_vec(), b"done");
+            } else {
+                for round in 0..3 {
+                    for (i, length) in lengths.into_iter().enumerate() {
+                        let message = me.recv().unwrap();
+                        assert_eq!(message.source(), peer);
+                        assert_eq!(
+                            *message,
+                            *contents(round * 100 + i, length),
+                            "round {round}, length {length}"
+                        );
+                    }
+                }
+                assert!(me.try_recv().unwrap().is_none(), "something came twice");
+                me.send(peer, b"done").unwrap();
+                me.flush();
+                node.quiesce(SOON).unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn parts_of_one_node_reach_each_other() {
+    for cluster in clusters(1) {
+        let node = cluster.node(0).unwrap();
+        let (a, b) = (part(&node, "a"), part(&node, "b"));
+        for i in 0..2000u32 {
+            a.send_value(find(&a, "b"), &i).unwrap();
+            if i % 10 == 9 {
+                a.flush();
+                for expected in i - 9..=i {
+                    assert_eq!(b.recv().unwrap().value(), Some(expected));
+                }
+            }
+        }
+        a.send(find(&a, "a@node0"), b"to myself").unwrap();
+        assert_eq!(*a.recv().unwrap(), *b"to myself");
+    }
+}
+
+#[test]
+fn plain_values_travel_in_trains_and_are_read_in_place() {
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let to = find(&a, "b@node1");
+        for i in 0..20u64 {
+            a.send_value(to, &[i, i * i]).unwrap();
+        }
+        a.send_slice(to, &[1.5f32, 2.5, 3.5]).unwrap();
+        a.flush();
+        let batch = until(&[&a, &b], || b.try_recv_batch().unwrap()).unwrap();
+        let values: &[[u64; 2]] = batch.values().unwrap();
+        assert_eq!(values.len(), 20, "one train");
+        assert!(values.iter().zip(0..).all(|(v, i)| *v == [i, i * i]));
+        assert_eq!((batch.len(), batch.message_len()), (20, 16));
+        assert_eq!(batch.iter().count(), 20);
+        assert!(batch.values::<[u8; 5]>().is_none(), "5 does not divide 16");
+        let message = b.recv().unwrap();
+        assert_eq!(message.values::<f32>(), Some(&[1.5f32, 2.5, 3.5][..]));
+        assert_eq!(message.value::<u64>(), None, "12 bytes are no u64");
+    }
+}
+
+#[test]
+fn a_loan_is_filled_in_place_and_dropping_it_sends_nothing() {
+    for cluster in clusters(2) {
+        let (mut a, b) = pair(&cluster);
+        let to = find(&a, "b@node1");
+        a.send(to, b"one").unwrap();
+        a.send(to, b"two").unwrap();
+        let mut loan = a.loan(to, 5).unwrap();
+        loan.copy_from_slice(b"three");
+        assert_eq!(*loan, *b"three");
+        loan.send();
+        let mut dropped = a.loan(to, 100).unwrap();
+        dropped.fill(9);
+        drop(dropped);
+        a.send(to, b"four").unwrap();
+        a.flush();
+        for expected in ["one", "two", "three", "four"] {
+            let got = until(&[&a, &b], || b.try_recv().unwrap());
+            assert_eq!(*got, *expected.as_bytes());
+        }
+        assert!(b.try_recv().unwrap().is_none());
+        let limit = a.longest();
+        let refused = a.loan(to, limit + 1).map(|_| ()).unwrap_err();
+        assert_eq!(refused, SendError::LoanTooLong { bytes: limit + 1, limit });
+        assert!(refused.to_string().contains("block_bytes"), "{refused}");
+        assert_eq!(a.loan(to, limit).unwrap().len(), limit);
+    }
+}
+
+#[test]
+fn a_message_to_many_reaches_every_part_once() {
+    for cluster in clusters(3) {
+        let nodes: Vec<_> = (0..3).map(|i| cluster.node(i).unwrap()).collect();
+        let sender = part(&nodes[0], "sender");
+        let parts: Vec<_> = (0..6).map(|i| part(&nodes[i / 2], &format!("p{i}"))).collect();
+        let mut targets: Vec<Target> =
+            (0..6).map(|i| find(&sender, &format!("p{i}@node{}", i / 2))).collect();
+        // Twice the same part: once is enough.
+        targets.push(targets[3]);
+        let all: Vec<_> = parts.iter().chain([&sender]).collect();
+        let long = contents(5, 5000);
+        for message in [&b"to all"[..], b"", &long] {
+            sender.send_all(&targets, message).unwrap();
+            sender.flush();
+            for p in &parts {
+                let got = until(&all, || p.try_recv().unwrap());
+                assert_eq!(*got, *message);
+                assert_eq!(got.source().part(), sender.id());
+            }
+        }
+        let sent = nodes[0].stats().send.iter().map(|r| r.messages).sum::<u64>();
+        assert!(sent >= 6, "two short messages to three nodes");
+        for p in &parts {
+            assert!(p.try_recv().unwrap().is_none());
+        }
+        assert_eq!(sender.send_all(&[], b"x"), Err(SendError::NoDestination));
+    }
+}
+
+#[test]
+fn a_command_is_received_before_messages_that_wait() {
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let to = find(&a, "b@node1");
+        for i in 0..40u8 {
+            a.send(to, &[i; 60]).unwrap();
+        }
+        a.flush();
+        a.send_command(to, 77, b"stop").unwrap();
+        // Everything is at the receiver before it looks.
+        a.node().quiesce(SOON).unwrap();
+        let first = b.try_recv().unwrap().unwrap();
+        assert_eq!((first.command(), first.is_command(), &*first), (77, true, &b"stop"[..]));
+        for i in 0..40u8 {
+            assert_eq!(b.try_recv().unwrap().unwrap()[0], i);
+        }
+        let long = vec![0; a.longest() + 1];
+        assert!(matches!(a.send_command(to, 1, &long), Err(SendError::TooLong { .. })));
+    }
+}
+
+#[test]
+fn a_message_can_be_kept_while_others_are_received() {
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let to = find(&a, "b@node1");
+        let mut kept = Vec::new();
+        for i in 0..6u8 {
+            a.send(to, &[i; 300]).unwrap();
+            a.flush();
+            kept.push(until(&[&a, &b], || b.try_recv().unwrap()));
+        }
+        for (i, message) in kept.iter().enumerate() {
+            assert_eq!(**message, [i as u8; 300]);
+        }
+    }
+}
+
+#[test]
+fn a_message_above_the_limit_is_refused_by_name() {
+    for cluster in clusters(2) {
+        let (a, _b) = pair(&cluster);
+        let to = find(&a, "b@node1");
+        let error = a.send(to, &vec![0; 1_000_001]).unwrap_err();
+        assert_eq!(error, SendError::TooLong { bytes: 1_000_001, limit: 1_000_000 });
+        assert!(error.to_string().contains("assembly_bytes"), "{error}");
+    }
+}

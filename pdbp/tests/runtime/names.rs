@@ -1,0 +1,96 @@
+use pdbp::{LookupError, PartKind, PipeError, RecvError, RegisterError};
+
+use crate::{BRIEFLY, clusters, find, pair, part, until};
+
+#[test]
+fn unknown_names_say_what_there_is() {
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let error = a.lookup("nobody@node1").unwrap_err();
+        assert!(matches!(&error, LookupError::UnknownPart { .. }));
+        assert!(
+            error.to_string().contains("nobody@node1") && error.to_string().contains("b@node1"),
+            "{error}"
+        );
+        let error = a.lookup("b@mars").unwrap_err();
+        assert!(error.to_string().contains("mars") && error.to_string().contains("node1"), "{error}");
+        assert_eq!(a.find("late@node1", BRIEFLY).map(|_| ()).unwrap_err().to_string().contains("late"), true);
+        assert_eq!(a.lookup("b").unwrap().part(), b.id(), "a name that only one node has needs no node");
+        let _b0 = part(a.node(), "b");
+        let error = a.lookup("b").unwrap_err();
+        assert!(
+            matches!(&error, LookupError::Ambiguous { candidates, .. } if candidates.len() == 2),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_name_is_free_again_when_its_part_is_dropped() {
+    for cluster in clusters(2) {
+        let node = cluster.node(1).unwrap();
+        let watcher = part(&cluster.node(0).unwrap(), "watcher");
+        for round in 0..300 {
+            let p = node.register("again", PartKind::Gpu).unwrap_or_else(|e| panic!("round {round}: {e}"));
+            let taken = node.register("again", PartKind::Cpu).map(|_| ()).unwrap_err();
+            assert!(taken.to_string().contains("again"), "{taken}");
+            find(&watcher, "again@node1");
+            drop(p);
+            until(&[&watcher], || {
+                node.poll();
+                watcher.lookup("again@node1").is_err().then_some(())
+            });
+        }
+    }
+}
+
+#[test]
+fn names_that_cannot_be_used_are_refused() {
+    for cluster in clusters(1) {
+        let node = cluster.node(0).unwrap();
+        for (name, why) in [("", "empty"), ("a@b", "@"), (&"x".repeat(41)[..], "41")] {
+            let error = node.register(name, PartKind::Cpu).map(|_| ()).unwrap_err();
+            assert!(matches!(error, RegisterError::Refused(_)));
+            assert!(error.to_string().contains(why), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_pipe_released_twice_is_an_error_and_can_be_applied_for_again() {
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let to = find(&a, "b@node1");
+        assert!(matches!(b.apply_pipe(), Err(PipeError::AlreadyBound(_))));
+        b.release_pipe().unwrap();
+        assert!(matches!(b.release_pipe(), Err(PipeError::NotBound(_))));
+        assert_eq!(b.try_recv().map(|_| ()).unwrap_err(), RecvError::NoPipe);
+        a.send(to, b"nobody reads this").unwrap();
+        a.flush();
+        until(&[&a, &b], || (b.node().stats().counters.unroutable == 1).then_some(()));
+        assert!(!b.node().take_events().is_empty());
+        b.apply_pipe().unwrap();
+        a.send(to, b"but this").unwrap();
+        a.flush();
+        assert_eq!(*until(&[&a, &b], || b.try_recv().unwrap()), *b"but this");
+    }
+}
+
+#[test]
+fn as_many_parts_as_configured_and_no_more() {
+    let cluster = pdbp::Cluster::builder()
+        .unwrap()
+        .nodes(2)
+        .progress(pdbp::Progress::Inline)
+        .set("local_parts", "3")
+        .set("parts", "5")
+        .start()
+        .unwrap();
+    let (n0, n1) = (cluster.node(0).unwrap(), cluster.node(1).unwrap());
+    let _parts: Vec<_> = (0..3).map(|i| part(&n0, &format!("p{i}"))).collect();
+    let full = n0.register("p3", PartKind::Cpu).map(|_| ()).unwrap_err();
+    assert!(full.to_string().contains("local_parts"), "{full}");
+    let _more: Vec<_> = (0..2).map(|i| part(&n1, &format!("p{i}"))).collect();
+    let full = n1.register("p2", PartKind::Cpu).map(|_| ()).unwrap_err();
+    assert_eq!(full, RegisterError::TableFull { parts: 5 });
+}

@@ -1,0 +1,170 @@
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use pdbp::{PipeError, RecvError};
+
+use crate::{SOON, clusters, find, pair, part};
+
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|i| (i * 7 + i / 251) as u8).collect()
+}
+
+#[test]
+fn a_stream_arrives_as_written_and_leaves_no_mapping() {
+    for cluster in clusters(2) {
+        cluster.run(|node| {
+            let me = part(&node, "part");
+            if node.id().index() == 0 {
+                let to = find(&me, "part@node1");
+                for length in [0, 1, 1000, 1008, 1009, 100_000] {
+                    let mut stream = me.open_stream(to).unwrap();
+                    for piece in pattern(length).chunks(313) {
+                        stream.write_all(piece).unwrap();
+                    }
+                    stream.finish().unwrap();
+                }
+                assert_eq!(*me.recv().unwrap(), *b"all read");
+                assert_eq!(node.stats().pipes[2].busy, 0, "stream pipes are free again");
+            } else {
+                for length in [0, 1, 1000, 1008, 1009, 100_000] {
+                    let mut stream = me.accept_stream(SOON).unwrap();
+                    assert_eq!(stream.source(), find(&me, "part@node0"));
+                    let mut bytes = Vec::new();
+                    stream.read_to_end(&mut bytes).unwrap();
+                    assert!(bytes == pattern(length), "length {length}");
+                }
+                me.send(find(&me, "part@node0"), b"all read").unwrap();
+                me.flush();
+                node.quiesce(SOON).unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn many_streams_at_once_keep_apart_and_segments_are_read_in_place() {
+    for cluster in clusters(3) {
+        cluster.run(|node| {
+            let me = part(&node, "part");
+            if node.id().index() > 0 {
+                let to = find(&me, "part@node0");
+                let mut streams: Vec<_> = (0..5).map(|_| me.open_stream(to).unwrap()).collect();
+                for round in 0..20u8 {
+                    for (i, stream) in streams.iter_mut().enumerate() {
+                        let room = stream.loan(10).unwrap();
+                        room.fill(round * 5 + i as u8);
+                        let filled = room.len();
+                        stream.advance(filled);
+                        stream.flush_segment().unwrap();
+                    }
+                }
+                for stream in streams {
+                    stream.finish().unwrap();
+                }
+                assert_eq!(*me.recv().unwrap(), *b"done");
+            } else {
+                let mut readers: Vec<_> = (0..10).map(|_| me.accept_stream(SOON).unwrap()).collect();
+                // In the order in which they are written: a stream that nobody reads holds its blocks, and with them the
+                // credit of its node.
+                let mut firsts = vec![None; readers.len()];
+                for round in 0..20u8 {
+                    for (reader, first) in readers.iter_mut().zip(&mut firsts) {
+                        let segment = reader.next_segment(SOON).unwrap().unwrap();
+                        let i = *first.get_or_insert(segment[0]);
+                        assert_eq!(*segment, [round * 5 + i; 10]);
+                    }
+                }
+                let mut seen = Vec::new();
+                for (mut reader, first) in readers.into_iter().zip(firsts) {
+                    // The last segment of a finished stream may be empty.
+                    while let Some(segment) = reader.next_segment(SOON).unwrap() {
+                        assert!(segment.is_empty());
+                    }
+                    seen.push((reader.source(), first));
+                }
+                seen.sort_by_key(|(source, first)| (source.part(), *first));
+                seen.dedup();
+                assert_eq!(seen.len(), 10, "five streams from each of two parts");
+                for peer in ["part@node1", "part@node2"] {
+                    me.send(find(&me, peer), b"done").unwrap();
+                }
+                me.flush();
+                node.quiesce(SOON).unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn a_stream_given_up_by_its_writer_ends_with_an_error() {
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let to = find(&a, "b@node1");
+        let mut stream = a.open_stream(to).unwrap();
+        stream.write_all(b"half of it").unwrap();
+        stream.flush().unwrap();
+        let number = stream.number();
+        drop(stream);
+        let mut reader = b.accept_stream(SOON).unwrap();
+        assert_eq!(*reader.next_segment(SOON).unwrap().unwrap(), *b"half of it");
+        assert_eq!(reader.next_segment(SOON).map(|_| ()).unwrap_err(), RecvError::StreamBroken(number));
+        assert!(reader.next_segment(SOON).unwrap().is_none(), "and then it is over");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_early_frees_what_comes() {
+    for cluster in clusters(2) {
+        cluster.run(|node| {
+            let me = part(&node, "part");
+            if node.id().index() == 0 {
+                let to = find(&me, "part@node1");
+                for _ in 0..3 {
+                    let mut stream = me.open_stream(to).unwrap();
+                    stream.write_all(&pattern(50_000)).unwrap();
+                    stream.finish().unwrap();
+                }
+                me.send(to, b"end").unwrap();
+                me.flush();
+                node.quiesce(SOON).unwrap();
+            } else {
+                for _ in 0..3 {
+                    let mut reader = me.accept_stream(SOON).unwrap();
+                    reader.next_segment(SOON).unwrap();
+                }
+                assert_eq!(*me.recv().unwrap(), *b"end");
+            }
+        });
+    }
+}
+
+#[test]
+fn streams_are_limited_and_a_finished_one_makes_room() {
+    let cluster = pdbp::Cluster::builder().unwrap().nodes(2).set("stream_pipes", "2").start().unwrap();
+    let (a, _b) = pair(&cluster);
+    let to = find(&a, "b@node1");
+    let first = a.open_stream(to).unwrap();
+    let _second = a.open_stream(to).unwrap();
+    let error = a.open_stream(to).map(|_| ()).unwrap_err();
+    assert!(matches!(error, PipeError::NoneIdle(..)));
+    assert!(error.to_string().contains("stream_pipes"), "{error}");
+    first.finish().unwrap();
+    a.open_stream(to).unwrap();
+}
+
+#[test]
+fn a_stream_to_a_node_that_does_not_read_times_out_by_name() {
+    let cluster = pdbp::Cluster::builder()
+        .unwrap()
+        .nodes(2)
+        .block_bytes(1024)
+        .memory_bytes(65_536)
+        .timeout(Duration::from_millis(200))
+        .progress(pdbp::Progress::Inline)
+        .start()
+        .unwrap();
+    let (a, _b) = pair(&cluster);
+    let mut stream = a.open_stream(find(&a, "b@node1")).unwrap();
+    let error = stream.write_all(&pattern(100_000)).unwrap_err();
+    assert!(error.to_string().contains("node1"), "{error}");
+}
