@@ -55,6 +55,11 @@ const CONTROL_ROW: u16 = u16::MAX;
 /// Completions, and blocks of a row, handled in one poll.
 const BUDGET: usize = 64;
 
+/// Of a window of credit: elements that only urgent blocks may use.
+const fn kept(window: u32) -> u32 {
+    (window >= 4) as u32
+}
+
 /// Where the engine puts what has arrived. The host implements it, with a queue per private pipe.
 pub trait PrivatePipes {
     /// Puts a delivery into a private pipe.
@@ -505,12 +510,19 @@ fn cut<E>(table: &mut ManagedSlice<'_, E>, length: usize) {
     }
 }
 
-impl<T: Transport, M: BlockMemory, P> Drop for Engine<'_, T, M, P> {
-    fn drop(&mut self) {
+impl<T: Transport, M: BlockMemory, P> Engine<'_, T, M, P> {
+    /// Whether open blocks or deliveries are out, so that dropping the engine would leak its memory and its transport.
+    pub fn leaks(&self) -> bool {
         // The blocks that the engine itself is filling are not out.
         let own = self.public.iter().filter(|p| p.is_open()).count() as u64;
-        let out = self.tokens > own;
-        self.transport.leak = out;
-        self.umb.memory.leak = out;
+        self.tokens > own
+    }
+}
+
+impl<T: Transport, M: BlockMemory, P> Drop for Engine<'_, T, M, P> {
+    fn drop(&mut self) {
+        let leak = self.leaks();
+        self.transport.leak = leak;
+        self.umb.memory.leak = leak;
     }
 }

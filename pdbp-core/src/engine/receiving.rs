@@ -219,7 +219,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if node == self.config.node {
             return;
         }
-        let full = self.recv_rows.get(node.index()).is_some_and(|r| r.space.vacant() == 0);
+        // As full as the peer may make it with messages: one element of four and more is kept for commands.
+        let full = self
+            .recv_rows
+            .get(node.index())
+            .is_some_and(|r| r.space.vacant() <= super::kept(r.space.real()));
         if critical {
             self.extend_recv(node, SpacePolicy::at_critical);
         }
@@ -267,6 +271,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             let element = row.pending.head;
             let at = self.element(node, element);
             if row.pending.len == 0 {
+                if worked > 0 && self.has_failed(node) {
+                    self.end_streams_of(node, pipes);
+                }
                 return worked;
             }
             let Some(slot) = self.rm.get_mut(at) else { return worked };
@@ -604,7 +611,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if let Some(Some(entry)) = self.tables.nodes.get_mut(node.index()) {
             entry.failed = true;
         }
-        self.end_streams_of(node, pipes);
+        // Segments that have arrived and wait for a private pipe are delivered first.
+        if self.recv_rows.get(node.index()).is_none_or(|r| r.pending.len == 0) {
+            self.end_streams_of(node, pipes);
+        }
         self.give_up_queue(node, pipes);
         self.shrink_recv(node, u32::MAX);
     }

@@ -292,7 +292,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let row = self.send_rows.get(node.index())?;
         let outstanding = peer.data_sent - peer.data_acked;
         let window = u64::from(peer.window);
-        let kept = u64::from(window >= 4);
+        let kept = u64::from(super::kept(peer.window));
         if peer.failed {
             return None;
         }

@@ -42,12 +42,17 @@ pub enum Policy {
     Fixed,
     Published,
     Adaptive,
+    /// Gives everything back.
+    Miser,
+    /// Wants more than there is.
+    Glutton,
 }
 
 impl SpacePolicy for Policy {
     fn at_critical(&self, row: &RowSpace, free: u32) -> Growth {
         match self {
-            Self::Fixed => Fixed.at_critical(row, free),
+            Self::Glutton => Growth::By(1_000_000),
+            Self::Fixed | Self::Miser => Fixed.at_critical(row, free),
             Self::Published => ThresholdAllocation { threshold: Threshold::DEFAULT }.at_critical(row, free),
             Self::Adaptive => Adaptive::DEFAULT.at_critical(row, free),
         }
@@ -56,7 +61,11 @@ impl SpacePolicy for Policy {
         if let Self::Adaptive = self { Adaptive::DEFAULT.at_stall(row, free) } else { Growth::Keep }
     }
     fn surplus(&self, row: &RowSpace) -> u32 {
-        if let Self::Adaptive = self { Adaptive::DEFAULT.surplus(row) } else { 0 }
+        match self {
+            Self::Adaptive => Adaptive::DEFAULT.surplus(row),
+            Self::Miser => u32::MAX,
+            _ => 0,
+        }
     }
     fn spare(&self, row: &RowSpace) -> u32 {
         if let Self::Adaptive = self { Adaptive::DEFAULT.spare(row) } else { 0 }
@@ -194,6 +203,11 @@ impl Net {
 pub struct Port {
     me: usize,
     net: Rc<RefCell<Net>>,
+}
+
+/// Another end of the network at the same node.
+pub fn port(me: usize, net: &Rc<RefCell<Net>>) -> Port {
+    Port { me, net: Rc::clone(net) }
 }
 
 impl Transport for Port {
@@ -427,7 +441,7 @@ impl PrivatePipes for Pipes {
 
 pub type TestEngine = Engine<'static, Port, HeapMemory, Policy>;
 
-struct Outgoing {
+pub struct Outgoing {
     tag: StreamTag,
     source: u16,
 }
@@ -438,10 +452,10 @@ pub struct Host {
     /// Open blocks by destination and urgency, with what they hold.
     pub open: BTreeMap<(usize, bool), (OpenBlock, Vec<(Lane, Vec<u8>)>)>,
     pub held: Vec<(Delivery, u64)>,
-    streams: BTreeMap<u16, Outgoing>,
+    pub streams: BTreeMap<u16, Outgoing>,
     pub barrier: Option<u32>,
     pub barriers: u32,
-    quiet: Option<(u32, u64)>,
+    pub quiet: Option<(u32, u64)>,
     pub quiets: u32,
 }
 
@@ -993,6 +1007,12 @@ impl Cluster {
             );
             (host.quiet, host.quiets) = (None, host.quiets + 1);
         }
+    }
+
+    /// As [`settle`](Self::settle), for messages that did not come from operations.
+    pub fn settle_unchecked(&mut self) {
+        self.oracle.borrow_mut().lossy = true;
+        self.settle();
     }
 
     /// Lets everything come to rest, and checks that nothing is left anywhere.
