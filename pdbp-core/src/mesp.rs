@@ -278,3 +278,100 @@ impl Wire {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn name() -> impl Strategy<Value = Name> {
+        "[a-zA-Z0-9äöü漢 ._-]{1,13}".prop_map(|text| Name::new(&text).unwrap())
+    }
+
+    fn change() -> impl Strategy<Value = Change> {
+        let id = (0u16..0xFFFF, 0u16..0xFFFF)
+            .prop_map(|(node, local)| PartId::new(NodeId::new(node).unwrap(), local).unwrap());
+        let kind = prop_oneof![Just(PartKind::Cpu), Just(PartKind::Gpu), Just(PartKind::Communication)];
+        (id, name(), kind, any::<bool>()).prop_map(|(id, name, kind, added)| match added {
+            true => Change::PartAdded(PartEntry { id, name, kind }),
+            false => Change::PartRemoved(id),
+        })
+    }
+
+    fn control() -> impl Strategy<Value = Control> {
+        let numbers = (any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>());
+        (0u16..12, numbers, any::<bool>(), 0u16..0xFFFF, name(), change()).prop_map(
+            |(which, (number, open, index, delivered), flag, node, name, change)| match which {
+                0 => Control::HostInfo {
+                    node: NodeId::new(node).unwrap(),
+                    kind: if flag { NodeKind::Master } else { NodeKind::Compute },
+                    name,
+                },
+                1 => Control::Request { number, change },
+                2 => Control::Answer { number, accepted: flag },
+                3 => Control::Binding { index, change },
+                4 => Control::Applied { index },
+                5 => Control::Arrived { generation: number },
+                6 => Control::Released { generation: number },
+                7 => Control::QuietRequest { number },
+                8 => Control::CountRequest { wave: number },
+                9 => Control::Count { wave: number, sent: index, delivered, open },
+                10 => Control::Quiet { number },
+                _ => Control::Probe,
+            },
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn what_is_encoded_is_decoded(message in control()) {
+            let bytes = message.encode();
+            let read = Control::decode(message.command(), &bytes).map(|m| std::format!("{m:?}"));
+            prop_assert_eq!(read, Some(std::format!("{message:?}")));
+            let wrong_length = Control::decode(message.command(), &bytes[1..]);
+            prop_assert!(wrong_length.is_none());
+        }
+
+        /// Whatever is accepted, is written back as it is understood.
+        #[test]
+        fn arbitrary_bytes_never_panic(command in 0u16..20, bytes in vec(any::<u8>(), CONTROL..=CONTROL)) {
+            if let Some(message) = Control::decode(command, &bytes) {
+                let again = Control::decode(command, &message.encode());
+                prop_assert_eq!(std::format!("{:?}", again), std::format!("{:?}", Some(message)));
+            }
+        }
+    }
+
+    #[test]
+    fn names_that_lie_about_their_length_are_refused() {
+        let entry = NodeEntryBytes::of("abc");
+        assert!(Control::decode(1, &entry.with_length(3)).is_some());
+        for length in [0, 41, 255] {
+            assert!(Control::decode(1, &entry.with_length(length)).is_none(), "{length}");
+        }
+    }
+
+    /// The wire form of a `HostInfo`, whose name's length can be changed.
+    struct NodeEntryBytes(Vec<u8>);
+
+    impl NodeEntryBytes {
+        fn of(name: &str) -> Self {
+            let name = Name::new(name).unwrap();
+            let info = Control::HostInfo { node: NodeId::new(0).unwrap(), kind: NodeKind::Master, name };
+            Self(info.encode().to_vec())
+        }
+
+        fn with_length(&self, length: u8) -> Vec<u8> {
+            let mut bytes = self.0.clone();
+            let at = bytes.len() - NAME - 1;
+            bytes[at] = length;
+            bytes
+        }
+    }
+}

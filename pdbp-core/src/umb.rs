@@ -13,6 +13,49 @@
 //!          Op::Return               when the last is given back
 //! ```
 //!
+//! What would give a block a second owner does not compile. After a block has been submitted, its writer has nothing left:
+//!
+//! ```compile_fail,E0382
+//! # use pdbp_core::{BlockMemory, Engine, OpenBlock, Transport, policy::SpacePolicy};
+//! # fn f<T: Transport, M: BlockMemory, P: SpacePolicy>(engine: &mut Engine<'_, T, M, P>, block: OpenBlock) {
+//! engine.submit(block);
+//! block.written(); // error: borrow of moved value
+//! # }
+//! ```
+//! the same holds for a block that the transport has,
+//! ```compile_fail,E0382
+//! # use pdbp_core::{Op, SealedBlock, Transport, id::NodeId};
+//! # fn f(transport: &mut impl Transport, peer: NodeId, block: SealedBlock) {
+//! let _ = transport.submit(Op::Send { peer, block });
+//! block.bytes(); // error: borrow of moved value
+//! # }
+//! ```
+//! for a delivery that was given back,
+//! ```compile_fail,E0505
+//! # use pdbp_core::{BlockMemory, Delivery, Engine, Transport, policy::SpacePolicy};
+//! # fn f<T: Transport, M: BlockMemory, P: SpacePolicy>(engine: &mut Engine<'_, T, M, P>, delivery: Delivery) {
+//! let bytes = delivery.bytes();
+//! engine.release(delivery); // error: cannot move out of `delivery` because it is borrowed
+//! assert!(bytes.is_empty());
+//! # }
+//! ```
+//! and no token can be cloned.
+//! ```compile_fail,E0599
+//! # fn f(block: pdbp_core::OpenBlock) {
+//! let second = block.clone(); // error: no method named `clone` found
+//! # }
+//! ```
+//! ```compile_fail,E0599
+//! # fn f(block: pdbp_core::SealedBlock) {
+//! let second = block.clone(); // error: no method named `clone` found
+//! # }
+//! ```
+//! ```compile_fail,E0599
+//! # fn f(delivery: pdbp_core::Delivery) {
+//! let second = delivery.clone(); // error: no method named `clone` found
+//! # }
+//! ```
+//!
 //! `UMBInfo-Tab` is the table of [`BlockInfo`]: the state of each block and the row that it serves.
 
 #[cfg(feature = "alloc")]
@@ -659,3 +702,6 @@ impl<T> Drop for Held<T> {
         }
     }
 }
+
+#[cfg(all(test, feature = "alloc"))]
+mod tests;

@@ -220,10 +220,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return;
         }
         // As full as the peer may make it with messages: one element of four and more is kept for commands.
-        let full = self
-            .recv_rows
-            .get(node.index())
-            .is_some_and(|r| r.space.vacant() <= super::kept(r.space.real()));
+        let full =
+            self.recv_rows.get(node.index()).is_some_and(|r| r.space.vacant() <= super::kept(r.space.real()));
         if critical {
             self.extend_recv(node, SpacePolicy::at_critical);
         }

@@ -3,7 +3,14 @@
 //!
 //! All is deterministic: nodes are polled when an operation says so, and the network does what operations told it to (hold
 //! back, refuse as busy, flip a byte, bring blocks that nobody sent).
-#![allow(dead_code, missing_docs, unsafe_code, unreachable_pub, clippy::missing_panics_doc)]
+#![allow(
+    dead_code,
+    missing_docs,
+    unsafe_code,
+    unreachable_pub,
+    clippy::missing_panics_doc,
+    clippy::type_complexity
+)]
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};

@@ -172,6 +172,7 @@ fn what_cannot_work_is_refused_with_its_value() {
     };
     let enough = setup.blocks() as usize - setup.extra as usize;
     assert_eq!(make(&|_| {}, enough), None);
+    #[expect(clippy::type_complexity, reason = "used once")]
     let change: [(&dyn Fn(&mut Config), &str); 9] = [
         (&|c| c.nodes = 0, "node index 0 does not fit 0 nodes"),
         (&|c| c.node = node(5), "node index 5"),
