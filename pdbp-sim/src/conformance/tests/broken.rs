@@ -89,15 +89,9 @@ impl Broken {
                 return Some(Completion::Received { peer, block });
             }
             Defect::Reorders => {
-                if let Some((other, earlier)) = self.kept.take() {
-                    if other == peer {
-                        self.ready.push_back(Completion::Received { peer, block: earlier });
-                        return Some(Completion::Received { peer, block });
-                    }
-                    self.ready.push_back(Completion::Received { peer, block });
-                    return Some(Completion::Received { peer: other, block: earlier });
-                }
-                if hit {
+                if let Some((_, earlier)) = self.kept.take_if(|(from, _)| *from == peer) {
+                    self.ready.push_back(Completion::Received { peer, block: earlier });
+                } else if hit && self.kept.is_none() {
                     self.kept = Some((peer, block));
                     return None;
                 }
