@@ -228,10 +228,22 @@ impl<'a> Cdus<'a> {
         Ok(messages)
     }
 
+    #[inline]
     fn read(&mut self) -> Result<Train<'a>, Malformed> {
-        let (header, mut rest) = CduHeader::ref_from_prefix(self.rest).map_err(|_| Malformed::Truncated)?;
+        let (header, rest) = CduHeader::ref_from_prefix(self.rest).map_err(|_| Malformed::Truncated)?;
+        if header.class > CduClass::Stream as u8 {
+            return self.read_extended(header, rest);
+        }
+        if header.dest_part.get() == PartId::MANY {
+            return Err(Malformed::Field);
+        }
+        self.finish(header, None, &[], rest)
+    }
+
+    #[inline(never)]
+    fn read_extended(&mut self, header: &'a CduHeader, mut rest: &'a [u8]) -> Result<Train<'a>, Malformed> {
         let known = HAS_SEGMENT | HAS_SET | 0x0F;
-        if header.class & !known != 0 || header.class & 0x0F > CduClass::Stream as u8 || header.zero != 0 {
+        if header.class & !known != 0 || header.class & 0x0F > CduClass::Stream as u8 {
             return Err(Malformed::Field);
         }
         let mut segment = None;
@@ -249,18 +261,30 @@ impl<'a> Cdus<'a> {
             }
             set = after.get(..bytes).ok_or(Malformed::Extension)?;
             rest = after.get(padded(bytes)..).ok_or(Malformed::Extension)?;
-            if set
-                .chunks_exact(4)
-                .any(|b| b.try_into().ok().and_then(|b| PartId::from_raw(u32::from_le_bytes(b))).is_none())
-            {
+            let named = |b: &[u8]| b.try_into().ok().and_then(|b| PartId::from_raw(u32::from_le_bytes(b)));
+            if set.chunks_exact(4).any(|b| named(b).is_none()) {
                 return Err(Malformed::Extension);
             }
+        } else if header.dest_part.get() == PartId::MANY {
+            return Err(Malformed::Field);
         }
+        self.finish(header, segment, set, rest)
+    }
+
+    /// What all trains have in common: `count` messages of `length` bytes, padded.
+    #[inline]
+    fn finish(
+        &mut self,
+        header: &'a CduHeader,
+        segment: Option<&'a SegmentHeader>,
+        set: &'a [u8],
+        rest: &'a [u8],
+    ) -> Result<Train<'a>, Malformed> {
         let (length, count) = (u64::from(header.length.get()), u64::from(header.count.get()));
-        if count == 0
+        if header.zero != 0
+            || count == 0
             || (segment.is_some() && count != 1)
             || (length == 0 && count > u64::from(MOST_EMPTY))
-            || (set.is_empty() && header.dest_part.get() == PartId::MANY)
         {
             return Err(Malformed::Field);
         }
@@ -276,6 +300,7 @@ impl<'a> Iterator for Cdus<'a> {
     type Item = Result<Train<'a>, Malformed>;
 
     /// The next train; after an error there is nothing more.
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
             return None;

@@ -65,15 +65,14 @@ pub struct Packer {
     header_at: usize,
     /// Messages of the closed trains.
     closed: u32,
-    uniform: Uniform,
+    /// The most messages that the open train may hold.
+    most: u32,
+    /// The one part that all messages are for, `NOTHING` or `MIXED`.
+    only: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Uniform {
-    Nothing,
-    Only(u16),
-    Mixed,
-}
+const NOTHING: u32 = u32::MAX;
+const MIXED: u32 = u32::MAX - 1;
 
 /// Bytes of a body that CDUs and their padding can take.
 const fn usable(body: &[u8]) -> usize {
@@ -96,7 +95,8 @@ impl Packer {
             count: 0,
             header_at: 0,
             closed: 0,
-            uniform: Uniform::Nothing,
+            most: 0,
+            only: NOTHING,
         }
     }
 
@@ -136,8 +136,7 @@ impl Packer {
         route: Route,
         length: usize,
     ) -> Result<&'b mut [u8], Full> {
-        let most = if length == 0 { MOST_EMPTY } else { u32::MAX };
-        if route == self.route && length == self.length && self.count < most {
+        if route == self.route && length == self.length && self.count < self.most {
             // The padding behind the train must fit too.
             let end = self.written + length;
             if end > usable(body) {
@@ -148,7 +147,7 @@ impl Packer {
             self.count += 1;
             return Ok(room);
         }
-        self.start(body, route, length, None, &[])
+        self.start(body, route, length)
     }
 
     /// Makes room for segment `segment` of a message longer than a block.
@@ -162,7 +161,7 @@ impl Packer {
         segment: SegmentHeader,
         length: usize,
     ) -> Result<&'b mut [u8], Full> {
-        let room = self.start(body, route, length, Some(segment), &[])?;
+        let room = self.start_extended(body, route, length, Some(segment), &[])?;
         self.route = Route::NONE;
         Ok(room)
     }
@@ -185,7 +184,7 @@ impl Packer {
         }
         let Route(raw) = route;
         let many = Route(raw | (PartId::MANY as u64) << 48);
-        let room = self.start(body, many, length, segment, set)?;
+        let room = self.start_extended(body, many, length, segment, set)?;
         self.route = Route::NONE;
         Ok(room)
     }
@@ -203,14 +202,39 @@ impl Packer {
 
     /// The one part that all messages are for, if there is just one.
     pub(crate) const fn only_part(&self) -> Option<u16> {
-        match self.uniform {
-            Uniform::Only(part) => Some(part),
-            _ => None,
+        if self.only > u16::MAX as u32 { None } else { Some(self.only as u16) }
+    }
+
+    /// Begins a train with a plain header, which is three numbers side by side.
+    fn start<'b>(&mut self, body: &'b mut [u8], route: Route, length: usize) -> Result<&'b mut [u8], Full> {
+        let header_at = padded(self.written);
+        let data_at = header_at + CDU_HEADER;
+        let end = data_at.checked_add(length).ok_or(Full)?;
+        if end > usable(body) || length > u32::MAX as usize {
+            return Err(Full);
         }
+        self.close(body);
+        let header = u128::from(route.0) | (length as u128) << 64 | 1 << 96;
+        body.get_mut(header_at..data_at).ok_or(Full)?.copy_from_slice(&header.to_le_bytes());
+        self.open(route, length, header_at, end);
+        // `Mixed` stays what it is, since no part has its number.
+        let dest = u32::from(route.dest());
+        self.only = if self.only == NOTHING || self.only == dest { dest } else { MIXED };
+        body.get_mut(data_at..end).ok_or(Full)
+    }
+
+    /// The train whose header lies at `header_at` is open and holds one message.
+    fn open(&mut self, route: Route, length: usize, header_at: usize, end: usize) {
+        self.route = route;
+        self.length = length;
+        self.count = 1;
+        self.most = if length == 0 { MOST_EMPTY } else { u32::MAX };
+        self.header_at = header_at;
+        self.written = end;
     }
 
     #[inline(never)]
-    fn start<'b>(
+    fn start_extended<'b>(
         &mut self,
         body: &'b mut [u8],
         route: Route,
@@ -222,24 +246,16 @@ impl Packer {
         let extensions = if segment.is_some() { size_of::<SegmentHeader>() } else { 0 }
             + if set.is_empty() { 0 } else { size_of::<SetHeader>() + padded(4 * set.len()) };
         let data_at = header_at + CDU_HEADER + extensions;
-        // The padding behind the data must fit too: `close` writes it.
         let end = data_at.checked_add(length).ok_or(Full)?;
         if end > usable(body) || length > u32::MAX as usize || set.len() > u16::MAX as usize {
             return Err(Full);
         }
         self.close(body);
         self.write_header(body, header_at, route, length, segment, set);
-        self.route = route;
-        self.length = length;
-        self.count = 1;
-        self.header_at = header_at;
-        self.written = end;
-        self.uniform = match self.uniform {
-            _ if !set.is_empty() => Uniform::Mixed,
-            Uniform::Nothing => Uniform::Only(route.dest()),
-            Uniform::Only(part) if part == route.dest() => Uniform::Only(part),
-            _ => Uniform::Mixed,
-        };
+        self.open(route, length, header_at, end);
+        let dest = u32::from(route.dest());
+        let same = set.is_empty() && (self.only == NOTHING || self.only == dest);
+        self.only = if same { dest } else { MIXED };
         // In bounds: `end <= body.len()` was checked above.
         body.get_mut(data_at..end).ok_or(Full)
     }
@@ -288,20 +304,23 @@ impl Packer {
     }
 
     /// Writes the count of the open train and pads it. Idempotent, so that restoring an earlier value is safe.
+    #[inline]
     fn close(&mut self, body: &mut [u8]) {
         if self.count == 0 {
             return;
         }
-        if let Some(room) = body.get_mut(self.header_at..)
-            && let Ok((header, _)) = CduHeader::mut_from_prefix(room)
-        {
-            header.count.set(self.count);
+        const COUNT_AT: usize = core::mem::offset_of!(CduHeader, count);
+        let count_at = self.header_at + COUNT_AT;
+        if let Some(count) = body.get_mut(count_at..count_at + 4) {
+            count.copy_from_slice(&self.count.to_le_bytes());
         }
-        let end = padded(self.written).min(body.len());
-        if let Some(pad) = body.get_mut(self.written..end) {
-            pad.as_mut_bytes().fill(0);
+        if !self.written.is_multiple_of(8) {
+            let end = padded(self.written).min(body.len());
+            if let Some(pad) = body.get_mut(self.written..end) {
+                pad.fill(0);
+            }
+            self.written = end;
         }
-        self.written = end;
         self.closed = self.closed.saturating_add(self.count);
         self.count = 0;
         self.route = Route::NONE;
