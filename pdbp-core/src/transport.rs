@@ -4,6 +4,9 @@
 //! * On each link (ordered pair of nodes) blocks arrive once and in the order of submission, or the link is reported
 //!   failed and every block submitted on it comes back as [`Completion::Failed`].
 //! * [`Transport::submit`] takes the operation or hands it back; nothing is lost.
+//! * [`Op::Return`] is never refused as [`Reason::Busy`]: a block on its way back has nowhere else to be.
+//! * An [`ArrivedBlock`] of a peer must not outlive the transport that brought it. The engine sees to that by leaking its
+//!   transport when readers are left; whoever drives a transport without an engine has to return all such blocks first.
 //! * No call blocks, waits or does unbounded work. Progress is made in [`Transport::poll_completion`].
 //! * Blocks arrive in one of two ways, which [`Capabilities::arrival`] names; the engine follows it:
 //!   *posted*: into a block given by [`Op::Recv`], while the sender's block is complete when it may be overwritten;

@@ -103,10 +103,10 @@ pub unsafe trait BlockMemory: 'static {
     }
 }
 
-/// A region on the heap, shared by its clones and freed with the last of them. Regions of 2 MiB and more begin on such a
+/// A region on the heap, freed when it and all its [keepers](Self::keeper) are gone. Regions of 2 MiB and more begin on such a
 /// boundary, so that the operating system can back them with huge pages.
 #[cfg(feature = "alloc")]
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct HeapMemory(alloc::sync::Arc<HeapRegion>);
 
 #[cfg(feature = "alloc")]
@@ -126,6 +126,25 @@ impl HeapMemory {
         // SAFETY: the layout's size is not zero.
         let base = NonNull::new(unsafe { alloc::alloc::alloc_zeroed(layout) })?;
         Some(Self(alloc::sync::Arc::new(HeapRegion { base, layout })))
+    }
+
+    /// Something that keeps the region in place, without a right to its bytes: for a transport whose peers read them.
+    pub fn keeper(&self) -> MemoryKeeper {
+        MemoryKeeper(alloc::sync::Arc::clone(&self.0))
+    }
+}
+
+/// Keeps a [`HeapMemory`]'s region in place while it lives.
+#[cfg(feature = "alloc")]
+#[derive(Clone, Debug)]
+pub struct MemoryKeeper(alloc::sync::Arc<HeapRegion>);
+
+#[cfg(feature = "alloc")]
+impl MemoryKeeper {
+    /// Whether all the bytes lie in the region.
+    pub fn holds(&self, bytes: &[u8]) -> bool {
+        let (first, at) = (self.0.base.addr().get(), bytes.as_ptr().addr());
+        first <= at && at + bytes.len() <= first + self.0.layout.size()
     }
 }
 

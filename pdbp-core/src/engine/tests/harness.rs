@@ -26,7 +26,7 @@ use pdbp_core::id::{BlockId, Epoch, NodeId, PartId, PipeId, StreamNo, Time};
 use pdbp_core::matrix::RowSpace;
 use pdbp_core::policy::{Adaptive, Fixed, Growth, SpacePolicy, Threshold, ThresholdAllocation};
 use pdbp_core::tables::{Name, PartKind};
-use pdbp_core::umb::{HeapMemory, stride};
+use pdbp_core::umb::{HeapMemory, MemoryKeeper, stride};
 use pdbp_core::{
     Arrival, ArrivedBlock, Capabilities, Completion, Config, Delivery, Engine, Event, Op, OpenBlock,
     OpenError, Reason, Refused, SealedBlock, Storage, Transport, VacantBlock,
@@ -117,7 +117,7 @@ pub struct Net {
     /// [from][to].
     pub links: Vec<Vec<Link>>,
     ready: Vec<VecDeque<Completion<Infallible>>>,
-    memories: Vec<HeapMemory>,
+    memories: Vec<MemoryKeeper>,
     numbered: u32,
 }
 
@@ -466,6 +466,20 @@ pub struct Host {
     pub quiets: u32,
 }
 
+impl Host {
+    /// Gives all tokens back and drops the engine.
+    fn close(mut self) {
+        let queued = self.pipes.queues.iter_mut().flat_map(|q| q.drain(..));
+        for (delivery, _) in queued.collect::<Vec<_>>().into_iter().chain(self.held.drain(..)) {
+            self.engine.release(delivery);
+        }
+        for (_, (block, _)) in std::mem::take(&mut self.open) {
+            self.engine.submit(block);
+        }
+        assert!(!self.engine.leaks(), "a token is missing");
+    }
+}
+
 /// How a cluster is set up.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -543,7 +557,7 @@ impl Setup {
             capacity: self.capacity,
             links: (0..self.nodes).map(|_| (0..self.nodes).map(|_| Link::default()).collect()).collect(),
             ready: (0..self.nodes).map(|_| VecDeque::new()).collect(),
-            memories: memories.clone(),
+            memories: memories.iter().map(HeapMemory::keeper).collect(),
             numbered: 0,
         }));
         let oracle = Rc::new(RefCell::new(Oracle::default()));
@@ -945,16 +959,9 @@ impl Cluster {
     }
 
     pub fn kill(&mut self, dead: usize) {
-        let Some(mut host) = self.hosts[dead].take() else { return };
+        let Some(host) = self.hosts[dead].take() else { return };
         self.dead.push(dead);
-        let queued = host.pipes.queues.iter_mut().flat_map(|q| q.drain(..));
-        for (delivery, _) in queued.collect::<Vec<_>>().into_iter().chain(host.held.drain(..)) {
-            host.engine.release(delivery);
-        }
-        for (_, (block, _)) in std::mem::take(&mut host.open) {
-            host.engine.submit(block);
-        }
-        drop(host);
+        host.close();
         self.net.borrow_mut().kill(dead);
         self.oracle.borrow_mut().forget(dead);
     }
@@ -1014,6 +1021,11 @@ impl Cluster {
             );
             (host.quiet, host.quiets) = (None, host.quiets + 1);
         }
+    }
+
+    /// Stops all nodes.
+    pub fn close(self) {
+        self.hosts.into_iter().flatten().for_each(Host::close);
     }
 
     /// As [`settle`](Self::settle), for messages that did not come from operations.

@@ -51,6 +51,7 @@ proptest! {
             }
         }
         cluster.settle();
+        cluster.close();
     }
 
     /// Blocks whose bytes change on the way are refused whole; their credit and their place in the count of quiescence come
@@ -122,5 +123,6 @@ proptest! {
                 cluster.release(i);
             }
         }
+        cluster.close();
     }
 }

@@ -1,0 +1,60 @@
+//! Operations on a cluster, by the harness of pdbp-core's property tests. The first four bytes choose the set-up, every four
+//! more are an operation.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pdbp_core::Arrival;
+use pdbp_core::engine::Checksum;
+
+#[path = "../../pdbp-core/src/engine/tests/harness.rs"]
+mod harness;
+
+use harness::{Operation, Policy, Setup};
+
+fn setup([a, b, c, d]: [u8; 4]) -> Setup {
+    let bit = |n: u8| a & 1 << n != 0;
+    let (initial, extra) = (1 + u32::from(b % 4), u32::from(c % 8));
+    Setup {
+        nodes: 1 + usize::from(d % 4),
+        arrival: if bit(0) { Arrival::Posted } else { Arrival::InPlace },
+        trusted: bit(1),
+        policy: [Policy::Fixed, Policy::Published, Policy::Adaptive, Policy::Glutton][usize::from(d >> 6)],
+        checksum: if bit(2) { Checksum::On } else { Checksum::Off },
+        initial,
+        row: initial + extra,
+        extra,
+        control: 1 + u32::from(b >> 6),
+        capacity: if bit(3) { 2 } else { 64 },
+        pipe: if bit(4) { 1 + usize::from(c >> 6) } else { 1 << 20 },
+        ..Setup::default()
+    }
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let (chunks, _) = bytes.as_chunks::<4>();
+    let Some((&first, operations)) = chunks.split_first() else { return };
+    let mut setup = setup(first);
+    let operations: Vec<_> =
+        operations.iter().take(400).map(|bytes| Operation::decode(*bytes, setup.nodes)).collect();
+    // Bytes that change unseen may be delivered; what is checked then is that nothing panics and no block is lost.
+    let forged = operations.iter().any(|o| matches!(o, Operation::Inject { .. }));
+    let flipped = operations.iter().any(|o| matches!(o, Operation::Flip { .. }));
+    if forged {
+        setup.trusted = false;
+    }
+    if flipped && !forged {
+        setup.checksum = Checksum::On;
+    }
+    let mut cluster = setup.ready();
+    cluster.oracle.borrow_mut().lossy = forged || flipped;
+    if forged {
+        cluster.hosts.iter_mut().flatten().for_each(|host| host.pipes.checked = false);
+    }
+    for operation in operations {
+        cluster.apply(operation);
+    }
+    if !forged {
+        cluster.settle();
+    }
+    cluster.close();
+});
