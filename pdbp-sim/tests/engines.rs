@@ -167,8 +167,7 @@ fn pair<T: Transport + Send, R: Send>(
     work: impl Fn(&mut Host<T>) -> R + Sync,
 ) -> Vec<R> {
     let memories: Vec<_> = (0..2).map(|_| HeapMemory::new(BLOCKS * stride(BODY)).unwrap()).collect();
-    let ends: Vec<_> =
-        Local::network(memories.clone(), arrival, stride(BODY), 8).into_iter().map(wrap).collect();
+    let ends: Vec<_> = Local::network(&memories, arrival, stride(BODY), 8).into_iter().map(wrap).collect();
     let (work, over) = (&work, &AtomicU32::new(0));
     thread::scope(|scope| {
         let threads: Vec<_> = ends

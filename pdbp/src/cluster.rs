@@ -195,12 +195,8 @@ impl Builder {
         let memories = (0..count).map(|_| HeapMemory::new(bytes)).collect::<Option<Vec<_>>>();
         let memories = memories.ok_or(ConfigError::Memory { bytes })?;
         let in_flight = settings.row_blocks as usize + 16;
-        let ends = Local::network(
-            memories.clone(),
-            Arrival::InPlace,
-            settings.block_bytes + BLOCK_HEADER,
-            in_flight,
-        );
+        let ends =
+            Local::network(&memories, Arrival::InPlace, settings.block_bytes + BLOCK_HEADER, in_flight);
         let mut hosted = Vec::with_capacity(count);
         for (end, memory) in ends.into_iter().zip(memories) {
             let id = pdbp_core::Transport::capabilities(&end).node;

@@ -146,15 +146,16 @@ impl PrivatePipes for Arrived {
 
 impl<S: Setup> Fabric for PdbpCore<S> {
     type Endpoint = CoreEndpoint<S::Policy>;
+    type Seat = Self::Endpoint;
 
-    fn connect(scenario: &Scenario) -> Vec<Self::Endpoint> {
+    fn connect(scenario: &Scenario) -> Vec<Self::Seat> {
         let allocation = S::allocation(scenario);
         let memory = (allocation.blocks + CONTROL) as usize * stride(allocation.body);
         // Invariant: set-up of a benchmark; a failure here is a mistake in the allocations above, and ends it.
         let memories: Vec<_> =
             (0..scenario.nodes).map(|_| HeapMemory::new(memory).expect("memory for the blocks")).collect();
         let in_flight = (allocation.row + CONTROL) as usize;
-        let ends = Local::network(memories.clone(), Arrival::InPlace, stride(allocation.body), in_flight);
+        let ends = Local::network(&memories, Arrival::InPlace, stride(allocation.body), in_flight);
         let mut nodes: Vec<_> = ends
             .into_iter()
             .zip(memories)

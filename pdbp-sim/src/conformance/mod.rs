@@ -19,7 +19,7 @@
 //! fn domain(nodes: usize) -> Vec<Node<Local, HeapMemory>> {
 //!     let bytes = Node::<Local, HeapMemory>::memory(nodes, 1024);
 //!     let memories: Vec<_> = (0..nodes).filter_map(|_| HeapMemory::new(bytes)).collect();
-//!     let ends = Local::network(memories.clone(), Arrival::InPlace, 1000, 4);
+//!     let ends = Local::network(&memories, Arrival::InPlace, 1000, 4);
 //!     ends.into_iter().zip(memories).map(|(end, memory)| Node::new(end, memory, 1024)).collect()
 //! }
 //!

@@ -10,8 +10,9 @@ fn node(i: u16) -> NodeId {
 /// Two nodes, of which node 1 has faults, and a pool for each.
 fn pair(arrival: Arrival, faults: Faults) -> (Local, FaultInjector<Local>, [BlockPool<HeapMemory>; 2]) {
     let memories: Vec<_> = (0..2).map(|_| HeapMemory::new(16 << 10).unwrap()).collect();
-    let pools = [0, 1].map(|i| BlockPool::new(memories[usize::from(i)].clone(), node(i), 100));
-    let mut ends = Local::network(memories, arrival, 164, 8).into_iter();
+    let mut ends = Local::network(&memories, arrival, 164, 8).into_iter();
+    let mut memories = memories.into_iter();
+    let pools = [0, 1].map(|i| BlockPool::new(memories.next().unwrap(), node(i), 100));
     (ends.next().unwrap(), FaultInjector::new(ends.next().unwrap(), faults), pools)
 }
 

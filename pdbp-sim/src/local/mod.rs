@@ -25,10 +25,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use pdbp_core::id::NodeId;
-use pdbp_core::umb::HeapMemory;
+use pdbp_core::umb::{HeapMemory, MemoryKeeper};
 use pdbp_core::{
-    Arrival, ArrivedBlock, BlockMemory, Capabilities, Completion, Op, Reason, Refused, SealedBlock,
-    Transport, VacantBlock,
+    Arrival, ArrivedBlock, Capabilities, Completion, Op, Reason, Refused, SealedBlock, Transport, VacantBlock,
 };
 use rtrb::{Consumer, Producer, RingBuffer};
 
@@ -45,7 +44,7 @@ pub struct Local {
     away: Away,
     doorbells: Arc<[Arc<Doorbell>]>,
     /// Keeps every node's blocks in place while this node may read them.
-    memories: Arc<[HeapMemory]>,
+    memories: Arc<[MemoryKeeper]>,
     ready: VecDeque<Completion<Infallible>>,
     /// The peer looked at next.
     turn: usize,
@@ -68,14 +67,14 @@ impl Local {
     /// The ends of a network of as many nodes as there are `memories`, in which each ordered pair of nodes has up to
     /// `in_flight` blocks under way (at least 1). A node sends blocks of its own memory only.
     pub fn network(
-        memories: Vec<HeapMemory>,
+        memories: &[HeapMemory],
         arrival: Arrival,
         largest_block: usize,
         in_flight: usize,
     ) -> Vec<Self> {
         let nodes = memories.len();
         let in_flight = in_flight.max(1);
-        let memories: Arc<[HeapMemory]> = memories.into();
+        let memories: Arc<[MemoryKeeper]> = memories.iter().map(HeapMemory::keeper).collect();
         let doorbells: Arc<[Arc<Doorbell>]> = (0..nodes).map(|_| Arc::new(Doorbell::default())).collect();
         let mut out = grid(nodes);
         let mut incoming = grid(nodes);
@@ -152,11 +151,7 @@ impl Local {
 
     /// Whether the block lies in the memory that this node brought to the network, which the peers keep in place.
     fn is_in_own_memory(&self, block: &SealedBlock) -> bool {
-        let Some(memory) = self.memories.get(self.node.index()) else { return false };
-        let first = memory.base().as_ptr() as usize;
-        let bytes = block.bytes();
-        let at = bytes.as_ptr() as usize;
-        first <= at && at + bytes.len() <= first + memory.len()
+        self.memories.get(self.node.index()).is_some_and(|memory| memory.holds(block.bytes()))
     }
 
     fn give_back(&mut self, peer: NodeId, block: ArrivedBlock) -> Result<(), Refused<Infallible>> {

@@ -8,9 +8,9 @@ use super::Local;
 
 fn pair() -> (Vec<Local>, Vec<BlockPool<HeapMemory>>) {
     let memories: Vec<_> = (0..2).map(|_| HeapMemory::new(4096).unwrap()).collect();
-    let pools = memories.iter().enumerate();
-    let pools = pools.map(|(i, m)| BlockPool::new(m.clone(), NodeId::new(i as u16).unwrap(), 100)).collect();
-    (Local::network(memories, Arrival::InPlace, 164, 2), pools)
+    let ends = Local::network(&memories, Arrival::InPlace, 164, 2);
+    let pools = memories.into_iter().enumerate();
+    (ends, pools.map(|(i, m)| BlockPool::new(m, NodeId::new(i as u16).unwrap(), 100)).collect())
 }
 
 /// Peers read a block where it lies, so it must lie in memory that the network keeps.

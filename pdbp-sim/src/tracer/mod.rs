@@ -6,8 +6,8 @@
 //! use pdbp_sim::local::Local;
 //! use pdbp_sim::tracer::{Tracer, What};
 //!
-//! let memories = (0..2).filter_map(|_| HeapMemory::new(4096)).collect();
-//! let end = Local::network(memories, Arrival::InPlace, 1024, 4).remove(0);
+//! let memories: Vec<_> = (0..2).filter_map(|_| HeapMemory::new(4096)).collect();
+//! let end = Local::network(&memories, Arrival::InPlace, 1024, 4).remove(0);
 //! let mut end = Tracer::new(end, 100);
 //! // The other end was dropped, and that is what the first poll reports.
 //! end.poll_completion();

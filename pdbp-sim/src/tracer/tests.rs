@@ -8,8 +8,8 @@ use crate::local::Local;
 fn the_life_of_a_block_is_recorded_and_the_ring_is_bounded() {
     let memories: Vec<_> = (0..2).map(|_| HeapMemory::new(4096).unwrap()).collect();
     let (zero, one) = (NodeId::new(0).unwrap(), NodeId::new(1).unwrap());
-    let mut pool = BlockPool::new(memories[0].clone(), zero, 100);
-    let mut ends = Local::network(memories, Arrival::InPlace, 164, 1).into_iter();
+    let mut ends = Local::network(&memories, Arrival::InPlace, 164, 1).into_iter();
+    let mut pool = BlockPool::new(memories.into_iter().next().unwrap(), zero, 100);
     let mut sender = Tracer::new(ends.next().unwrap(), 3);
     let mut time = 0;
     let clock = move || {
@@ -40,7 +40,7 @@ fn the_life_of_a_block_is_recorded_and_the_ring_is_bounded() {
 #[test]
 fn the_clock_gives_the_times() {
     let memories: Vec<_> = (0..2).map(|_| HeapMemory::new(4096).unwrap()).collect();
-    let mut ends = Local::network(memories, Arrival::InPlace, 164, 1);
+    let mut ends = Local::network(&memories, Arrival::InPlace, 164, 1);
     drop(ends.pop());
     let mut end = Tracer::with_clock(ends.remove(0), 10, || 77);
     assert!(end.poll_completion().is_some());

@@ -190,7 +190,7 @@ impl Transport for Broken {
 fn domain(arrival: Arrival, defect: Defect) -> Vec<Node<Broken, HeapMemory>> {
     let bytes = Node::<Broken, HeapMemory>::memory(3, 1024);
     let memories: Vec<_> = (0..3).map(|_| HeapMemory::new(bytes).unwrap()).collect();
-    let ends = Local::network(memories.clone(), arrival, 1000, 4);
+    let ends = Local::network(&memories, arrival, 1000, 4);
     let nodes = ends.into_iter().zip(memories).map(|(inner, memory)| {
         let id = inner.capabilities().node;
         let endpoint = Broken {

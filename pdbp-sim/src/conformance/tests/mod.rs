@@ -19,7 +19,7 @@ fn domain<T: Transport>(
 ) -> Vec<Node<T, HeapMemory>> {
     let bytes = Node::<T, HeapMemory>::memory(nodes, 1024);
     let memories: Vec<_> = (0..nodes).map(|_| HeapMemory::new(bytes).unwrap()).collect();
-    let ends = Local::network(memories.clone(), arrival, 1000, 4).into_iter().map(wrap);
+    let ends = Local::network(&memories, arrival, 1000, 4).into_iter().map(wrap);
     ends.zip(memories).map(|(end, memory)| Node::new(end, memory, 1024)).collect()
 }
 
