@@ -22,7 +22,7 @@ pub fn run(streams: &Streams, plan: Plan, clock: RunClock, progress: &(dyn Fn(u6
             worker.follow(streams, share, shares);
         }
     }
-    let pool = Pool::new(vec![0..streams.count()]);
+    let pool = Pool::new(vec![streams.share(0, 1)]);
     let mut outcome = Outcome::default();
     let cpu = process_cpu_ns();
     for pass in 0..plan.passes {

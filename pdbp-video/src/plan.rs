@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn threads_share_a_pool() {
-        let pool = Pool::new(vec![0..1000]);
+        let pool = Pool::new(vec![0..600, 600..1000]);
         let mut taken: Vec<u32> = std::thread::scope(|scope| {
             let take = || scope.spawn(|| std::iter::from_fn(|| pool.take(7)).flatten().collect::<Vec<_>>());
             let threads = [take(), take(), take()];

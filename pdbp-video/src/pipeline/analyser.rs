@@ -1,28 +1,17 @@
 //! The analysing part: reads frames where they arrived, scores them, and sends the scores to the console.
 
-use pdbp::{Node, Part, PartKind, Target};
+use pdbp::{Part, Target};
 
+use super::Job;
 use super::wire::command;
-use super::{CONSOLE_NAME, Job, MEETING, PipelineError, SILENCE, address, analyser_name, failed};
 use crate::account::{Stopwatch, Work};
 use crate::frame::{Assembler, ScoreRecord, read_frame};
 use crate::measure::{Analyser, Threads};
-use crate::plan::{Layout, Pair};
+use crate::plan::Pair;
 
-pub(super) fn run(node: &Node, pair: Pair, job: &Job<'_>) -> Result<(), PipelineError> {
-    let name = address(&analyser_name(pair.number), pair.analyses);
-    let part = node.register(&analyser_name(pair.number), PartKind::Gpu).map_err(failed(&name))?;
-    let console = part.find(&address(CONSOLE_NAME, Layout::CONSOLE), MEETING).map_err(failed(&name))?;
-    let result = serve(&part, console, pair, job).map_err(|reason| PipelineError { part: name, reason });
-    if let Err(error) = &result {
-        // The console may be what failed.
-        let _ = part.send_command(console, command::FAILED, error.to_string().as_bytes());
-    }
-    result
-}
-
-fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> Result<(), String> {
-    let mut reader = part.accept_stream(SILENCE).map_err(|error| error.to_string())?;
+/// Scores the frames of one stream, until it ends.
+pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> Result<(), String> {
+    let mut reader = job.patiently(|timeout| part.accept_stream(timeout))?;
     let mut assembler = Assembler::new();
     let mut desk = Desk {
         part,
@@ -33,7 +22,7 @@ fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> Result<(), 
         work: Work::default(),
         failure: None,
     };
-    while let Some(segment) = reader.next_segment(SILENCE).map_err(|error| error.to_string())? {
+    while let Some(segment) = job.patiently(|timeout| reader.next_segment(timeout))? {
         assembler.push(&segment, |frame| desk.score(frame)).map_err(|error| error.to_string())?;
         if let Some(failure) = desk.failure.take() {
             return Err(failure);

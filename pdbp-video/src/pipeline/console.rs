@@ -3,35 +3,68 @@
 use pdbp::{Batch, Message, Node, Part, PartKind, Target};
 
 use super::wire::{Done, FaultHead, RECEIVE_ROW, RowSample, command};
-use super::{
-    CONSOLE_NAME, Job, MEETING, PipelineError, SILENCE, address, decoder_name, failed, steward_name,
-};
+use super::{CONSOLE_NAME, Job, MEETING, address, decoder_name, steward_name};
 use crate::account::Work;
 use crate::frame::ScoreRecord;
 use crate::outcome::{Arrival, Density, Fault, Outcome, PassTime};
 use crate::plan::Layout;
 use crate::streams::StreamNo;
 
-pub(super) fn run(node: &Node, job: &Job<'_>, progress: &dyn Fn(u64)) -> Result<Outcome, PipelineError> {
-    let name = address(CONSOLE_NAME, Layout::CONSOLE);
-    let part = node.register(CONSOLE_NAME, PartKind::Cpu).map_err(failed(&name))?;
-    let find = |part_name: &str, node| part.find(&address(part_name, node), MEETING);
-    let decoders = job.layout.pairs.iter().map(|pair| find(&decoder_name(pair.number), pair.decodes));
-    let decoders = decoders.collect::<Result<Vec<_>, _>>().map_err(failed(&name))?;
-    let stewards = (0..job.layout.nodes).map(|node| find(&steward_name(node), node));
-    let stewards = stewards.collect::<Result<Vec<_>, _>>().map_err(failed(&name))?;
-    let mut console = Console {
-        part: &part,
-        job,
-        progress,
-        outcome: Outcome::default(),
-        tally: Tally::default(),
-        reported: 0,
+/// Leads the run; `None` if it failed, which the job then knows.
+pub(super) fn run(node: &Node, job: &Job<'_>, progress: &dyn Fn(u64)) -> Option<Outcome> {
+    let part = match node.register(CONSOLE_NAME, PartKind::Cpu) {
+        Ok(part) => part,
+        Err(error) => {
+            job.fail(&address(CONSOLE_NAME, Layout::CONSOLE), error.to_string());
+            return None;
+        }
     };
-    for pass in 0..job.plan.passes {
-        console.pass(pass, &decoders).map_err(failed(&name))?;
+    let (mut decoders, mut stewards) = (Vec::new(), Vec::new());
+    let result = meet(&part, job, &mut decoders, &mut stewards)
+        .and_then(|()| lead(&part, job, progress, &decoders, &stewards));
+    match result {
+        Ok(outcome) => Some(outcome),
+        Err(reason) => {
+            job.fail(&address(CONSOLE_NAME, Layout::CONSOLE), reason);
+            // Those in other processes cannot see the job's error.
+            for target in decoders.iter().chain(&stewards) {
+                let _ = part.send_command(*target, command::STOP, &[]);
+            }
+            None
+        }
     }
-    console.end(&decoders, &stewards).map_err(failed(&name))?;
+}
+
+/// Finds the parts that the console commands.
+fn meet(
+    part: &Part,
+    job: &Job<'_>,
+    decoders: &mut Vec<Target>,
+    stewards: &mut Vec<Target>,
+) -> Result<(), String> {
+    let find = |name: &str, node| part.find(&address(name, node), MEETING).map_err(|error| error.to_string());
+    for pair in &job.layout.pairs {
+        decoders.push(find(&decoder_name(pair.number), pair.decodes)?);
+    }
+    for node in 0..job.layout.nodes {
+        stewards.push(find(&steward_name(usize::from(node)), node)?);
+    }
+    Ok(())
+}
+
+fn lead(
+    part: &Part,
+    job: &Job<'_>,
+    progress: &dyn Fn(u64),
+    decoders: &[Target],
+    stewards: &[Target],
+) -> Result<Outcome, String> {
+    let mut console =
+        Console { part, job, progress, outcome: Outcome::default(), tally: Tally::default(), reported: 0 };
+    for pass in 0..job.plan.passes {
+        console.pass(pass, decoders)?;
+    }
+    console.end(decoders, stewards)?;
     Ok(console.outcome)
 }
 
@@ -98,10 +131,9 @@ impl Console<'_> {
 
     /// Waits for something to arrive, and takes it in.
     fn take(&mut self) -> Result<(), String> {
-        match self.part.recv_batch(SILENCE) {
-            Ok(Ok(batch)) => self.take_scores(&batch),
-            Ok(Err(message)) => self.take_command(&message),
-            Err(error) => Err(format!("nothing was heard: {error}; a node may have died")),
+        match self.job.patiently(|timeout| self.part.recv_batch(timeout))? {
+            Ok(batch) => self.take_scores(&batch),
+            Err(message) => self.take_command(&message),
         }
     }
 

@@ -1,31 +1,17 @@
 //! The decoding part: takes pictures out of streams and sends them on as frames.
 
-use pdbp::{Node, Part, PartKind, StreamWriter, Target};
+use pdbp::{Part, StreamWriter, Target};
 
 use super::wire::{Done, FaultHead, command};
-use super::{
-    CONSOLE_NAME, Job, MEETING, PipelineError, SILENCE, address, analyser_name, decoder_name, failed,
-};
+use super::{Job, MEETING, address, analyser_name};
 use crate::account::{Stopwatch, Work};
 use crate::decode::{DecodeError, Follower, Sampler, Yuv};
 use crate::frame::{FrameBytes, FrameId, frame_len, write_frame};
-use crate::plan::{Layout, Mode, Pair};
+use crate::plan::{Mode, Pair};
 use crate::streams::{StreamNo, Streams};
 
-pub(super) fn run(node: &Node, pair: Pair, job: &Job<'_>) -> Result<(), PipelineError> {
-    let name = address(&decoder_name(pair.number), pair.decodes);
-    let part = node.register(&decoder_name(pair.number), PartKind::Cpu).map_err(failed(&name))?;
-    let console = part.find(&address(CONSOLE_NAME, Layout::CONSOLE), MEETING).map_err(failed(&name))?;
-    let result = serve(&part, console, pair, job).map_err(|reason| PipelineError { part: name, reason });
-    if let Err(error) = &result {
-        // The console may be what failed.
-        let _ = part.send_command(console, command::FAILED, error.to_string().as_bytes());
-    }
-    result
-}
-
 /// Does what the console commands, until it says stop.
-fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> Result<(), String> {
+pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> Result<(), String> {
     let text = |error: &dyn core::fmt::Display| error.to_string();
     let analyser = address(&analyser_name(pair.number), pair.analyses);
     let analyser = part.find(&analyser, MEETING).map_err(|error| text(&error))?;
@@ -36,7 +22,7 @@ fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> Result<(), 
         Mode::Continuous => Shower::Follow(followers(job.streams, pair.number, job.layout.pairs.len())),
     };
     loop {
-        let message = part.recv_timeout(SILENCE).map_err(|error| text(&error))?;
+        let message = job.patiently(|timeout| part.recv_timeout(timeout))?;
         match (message.command(), message.value::<u32>()) {
             (command::START, Some(pass)) => {
                 drop(message);

@@ -20,9 +20,11 @@ mod steward;
 mod wire;
 
 use core::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Instant;
 
-use pdbp::Cluster;
+use pdbp::{Cluster, Node, Part, PartKind, RecvError, Target};
 
 use crate::account::RunClock;
 use crate::outcome::Outcome;
@@ -33,6 +35,8 @@ use crate::streams::Streams;
 const MEETING: Duration = Duration::from_secs(60);
 /// How long a part waits for the next thing to happen before it takes the others for lost.
 const SILENCE: Duration = Duration::from_secs(600);
+/// How often a waiting part looks whether another has failed.
+const LOOK_UP: Duration = Duration::from_millis(200);
 
 /// Why a run over PDBP ended early.
 #[derive(Debug, thiserror::Error)]
@@ -44,11 +48,6 @@ pub struct PipelineError {
     pub reason: String,
 }
 
-/// Names the part in an error.
-fn failed<E: core::fmt::Display>(part: &str) -> impl Fn(E) -> PipelineError {
-    move |error| PipelineError { part: part.to_owned(), reason: error.to_string() }
-}
-
 /// What all threads of a process know.
 struct Job<'a> {
     streams: &'a Streams,
@@ -56,6 +55,39 @@ struct Job<'a> {
     clock: RunClock,
     layout: Layout,
     pool: Pool,
+    /// The first error of a part of this process; the others give up when they see it.
+    error: Mutex<Option<PipelineError>>,
+}
+
+impl Job<'_> {
+    /// Keeps the error of a part, unless there was one before.
+    fn fail(&self, part: &str, reason: String) {
+        let part = part.to_owned();
+        self.error().get_or_insert(PipelineError { part, reason });
+    }
+
+    fn error(&self) -> MutexGuard<'_, Option<PipelineError>> {
+        // A value that is set once cannot be left half changed by a panic.
+        self.error.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits with `receive` for as long as a part may, but not once another part has failed.
+    fn patiently<R>(&self, mut receive: impl FnMut(Duration) -> Result<R, RecvError>) -> Result<R, String> {
+        let began = Instant::now();
+        loop {
+            match receive(LOOK_UP) {
+                Err(RecvError::Timeout(timeout)) => {
+                    if self.error().is_some() {
+                        return Err("given up, since another part has failed".into());
+                    }
+                    if began.elapsed() > SILENCE {
+                        return Err(timeout.to_string());
+                    }
+                }
+                other => return other.map_err(|error| error.to_string()),
+            }
+        }
+    }
 }
 
 /// Runs all passes on the nodes of `cluster` that this process hosts. `progress` is called by the console with the number
@@ -75,30 +107,64 @@ pub fn run(
     let layout = Layout::new(nodes, plan.decoders);
     let hosts = |node: u16| cluster.nodes().iter().find(|hosted| hosted.id().index() == usize::from(node));
     let pool = Pool::new(shares(&layout, streams, |node| hosts(node).is_some()));
-    let job = &Job { streams, plan, clock, layout, pool };
-    thread::scope(|scope| {
-        let mut threads = Vec::new();
+    let job = &Job { streams, plan, clock, layout, pool, error: Mutex::default() };
+    let outcome = thread::scope(|scope| {
         for pair in &job.layout.pairs {
             if let Some(node) = hosts(pair.analyses) {
-                threads.push(scope.spawn(|| analyser::run(node, *pair, job)));
+                scope.spawn(|| {
+                    attend(node, &analyser_name(pair.number), PartKind::Gpu, job, |part, console| {
+                        analyser::serve(part, console, *pair, job)
+                    })
+                });
             }
             if let Some(node) = hosts(pair.decodes) {
-                threads.push(scope.spawn(|| decoder::run(node, *pair, job)));
+                scope.spawn(|| {
+                    attend(node, &decoder_name(pair.number), PartKind::Cpu, job, |part, console| {
+                        decoder::serve(part, console, *pair, job)
+                    })
+                });
             }
         }
         for (place, node) in cluster.nodes().iter().enumerate() {
             let speaks = if place == 0 { steward::Speaks::ForProcess } else { steward::Speaks::ForNode };
-            threads.push(scope.spawn(move || steward::run(node, speaks, job)));
+            let name = steward_name(node.id().index());
+            scope.spawn(move || {
+                attend(node, &name, PartKind::Cpu, job, |part, console| {
+                    steward::serve(part, console, speaks, job)
+                });
+            });
         }
-        let outcome = hosts(Layout::CONSOLE).map(|node| console::run(node, job, progress));
-        // The console's error comes first: it has heard of all others.
-        let outcome = outcome.transpose()?;
-        for thread in threads {
-            // A panic in a part is passed on.
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        }
-        Ok(outcome)
-    })
+        hosts(Layout::CONSOLE).and_then(|node| console::run(node, job, progress))
+    });
+    match job.error().take() {
+        Some(error) => Err(error),
+        None => Ok(outcome),
+    }
+}
+
+/// Registers a part and lets it do its work; if it fails, this process and the console are told.
+fn attend(
+    node: &Node,
+    name: &str,
+    kind: PartKind,
+    job: &Job<'_>,
+    serve: impl FnOnce(&Part, Target) -> Result<(), String>,
+) {
+    let address_of_part = format!("{name}@{}", node.name());
+    let part = match node.register(name, kind) {
+        Ok(part) => part,
+        Err(error) => return job.fail(&address_of_part, error.to_string()),
+    };
+    let console = match part.find(&address(CONSOLE_NAME, Layout::CONSOLE), MEETING) {
+        Ok(console) => console,
+        Err(error) => return job.fail(&address_of_part, error.to_string()),
+    };
+    if let Err(reason) = serve(&part, console) {
+        let text = format!("{address_of_part}: {reason}");
+        job.fail(&address_of_part, reason);
+        // The console may be what failed.
+        let _ = part.send_command(console, wire::command::FAILED, text.as_bytes());
+    }
 }
 
 /// The streams that the decoders of this process share: those of all its decoding nodes.
@@ -120,7 +186,7 @@ fn analyser_name(pair: u32) -> String {
 
 const CONSOLE_NAME: &str = "console";
 
-fn steward_name(node: u16) -> String {
+fn steward_name(node: usize) -> String {
     format!("steward{node}")
 }
 

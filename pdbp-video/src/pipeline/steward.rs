@@ -2,12 +2,11 @@
 
 use core::time::Duration;
 
-use pdbp::{Node, Part, PartKind, RowStats, Target};
+use pdbp::{Node, Part, RowStats, Target};
 
 use super::wire::{RECEIVE_ROW, RowSample, SEND_ROW, command};
-use super::{CONSOLE_NAME, Job, MEETING, PipelineError, address, failed, steward_name};
+use super::{Job, MEETING};
 use crate::account::{Work, process_cpu_ns};
-use crate::plan::Layout;
 
 /// Time between two looks.
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -23,27 +22,27 @@ pub(super) enum Speaks {
     ForProcess,
 }
 
-pub(super) fn run(node: &Node, speaks: Speaks, job: &Job<'_>) -> Result<(), PipelineError> {
-    let index = node.id().index() as u16; // a node's index is one
-    let name = address(&steward_name(index), index);
-    let part = node.register(&steward_name(index), PartKind::Cpu).map_err(failed(&name))?;
-    let console = part.find(&address(CONSOLE_NAME, Layout::CONSOLE), MEETING).map_err(failed(&name))?;
+/// Looks after the rows of the node until the run is over.
+pub(super) fn serve(part: &Part, console: Target, speaks: Speaks, job: &Job<'_>) -> Result<(), String> {
     let cpu = process_cpu_ns();
-    let samples = watch(&part, job).map_err(failed(&name))?;
+    let samples = watch(part, job)?;
     let total_ns = if speaks == Speaks::ForProcess { process_cpu_ns() - cpu } else { 0 };
-    report(&part, console, &samples, Work { total_ns, ..Work::default() }).map_err(failed(&name))?;
-    node.barrier(MEETING).map_err(failed(&name))
+    report(part, console, &samples, Work { total_ns, ..Work::default() })
+        .map_err(|error| error.to_string())?;
+    part.node().barrier(MEETING).map_err(|error| error.to_string())
 }
 
 /// Looks at the rows until the console says stop.
-fn watch(part: &Part, job: &Job<'_>) -> Result<Vec<RowSample>, pdbp::RecvError> {
+fn watch(part: &Part, job: &Job<'_>) -> Result<Vec<RowSample>, String> {
     let mut samples = Vec::new();
     let mut interval = INTERVAL;
     loop {
         match part.recv_timeout(interval) {
             Ok(message) if message.command() == command::STOP => return Ok(samples),
-            Ok(_) | Err(pdbp::RecvError::Timeout(_)) => {}
-            Err(error) => return Err(error),
+            Ok(_) => {}
+            Err(pdbp::RecvError::Timeout(_)) if job.error().is_none() => {}
+            Err(pdbp::RecvError::Timeout(_)) => return Err("given up, since another part has failed".into()),
+            Err(error) => return Err(error.to_string()),
         }
         look(part.node(), job.clock.now_ns(), &mut samples);
         if samples.len() > MOST_SAMPLES {
