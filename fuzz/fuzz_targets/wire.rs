@@ -40,6 +40,7 @@ fn pack(body: &[u8]) -> Option<Vec<u8>> {
     Some(packed)
 }
 
+#[expect(clippy::type_complexity, reason = "only to be compared")]
 /// One line for each message, as far as it depends on the message and not on how messages share headers.
 fn list(
     body: &[u8],

@@ -315,11 +315,13 @@ impl Packer {
             count.copy_from_slice(&self.count.to_le_bytes());
         }
         if !self.written.is_multiple_of(8) {
-            let end = padded(self.written).min(body.len());
-            if let Some(pad) = body.get_mut(self.written..end) {
-                pad.fill(0);
+            // Padding is zero, so that nothing of an earlier use of the block leaves with it.
+            let word_at = self.written & !7;
+            if let Some(word) = body.get_mut(word_at..).and_then(<[u8]>::first_chunk_mut::<8>) {
+                let kept = (1u64 << (8 * (self.written - word_at))) - 1;
+                *word = (u64::from_le_bytes(*word) & kept).to_le_bytes();
             }
-            self.written = end;
+            self.written = word_at + 8;
         }
         self.closed = self.closed.saturating_add(self.count);
         self.count = 0;

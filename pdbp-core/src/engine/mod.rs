@@ -26,7 +26,9 @@
 
 mod config;
 mod control;
+mod link;
 mod receiving;
+mod rows;
 mod sending;
 mod stats;
 #[cfg(test)]
@@ -294,7 +296,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         let nodes = u32::from(self.config.nodes);
         let posted = self.capabilities.arrival == Arrival::Posted;
         let per_row = u64::from(initial);
-        let posts = if posted { per_row + u64::from(receiving::SPARE_POSTS) } else { 0 };
+        let posts = if posted { per_row + u64::from(link::SPARE_POSTS) } else { 0 };
         let need = u64::from(nodes) * per_row
             + u64::from(nodes.saturating_sub(1)) * posts
             + u64::from(self.config.control_blocks);

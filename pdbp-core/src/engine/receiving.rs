@@ -1,19 +1,14 @@
-//! The receiving half: arrivals, RM, and PipeM, which routes blocks to private pipes.
+//! The receiving half: RM, and PipeM, which routes blocks to private pipes.
 
 use zerocopy::FromBytes;
 
-use super::{BUDGET, Delivery, DeliveryKind, Engine, Event, PrivatePipes};
+use super::{Delivery, DeliveryKind, Engine, Event, PrivatePipes};
 use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, Cdus, Malformed, flag};
 use crate::id::{NodeId, PipeId, StreamNo};
 use crate::pipe::StreamMapping;
 use crate::policy::{Growth, SpacePolicy};
-use crate::transport::{Arrival, Completion, Op, Reason, Transport};
-use crate::umb::{ArrivedBlock, BlockMemory, BlockState, NIL, VacantBlock};
-
-/// With posted arrival: blocks that each row posts beyond its credit, for control messages.
-pub(super) const SPARE_POSTS: u32 = 2;
-/// Blocks beyond the size of a row that may be missing before another; a greater leap is no number of this link.
-const MOST_MISSING: u64 = 1024;
+use crate::transport::{Arrival, Transport};
+use crate::umb::{ArrivedBlock, BlockMemory, NIL};
 
 /// An element of RM: an arrived block and who still needs it.
 #[derive(Debug)]
@@ -42,26 +37,6 @@ enum Routed {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Takes what the transport reports, up to the budget.
-    pub(super) fn poll_transport(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
-        let mut worked = 0;
-        if let Some(node) = self.control.failing.take() {
-            self.peer_failed(node, pipes);
-        }
-        while worked < BUDGET as u32 {
-            let Some(completion) = self.transport.poll_completion() else { break };
-            worked += 1;
-            match completion {
-                Completion::Sent { peer, block } => self.sent(peer, block, false),
-                Completion::Failed { peer, block } => self.sent(peer, block, true),
-                Completion::Received { peer, block } => self.arrived(peer, block, pipes),
-                Completion::Unused { peer, block } => self.unpost(peer, block),
-                Completion::PeerFailed { peer, .. } => self.peer_failed(peer, pipes),
-            }
-        }
-        worked
-    }
-
     /// Takes back a delivery. When it was the last of its block, the block goes back to its owner.
     pub fn release(&mut self, delivery: Delivery) {
         let node = NodeId::from_index(usize::from(delivery.row));
@@ -72,127 +47,6 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         self.tokens -= 1;
         self.drop_reader(node, delivery.element);
-    }
-
-    fn arrived(&mut self, peer: NodeId, block: ArrivedBlock, pipes: &mut impl PrivatePipes) {
-        if let Some(row) = self.recv_rows.get_mut(peer.index()) {
-            row.posted = row.posted.saturating_sub(1);
-        }
-        match self.admit(peer, &block) {
-            Err(reason) => {
-                self.note_malformed(peer, reason, pipes);
-                self.give_back(peer, block);
-            }
-            Ok(Admitted::Stale) => {
-                self.counters.stale += 1;
-                self.give_back(peer, block);
-            }
-            Ok(Admitted::Control) => {
-                self.read_control(peer, &block, pipes);
-                self.give_back(peer, block);
-            }
-            Ok(Admitted::Data) if !self.has_element(peer) => {
-                self.settle(peer, 1);
-                self.note_malformed(peer, Malformed::Overrun, pipes);
-                self.give_back(peer, block);
-            }
-            Ok(Admitted::Data) => {
-                self.hold(peer, block);
-                self.route_row(peer, pipes);
-            }
-        }
-    }
-
-    /// Checks a block against its link, and takes the credit it carries. The block is settled unless it is admitted.
-    fn admit(&mut self, from: NodeId, block: &ArrivedBlock) -> Result<Admitted, Malformed> {
-        let bytes = block.bytes();
-        let header = self.read_header(from, bytes).inspect_err(|_| self.note_unreadable(from))?;
-        if !self.take_turn(from, header).inspect_err(|_| self.note_unreadable(from))? {
-            return Ok(Admitted::Stale);
-        }
-        let data = header.class() != BlockClass::Control;
-        if header.epoch() != self.config.epoch {
-            self.settle(from, u64::from(data));
-            return Ok(Admitted::Stale);
-        }
-        let body = bytes.get(BLOCK_HEADER..BLOCK_HEADER + header.length()).unwrap_or(&[]);
-        if !self.capabilities.trusted
-            && let Err(reason) = check_body(header, body)
-        {
-            self.settle(from, u64::from(data));
-            return Err(reason);
-        }
-        Ok(if data { Admitted::Data } else { Admitted::Control })
-    }
-
-    fn read_header<'b>(&self, from: NodeId, bytes: &'b [u8]) -> Result<&'b BlockHeader, Malformed> {
-        let header = BlockHeader::read(bytes)?;
-        if header.source() != Some(from) || header.dest() != Some(self.config.node) {
-            return Err(Malformed::Address);
-        }
-        Ok(header)
-    }
-
-    /// Compares the block's numbers with those expected. `false`: it was here before.
-    ///
-    /// Blocks that are missing were refused as unreadable, or lost by a transport that broke its contract. How many of them
-    /// needed credit the numbers tell; these are settled now.
-    fn take_turn(&mut self, from: NodeId, header: &BlockHeader) -> Result<bool, Malformed> {
-        let posted = self.capabilities.arrival == Arrival::Posted;
-        let most = u64::from(self.config.row) + MOST_MISSING;
-        let peer = self.peers.get_mut(from.index()).ok_or(Malformed::Address)?;
-        let Some(missing) = header.sequence().checked_sub(peer.received) else { return Ok(false) };
-        let missing_data = u64::from(header.data.get().wrapping_sub(peer.data_received as u32));
-        if missing > most || missing_data > missing {
-            return Err(Malformed::Sequence);
-        }
-        self.counters.out_of_sequence += missing.saturating_sub(peer.unread);
-        peer.unread = 0;
-        peer.received = header.sequence() + 1;
-        peer.data_received += missing_data + u64::from(header.class() != BlockClass::Control);
-        peer.window = header.window.get();
-        if posted {
-            peer.data_acked = header.released.get().clamp(peer.data_acked, peer.data_sent);
-        }
-        self.settle(from, missing_data);
-        Ok(true)
-    }
-
-    /// A block whose numbers cannot be read: the peer is asked for another one, whose numbers will tell what this one was.
-    fn note_unreadable(&mut self, from: NodeId) {
-        if let Some(peer) = self.peers.get_mut(from.index()) {
-            peer.unread += 1;
-        }
-        self.tell(from, crate::mesp::Control::Probe);
-    }
-
-    /// Data blocks that are done with and did not enter RM: their credit is the peer's again.
-    fn settle(&mut self, from: NodeId, blocks: u64) {
-        self.counters.blocks_delivered += blocks;
-        if let Some(peer) = self.peers.get_mut(from.index()) {
-            peer.released += blocks;
-            peer.delivered += blocks;
-        }
-    }
-
-    fn note_malformed(&mut self, peer: NodeId, reason: Malformed, pipes: &mut impl PrivatePipes) {
-        if let Some(entry) = self.peers.get_mut(peer.index()) {
-            entry.malformed += 1;
-        }
-        self.counters.malformed += 1;
-        pipes.event(Event::Malformed { peer, reason });
-    }
-
-    /// Returns a block to its owner: the peer, or with posted arrival the transport for the next one.
-    fn give_back(&mut self, peer: NodeId, block: ArrivedBlock) {
-        if self.capabilities.arrival == Arrival::Posted {
-            self.repost(peer, VacantBlock { raw: block.raw });
-            return;
-        }
-        if self.transport.submit(Op::Return { peer, block }).is_err() {
-            // Contract: a return is refused only when the peer has failed, and then its memory is the transport's concern.
-            self.counters.lost_returns += 1;
-        }
     }
 
     /// Puts an arrived block into a free element of its row.
@@ -508,117 +362,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         // With posted arrival the blocks come back as they are filled: `repost` keeps those beyond the real space.
     }
 
-    /// Gives the transport blocks to receive into, as many as the row's space asks for.
-    pub(super) fn post(&mut self, node: NodeId) {
-        loop {
-            if self.has_posts(node) {
-                return;
-            }
-            let Some(index) = self.umb.take() else {
-                self.short_of_posts = true;
-                return;
-            };
-            if let Some(entry) = self.umb.entry(index) {
-                entry.state = BlockState::InFlight;
-                entry.row = node.raw();
-            }
-            let block = VacantBlock { raw: self.umb.raw(index) };
-            if !self.post_block(node, block) {
-                return;
-            }
-        }
-    }
-
-    /// Whether enough blocks are posted: one for each vacant element, and the spare ones in any case.
-    fn has_posts(&self, node: NodeId) -> bool {
-        let failed = self.has_failed(node);
-        self.recv_rows.get(node.index()).is_none_or(|r| {
-            failed || r.posted >= SPARE_POSTS && r.posted + r.space.used() >= r.space.real() + SPARE_POSTS
-        })
-    }
-
-    /// Tries again to post what could not be posted before, for want of blocks or since the transport was busy.
-    pub(super) fn post_missing(&mut self) {
-        if !core::mem::take(&mut self.short_of_posts) {
-            return;
-        }
-        for node in (0..self.recv_rows.len()).map(NodeId::from_index) {
-            if node != self.config.node {
-                self.post(node);
-            }
-        }
-    }
-
-    fn post_block(&mut self, peer: NodeId, block: VacantBlock) -> bool {
-        match self.transport.submit(Op::Recv { peer, block }) {
-            Ok(()) => {
-                if let Some(row) = self.recv_rows.get_mut(peer.index()) {
-                    row.posted += 1;
-                }
-                true
-            }
-            Err(refused) => {
-                if matches!(refused.reason, Reason::Busy) {
-                    self.short_of_posts = true;
-                } else {
-                    self.control.failing = Some(peer);
-                }
-                if let Op::Recv { block, .. } = refused.op {
-                    self.umb.give(block.id().index);
-                }
-                false
-            }
-        }
-    }
-
-    fn repost(&mut self, peer: NodeId, block: VacantBlock) {
-        if !self.is_posted(&block) {
-            return;
-        }
-        if self.has_posts(peer) {
-            self.umb.give(block.id().index);
-        } else {
-            self.post_block(peer, block);
-        }
-    }
-
-    /// Whether a block that comes back from the transport is one that was given to it.
-    fn is_posted(&mut self, block: &VacantBlock) -> bool {
-        let owned = self.umb.owns(&block.raw);
-        let state = self.umb.entry(block.id().index).map(|entry| entry.state);
-        let posted = owned && state == Some(BlockState::InFlight);
-        self.counters.foreign_tokens += u64::from(!posted);
-        posted
-    }
-
-    fn unpost(&mut self, peer: NodeId, block: VacantBlock) {
-        if let Some(row) = self.recv_rows.get_mut(peer.index()) {
-            row.posted = row.posted.saturating_sub(1);
-        }
-        if self.is_posted(&block) {
-            self.umb.give(block.id().index);
-        }
-    }
-
-    fn peer_failed(&mut self, node: NodeId, pipes: &mut impl PrivatePipes) {
-        let Some(peer) = self.peers.get_mut(node.index()) else { return };
-        if peer.failed {
-            return;
-        }
-        peer.fail();
-        if let Some(Some(entry)) = self.tables.nodes.get_mut(node.index()) {
-            entry.failed = true;
-        }
-        // Segments that have arrived and wait for a private pipe are delivered first.
-        if self.recv_rows.get(node.index()).is_none_or(|r| r.pending.len == 0) {
-            self.end_streams_of(node, pipes);
-        }
-        self.give_up_queue(node, pipes);
-        self.shrink_recv(node, u32::MAX);
-    }
-
     /// Ends the streams that come from a failed node.
-    fn end_streams_of(&mut self, node: NodeId, pipes: &mut impl PrivatePipes) {
+    pub(super) fn end_streams_of(&mut self, node: NodeId, pipes: &mut impl PrivatePipes) {
         self.streams.remove_if(|mapping| {
             if mapping.source == node {
                 pipes.event(Event::StreamBroken { mapping: *mapping });
@@ -628,7 +373,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Reads a control block's messages.
-    fn read_control(&mut self, peer: NodeId, block: &ArrivedBlock, pipes: &mut impl PrivatePipes) {
+    pub(super) fn read_control(&mut self, peer: NodeId, block: &ArrivedBlock, pipes: &mut impl PrivatePipes) {
         let body = block.bytes().get(BLOCK_HEADER..).unwrap_or(&[]);
         for train in Cdus::new(body) {
             let Ok(train) = train else {
@@ -677,30 +422,4 @@ impl Routing {
             }
         }
     }
-}
-
-enum Admitted {
-    Data,
-    Control,
-    /// Of another epoch, or seen before.
-    Stale,
-}
-
-/// Checks what the readers of an untrusted peer's block rely on: every CDU is whole, there are as many messages as the
-/// header says, all for the part that it names if it names one, and in a block of a stream just one.
-fn check_body(header: &BlockHeader, body: &[u8]) -> Result<(), Malformed> {
-    let stream = header.class() == BlockClass::Stream;
-    let one_part = stream || header.has(flag::UNIFORM);
-    let mut messages = 0u64;
-    for train in Cdus::new(body) {
-        let train = train?;
-        messages += u64::from(train.count());
-        if one_part && train.dest_part() != Some(header.part.get()) {
-            return Err(Malformed::Field);
-        }
-    }
-    if messages != u64::from(header.messages()) || (stream && messages != 1) {
-        return Err(Malformed::Length);
-    }
-    Ok(())
 }

@@ -1,0 +1,148 @@
+//! The rows of SM: their space grows and shrinks here, and their blocks are linked into queues.
+
+use super::{CONTROL_ROW, Engine};
+use crate::id::NodeId;
+use crate::matrix::{Queue, RowSpace};
+use crate::policy::{Growth, SpacePolicy};
+use crate::transport::Transport;
+use crate::umb::{BlockMemory, BlockState, NIL};
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
+    /// A block of ours is vacant again: it goes back to its row, or to the blocks set aside.
+    pub(super) fn recycle(&mut self, index: u32) {
+        let Some(entry) = self.umb.entry(index) else { return };
+        entry.state = BlockState::Vacant;
+        if entry.row == CONTROL_ROW {
+            self.enqueue(index, |engine| Some(&mut engine.reserve));
+            return;
+        }
+        let (freed, dest) = (entry.slot, NodeId::from_index(usize::from(entry.row)));
+        let Some(row) = self.send_rows.get_mut(dest.index()) else { return };
+        row.space.give();
+        let last = row.space.used();
+        let (freed_at, last_at) = (self.element(dest, freed), self.element(dest, last));
+        if let Some(&moved) = self.sm.get(last_at) {
+            self.sm.swap(freed_at, last_at);
+            if let Some(entry) = self.umb.entry(moved) {
+                entry.slot = freed;
+            }
+            if let Some(entry) = self.umb.entry(index) {
+                entry.slot = last;
+            }
+        }
+        if self.has_failed(dest) {
+            self.shrink_send(dest, u32::MAX);
+        }
+    }
+
+    /// Index in SM or RM of element `element` of a row.
+    pub(super) fn element(&self, row: NodeId, element: u32) -> usize {
+        row.index() * self.config.row as usize + element as usize
+    }
+
+    /// Asks the policy whether SCBP_node should have more space, and gives it.
+    pub(super) fn extend_send(&mut self, node: NodeId, ask: fn(&P, &RowSpace, u32) -> Growth) {
+        for attempt in 0..2 {
+            let Some(row) = self.send_rows.get(node.index()) else { return };
+            match ask(&self.policy, &row.space, self.umb.free()) {
+                Growth::Keep => return,
+                Growth::By(blocks) => {
+                    self.grow_send(node, blocks);
+                    self.grown = true;
+                    return;
+                }
+                Growth::Exhausted if attempt == 0 => self.collect_spare(node),
+                Growth::Exhausted => {}
+            }
+        }
+        if let Some(row) = self.send_rows.get_mut(node.index()) {
+            row.exhausted += 1;
+        }
+    }
+
+    /// Takes back what other rows can spare, since one waits and the UMB is exhausted.
+    fn collect_spare(&mut self, needy: NodeId) {
+        for node in (0..self.send_rows.len()).map(NodeId::from_index).filter(|n| *n != needy) {
+            let spare = self.send_rows.get(node.index()).map_or(0, |r| self.policy.spare(&r.space));
+            self.shrink_send(node, spare);
+        }
+    }
+
+    pub(super) fn grow_send(&mut self, node: NodeId, blocks: u32) {
+        // A policy may ask for more than the row can hold.
+        let room = self.send_rows.get(node.index()).map_or(0, |r| r.space.virtual_space());
+        for _ in 0..blocks.min(room) {
+            let Some(index) = self.umb.take() else { return };
+            let Some(real) = self.send_rows.get(node.index()).map(|r| r.space.real()) else { return };
+            let at = self.element(node, real);
+            if let Some(entry) = self.umb.entry(index) {
+                entry.state = BlockState::Vacant;
+                entry.row = node.raw();
+                entry.slot = real;
+            }
+            if let Some(slot) = self.sm.get_mut(at) {
+                *slot = index;
+            }
+            if let Some(row) = self.send_rows.get_mut(node.index()) {
+                row.space.grow(1);
+            }
+        }
+    }
+
+    /// Takes up to `blocks` vacant blocks from a row and leaves it one, unless its peer has failed.
+    pub(super) fn shrink_send(&mut self, node: NodeId, blocks: u32) {
+        let least = u32::from(!self.has_failed(node));
+        for _ in 0..blocks {
+            let Some(row) = self.send_rows.get_mut(node.index()) else { return };
+            if row.space.vacant() == 0 || row.space.real() <= least {
+                return;
+            }
+            row.space.shrink(1);
+            let real = row.space.real();
+            let at = self.element(node, real);
+            if let Some(slot) = self.sm.get_mut(at) {
+                let index = core::mem::replace(slot, NIL);
+                self.umb.give(index);
+            }
+        }
+    }
+
+    pub(super) fn enqueue(&mut self, index: u32, queue: impl Fn(&mut Self) -> Option<&mut Queue>) {
+        if let Some(entry) = self.umb.entry(index) {
+            entry.next = NIL;
+        }
+        let Some(list) = queue(self) else { return };
+        let tail = core::mem::replace(&mut list.tail, index);
+        list.len += 1;
+        if tail == NIL {
+            list.head = index;
+        } else if let Some(entry) = self.umb.entry(tail) {
+            entry.next = index;
+        }
+    }
+
+    /// Puts a block back at the head of its queue.
+    pub(super) fn requeue(&mut self, index: u32, queue: impl Fn(&mut Self) -> Option<&mut Queue>) {
+        let Some(list) = queue(self) else { return };
+        let head = core::mem::replace(&mut list.head, index);
+        list.len += 1;
+        if head == NIL {
+            list.tail = index;
+        }
+        if let Some(entry) = self.umb.entry(index) {
+            entry.next = head;
+        }
+    }
+
+    pub(super) fn dequeue(&mut self, queue: impl Fn(&mut Self) -> Option<&mut Queue>) -> Option<u32> {
+        let head = queue(self)?.head;
+        let next = self.umb.entry(head)?.next;
+        let list = queue(self)?;
+        list.head = next;
+        list.len -= 1;
+        if next == NIL {
+            list.tail = NIL;
+        }
+        Some(head)
+    }
+}
