@@ -537,10 +537,11 @@ fn quiet_is_not_told_by_counts_that_agree_by_chance() {
         c.apply(Operation::Gate { from: 2, to: 1, closed: true });
         ship(&mut c, 2, 1);
         c.poll(2);
-        c.apply(Operation::Gate { from: 0, to: 2, closed: true });
         let asked = c.host(0).engine.ask_quiet();
-        c.poll(0);
-        c.poll(1);
+        rounds(&mut c, 6);
+        // A wave in which nodes 0 and 1 have counted, and node 2 has not.
+        c.apply(Operation::Gate { from: 0, to: 2, closed: true });
+        rounds(&mut c, 6);
         ship(&mut c, 1, 2);
         c.poll(1);
         c.poll(2);
