@@ -71,19 +71,23 @@ impl Job<'_> {
         self.error.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether a part that waits since `since` may go on waiting.
+    fn check(&self, since: Instant) -> Result<(), String> {
+        if self.error().is_some() {
+            return Err("given up, since another part has failed".into());
+        }
+        if since.elapsed() > SILENCE {
+            return Err(format!("nothing has come for {SILENCE:?}; a node may have died"));
+        }
+        Ok(())
+    }
+
     /// Waits with `receive` for as long as a part may, but not once another part has failed.
     fn patiently<R>(&self, mut receive: impl FnMut(Duration) -> Result<R, RecvError>) -> Result<R, String> {
         let began = Instant::now();
         loop {
             match receive(LOOK_UP) {
-                Err(RecvError::Timeout(timeout)) => {
-                    if self.error().is_some() {
-                        return Err("given up, since another part has failed".into());
-                    }
-                    if began.elapsed() > SILENCE {
-                        return Err(timeout.to_string());
-                    }
-                }
+                Err(RecvError::Timeout(_)) => self.check(began)?,
                 other => return other.map_err(|error| error.to_string()),
             }
         }

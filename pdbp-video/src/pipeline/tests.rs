@@ -65,3 +65,14 @@ fn a_run_without_streams_ends() {
     let outcome = over(2, &Streams::new(Vec::new(), 0), Plan { mode: Mode::Sample, passes: 2, decoders: 1 });
     assert_eq!((outcome.arrivals.len(), outcome.passes.len()), (0, 2));
 }
+
+#[test]
+fn parts_of_one_node_do_not_lock_each_other_out() {
+    // Frames and scores share the row of the node to itself, which is made as short as it gets.
+    let cluster = Cluster::builder().unwrap().nodes(1).set("row_blocks", "4").start().unwrap();
+    let clips = bundled().clips.into_iter().filter(|clip| clip.name() == "bbb_cif_blocky").collect();
+    let streams = Streams::new(clips, 16);
+    let plan = Plan { mode: Mode::Continuous, passes: 40, decoders: 3 };
+    let outcome = run(&cluster, &streams, plan, RunClock::start(), &|_| ()).unwrap().unwrap();
+    assert!(outcome.arrivals.len() >= 16 * 36);
+}
