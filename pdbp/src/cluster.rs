@@ -123,6 +123,13 @@ pub struct Builder {
     wrong: Option<ConfigError>,
 }
 
+/// From settings that were put together before, their origins included.
+impl From<Settings> for Builder {
+    fn from(settings: Settings) -> Self {
+        Self { settings, wrong: None }
+    }
+}
+
 impl Builder {
     /// Reads settings from a file; they count as if `PDBP_CONFIG` named it.
     ///

@@ -169,8 +169,8 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "assembly_bytes",
-        expected: "bytes of long messages that a part puts together, 65536 or more",
-        set: |s, v| number(v, 65_536..=usize::MAX / 2, &mut s.assembly_bytes),
+        expected: "bytes of a long message that a part puts together, 65536 to 4294967295",
+        set: |s, v| number(v, 65_536..=u32::MAX as usize, &mut s.assembly_bytes),
         show: |s| s.assembly_bytes.to_string(),
     },
 ];

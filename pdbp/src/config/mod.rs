@@ -52,6 +52,8 @@ pub enum Origin {
     Environment,
     /// The program.
     Builder,
+    /// The command line.
+    CommandLine,
 }
 
 impl fmt::Display for Origin {
@@ -61,6 +63,7 @@ impl fmt::Display for Origin {
             Self::File(path) => write!(f, "file {}", path.display()),
             Self::Environment => f.write_str("environment"),
             Self::Builder => f.write_str("builder"),
+            Self::CommandLine => f.write_str("command line"),
         }
     }
 }
@@ -136,6 +139,22 @@ impl From<pdbp_core::ConfigError> for ConfigError {
     fn from(e: pdbp_core::ConfigError) -> Self {
         Self::Engine(e)
     }
+}
+
+/// One setting as text, from [`Settings::entries`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Entry<'a> {
+    /// Its name in files, and for [`Settings::set`].
+    pub key: &'static str,
+    /// The environment variable that sets it.
+    pub variable: String,
+    /// Its value, as `set` takes it.
+    pub value: String,
+    /// Where the value came from.
+    pub origin: &'a Origin,
+    /// What it means and which values it takes.
+    pub expected: &'static str,
 }
 
 /// All settings with their effective values.
@@ -220,7 +239,9 @@ impl Settings {
         if let Some(path) = file.map(Path::to_path_buf).or(named) {
             settings.read_file(&path)?;
         }
-        settings.read_environment(std::env::vars())?;
+        // Lossy, because a foreign variable that is no UTF-8 is no concern of ours, and one of ours is refused as a value.
+        let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
+        settings.read_environment(std::env::vars_os().map(|(name, value)| (text(name), text(value))))?;
         Ok(settings)
     }
 
@@ -238,6 +259,17 @@ impl Settings {
         }
         self.origins[i] = origin;
         Ok(())
+    }
+
+    /// All settings as text, in the order of the fields.
+    pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        KEYS.iter().zip(&self.origins).map(|(known, origin)| Entry {
+            key: known.name,
+            variable: format!("PDBP_{}", known.name.to_ascii_uppercase()),
+            value: (known.show)(self),
+            origin,
+            expected: known.expected,
+        })
     }
 
     fn read_file(&mut self, path: &Path) -> Result<(), ConfigError> {
@@ -274,10 +306,9 @@ impl Settings {
 
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (known, origin) in KEYS.iter().zip(&self.origins) {
-            let value = (known.show)(self);
+        for Entry { key, value, origin, expected, .. } in self.entries() {
             let value = if value.parse::<u64>().is_ok() { value } else { format!("\"{value}\"") };
-            writeln!(f, "{:<30} # {origin}; {}", format!("{} = {value}", known.name), known.expected)?;
+            writeln!(f, "{:<30} # {origin}; {expected}", format!("{key} = {value}"))?;
         }
         Ok(())
     }

@@ -10,14 +10,15 @@ use pdbp_core::cdu::{CduClass, Cdus};
 use pdbp_core::engine::DeliveryKind;
 use pdbp_core::id::{NodeId, PartId, StreamNo};
 
-use super::message::{Batch, Bytes, Info, Message, Run};
+use super::message::{Batch, Info, Message, Run};
 use crate::node::{Pipe, Shared};
 
 /// Reading position in a run.
 struct Cursor {
     run: Rc<Run>,
-    /// Where the next train begins.
-    at: usize,
+    /// Where the next train begins, and where the run ends.
+    at: u32,
+    end: u32,
     /// Of the open train: place of the next message, length of each, messages left.
     start: u32,
     length: u32,
@@ -45,6 +46,9 @@ pub(crate) struct Incoming {
     pub(crate) ignored: bool,
 }
 
+/// Messages of a train between two looks for commands.
+const UNLOOKED: u32 = 32;
+
 pub(crate) type StreamKey = (NodeId, StreamNo);
 
 /// What has come out of a pipe and is not consumed yet.
@@ -54,6 +58,10 @@ pub(crate) struct Inbox {
     urgent: Option<Cursor>,
     runs: VecDeque<Rc<Run>>,
     urgent_runs: VecDeque<Rc<Run>>,
+    /// Messages of the open train that can be handed out without another look.
+    quick: u32,
+    /// Whether `urgent` or `urgent_runs` hold anything.
+    has_urgent: bool,
     assemblies: HashMap<PartId, Assembly>,
     pub(crate) streams: HashMap<StreamKey, Incoming>,
     pub(crate) new_streams: VecDeque<(StreamKey, PartId)>,
@@ -69,7 +77,7 @@ impl Inbox {
 
     /// Whether there is a message that was taken out of the pipe and not read yet, or a stream not accepted yet.
     pub(crate) fn has_more(&self) -> bool {
-        let left = |c: &Option<Cursor>| c.as_ref().is_some_and(|c| c.left > 0 || c.at < c.run.bytes().len());
+        let left = |c: &Option<Cursor>| c.as_ref().is_some_and(|c| c.left > 0 || c.at < c.end);
         left(&self.current)
             || left(&self.urgent)
             || !self.runs.is_empty()
@@ -77,23 +85,41 @@ impl Inbox {
             || !self.new_streams.is_empty()
     }
 
-    /// The next message, commands first.
+    /// The next message of the open train, while there is no need to look for commands, the end of the train or of the run.
     #[inline]
-    pub(crate) fn next(&mut self, pipe: &Pipe, shared: &Arc<Shared>) -> Option<Message> {
-        if let Some(cursor) = &mut self.current
-            && cursor.left > 1
-            && self.urgent.is_none()
-            && pipe.urgent.is_empty()
-        {
-            return Some(cursor.step());
+    pub(crate) fn quick(&mut self) -> Option<Message> {
+        if self.quick == 0 {
+            return None;
         }
-        self.next_slow(pipe, shared)
+        self.quick -= 1;
+        self.current.as_mut().map(Cursor::step)
     }
 
+    /// The next message, commands first.
+    #[inline(never)]
+    pub(crate) fn next(&mut self, pipe: &Pipe, shared: &Arc<Shared>) -> Option<Message> {
+        self.quick = 0;
+        if self.has_urgent || !pipe.urgent.is_empty() {
+            return self.next_slow(pipe, shared);
+        }
+        let Some(cursor) = &mut self.current else { return self.next_slow(pipe, shared) };
+        if cursor.left == 0 && !matches!(cursor.next_train(), Next::Train) || cursor.segment.is_some() {
+            return self.next_slow(pipe, shared);
+        }
+        let ends_here = u32::from(cursor.at == cursor.end);
+        if cursor.left == ends_here {
+            return self.next_slow(pipe, shared);
+        }
+        let message = cursor.step();
+        self.quick = (cursor.left - ends_here).min(UNLOOKED);
+        Some(message)
+    }
+
+    #[inline(never)]
     fn next_slow(&mut self, pipe: &Pipe, shared: &Arc<Shared>) -> Option<Message> {
         loop {
             self.pull_urgent(pipe, shared);
-            let urgent = self.urgent.is_some() || !self.urgent_runs.is_empty();
+            let urgent = self.has_urgent;
             if !self.open_train(urgent, pipe, shared) {
                 return None;
             }
@@ -106,9 +132,11 @@ impl Inbox {
                     None => continue,
                 }
             }
-            if cursor.left == 1 && cursor.at >= cursor.run.bytes().len() {
+            if cursor.left == 1 && cursor.at == cursor.end {
                 // The last message takes the run along, so that it goes back as soon as the message is dropped.
-                return slot.take().map(Cursor::into_last);
+                let last = slot.take().map(Cursor::into_last);
+                self.has_urgent = self.urgent.is_some() || !self.urgent_runs.is_empty();
+                return last;
             }
             return Some(cursor.step());
         }
@@ -116,8 +144,9 @@ impl Inbox {
 
     /// The rest of the open train, or the next one, as a batch. A message in segments is not part of any: `next` gives it.
     pub(crate) fn next_batch(&mut self, pipe: &Pipe, shared: &Arc<Shared>) -> Option<Result<Batch, Message>> {
+        self.quick = 0;
         self.pull_urgent(pipe, shared);
-        if self.urgent.is_some() || !self.urgent_runs.is_empty() {
+        if self.has_urgent {
             return self.next(pipe, shared).map(Err);
         }
         loop {
@@ -130,7 +159,7 @@ impl Inbox {
             }
             let (start, length, count, info) = (cursor.start, cursor.length, cursor.left, cursor.info);
             cursor.left = 0;
-            let run = if cursor.at >= cursor.run.bytes().len() {
+            let run = if cursor.at == cursor.end {
                 self.current.take().map(|c| c.run)
             } else {
                 Some(Rc::clone(&cursor.run))
@@ -160,7 +189,10 @@ impl Inbox {
             let runs = if urgent { &mut self.urgent_runs } else { &mut self.runs };
             match runs.pop_front() {
                 Some(run) => *slot = Cursor::new(run),
-                None if urgent => return false,
+                None if urgent => {
+                    self.has_urgent = false;
+                    return self.open_train(false, pipe, shared);
+                }
                 None => {
                     if !self.pull(pipe, shared) {
                         return false;
@@ -191,6 +223,7 @@ impl Inbox {
             && let Some(delivery) = pipe.urgent.pop()
         {
             self.urgent_runs.push_back(Run::new(delivery, shared));
+            self.has_urgent = true;
         }
     }
 
@@ -236,13 +269,16 @@ impl Cursor {
     fn new(run: Rc<Run>) -> Option<Self> {
         let source = run.delivery()?.source();
         // Overwritten by the first train.
-        let info = Info { source: PartId::new(source, 0)?, command: 0, class: CduClass::ShortMessage };
-        Some(Self { run, at: 0, start: 0, length: 0, left: 0, info, segment: None })
+        let info = Info { source: PartId::new(source, 0)?, command: 0, is_command: 0 };
+        // A block is shorter than 4 GiB.
+        let end = run.bytes().len() as u32;
+        Some(Self { run, at: 0, end, start: 0, length: 0, left: 0, info, segment: None })
     }
 
+    #[inline]
     fn next_train(&mut self) -> Next {
         let bytes = self.run.bytes();
-        let mut cdus = Cdus::new(bytes.get(self.at..).unwrap_or(&[]));
+        let mut cdus = Cdus::new(bytes.get(self.at as usize..).unwrap_or(&[]));
         let train = match cdus.next() {
             None => return Next::End,
             Some(Err(_)) => return Next::Unreadable,
@@ -251,13 +287,17 @@ impl Cursor {
         let Some(source) = PartId::new(self.info.source.node(), train.source_part()) else {
             return Next::Unreadable;
         };
-        self.at = bytes.len() - cdus.remaining();
+        self.at = self.end - cdus.remaining() as u32;
         // Both slices lie in the run, so the difference is the data's place in it.
-        self.start = (train.data().as_ptr() as usize - bytes.as_ptr() as usize) as u32;
+        self.start = (train.data().as_ptr().addr() - bytes.as_ptr().addr()) as u32;
         self.length = train.length() as u32;
         self.left = train.count();
         self.segment = train.segment().map(|s| (s.message(), s.segment(), s.total()));
-        self.info = Info { source, command: train.command(), class: train.class() };
+        self.info = Info {
+            source,
+            command: train.command(),
+            is_command: u8::from(train.class() == CduClass::Command),
+        };
         Next::Train
     }
 
@@ -266,11 +306,11 @@ impl Cursor {
         let start = self.start;
         self.start += self.length;
         self.left -= 1;
-        Message { bytes: Bytes::InPlace(Rc::clone(&self.run), start, self.length), info: self.info }
+        Message { run: Rc::clone(&self.run), start, length: self.length, info: self.info }
     }
 
     fn into_last(self) -> Message {
-        Message { bytes: Bytes::InPlace(self.run, self.start, self.length), info: self.info }
+        Message { run: self.run, start: self.start, length: self.length, info: self.info }
     }
 
     /// `None`: the open train is no segment. `Some(None)`: a segment was taken. `Some(Some(_))`: it completed a message.
@@ -309,6 +349,7 @@ impl Cursor {
             *unreadable += 1;
             return Some(None);
         }
-        Some(Some(Message { bytes: Bytes::Assembled(whole.bytes.into_boxed_slice()), info: self.info }))
+        let length = whole.bytes.len() as u32;
+        Some(Some(Message { run: Run::assembled(whole.bytes), start: 0, length, info: self.info }))
     }
 }

@@ -7,37 +7,54 @@ use std::sync::Arc;
 
 use bytemuck::{AnyBitPattern, NoUninit};
 use pdbp_core::Delivery;
-use pdbp_core::cdu::CduClass;
 use pdbp_core::id::PartId;
 
 use super::Target;
 use crate::node::Shared;
 
-/// A piece of an arrived block. It goes back to the engine when the last message in it is dropped.
+/// Bytes that messages lie in: a piece of an arrived block, which goes back to the engine when the last message in it is
+/// dropped, or a long message put together from its segments.
 pub(crate) struct Run {
-    delivery: Option<Delivery>,
-    shared: Arc<Shared>,
+    content: Content,
+}
+
+enum Content {
+    InPlace(Delivery, Arc<Shared>),
+    Assembled(Box<[u8]>),
+    /// The delivery has gone back.
+    Gone,
 }
 
 impl Run {
     pub(crate) fn new(delivery: Delivery, shared: &Arc<Shared>) -> Rc<Self> {
-        Rc::new(Self { delivery: Some(delivery), shared: Arc::clone(shared) })
+        Rc::new(Self { content: Content::InPlace(delivery, Arc::clone(shared)) })
+    }
+
+    pub(crate) fn assembled(bytes: Vec<u8>) -> Rc<Self> {
+        Rc::new(Self { content: Content::Assembled(bytes.into_boxed_slice()) })
     }
 
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
-        self.delivery.as_ref().map_or(&[], Delivery::bytes)
+        match &self.content {
+            Content::InPlace(delivery, _) => delivery.bytes(),
+            Content::Assembled(bytes) => bytes,
+            Content::Gone => &[],
+        }
     }
 
     pub(crate) fn delivery(&self) -> Option<&Delivery> {
-        self.delivery.as_ref()
+        match &self.content {
+            Content::InPlace(delivery, _) => Some(delivery),
+            _ => None,
+        }
     }
 }
 
 impl Drop for Run {
     fn drop(&mut self) {
-        if let Some(delivery) = self.delivery.take() {
-            self.shared.release(delivery);
+        if let Content::InPlace(delivery, shared) = std::mem::replace(&mut self.content, Content::Gone) {
+            shared.release(delivery);
         }
     }
 }
@@ -47,31 +64,16 @@ impl Drop for Run {
 pub(crate) struct Info {
     pub(crate) source: PartId,
     pub(crate) command: u16,
-    pub(crate) class: CduClass,
-}
-
-/// Bytes in place in a block, or put together from several.
-pub(crate) enum Bytes {
-    InPlace(Rc<Run>, u32, u32),
-    Assembled(Box<[u8]>),
-}
-
-impl Bytes {
-    #[inline]
-    fn get(&self) -> &[u8] {
-        match self {
-            Self::InPlace(run, start, length) => {
-                run.bytes().get(*start as usize..(*start + *length) as usize).unwrap_or(&[])
-            }
-            Self::Assembled(bytes) => bytes,
-        }
-    }
+    /// 1 for a command. (A number, since an enum would be where `Option<Message>` keeps its tag, which takes more to unpack.)
+    pub(crate) is_command: u8,
 }
 
 /// A message. It dereferences to its bytes, which are read where they arrived; the block is used again when all messages in it
 /// have been dropped, so do not keep a message longer than needed ([`into_vec`](Self::into_vec) copies it out).
 pub struct Message {
-    pub(crate) bytes: Bytes,
+    pub(crate) run: Rc<Run>,
+    pub(crate) start: u32,
+    pub(crate) length: u32,
     pub(crate) info: Info,
 }
 
@@ -88,7 +90,7 @@ impl Message {
 
     /// Whether it was sent as a command, ahead of messages.
     pub fn is_command(&self) -> bool {
-        self.info.class == CduClass::Command
+        self.info.is_command == 1
     }
 
     /// The message as one plain value; `None` when the lengths differ.
@@ -105,10 +107,7 @@ impl Message {
 
     /// A copy of the bytes.
     pub fn into_vec(self) -> Vec<u8> {
-        match self.bytes {
-            Bytes::Assembled(bytes) => bytes.into_vec(),
-            in_place => in_place.get().to_vec(),
-        }
+        self.to_vec()
     }
 }
 
@@ -120,7 +119,8 @@ impl Deref for Message {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
-        self.bytes.get()
+        let start = self.start as usize;
+        self.run.bytes().get(start..start + self.length as usize).unwrap_or(&[])
     }
 }
 

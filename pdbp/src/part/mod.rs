@@ -197,6 +197,13 @@ impl Part {
     /// [`RecvError::NoPipe`].
     #[inline]
     pub fn try_recv(&self) -> Result<Option<Message>, RecvError> {
+        if let Some(message) = self.inbox.borrow_mut().quick() {
+            return Ok(Some(message));
+        }
+        self.try_recv_slow()
+    }
+
+    fn try_recv_slow(&self) -> Result<Option<Message>, RecvError> {
         let pipe = self.pipe()?;
         let shared = self.shared();
         if let Some(message) = self.inbox.borrow_mut().next(pipe, shared) {

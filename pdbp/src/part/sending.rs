@@ -72,6 +72,15 @@ impl Part {
         self.send(to, bytemuck::bytes_of(value))
     }
 
+    /// As [`send_value`](Self::send_value), without waiting for room.
+    ///
+    /// # Errors
+    /// [`SendError::WouldBlock`] when there is none.
+    #[inline]
+    pub fn try_send_value<T: NoUninit>(&self, to: Target, value: &T) -> Result<(), SendError> {
+        self.try_send(to, bytemuck::bytes_of(value))
+    }
+
     /// Sends plain values as one message.
     ///
     /// # Errors

@@ -1,0 +1,218 @@
+//! A first look at PDBP: round trips between nodes, then messages one way.
+
+use std::fmt::Write as _;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use pdbp::config::Settings;
+use pdbp::{Builder, Node, Part, PartKind, Target};
+
+use super::Failed;
+
+/// How long messages are sent one way.
+const ONE_WAY: Duration = Duration::from_millis(500);
+/// Messages sent between two looks at the clock.
+const BETWEEN_LOOKS: u64 = 64;
+/// Command: no more pings, messages follow, and the number of them comes with [`SENT`].
+const NO_MORE_PINGS: u16 = 1;
+/// Command: this many messages were sent; answer when all of them have been received.
+const SENT: u16 = 2;
+
+/// What is measured.
+pub(crate) struct Ping {
+    /// Round trips to each node.
+    pub(crate) count: usize,
+    /// Bytes of a message.
+    pub(crate) bytes: usize,
+}
+
+impl Default for Ping {
+    fn default() -> Self {
+        Self { count: 10_000, bytes: 64 }
+    }
+}
+
+/// What the first node has found out.
+struct Findings {
+    /// Of each other node, all round trips.
+    trips: Vec<Vec<Duration>>,
+    sent: u64,
+    took: Duration,
+}
+
+impl Ping {
+    /// Refuses what cannot work before anything is started.
+    pub(crate) fn check(&self, settings: &Settings) -> Result<(), Failed> {
+        if !(1..=10_000_000).contains(&self.count) {
+            return Err(format!("--count {}: use 1 to 10000000", self.count).into());
+        }
+        if self.bytes > settings.assembly_bytes {
+            let limit = settings.assembly_bytes;
+            return Err(
+                format!("--bytes {}: use at most {limit}, or raise `assembly_bytes`", self.bytes).into()
+            );
+        }
+        if settings.nodes < 2 {
+            return Err(format!("{} node has nobody to ping; use --nodes 2 or more", settings.nodes).into());
+        }
+        Ok(())
+    }
+
+    /// Measures, and says what came out.
+    pub(crate) fn run(&self, settings: Settings) -> Result<String, Failed> {
+        let cluster = Builder::from(settings).start()?;
+        let results = cluster.run(|node| -> Result<Option<Findings>, Failed> {
+            let part = node.register("ping", PartKind::Cpu)?;
+            if node.id().index() > 0 {
+                echo(&part)?;
+                return Ok(None);
+            }
+            let peers = peers(&node, &part)?;
+            self.measure(&part, &peers).map(Some)
+        });
+        let findings = results.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let findings = findings.into_iter().flatten().next().ok_or("the first node has not measured")?;
+        Ok(self.report(&findings))
+    }
+
+    fn measure(&self, part: &Part, peers: &[Target]) -> Result<Findings, Failed> {
+        let message = vec![0x5A; self.bytes];
+        let mut trips = vec![Vec::with_capacity(self.count); peers.len()];
+        let warm_up = (self.count / 10).max(1);
+        for round in 0..warm_up + self.count {
+            for (&peer, trips) in peers.iter().zip(&mut trips) {
+                let start = Instant::now();
+                part.send(peer, &message)?;
+                part.recv()?;
+                let took = start.elapsed();
+                if round >= warm_up {
+                    trips.push(took);
+                }
+            }
+        }
+        for &peer in peers {
+            part.send_command(peer, NO_MORE_PINGS, &[])?;
+        }
+        let (start, mut sent) = (Instant::now(), 0);
+        while start.elapsed() < ONE_WAY {
+            for _ in 0..BETWEEN_LOOKS {
+                for &peer in peers {
+                    part.send(peer, &message)?;
+                }
+            }
+            sent += BETWEEN_LOOKS;
+        }
+        for &peer in peers {
+            part.send_command(peer, SENT, &u64::to_le_bytes(sent))?;
+        }
+        for _ in peers {
+            part.recv()?;
+        }
+        Ok(Findings { trips, sent: sent * peers.len() as u64, took: start.elapsed() })
+    }
+
+    fn report(&self, findings: &Findings) -> String {
+        let mut text = format!(
+            "{} nodes in this process, messages of {} bytes\n\n\
+             round trip │       min       p50       p90       p99       max\n\
+             ───────────┼──────────────────────────────────────────────────\n",
+            findings.trips.len() + 1,
+            self.bytes
+        );
+        for (i, trips) in findings.trips.iter().enumerate() {
+            let mut sorted = trips.clone();
+            sorted.sort_unstable();
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{:<10} │", format!("node{}", i + 1));
+            for permille in [0, 500, 900, 990, 1000] {
+                let _ = write!(text, " {:>9}", duration(percentile(&sorted, permille)));
+            }
+            text.push('\n');
+        }
+        let per_second = findings.sent as f64 / findings.took.as_secs_f64();
+        let _ = writeln!(
+            text,
+            "\none way     {} messages in {}: {:.3} million/s, {:.1} MB/s",
+            findings.sent,
+            duration(findings.took),
+            per_second / 1e6,
+            per_second * self.bytes as f64 / 1e6
+        );
+        text
+    }
+}
+
+/// The parts of the other nodes, in their order.
+fn peers(node: &Node, part: &Part) -> Result<Vec<Target>, Failed> {
+    let wait = node.settings().timeout;
+    (1..node.settings().nodes).map(|i| Ok(part.find(&format!("ping@node{i}"), wait)?)).collect()
+}
+
+/// Sends pings back, then reads what comes one way.
+fn echo(part: &Part) -> Result<(), Failed> {
+    loop {
+        let message = part.recv()?;
+        if message.is_command() && message.command() == NO_MORE_PINGS {
+            break;
+        }
+        part.send(message.source(), &message)?;
+    }
+    let wait = part.node().settings().timeout;
+    let (mut received, mut all) = (0, None);
+    loop {
+        match part.recv_batch(wait)? {
+            Ok(batch) => {
+                read(batch.bytes());
+                received += batch.len() as u64;
+            }
+            Err(message) if message.is_command() => {
+                all = message.value::<u64>().map(|sent| (u64::from_le(sent), message.source()));
+            }
+            Err(message) => {
+                read(&message);
+                received += 1;
+            }
+        }
+        // The command overtakes messages.
+        if let Some((sent, source)) = all
+            && received >= sent
+        {
+            part.send(source, &[])?;
+            part.flush();
+            return Ok(());
+        }
+    }
+}
+
+/// Looks at every byte, as a program would that uses them.
+fn read(bytes: &[u8]) {
+    black_box(bytes.iter().fold(0, |a: u8, &b| a ^ b));
+}
+
+/// The smallest value that `permille` thousandths of all do not exceed; zero of none.
+fn percentile(sorted: &[Duration], permille: usize) -> Duration {
+    let rank = (sorted.len() * permille).div_ceil(1000).max(1);
+    sorted.get(rank - 1).copied().unwrap_or_default()
+}
+
+fn duration(value: Duration) -> String {
+    match value.as_nanos() {
+        0..1_000_000 => format!("{:.2} µs", value.as_secs_f64() * 1e6),
+        1_000_000..1_000_000_000 => format!("{:.2} ms", value.as_secs_f64() * 1e3),
+        _ => format!("{:.2} s", value.as_secs_f64()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_values_that_were_measured() {
+        let sorted: Vec<_> = (1..=200).map(Duration::from_micros).collect();
+        let at = |permille| percentile(&sorted, permille).as_micros();
+        assert_eq!([at(0), at(500), at(990), at(1000)], [1, 100, 198, 200]);
+        assert_eq!(percentile(&[], 500), Duration::ZERO);
+        assert_eq!(percentile(&sorted[..1], 990), Duration::from_micros(1));
+    }
+}
