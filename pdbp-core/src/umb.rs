@@ -419,7 +419,7 @@ impl OpenBlock {
     ///
     /// # Errors
     /// [`Full`]; nothing was written.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, route: Route, data: &[u8]) -> Result<(), Full> {
         self.reserve(route, data.len())?.copy_from_slice(data);
         Ok(())
@@ -429,10 +429,24 @@ impl OpenBlock {
     ///
     /// # Errors
     /// [`Full`]; nothing was written.
-    #[inline]
+    #[inline(always)]
     pub fn reserve(&mut self, route: Route, length: usize) -> Result<&mut [u8], Full> {
         let Self { raw, packer, .. } = self;
         packer.reserve(raw.body_mut(), route, length)
+    }
+
+    /// Makes room for several messages of one length; see [`Packer::reserve_train`].
+    ///
+    /// # Errors
+    /// [`Full`]; nothing was written.
+    pub fn reserve_train(
+        &mut self,
+        route: Route,
+        length: usize,
+        most: u32,
+    ) -> Result<(&mut [u8], u32), Full> {
+        let Self { raw, packer, .. } = self;
+        packer.reserve_train(raw.body_mut(), route, length, most)
     }
 
     /// Makes room for a segment of a long message; see [`Packer::reserve_segment`].

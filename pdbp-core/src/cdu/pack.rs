@@ -119,7 +119,7 @@ impl Packer {
     ///
     /// # Errors
     /// [`Full`] when there is no room; nothing was written.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, body: &mut [u8], route: Route, data: &[u8]) -> Result<(), Full> {
         self.reserve(body, route, data.len())?.copy_from_slice(data);
         Ok(())
@@ -129,7 +129,7 @@ impl Packer {
     ///
     /// # Errors
     /// [`Full`] when there is no room; nothing was written.
-    #[inline]
+    #[inline(always)]
     pub fn reserve<'b>(
         &mut self,
         body: &'b mut [u8],
@@ -148,6 +148,26 @@ impl Packer {
             return Ok(room);
         }
         self.start(body, route, length)
+    }
+
+    /// Makes room for up to `most` messages of `length` bytes each in one train, side by side: as many as fit, at least one.
+    ///
+    /// # Errors
+    /// [`Full`] when there is no room for one; nothing was written.
+    pub fn reserve_train<'b>(
+        &mut self,
+        body: &'b mut [u8],
+        route: Route,
+        length: usize,
+        most: u32,
+    ) -> Result<(&'b mut [u8], u32), Full> {
+        self.reserve(body, route, length)?;
+        let start = self.written - length;
+        let room = usable(body).saturating_sub(self.written).checked_div(length).unwrap_or(usize::MAX);
+        let more = most.saturating_sub(1).min(self.most - self.count).min(room.min(u32::MAX as usize) as u32);
+        self.count += more;
+        self.written += more as usize * length;
+        Ok((body.get_mut(start..self.written).ok_or(Full)?, more + 1))
     }
 
     /// Makes room for segment `segment` of a message longer than a block.
@@ -206,6 +226,7 @@ impl Packer {
     }
 
     /// Begins a train with a plain header, which is three numbers side by side.
+    #[inline(never)]
     fn start<'b>(&mut self, body: &'b mut [u8], route: Route, length: usize) -> Result<&'b mut [u8], Full> {
         let header_at = padded(self.written);
         let data_at = header_at + CDU_HEADER;

@@ -123,10 +123,10 @@ fn run(shared: &Weak<Shared>, stop: &AtomicBool) {
 /// Polls whenever the bell rings, until parts poll themselves.
 fn lead(shared: &Shared, stop: &AtomicBool, polls: u64) {
     while !stop.load(Ordering::Acquire) && shared.polls.load(Ordering::Relaxed) == polls {
-        let progress = shared.poll_with(&mut shared.engine());
-        if progress.worked == 0 {
+        let polled = shared.poll_with(&mut shared.engine());
+        if polled.worked == 0 {
             // Parts ring the bell too, when they open a block that may have to be flushed.
-            let until = progress.next.map_or(NAP, |next| Duration::from_nanos(next.since(shared.now())));
+            let until = polled.next.map_or(NAP, |next| Duration::from_nanos(next.since(polled.now)));
             shared.bell.sleep(until.clamp(Duration::from_micros(50), NAP), || shared.poll() == 0);
         }
     }

@@ -18,7 +18,7 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, route: Route, data: &[u8]) -> Result<(), Full> {
         match &mut self.block {
             Some(block) => block.push(route, data),
@@ -67,7 +67,7 @@ impl Lanes {
     }
 
     /// Packs a message into the open block to a node. [`Full`] also when there is no open block.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&self, node: NodeId, route: Route, data: &[u8]) -> Result<(), Full> {
         self.with(node, |lane| lane.push(route, data)).unwrap_or(Err(Full))
     }
@@ -128,7 +128,7 @@ impl Lanes {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn with<R>(&self, node: NodeId, f: impl FnOnce(&mut Lane) -> R) -> Option<R> {
         match self {
             // `f` never calls back into the part, so the cell is never borrowed twice.

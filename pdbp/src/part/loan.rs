@@ -54,7 +54,7 @@ impl Part {
             _ => None,
         };
         if block.is_none() {
-            block = Some(self.open_block(to.node(), patience)?);
+            block = Some(self.open_block(to.node(), patience)?.0);
         }
         let mut before = Packer::new();
         if let Some(block) = &mut block {

@@ -19,7 +19,7 @@ use pdbp_core::tables::PartKind;
 
 use crate::config::Progress;
 use crate::error::{LookupError, RecvError, RegisterError, Timeout};
-use crate::node::{Node, NodeEngine, Pipe, Shared, Waiter};
+use crate::node::{Node, NodeEngine, Pipe, Polled, Shared, Waiter};
 use inbox::Inbox;
 use lanes::Lanes;
 
@@ -315,24 +315,24 @@ impl Part {
 
     /// Lets the node make progress, unless another thread is at it.
     pub(crate) fn poll(&self) -> u32 {
-        self.shared().try_engine().map_or(0, |mut engine| self.poll_with(&mut engine))
+        self.shared().try_engine().map_or(0, |mut engine| self.poll_with(&mut engine).worked)
     }
 
-    pub(crate) fn poll_with(&self, engine: &mut NodeEngine) -> u32 {
+    pub(crate) fn poll_with(&self, engine: &mut NodeEngine) -> Polled {
         let shared = self.shared();
         shared.polls.fetch_add(1, Ordering::Relaxed);
-        let mut worked = shared.poll_with(engine).worked;
+        let mut polled = shared.poll_with(engine);
         if let Lanes::Own(_) = self.lanes {
             // Nobody else can flush these lanes: those past their time, or all when somebody waits for quiet.
             let asked = shared.flushes.load(Ordering::Acquire);
             let all = self.flushes.replace(asked) != asked;
-            let (now, after) = (shared.now(), shared.settings.flush_after.as_nanos() as u64);
+            let (now, after) = (polled.now, shared.settings.flush_after.as_nanos() as u64);
             let due = |since: Time| all || now.since(since) >= after;
             if self.lanes.flush_due(engine, due) > 0 {
-                worked += 1 + shared.poll_with(engine).worked;
+                polled.worked += 1 + shared.poll_with(engine).worked;
             }
         }
-        worked
+        polled
     }
 
     fn receive_by<'p, R>(

@@ -6,7 +6,7 @@ use bytemuck::NoUninit;
 use pdbp_core::OpenBlock;
 use pdbp_core::cdu::{CduClass, Full, Packer, Route, SegmentHeader};
 use pdbp_core::engine::OpenError;
-use pdbp_core::id::{NodeId, PartId};
+use pdbp_core::id::{NodeId, PartId, Time};
 
 use super::{Part, Target};
 use crate::config::Progress;
@@ -31,11 +31,7 @@ impl Part {
     /// See [`SendError`].
     #[inline]
     pub fn send(&self, to: Target, message: &[u8]) -> Result<(), SendError> {
-        let route = self.route(to, CduClass::ShortMessage, 0);
-        match self.lanes.push(to.node(), route, message) {
-            Ok(()) => Ok(()),
-            Err(Full) => self.send_slow(to, route, message, self.patience()),
-        }
+        self.send_with(to, message, self.patience())
     }
 
     /// As [`send`](Self::send), without waiting for room.
@@ -44,11 +40,7 @@ impl Part {
     /// [`SendError::WouldBlock`] when there is none.
     #[inline]
     pub fn try_send(&self, to: Target, message: &[u8]) -> Result<(), SendError> {
-        let route = self.route(to, CduClass::ShortMessage, 0);
-        match self.lanes.push(to.node(), route, message) {
-            Ok(()) => Ok(()),
-            Err(Full) => self.send_slow(to, route, message, Patience::None),
-        }
+        self.send_with(to, message, Patience::None)
     }
 
     /// As [`send`](Self::send), waiting for room at most `timeout`.
@@ -56,10 +48,16 @@ impl Part {
     /// # Errors
     /// See [`SendError`].
     pub fn send_timeout(&self, to: Target, message: &[u8], timeout: Duration) -> Result<(), SendError> {
+        self.send_with(to, message, Patience::For(timeout))
+    }
+
+    /// The hot path. Inlined where it is called, so that copies of a length known there need no loop.
+    #[inline(always)]
+    fn send_with(&self, to: Target, message: &[u8], patience: Patience) -> Result<(), SendError> {
         let route = self.route(to, CduClass::ShortMessage, 0);
         match self.lanes.push(to.node(), route, message) {
             Ok(()) => Ok(()),
-            Err(Full) => self.send_slow(to, route, message, Patience::For(timeout)),
+            Err(Full) => self.send_slow(to, route, message, patience),
         }
     }
 
@@ -67,18 +65,68 @@ impl Part {
     ///
     /// # Errors
     /// See [`SendError`].
-    #[inline]
+    #[inline(always)]
     pub fn send_value<T: NoUninit>(&self, to: Target, value: &T) -> Result<(), SendError> {
-        self.send(to, bytemuck::bytes_of(value))
+        self.send_with(to, bytemuck::bytes_of(value), self.patience())
     }
 
     /// As [`send_value`](Self::send_value), without waiting for room.
     ///
     /// # Errors
     /// [`SendError::WouldBlock`] when there is none.
-    #[inline]
+    #[inline(always)]
     pub fn try_send_value<T: NoUninit>(&self, to: Target, value: &T) -> Result<(), SendError> {
-        self.try_send(to, bytemuck::bytes_of(value))
+        self.send_with(to, bytemuck::bytes_of(value), Patience::None)
+    }
+
+    /// Sends every value as a message of its own, many at a time: the cheapest way to send small values.
+    ///
+    /// # Errors
+    /// See [`SendError`]. Values before the one that found no room have been sent; [`try_send_each`](Self::try_send_each) says
+    /// how many.
+    pub fn send_each<T: NoUninit>(&self, to: Target, values: &[T]) -> Result<(), SendError> {
+        let mut rest = values;
+        while let Some(first) = rest.first() {
+            let sent = self.push_each(to, rest);
+            if sent == 0 {
+                self.send_value(to, first)?;
+            }
+            rest = rest.get(sent.max(1)..).unwrap_or(&[]);
+        }
+        Ok(())
+    }
+
+    /// As [`send_each`](Self::send_each), without waiting for room. Returns how many of the values were sent, from the first on.
+    ///
+    /// # Errors
+    /// See [`SendError`]; never [`SendError::WouldBlock`], which shows as fewer values sent.
+    pub fn try_send_each<T: NoUninit>(&self, to: Target, values: &[T]) -> Result<usize, SendError> {
+        let mut sent = 0;
+        while let Some((first, rest)) = values.get(sent..).and_then(<[T]>::split_first) {
+            let packed = self.push_each(to, values.get(sent..).unwrap_or(rest));
+            sent += packed;
+            if packed == 0 {
+                match self.try_send_value(to, first) {
+                    Ok(()) => sent += 1,
+                    Err(SendError::WouldBlock) => break,
+                    Err(e) => return Err(e),
+                }
+            }
+        }
+        Ok(sent)
+    }
+
+    /// Packs as many values as the open block has room for.
+    fn push_each<T: NoUninit>(&self, to: Target, values: &[T]) -> usize {
+        let route = self.route(to, CduClass::ShortMessage, 0);
+        let bytes: &[u8] = bytemuck::cast_slice(values);
+        let most = values.len().min(u32::MAX as usize) as u32;
+        let packed = self.lanes.with_block(to.node(), |block| {
+            let (room, packed) = block.reserve_train(route, size_of::<T>(), most).ok()?;
+            room.copy_from_slice(bytes.get(..room.len())?);
+            Some(packed as usize)
+        });
+        packed.flatten().unwrap_or(0)
     }
 
     /// Sends plain values as one message.
@@ -100,7 +148,7 @@ impl Part {
             return Err(SendError::TooLong { bytes: data.len(), limit });
         }
         let route = self.route(to, CduClass::Command, command);
-        let mut block = self.open_block(to.node(), self.patience())?.into_urgent();
+        let mut block = self.open_block(to.node(), self.patience())?.0.into_urgent();
         let pushed = block.push(route, data);
         debug_assert!(pushed.is_ok(), "a command of at most `longest` bytes fits an empty block");
         let mut engine = self.shared().engine();
@@ -216,14 +264,14 @@ impl Part {
         if self.lanes.with_block(node, &put) == Some(Ok(())) {
             return Ok(());
         }
-        let mut block = self.open_block(node, patience)?;
+        let (mut block, now) = self.open_block(node, patience)?;
         let pack = self.shared().settings.pack_bytes;
         if length < pack / 2 {
             block.limit(pack);
         }
         let put = put(&mut block);
         debug_assert!(put.is_ok(), "what is packed fits an empty block");
-        if let Some(before) = self.lanes.put(block, self.shared().now()) {
+        if let Some(before) = self.lanes.put(block, now) {
             // `open_block` emptied the lane and only this thread fills it; were it not so, nothing must be lost.
             self.shared().engine().submit(before);
         }
@@ -234,18 +282,22 @@ impl Part {
         Ok(())
     }
 
-    /// A vacant block to a node. What this part has packed for the node is submitted first.
-    pub(crate) fn open_block(&self, node: NodeId, patience: Patience) -> Result<OpenBlock, SendError> {
+    /// A vacant block to a node, and the time. What this part has packed for the node is submitted first.
+    pub(crate) fn open_block(
+        &self,
+        node: NodeId,
+        patience: Patience,
+    ) -> Result<(OpenBlock, Time), SendError> {
         let full = self.lanes.take(node);
         let mut engine = self.shared().engine();
         if let Some(full) = full {
             engine.submit(full);
         }
-        self.poll_with(&mut engine);
+        let mut now = self.poll_with(&mut engine).now;
         let mut waiter = None;
         loop {
             match engine.open(node) {
-                Ok(block) => return Ok(block),
+                Ok(block) => return Ok((block, now)),
                 Err(OpenError::PeerFailed(node) | OpenError::NoSuchNode(node)) => {
                     return Err(SendError::PeerFailed(node));
                 }
@@ -265,7 +317,7 @@ impl Part {
             engine = self.shared().engine();
             // Other open blocks of this part may be what keeps the row full.
             self.lanes.flush(&mut engine);
-            self.poll_with(&mut engine);
+            now = self.poll_with(&mut engine).now;
         }
     }
 
@@ -277,8 +329,8 @@ impl Part {
         if open == Some(true) {
             return true;
         }
-        let Ok(block) = self.open_block(node, Patience::None) else { return false };
-        if let Some(before) = self.lanes.put(block, self.shared().now()) {
+        let Ok((block, now)) = self.open_block(node, Patience::None) else { return false };
+        if let Some(before) = self.lanes.put(block, now) {
             self.shared().engine().submit(before);
         }
         true

@@ -209,7 +209,7 @@ impl Drop for StreamWriter<'_> {
 
 impl Part {
     fn open_stream_block(&self, node: NodeId) -> Result<OpenBlock, SendError> {
-        self.open_block(node, self.patience())
+        self.open_block(node, self.patience()).map(|(block, _)| block)
     }
 }
 

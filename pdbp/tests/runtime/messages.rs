@@ -87,6 +87,43 @@ fn plain_values_travel_in_trains_and_are_read_in_place() {
 }
 
 #[test]
+fn values_sent_many_at_a_time_arrive_as_messages_of_their_own() {
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let to = find(&a, "b@node1");
+        // Far more than the row holds, so that some calls find no room.
+        let values: Vec<[u32; 3]> = (0..20_000).map(|i| [i, i + 1, i + 2]).collect();
+        let (mut sent, mut got) = (0, 0);
+        let mut refused = 0;
+        until(&[&a, &b], || {
+            let now = a.try_send_each(to, &values[sent..]).unwrap();
+            sent += now;
+            refused += usize::from(sent < values.len());
+            if sent == values.len() {
+                a.flush();
+            }
+            while let Some(message) = b.try_recv().unwrap() {
+                assert_eq!(message.value(), Some(values[got]));
+                got += 1;
+            }
+            (got == values.len()).then_some(())
+        });
+        assert!(refused > 0, "the row never was full");
+        a.send_each(to, &values[..100]).unwrap();
+        a.send_each::<[u32; 3]>(to, &[]).unwrap();
+        a.send_each(to, &[(), (), ()]).unwrap();
+        a.flush();
+        for value in &values[..100] {
+            assert_eq!(until(&[&a, &b], || b.try_recv().unwrap()).value(), Some(*value));
+        }
+        for _ in 0..3 {
+            assert!(until(&[&a, &b], || b.try_recv().unwrap()).is_empty());
+        }
+        assert!(b.try_recv().unwrap().is_none());
+    }
+}
+
+#[test]
 fn a_loan_is_filled_in_place_and_dropping_it_sends_nothing() {
     for cluster in clusters(2) {
         let (mut a, b) = pair(&cluster);
