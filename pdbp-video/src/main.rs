@@ -162,6 +162,7 @@ fn write_files(cli: &Cli, setup: &Setup, title: String, outcome: &Outcome) -> Ex
             ("Transport".to_owned(), transport(cli)),
         ];
         match report::write(directory, &Facts { title, settings }, &setup.streams, outcome) {
+            Ok(page) if cli.quiet => drop(page),
             Ok(page) => println!("report: {}", page.display()),
             Err(error) => {
                 eprintln!("pdbp-video: {error}");

@@ -36,7 +36,7 @@ pub enum DecodeError {
         reason: String,
     },
     /// openh264 refused the data.
-    #[error("picture {picture} is damaged: {reason}")]
+    #[error("picture {picture} is damaged: {reason}; it is left out")]
     Damaged {
         /// Number of the picture in its stream.
         picture: u32,
@@ -57,6 +57,24 @@ fn new_decoder() -> Result<Decoder, DecodeError> {
     let config = DecoderConfig::new().flush_after_decode(Flush::NoFlush);
     Decoder::with_api_config(OpenH264API::from_source(), config)
         .map_err(|error| DecodeError::NoDecoder { reason: error.to_string() })
+}
+
+/// openh264's error in words. The crate gives its code (`DECODING_STATE`, a set of flags) only inside a text.
+fn reason(error: &openh264::Error) -> String {
+    const FLAGS: [(u32, &str); 6] = [
+        (0x01, "frame pending"),
+        (0x02, "reference picture missing"),
+        (0x04, "bit stream error"),
+        (0x08, "dependent layer missing"),
+        (0x10, "parameter sets missing"),
+        (0x20, "data error"),
+    ];
+    let text = error.to_string();
+    let code =
+        text.split_once("Native:").and_then(|(_, tail)| tail.split('.').next()?.trim().parse::<u32>().ok());
+    let Some(code) = code else { return text };
+    let names: Vec<_> = FLAGS.iter().filter(|(flag, _)| code & flag != 0).map(|(_, name)| *name).collect();
+    if names.is_empty() { format!("openh264 error {code:#x}") } else { names.join(", ") }
 }
 
 /// The decoder's picture as a [`Yuv`].
@@ -126,7 +144,7 @@ fn sample_with<R>(
     take: impl FnOnce(&Yuv<'_>) -> R,
 ) -> Result<R, DecodeError> {
     let picture = entry.picture;
-    let damaged = |error: openh264::Error| DecodeError::Damaged { picture, reason: error.to_string() };
+    let damaged = |error: openh264::Error| DecodeError::Damaged { picture, reason: reason(&error) };
     let (last, headers) = entry.pieces.split_last().ok_or(DecodeError::Incomplete { picture })?;
     for piece in headers {
         decoder.decode(piece_of(data, piece)).map_err(damaged)?;
@@ -201,7 +219,7 @@ impl Follower {
                 new_decoder()?
             }
         };
-        let damaged = |error: openh264::Error| DecodeError::Damaged { picture, reason: error.to_string() };
+        let damaged = |error: openh264::Error| DecodeError::Damaged { picture, reason: reason(&error) };
         for piece in lead {
             decoder.decode(piece_of(clip.data(), piece)).map_err(damaged)?;
         }

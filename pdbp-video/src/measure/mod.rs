@@ -3,7 +3,7 @@
 //!
 //! | measure | range | from |
 //! |---|---|---|
-//! | [blur](blur) | 0 sharp … 1 blurred | Crété-Roffet, Dolmiere, Ladret, Nicolas: *The blur effect: perception and estimation with a new no-reference perceptual blur metric*, SPIE Electronic Imaging 6492, 2007 |
+//! | [blur] | 0 sharp … 1 blurred | Crété-Roffet, Dolmiere, Ladret, Nicolas: *The blur effect: perception and estimation with a new no-reference perceptual blur metric*, SPIE Electronic Imaging 6492, 2007 |
 //! | [blockiness](jpeg) | about 1 without blocks, more with | Wang, Sheikh, Bovik: *No-reference perceptual quality assessment of JPEG compressed images*, ICIP 2002: its features B over A |
 //! | [smoothness](jpeg) | 0 rough … 1 smooth | same paper: one minus its feature Z |
 //!

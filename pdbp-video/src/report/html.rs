@@ -141,9 +141,6 @@ fn transport(out: &mut String, outcome: &Outcome) {
         );
         return;
     }
-    // The rows that used most space, as many as there are colours.
-    let peak = |line: &Line| line.points.iter().map(|(_, y)| *y).fold(0.0, f64::max);
-    densities.sort_by(|a, b| peak(b).total_cmp(&peak(a)));
     densities.truncate(COLOURS);
     densities.sort_by(|a, b| a.name.cmp(&b.name));
     let y = Axis { label: "density factor DF", range: (0.0, top(&densities)) };

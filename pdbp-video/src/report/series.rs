@@ -132,13 +132,26 @@ pub(super) fn throughput(outcome: &Outcome) -> Line {
     Line { name: "frames/s".into(), points: points.collect() }
 }
 
-/// Density factor of every buffer row over time.
+/// Density factor of every buffer row over time, the best used rows first; rows of a node to itself come last.
 pub(super) fn densities(outcome: &Outcome) -> Vec<Line> {
+    #[derive(Default)]
+    struct Row {
+        points: Vec<(f64, f64)>,
+        used: f64,
+    }
     let origin = origin(outcome);
-    let mut rows: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
+    let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
     for sample in &outcome.densities {
         let at = sample.at_ns.saturating_sub(origin) as f64 * 1e-9;
-        rows.entry(&sample.row).or_default().push((at, sample.density));
+        let row = rows.entry(&sample.row).or_default();
+        row.points.push((at, sample.density));
+        row.used += sample.utilisation;
     }
-    rows.into_iter().map(|(name, points)| Line { name: name.to_owned(), points }).collect()
+    let own = |name: &str| {
+        let ends = name.rsplit_once(": ").and_then(|(_, ends)| ends.split_once(" → "));
+        ends.is_some_and(|(from, to)| from == to)
+    };
+    let mut rows: Vec<_> = rows.into_iter().collect();
+    rows.sort_by(|(a, row_a), (b, row_b)| own(a).cmp(&own(b)).then(row_b.used.total_cmp(&row_a.used)));
+    rows.into_iter().map(|(name, row)| Line { name: name.to_owned(), points: row.points }).collect()
 }
