@@ -1,9 +1,13 @@
 //! The console on node 0: starts passes, collects scores, and knows when a pass is over.
+//!
+//! Like the analysers it never just waits for room to send: what fills the room may be scores that it has not taken yet.
 
-use pdbp::{Batch, Message, Node, Part, PartKind, Target};
+use std::time::Instant;
 
-use super::wire::{Done, FaultHead, RECEIVE_ROW, RowSample, command};
-use super::{CONSOLE_NAME, Job, MEETING, address, decoder_name, steward_name};
+use pdbp::{Batch, Interest, Message, Node, Part, PartKind, RecvError, SendError, Target};
+
+use super::wire::{Done, FaultHead, Order, Orders, RECEIVE_ROW, RowSample, command};
+use super::{CONSOLE_NAME, Job, LOOK_UP, MEETING, address, decoder_name, steward_name};
 use crate::account::Work;
 use crate::frame::ScoreRecord;
 use crate::outcome::{Arrival, Density, Fault, Outcome, PassTime};
@@ -27,9 +31,11 @@ pub(super) fn run(node: &Node, job: &Job<'_>, progress: &dyn Fn(u64)) -> Option<
         Err(reason) => {
             job.fail(&address(CONSOLE_NAME, Layout::CONSOLE), reason);
             // Those in other processes cannot see the job's error.
+            let stop = Order::from(Orders::Stop);
             for target in decoders.iter().chain(&stewards) {
-                let _ = part.send_command(*target, command::STOP, &[]);
+                let _ = part.try_send(*target, bytemuck::bytes_of(&stop));
             }
+            part.flush();
             None
         }
     }
@@ -95,7 +101,7 @@ impl Console<'_> {
     fn pass(&mut self, pass: u32, decoders: &[Target]) -> Result<(), String> {
         self.tally = Tally::default();
         let start_ns = self.job.clock.now_ns();
-        self.command(decoders, command::START, bytemuck::bytes_of(&pass))?;
+        self.order(decoders, Orders::Start(pass))?;
         while self.tally.done < decoders.len() || self.tally.scores < self.tally.frames {
             self.take()?;
         }
@@ -106,8 +112,8 @@ impl Console<'_> {
 
     /// Stops everybody and waits for their last words: of each pair both parts, and the stewards.
     fn end(&mut self, decoders: &[Target], stewards: &[Target]) -> Result<(), String> {
-        self.command(decoders, command::STOP, &[])?;
-        self.command(stewards, command::STOP, &[])?;
+        self.order(decoders, Orders::Stop)?;
+        self.order(stewards, Orders::Stop)?;
         while self.reported < 2 * decoders.len() + stewards.len() {
             self.take()?;
         }
@@ -115,10 +121,30 @@ impl Console<'_> {
         Ok(())
     }
 
-    fn command(&self, to: &[Target], number: u16, data: &[u8]) -> Result<(), String> {
-        to.iter()
-            .try_for_each(|target| self.part.send_command(*target, number, data))
-            .map_err(|error| error.to_string())
+    /// Tells all of `to`. While there is no room, takes in what has arrived: it may be that which fills the room.
+    fn order(&mut self, to: &[Target], orders: Orders) -> Result<(), String> {
+        let order = Order::from(orders);
+        for target in to {
+            let began = Instant::now();
+            loop {
+                match self.part.try_send(*target, bytemuck::bytes_of(&order)) {
+                    Ok(()) => break,
+                    Err(SendError::WouldBlock) => self.make_room(*target, began)?,
+                    Err(error) => return Err(error.to_string()),
+                }
+            }
+        }
+        self.part.flush();
+        Ok(())
+    }
+
+    fn make_room(&mut self, target: Target, began: Instant) -> Result<(), String> {
+        match self.part.wait(Interest::Either(target), LOOK_UP) {
+            Ok(ready) if ready.recv => self.take(),
+            Ok(_) => Ok(()),
+            Err(RecvError::Timeout(_)) => self.job.check(began),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     /// Brings the progress display up to `streams` streams of this pass.

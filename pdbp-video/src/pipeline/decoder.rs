@@ -2,7 +2,7 @@
 
 use pdbp::{Part, StreamWriter, Target};
 
-use super::wire::{Done, FaultHead, command};
+use super::wire::{Done, FaultHead, Order, Orders, command};
 use super::{Job, MEETING, address, analyser_name};
 use crate::account::{Stopwatch, Work};
 use crate::decode::{DecodeError, Follower, Sampler, Yuv};
@@ -22,16 +22,15 @@ pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> 
         Mode::Continuous => Shower::Follow(followers(job.streams, pair.number, job.layout.pairs.len())),
     };
     loop {
-        let message = job.patiently(|timeout| part.recv_timeout(timeout))?;
-        match (message.command(), message.value::<u32>()) {
-            (command::START, Some(pass)) => {
-                drop(message);
+        let order = Order::read(&job.patiently(|timeout| part.recv_timeout(timeout))?);
+        match order {
+            Some(Orders::Start(pass)) => {
                 let done = desk.pass(pass, &mut shower)?;
                 part.send_command(console, command::DONE, bytemuck::bytes_of(&done))
                     .map_err(|error| text(&error))?;
             }
-            (command::STOP, _) => break,
-            _ => {}
+            Some(Orders::Stop) => break,
+            None => return Err("an order of unknown kind: the nodes run different versions".into()),
         }
     }
     desk.writer.finish().map_err(|error| text(&error))?;

@@ -5,13 +5,13 @@
 //!  ┌──────────┐   PDBP stream       ┌────────────┐   typed messages  ┌─────────┐
 //!  │ decoder k├────of frames───────▶│ analyser k ├───(ScoreRecord)──▶│ console │
 //!  └────▲─────┘                     └────────────┘                   └────┬────┘
-//!       └──────────────── commands: start a pass, stop ───────────────────┘
+//!       └──────────────── orders: start a pass, stop ─────────────────────┘
 //! ```
 //!
 //! The same program runs in every process of a cluster and drives the nodes that it hosts; who does what follows from the
 //! number of nodes ([`Layout`]). A pass begins when the console tells all decoders, and is over when each has said how
 //! many pictures it sent and the scores of all of them have arrived. Streams without a picture are reported by their
-//! decoder. On every node a *steward* writes down how dense the buffer rows are.
+//! decoder. Analysers and console never just wait for room to send (their modules say why). On every node a *steward* writes down how dense the buffer rows are.
 
 mod analyser;
 mod console;

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use pdbp::{Node, Part, RowStats, Target};
 
-use super::wire::{RECEIVE_ROW, RowSample, SEND_ROW, command};
+use super::wire::{Order, Orders, RECEIVE_ROW, RowSample, SEND_ROW, command};
 use super::{Job, MEETING};
 use crate::account::{Work, process_cpu_ns};
 
@@ -38,7 +38,7 @@ fn watch(part: &Part, job: &Job<'_>) -> Result<Vec<RowSample>, String> {
     let mut interval = INTERVAL;
     loop {
         match part.recv_timeout(interval) {
-            Ok(message) if message.command() == command::STOP => return Ok(samples),
+            Ok(message) if Order::read(&message) == Some(Orders::Stop) => return Ok(samples),
             Ok(_) => {}
             Err(pdbp::RecvError::Timeout(_)) if job.error().is_none() => {}
             Err(pdbp::RecvError::Timeout(_)) => return Err("given up, since another part has failed".into()),

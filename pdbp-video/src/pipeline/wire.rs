@@ -2,22 +2,55 @@
 
 use bytemuck::{Pod, Zeroable};
 
-/// Command numbers. Score records travel as plain messages, without one.
+/// Command numbers of what parts report to the console. Score records, and the console's orders, travel as plain messages.
 pub(super) mod command {
-    /// Console to decoders: begin the pass whose number follows, a `u32`.
-    pub(in crate::pipeline) const START: u16 = 1;
-    /// Console to decoders and stewards: the run is over.
-    pub(in crate::pipeline) const STOP: u16 = 2;
     /// Decoder to console: a [`Done`](super::Done).
-    pub(in crate::pipeline) const DONE: u16 = 3;
+    pub(in crate::pipeline) const DONE: u16 = 1;
     /// Decoder to console: a [`FaultHead`](super::FaultHead) and the reason as text.
-    pub(in crate::pipeline) const FAULT: u16 = 4;
+    pub(in crate::pipeline) const FAULT: u16 = 2;
     /// Any part to console, its last word: a [`Work`](crate::account::Work).
-    pub(in crate::pipeline) const WORK: u16 = 5;
+    pub(in crate::pipeline) const WORK: u16 = 3;
     /// Steward to console: some [`RowSample`](super::RowSample)s.
-    pub(in crate::pipeline) const ROWS: u16 = 6;
+    pub(in crate::pipeline) const ROWS: u16 = 4;
     /// Any part to console: it cannot go on; the reason as text.
-    pub(in crate::pipeline) const FAILED: u16 = 7;
+    pub(in crate::pipeline) const FAILED: u16 = 5;
+}
+
+/// What the console tells decoders and stewards. A plain message, since those can be sent without waiting for room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Order {
+    kind: u32,
+    pass: u32,
+}
+
+/// An [`Order`] in words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Orders {
+    /// To decoders: begin this pass.
+    Start(u32),
+    /// The run is over.
+    Stop,
+}
+
+impl From<Orders> for Order {
+    fn from(orders: Orders) -> Self {
+        match orders {
+            Orders::Start(pass) => Self { kind: 1, pass },
+            Orders::Stop => Self { kind: 2, pass: 0 },
+        }
+    }
+}
+
+impl Order {
+    /// `None` for one that this version does not know.
+    pub(super) fn read(message: &pdbp::Message) -> Option<Orders> {
+        match message.value::<Self>()? {
+            Self { kind: 1, pass } => Some(Orders::Start(pass)),
+            Self { kind: 2, .. } => Some(Orders::Stop),
+            _ => None,
+        }
+    }
 }
 
 /// A decoder has finished its part of a pass.
