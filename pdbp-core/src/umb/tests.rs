@@ -2,11 +2,13 @@
 
 use std::vec::Vec;
 
+use managed::ManagedSlice;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::cdu::CduClass;
+use crate::cdu::{BLOCK_HEADER, CduClass, Full, Packer, Route};
+use crate::id::{NodeId, PartId};
 
 fn node(i: u16) -> NodeId {
     NodeId::new(i).unwrap()

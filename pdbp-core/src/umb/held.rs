@@ -1,0 +1,36 @@
+//! Values that must outlive their owner.
+
+/// A value that can be left in place when its owner is dropped.
+pub(crate) struct Held<T> {
+    value: core::mem::ManuallyDrop<T>,
+    /// Whether the value must outlive its owner.
+    pub(crate) leak: bool,
+}
+
+impl<T> Held<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { value: core::mem::ManuallyDrop::new(value), leak: false }
+    }
+}
+
+impl<T> core::ops::Deref for Held<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> core::ops::DerefMut for Held<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+impl<T> Drop for Held<T> {
+    fn drop(&mut self) {
+        if !self.leak {
+            // SAFETY: `self` is being dropped, so the value is dropped once and not used again.
+            unsafe { core::mem::ManuallyDrop::drop(&mut self.value) }
+        }
+    }
+}

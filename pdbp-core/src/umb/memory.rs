@@ -1,0 +1,135 @@
+//! Where blocks lie.
+
+use core::ptr::NonNull;
+
+/// What kind of memory the blocks lie in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Space {
+    /// Ordinary memory of the host.
+    Host,
+    /// Page-locked memory of the host, which a device can copy from and to.
+    Pinned,
+    /// Memory of a device.
+    Device,
+}
+
+/// The region that a UMB divides into blocks.
+///
+/// # Safety
+/// `base()..base() + len()` is initialised, valid for reads and writes, aligned to 64 bytes, and stays at that address until
+/// the value is dropped (for ever, if it never is); nothing but the holder of the value and the tokens made of it accesses
+/// it. `base` and `len` return the same values each time.
+pub unsafe trait BlockMemory: 'static {
+    /// First byte.
+    fn base(&self) -> NonNull<u8>;
+    /// Length in bytes.
+    fn len(&self) -> usize;
+    /// Whether there is no byte at all.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Kind of memory.
+    fn space(&self) -> Space {
+        Space::Host
+    }
+}
+
+/// A region on the heap, freed when it and all its [keepers](Self::keeper) are gone. Regions of 2 MiB and more begin on such a
+/// boundary, so that the operating system can back them with huge pages.
+#[cfg(feature = "alloc")]
+#[derive(Debug)]
+pub struct HeapMemory(alloc::sync::Arc<HeapRegion>);
+
+#[cfg(feature = "alloc")]
+#[derive(Debug)]
+struct HeapRegion {
+    base: NonNull<u8>,
+    layout: core::alloc::Layout,
+}
+
+#[cfg(feature = "alloc")]
+impl HeapMemory {
+    /// `bytes` zeroed bytes; `None` when there is not as much memory, or `bytes` is 0.
+    pub fn new(bytes: usize) -> Option<Self> {
+        const HUGE: usize = 2 << 20;
+        let align = if bytes >= HUGE { HUGE } else { 64 };
+        let layout = core::alloc::Layout::from_size_align(bytes, align).ok().filter(|l| l.size() > 0)?;
+        // SAFETY: the layout's size is not zero.
+        let base = NonNull::new(unsafe { alloc::alloc::alloc_zeroed(layout) })?;
+        Some(Self(alloc::sync::Arc::new(HeapRegion { base, layout })))
+    }
+
+    /// Something that keeps the region in place, without a right to its bytes: for a transport whose peers read them.
+    pub fn keeper(&self) -> MemoryKeeper {
+        MemoryKeeper(alloc::sync::Arc::clone(&self.0))
+    }
+}
+
+/// Keeps a [`HeapMemory`]'s region in place while it lives.
+#[cfg(feature = "alloc")]
+#[derive(Clone, Debug)]
+pub struct MemoryKeeper(alloc::sync::Arc<HeapRegion>);
+
+#[cfg(feature = "alloc")]
+impl MemoryKeeper {
+    /// Whether all the bytes lie in the region.
+    pub fn holds(&self, bytes: &[u8]) -> bool {
+        let (first, at) = (self.0.base.addr().get(), bytes.as_ptr().addr());
+        first <= at && at + bytes.len() <= first + self.0.layout.size()
+    }
+}
+
+#[cfg(feature = "alloc")]
+impl Drop for HeapRegion {
+    fn drop(&mut self) {
+        // SAFETY: `base` was allocated with this layout in `HeapMemory::new`, and this is the only place that frees it.
+        unsafe { alloc::alloc::dealloc(self.base.as_ptr(), self.layout) }
+    }
+}
+
+// SAFETY: the value is an address and a layout; what lies there is reached through block tokens only.
+#[cfg(feature = "alloc")]
+unsafe impl Send for HeapRegion {}
+// SAFETY: as for `Send`.
+#[cfg(feature = "alloc")]
+unsafe impl Sync for HeapRegion {}
+
+// SAFETY: `alloc_zeroed` gives initialised memory, aligned to 64 at least, which is freed when the last clone is dropped.
+#[cfg(feature = "alloc")]
+unsafe impl BlockMemory for HeapMemory {
+    fn base(&self) -> NonNull<u8> {
+        self.0.base
+    }
+    fn len(&self) -> usize {
+        self.0.layout.size()
+    }
+}
+
+/// A region in a `static` or otherwise never freed.
+#[derive(Debug)]
+pub struct StaticMemory(NonNull<u8>, usize);
+
+/// Bytes on the alignment that blocks need; the contents of a [`StaticMemory`].
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Aligned<const BYTES: usize>(pub [u8; BYTES]);
+
+impl StaticMemory {
+    /// Takes the bytes for good.
+    pub fn new<const BYTES: usize>(bytes: &'static mut Aligned<BYTES>) -> Self {
+        Self(NonNull::from(bytes).cast(), BYTES)
+    }
+}
+
+// SAFETY: the value is the only right to its bytes (`new` took the exclusive reference).
+unsafe impl Send for StaticMemory {}
+
+// SAFETY: the bytes were borrowed exclusively and for ever, and are aligned to 64 by their type.
+unsafe impl BlockMemory for StaticMemory {
+    fn base(&self) -> NonNull<u8> {
+        self.0
+    }
+    fn len(&self) -> usize {
+        self.1
+    }
+}

@@ -1,0 +1,82 @@
+//! UMB, the user memory blocks: equal-sized blocks of one memory region, and the tokens that own them (S1 §2.4).
+//!
+//! A block has exactly one owner at a time. Whoever holds its token may touch its bytes; nobody else can, because tokens
+//! are not `Copy`, cannot be made outside this crate without `unsafe`, and every operation that hands a block on takes
+//! the token:
+//!
+//! ```text
+//!            open              submit              Op::Send             Completion::Sent
+//!  (pool) ────────▶ OpenBlock ───────▶ SealedBlock ────────▶ (transport) ────────────▶ (pool)
+//!                                                                │ on the other node
+//!                                     Completion::Received       ▼
+//!  (owner) ◀─────── ArrivedBlock ◀───────────────────────  Delivery, one per reader
+//!          Op::Return               when the last is given back
+//! ```
+//!
+//! What would give a block a second owner does not compile. After a block has been submitted, its writer has nothing left:
+//!
+//! ```compile_fail,E0382
+//! # use pdbp_core::{BlockMemory, Engine, OpenBlock, Transport, policy::SpacePolicy};
+//! # fn f<T: Transport, M: BlockMemory, P: SpacePolicy>(engine: &mut Engine<'_, T, M, P>, block: OpenBlock) {
+//! engine.submit(block);
+//! block.written(); // error: borrow of moved value
+//! # }
+//! ```
+//! the same holds for a block that the transport has,
+//! ```compile_fail,E0382
+//! # use pdbp_core::{Op, SealedBlock, Transport, id::NodeId};
+//! # fn f(transport: &mut impl Transport, peer: NodeId, block: SealedBlock) {
+//! let _ = transport.submit(Op::Send { peer, block });
+//! block.bytes(); // error: borrow of moved value
+//! # }
+//! ```
+//! for a delivery that was given back,
+//! ```compile_fail,E0505
+//! # use pdbp_core::{BlockMemory, Delivery, Engine, Transport, policy::SpacePolicy};
+//! # fn f<T: Transport, M: BlockMemory, P: SpacePolicy>(engine: &mut Engine<'_, T, M, P>, delivery: Delivery) {
+//! let bytes = delivery.bytes();
+//! engine.release(delivery); // error: cannot move out of `delivery` because it is borrowed
+//! assert!(bytes.is_empty());
+//! # }
+//! ```
+//! and no token can be cloned.
+//! ```compile_fail,E0599
+//! # fn f(block: pdbp_core::OpenBlock) {
+//! let second = block.clone(); // error: no method named `clone` found
+//! # }
+//! ```
+//! ```compile_fail,E0599
+//! # fn f(block: pdbp_core::SealedBlock) {
+//! let second = block.clone(); // error: no method named `clone` found
+//! # }
+//! ```
+//! ```compile_fail,E0599
+//! # fn f(delivery: pdbp_core::Delivery) {
+//! let second = delivery.clone(); // error: no method named `clone` found
+//! # }
+//! ```
+//!
+//! `UMBInfo-Tab` is the table of [`BlockInfo`]: the state of each block and the row that it serves.
+mod block;
+mod delivery;
+mod held;
+mod memory;
+mod open;
+#[cfg(feature = "alloc")]
+mod pool;
+mod table;
+#[cfg(all(test, feature = "alloc"))]
+mod tests;
+
+pub(crate) use block::RawBlock;
+pub use block::{ArrivedBlock, SealedBlock, VacantBlock};
+pub use delivery::{Delivery, DeliveryKind};
+pub(crate) use held::Held;
+pub use memory::{Aligned, BlockMemory, Space, StaticMemory};
+#[cfg(feature = "alloc")]
+pub use memory::{HeapMemory, MemoryKeeper};
+pub use open::{OpenBlock, StreamTag};
+#[cfg(feature = "alloc")]
+pub use pool::BlockPool;
+pub use table::{BlockInfo, BlockState, stride};
+pub(crate) use table::{NIL, Umb};

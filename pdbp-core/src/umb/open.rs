@@ -1,0 +1,158 @@
+//! The token of a writer.
+
+use super::block::RawBlock;
+use crate::cdu::{BLOCK_HEADER, Full, Packer, Route, SegmentHeader};
+use crate::id::{NodeId, PartId};
+
+/// Marks the segment of a stream that a block carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamTag {
+    /// The public pipe of the stream at its source (`group` and `PipeA` of MTA).
+    pub group: u16,
+    /// The stream's number.
+    pub number: crate::id::StreamNo,
+    /// Number of this segment.
+    pub segment: u32,
+    /// The receiving part.
+    pub dest: PartId,
+    /// First and last segment, or given up: bits of [`flag`](crate::cdu::flag).
+    pub flags: u16,
+}
+
+/// A block that its holder fills with CDUs. Goes back with [`Engine::submit`](crate::Engine::submit).
+#[derive(Debug)]
+#[must_use = "a block that is not submitted is lost to the pool"]
+pub struct OpenBlock {
+    pub(crate) raw: RawBlock,
+    pub(crate) packer: Packer,
+    pub(crate) dest: NodeId,
+    pub(crate) urgent: bool,
+    pub(crate) stream: Option<StreamTag>,
+}
+
+impl OpenBlock {
+    /// The node that the block goes to.
+    pub fn dest(&self) -> NodeId {
+        self.dest
+    }
+
+    /// Bytes packed so far.
+    pub fn written(&self) -> usize {
+        self.packer.written()
+    }
+
+    /// Messages packed so far.
+    pub fn messages(&self) -> u32 {
+        self.packer.messages()
+    }
+
+    /// Bytes that CDUs can take in all.
+    pub fn room(&self) -> usize {
+        self.raw.room as usize - BLOCK_HEADER
+    }
+
+    /// Lets the block take no more than `room` bytes of CDUs, so that it leaves earlier. Of what is packed nothing is lost.
+    pub fn limit(&mut self, room: usize) {
+        let least = (self.packer.written() + 7) & !7;
+        self.raw.room = (BLOCK_HEADER + self.room().min(room.max(least))) as u32;
+    }
+
+    /// Makes the block a segment of a stream. Such a block holds one CDU.
+    pub fn set_stream(&mut self, tag: StreamTag) {
+        self.stream = Some(tag);
+    }
+
+    /// Appends one message; see [`Packer::push`].
+    ///
+    /// # Errors
+    /// [`Full`]; nothing was written.
+    #[inline(always)]
+    pub fn push(&mut self, route: Route, data: &[u8]) -> Result<(), Full> {
+        self.reserve(route, data.len())?.copy_from_slice(data);
+        Ok(())
+    }
+
+    /// Makes room for one message; see [`Packer::reserve`].
+    ///
+    /// # Errors
+    /// [`Full`]; nothing was written.
+    #[inline(always)]
+    pub fn reserve(&mut self, route: Route, length: usize) -> Result<&mut [u8], Full> {
+        let Self { raw, packer, .. } = self;
+        packer.reserve(raw.body_mut(), route, length)
+    }
+
+    /// Makes room for several messages of one length; see [`Packer::reserve_train`].
+    ///
+    /// # Errors
+    /// [`Full`]; nothing was written.
+    pub fn reserve_train(
+        &mut self,
+        route: Route,
+        length: usize,
+        most: u32,
+    ) -> Result<(&mut [u8], u32), Full> {
+        let Self { raw, packer, .. } = self;
+        packer.reserve_train(raw.body_mut(), route, length, most)
+    }
+
+    /// Makes room for a segment of a long message; see [`Packer::reserve_segment`].
+    ///
+    /// # Errors
+    /// [`Full`]; nothing was written.
+    pub fn reserve_segment(
+        &mut self,
+        route: Route,
+        segment: SegmentHeader,
+        length: usize,
+    ) -> Result<&mut [u8], Full> {
+        let Self { raw, packer, .. } = self;
+        packer.reserve_segment(raw.body_mut(), route, segment, length)
+    }
+
+    /// Makes room for a message to several parts; see [`Packer::reserve_set`].
+    ///
+    /// # Errors
+    /// [`Full`]; nothing was written.
+    pub fn reserve_set(
+        &mut self,
+        route: Route,
+        set: &[PartId],
+        segment: Option<SegmentHeader>,
+        length: usize,
+    ) -> Result<&mut [u8], Full> {
+        let Self { raw, packer, .. } = self;
+        packer.reserve_set(raw.body_mut(), route, set, segment, length)
+    }
+
+    /// Makes the block overtake others that wait for the same node.
+    pub fn into_urgent(self) -> Self {
+        Self { urgent: true, ..self }
+    }
+
+    /// The last `length` bytes packed: the room of the last reservation.
+    pub fn last_reserved(&self, length: usize) -> &[u8] {
+        let end = BLOCK_HEADER + self.packer.written();
+        let bytes = self.raw.bytes(end);
+        bytes.get(end.saturating_sub(length)..).unwrap_or(&[])
+    }
+
+    /// The state of packing, to undo a reservation with [`rewind`](Self::rewind).
+    pub fn mark(&self) -> Packer {
+        self.packer
+    }
+
+    /// Takes back everything reserved since `mark` was made. A mark that lies ahead of what is packed is not of this
+    /// block, and does nothing.
+    pub fn rewind(&mut self, mark: Packer) {
+        if mark.written() <= self.packer.written() {
+            self.packer = mark;
+        }
+    }
+
+    /// Closes the last train; the length of header and body.
+    pub(crate) fn finish(&mut self) -> u32 {
+        let Self { raw, packer, .. } = self;
+        (BLOCK_HEADER + packer.finish(raw.body_mut())) as u32
+    }
+}
