@@ -68,7 +68,6 @@ mod table;
 #[cfg(all(test, feature = "alloc"))]
 mod tests;
 
-pub(crate) use block::RawBlock;
 pub use block::{ArrivedBlock, SealedBlock, VacantBlock};
 pub use delivery::{Delivery, DeliveryKind};
 pub(crate) use held::Held;

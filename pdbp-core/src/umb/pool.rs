@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use managed::ManagedSlice;
 
 use super::{
-    ArrivedBlock, BlockInfo, BlockMemory, BlockState, RawBlock, SealedBlock, Umb, VacantBlock, stride,
+    ArrivedBlock, BlockInfo, BlockMemory, BlockState, SealedBlock, Umb, VacantBlock, block::RawBlock, stride,
 };
 use crate::cdu::BLOCK_HEADER;
 use crate::id::NodeId;
