@@ -1,104 +1,20 @@
-//! Control messages between engines: host information, changes of PTA, barriers and quiescence.
+//! Control messages between engines: host information, changes of PTA and barriers.
 //!
 //! Everything goes through the master, node 0. Each kind of message has at most one instance under way per link, so that the
 //! outboxes are small and bounded.
 
 use heapless::Deque;
 
-use super::{BUDGET, Engine, Event, LocalPart, PrivatePipes};
-use crate::cdu::{BLOCK_HEADER, BlockClass, CduClass, Packer, Route};
+use super::peer::OUTBOX;
+use super::{Engine, Event, LocalPart, PrivatePipes};
 use crate::id::NodeId;
-use crate::mesp::{CONTROL, Change, Control};
+use crate::mesp::{Change, Control};
 use crate::policy::SpacePolicy;
 use crate::tables::{Name, NodeEntry, NodeKind};
 use crate::transport::Transport;
-use crate::umb::{BlockMemory, BlockState, SealedBlock};
+use crate::umb::BlockMemory;
 
-const OUTBOX: usize = 16;
 const ASKS: usize = 32;
-
-/// What is known of the other end of a link.
-#[derive(Debug, Default)]
-pub struct Peer {
-    /// Blocks given to the transport, all classes: the next sequence number.
-    pub(super) sent: u64,
-    /// The sequence number expected next.
-    pub(super) received: u64,
-    pub(super) data_sent: u64,
-    pub(super) data_acked: u64,
-    /// Blocks that we may have unreleased at the peer.
-    pub(super) window: u32,
-    /// Data blocks of the peer that we have released, and what of it the peer has been told.
-    pub(super) released: u64,
-    released_told: u64,
-    window_told: u32,
-    /// Data blocks of the peer that have arrived, unreadable ones included as soon as they are known.
-    pub(super) data_received: u64,
-    /// Blocks refused as unreadable since the last one that was not.
-    pub(super) unread: u64,
-    /// Data blocks of the peer that went to private pipes, or were refused.
-    pub(super) delivered: u64,
-    /// Control blocks that the transport has.
-    pub(super) control_away: u32,
-    /// The peer wants a block, to see its numbers.
-    probed: bool,
-    /// Messages that the peer did not get, since it failed.
-    pub(super) undelivered: u64,
-    pub(super) failed: bool,
-    pub(super) malformed: u64,
-    outbox: Deque<Control, OUTBOX>,
-    /// At the master: rows of NTA sent, the request that waits, whether the change under way is applied.
-    hosts_told: u16,
-    request: Option<(u32, Change)>,
-    applied: bool,
-    arrived: u32,
-    quiet_request: Option<(u32, u32)>,
-    count: Option<(u32, u64, u64, u32)>,
-}
-
-impl Peer {
-    pub(super) fn new(window: u32) -> Self {
-        Self { window, window_told: window, ..Self::default() }
-    }
-
-    /// The peer has been told the credit by a block that leaves now.
-    pub(super) fn announced(&mut self, window: u32) {
-        self.released_told = self.released;
-        self.window_told = window;
-        self.probed = false;
-    }
-
-    /// The link has failed: nothing is for this peer or wanted of it any more.
-    pub(super) fn fail(&mut self) {
-        self.failed = true;
-        self.outbox.clear();
-        self.request = None;
-        self.quiet_request = None;
-        self.count = None;
-    }
-
-    /// Puts a message into the outbox. `false`: there is no room, since the peer asked for more than it should.
-    ///
-    /// Of the kinds that the latest replaces one is there at most, of the others few are under way (see the module).
-    fn post(&mut self, message: Control) -> bool {
-        let same = |m: &&mut Control| m.command() == message.command();
-        match &message {
-            _ if self.failed => true,
-            Control::HostInfo { .. }
-            | Control::Request { .. }
-            | Control::Answer { .. }
-            | Control::Binding { .. }
-            | Control::Applied { .. } => self.outbox.push_back(message).is_ok(),
-            _ => match self.outbox.iter_mut().find(same) {
-                Some(before) => {
-                    *before = message;
-                    true
-                }
-                None => self.outbox.push_back(message).is_ok(),
-            },
-        }
-    }
-}
 
 /// What a node, and the master, remember of control in progress.
 #[derive(Debug, Default)]
@@ -106,28 +22,28 @@ pub(super) struct State {
     /// A peer that the transport reported failed in answer to a submission.
     pub(super) failing: Option<NodeId>,
     /// Requests of this node; the first is with the master when `asked`.
-    asks: Deque<(u32, Change), ASKS>,
-    asked: bool,
-    next_request: u32,
+    pub(super) asks: Deque<(u32, Change), ASKS>,
+    pub(super) asked: bool,
+    pub(super) next_request: u32,
     /// The master's log position, and the change under way.
-    index: u64,
-    under_way: Option<(NodeId, u32)>,
+    pub(super) index: u64,
+    pub(super) under_way: Option<(NodeId, u32)>,
     /// Barriers: arrived at, and passed.
-    generation: u32,
-    passed: u32,
+    pub(super) generation: u32,
+    pub(super) passed: u32,
     /// Quiescence: requests made by and answered to this node.
-    quiet_asked: u32,
-    quiet_done: u32,
+    pub(super) quiet_asked: u32,
+    pub(super) quiet_done: u32,
     /// At the master: wave under way, and the sum that the last wave found.
-    wave: u32,
-    counting: bool,
-    last_sum: Option<u64>,
+    pub(super) wave: u32,
+    pub(super) counting: bool,
+    pub(super) last_sum: Option<u64>,
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     const MASTER: NodeId = NodeId::from_index(0);
 
-    fn is_master(&self) -> bool {
+    pub(super) fn is_master(&self) -> bool {
         self.config.node == Self::MASTER
     }
 
@@ -189,18 +105,6 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             let arrived = self.peers.get(n.index()).map_or(0, |p| p.arrived);
             if at_master { arrived.wrapping_sub(generation) >= u32::MAX / 2 } else { *n == Self::MASTER }
         })
-    }
-
-    /// Asks the master to find out when all that was sent before, by any node, has been put into private pipes; done when
-    /// [`is_quiet`](Self::is_quiet) says so. Requests made while one is under way are answered together after it.
-    pub fn ask_quiet(&mut self) -> u32 {
-        self.control.quiet_asked = self.control.quiet_asked.wrapping_add(1);
-        self.control.quiet_asked
-    }
-
-    /// Whether request `number` has been answered.
-    pub fn is_quiet(&self, number: u32) -> bool {
-        self.control.quiet_done.wrapping_sub(number) < u32::MAX / 2
     }
 
     fn set_node(&mut self, entry: NodeEntry) {
@@ -349,99 +253,6 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Data blocks sent and delivered, and blocks at writers, by this node's counts. Links that have failed do not count:
-    /// what was on them will not arrive.
-    fn counts(&self) -> (u64, u64, u32) {
-        let (mut sent, mut delivered, mut open) = (0, 0, 0);
-        let live = self.send_rows.iter().zip(self.peers.iter()).filter(|(_, p)| !p.failed);
-        for (row, peer) in live {
-            sent += row.blocks;
-            delivered += peer.delivered;
-            open += row.open;
-        }
-        (sent, delivered, open)
-    }
-
-    /// Master: counts in waves until two in a row find every block sent delivered, and the same number of them.
-    fn advance_quiet(&mut self, pipes: &mut impl PrivatePipes) {
-        let nodes = usize::from(self.config.nodes);
-        if !self.control.counting {
-            let own = self.control.quiet_asked != self.control.quiet_done;
-            let wave = self.control.wave;
-            let mut wanted = own;
-            for peer in self.peers.iter_mut().take(nodes) {
-                wanted |= peer.quiet_request.is_some();
-                // A request counts from the first wave that starts after it.
-                if let Some((_, since)) = &mut peer.quiet_request
-                    && *since == 0
-                {
-                    *since = wave + 1;
-                }
-            }
-            if wanted {
-                self.start_wave(pipes);
-            }
-            return;
-        }
-        if self.peers.iter().take(nodes).any(|p| p.count.is_none() && !p.failed) {
-            return;
-        }
-        let counts = || self.peers.iter().take(nodes).filter(|p| !p.failed).filter_map(|p| p.count);
-        let sent: u64 = counts().map(|c| c.1).sum();
-        let delivered: u64 = counts().map(|c| c.2).sum();
-        let open: u32 = counts().map(|c| c.3).sum();
-        self.control.counting = false;
-        let settled = sent == delivered && open == 0;
-        if !settled || self.control.last_sum != Some(sent) {
-            self.control.last_sum = settled.then_some(sent);
-            return;
-        }
-        // This wave and the one before agree: what was sent before the first of them has been received.
-        let first = self.control.wave - 1;
-        for peer in self.peers.iter_mut().take(nodes) {
-            if let Some((number, since)) = peer.quiet_request
-                && since != 0
-                && since <= first
-            {
-                peer.quiet_request = None;
-                peer.post(Control::Quiet { number });
-            }
-        }
-        if let Some(own) = self.peers.get_mut(0) {
-            // The master's own answer needs no message.
-            while let Some(message) = own.outbox.pop_front() {
-                if let Control::Quiet { number } = message {
-                    self.control.quiet_done = number;
-                }
-            }
-        }
-        self.control.last_sum = None;
-    }
-
-    fn start_wave(&mut self, pipes: &mut impl PrivatePipes) {
-        let nodes = usize::from(self.config.nodes);
-        let asked = self.control.quiet_asked;
-        let wave = self.control.wave + 1;
-        self.control.wave = wave;
-        self.control.counting = true;
-        for (i, peer) in self.peers.iter_mut().take(nodes).enumerate() {
-            peer.count = None;
-            if i == 0 {
-                if asked != self.control.quiet_done && peer.quiet_request.is_none() {
-                    peer.quiet_request = Some((asked, wave));
-                }
-            } else if !peer.failed {
-                peer.post(Control::CountRequest { wave });
-            }
-        }
-        self.flush();
-        pipes.event(Event::FlushWanted);
-        let (sent, delivered, open) = self.counts();
-        if let Some(own) = self.peers.get_mut(0) {
-            own.count = Some((wave, sent, delivered, open));
-        }
-    }
-
     pub(super) fn handle_control(&mut self, from: NodeId, message: Control, pipes: &mut impl PrivatePipes) {
         let master = self.is_master();
         let of_master = from == Self::MASTER;
@@ -503,79 +314,6 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 }
             }
             _ => self.counters.misdirected += 1,
-        }
-    }
-
-    /// Sends what waits in the outboxes, and credit that no other block carries. `idle`: there was nothing else to do.
-    pub(super) fn pump_control(&mut self, idle: bool) -> u32 {
-        let mut worked = 0;
-        // A peer that does not take its blocks must not hold those of all others.
-        let share = (self.config.control_blocks / u32::from(self.config.nodes)).max(1);
-        for node in (0..usize::from(self.config.nodes)).map(NodeId::from_index) {
-            if node == self.config.node || self.peers.get(node.index()).is_none_or(|p| p.failed) {
-                continue;
-            }
-            for _ in 0..BUDGET {
-                if !self.flush_control_queue(node) || !self.wants_control(node, idle) {
-                    break;
-                }
-                if self.peers.get(node.index()).is_some_and(|p| p.control_away >= share) {
-                    break;
-                }
-                let Some(index) = self.dequeue(|e| Some(&mut e.reserve)) else { break };
-                self.fill_control(node, index);
-                self.enqueue(index, |e| e.send_rows.get_mut(node.index()).map(|r| &mut r.control));
-                worked += 1;
-            }
-        }
-        worked
-    }
-
-    /// Gives the transport the control blocks that it refused before. `false`: it still does.
-    fn flush_control_queue(&mut self, node: NodeId) -> bool {
-        while let Some(index) = self.dequeue(|e| e.send_rows.get_mut(node.index()).map(|r| &mut r.control)) {
-            if !self.transmit(node, index, false) {
-                self.requeue(index, |e| e.send_rows.get_mut(node.index()).map(|r| &mut r.control));
-                return false;
-            }
-        }
-        true
-    }
-
-    fn wants_control(&self, node: NodeId, idle: bool) -> bool {
-        let posted = self.capabilities.arrival == crate::transport::Arrival::Posted;
-        let Some(real) = self.recv_rows.get(node.index()).map(|r| r.space.real()) else { return false };
-        let Some(peer) = self.peers.get(node.index()) else { return false };
-        let news = peer.released - peer.released_told;
-        // A reader may keep half of the blocks while it waits for more: then news of fewer matters to the peer too, as
-        // soon as it may be out of credit (less the element kept for commands).
-        let short = peer.data_received.saturating_sub(peer.released_told) + 1 >= u64::from(real);
-        let credit = news >= u64::from((real / 2).max(1)) || (news > 0 && idle && short);
-        peer.window_told != real || (posted && credit) || peer.probed || !peer.outbox.is_empty()
-    }
-
-    /// Packs the messages of an outbox, as many as fit, into a block set aside for control.
-    fn fill_control(&mut self, node: NodeId, index: u32) {
-        let mut raw = self.umb.raw(index);
-        let mut packer = Packer::new();
-        let body = raw.body_mut();
-        if let Some(peer) = self.peers.get_mut(node.index()) {
-            while let Some(message) = peer.outbox.front() {
-                let bytes: [u8; CONTROL] = message.encode();
-                let route = Route::raw(CduClass::ShortMessage as u8, message.command(), 0, 0);
-                if packer.push(body, route, &bytes).is_err() {
-                    break;
-                }
-                peer.outbox.pop_front();
-            }
-        }
-        let messages = packer.messages();
-        let length = (BLOCK_HEADER + packer.finish(body)) as u32;
-        let mut block = SealedBlock { raw, length };
-        self.write_fixed(&mut block, node, BlockClass::Control, 0, messages);
-        if let Some(entry) = self.umb.entry(index) {
-            entry.state = BlockState::Queued;
-            entry.length = length;
         }
     }
 }

@@ -27,6 +27,8 @@
 mod config;
 mod control;
 mod link;
+mod peer;
+mod quiet;
 mod receiving;
 mod rows;
 mod sending;
@@ -47,7 +49,7 @@ use crate::{cdu::Malformed, matrix::Queue};
 
 pub use crate::umb::{Delivery, DeliveryKind, StreamTag};
 pub use config::{Checksum, Config, ConfigError, StaticStorage, Storage};
-pub use control::Peer;
+pub use peer::Peer;
 pub use receiving::Element;
 pub use sending::{OpenError, PublicPipe, SendError};
 pub use stats::{Counters, PipeUse, RowStats};

@@ -1,0 +1,171 @@
+//! The other end of a link: its numbers, its outbox, and the blocks that carry what waits there.
+
+use heapless::Deque;
+
+use super::{BUDGET, Engine};
+use crate::cdu::{BLOCK_HEADER, BlockClass, CduClass, Packer, Route};
+use crate::id::NodeId;
+use crate::mesp::{CONTROL, Change, Control};
+use crate::policy::SpacePolicy;
+use crate::transport::Transport;
+use crate::umb::{BlockMemory, BlockState, SealedBlock};
+
+pub(super) const OUTBOX: usize = 16;
+
+/// What is known of the other end of a link.
+#[derive(Debug, Default)]
+pub struct Peer {
+    /// Blocks given to the transport, all classes: the next sequence number.
+    pub(super) sent: u64,
+    /// The sequence number expected next.
+    pub(super) received: u64,
+    pub(super) data_sent: u64,
+    pub(super) data_acked: u64,
+    /// Blocks that we may have unreleased at the peer.
+    pub(super) window: u32,
+    /// Data blocks of the peer that we have released, and what of it the peer has been told.
+    pub(super) released: u64,
+    pub(super) released_told: u64,
+    pub(super) window_told: u32,
+    /// Data blocks of the peer that have arrived, unreadable ones included as soon as they are known.
+    pub(super) data_received: u64,
+    /// Blocks refused as unreadable since the last one that was not.
+    pub(super) unread: u64,
+    /// Data blocks of the peer that went to private pipes, or were refused.
+    pub(super) delivered: u64,
+    /// Control blocks that the transport has.
+    pub(super) control_away: u32,
+    /// The peer wants a block, to see its numbers.
+    pub(super) probed: bool,
+    /// Messages that the peer did not get, since it failed.
+    pub(super) undelivered: u64,
+    pub(super) failed: bool,
+    pub(super) malformed: u64,
+    pub(super) outbox: Deque<Control, OUTBOX>,
+    /// At the master: rows of NTA sent, the request that waits, whether the change under way is applied.
+    pub(super) hosts_told: u16,
+    pub(super) request: Option<(u32, Change)>,
+    pub(super) applied: bool,
+    pub(super) arrived: u32,
+    pub(super) quiet_request: Option<(u32, u32)>,
+    pub(super) count: Option<(u32, u64, u64, u32)>,
+}
+
+impl Peer {
+    pub(super) fn new(window: u32) -> Self {
+        Self { window, window_told: window, ..Self::default() }
+    }
+
+    /// The peer has been told the credit by a block that leaves now.
+    pub(super) fn announced(&mut self, window: u32) {
+        self.released_told = self.released;
+        self.window_told = window;
+        self.probed = false;
+    }
+
+    /// The link has failed: nothing is for this peer or wanted of it any more.
+    pub(super) fn fail(&mut self) {
+        self.failed = true;
+        self.outbox.clear();
+        self.request = None;
+        self.quiet_request = None;
+        self.count = None;
+    }
+
+    /// Puts a message into the outbox. `false`: there is no room, since the peer asked for more than it should.
+    ///
+    /// Of the kinds that the latest replaces one is there at most, of the others few are under way (see the module).
+    pub(super) fn post(&mut self, message: Control) -> bool {
+        let same = |m: &&mut Control| m.command() == message.command();
+        match &message {
+            _ if self.failed => true,
+            Control::HostInfo { .. }
+            | Control::Request { .. }
+            | Control::Answer { .. }
+            | Control::Binding { .. }
+            | Control::Applied { .. } => self.outbox.push_back(message).is_ok(),
+            _ => match self.outbox.iter_mut().find(same) {
+                Some(before) => {
+                    *before = message;
+                    true
+                }
+                None => self.outbox.push_back(message).is_ok(),
+            },
+        }
+    }
+}
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
+    /// Sends what waits in the outboxes, and credit that no other block carries. `idle`: there was nothing else to do.
+    pub(super) fn pump_control(&mut self, idle: bool) -> u32 {
+        let mut worked = 0;
+        // A peer that does not take its blocks must not hold those of all others.
+        let share = (self.config.control_blocks / u32::from(self.config.nodes)).max(1);
+        for node in (0..usize::from(self.config.nodes)).map(NodeId::from_index) {
+            if node == self.config.node || self.peers.get(node.index()).is_none_or(|p| p.failed) {
+                continue;
+            }
+            for _ in 0..BUDGET {
+                if !self.flush_control_queue(node) || !self.wants_control(node, idle) {
+                    break;
+                }
+                if self.peers.get(node.index()).is_some_and(|p| p.control_away >= share) {
+                    break;
+                }
+                let Some(index) = self.dequeue(|e| Some(&mut e.reserve)) else { break };
+                self.fill_control(node, index);
+                self.enqueue(index, |e| e.send_rows.get_mut(node.index()).map(|r| &mut r.control));
+                worked += 1;
+            }
+        }
+        worked
+    }
+
+    /// Gives the transport the control blocks that it refused before. `false`: it still does.
+    pub(super) fn flush_control_queue(&mut self, node: NodeId) -> bool {
+        while let Some(index) = self.dequeue(|e| e.send_rows.get_mut(node.index()).map(|r| &mut r.control)) {
+            if !self.transmit(node, index, false) {
+                self.requeue(index, |e| e.send_rows.get_mut(node.index()).map(|r| &mut r.control));
+                return false;
+            }
+        }
+        true
+    }
+
+    pub(super) fn wants_control(&self, node: NodeId, idle: bool) -> bool {
+        let posted = self.capabilities.arrival == crate::transport::Arrival::Posted;
+        let Some(real) = self.recv_rows.get(node.index()).map(|r| r.space.real()) else { return false };
+        let Some(peer) = self.peers.get(node.index()) else { return false };
+        let news = peer.released - peer.released_told;
+        // A reader may keep half of the blocks while it waits for more: then news of fewer matters to the peer too, as
+        // soon as it may be out of credit (less the element kept for commands).
+        let short = peer.data_received.saturating_sub(peer.released_told) + 1 >= u64::from(real);
+        let credit = news >= u64::from((real / 2).max(1)) || (news > 0 && idle && short);
+        peer.window_told != real || (posted && credit) || peer.probed || !peer.outbox.is_empty()
+    }
+
+    /// Packs the messages of an outbox, as many as fit, into a block set aside for control.
+    pub(super) fn fill_control(&mut self, node: NodeId, index: u32) {
+        let mut raw = self.umb.raw(index);
+        let mut packer = Packer::new();
+        let body = raw.body_mut();
+        if let Some(peer) = self.peers.get_mut(node.index()) {
+            while let Some(message) = peer.outbox.front() {
+                let bytes: [u8; CONTROL] = message.encode();
+                let route = Route::raw(CduClass::ShortMessage as u8, message.command(), 0, 0);
+                if packer.push(body, route, &bytes).is_err() {
+                    break;
+                }
+                peer.outbox.pop_front();
+            }
+        }
+        let messages = packer.messages();
+        let length = (BLOCK_HEADER + packer.finish(body)) as u32;
+        let mut block = SealedBlock { raw, length };
+        self.write_fixed(&mut block, node, BlockClass::Control, 0, messages);
+        if let Some(entry) = self.umb.entry(index) {
+            entry.state = BlockState::Queued;
+            entry.length = length;
+        }
+    }
+}
