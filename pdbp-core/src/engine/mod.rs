@@ -27,6 +27,7 @@
 mod config;
 mod control;
 mod link;
+mod parts;
 mod peer;
 mod quiet;
 mod receiving;
@@ -38,11 +39,11 @@ mod tests;
 
 use managed::ManagedSlice;
 
-use crate::id::{NodeId, PartId, PipeId, StreamNo, Time};
+use crate::id::{NodeId, PartId, PipeId, Time};
 use crate::matrix::{RecvRow, RowSpace, SendRow};
-use crate::pipe::{PipeError, PipeKind, PipePool, StreamMap, StreamMapping};
+use crate::pipe::{PipeError, PipePool, StreamMap, StreamMapping};
 use crate::policy::SpacePolicy;
-use crate::tables::{Name, NameError, NodeEntry, PartEntry, PartKind, Tables};
+use crate::tables::{Name, NameError, Tables};
 use crate::transport::{Arrival, Capabilities, Transport};
 use crate::umb::{BlockMemory, BlockState, Held, NIL, Umb};
 use crate::{cdu::Malformed, matrix::Queue};
@@ -363,122 +364,6 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         [deadline, upkeep].into_iter().flatten().min()
     }
 
-    /// `prcsReg`: registers a part under a name that is new on this node. Other nodes know it once
-    /// [`local_part`](Self::local_part) says [`Known`](LocalPart::Known); its id is valid from now on.
-    ///
-    /// # Errors
-    /// See [`RegisterError`].
-    pub fn register(&mut self, name: &str, kind: PartKind) -> Result<PartId, RegisterError> {
-        let name = Name::new(name).map_err(RegisterError::Name)?;
-        let me = self.config.node;
-        if self.tables.part_named(me, name.as_str()).is_some() || self.is_asked(&name) {
-            return Err(RegisterError::Taken(name));
-        }
-        let local = self.local.iter().position(|p| *p == LocalPart::Free);
-        let id = local.and_then(|i| PartId::new(me, i as u16));
-        let id = id.ok_or(RegisterError::Full(self.local.len() as u16))?;
-        self.ask(crate::mesp::Change::PartAdded(PartEntry { id, name, kind }))
-            .map_err(|_| RegisterError::Busy)?;
-        // There is a message pipe for every local part.
-        let _ = self.pipes.take(PipeKind::Message, id.local());
-        if let Some(slot) = self.local.get_mut(usize::from(id.local())) {
-            *slot = LocalPart::Asked;
-        }
-        Ok(id)
-    }
-
-    /// `prcsFree`: gives up a part, its pipes and the streams that come to it. The index is free again when all nodes have
-    /// forgotten the part. A second call for the same part does nothing.
-    ///
-    /// # Errors
-    /// [`RegisterError::Busy`]: too many requests wait for the master; call again after a poll.
-    pub fn free(&mut self, part: PartId) -> Result<(), RegisterError> {
-        let local = usize::from(part.local());
-        let state = self.local.get(local).copied().unwrap_or_default();
-        if part.node() != self.config.node || !matches!(state, LocalPart::Known | LocalPart::Refused) {
-            // A part that is still being announced is freed by a later call.
-            return if state == LocalPart::Asked { Err(RegisterError::Busy) } else { Ok(()) };
-        }
-        let next = if state == LocalPart::Known {
-            self.ask(crate::mesp::Change::PartRemoved(part)).map_err(|_| RegisterError::Busy)?;
-            LocalPart::Leaving
-        } else {
-            LocalPart::Free
-        };
-        self.pipes.give_all(part.local());
-        self.streams.remove_if(|m| m.part == part.local());
-        if let Some(slot) = self.local.get_mut(local) {
-            *slot = next;
-        }
-        Ok(())
-    }
-
-    /// What is known of part number `local` of this node.
-    pub fn local_part(&self, local: u16) -> LocalPart {
-        self.local.get(usize::from(local)).copied().unwrap_or_default()
-    }
-
-    /// The part with this name on this node, from the replica of PTA.
-    pub fn lookup(&self, node: NodeId, name: &str) -> Option<&PartEntry> {
-        self.tables.part_named(node, name)
-    }
-
-    /// The entry of a part in PTA.
-    pub fn part(&self, id: PartId) -> Option<&PartEntry> {
-        self.tables.part(id)
-    }
-
-    /// All parts of the cluster that this node knows.
-    pub fn parts(&self) -> impl Iterator<Item = &PartEntry> {
-        self.tables.parts.iter().flatten()
-    }
-
-    /// The node with this name, from the replica of NTA.
-    pub fn node_named(&self, name: &str) -> Option<NodeId> {
-        self.tables.node_named(name)
-    }
-
-    /// All nodes that this node knows; all of them once [`is_ready`](Self::is_ready).
-    pub fn nodes(&self) -> impl Iterator<Item = &NodeEntry> {
-        self.tables.nodes.iter().flatten()
-    }
-
-    /// A number that changes with every change of PTA.
-    pub fn tables_version(&self) -> u64 {
-        self.tables.version
-    }
-
-    /// `prcsApplyPipe`: binds a private pipe to a part of this node.
-    ///
-    /// # Errors
-    /// See [`PipeError`].
-    pub fn bind_pipe(&mut self, part: PartId) -> Result<PipeId, PipeError> {
-        self.check_hosted(part)?;
-        self.pipes.bind(part.local())
-    }
-
-    /// `prcsReleasePipe`: gives a private pipe back. Messages that arrive for its part are unroutable from now on.
-    ///
-    /// # Errors
-    /// [`PipeError::NotBound`] when it was released before.
-    pub fn release_pipe(&mut self, pipe: PipeId) -> Result<(), PipeError> {
-        self.streams.remove_if(|m| m.pipe == pipe);
-        self.pipes.release(pipe)
-    }
-
-    /// Takes a public pipe of the stream group for a stream of `part` and numbers the stream. The pipe is busy until
-    /// [`close_stream`](Self::close_stream).
-    ///
-    /// # Errors
-    /// [`PipeError::NoneIdle`], [`PipeError::NoSuchPart`].
-    pub fn open_stream(&mut self, part: PartId) -> Result<(u16, StreamNo), PipeError> {
-        self.check_hosted(part)?;
-        let pipe = self.pipes.take(PipeKind::Stream, part.local())?;
-        let number = StreamNo(self.next_stream);
-        self.next_stream = self.next_stream.wrapping_add(1).max(1);
-        Ok((pipe.0 - self.pipes.stream_base(), number))
-    }
-
     /// A part that is free or about to be must not get pipes: nobody would give them back.
     fn check_hosted(&self, part: PartId) -> Result<(), PipeError> {
         let gone = matches!(self.local_part(part.local()), LocalPart::Free | LocalPart::Leaving);
@@ -486,19 +371,6 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             return Err(PipeError::NoSuchPart(part.local()));
         }
         Ok(())
-    }
-
-    /// Gives back the public pipe of a stream whose last block has been submitted.
-    ///
-    /// # Errors
-    /// [`PipeError::NotBound`] when it was given back before.
-    pub fn close_stream(&mut self, group: u16) -> Result<(), PipeError> {
-        self.pipes.give(PipeId(self.pipes.stream_base().saturating_add(group)))
-    }
-
-    /// The streams that arrive at this node now: its part of MTA.
-    pub fn stream_mappings(&self) -> impl Iterator<Item = &StreamMapping> {
-        self.streams.iter()
     }
 }
 
