@@ -7,7 +7,7 @@ use std::time::Duration;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use pdbp_benches::fabric::Fabric;
 use pdbp_benches::peers::{
-    BbQueue, Boxed, Crossbeam, Flume, Kanal, PdbpCore, Rtrb, RtrbGathering, StdMpsc, Usual,
+    BbQueue, Boxed, Crossbeam, Flume, Inline, Kanal, Pdbp, PdbpCore, Rtrb, RtrbGathering, StdMpsc, Usual,
 };
 use pdbp_benches::round_trip::RoundTrip;
 
@@ -26,6 +26,7 @@ fn packets<F: Fabric>(criterion: &mut Criterion, name: &str) {
 }
 
 fn all(criterion: &mut Criterion) {
+    packets::<Pdbp<Inline>>(criterion, "pdbp");
     packets::<PdbpCore<Usual>>(criterion, "pdbp-core");
     packets::<Boxed<Crossbeam>>(criterion, "crossbeam");
     packets::<Boxed<Flume>>(criterion, "flume");

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::fabric::{Endpoint, Fabric};
-use crate::scenario::{Placement, Scenario};
+use crate::scenario::{Pattern, Placement, Scenario};
 use crate::source::{Source, Tally};
 
 /// Bytes that a node sends to each destination between two looks at its own arrivals, unless the packets are
@@ -24,34 +24,35 @@ const PATIENCE: Duration = Duration::from_secs(20);
 ///
 /// When a node received anything else than what was sent, or nothing moves for 20 seconds; `peer` is named.
 pub fn run<F: Fabric>(peer: &str, scenario: &Scenario, warm_up: u64, count: u64) -> Duration {
-    let endpoints = F::connect(scenario);
-    assert_eq!(endpoints.len(), scenario.nodes, "{peer}: one endpoint per node");
+    let seats = F::connect(scenario);
+    assert_eq!(seats.len(), scenario.nodes, "{peer}: one seat per node");
     let line = StartLine { nodes: scenario.nodes, arrived: AtomicUsize::new(0) };
-    let nodes: Vec<_> = thread::scope(|scope| {
-        let threads: Vec<_> = endpoints
+    let times: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = seats
             .into_iter()
             .enumerate()
-            .map(|(id, endpoint)| {
+            .map(|(id, seat)| {
                 let (line, peer) = (&line, peer.to_owned());
                 scope.spawn(move || {
                     place(id, scenario);
-                    let mut node = Node::new(peer, id, scenario, endpoint);
+                    let mut node = Node::<F::Endpoint>::new(peer, id, scenario, seat.into());
                     line.wait(1);
                     node.exchange(warm_up);
                     line.wait(2);
                     let start = Instant::now();
                     node.exchange(count);
                     let end = Instant::now();
+                    line.wait(3);
                     node.verify(scenario, warm_up + count);
-                    (start, end, node)
+                    (start, end)
                 })
             })
             .collect();
         // Invariant: a node's thread panics only to report a wrong peer, and then the whole program must end.
         threads.into_iter().map(|t| t.join().unwrap_or_else(|_| panic!("{peer}: a node failed"))).collect()
     });
-    let start = nodes.iter().map(|&(start, ..)| start).min();
-    let end = nodes.iter().map(|&(_, end, _)| end).max();
+    let start = times.iter().map(|&(start, _)| start).min();
+    let end = times.iter().map(|&(_, end)| end).max();
     start.zip(end).map_or(Duration::ZERO, |(start, end)| end - start)
 }
 
@@ -70,6 +71,8 @@ struct Lane {
     to: usize,
     weight: u64,
     left: u64,
+    /// Of `left`, what belongs to the round under way where lanes keep in step.
+    due: u64,
     /// Where in the source buffer the next packet starts.
     at: usize,
 }
@@ -82,6 +85,8 @@ struct Node<E> {
     endpoint: E,
     source: Source,
     lanes: Vec<Lane>,
+    /// Whether the lanes keep in step, each with its weight.
+    in_step: bool,
     /// Packets that it gets for one unit of traffic.
     due: u64,
     received: Tally,
@@ -98,8 +103,9 @@ impl<E: Endpoint> Node<E> {
             source: Source::new(id, scenario.packet),
             lanes: scenario
                 .destinations(id)
-                .map(|(to, weight)| Lane { to, weight, left: 0, at: 0 })
+                .map(|(to, weight)| Lane { to, weight, left: 0, due: 0, at: 0 })
                 .collect(),
+            in_step: scenario.pattern == Pattern::Skewed,
             due: scenario.origins(id).map(|(_, weight)| weight).sum(),
             received: Tally::default(),
             idle: Idle::new(scenario.nodes),
@@ -117,7 +123,7 @@ impl<E: Endpoint> Node<E> {
         loop {
             let mut moved = 0;
             if sending {
-                let (sent, refused) = self.send_burst(burst);
+                let (sent, refused) = if self.in_step { self.send_rounds() } else { self.send_burst(burst) };
                 moved += sent;
                 sending = self.lanes.iter().any(|lane| lane.left > 0);
                 if !sending || (refused && sent == 0) {
@@ -163,6 +169,30 @@ impl<E: Endpoint> Node<E> {
             }
             if sent == before {
                 break;
+            }
+        }
+        (sent, refused)
+    }
+
+    /// What is left of the round under way, or else one round: of each lane as many packets as its weight says. A lane
+    /// that is full does not hold up the others, but no round begins before the last has ended; otherwise the lanes
+    /// of small weight would be done long before the others, and the traffic would not be skewed but first even, then for one.
+    fn send_rounds(&mut self) -> (usize, bool) {
+        if self.lanes.iter().all(|lane| lane.due == 0) {
+            self.lanes.iter_mut().for_each(|lane| lane.due = lane.weight.min(lane.left));
+        }
+        let (packet, bytes) = (self.packet, self.source.bytes());
+        let (mut sent, mut refused) = (0, false);
+        for lane in &mut self.lanes {
+            while lane.due > 0 {
+                if !self.endpoint.try_send(lane.to, &bytes[lane.at..lane.at + packet]) {
+                    refused = true;
+                    break;
+                }
+                sent += 1;
+                lane.due -= 1;
+                lane.left -= 1;
+                lane.at = if lane.at + 2 * packet <= bytes.len() { lane.at + packet } else { 0 };
             }
         }
         (sent, refused)
@@ -237,7 +267,7 @@ impl Idle {
     }
 }
 
-/// Where the nodes wait for each other. Unlike `std::sync::Barrier` it ends when a node has died.
+/// Where the nodes wait for each other: before the warm-up, before the clock starts, before the first is dropped. Unlike `std::sync::Barrier` it ends when a node has died.
 struct StartLine {
     nodes: usize,
     arrived: AtomicUsize,
@@ -265,7 +295,6 @@ impl StartLine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::Pattern;
 
     /// A fabric that claims to have sent and delivers packets of zeros.
     struct Liar {
@@ -274,6 +303,7 @@ mod tests {
 
     impl Fabric for Liar {
         type Endpoint = Self;
+        type Seat = Self;
         fn connect(scenario: &Scenario) -> Vec<Self> {
             (0..scenario.nodes).map(|_| Self { owed: 0 }).collect()
         }

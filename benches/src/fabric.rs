@@ -4,18 +4,20 @@ use crate::scenario::Scenario;
 
 /// A means of communication between the nodes of a [`Scenario`].
 pub trait Fabric {
-    /// One node's end.
+    /// One node's end, in the thread that uses it.
     type Endpoint: Endpoint;
+    /// What is carried to the node's thread and becomes its end there: the end itself, unless that cannot change
+    /// threads.
+    type Seat: Into<Self::Endpoint> + Send;
 
-    /// Connects the nodes and returns their ends in the order of their numbers.
-    fn connect(scenario: &Scenario) -> Vec<Self::Endpoint>;
+    /// Connects the nodes and returns their seats in the order of their numbers.
+    fn connect(scenario: &Scenario) -> Vec<Self::Seat>;
 }
 
-/// One node's end of a [`Fabric`]. It is moved to the node's thread before the first packet and dropped only after
-/// all threads have finished.
+/// One node's end of a [`Fabric`]. It is dropped on the node's thread, only after all nodes have finished.
 ///
 /// No method blocks. The loop that calls them ([`crate::exchange`]) is the same for all peers.
-pub trait Endpoint: Send {
+pub trait Endpoint {
     /// Takes a packet for node `to`, copying its bytes, or returns `false` when there is no room at the moment.
     ///
     /// After a refusal the caller offers the same packet to the same node again before any other packet to that

@@ -18,13 +18,19 @@ impl<F: Fabric> RoundTrip<F> {
     ///
     /// # Panics
     ///
-    /// When the fabric does not give two endpoints.
+    /// When the fabric does not give two seats.
     pub fn new(packet: usize) -> Self {
-        let ends = F::connect(&Scenario::new(Pattern::OneToMany, 2, packet));
-        let Ok([sender, receiver]) = <[F::Endpoint; 2]>::try_from(ends) else {
-            panic!("a scenario of two nodes has two endpoints")
+        let seats = F::connect(&Scenario::new(Pattern::OneToMany, 2, packet));
+        let Ok([sender, receiver]) = <[F::Seat; 2]>::try_from(seats) else {
+            panic!("a scenario of two nodes has two seats")
         };
-        Self { sender, receiver, source: Source::new(0, packet), packet, at: 0 }
+        Self {
+            sender: sender.into(),
+            receiver: receiver.into(),
+            source: Source::new(0, packet),
+            packet,
+            at: 0,
+        }
     }
 
     /// Sends `count` packets, as many as fit the fabric's buffers, then receives and reads them all.

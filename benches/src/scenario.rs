@@ -102,6 +102,8 @@ pub struct Tuning {
     pub ring_bytes: Option<usize>,
     /// Bytes of a PDBP block's body.
     pub block_bytes: Option<usize>,
+    /// Bytes at which the runtime of PDBP sends off a block of short messages.
+    pub pack_bytes: Option<usize>,
     /// Blocks that a row of PDBP may have.
     pub blocks_per_peer: Option<u32>,
     /// Bytes a batching ring gathers before it publishes them.

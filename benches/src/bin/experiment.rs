@@ -59,6 +59,9 @@ struct Arguments {
     /// Bytes of a PDBP block's body, instead of what the benchmark found best
     #[arg(long)]
     block_bytes: Option<usize>,
+    /// Bytes at which the runtime of PDBP sends off a block of short messages, instead of its default
+    #[arg(long)]
+    pack_bytes: Option<usize>,
     /// Blocks that a row of PDBP may have, instead of what the benchmark found best
     #[arg(long)]
     blocks_per_peer: Option<u32>,
@@ -130,6 +133,7 @@ fn series(
             channel_packets: arguments.channel_packets,
             ring_bytes: arguments.ring_bytes,
             block_bytes: arguments.block_bytes,
+            pack_bytes: arguments.pack_bytes,
             blocks_per_peer: arguments.blocks_per_peer,
             commit_bytes: arguments.commit_bytes,
         };

@@ -31,8 +31,9 @@ pub struct BbEndpoint {
 
 impl Fabric for BbQueue {
     type Endpoint = BbEndpoint;
+    type Seat = Self::Endpoint;
 
-    fn connect(scenario: &Scenario) -> Vec<Self::Endpoint> {
+    fn connect(scenario: &Scenario) -> Vec<Self::Seat> {
         let mut nodes: Vec<_> = (0..scenario.nodes)
             .map(|_| BbEndpoint {
                 outgoing: vec![None; scenario.nodes],

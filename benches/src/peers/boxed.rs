@@ -64,8 +64,9 @@ fn capacity(scenario: &Scenario) -> usize {
 
 impl<C: Channel> Fabric for Boxed<C> {
     type Endpoint = BoxedEndpoint<C>;
+    type Seat = Self::Endpoint;
 
-    fn connect(scenario: &Scenario) -> Vec<Self::Endpoint> {
+    fn connect(scenario: &Scenario) -> Vec<Self::Seat> {
         let batch = capacity(scenario);
         let mut nodes: Vec<BoxedEndpoint<C>> = (0..scenario.nodes)
             .map(|_| BoxedEndpoint {

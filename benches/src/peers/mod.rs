@@ -9,6 +9,7 @@ mod crossbeam;
 mod flume;
 mod kanal;
 mod limit;
+mod pdbp;
 mod pdbp_core;
 mod rtrb;
 mod std_mpsc;
@@ -25,6 +26,7 @@ pub use self::crossbeam::Crossbeam;
 pub use self::flume::Flume;
 pub use self::kanal::Kanal;
 pub use self::limit::Limit;
+pub use self::pdbp::{Divide, Inline, Pdbp, PdbpEndpoint, Settings, Shared, Threaded};
 pub use self::pdbp_core::{Allocation, CoreEndpoint, Divided, PdbpCore, Setup, Sparse, Usual};
 pub use self::rtrb::{RingEndpoint, Rtrb, RtrbGathering};
 pub use self::std_mpsc::StdMpsc;
@@ -34,6 +36,10 @@ use crate::scenario::{Pattern, Scenario};
 /// Something that can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Peer {
+    /// PDBP as its users have it, with default settings; the node's thread makes progress.
+    Pdbp,
+    /// The same, with a progress thread per node.
+    PdbpThread,
     /// The engine of PDBP over its in-process transport, polled by the node.
     PdbpCore,
     /// The engine with little memory and the adaptive policy; see `peers/pdbp_core.rs`.
@@ -44,6 +50,14 @@ pub enum Peer {
     Fixed2,
     /// Four times as much, divided.
     Fixed4,
+    /// PDBP with little memory and the adaptive policy; see `peers/pdbp.rs`.
+    RunAdaptive,
+    /// As much memory, divided once and for all.
+    RunFixed,
+    /// Twice as much, divided.
+    RunFixed2,
+    /// Four times as much, divided.
+    RunFixed4,
     /// `crossbeam-channel`, boxed packets.
     Crossbeam,
     /// `flume`, boxed packets.
@@ -81,7 +95,9 @@ pub enum Kind {
 
 impl Peer {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 20] = [
+        Self::Pdbp,
+        Self::PdbpThread,
         Self::PdbpCore,
         Self::Crossbeam,
         Self::Flume,
@@ -92,6 +108,10 @@ impl Peer {
         Self::BbQueue,
         Self::Memcpy,
         Self::MemcpyRead,
+        Self::RunAdaptive,
+        Self::RunFixed,
+        Self::RunFixed2,
+        Self::RunFixed4,
         Self::Adaptive,
         Self::Fixed,
         Self::Fixed2,
@@ -108,11 +128,17 @@ impl Peer {
     /// The name on the command line and above the column.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Pdbp => "pdbp",
+            Self::PdbpThread => "pdbp-thread",
             Self::PdbpCore => "pdbp-core",
-            Self::Adaptive => "adaptive",
-            Self::Fixed => "fixed",
-            Self::Fixed2 => "fixed-2x",
-            Self::Fixed4 => "fixed-4x",
+            Self::RunAdaptive => "adaptive",
+            Self::RunFixed => "fixed",
+            Self::RunFixed2 => "fixed-2x",
+            Self::RunFixed4 => "fixed-4x",
+            Self::Adaptive => "core-adapt",
+            Self::Fixed => "core-fixed",
+            Self::Fixed2 => "core-2x",
+            Self::Fixed4 => "core-4x",
             Self::Crossbeam => "crossbeam",
             Self::Flume => "flume",
             Self::Kanal => "kanal",
@@ -128,7 +154,8 @@ impl Peer {
     /// What sort of peer it is.
     pub fn kind(self) -> Kind {
         match self {
-            Self::PdbpCore => Kind::Pdbp,
+            Self::Pdbp | Self::PdbpThread | Self::PdbpCore => Kind::Pdbp,
+            Self::RunAdaptive | Self::RunFixed | Self::RunFixed2 | Self::RunFixed4 => Kind::Allocation,
             Self::Adaptive | Self::Fixed | Self::Fixed2 | Self::Fixed4 => Kind::Allocation,
             Self::Crossbeam | Self::Flume | Self::Kanal | Self::Std => Kind::Channel,
             Self::Rtrb | Self::RtrbGathering | Self::BbQueue => Kind::Ring,
@@ -144,6 +171,12 @@ impl Peer {
     pub fn run(self, scenario: &Scenario, warm_up: u64, count: u64) -> Duration {
         let name = self.name();
         match self {
+            Self::Pdbp => exchange::run::<Pdbp<Inline>>(name, scenario, warm_up, count),
+            Self::PdbpThread => exchange::run::<Pdbp<Threaded>>(name, scenario, warm_up, count),
+            Self::RunAdaptive => exchange::run::<Pdbp<Shared<1>>>(name, scenario, warm_up, count),
+            Self::RunFixed => exchange::run::<Pdbp<Divide<1>>>(name, scenario, warm_up, count),
+            Self::RunFixed2 => exchange::run::<Pdbp<Divide<2>>>(name, scenario, warm_up, count),
+            Self::RunFixed4 => exchange::run::<Pdbp<Divide<4>>>(name, scenario, warm_up, count),
             Self::PdbpCore => exchange::run::<PdbpCore<Usual>>(name, scenario, warm_up, count),
             Self::Adaptive => exchange::run::<PdbpCore<Sparse>>(name, scenario, warm_up, count),
             Self::Fixed => exchange::run::<PdbpCore<Divided<1>>>(name, scenario, warm_up, count),

@@ -30,16 +30,18 @@ pub struct RtrbGathering;
 
 impl Fabric for Rtrb {
     type Endpoint = RingEndpoint<false>;
+    type Seat = Self::Endpoint;
 
-    fn connect(scenario: &Scenario) -> Vec<Self::Endpoint> {
+    fn connect(scenario: &Scenario) -> Vec<Self::Seat> {
         connect(scenario)
     }
 }
 
 impl Fabric for RtrbGathering {
     type Endpoint = RingEndpoint<true>;
+    type Seat = Self::Endpoint;
 
-    fn connect(scenario: &Scenario) -> Vec<Self::Endpoint> {
+    fn connect(scenario: &Scenario) -> Vec<Self::Seat> {
         connect(scenario)
     }
 }

@@ -1,5 +1,6 @@
 //! Every peer delivers everything exactly once, in order, whatever the pattern.
 
+use std::sync::Barrier;
 use std::thread;
 
 use super::*;
@@ -16,7 +17,8 @@ fn packet(size: usize, from: usize, number: u32) -> Vec<u8> {
 }
 
 /// One node's part: sends `count` numbered packets to each destination, checks each arrival's place and bytes.
-fn converse<E: Endpoint>(mut endpoint: E, id: usize, scenario: &Scenario, count: u32) -> E {
+fn converse<F: Fabric>(seat: F::Seat, id: usize, scenario: &Scenario, count: u32, done: &Barrier) {
+    let mut endpoint: F::Endpoint = seat.into();
     let destinations: Vec<_> = scenario.destinations(id).map(|(to, _)| to).collect();
     let mut sent = vec![0; scenario.nodes];
     let mut next = vec![0; scenario.nodes];
@@ -35,15 +37,20 @@ fn converse<E: Endpoint>(mut endpoint: E, id: usize, scenario: &Scenario, count:
             next[from] += 1;
         });
         assert_eq!(next.iter().sum::<u32>() - before, got as u32, "what `receive` returns at node {id}");
-        let done = destinations.iter().all(|&to| sent[to] == count);
-        if got == 0 {
+        let sent_all = destinations.iter().all(|&to| sent[to] == count);
+        if got == 0 || sent_all {
             endpoint.flush();
+        }
+        if got == 0 {
             thread::yield_now();
         }
-        if done && complete(&next) && endpoint.finished() {
-            return endpoint;
+        if sent_all && complete(&next) && endpoint.finished() {
+            break;
         }
     }
+    done.wait();
+    assert_eq!(endpoint.receive(|_| {}), 0, "nothing comes twice");
+    done.wait();
 }
 
 fn delivers_exactly_once_in_order<F: Fabric>() {
@@ -52,17 +59,13 @@ fn delivers_exactly_once_in_order<F: Fabric>() {
             [(2, 8, 3000), (3, 64, 1000), (4, 291, 500), (2, 65536, 40), (2, 70000, 20)]
         {
             let scenario = Scenario::new(pattern, nodes, size);
-            let mut ends: Vec<_> = thread::scope(|scope| {
-                let threads: Vec<_> = F::connect(&scenario)
-                    .into_iter()
-                    .enumerate()
-                    .map(|(id, end)| scope.spawn(move || converse(end, id, &scenario, count)))
-                    .collect();
-                threads.into_iter().map(|t| t.join().unwrap()).collect()
+            let done = Barrier::new(nodes);
+            thread::scope(|scope| {
+                for (id, seat) in F::connect(&scenario).into_iter().enumerate() {
+                    let (scenario, done) = (&scenario, &done);
+                    scope.spawn(move || converse::<F>(seat, id, scenario, count, done));
+                }
             });
-            for end in &mut ends {
-                assert_eq!(end.receive(|_| {}), 0, "nothing comes twice");
-            }
         }
     }
 }
@@ -110,6 +113,13 @@ fn the_engine_of_pdbp_delivers_exactly_once_in_order() {
 }
 
 #[test]
+fn the_runtime_of_pdbp_delivers_exactly_once_in_order() {
+    delivers_exactly_once_in_order::<Pdbp<Inline>>();
+    delivers_exactly_once_in_order::<Pdbp<Threaded>>();
+    delivers_exactly_once_in_order::<Pdbp<Shared<1>>>();
+}
+
+#[test]
 fn every_peer_passes_its_own_verification_with_tiny_buffers() {
     for peer in Peer::ALL {
         for (pattern, nodes) in [(Pattern::AllToAll, 2), (Pattern::AllToAll, 4), (Pattern::Skewed, 3)] {
@@ -119,6 +129,7 @@ fn every_peer_passes_its_own_verification_with_tiny_buffers() {
                 ring_bytes: Some(96),
                 commit_bytes: Some(48),
                 block_bytes: Some(256),
+                pack_bytes: Some(256),
                 blocks_per_peer: Some(2),
             };
             peer.run(&scenario, 10, 500);

@@ -21,18 +21,21 @@ struct Ratio {
     over: fn(&Point) -> Option<f64>,
 }
 
-/// The ratios of a table, left out where one side was not measured.
-const RATIOS: [Ratio; 10] = [
-    Ratio { title: "pdbp/channel", of: |p| p.best(Kind::Pdbp), over: |p| p.best(Kind::Channel) },
-    Ratio { title: "pdbp/ring", of: |p| p.best(Kind::Pdbp), over: |p| p.best(Kind::Ring) },
-    Ratio { title: "pdbp/memcpy", of: |p| p.best(Kind::Pdbp), over: |p| p.rate(Peer::Memcpy) },
-    Ratio { title: "pdbp/mc+read", of: |p| p.best(Kind::Pdbp), over: |p| p.rate(Peer::MemcpyRead) },
+/// The ratios of a table, left out where one side was not measured. PDBP's side is the runtime with default settings.
+const RATIOS: [Ratio; 13] = [
+    Ratio { title: "pdbp/channel", of: |p| p.rate(Peer::Pdbp), over: |p| p.best(Kind::Channel) },
+    Ratio { title: "pdbp/ring", of: |p| p.rate(Peer::Pdbp), over: |p| p.best(Kind::Ring) },
+    Ratio { title: "pdbp/memcpy", of: |p| p.rate(Peer::Pdbp), over: |p| p.rate(Peer::Memcpy) },
+    Ratio { title: "pdbp/mc+read", of: |p| p.rate(Peer::Pdbp), over: |p| p.rate(Peer::MemcpyRead) },
+    Ratio { title: "pdbp/core", of: |p| p.rate(Peer::Pdbp), over: |p| p.rate(Peer::PdbpCore) },
     Ratio { title: "ring/channel", of: |p| p.best(Kind::Ring), over: |p| p.best(Kind::Channel) },
     Ratio { title: "ring/memcpy", of: |p| p.best(Kind::Ring), over: |p| p.rate(Peer::Memcpy) },
-    Ratio { title: "ring/mc+read", of: |p| p.best(Kind::Ring), over: |p| p.rate(Peer::MemcpyRead) },
-    Ratio { title: "adapt/fixed", of: |p| p.rate(Peer::Adaptive), over: |p| p.rate(Peer::Fixed) },
-    Ratio { title: "adapt/2x", of: |p| p.rate(Peer::Adaptive), over: |p| p.rate(Peer::Fixed2) },
-    Ratio { title: "adapt/4x", of: |p| p.rate(Peer::Adaptive), over: |p| p.rate(Peer::Fixed4) },
+    Ratio { title: "adapt/fixed", of: |p| p.rate(Peer::RunAdaptive), over: |p| p.rate(Peer::RunFixed) },
+    Ratio { title: "adapt/2x", of: |p| p.rate(Peer::RunAdaptive), over: |p| p.rate(Peer::RunFixed2) },
+    Ratio { title: "adapt/4x", of: |p| p.rate(Peer::RunAdaptive), over: |p| p.rate(Peer::RunFixed4) },
+    Ratio { title: "core a/fixed", of: |p| p.rate(Peer::Adaptive), over: |p| p.rate(Peer::Fixed) },
+    Ratio { title: "core a/2x", of: |p| p.rate(Peer::Adaptive), over: |p| p.rate(Peer::Fixed2) },
+    Ratio { title: "core a/4x", of: |p| p.rate(Peer::Adaptive), over: |p| p.rate(Peer::Fixed4) },
 ];
 
 impl Ratio {
@@ -47,7 +50,7 @@ pub fn table_header(plan: &Plan, scenario: &Scenario) -> String {
     let direction = if plan_receives(scenario) { "received by node 0" } else { "sent per sending node" };
     let mut text = format!(
         "# PDBP experiment {pattern}, {nodes} nodes: payload {direction}, MB/s (10^6 B/s)\n\
-         # mean of {} runs without the highest and the lowest; ratios are of the best of each kind\n# {:<8}",
+         # mean of {} runs without the highest and the lowest; ratios are to the best of each kind\n# {:<8}",
         plan.runs, "Size"
     );
     for peer in &plan.peers {
