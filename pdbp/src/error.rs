@@ -51,6 +51,13 @@ pub enum SendError {
         /// The limit, setting `assembly_bytes`.
         limit: usize,
     },
+    /// The message is longer than a block, and a call that may not wait cannot send its segments.
+    NeedsWaiting {
+        /// Its length.
+        bytes: usize,
+        /// The longest message that travels in one block.
+        limit: usize,
+    },
     /// A loan is longer than a block.
     LoanTooLong {
         /// The length asked for.
@@ -78,6 +85,11 @@ impl fmt::Display for SendError {
             Self::TooLong { bytes, limit } => write!(
                 f,
                 "message of {bytes} bytes is longer than `assembly_bytes` = {limit}; send a stream, or raise the setting"
+            ),
+            Self::NeedsWaiting { bytes, limit } => write!(
+                f,
+                "message of {bytes} bytes takes several blocks ({limit} bytes fit one), for which a call that does not wait \
+                 cannot know the room; use `send` or `send_timeout`, or raise `block_bytes`"
             ),
             Self::LoanTooLong { bytes, limit } => {
                 write!(

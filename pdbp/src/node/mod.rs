@@ -7,7 +7,7 @@ mod progress;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
@@ -127,7 +127,11 @@ impl Shared {
     }
 
     pub(crate) fn try_engine(&self) -> Option<MutexGuard<'_, NodeEngine>> {
-        self.engine.try_lock().ok()
+        match self.engine.try_lock() {
+            Ok(engine) => Some(engine),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Polls the engine; returns how much it did, and when it wants to be called again.
@@ -234,6 +238,17 @@ impl Shared {
             if worked == 0 {
                 waiter.pause(self, None);
             }
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // What readers gave back since the last poll: an engine that misses deliveries leaks its transport, and then its peers
+        // do not see that the node is gone.
+        let engine = self.engine.get_mut().unwrap_or_else(PoisonError::into_inner);
+        while let Some(delivery) = self.released.pop() {
+            engine.release(delivery);
         }
     }
 }

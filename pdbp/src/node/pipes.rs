@@ -33,6 +33,12 @@ impl Pipe {
         }
     }
 
+    /// For the next part that gets the pipe: what it had of broken streams was for the part before.
+    pub(crate) fn forget_broken(&self) {
+        self.broken.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.has_broken.store(false, Ordering::Release);
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.normal.is_empty() && self.urgent.is_empty() && !self.has_broken.load(Ordering::Acquire)
     }

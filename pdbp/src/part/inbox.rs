@@ -202,15 +202,22 @@ impl Inbox {
         }
     }
 
-    /// Takes one delivery out of the pipe.
+    /// Takes a delivery out of the pipe; all of them when a stream has broken.
     pub(crate) fn pull(&mut self, pipe: &Pipe, shared: &Arc<Shared>) -> bool {
-        if pipe.has_broken.swap(false, Ordering::AcqRel) {
+        if pipe.has_broken.load(Ordering::Relaxed) && pipe.has_broken.swap(false, Ordering::AcqRel) {
             let broken = std::mem::take(&mut *pipe.broken.lock().unwrap_or_else(PoisonError::into_inner));
+            // Segments that came before the end are in the pipe still, perhaps even the first one.
+            while let Some(delivery) = pipe.normal.pop() {
+                self.sort(delivery, shared);
+            }
             for key in broken {
-                if let Some(stream) = self.streams.get_mut(&key) {
-                    (stream.ended, stream.broken) = (true, true);
+                let Some(stream) = self.streams.get_mut(&key) else { continue };
+                (stream.ended, stream.broken) = (true, true);
+                if stream.ignored {
+                    self.streams.remove(&key);
                 }
             }
+            return true;
         }
         let Some(delivery) = pipe.normal.pop() else { return false };
         self.sort(delivery, shared);

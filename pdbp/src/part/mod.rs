@@ -64,7 +64,7 @@ pub enum Interest {
 pub struct Ready {
     /// A receive gives something.
     pub recv: bool,
-    /// A send of a short message to the target succeeds.
+    /// A send of a short message to the target does not wait: it succeeds, or says that the target's node has failed.
     pub send: bool,
 }
 
@@ -92,13 +92,12 @@ impl Part {
             "taken the request to register a part",
             |engine| match engine.register(name, kind) {
                 Err(pdbp_core::engine::RegisterError::Busy) => None,
-                other => Some(other),
+                // Bound before anybody can know the name, so that no message finds the part without a pipe.
+                other => Some(other.map(|id| (id, engine.bind_pipe(id).map_err(RegisterError::Pipe)))),
             },
             |_| vec![NodeId::new(0)].into_iter().flatten().collect(),
         );
-        let id = waited.map_err(RegisterError::Timeout)?.map_err(RegisterError::Refused)?;
-        // Bound before the name is known, so that no message finds the part without a pipe.
-        let pipe = shared.engine().bind_pipe(id).map_err(RegisterError::Pipe);
+        let (id, pipe) = waited.map_err(RegisterError::Timeout)?.map_err(RegisterError::Refused)?;
         let nodes = usize::from(shared.engine().config().nodes);
         let lanes = match shared.settings.progress {
             Progress::Inline => Lanes::own(nodes),
@@ -375,6 +374,7 @@ impl Part {
             while let Some(delivery) = pipe.normal.pop().or_else(|| pipe.urgent.pop()) {
                 engine.release(delivery);
             }
+            pipe.forget_broken();
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Sending messages.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytemuck::NoUninit;
 use pdbp_core::OpenBlock;
@@ -37,7 +37,8 @@ impl Part {
     /// As [`send`](Self::send), without waiting for room.
     ///
     /// # Errors
-    /// [`SendError::WouldBlock`] when there is none.
+    /// [`SendError::WouldBlock`] when there is none; [`SendError::NeedsWaiting`] for a message longer than a block
+    /// ([`longest`](Self::longest)), for which no call can know whether there is room.
     #[inline]
     pub fn try_send(&self, to: Target, message: &[u8]) -> Result<(), SendError> {
         self.send_with(to, message, Patience::None)
@@ -73,7 +74,7 @@ impl Part {
     /// As [`send_value`](Self::send_value), without waiting for room.
     ///
     /// # Errors
-    /// [`SendError::WouldBlock`] when there is none.
+    /// As [`try_send`](Self::try_send).
     #[inline(always)]
     pub fn try_send_value<T: NoUninit>(&self, to: Target, value: &T) -> Result<(), SendError> {
         self.send_with(to, bytemuck::bytes_of(value), Patience::None)
@@ -99,7 +100,7 @@ impl Part {
     /// As [`send_each`](Self::send_each), without waiting for room. Returns how many of the values were sent, from the first on.
     ///
     /// # Errors
-    /// See [`SendError`]; never [`SendError::WouldBlock`], which shows as fewer values sent.
+    /// As [`try_send`](Self::try_send), except for [`SendError::WouldBlock`], which shows as fewer values sent.
     pub fn try_send_each<T: NoUninit>(&self, to: Target, values: &[T]) -> Result<usize, SendError> {
         let mut sent = 0;
         while let Some((first, rest)) = values.get(sent..).and_then(<[T]>::split_first) {
@@ -184,7 +185,8 @@ impl Part {
                 };
                 self.pack(node, message.len() + Packer::overhead(parts.len()), self.patience(), reserve)?;
             } else {
-                self.send_segments(node, message, most, |block, segment, data| {
+                let timeout = self.shared().settings.timeout;
+                self.send_segments(node, message, most, timeout, |block, segment, data| {
                     block
                         .reserve_set(route, &parts, Some(segment), data.len())
                         .map(|to| to.copy_from_slice(data))
@@ -227,12 +229,12 @@ impl Part {
             return self.pack(to.node(), message.len(), patience, |block| block.push(route, message));
         }
         self.check_length(message)?;
-        if let Patience::None = patience {
-            // Several blocks are needed; that there is room for all cannot be known.
-            return Err(SendError::WouldBlock);
-        }
         let most = self.longest() - 16;
-        self.send_segments(to.node(), message, most, |block, segment, data| {
+        let Patience::For(timeout) = patience else {
+            // Several blocks are needed; that there is room for all cannot be known.
+            return Err(SendError::NeedsWaiting { bytes: message.len(), limit: self.longest() });
+        };
+        self.send_segments(to.node(), message, most, timeout, |block, segment, data| {
             block.reserve_segment(route, segment, data.len()).map(|to| to.copy_from_slice(data))
         })
     }
@@ -242,13 +244,20 @@ impl Part {
         node: NodeId,
         message: &[u8],
         most: usize,
+        timeout: Duration,
         put: impl Fn(&mut OpenBlock, SegmentHeader, &[u8]) -> Result<(), Full>,
     ) -> Result<(), SendError> {
         let number = self.next_message.get();
         self.next_message.set(number.wrapping_add(1));
+        let started = Instant::now();
         for (i, data) in message.chunks(most).enumerate() {
             let segment = SegmentHeader::new(number, i as u32, message.len() as u64);
-            self.pack(node, usize::MAX, self.patience(), |block| put(block, segment, data))?;
+            // The timeout is for the whole message.
+            let left = Patience::For(timeout.saturating_sub(started.elapsed()));
+            self.pack(node, usize::MAX, left, |block| put(block, segment, data)).map_err(|e| match e {
+                SendError::Timeout(t) => SendError::Timeout(Timeout { waited: timeout, ..t }),
+                other => other,
+            })?;
         }
         Ok(())
     }
@@ -321,7 +330,7 @@ impl Part {
         }
     }
 
-    /// Whether a short message to the target would be taken now.
+    /// Whether a send of a short message to the target would not wait now.
     pub(crate) fn has_room(&self, to: Target) -> bool {
         const SHORT: usize = 256;
         let node = to.node();
@@ -329,7 +338,12 @@ impl Part {
         if open == Some(true) {
             return true;
         }
-        let Ok((block, now)) = self.open_block(node, Patience::None) else { return false };
+        let (block, now) = match self.open_block(node, Patience::None) {
+            Ok(opened) => opened,
+            Err(SendError::WouldBlock) => return false,
+            // A send does not wait but says what is wrong.
+            Err(_) => return true,
+        };
         if let Some(before) = self.lanes.put(block, now) {
             self.shared().engine().submit(before);
         }

@@ -195,11 +195,17 @@ impl Drop for StreamWriter<'_> {
         }
         let shared = self.part.shared();
         let mut engine = shared.engine();
-        // One try without waiting: when there is no block to say so, the receiver learns it from the next stream of this pipe.
-        let block = self.block.take().or_else(|| engine.open(self.to.node()).ok());
-        if let Some(mut block) = block.filter(|_| self.segment > 0 || self.filled > 0) {
-            self.filled = 0;
-            self.seal(&mut block, flag::LAST | flag::ABORTED);
+        if self.segment > 0 || self.filled > 0 {
+            // One try without waiting: when there is no block to say so, the receiver learns it from the next stream of this
+            // pipe.
+            if let Some(mut block) = self.block.take().or_else(|| engine.open(self.to.node()).ok()) {
+                self.filled = 0;
+                self.seal(&mut block, flag::LAST | flag::ABORTED);
+                engine.submit(block);
+            }
+        } else if let Some(mut block) = self.block.take() {
+            // Lent and not filled: emptied, so that it just becomes vacant.
+            block.rewind(Packer::new());
             engine.submit(block);
         }
         let _ = engine.close_stream(self.group);
@@ -272,7 +278,11 @@ impl StreamReader<'_> {
             if let Some(found) = self.take()? {
                 return Ok(found.map(|run| Segment { run, start: 0 }));
             }
-            let waiter = waiter.get_or_insert_with(|| Waiter::new(timeout));
+            let waiter = waiter.get_or_insert_with(|| {
+                // The request for the stream may be among what this part has packed.
+                self.part.flush();
+                Waiter::new(timeout)
+            });
             if waiter.is_over() {
                 let peers = vec![self.key.0];
                 let missing = "sent the next segment of the stream";

@@ -42,6 +42,21 @@ fn a_sender_that_nobody_reads_is_told_so_and_nothing_is_lost() {
 }
 
 #[test]
+fn a_long_message_is_given_up_in_time_and_never_just_would_block() {
+    for cluster in clusters(2) {
+        let (a, _b) = pair(&cluster);
+        let to = find(&a, "b@node1");
+        let long = vec![1; 100_000];
+        let error = a.send_timeout(to, &long, BRIEFLY).unwrap_err();
+        // It would name the setting if it had waited that long for any of the segments.
+        assert!(matches!(&error, SendError::Timeout(t) if t.waited == BRIEFLY), "{error}");
+        let error = a.try_send(to, &long).unwrap_err();
+        assert_eq!(error, SendError::NeedsWaiting { bytes: long.len(), limit: a.longest() });
+        assert!(error.to_string().contains("send_timeout"), "{error}");
+    }
+}
+
+#[test]
 fn parts_that_all_send_before_they_receive_do_not_deadlock() {
     const MESSAGES: u32 = 3000;
     for cluster in clusters(3) {

@@ -168,3 +168,22 @@ fn a_stream_to_a_node_that_does_not_read_times_out_by_name() {
     let error = stream.write_all(&pattern(100_000)).unwrap_err();
     assert!(error.to_string().contains("node1"), "{error}");
 }
+
+#[test]
+fn a_stream_dropped_before_anything_was_written_leaves_no_block_behind() {
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let to = find(&a, "b@node1");
+        // More than a row has blocks.
+        for _ in 0..20 {
+            drop(a.open_stream(to).unwrap());
+            let mut lent = a.open_stream(to).unwrap();
+            lent.loan(10).unwrap();
+        }
+        a.send(to, b"there is room").unwrap();
+        a.flush();
+        assert_eq!(*crate::until(&[&a, &b], || b.try_recv().unwrap()), *b"there is room");
+        a.node().quiesce(SOON).unwrap();
+        assert!(b.try_accept_stream().unwrap().is_none(), "nothing of the streams was sent");
+    }
+}
