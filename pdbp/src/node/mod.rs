@@ -352,11 +352,13 @@ impl Node {
     /// Waits until everything that any part of any node sent before has been put into the private pipe of its receiver, where
     /// a receive finds it without waiting. Any number of nodes may call it at a time.
     ///
-    /// With [`Progress::Inline`] parts on other threads must flush what they have packed; with the other modes that is
-    /// done for them.
+    /// Call it when senders pause: while any part of any node goes on sending, it may find no moment in which all is counted.
+    /// With [`Progress::Inline`] every part must [flush](crate::Part::flush) what it has packed first, those of the calling
+    /// thread too; with the other modes that is done for them. A [`StreamWriter`](crate::StreamWriter) with a segment that is
+    /// begun, and a [`Loan`](crate::Loan), count as something not sent yet.
     ///
     /// # Errors
-    /// [`Timeout`]: some part does not read, or does not flush.
+    /// [`Timeout`]: some part does not read, does not flush, or does not stop sending.
     pub fn quiesce(&self, timeout: Duration) -> Result<(), Timeout> {
         let number = self.shared.engine().ask_quiet();
         self.shared.wait_for(

@@ -70,6 +70,11 @@ pub struct Ready {
 
 /// A registered part (GP): it sends to parts of any node and receives from its private pipe. It belongs to the thread that
 /// registered it. Dropping it frees pipe and name, after what it has packed was handed on (`prcsReleasePipe`, `prcsFree`).
+///
+/// The parts of a node share its row, and thereby its room, to each other node. A part that blocks in [`send`](Self::send)
+/// reads nothing meanwhile; when its own pipe is full, what arrived for the other parts of its node stays behind that, and it
+/// may be waiting for itself. A part that others send to while it sends should use [`try_send`](Self::try_send) and
+/// [`wait`](Self::wait).
 pub struct Part {
     pub(crate) node: Node,
     id: PartId,

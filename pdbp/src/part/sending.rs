@@ -144,12 +144,30 @@ impl Part {
     /// # Errors
     /// See [`SendError`]; [`SendError::TooLong`] when it does not fit a block.
     pub fn send_command(&self, to: Target, command: u16, data: &[u8]) -> Result<(), SendError> {
+        self.command_with(to, command, data, self.patience())
+    }
+
+    /// As [`send_command`](Self::send_command), without waiting for room.
+    ///
+    /// # Errors
+    /// [`SendError::WouldBlock`] when there is none; else as `send_command`.
+    pub fn try_send_command(&self, to: Target, command: u16, data: &[u8]) -> Result<(), SendError> {
+        self.command_with(to, command, data, Patience::None)
+    }
+
+    fn command_with(
+        &self,
+        to: Target,
+        command: u16,
+        data: &[u8],
+        patience: Patience,
+    ) -> Result<(), SendError> {
         let limit = self.longest();
         if data.len() > limit {
             return Err(SendError::TooLong { bytes: data.len(), limit });
         }
         let route = self.route(to, CduClass::Command, command);
-        let mut block = self.open_block(to.node(), self.patience())?.0.into_urgent();
+        let mut block = self.open_block(to.node(), patience)?.0.into_urgent();
         let pushed = block.push(route, data);
         debug_assert!(pushed.is_ok(), "a command of at most `longest` bytes fits an empty block");
         let mut engine = self.shared().engine();

@@ -22,6 +22,8 @@ use crate::node::Waiter;
 /// The writing end of a stream (SINFO of the documents). It holds a public stream pipe until it is finished or dropped.
 ///
 /// [`io::Write`] fills blocks and sends each when it is full; [`loan`](Self::loan) gives room in a block to be filled in place.
+/// A segment that is begun holds a block of the row to its node, so that at most as many streams to one node can be in the
+/// middle of a segment as the setting `row_blocks` says; [`flush_segment`](Self::flush_segment) lets go of it.
 /// Dropping the writer without [`finish`](Self::finish) gives the stream up: its reader gets an error after what was sent.
 pub struct StreamWriter<'p> {
     part: &'p Part,
@@ -31,6 +33,8 @@ pub struct StreamWriter<'p> {
     segment: u32,
     block: Option<OpenBlock>,
     filled: usize,
+    /// Bytes of the last loan that have not been taken as filled.
+    lent: usize,
     done: bool,
 }
 
@@ -41,7 +45,8 @@ impl Part {
     /// [`PipeError::NoneIdle`] when as many streams are open as the setting `stream_pipes` allows.
     pub fn open_stream(&self, to: Target) -> Result<StreamWriter<'_>, PipeError> {
         let (group, number) = self.shared().engine().open_stream(self.id())?;
-        Ok(StreamWriter { part: self, to, group, number, segment: 0, block: None, filled: 0, done: false })
+        let (block, done) = (None, false);
+        Ok(StreamWriter { part: self, to, group, number, segment: 0, block, filled: 0, lent: 0, done })
     }
 
     /// The next stream that somebody opened to this part; waits at most `timeout` for it.
@@ -113,12 +118,16 @@ impl StreamWriter<'_> {
         block.rewind(Packer::new());
         let bytes = block.reserve(route, whole).unwrap_or(&mut []);
         let end = filled.saturating_add(length).min(bytes.len());
+        self.lent = end.saturating_sub(filled);
         Ok(bytes.get_mut(filled..end).unwrap_or(&mut []))
     }
 
-    /// Takes `bytes` bytes of the last loan as filled.
+    /// Takes the first `bytes` bytes of the last loan as filled; no more than it had, since what lies behind is of other
+    /// messages.
     pub fn advance(&mut self, bytes: usize) {
-        self.filled = (self.filled + bytes).min(self.segment_len());
+        let taken = bytes.min(self.lent);
+        self.lent -= taken;
+        self.filled += taken;
     }
 
     /// Sends what has been written so far.
@@ -168,7 +177,7 @@ impl StreamWriter<'_> {
             flags: flags | first,
         });
         self.segment += 1;
-        self.filled = 0;
+        (self.filled, self.lent) = (0, 0);
         self.done = flags & flag::LAST != 0;
     }
 }

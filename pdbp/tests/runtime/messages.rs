@@ -201,6 +201,32 @@ fn a_command_is_received_before_messages_that_wait() {
         }
         let long = vec![0; a.longest() + 1];
         assert!(matches!(a.send_command(to, 1, &long), Err(SendError::TooLong { .. })));
+        assert!(matches!(a.try_send_command(to, 1, &long), Err(SendError::TooLong { .. })));
+    }
+}
+
+#[test]
+fn a_command_that_may_not_wait_says_when_there_is_no_room_and_none_is_lost() {
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let to = find(&a, "b@node1");
+        let mut sent = 0u16;
+        let error = loop {
+            match a.try_send_command(to, sent, &sent.to_le_bytes()) {
+                Ok(()) => sent += 1,
+                Err(error) => break error,
+            }
+            assert!(sent < 10_000, "the row never fills");
+        };
+        assert_eq!(error, SendError::WouldBlock);
+        assert!(sent > 0);
+        for expected in 0..sent {
+            let got = until(&[&a, &b], || b.try_recv().unwrap());
+            assert!(got.is_command());
+            assert_eq!((got.command(), got.value()), (expected, Some(expected)));
+        }
+        until(&[&a, &b], || a.try_send_command(to, sent, b"").ok());
+        assert_eq!(until(&[&a, &b], || b.try_recv().unwrap()).command(), sent);
     }
 }
 

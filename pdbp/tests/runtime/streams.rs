@@ -170,6 +170,21 @@ fn a_stream_to_a_node_that_does_not_read_times_out_by_name() {
 }
 
 #[test]
+fn a_stream_takes_no_more_as_filled_than_it_lent() {
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let mut stream = a.open_stream(find(&a, "b@node1")).unwrap();
+        stream.advance(usize::MAX);
+        stream.loan(5).unwrap().copy_from_slice(b"whole");
+        stream.advance(usize::MAX);
+        stream.advance(1);
+        stream.finish().unwrap();
+        let mut reader = crate::until(&[&a, &b], || b.try_accept_stream().unwrap());
+        assert_eq!(*reader.next_segment(SOON).unwrap().unwrap(), *b"whole");
+    }
+}
+
+#[test]
 fn a_stream_dropped_before_anything_was_written_leaves_no_block_behind() {
     for cluster in clusters(2) {
         let (a, b) = pair(&cluster);
