@@ -25,7 +25,7 @@ pub(crate) use progress::{Driver, Waiter};
 
 use crate::config::{ConfigError, Progress, Settings};
 use crate::error::{LookupError, RegisterError, Timeout};
-use crate::part::{Part, SharedLanes, Target};
+use crate::part::{Flushed, Part, SharedLanes, Target};
 use backend::Policy;
 use pipes::Sink;
 
@@ -149,11 +149,14 @@ impl Shared {
         if all {
             self.flushes.fetch_add(1, Ordering::Release);
         }
-        let flushed = self.flush_lanes(engine, now, all);
+        let (flushed, due) = self.flush_lanes(engine, now, all);
         if flushed > 0 {
-            progress.worked += flushed + engine.poll(now, &mut sink).worked;
+            let worked = progress.worked + flushed;
+            progress = engine.poll(now, &mut sink);
+            progress.worked += worked;
         }
-        Polled { worked: progress.worked, next: progress.next, now }
+        let next = [progress.next, due].into_iter().flatten().min();
+        Polled { worked: progress.worked, next, now }
     }
 
     /// Polls unless somebody else does at this moment.
@@ -168,18 +171,20 @@ impl Shared {
         }
     }
 
-    /// Submits the open blocks of parts that others may flush: those past their time, or all.
-    fn flush_lanes(&self, engine: &mut NodeEngine, now: Time, all: bool) -> u32 {
+    /// Submits the open blocks of parts that others may flush: those past their time, or all. Returns how many, and when to
+    /// look again, if any may be left.
+    fn flush_lanes(&self, engine: &mut NodeEngine, now: Time, all: bool) -> (u32, Option<Time>) {
         let after = self.settings.flush_after.as_nanos() as u64;
         if self.settings.progress == Progress::Inline {
-            return 0;
+            return (0, None);
         }
         // Pairs with nothing: the engine's lock orders the calls.
-        if !all && now.since(Time(self.scanned.load(Ordering::Relaxed))) < after {
-            return 0;
+        let scanned = Time(self.scanned.load(Ordering::Relaxed));
+        if !all && now.since(scanned) < after {
+            return (0, Some(scanned.after(after)));
         }
         self.scanned.store(now.0, Ordering::Relaxed);
-        let mut flushed = 0;
+        let mut flushed = Flushed::default();
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         lanes.retain(|weak| match weak.upgrade() {
             Some(lanes) => {
@@ -188,7 +193,7 @@ impl Shared {
             }
             None => false,
         });
-        flushed
+        (flushed.blocks, flushed.left.then(|| now.after(after)))
     }
 
     pub(crate) fn share_lanes(&self, lanes: &Arc<SharedLanes>) {

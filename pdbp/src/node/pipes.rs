@@ -20,6 +20,8 @@ pub(crate) struct Pipe {
     pub(crate) has_broken: AtomicBool,
     /// Rung when something was put in.
     pub(crate) bell: Doorbell,
+    /// Its part sleeps on the node's bell instead, as the leader.
+    pub(crate) leads: AtomicBool,
 }
 
 impl Pipe {
@@ -30,6 +32,17 @@ impl Pipe {
             broken: Mutex::default(),
             has_broken: AtomicBool::new(false),
             bell: Doorbell::default(),
+            leads: AtomicBool::new(false),
+        }
+    }
+
+    /// Wakes the part that reads the pipe, after something was put in.
+    fn ring(&self, shared: &Shared) {
+        self.bell.ring();
+        // Pairs with the store in `sleep` by the fences of the bells: that of the ring above stands between what was put in
+        // and this load, that of the sleeper between its store and its last look into the pipe.
+        if self.leads.load(Ordering::Relaxed) {
+            shared.bell.ring();
         }
     }
 
@@ -55,7 +68,7 @@ impl PrivatePipes for Sink<'_> {
         let Some(pipe) = self.shared.pipes.get(usize::from(pipe.0)) else { return Err(delivery) };
         let urgent = matches!(delivery.kind(), DeliveryKind::Messages { urgent: true });
         if urgent { &pipe.urgent } else { &pipe.normal }.push(delivery)?;
-        pipe.bell.ring();
+        pipe.ring(self.shared);
         Ok(())
     }
 
@@ -71,7 +84,7 @@ impl PrivatePipes for Sink<'_> {
                     let entry = (mapping.source, mapping.number);
                     pipe.broken.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
                     pipe.has_broken.store(true, Ordering::Release);
-                    pipe.bell.ring();
+                    pipe.ring(self.shared);
                 }
             }
             _ => {}

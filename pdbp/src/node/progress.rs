@@ -61,7 +61,17 @@ impl Waiter {
 fn sleep(shared: &Shared, pipe: Option<&Pipe>, left: Duration) {
     let nothing = || pipe.is_none_or(Pipe::is_empty);
     match (shared.leader.try_lock(), pipe) {
-        (Ok(_leader), _) => shared.bell.sleep(left, || shared.poll() == 0 && nothing()),
+        (Ok(_leader), pipe) => {
+            // Pairs with the load in `Pipe::ring`: another part that polls may deliver while this one sleeps.
+            let leads = |leads| {
+                if let Some(pipe) = pipe {
+                    pipe.leads.store(leads, Ordering::Relaxed);
+                }
+            };
+            leads(true);
+            shared.bell.sleep(left, || shared.poll() == 0 && nothing());
+            leads(false);
+        }
         (Err(_), Some(pipe)) => pipe.bell.sleep(left, nothing),
         (Err(_), None) => thread::sleep(left.min(Duration::from_micros(100))),
     }

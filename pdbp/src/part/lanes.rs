@@ -32,20 +32,40 @@ type Locked = SpinMutex<Lane, spin::Yield>;
 /// Lanes that whoever polls the node may flush: one uncontended atomic exchange per message.
 pub(crate) struct SharedLanes(Box<[Locked]>);
 
+/// What a look through lanes has done.
+#[derive(Default)]
+pub(crate) struct Flushed {
+    /// Blocks submitted.
+    pub(crate) blocks: u32,
+    /// Whether there may be open blocks still.
+    pub(crate) left: bool,
+}
+
+impl std::ops::AddAssign for Flushed {
+    fn add_assign(&mut self, other: Self) {
+        self.blocks += other.blocks;
+        self.left |= other.left;
+    }
+}
+
 impl SharedLanes {
     /// Submits the open blocks that are due.
-    pub(crate) fn flush(&self, engine: &mut NodeEngine, due: impl Fn(Time) -> bool) -> u32 {
-        let mut flushed = 0;
+    pub(crate) fn flush(&self, engine: &mut NodeEngine, due: impl Fn(Time) -> bool) -> Flushed {
+        let mut flushed = Flushed::default();
         for lane in &self.0 {
             // A lane that its part is using at this moment can wait for the next time.
-            let Some(mut lane) = lane.try_lock() else { continue };
+            let Some(mut lane) = lane.try_lock() else {
+                flushed.left = true;
+                continue;
+            };
             if lane.block.is_some()
                 && due(lane.since)
                 && let Some(block) = lane.block.take()
             {
                 engine.submit(block);
-                flushed += 1;
+                flushed.blocks += 1;
             }
+            flushed.left |= lane.block.is_some();
         }
         flushed
     }

@@ -23,7 +23,7 @@ use crate::node::{Node, NodeEngine, Pipe, Polled, Shared, Waiter};
 use inbox::Inbox;
 use lanes::Lanes;
 
-pub(crate) use lanes::SharedLanes;
+pub(crate) use lanes::{Flushed, SharedLanes};
 pub use loan::Loan;
 pub use message::{Batch, Message};
 pub use stream::{Segment, StreamReader, StreamWriter};

@@ -127,6 +127,23 @@ fn a_message_leaves_after_its_time_without_another_call() {
     }
 }
 
+/// A host that sleeps as long as it is told must not sleep on a message.
+#[test]
+fn a_host_is_called_back_while_a_message_waits_in_its_block() {
+    let cluster = crate::small(2, Progress::Host);
+    let (a, _b) = pair(&cluster);
+    let to = find(&a, "b@node1");
+    a.send(to, b"leaves when its time is over").unwrap();
+    let sent = || a.node().stats().send[1].messages;
+    let started = Instant::now();
+    while sent() == 0 {
+        let (worked, next) = a.node().poll();
+        assert!(worked || next.is_some() || sent() > 0, "nobody would ever poll again");
+        assert!(started.elapsed() < SOON, "the message never left");
+        std::thread::sleep(next.unwrap_or_default());
+    }
+}
+
 #[test]
 fn more_parts_than_blocks_all_get_their_turn() {
     let cluster = Cluster::builder()
