@@ -334,6 +334,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Asks the policy whether RCBP_node should have more space, which is more credit for the peer.
     fn extend_recv(&mut self, node: NodeId, ask: fn(&P, &crate::matrix::RowSpace, u32) -> Growth) {
         let posted = self.capabilities.arrival == Arrival::Posted;
+        let exhausted = self
+            .recv_rows
+            .get(node.index())
+            .is_some_and(|row| ask(&self.policy, &row.space, self.credit) == Growth::Exhausted);
+        if !posted && exhausted {
+            self.collect_credit(node);
+        }
         let free = if posted { self.umb.free() } else { self.credit };
         let Some(row) = self.recv_rows.get_mut(node.index()) else { return };
         match ask(&self.policy, &row.space, free) {
@@ -351,6 +358,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Takes up to `blocks` of its vacant elements from a row and leaves it one, unless its peer has failed: without any
     /// credit nothing would arrive that could make the row grow again.
+    /// Takes back the credit that other rows can spare, since one waits and none is left.
+    fn collect_credit(&mut self, needy: NodeId) {
+        let own = self.config.node;
+        for node in (0..self.recv_rows.len()).map(NodeId::from_index).filter(|n| *n != needy && *n != own) {
+            let spare = self.recv_rows.get(node.index()).map_or(0, |row| self.policy.spare(&row.space));
+            self.shrink_recv(node, spare);
+        }
+    }
+
     pub(super) fn shrink_recv(&mut self, node: NodeId, blocks: u32) {
         let least = u32::from(!self.has_failed(node));
         let Some(row) = self.recv_rows.get_mut(node.index()) else { return };

@@ -96,3 +96,17 @@ fn values_that_do_not_fit_each_other_are_explained() {
     assert!(start("initial_blocks", "100").contains("100"), "more than a row has");
     assert!(start("nodes", "0").contains("nodes"));
 }
+
+#[test]
+fn values_written_into_the_fields_are_checked_too() {
+    let start = |change: fn(&mut Settings)| {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        crate::Builder::from(settings).start().map(|_| ()).unwrap_err().to_string()
+    };
+    assert!(start(|s| s.nodes = 0).contains("nodes"));
+    assert!(start(|s| s.pipe_depth = 0).contains("pipe_depth"));
+    assert!(start(|s| s.pack_bytes = 8).contains("pack_bytes"));
+    assert!(start(|s| s.assembly_bytes = usize::MAX).contains("assembly_bytes"));
+    assert!(start(|s| s.flush_after = Duration::ZERO).contains("flush_after_us"));
+}

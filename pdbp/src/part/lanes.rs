@@ -152,8 +152,14 @@ impl Lanes {
     fn with<R>(&self, node: NodeId, f: impl FnOnce(&mut Lane) -> R) -> Option<R> {
         match self {
             // `f` never calls back into the part, so the cell is never borrowed twice.
-            Self::Own(lanes) => lanes.get(node.index()).map(|lane| f(&mut lane.borrow_mut())),
-            Self::Shared(lanes) => lanes.0.get(node.index()).map(|lane| f(&mut lane.lock())),
+            Self::Own(lanes) => {
+                let lane = lanes.get(node.index())?;
+                Some(f(&mut lane.borrow_mut()))
+            }
+            Self::Shared(lanes) => {
+                let lane = lanes.0.get(node.index())?;
+                Some(f(&mut lane.lock()))
+            }
         }
     }
 }
