@@ -197,6 +197,7 @@ impl Builder {
             return Err(wrong.into());
         }
         let settings = self.settings;
+        settings.check()?;
         let count = usize::from(settings.nodes);
         let bytes = settings.memory_bytes;
         let memories = (0..count).map(|_| HeapMemory::new(bytes)).collect::<Option<Vec<_>>>();

@@ -235,7 +235,7 @@ impl fmt::Display for NoSuchNode {
             f,
             "node {} is not hosted by this process; the cluster has nodes 0 to {}",
             self.index,
-            self.nodes - 1
+            self.nodes.saturating_sub(1)
         )
     }
 }
