@@ -1,6 +1,7 @@
 //! What can go wrong, by operation. Every message names the value and what to do.
 
 use std::fmt;
+use std::io;
 use std::time::Duration;
 
 use pdbp_core::engine::RegisterError as CoreRegisterError;
@@ -108,6 +109,19 @@ impl fmt::Display for SendError {
 
 impl std::error::Error for SendError {}
 
+/// For [`StreamWriter`](crate::StreamWriter) as [`std::io::Write`].
+impl From<SendError> for io::Error {
+    fn from(e: SendError) -> Self {
+        let kind = match &e {
+            SendError::Timeout(_) => io::ErrorKind::TimedOut,
+            SendError::WouldBlock => io::ErrorKind::WouldBlock,
+            SendError::PeerFailed(_) => io::ErrorKind::ConnectionReset,
+            _ => io::ErrorKind::Other,
+        };
+        Self::new(kind, e)
+    }
+}
+
 /// Why nothing was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -133,6 +147,18 @@ impl fmt::Display for RecvError {
 }
 
 impl std::error::Error for RecvError {}
+
+/// For [`StreamReader`](crate::StreamReader) as [`std::io::Read`].
+impl From<RecvError> for io::Error {
+    fn from(e: RecvError) -> Self {
+        let kind = match &e {
+            RecvError::Timeout(_) => io::ErrorKind::TimedOut,
+            RecvError::StreamBroken(_) => io::ErrorKind::UnexpectedEof,
+            RecvError::NoPipe => io::ErrorKind::NotConnected,
+        };
+        Self::new(kind, e)
+    }
+}
 
 /// Why a part could not be registered.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -184,7 +184,7 @@ impl StreamWriter<'_> {
 
 impl io::Write for StreamWriter<'_> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let room = self.loan(data.len()).map_err(io::Error::other)?;
+        let room = self.loan(data.len()).map_err(io::Error::from)?;
         let taken = room.len().min(data.len());
         let (from, _) = data.split_at(taken);
         room.split_at_mut(taken).0.copy_from_slice(from);
@@ -193,7 +193,7 @@ impl io::Write for StreamWriter<'_> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.flush_segment().map_err(io::Error::other)
+        self.flush_segment().map_err(io::Error::from)
     }
 }
 
@@ -341,7 +341,7 @@ impl io::Read for StreamReader<'_> {
         }
         let timeout = self.part.shared().settings.timeout;
         loop {
-            let Some(segment) = self.next_segment(timeout).map_err(io::Error::other)? else { return Ok(0) };
+            let Some(segment) = self.next_segment(timeout).map_err(io::Error::from)? else { return Ok(0) };
             let bytes: &[u8] = &segment;
             let taken = bytes.len().min(to.len());
             to.split_at_mut(taken).0.copy_from_slice(bytes.split_at(taken).0);

@@ -109,6 +109,15 @@ fn a_stream_given_up_by_its_writer_ends_with_an_error() {
         assert_eq!(*reader.next_segment(SOON).unwrap().unwrap(), *b"half of it");
         assert_eq!(reader.next_segment(SOON).map(|_| ()).unwrap_err(), RecvError::StreamBroken(number));
         assert!(reader.next_segment(SOON).unwrap().is_none(), "and then it is over");
+        let mut stream = a.open_stream(to).unwrap();
+        stream.write_all(b"half").unwrap();
+        stream.flush().unwrap();
+        drop(stream);
+        // Both nodes are of this thread, and a read polls one of them only.
+        a.node().quiesce(SOON).unwrap();
+        let mut reader = b.accept_stream(SOON).unwrap();
+        let error = reader.read_to_end(&mut Vec::new()).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
     }
 }
 
@@ -167,6 +176,7 @@ fn a_stream_to_a_node_that_does_not_read_times_out_by_name() {
     let mut stream = a.open_stream(find(&a, "b@node1")).unwrap();
     let error = stream.write_all(&pattern(100_000)).unwrap_err();
     assert!(error.to_string().contains("node1"), "{error}");
+    assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
 }
 
 #[test]
