@@ -199,7 +199,7 @@ impl Builder {
         let settings = self.settings;
         settings.check()?;
         let count = usize::from(settings.nodes);
-        let bytes = settings.memory_bytes;
+        let bytes = settings.memory();
         let memories = (0..count).map(|_| HeapMemory::new(bytes)).collect::<Option<Vec<_>>>();
         let memories = memories.ok_or(ConfigError::Memory { bytes })?;
         let in_flight = settings.row_blocks as usize + 16;

@@ -105,6 +105,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         })
     }
 
+    /// Blocks submitted for a node that have not come back: queued here, under way, or with its readers. While there are any, a
+    /// block that leaves half empty does not arrive earlier; it only takes the element that a full one could have.
+    pub fn backlog(&self, peer: NodeId) -> u32 {
+        self.send_rows.get(peer.index()).map_or(0, |row| row.space.used().saturating_sub(row.open))
+    }
+
     /// Blocks of the UMB that no row has.
     pub fn free_blocks(&self) -> u32 {
         self.umb.free()

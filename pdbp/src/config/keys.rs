@@ -66,8 +66,13 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "memory_bytes",
-        expected: "bytes of block memory of each node, 65536 or more",
-        set: |s, v| number(v, 65_536..=usize::MAX / 2, &mut s.memory_bytes),
+        expected: "bytes of block memory of each node, 65536 or more, or 0 to derive them",
+        set: |s, v| {
+            let mut bytes = 0;
+            number(v, 0..=usize::MAX / 2, &mut bytes)?;
+            s.memory_bytes = Some(bytes).filter(|b| *b == 0 || *b >= 65_536)?;
+            Some(())
+        },
         show: |s| s.memory_bytes.to_string(),
     },
     Key {

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use pdbp_core::engine::Checksum;
 use pdbp_core::policy::Threshold;
+use pdbp_core::umb::stride;
 
 pub(crate) use keys::KEYS;
 
@@ -167,7 +168,8 @@ pub struct Settings {
     /// Bytes at which a block with short messages leaves. Less than a block costs throughput where nodes run on cores of their
     /// own, and may gain some where they share a small cache.
     pub pack_bytes: usize,
-    /// Bytes of the UMB of each node. It never grows.
+    /// Bytes of the UMB of each node. It never grows. 0 stands for 8 MiB, or twice what the rows of all nodes begin with if that
+    /// is more: little enough to stay in a cache.
     pub memory_bytes: usize,
     /// N, the largest number of elements of a row.
     pub row_blocks: u32,
@@ -208,8 +210,8 @@ impl Default for Settings {
             nodes: 2,
             block_bytes: (128 << 10) + 64,
             pack_bytes: 128 << 10,
-            memory_bytes: 16 << 20,
-            row_blocks: 16,
+            memory_bytes: 0,
+            row_blocks: 8,
             initial_blocks: 0,
             policy: PolicyKind::Adaptive,
             threshold: Threshold::DEFAULT,
@@ -244,6 +246,15 @@ impl Settings {
         let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
         settings.read_environment(std::env::vars_os().map(|(name, value)| (text(name), text(value))))?;
         Ok(settings)
+    }
+
+    /// The bytes of block memory of each node that these settings stand for.
+    pub fn memory(&self) -> usize {
+        const LEAST: usize = 8 << 20;
+        // Two blocks for each row of SM (and half of all left for rows to grow into), and those set aside for control.
+        let blocks = 4 * usize::from(self.nodes) + 16;
+        let needed = blocks.saturating_mul(stride(self.block_bytes));
+        if self.memory_bytes == 0 { needed.max(LEAST) } else { self.memory_bytes }
     }
 
     /// Sets one value by name; `origin` says on whose behalf.

@@ -93,6 +93,8 @@ fn values_that_do_not_fit_each_other_are_explained() {
             .to_string()
     };
     assert!(start("memory_bytes", "70000").contains("blocks"), "too little memory");
+    let many = crate::Cluster::builder().unwrap().nodes(40).progress(Progress::Inline);
+    many.start().expect("memory follows the number of nodes when it is not given");
     assert!(start("initial_blocks", "100").contains("100"), "more than a row has");
     assert!(start("nodes", "0").contains("nodes"));
 }

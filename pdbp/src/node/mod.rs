@@ -25,7 +25,7 @@ pub(crate) use progress::{Driver, Waiter};
 
 use crate::config::{ConfigError, Progress, Settings};
 use crate::error::{LookupError, RegisterError, Timeout};
-use crate::part::{Flushed, Part, SharedLanes, Target};
+use crate::part::{Due, Flushed, Part, SharedLanes, Target};
 use backend::Policy;
 use pipes::Sink;
 
@@ -55,6 +55,8 @@ pub(crate) struct Shared {
     pub(crate) leader: Mutex<()>,
     /// Polls made by parts: tells the progress thread whether it is needed.
     pub(crate) polls: AtomicU64,
+    /// Counts the polls that did something.
+    pub(crate) turns: AtomicU64,
     /// Counts the times that all open blocks were asked for.
     pub(crate) flushes: AtomicU64,
     lanes: Mutex<Vec<Weak<SharedLanes>>>,
@@ -77,7 +79,7 @@ impl Shared {
     ) -> Result<Self, ConfigError> {
         let name = format!("node{}", id.index());
         let name = Name::new(&name).map_err(|_| ConfigError::NodeName(name))?;
-        let blocks = settings.memory_bytes / stride(settings.block_bytes);
+        let blocks = settings.memory() / stride(settings.block_bytes);
         let config = Config {
             node: id,
             nodes,
@@ -106,6 +108,7 @@ impl Shared {
             bell,
             leader: Mutex::new(()),
             polls: AtomicU64::new(0),
+            turns: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
             lanes: Mutex::default(),
             scanned: AtomicU64::new(0),
@@ -155,6 +158,10 @@ impl Shared {
             progress = engine.poll(now, &mut sink);
             progress.worked += worked;
         }
+        if progress.worked > 0 {
+            // Only a hint (see `Part::is_stalled`), so no order is needed.
+            self.turns.fetch_add(1, Ordering::Relaxed);
+        }
         let next = [progress.next, due].into_iter().flatten().min();
         Polled { worked: progress.worked, next, now }
     }
@@ -184,11 +191,12 @@ impl Shared {
             return (0, Some(scanned.after(after)));
         }
         self.scanned.store(now.0, Ordering::Relaxed);
+        let due = if all { Due::All } else { Due::Past { now, after } };
         let mut flushed = Flushed::default();
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         lanes.retain(|weak| match weak.upgrade() {
             Some(lanes) => {
-                flushed += lanes.flush(engine, |since| all || now.since(since) >= after);
+                flushed += lanes.flush(engine, &due);
                 true
             }
             None => false,

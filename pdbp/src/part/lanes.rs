@@ -17,7 +17,31 @@ pub(crate) struct Lane {
     since: Time,
 }
 
+/// Which open blocks are to leave though they are not full.
+pub(crate) enum Due {
+    /// All of them.
+    All,
+    /// Those that are open since `after` nanoseconds at `now` and whose node has read what was sent before, and those that
+    /// have waited [`PATIENCE`] times as long.
+    Past { now: Time, after: u64 },
+}
+
+/// How many times `flush_after` a block waits for the node to read what was sent before. Until then nothing is gained by
+/// sending it: it would lie behind the others, half empty, and take the place of a full one.
+const PATIENCE: u64 = 50;
+
 impl Lane {
+    fn take_due(&mut self, engine: &NodeEngine, due: &Due) -> Option<OpenBlock> {
+        let since = self.since;
+        self.block.take_if(|block| match due {
+            Due::All => true,
+            Due::Past { now, after } => {
+                let age = now.since(since);
+                age >= *after && (engine.backlog(block.dest()) == 0 || age >= after.saturating_mul(PATIENCE))
+            }
+        })
+    }
+
     #[inline(always)]
     fn push(&mut self, route: Route, data: &[u8]) -> Result<(), Full> {
         match &mut self.block {
@@ -50,7 +74,7 @@ impl std::ops::AddAssign for Flushed {
 
 impl SharedLanes {
     /// Submits the open blocks that are due.
-    pub(crate) fn flush(&self, engine: &mut NodeEngine, due: impl Fn(Time) -> bool) -> Flushed {
+    pub(crate) fn flush(&self, engine: &mut NodeEngine, due: &Due) -> Flushed {
         let mut flushed = Flushed::default();
         for lane in &self.0 {
             // A lane that its part is using at this moment can wait for the next time.
@@ -58,10 +82,7 @@ impl SharedLanes {
                 flushed.left = true;
                 continue;
             };
-            if lane.block.is_some()
-                && due(lane.since)
-                && let Some(block) = lane.block.take()
-            {
+            if let Some(block) = lane.take_due(engine, due) {
                 engine.submit(block);
                 flushed.blocks += 1;
             }
@@ -114,20 +135,19 @@ impl Lanes {
 
     /// Submits all open blocks.
     pub(crate) fn flush(&self, engine: &mut NodeEngine) -> u32 {
-        self.flush_due(engine, |_| true)
+        self.flush_due(engine, &Due::All)
     }
 
     /// Submits the open blocks that are due, if this part alone can reach them.
-    pub(crate) fn flush_due(&self, engine: &mut NodeEngine, due: impl Fn(Time) -> bool) -> u32 {
+    pub(crate) fn flush_due(&self, engine: &mut NodeEngine, due: &Due) -> u32 {
         match self {
             Self::Own(lanes) => {
                 let mut flushed = 0;
                 for lane in lanes {
                     let mut lane = lane.borrow_mut();
-                    if lane.block.is_some()
-                        && due(lane.since)
-                        && let Some(block) = lane.block.take()
-                    {
+                    let due = lane.take_due(engine, due);
+                    drop(lane);
+                    if let Some(block) = due {
                         engine.submit(block);
                         flushed += 1;
                     }

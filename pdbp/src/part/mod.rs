@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pdbp_core::engine::LocalPart;
-use pdbp_core::id::{NodeId, PartId, PipeId, Time};
+use pdbp_core::id::{NodeId, PartId, PipeId};
 use pdbp_core::pipe::PipeError;
 use pdbp_core::tables::PartKind;
 
@@ -23,7 +23,7 @@ use crate::node::{Node, NodeEngine, Pipe, Polled, Shared, Waiter};
 use inbox::Inbox;
 use lanes::Lanes;
 
-pub(crate) use lanes::{Flushed, SharedLanes};
+pub(crate) use lanes::{Due, Flushed, SharedLanes};
 pub use loan::Loan;
 pub use message::{Batch, Message};
 pub use stream::{Segment, StreamReader, StreamWriter};
@@ -86,6 +86,8 @@ pub struct Part {
     next_message: Cell<u32>,
     /// The last request to flush that was followed.
     flushes: Cell<u64>,
+    /// By node: when a send found no room, and how often it was tried in vain since.
+    stalled: Box<[Cell<(u64, u32)>]>,
 }
 
 impl Part {
@@ -119,6 +121,7 @@ impl Part {
             pipe: Cell::new(pipe.as_ref().ok().copied()),
             next_message: Cell::new(0),
             flushes: Cell::new(shared.flushes.load(Ordering::Acquire)),
+            stalled: (0..nodes).map(|_| Cell::new((u64::MAX, 0))).collect(),
             node: node.clone(),
         };
         let state = shared.wait_for(
@@ -331,8 +334,8 @@ impl Part {
             let asked = shared.flushes.load(Ordering::Acquire);
             let all = self.flushes.replace(asked) != asked;
             let (now, after) = (polled.now, shared.settings.flush_after.as_nanos() as u64);
-            let due = |since: Time| all || now.since(since) >= after;
-            if self.lanes.flush_due(engine, due) > 0 {
+            let due = if all { Due::All } else { Due::Past { now, after } };
+            if self.lanes.flush_due(engine, &due) > 0 {
                 polled.worked += 1 + shared.poll_with(engine).worked;
             }
         }

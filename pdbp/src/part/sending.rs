@@ -1,5 +1,6 @@
 //! Sending messages.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytemuck::NoUninit;
@@ -12,6 +13,9 @@ use super::{Part, Target};
 use crate::config::Progress;
 use crate::error::{SendError, Timeout};
 use crate::node::Waiter;
+
+/// Sends that found no room between two polls, when nothing else polls.
+const RETRY: u32 = 8;
 
 /// How long a call may wait for room.
 #[derive(Clone, Copy)]
@@ -244,6 +248,11 @@ impl Part {
         patience: Patience,
     ) -> Result<(), SendError> {
         if message.len() <= self.longest() {
+            if let Patience::None = patience
+                && self.is_stalled(to.node())
+            {
+                return Err(SendError::WouldBlock);
+            }
             return self.pack(to.node(), message.len(), patience, |block| block.push(route, message));
         }
         self.check_length(message)?;
@@ -255,6 +264,20 @@ impl Part {
         self.send_segments(to.node(), message, most, timeout, |block, segment, data| {
             block.reserve_segment(route, segment, data.len()).map(|to| to.copy_from_slice(data))
         })
+    }
+
+    /// Whether a send to the node found no room and nothing has happened at this node since. A part that tries again and again
+    /// is told so at once, without the engine's lock; every [`RETRY`]th time it polls all the same.
+    fn is_stalled(&self, node: NodeId) -> bool {
+        let Some(stalled) = self.stalled.get(node.index()) else { return false };
+        let (turn, tries) = stalled.get();
+        if turn != self.shared().turns.load(Ordering::Relaxed)
+            || self.lanes.with_block(node, |_| ()).is_some()
+        {
+            return false;
+        }
+        stalled.set((turn, tries.wrapping_add(1)));
+        !tries.wrapping_add(1).is_multiple_of(RETRY)
     }
 
     fn send_segments(
@@ -330,7 +353,12 @@ impl Part {
                 }
                 Err(_) => {}
             }
-            let Patience::For(timeout) = patience else { return Err(SendError::WouldBlock) };
+            let Patience::For(timeout) = patience else {
+                if let Some(stalled) = self.stalled.get(node.index()) {
+                    stalled.set((self.shared().turns.load(Ordering::Relaxed), 0));
+                }
+                return Err(SendError::WouldBlock);
+            };
             let waiter = waiter.get_or_insert_with(|| Waiter::new(timeout));
             if waiter.is_over() {
                 return Err(SendError::Timeout(Timeout {
