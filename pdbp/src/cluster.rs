@@ -205,11 +205,31 @@ impl Builder {
         let in_flight = settings.row_blocks as usize + 16;
         let ends =
             Local::network(&memories, Arrival::InPlace, settings.block_bytes + BLOCK_HEADER, in_flight);
-        let mut hosted = Vec::with_capacity(count);
-        for (end, memory) in ends.into_iter().zip(memories) {
-            let id = pdbp_core::Transport::capabilities(&end).node;
+        let ends = ends.into_iter().map(|end| {
             let bell = end.doorbell();
-            let backend = Backend::new(end, bell);
+            Backend::new(end, bell)
+        });
+        Self { settings, wrong: None }.start_on(ends.zip(memories).collect())
+    }
+
+    /// Starts the nodes whose transports and block memories are given, and returns when they and all others of the cluster know
+    /// each other. This is how a backend is chosen by the program: a process of an MPI job gives its one node, tests give
+    /// several. The number of nodes is that of the transports; block memory is as long as it is, whatever `memory_bytes` says.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start_on(self, nodes: Vec<(Backend, HeapMemory)>) -> Result<Cluster, StartError> {
+        if let Some(wrong) = self.wrong {
+            return Err(wrong.into());
+        }
+        let mut settings = self.settings;
+        if let Some((backend, _)) = nodes.first() {
+            settings.nodes = pdbp_core::Transport::capabilities(backend).nodes;
+        }
+        settings.check()?;
+        let mut hosted = Vec::with_capacity(nodes.len());
+        for (backend, memory) in nodes {
+            let id = pdbp_core::Transport::capabilities(&backend).node;
             hosted.push(Arc::new(Shared::new(id, settings.nodes, settings.clone(), backend, memory)?));
         }
         Self::connect(hosted, settings)

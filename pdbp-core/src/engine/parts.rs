@@ -20,11 +20,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if self.tables.part_named(me, name.as_str()).is_some() || self.is_asked(&name) {
             return Err(RegisterError::Taken(name));
         }
-        let local = self.local.iter().position(|p| *p == LocalPart::Free);
+        // The index that has been free for longest: who still has the id of a part that is gone shall not reach another soon.
+        let (used, fresh) = self.local.split_at(usize::from(self.next_local).min(self.local.len()));
+        let free = |parts: &[LocalPart]| parts.iter().position(|p| *p == LocalPart::Free);
+        let local = free(fresh).map(|i| i + used.len()).or_else(|| free(used));
         let id = local.and_then(|i| PartId::new(me, i as u16));
         let id = id.ok_or(RegisterError::Full(self.local.len() as u16))?;
         self.ask(crate::mesp::Change::PartAdded(PartEntry { id, name, kind }))
             .map_err(|_| RegisterError::Busy)?;
+        self.next_local = id.local() + 1;
         // There is a message pipe for every local part.
         let _ = self.pipes.take(PipeKind::Message, id.local());
         if let Some(slot) = self.local.get_mut(usize::from(id.local())) {

@@ -111,6 +111,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.send_rows.get(peer.index()).map_or(0, |row| row.space.used().saturating_sub(row.open))
     }
 
+    /// Blocks for a node that its writers at this node hold open.
+    pub fn open_blocks(&self, peer: NodeId) -> u32 {
+        self.send_rows.get(peer.index()).map_or(0, |row| row.open)
+    }
+
     /// Blocks of the UMB that no row has.
     pub fn free_blocks(&self) -> u32 {
         self.umb.free()

@@ -199,7 +199,8 @@ pub struct Settings {
     pub stream_pipes: u16,
     /// Deliveries that a private pipe holds.
     pub pipe_depth: usize,
-    /// Bytes of messages longer than a block that a part puts together at a time.
+    /// Bytes of a message longer than a block that a part puts together: one such message at a time from each part that sends it
+    /// one.
     pub assembly_bytes: usize,
     origins: Vec<Origin>,
 }

@@ -15,7 +15,7 @@ use pdbp_core::engine::{Config, Counters, PipeUse, RowStats, Storage};
 use pdbp_core::id::{Epoch, NodeId, Time};
 use pdbp_core::pipe::PipeKind;
 use pdbp_core::tables::{Name, PartKind};
-use pdbp_core::umb::{HeapMemory, stride};
+use pdbp_core::umb::{BlockMemory, HeapMemory, stride};
 use pdbp_core::{Delivery, Engine, Event};
 use pdbp_sim::local::Doorbell;
 
@@ -79,7 +79,7 @@ impl Shared {
     ) -> Result<Self, ConfigError> {
         let name = format!("node{}", id.index());
         let name = Name::new(&name).map_err(|_| ConfigError::NodeName(name))?;
-        let blocks = settings.memory() / stride(settings.block_bytes);
+        let blocks = BlockMemory::len(&memory) / stride(settings.block_bytes);
         let config = Config {
             node: id,
             nodes,

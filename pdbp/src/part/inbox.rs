@@ -241,6 +241,10 @@ impl Inbox {
         };
         let key = (delivery.source(), number);
         let run = Run::new(delivery, shared);
+        if segment == 0 && aborted {
+            // Given up before anything was sent: there is nothing to accept.
+            return;
+        }
         if segment == 0 {
             let source = run.delivery().and_then(|d| {
                 let train = d.cdus().next()?.ok()?;
@@ -338,7 +342,8 @@ impl Cursor {
                 *unreadable += 1;
                 return Some(None);
             };
-            assemblies.insert(source, Assembly { message, next: 0, total, bytes: Vec::with_capacity(total) });
+            // Room is made as segments come, not as the first one claims.
+            assemblies.insert(source, Assembly { message, next: 0, total, bytes: Vec::new() });
         }
         let Some(assembly) =
             assemblies.get_mut(&source).filter(|a| a.message == message && a.next == segment)

@@ -361,11 +361,12 @@ impl Part {
             };
             let waiter = waiter.get_or_insert_with(|| Waiter::new(timeout));
             if waiter.is_over() {
-                return Err(SendError::Timeout(Timeout {
-                    waited: timeout,
-                    peers: vec![node],
-                    missing: "read what was sent before, so that there is no room",
-                }));
+                let missing = if engine.backlog(node) > 0 {
+                    "read what was sent before, so that there is no room"
+                } else {
+                    "got any block: streams and parts of this node hold all that its row may have open; finish or flush some"
+                };
+                return Err(SendError::Timeout(Timeout { waited: timeout, peers: vec![node], missing }));
             }
             drop(engine);
             waiter.pause(self.shared(), None);

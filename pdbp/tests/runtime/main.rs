@@ -1,5 +1,6 @@
 //! The runtime as its users see it, with every way of making progress.
 
+mod backends;
 mod blocking;
 mod failures;
 mod messages;

@@ -46,6 +46,21 @@ fn a_name_is_free_again_when_its_part_is_dropped() {
 }
 
 #[test]
+fn what_was_meant_for_a_part_that_is_gone_does_not_reach_the_next_one() {
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let gone = find(&a, "b@node1");
+        let node = b.node().clone();
+        drop(b);
+        let other = part(&node, "other");
+        a.send(gone, b"for b").unwrap();
+        a.flush();
+        until(&[&a, &other], || (node.stats().counters.unroutable == 1).then_some(()));
+        assert!(other.try_recv().unwrap().is_none());
+    }
+}
+
+#[test]
 fn names_that_cannot_be_used_are_refused() {
     for cluster in clusters(1) {
         let node = cluster.node(0).unwrap();

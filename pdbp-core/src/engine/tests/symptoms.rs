@@ -85,6 +85,9 @@ fn a_freed_part_is_forgotten_everywhere_and_its_index_is_used_again() {
     assert!(c.host(0).engine.lookup(node(1), "p1").is_none());
     assert_eq!(c.host(1).engine.local_part(1), LocalPart::Free);
     c.host(1).engine.free(part(1, 1)).unwrap();
+    // First the index that has been free for longest, so that old ids do not lead to new parts at once.
+    let other = c.host(1).engine.register("other", PartKind::Cpu).unwrap();
+    assert_ne!(other, part(1, 1));
     assert_eq!(c.host(1).engine.register("p1", PartKind::Cpu), Ok(part(1, 1)));
     rounds(&mut c, 10);
     assert_eq!(c.host(0).engine.lookup(node(1), "p1").map(|p| p.id), Some(part(1, 1)));
