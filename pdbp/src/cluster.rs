@@ -13,7 +13,8 @@ use crate::config::{ConfigError, Origin, Progress, Settings};
 use crate::error::{NoSuchNode, Timeout};
 use crate::node::{Backend, Driver, Node, Shared};
 
-/// A running cluster, as far as this process hosts it. Nodes stop when the cluster, their [`Node`]s and their parts are dropped.
+/// A running cluster, as far as this process hosts it. Nodes stop when the cluster, their [`Node`]s and their parts are dropped;
+/// what they have sent and nobody has taken in is lost then, so let [`Node::quiesce`] end a program that must not lose anything.
 pub struct Cluster {
     nodes: Vec<Node>,
     settings: Settings,

@@ -350,6 +350,9 @@ impl Node {
 
     /// Waits until every node of the cluster has called this as often as this node. Once per node, by any thread.
     ///
+    /// A call that timed out counts as this node's arrival all the same: the next call is for the next barrier. When a node has
+    /// failed, no barrier is passed.
+    ///
     /// # Errors
     /// [`Timeout`] names the nodes that have not arrived, as far as this node knows them.
     pub fn barrier(&self, timeout: Duration) -> Result<(), Timeout> {
