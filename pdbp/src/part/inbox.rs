@@ -75,14 +75,10 @@ impl Inbox {
         Self { limit, ..Self::default() }
     }
 
-    /// Whether there is a message that was taken out of the pipe and not read yet, or a stream not accepted yet.
-    pub(crate) fn has_more(&self) -> bool {
+    /// Whether there is a message that was taken out of the pipe and not read yet.
+    pub(crate) fn has_message(&self) -> bool {
         let left = |c: &Option<Cursor>| c.as_ref().is_some_and(|c| c.left > 0 || c.at < c.end);
-        left(&self.current)
-            || left(&self.urgent)
-            || !self.runs.is_empty()
-            || !self.urgent_runs.is_empty()
-            || !self.new_streams.is_empty()
+        left(&self.current) || left(&self.urgent) || !self.runs.is_empty() || !self.urgent_runs.is_empty()
     }
 
     /// The next message of the open train, while there is no need to look for commands, the end of the train or of the run.

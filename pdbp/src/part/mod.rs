@@ -61,9 +61,12 @@ pub enum Interest {
 
 /// What [`Part::wait`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Ready {
-    /// A receive gives something.
+    /// A receive gives a message.
     pub recv: bool,
+    /// A stream waits to be accepted. It holds its blocks, and with them the credit of its node, until it is.
+    pub stream: bool,
     /// A send of a short message to the target does not wait: it succeeds, or says that the target's node has failed.
     pub send: bool,
 }
@@ -286,9 +289,9 @@ impl Part {
         }
         let peers = target.map(|t| t.node()).into_iter().collect();
         let ready = |part: &Self| {
-            let recv = wants_recv && part.has_arrived();
+            let (recv, stream) = if wants_recv { part.has_arrived() } else { (false, false) };
             let send = target.is_some_and(|t| part.has_room(t));
-            Ok((recv || send).then_some(Ready { recv, send }))
+            Ok((recv || stream || send).then_some(Ready { recv, stream, send }))
         };
         if let Some(found) = ready(self)? {
             return Ok(found);
@@ -297,9 +300,12 @@ impl Part {
         self.wait_until(timeout, peers, "made room or sent anything", ready)
     }
 
-    fn has_arrived(&self) -> bool {
-        let Ok(pipe) = self.pipe() else { return false };
-        self.inbox.borrow().has_more() || !pipe.is_empty()
+    /// Whether a message, and whether a new stream, has arrived.
+    fn has_arrived(&self) -> (bool, bool) {
+        let Ok(pipe) = self.pipe() else { return (false, false) };
+        let mut inbox = self.inbox.borrow_mut();
+        while inbox.pull(pipe, self.shared()) {}
+        (inbox.has_message() || !pipe.urgent.is_empty(), !inbox.new_streams.is_empty())
     }
 
     /// Submits what this part has packed, so that it leaves without waiting for its block to fill.

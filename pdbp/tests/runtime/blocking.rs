@@ -93,6 +93,22 @@ fn parts_that_all_send_before_they_receive_do_not_deadlock() {
 }
 
 #[test]
+fn a_stream_that_waits_to_be_accepted_is_no_message() {
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let mut stream = a.open_stream(find(&a, "b@node1")).unwrap();
+        std::io::Write::write_all(&mut stream, b"data").unwrap();
+        stream.finish().unwrap();
+        a.node().quiesce(SOON).unwrap();
+        let ready = b.wait(Interest::Recv, SOON).unwrap();
+        assert!(ready.stream && !ready.recv, "{ready:?}");
+        assert!(b.try_recv().unwrap().is_none());
+        assert_eq!(*b.accept_stream(SOON).unwrap().next_segment(SOON).unwrap().unwrap(), *b"data");
+        assert!(matches!(b.wait(Interest::Recv, BRIEFLY), Err(RecvError::Timeout(_))));
+    }
+}
+
+#[test]
 fn receiving_and_waiting_end_in_time() {
     for cluster in clusters(2) {
         let (a, b) = pair(&cluster);
