@@ -102,6 +102,10 @@ impl Part {
             "taken the request to register a part",
             |engine| match engine.register(name, kind) {
                 Err(pdbp_core::engine::RegisterError::Busy) => None,
+                // The part that had the name is on its way out: it is free as soon as all nodes have forgotten it.
+                Err(pdbp_core::engine::RegisterError::Taken(_)) if is_leaving(engine, shared.id, name) => {
+                    None
+                }
                 // Bound before anybody can know the name, so that no message finds the part without a pipe.
                 other => Some(other.map(|id| (id, engine.bind_pipe(id).map_err(RegisterError::Pipe)))),
             },
@@ -391,6 +395,11 @@ impl Part {
             pipe.forget_broken();
         }
     }
+}
+
+fn is_leaving(engine: &NodeEngine, node: NodeId, name: &str) -> bool {
+    let part = engine.lookup(node, name);
+    part.is_some_and(|part| engine.local_part(part.id.local()) == LocalPart::Leaving)
 }
 
 impl Drop for Part {
