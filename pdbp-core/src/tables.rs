@@ -113,7 +113,6 @@ pub struct PartEntry {
 pub(crate) struct Tables<'a> {
     pub(crate) nodes: ManagedSlice<'a, Option<NodeEntry>>,
     pub(crate) parts: ManagedSlice<'a, Option<PartEntry>>,
-    pub(crate) version: u64,
 }
 
 impl Tables<'_> {
@@ -136,7 +135,6 @@ impl Tables<'_> {
     }
 
     pub(crate) fn insert(&mut self, entry: PartEntry) {
-        self.version += 1;
         let same = self.parts.iter().position(|p| p.as_ref().is_some_and(|p| p.id == entry.id));
         let place = same.or_else(|| self.parts.iter().position(Option::is_none));
         if let Some(slot) = place.and_then(|i| self.parts.get_mut(i)) {
@@ -145,7 +143,6 @@ impl Tables<'_> {
     }
 
     pub(crate) fn remove(&mut self, id: PartId) {
-        self.version += 1;
         for slot in self.parts.iter_mut().filter(|p| p.as_ref().is_some_and(|p| p.id == id)) {
             *slot = None;
         }

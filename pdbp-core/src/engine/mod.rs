@@ -276,7 +276,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             public: public_pipes,
             reserve: Queue::default(),
             credit: 0,
-            tables: Tables { nodes, parts, version: 0 },
+            tables: Tables { nodes, parts },
             local: local_parts,
             pipes,
             streams,

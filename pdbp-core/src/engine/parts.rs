@@ -93,11 +93,6 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.tables.nodes.iter().flatten()
     }
 
-    /// A number that changes with every change of PTA.
-    pub fn tables_version(&self) -> u64 {
-        self.tables.version
-    }
-
     /// `prcsApplyPipe`: binds a private pipe to a part of this node.
     ///
     /// # Errors

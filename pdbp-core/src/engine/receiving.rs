@@ -334,11 +334,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Asks the policy whether RCBP_node should have more space, which is more credit for the peer.
     fn extend_recv(&mut self, node: NodeId, ask: fn(&P, &crate::matrix::RowSpace, u32) -> Growth) {
         let posted = self.capabilities.arrival == Arrival::Posted;
-        let exhausted = self
-            .recv_rows
-            .get(node.index())
-            .is_some_and(|row| ask(&self.policy, &row.space, self.credit) == Growth::Exhausted);
-        if !posted && exhausted {
+        let exhausted = |engine: &Self| {
+            let row = engine.recv_rows.get(node.index());
+            row.is_some_and(|row| ask(&engine.policy, &row.space, engine.credit) == Growth::Exhausted)
+        };
+        if !posted && exhausted(self) {
             self.collect_credit(node);
         }
         let free = if posted { self.umb.free() } else { self.credit };

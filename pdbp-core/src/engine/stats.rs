@@ -5,7 +5,7 @@ use crate::id::{NodeId, Time};
 use crate::matrix::RowSpace;
 use crate::pipe::PipeKind;
 use crate::policy::SpacePolicy;
-use crate::transport::{Arrival, Transport};
+use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
 /// Counts since the start.
@@ -111,11 +111,6 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.send_rows.get(peer.index()).map_or(0, |row| row.space.used().saturating_sub(row.open))
     }
 
-    /// Blocks for a node that its writers at this node hold open.
-    pub fn open_blocks(&self, peer: NodeId) -> u32 {
-        self.send_rows.get(peer.index()).map_or(0, |row| row.open)
-    }
-
     /// Blocks of the UMB that no row has.
     pub fn free_blocks(&self) -> u32 {
         self.umb.free()
@@ -166,10 +161,5 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
         }
         self.grown = grown;
-    }
-
-    /// Whether blocks arrive in the sender's memory.
-    pub fn arrives_in_place(&self) -> bool {
-        self.capabilities.arrival == Arrival::InPlace
     }
 }
