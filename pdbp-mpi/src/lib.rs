@@ -1,0 +1,1 @@
+//! PDBP over MPI.
