@@ -47,5 +47,5 @@ pub mod transport;
 pub mod umb;
 
 pub use engine::{Config, ConfigError, Delivery, Engine, Event, OpenError, PrivatePipes, Progress, Storage};
-pub use transport::{Arrival, Capabilities, Completion, Op, Reason, Refused, Transport};
+pub use transport::{Arrival, Bell, Capabilities, Completion, Op, Reason, Refused, Transport};
 pub use umb::{ArrivedBlock, BlockMemory, OpenBlock, SealedBlock, Space, VacantBlock};

@@ -8,7 +8,7 @@
 //! * An [`ArrivedBlock`] of a peer must not outlive the transport that brought it. The engine sees to that by leaking its
 //!   transport when readers are left; whoever drives a transport without an engine has to return all such blocks first.
 //! * No call blocks, waits or does unbounded work. Progress is made in [`Transport::poll_completion`].
-//! * Blocks arrive in one of two ways, which [`Capabilities::arrival`] names; the engine follows it:
+//! * Blocks of a peer arrive in one of two ways, which [`Transport::arrival`] names; the engine follows it, link by link:
 //!   *posted*: into a block given by [`Op::Recv`], while the sender's block is complete when it may be overwritten;
 //!   *in place*: the sender's own block is read where it lies, given back by [`Op::Return`], and complete at the sender then.
 //!
@@ -17,7 +17,7 @@
 use crate::id::NodeId;
 use crate::umb::{ArrivedBlock, SealedBlock, VacantBlock};
 
-/// How blocks reach this node.
+/// How the blocks of a peer reach this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// Into blocks of our own that [`Op::Recv`] has given.
@@ -35,8 +35,6 @@ pub struct Capabilities {
     pub node: NodeId,
     /// The longest block (header and body) that it carries.
     pub largest_block: usize,
-    /// How blocks arrive.
-    pub arrival: Arrival,
     /// Whether what peers send can be taken as written by this crate: then the CDUs of a block are not all checked before
     /// the first is delivered (each is still checked when it is read).
     pub trusted: bool,
@@ -131,6 +129,16 @@ pub enum Completion<E> {
     },
 }
 
+/// What a thread sleeps on until a transport may have something to report, or another thread has.
+pub trait Bell: Send + Sync {
+    /// Wakes whoever sleeps. Call after what it shall see is in place.
+    fn ring(&self);
+
+    /// Sleeps until the bell rings, at most for `timeout`; may wake before for no reason, or because the transport has links
+    /// that cannot ring. `is_idle` looks once more, after the bell is armed, whether there is really nothing to do.
+    fn sleep(&self, timeout: core::time::Duration, is_idle: &mut dyn FnMut() -> bool);
+}
+
 /// A backend. See the [module](self) for the contract.
 pub trait Transport {
     /// What can go wrong in this backend.
@@ -138,6 +146,10 @@ pub trait Transport {
 
     /// What it can do. The same at every call.
     fn capabilities(&self) -> Capabilities;
+
+    /// How the blocks of a peer arrive, and how ours arrive there: a link is of one kind in both directions. The same at every
+    /// call. What it says of this node itself, or of nodes that do not exist, means nothing.
+    fn arrival(&self, peer: NodeId) -> Arrival;
 
     /// Takes an operation.
     ///

@@ -11,7 +11,7 @@ use pdbp_sim::local::Local;
 
 use crate::config::{ConfigError, Origin, Progress, Settings};
 use crate::error::{NoSuchNode, Timeout};
-use crate::node::{Backend, Driver, Node, Shared};
+use crate::node::{Backend, Driver, Memory, Node, Shared};
 
 /// A running cluster, as far as this process hosts it. Nodes stop when the cluster, their [`Node`]s and their parts are dropped;
 /// what they have sent and nobody has taken in is lost then, so let [`Node::quiesce`] end a program that must not lose anything.
@@ -210,6 +210,7 @@ impl Builder {
             let bell = end.doorbell();
             Backend::new(end, bell)
         });
+        let memories = memories.into_iter().map(|memory| Box::new(memory) as Memory);
         Self { settings, wrong: None }.start_on(ends.zip(memories).collect())
     }
 
@@ -219,7 +220,7 @@ impl Builder {
     ///
     /// # Errors
     /// See [`StartError`].
-    pub fn start_on(self, nodes: Vec<(Backend, HeapMemory)>) -> Result<Cluster, StartError> {
+    pub fn start_on(self, nodes: Vec<(Backend, Memory)>) -> Result<Cluster, StartError> {
         if let Some(wrong) = self.wrong {
             return Err(wrong.into());
         }

@@ -45,14 +45,14 @@ mod part;
 pub use cluster::{Builder, Cluster, StartError};
 pub use config::{ConfigError, Progress, Settings};
 pub use error::{LookupError, NoSuchNode, RecvError, RegisterError, SendError, Timeout};
-pub use node::{Backend, BackendError, Node, NodeStats};
+pub use node::{Backend, BackendError, Memory, Node, NodeStats};
 pub use part::{Batch, Interest, Loan, Message, Part, Ready, Segment, StreamReader, StreamWriter, Target};
-pub use pdbp_core::Event;
 pub use pdbp_core::engine::{Counters, PipeUse, RowStats};
 pub use pdbp_core::id::{NodeId, PartId, PipeId, StreamNo};
 pub use pdbp_core::pipe::PipeError;
 pub use pdbp_core::tables::PartKind;
 pub use pdbp_core::umb::HeapMemory;
+pub use pdbp_core::{Bell, Event};
 pub use pdbp_sim::local::Doorbell;
 
 /// Runs the program in the README as a test.

@@ -76,7 +76,11 @@ impl Transport for Loopback {
 
     fn capabilities(&self) -> Capabilities {
         let (node, largest_block) = (self.me, 1 << 20);
-        Capabilities { nodes: 2, node, largest_block, arrival: Arrival::Posted, trusted: false }
+        Capabilities { nodes: 2, node, largest_block, trusted: false }
+    }
+
+    fn arrival(&self, _peer: NodeId) -> Arrival {
+        Arrival::Posted
     }
 
     fn submit(&mut self, op: Op) -> Result<(), Refused<Infallible>> {

@@ -5,7 +5,7 @@ use super::{BUDGET, Engine, Event, PrivatePipes};
 use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, Cdus, Malformed, flag};
 use crate::id::NodeId;
 use crate::policy::SpacePolicy;
-use crate::transport::{Arrival, Completion, Op, Reason, Transport};
+use crate::transport::{Completion, Op, Reason, Transport};
 use crate::umb::{ArrivedBlock, BlockMemory, BlockState, VacantBlock};
 
 /// With posted arrival: blocks that each row posts beyond its credit, for control messages.
@@ -98,7 +98,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Blocks that are missing were refused as unreadable, or lost by a transport that broke its contract. How many of them
     /// needed credit the numbers tell; these are settled now.
     fn take_turn(&mut self, from: NodeId, header: &BlockHeader) -> Result<bool, Malformed> {
-        let posted = self.capabilities.arrival == Arrival::Posted;
+        let posted = self.is_posted_link(from);
         let most = u64::from(self.config.row) + MOST_MISSING;
         let peer = self.peers.get_mut(from.index()).ok_or(Malformed::Address)?;
         let Some(missing) = header.sequence().checked_sub(peer.received) else { return Ok(false) };
@@ -145,7 +145,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Returns a block to its owner: the peer, or with posted arrival the transport for the next one.
     pub(super) fn give_back(&mut self, peer: NodeId, block: ArrivedBlock) {
-        if self.capabilities.arrival == Arrival::Posted {
+        if self.is_posted_link(peer) {
             self.repost(peer, VacantBlock { raw: block.raw });
             return;
         }
@@ -190,7 +190,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return;
         }
         for node in (0..self.recv_rows.len()).map(NodeId::from_index) {
-            if node != self.config.node {
+            if node != self.config.node && self.is_posted_link(node) {
                 self.post(node);
             }
         }

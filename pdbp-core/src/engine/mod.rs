@@ -193,7 +193,7 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     public: ManagedSlice<'a, PublicPipe>,
     /// Blocks set aside for control messages that are not in use.
     reserve: Queue,
-    /// With in-place arrival: blocks of credit that no row of RM has.
+    /// Blocks of credit for peers whose blocks arrive in place that no row of RM has.
     credit: u32,
     tables: Tables<'a>,
     local: ManagedSlice<'a, LocalPart>,
@@ -206,7 +206,7 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     /// Open blocks and deliveries that are out.
     tokens: u64,
     maintained: Time,
-    /// With posted arrival: whether some row has fewer blocks posted than it should.
+    /// Whether some row with posted arrival has fewer blocks posted than it should.
     short_of_posts: bool,
     /// Whether a row could have something to give back.
     grown: bool,
@@ -290,6 +290,9 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             grown: false,
             config,
         };
+        for (i, peer) in engine.peers.iter_mut().enumerate() {
+            peer.posted = engine.transport.arrival(NodeId::from_index(i)) == Arrival::Posted;
+        }
         engine.lay_out()?;
         engine.introduce();
         Ok(engine)
@@ -299,11 +302,12 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
     fn lay_out(&mut self) -> Result<(), ConfigError> {
         let (row, initial) = (self.config.row, self.config.initial);
         let nodes = u32::from(self.config.nodes);
-        let posted = self.capabilities.arrival == Arrival::Posted;
         let per_row = u64::from(initial);
-        let posts = if posted { per_row + u64::from(link::SPARE_POSTS) } else { 0 };
+        let own = self.config.node;
+        let peers = || (0..usize::from(self.config.nodes)).map(NodeId::from_index).filter(|n| *n != own);
+        let posted_rows = peers().filter(|n| self.is_posted_link(*n)).count() as u32;
         let need = u64::from(nodes) * per_row
-            + u64::from(nodes.saturating_sub(1)) * posts
+            + u64::from(posted_rows) * (per_row + u64::from(link::SPARE_POSTS))
             + u64::from(self.config.control_blocks);
         let have = self.umb.free();
         if u64::from(have) < need {
@@ -318,7 +322,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
                 self.enqueue(index, |engine| Some(&mut engine.reserve));
             }
         }
-        self.credit = have.saturating_sub((nodes - 1) * initial);
+        self.credit = have.saturating_sub((nodes - 1 - posted_rows) * initial);
         for node in (0..usize::from(self.config.nodes)).map(NodeId::from_index) {
             if let Some(send) = self.send_rows.get_mut(node.index()) {
                 send.space = RowSpace::new(row, 0);
@@ -329,11 +333,16 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
                 recv.space = RowSpace::new(row, if own { row } else { initial });
             }
             self.link_elements(node);
-            if posted && !own {
+            if !own && self.is_posted_link(node) {
                 self.post(node);
             }
         }
         Ok(())
+    }
+
+    /// Whether blocks of the peer arrive in blocks that we have posted.
+    fn is_posted_link(&self, peer: NodeId) -> bool {
+        self.peers.get(peer.index()).is_some_and(|p| p.posted)
     }
 
     /// The configuration it was made with.

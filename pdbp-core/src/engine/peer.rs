@@ -40,6 +40,8 @@ pub struct Peer {
     /// Messages that the peer did not get, since it failed.
     pub(super) undelivered: u64,
     pub(super) failed: bool,
+    /// Blocks from and to the peer travel in blocks that the receiver has posted.
+    pub(super) posted: bool,
     pub(super) malformed: u64,
     pub(super) outbox: Deque<Control, OUTBOX>,
     /// At the master: rows of NTA sent, the request that waits, whether the change under way is applied.
@@ -133,7 +135,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     pub(super) fn wants_control(&self, node: NodeId, idle: bool) -> bool {
-        let posted = self.capabilities.arrival == crate::transport::Arrival::Posted;
+        let posted = self.is_posted_link(node);
         let Some(real) = self.recv_rows.get(node.index()).map(|r| r.space.real()) else { return false };
         let Some(peer) = self.peers.get(node.index()) else { return false };
         let news = peer.released - peer.released_told;

@@ -7,7 +7,7 @@ use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, Cdus, Malformed, flag};
 use crate::id::{NodeId, PipeId, StreamNo};
 use crate::pipe::StreamMapping;
 use crate::policy::{Growth, SpacePolicy};
-use crate::transport::{Arrival, Transport};
+use crate::transport::Transport;
 use crate::umb::{ArrivedBlock, BlockMemory, NIL};
 
 /// An element of RM: an arrived block and who still needs it.
@@ -333,7 +333,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Asks the policy whether RCBP_node should have more space, which is more credit for the peer.
     fn extend_recv(&mut self, node: NodeId, ask: fn(&P, &crate::matrix::RowSpace, u32) -> Growth) {
-        let posted = self.capabilities.arrival == Arrival::Posted;
+        let posted = self.is_posted_link(node);
         let exhausted = |engine: &Self| {
             let row = engine.recv_rows.get(node.index());
             row.is_some_and(|row| ask(&engine.policy, &row.space, engine.credit) == Growth::Exhausted)
@@ -356,23 +356,27 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Takes up to `blocks` of its vacant elements from a row and leaves it one, unless its peer has failed: without any
-    /// credit nothing would arrive that could make the row grow again.
     /// Takes back the credit that other rows can spare, since one waits and none is left.
     fn collect_credit(&mut self, needy: NodeId) {
         let own = self.config.node;
         for node in (0..self.recv_rows.len()).map(NodeId::from_index).filter(|n| *n != needy && *n != own) {
+            if self.is_posted_link(node) {
+                continue;
+            }
             let spare = self.recv_rows.get(node.index()).map_or(0, |row| self.policy.spare(&row.space));
             self.shrink_recv(node, spare);
         }
     }
 
+    /// Takes up to `blocks` of its vacant elements from a row and leaves it one, unless its peer has failed: without any
+    /// credit nothing would arrive that could make the row grow again.
     pub(super) fn shrink_recv(&mut self, node: NodeId, blocks: u32) {
         let least = u32::from(!self.has_failed(node));
+        let posted = self.is_posted_link(node);
         let Some(row) = self.recv_rows.get_mut(node.index()) else { return };
         let before = row.space.real();
         row.space.shrink(blocks.min(before.saturating_sub(least)));
-        if self.capabilities.arrival == Arrival::InPlace {
+        if !posted {
             self.credit += before - row.space.real();
         }
         // With posted arrival the blocks come back as they are filled: `repost` keeps those beyond the real space.

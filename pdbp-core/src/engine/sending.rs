@@ -6,7 +6,7 @@ use super::{BUDGET, CONTROL_ROW, Checksum, Engine, Event, PrivatePipes};
 use crate::cdu::{self, BLOCK_HEADER, BlockClass, BlockHeader, MAGIC, Route, VERSION, flag};
 use crate::id::{NodeId, PartId, Time};
 use crate::policy::SpacePolicy;
-use crate::transport::{Arrival, Op, Reason, Transport};
+use crate::transport::{Op, Reason, Transport};
 use crate::umb::{BlockMemory, BlockState, NIL, OpenBlock, SealedBlock};
 
 /// Why a block could not be had.
@@ -394,7 +394,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if failed && data {
             self.note_undelivered(node, &block);
         }
-        let in_place = self.capabilities.arrival == Arrival::InPlace;
+        let in_place = !self.is_posted_link(node);
         if let Some(peer) = self.peers.get_mut(node.index()) {
             peer.data_acked += u64::from(data && in_place);
             peer.control_away = peer.control_away.saturating_sub(u32::from(!data));

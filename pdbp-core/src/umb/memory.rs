@@ -105,6 +105,20 @@ unsafe impl BlockMemory for HeapMemory {
     }
 }
 
+// SAFETY: the box forwards to what it holds, which keeps the contract wherever the box itself is moved.
+#[cfg(feature = "alloc")]
+unsafe impl<M: BlockMemory + ?Sized> BlockMemory for alloc::boxed::Box<M> {
+    fn base(&self) -> NonNull<u8> {
+        (**self).base()
+    }
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+    fn space(&self) -> Space {
+        (**self).space()
+    }
+}
+
 /// A region in a `static` or otherwise never freed.
 #[derive(Debug)]
 pub struct StaticMemory(NonNull<u8>, usize);

@@ -62,9 +62,9 @@ impl<T: Transport> FaultInjector<T> {
         let link = || Link { queue: VecDeque::new(), posted: VecDeque::new(), operations: 0, failed: false };
         let links = (0..capabilities.nodes).map(|_| link()).collect();
         let interposes = faults.corrupt.is_some() || faults.fail.is_some();
-        let shadows = (interposes && capabilities.arrival == Arrival::Posted)
-            .then(|| shadow_pool(&capabilities))
-            .flatten();
+        let mut peers = (0..capabilities.nodes).filter_map(NodeId::new).filter(|n| *n != capabilities.node);
+        let any_posted = peers.any(|peer| inner.arrival(peer) == Arrival::Posted);
+        let shadows = (interposes && any_posted).then(|| shadow_pool(&capabilities)).flatten();
         let random = Random::new(faults.seed ^ u64::from(capabilities.node.raw()));
         Self {
             inner,
@@ -173,7 +173,8 @@ impl<T: Transport> FaultInjector<T> {
     fn received(&mut self, peer: NodeId, block: ArrivedBlock) -> Option<Completion<T::Error>> {
         let failed = self.has_failed(peer);
         let corrupt = !failed && self.faults.corrupt.is_some_and(|chance| chance.strikes(&mut self.random));
-        let block = if let Some(pool) = &mut self.shadows {
+        let in_place = self.inner.arrival(peer) == Arrival::InPlace;
+        let block = if let Some(pool) = self.shadows.as_mut().filter(|_| !in_place) {
             let mine = self.links.get_mut(peer.index()).and_then(|l| l.posted.pop_front());
             let filled = mine.map(|mut mine| {
                 let length = block.bytes().len().min(mine.bytes_mut().len());
@@ -186,11 +187,11 @@ impl<T: Transport> FaultInjector<T> {
             });
             let _ = pool.give_arrived(block);
             filled?
-        } else if failed {
+        } else if failed && in_place {
             // The link is down for the user; the peer gets its block back all the same.
             let _ = self.inner.submit(Op::Return { peer, block });
             return None;
-        } else if corrupt && self.capabilities.arrival == Arrival::InPlace {
+        } else if corrupt && in_place {
             let random = &mut self.random;
             self.copies.copy(block, |bytes| corrupt_bytes(random, bytes))
         } else {
@@ -214,6 +215,10 @@ impl<T: Transport> Transport for FaultInjector<T> {
     fn capabilities(&self) -> Capabilities {
         let trusted = self.capabilities.trusted && self.faults.corrupt.is_none();
         Capabilities { trusted, ..self.capabilities }
+    }
+
+    fn arrival(&self, peer: NodeId) -> Arrival {
+        self.inner.arrival(peer)
     }
 
     fn submit(&mut self, op: Op) -> Result<(), Refused<T::Error>> {

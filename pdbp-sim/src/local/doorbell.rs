@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use pdbp_core::Bell;
+
 use super::sync::{AtomicU32, Condvar, Mutex, Ordering, PoisonError, fence};
 
 /// Wakes threads that wait for a node. Ringing costs a fence and a load when nobody sleeps.
@@ -37,5 +39,15 @@ impl Doorbell {
             }
         }
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Bell for Doorbell {
+    fn ring(&self) {
+        Self::ring(self);
+    }
+
+    fn sleep(&self, timeout: Duration, is_idle: &mut dyn FnMut() -> bool) {
+        Self::sleep(self, timeout, is_idle);
     }
 }

@@ -241,9 +241,12 @@ impl Transport for Local {
             nodes: self.links.len() as u16,
             node: self.node,
             largest_block: self.largest_block,
-            arrival: self.arrival,
             trusted: true,
         }
+    }
+
+    fn arrival(&self, _peer: NodeId) -> Arrival {
+        self.arrival
     }
 
     fn submit(&mut self, op: Op) -> Result<(), Refused<Infallible>> {

@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use pdbp_core::id::{BlockId, NodeId};
-use pdbp_core::{Capabilities, Completion, Op, Reason, Refused, Transport};
+use pdbp_core::{Arrival, Capabilities, Completion, Op, Reason, Refused, Transport};
 
 /// Whether a tracer records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,6 +159,10 @@ impl<T: Transport> Transport for Tracer<T> {
 
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
+    }
+
+    fn arrival(&self, peer: NodeId) -> Arrival {
+        self.inner.arrival(peer)
     }
 
     fn submit(&mut self, op: Op) -> Result<(), Refused<T::Error>> {

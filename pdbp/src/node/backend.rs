@@ -4,10 +4,10 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use pdbp_core::id::NodeId;
 use pdbp_core::matrix::RowSpace;
 use pdbp_core::policy::{Adaptive, Fixed, Growth, SpacePolicy, ThresholdAllocation};
-use pdbp_core::{Capabilities, Completion, Op, Reason, Refused, Transport};
-use pdbp_sim::local::Doorbell;
+use pdbp_core::{Arrival, Bell, Capabilities, Completion, Op, Reason, Refused, Transport};
 
 use crate::config::{PolicyKind, Settings};
 
@@ -26,12 +26,12 @@ impl Error for BackendError {}
 /// A transport of any type, and the bell that it rings when something has arrived.
 pub struct Backend {
     transport: Box<dyn Transport<Error = BackendError> + Send>,
-    pub(crate) bell: Arc<Doorbell>,
+    pub(crate) bell: Arc<dyn Bell>,
 }
 
 impl Backend {
     /// Takes a transport. `bell` is rung by whoever puts something in; a transport that cannot ring is polled at intervals.
-    pub fn new<T>(transport: T, bell: Arc<Doorbell>) -> Self
+    pub fn new<T>(transport: T, bell: Arc<dyn Bell>) -> Self
     where
         T: Transport + Send + 'static,
         T::Error: Send + Sync + 'static,
@@ -45,6 +45,10 @@ impl Transport for Backend {
 
     fn capabilities(&self) -> Capabilities {
         self.transport.capabilities()
+    }
+
+    fn arrival(&self, peer: NodeId) -> Arrival {
+        self.transport.arrival(peer)
     }
 
     fn submit(&mut self, op: Op) -> Result<(), Refused<BackendError>> {
@@ -66,6 +70,10 @@ where
 
     fn capabilities(&self) -> Capabilities {
         self.0.capabilities()
+    }
+
+    fn arrival(&self, peer: NodeId) -> Arrival {
+        self.0.arrival(peer)
     }
 
     fn submit(&mut self, op: Op) -> Result<(), Refused<BackendError>> {

@@ -15,9 +15,8 @@ use pdbp_core::engine::{Config, Counters, PipeUse, RowStats, Storage};
 use pdbp_core::id::{Epoch, NodeId, Time};
 use pdbp_core::pipe::PipeKind;
 use pdbp_core::tables::{Name, PartKind};
-use pdbp_core::umb::{BlockMemory, HeapMemory, stride};
-use pdbp_core::{Delivery, Engine, Event};
-use pdbp_sim::local::Doorbell;
+use pdbp_core::umb::{BlockMemory, stride};
+use pdbp_core::{Bell, Delivery, Engine, Event};
 
 pub use backend::{Backend, BackendError};
 pub(crate) use pipes::Pipe;
@@ -29,7 +28,10 @@ use crate::part::{Due, Flushed, Part, SharedLanes, Target};
 use backend::Policy;
 use pipes::Sink;
 
-pub(crate) type NodeEngine = Engine<'static, Backend, HeapMemory, Policy>;
+pub(crate) type NodeEngine = Engine<'static, Backend, Memory, Policy>;
+
+/// Block memory of any kind.
+pub type Memory = Box<dyn BlockMemory + Send>;
 
 /// Events kept for [`Node::events`].
 const EVENTS: usize = 256;
@@ -50,7 +52,7 @@ pub(crate) struct Shared {
     /// Deliveries that readers are done with, on their way to the engine.
     released: ArrayQueue<Delivery>,
     /// Rung by peers.
-    pub(crate) bell: Arc<Doorbell>,
+    pub(crate) bell: Arc<dyn Bell>,
     /// Held by whoever sleeps on the bell.
     pub(crate) leader: Mutex<()>,
     /// Polls made by parts: tells the progress thread whether it is needed.
@@ -75,7 +77,7 @@ impl Shared {
         nodes: u16,
         settings: Settings,
         backend: Backend,
-        memory: HeapMemory,
+        memory: Memory,
     ) -> Result<Self, ConfigError> {
         let name = format!("node{}", id.index());
         let name = Name::new(&name).map_err(|_| ConfigError::NodeName(name))?;

@@ -69,7 +69,7 @@ fn sleep(shared: &Shared, pipe: Option<&Pipe>, left: Duration) {
                 }
             };
             leads(true);
-            shared.bell.sleep(left, || shared.poll() == 0 && nothing());
+            shared.bell.sleep(left, &mut || shared.poll() == 0 && nothing());
             leads(false);
         }
         (Err(_), Some(pipe)) => pipe.bell.sleep(left, nothing),
@@ -137,7 +137,7 @@ fn lead(shared: &Shared, stop: &AtomicBool, polls: u64) {
         if polled.worked == 0 {
             // Parts ring the bell too, when they open a block that may have to be flushed.
             let until = polled.next.map_or(NAP, |next| Duration::from_nanos(next.since(polled.now)));
-            shared.bell.sleep(until.clamp(Duration::from_micros(50), NAP), || shared.poll() == 0);
+            shared.bell.sleep(until.clamp(Duration::from_micros(50), NAP), &mut || shared.poll() == 0);
         }
     }
 }

@@ -1,4 +1,4 @@
-use pdbp::{Backend, Builder, Cluster, Doorbell, HeapMemory};
+use pdbp::{Backend, Builder, Cluster, Doorbell, HeapMemory, Memory};
 use pdbp_core::Arrival;
 use pdbp_core::umb::stride;
 use pdbp_sim::fault::{Chance, FaultInjector, Faults};
@@ -17,7 +17,7 @@ fn a_cluster_runs_on_a_transport_that_the_program_brings() {
     let nodes = ends.into_iter().zip(memories).map(|(end, memory)| {
         let busy =
             FaultInjector::new(end, Faults { busy: Chance::in_thousand(300).unwrap(), ..Faults::default() });
-        (Backend::new(busy, Arc::new(Doorbell::default())), memory)
+        (Backend::new(busy, Arc::new(Doorbell::default())), Box::new(memory) as Memory)
     });
     let cluster = builder.start_on(nodes.collect()).unwrap();
     assert_eq!(cluster.size(), 2);

@@ -226,9 +226,12 @@ impl Transport for Port {
             nodes: net.nodes as u16,
             node: node(self.me),
             largest_block: stride(BODY),
-            arrival: net.arrival,
             trusted: net.trusted,
         }
+    }
+
+    fn arrival(&self, _peer: NodeId) -> Arrival {
+        self.net.borrow().arrival
     }
 
     fn submit(&mut self, op: Op) -> Result<(), Refused<Infallible>> {

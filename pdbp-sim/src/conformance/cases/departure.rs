@@ -44,7 +44,7 @@ fn after<T: Transport, M: BlockMemory>(
     leaver: NodeId,
     keepsake: Held,
 ) -> Result<Verdict, Failure> {
-    if node.in_place() {
+    if node.in_place(leaver) {
         // The first meeting, 4 blocks of the exchange and the request; those that it never gave back cannot have been reported as sent.
         let sent = node.sent(leaver);
         node.ensure(sent <= 6, || {
@@ -54,7 +54,7 @@ fn after<T: Transport, M: BlockMemory>(
     let block = node.vacant()?;
     let block = node.seal(block, BLOCK_HEADER);
     expect(node, Op::Send { peer: leaver, block }, "a block to a failed peer", &[Why::PeerFailed])?;
-    if !node.in_place() {
+    if !node.in_place(leaver) {
         let block = node.vacant()?;
         expect(
             node,
@@ -81,10 +81,9 @@ fn leave<T: Transport, M: BlockMemory>(node: &mut Node<T, M>) -> Result<Verdict,
         let held = node.receive(*peer, Kind::Meet, BLOCK_HEADER)?;
         node.release(held)?;
     }
-    if node.in_place() {
-        let here = |node: &Node<T, M>| peers.iter().all(|p| node.arrived(*p) > 0);
-        node.wait("blocks to leave with", here)?;
-    } else {
+    let here = |node: &Node<T, M>| peers.iter().all(|p| !node.in_place(*p) || node.arrived(*p) > 0);
+    node.wait("blocks to leave with", here)?;
+    if peers.iter().any(|p| !node.in_place(*p)) {
         node.linger(100)?;
     }
     node.leave();

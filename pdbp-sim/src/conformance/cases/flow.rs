@@ -40,7 +40,8 @@ pub(crate) fn busy_links_take_the_block_later<T: Transport, M: BlockMemory>(
     let mut verdict = Verdict::Passed;
     if node.id() == sender {
         // The reader begins to read when it has this block back (or thinks that it has, when arrival is posted).
-        let canary = if node.in_place() { Some(node.receive(reader, Kind::Data, length)?) } else { None };
+        let canary =
+            if node.in_place(reader) { Some(node.receive(reader, Kind::Data, length)?) } else { None };
         let mut sent = 0;
         while sent < WINDOW && node.try_send(reader, Kind::Data, length)? == Sending::Sent {
             sent += 1;

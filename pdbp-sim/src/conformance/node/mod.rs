@@ -37,6 +37,7 @@ pub struct Node<T: Transport, M: BlockMemory> {
 /// The books on the links to and from one peer.
 #[derive(Debug, Default)]
 struct Link {
+    in_place: bool,
     next_out: u64,
     next_in: u64,
     away: Vec<(BlockId, Contents)>,
@@ -59,7 +60,10 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
     pub fn new(endpoint: T, memory: M, body: usize) -> Self {
         let capabilities = endpoint.capabilities();
         let pool = BlockPool::new(memory, capabilities.node, body);
-        let links = (0..capabilities.nodes).map(|_| Link::default()).collect();
+        let nodes = (0..capabilities.nodes).filter_map(NodeId::new);
+        let links = nodes
+            .map(|n| Link { in_place: endpoint.arrival(n) == Arrival::InPlace, ..Link::default() })
+            .collect();
         Self {
             endpoint: Some(endpoint),
             pool,
@@ -96,8 +100,9 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         self.capabilities
     }
 
-    pub(super) fn in_place(&self) -> bool {
-        self.capabilities.arrival == Arrival::InPlace
+    /// Whether blocks from and to the peer are read where they lie.
+    pub(super) fn in_place(&self, peer: NodeId) -> bool {
+        self.links.get(peer.index()).is_some_and(|l| l.in_place)
     }
 
     /// The longest block that both transport and pool have room for.
@@ -268,7 +273,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
 
     /// With posted arrival: posts until `want` blocks from the peer are posted or here.
     pub(super) fn keep_posted(&mut self, peer: NodeId, want: usize) -> Result<(), Failure> {
-        while !self.in_place() && self.posted(peer) + self.arrived(peer) < want.min(WINDOW) {
+        while !self.in_place(peer) && self.posted(peer) + self.arrived(peer) < want.min(WINDOW) {
             let Some(block) = self.pool.take() else { return Ok(()) };
             let id = block.id();
             let Some(refused) = self.submit(Op::Recv { peer, block })? else {
@@ -307,7 +312,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
             self.failure(format!("a block from {} changed while it was held: {e}", contents.source))
         })?;
         let peer = contents.source;
-        if !self.in_place() {
+        if !self.in_place(peer) {
             let given = self.pool.give_arrived(block).is_ok();
             return self.ensure(given, || format!("a block filled by {peer} is not of this node's pool"));
         }
@@ -379,11 +384,11 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
 
     fn received(&mut self, peer: NodeId, block: ArrivedBlock) -> Result<(), Failure> {
         let me = self.id();
-        let owner = if self.in_place() { peer } else { me };
+        let owner = if self.in_place(peer) { peer } else { me };
         let id = block.id();
         self.ensure(peer != me, || "a block arrived from the node itself".to_owned())?;
         self.ensure(id.segment == owner, || format!("{id:?} arrived from {peer}; it should be {owner}'s"))?;
-        if !self.in_place() {
+        if !self.in_place(peer) {
             self.unpost(peer, id)?;
         }
         let sequence = self.link(peer)?.next_in;

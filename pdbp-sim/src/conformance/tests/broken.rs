@@ -117,6 +117,10 @@ impl Transport for Broken {
         capabilities
     }
 
+    fn arrival(&self, peer: NodeId) -> Arrival {
+        self.inner.arrival(peer)
+    }
+
     fn submit(&mut self, op: Op) -> Result<(), Refused<Infallible>> {
         match (self.defect, op) {
             (Defect::LosesReturned, Op::Return { peer, block }) => {
