@@ -2,7 +2,8 @@
 //!
 //! Every ordered pair of nodes has two single-producer rings: one carries sealed blocks to the reader, the other carries them
 //! back when the last reader is done. With [`Arrival::InPlace`] nothing is copied; with [`Arrival::Posted`] the block is
-//! copied into one that the receiver has posted, as a network would, which serves to test engines on that kind of link.
+//! copied into one that the receiver has posted, as a network would, which serves to test engines on that kind of link. A
+//! network can have links of both kinds: [`Local::network_of_hosts`] copies between hosts only, as MPI does.
 //!
 //! ```text
 //!   node A                            node B
@@ -37,7 +38,6 @@ pub use doorbell::Doorbell;
 /// One node's end of the in-process network.
 pub struct Local {
     node: NodeId,
-    arrival: Arrival,
     largest_block: usize,
     links: Vec<Option<Link>>,
     /// Own blocks that peers have, by block index.
@@ -52,6 +52,7 @@ pub struct Local {
 
 /// The rings to and from one peer.
 struct Link {
+    arrival: Arrival,
     out: Producer<Parcel>,
     back: Consumer<Parcel>,
     incoming: Consumer<Parcel>,
@@ -69,6 +70,44 @@ impl Local {
     pub fn network(
         memories: &[HeapMemory],
         arrival: Arrival,
+        largest_block: usize,
+        in_flight: usize,
+    ) -> Vec<Self> {
+        Self::network_of_links(memories, |_, _| arrival, largest_block, in_flight)
+    }
+
+    /// As [`network`](Self::network), of nodes on several hosts: blocks arrive in place between nodes of one host, and are posted
+    /// between nodes of different hosts. `hosts` has the host of each node, by any numbers; a node beyond its end is on a host
+    /// of its own.
+    ///
+    /// ```
+    /// use pdbp_core::id::NodeId;
+    /// use pdbp_core::umb::HeapMemory;
+    /// use pdbp_core::{Arrival, Transport};
+    /// use pdbp_sim::local::Local;
+    ///
+    /// let memories: Vec<_> = (0..3).filter_map(|_| HeapMemory::new(4096)).collect();
+    /// let ends = Local::network_of_hosts(&memories, &[0, 0, 1], 1024, 4);
+    /// let arrivals: Vec<_> = (1..3).filter_map(NodeId::new).map(|peer| ends[0].arrival(peer)).collect();
+    /// assert_eq!(arrivals, [Arrival::InPlace, Arrival::Posted]);
+    /// ```
+    pub fn network_of_hosts(
+        memories: &[HeapMemory],
+        hosts: &[usize],
+        largest_block: usize,
+        in_flight: usize,
+    ) -> Vec<Self> {
+        let arrival = |a: usize, b: usize| match (hosts.get(a), hosts.get(b)) {
+            (Some(a), Some(b)) if a == b => Arrival::InPlace,
+            _ => Arrival::Posted,
+        };
+        Self::network_of_links(memories, arrival, largest_block, in_flight)
+    }
+
+    /// `arrival` says of two nodes how their blocks arrive, in both directions.
+    fn network_of_links(
+        memories: &[HeapMemory],
+        arrival: impl Fn(usize, usize) -> Arrival,
         largest_block: usize,
         in_flight: usize,
     ) -> Vec<Self> {
@@ -94,6 +133,7 @@ impl Local {
                 let links = (0..nodes)
                     .map(|j| {
                         Some(Link {
+                            arrival: arrival(i, j),
                             out: out[i][j].take()?,
                             back: back[i][j].take()?,
                             incoming: incoming[i][j].take()?,
@@ -107,7 +147,6 @@ impl Local {
                     .collect();
                 Self {
                     node,
-                    arrival,
                     largest_block,
                     links,
                     away: Away::default(),
@@ -185,15 +224,14 @@ impl Local {
             }
             return Some(Completion::Sent { peer, block });
         }
-        match self.arrival {
+        let link = self.link(peer)?;
+        match link.arrival {
             Arrival::InPlace => {
-                let link = self.link(peer)?;
                 if let Ok(parcel) = link.incoming.pop() {
                     return Some(Completion::Received { peer, block: parcel.into_arrived() });
                 }
             }
             Arrival::Posted => {
-                let link = self.link(peer)?;
                 if !link.posted.is_empty()
                     && let Ok(parcel) = link.incoming.pop()
                     && let Some(mut block) = link.posted.pop_front()
@@ -213,13 +251,13 @@ impl Local {
 
     /// Whether the peer is gone, and all that it left has been taken.
     fn check_alive(&mut self, peer: NodeId) -> Option<Completion<Infallible>> {
-        let in_place = self.arrival == Arrival::InPlace;
         let link = self.link(peer)?;
         if !link.incoming.is_abandoned() {
             return None;
         }
         // The peer may have put something in between the look at the rings and its end.
-        let waits = !link.incoming.is_empty() && (in_place || !link.posted.is_empty());
+        let waits =
+            !link.incoming.is_empty() && (link.arrival == Arrival::InPlace || !link.posted.is_empty());
         if waits || !link.back.is_empty() {
             return None;
         }
@@ -245,15 +283,17 @@ impl Transport for Local {
         }
     }
 
-    fn arrival(&self, _peer: NodeId) -> Arrival {
-        self.arrival
+    fn arrival(&self, peer: NodeId) -> Arrival {
+        self.links.get(peer.index()).and_then(Option::as_ref).map_or(Arrival::Posted, |link| link.arrival)
     }
 
     fn submit(&mut self, op: Op) -> Result<(), Refused<Infallible>> {
         match op {
             Op::Send { peer, block } => self.send(peer, block),
-            Op::Return { peer, block } if self.arrival == Arrival::InPlace => self.give_back(peer, block),
-            Op::Recv { peer, block } if self.arrival == Arrival::Posted => match self.link(peer) {
+            Op::Return { peer, block } if self.arrival(peer) == Arrival::InPlace => {
+                self.give_back(peer, block)
+            }
+            Op::Recv { peer, block } if self.arrival(peer) == Arrival::Posted => match self.link(peer) {
                 Some(link) => {
                     link.posted.push_back(block);
                     Ok(())

@@ -17,10 +17,29 @@ fn domain<T: Transport>(
     nodes: usize,
     wrap: impl FnMut(Local) -> T,
 ) -> Vec<Node<T, HeapMemory>> {
-    let bytes = Node::<T, HeapMemory>::memory(nodes, 1024);
-    let memories: Vec<_> = (0..nodes).map(|_| HeapMemory::new(bytes).unwrap()).collect();
-    let ends = Local::network(&memories, arrival, 1000, 4).into_iter().map(wrap);
-    ends.zip(memories).map(|(end, memory)| Node::new(end, memory, 1024)).collect()
+    let memories = memories(nodes);
+    let ends = Local::network(&memories, arrival, 1000, 4);
+    wrapped(ends, memories, wrap)
+}
+
+/// As `domain`, of nodes on these hosts.
+fn mixed<T: Transport>(hosts: &[usize], wrap: impl FnMut(Local) -> T) -> Vec<Node<T, HeapMemory>> {
+    let memories = memories(hosts.len());
+    let ends = Local::network_of_hosts(&memories, hosts, 1000, 4);
+    wrapped(ends, memories, wrap)
+}
+
+fn memories(nodes: usize) -> Vec<HeapMemory> {
+    let bytes = Node::<Local, HeapMemory>::memory(nodes, 1024);
+    (0..nodes).map(|_| HeapMemory::new(bytes).unwrap()).collect()
+}
+
+fn wrapped<T: Transport>(
+    ends: Vec<Local>,
+    memories: Vec<HeapMemory>,
+    wrap: impl FnMut(Local) -> T,
+) -> Vec<Node<T, HeapMemory>> {
+    ends.into_iter().map(wrap).zip(memories).map(|(end, memory)| Node::new(end, memory, 1024)).collect()
 }
 
 fn with(faults: Faults) -> impl FnMut(Local) -> FaultInjector<Local> {
@@ -52,6 +71,11 @@ fn traced(
 
 use Arrival::{InPlace, Posted};
 
+/// The last node, which leaves, has a peer of either kind; node 0, which much is about, has posted ones only.
+const ONE_AND_TWO: &[usize] = &[0, 1, 1];
+/// Nodes 0 and 1, which most is about, are on one host; each has peers of either kind.
+const TWO_AND_TWO: &[usize] = &[0, 0, 1, 1];
+
 crate::conformance!(local_in_place_2, domain(InPlace, 2, |end| end));
 crate::conformance!(local_in_place_3, domain(InPlace, 3, |end| end));
 crate::conformance!(local_in_place_8, domain(InPlace, 8, |end| end));
@@ -75,6 +99,18 @@ crate::conformance!(
 crate::conformance!(
     traced_busy_and_delay_posted,
     domain(Posted, 3, traced(with(Faults { delay: 20, ..busy() })))
+);
+crate::conformance!(mixed_3, mixed(ONE_AND_TWO, |end| end));
+crate::conformance!(mixed_4, mixed(TWO_AND_TWO, |end| end));
+crate::conformance!(tracer_mixed, mixed(TWO_AND_TWO, |end| Tracer::new(end, 64)));
+crate::conformance!(no_faults_mixed, mixed(ONE_AND_TWO, with(none())));
+crate::conformance!(busy_mixed, mixed(TWO_AND_TWO, with(busy())));
+crate::conformance!(delay_mixed, mixed(ONE_AND_TWO, with(delay())));
+crate::conformance!(armed_mixed_3, mixed(ONE_AND_TWO, with(armed())));
+crate::conformance!(armed_mixed_4, mixed(TWO_AND_TWO, with(armed())));
+crate::conformance!(
+    traced_busy_and_delay_mixed,
+    mixed(TWO_AND_TWO, traced(with(Faults { delay: 20, ..busy() })))
 );
 
 /// As separate processes would run it.
