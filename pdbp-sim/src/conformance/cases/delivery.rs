@@ -1,14 +1,14 @@
 //! What is sent arrives, and comes back.
 
 use pdbp_core::cdu::BLOCK_HEADER;
-use pdbp_core::{BlockMemory, Transport};
+use pdbp_core::{Arrival, BlockMemory, Transport};
 
 use super::super::contents::Kind;
 use super::super::node::{Node, Traffic};
 use super::super::{Failure, Verdict};
 use super::lengths;
 
-/// The capabilities fit the domain and are the same at every call.
+/// The capabilities fit the domain; they, and how each peer's blocks arrive, are the same at every call.
 pub(crate) fn capabilities_are_constant<T: Transport, M: BlockMemory>(
     node: &mut Node<T, M>,
 ) -> Result<Verdict, Failure> {
@@ -22,6 +22,12 @@ pub(crate) fn capabilities_are_constant<T: Transport, M: BlockMemory>(
         node.ensure(format!("{before:?}") == format!("{after:?}"), || {
             format!("capabilities were {before:?} and became {after:?}")
         })?;
+        for peer in node.peers() {
+            let in_place = node.endpoint()?.arrival(peer) == Arrival::InPlace;
+            node.ensure(in_place == node.in_place(peer), || {
+                format!("blocks of {peer} arrived in another way before than they do now")
+            })?;
+        }
     }
     Ok(Verdict::Passed)
 }
@@ -87,7 +93,7 @@ pub(crate) fn in_place_blocks_stay_until_returned<T: Transport, M: BlockMemory>(
     }
     node.meet()?;
     held.into_iter().try_for_each(|held| node.release(held))?;
-    Ok(if peers.is_empty() { Verdict::Skipped("arrival is posted") } else { Verdict::Passed })
+    Ok(if peers.is_empty() { Verdict::Skipped("no peer's blocks arrive in place") } else { Verdict::Passed })
 }
 
 /// Posted: what is sent while nothing is posted waits, is delivered once there is room, and nothing is lost.
@@ -96,7 +102,7 @@ pub(crate) fn posted_blocks_wait_for_room<T: Transport, M: BlockMemory>(
 ) -> Result<Verdict, Failure> {
     let peers: Vec<_> = node.peers().into_iter().filter(|p| !node.in_place(*p)).collect();
     if peers.is_empty() {
-        return Ok(Verdict::Skipped("arrival is in place"));
+        return Ok(Verdict::Skipped("no peer's blocks arrive posted"));
     }
     let lengths = lengths(node);
     let mut sent = Vec::new();

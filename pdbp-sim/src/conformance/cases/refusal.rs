@@ -72,7 +72,7 @@ pub(crate) fn returns_to_others_are_refused<T: Transport, M: BlockMemory>(
     let mut verdict = Verdict::Passed;
     let peers: Vec<_> = node.peers().into_iter().filter(|p| node.in_place(*p)).collect();
     if peers.is_empty() {
-        verdict = Verdict::Skipped("arrival is posted");
+        verdict = Verdict::Skipped("no peer's blocks arrive in place");
     }
     for peer in peers {
         let block = node.vacant()?.into_arrived(BLOCK_HEADER);

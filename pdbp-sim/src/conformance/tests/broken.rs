@@ -40,6 +40,8 @@ enum Defect {
     KeepsFailed,
     /// The capabilities change while running.
     Changes,
+    /// Blocks that arrived in place are said to arrive posted later.
+    ChangesArrival,
 }
 
 struct Broken {
@@ -118,7 +120,10 @@ impl Transport for Broken {
     }
 
     fn arrival(&self, peer: NodeId) -> Arrival {
-        self.inner.arrival(peer)
+        match self.defect {
+            Defect::ChangesArrival if self.arrived > EVERY => Arrival::Posted,
+            _ => self.inner.arrival(peer),
+        }
     }
 
     fn submit(&mut self, op: Op) -> Result<(), Refused<Infallible>> {
@@ -256,6 +261,7 @@ caught! {
     reports_failed_peers_twice: ReportsTwice, InPlace, by peers_that_leave_fail_once;
     keeps_blocks_of_failed_peers: KeepsFailed, InPlace, by peers_that_leave_fail_once;
     changes_capabilities: Changes, InPlace, by capabilities_are_constant;
+    changes_arrival: ChangesArrival, InPlace, by capabilities_are_constant;
 }
 
 #[test]
