@@ -7,9 +7,9 @@
 //! | corruption | changed bytes in arrived blocks; [`Capabilities::trusted`] is false |
 //! | failure | the link to one peer goes down at a certain operation |
 //!
-//! Bytes are never changed in a peer's memory: a block that arrived in place is copied, and the copy is changed. With posted
-//! arrival, an injector that can corrupt or fail links posts blocks of its own and copies what comes, so that it has the user's
-//! blocks when it needs them.
+//! Bytes are never changed in a peer's memory: a block that arrived in place is copied, and the copy is changed. On links with
+//! posted arrival, an injector that can corrupt or fail links posts blocks of its own and copies what comes, so that it has the
+//! user's blocks when it needs them.
 
 #[allow(unsafe_code)]
 mod copies;
@@ -41,7 +41,7 @@ pub struct FaultInjector<T: Transport> {
     /// The link served next.
     turn: usize,
     copies: Copies,
-    /// With posted arrival: the blocks that are posted instead of the user's.
+    /// Blocks to post instead of the user's, for the links with posted arrival.
     shadows: Option<BlockPool<HeapMemory>>,
     injected: Injected,
 }
@@ -100,7 +100,9 @@ impl<T: Transport> FaultInjector<T> {
 
     fn post(&mut self, peer: NodeId, block: VacantBlock) -> Result<(), Refused<T::Error>> {
         let refuse = |block, reason| Err(Refused { op: Op::Recv { peer, block }, reason });
-        let Some(pool) = &mut self.shadows else { return self.inner.submit(Op::Recv { peer, block }) };
+        let Some(pool) = self.shadows.as_mut().filter(|_| self.inner.arrival(peer) == Arrival::Posted) else {
+            return self.inner.submit(Op::Recv { peer, block });
+        };
         let Some(shadow) = pool.take() else { return refuse(block, Reason::Busy) };
         match self.inner.submit(Op::Recv { peer, block: shadow }) {
             Ok(()) => {
@@ -186,6 +188,9 @@ impl<T: Transport> FaultInjector<T> {
                 mine.into_arrived(length)
             });
             let _ = pool.give_arrived(block);
+            if filled.is_none() {
+                self.post_again(peer);
+            }
             filled?
         } else if failed && in_place {
             // The link is down for the user; the peer gets its block back all the same.
@@ -199,6 +204,17 @@ impl<T: Transport> FaultInjector<T> {
         };
         self.injected.corrupted += u64::from(corrupt);
         Some(Completion::Received { peer, block })
+    }
+
+    /// The link is down for the user; the peer goes on, and must not find it full.
+    fn post_again(&mut self, peer: NodeId) {
+        let Some(pool) = &mut self.shadows else { return };
+        if let Some(block) = pool.take()
+            && let Err(Refused { op: Op::Recv { block, .. }, .. }) =
+                self.inner.submit(Op::Recv { peer, block })
+        {
+            let _ = pool.give_vacant(block);
+        }
     }
 
     fn unused(&mut self, peer: NodeId, block: VacantBlock) -> Option<Completion<T::Error>> {
