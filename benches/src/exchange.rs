@@ -1,4 +1,4 @@
-//! The node's loop, the same for every peer; timing and verification of one run.
+//! The node's loop, the same for every peer; timing and verification of one run between threads.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ const BURST_BYTES: usize = 4096;
 /// Most packets per destination between two looks at the arrivals.
 const BURST_PACKETS: usize = 64;
 /// Waits of a node without progress before the run is declared hung.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Exchanges `warm_up` and then `count` units of the scenario's traffic (one packet over every pair, more where it is
 /// skewed) and returns how long the `count` units took: from the first node's start to the last node's last packet.
@@ -78,7 +78,7 @@ struct Lane {
 }
 
 /// One node: its end of the fabric, what it has to send and what it got.
-struct Node<E> {
+pub(crate) struct Node<E> {
     peer: String,
     id: usize,
     packet: usize,
@@ -94,7 +94,8 @@ struct Node<E> {
 }
 
 impl<E: Endpoint> Node<E> {
-    fn new(peer: String, id: usize, scenario: &Scenario, endpoint: E) -> Self {
+    /// Node `id` of the scenario; `peer` is what a panic begins with.
+    pub(crate) fn new(peer: String, id: usize, scenario: &Scenario, endpoint: E) -> Self {
         Self {
             peer,
             id,
@@ -113,7 +114,7 @@ impl<E: Endpoint> Node<E> {
     }
 
     /// Sends `count` units of traffic, and receives what the origins send of theirs.
-    fn exchange(&mut self, count: u64) {
+    pub(crate) fn exchange(&mut self, count: u64) {
         for lane in &mut self.lanes {
             lane.left = count * lane.weight;
         }
@@ -146,6 +147,12 @@ impl<E: Endpoint> Node<E> {
             }
         }
         self.idle.reset();
+    }
+
+    /// Does this node's part of what others still have to do, once it has done its own.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn help(&mut self) {
+        self.endpoint.finished();
     }
 
     /// Up to `burst` rounds of one packet to each destination; how many were taken, and whether any was refused.
@@ -221,7 +228,8 @@ impl<E: Endpoint> Node<E> {
         }
     }
 
-    fn verify(&self, scenario: &Scenario, count: u64) {
+    /// Panics when anything else arrived than `count` units of traffic.
+    pub(crate) fn verify(&self, scenario: &Scenario, count: u64) {
         let expected = Tally::expected(
             scenario.origins(self.id).map(|(from, weight)| (from, weight * count)),
             scenario.packet,
@@ -233,14 +241,14 @@ impl<E: Endpoint> Node<E> {
 }
 
 /// How a node without progress waits: spins a little, then yields. With more nodes than cores it yields at once.
-struct Idle {
+pub(crate) struct Idle {
     waits: u32,
     spins: u32,
     since: Option<Instant>,
 }
 
 impl Idle {
-    fn new(nodes: usize) -> Self {
+    pub(crate) fn new(nodes: usize) -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         Self { waits: 0, spins: if nodes > cores { 1 } else { 64 }, since: None }
     }
@@ -251,7 +259,7 @@ impl Idle {
     }
 
     /// Waits once; returns whether [`PATIENCE`] is at an end.
-    fn wait(&mut self) -> bool {
+    pub(crate) fn wait(&mut self) -> bool {
         self.waits = self.waits.wrapping_add(1);
         if self.waits <= self.spins {
             for _ in 0..16 {

@@ -28,9 +28,9 @@ pub struct Plan {
 
 /// What one peer reached at one point.
 #[derive(Clone, Copy, Debug)]
-pub struct Outcome {
+pub struct Outcome<P = Peer> {
     /// Who.
-    pub peer: Peer,
+    pub peer: P,
     /// Payload per measured node, in MB/s (10^6 bytes per second).
     pub rate: Summary,
     /// Packets per ordered pair and run.
@@ -39,19 +39,21 @@ pub struct Outcome {
 
 /// One point: all peers in one scenario.
 #[derive(Clone, Debug)]
-pub struct Point {
+pub struct Point<P = Peer> {
     /// What was measured.
     pub scenario: Scenario,
     /// The peers in the order of the plan.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<Outcome<P>>,
+}
+
+impl<P: PartialEq> Point<P> {
+    /// The mean rate of a peer, if it took part.
+    pub fn rate(&self, peer: P) -> Option<f64> {
+        self.outcomes.iter().find(|outcome| outcome.peer == peer).map(|outcome| outcome.rate.mean)
+    }
 }
 
 impl Point {
-    /// The mean rate of a peer, if it took part.
-    pub fn rate(&self, peer: Peer) -> Option<f64> {
-        self.outcomes.iter().find(|outcome| outcome.peer == peer).map(|outcome| outcome.rate.mean)
-    }
-
     /// The best mean rate among the peers of one kind.
     pub fn best(&self, kind: Kind) -> Option<f64> {
         let rates = self.outcomes.iter().filter(|o| o.peer.kind() == kind).map(|o| o.rate.mean);
@@ -66,42 +68,54 @@ impl Plan {
     ///
     /// When a peer does not deliver what was sent.
     pub fn measure(&self, scenario: &Scenario) -> Point {
-        let counts: Vec<u64> = self.peers.iter().map(|&peer| self.packets(peer, scenario)).collect();
-        let mut rates = vec![Vec::with_capacity(self.runs); self.peers.len()];
-        for turn in 0..self.runs {
-            for step in 0..self.peers.len() {
-                let index = (turn + step) % self.peers.len();
-                let time = self.peers[index].run(scenario, warm_up(scenario), counts[index]);
-                rates[index].push(rate(scenario, counts[index], time));
-            }
-        }
-        let outcomes = self
-            .peers
-            .iter()
-            .zip(counts)
-            .zip(rates)
-            .filter_map(|((&peer, packets), rates)| {
-                Summary::of(&rates).map(|rate| Outcome { peer, rate, packets })
-            })
-            .collect();
-        Point { scenario: *scenario, outcomes }
+        take_turns(&self.peers, self.length, self.runs, scenario, |peer, warm_up, count| {
+            peer.run(scenario, warm_up, count)
+        })
     }
+}
 
-    /// Packets per ordered pair that make a run as long as the plan says.
-    fn packets(&self, peer: Peer, scenario: &Scenario) -> u64 {
-        let wanted = match self.length {
-            Length::BytesPerPair(bytes) => return (bytes / scenario.packet as u64).max(1),
-            Length::Time(wanted) => wanted.as_secs_f64(),
-        };
-        let mut count = (64 * 1024 / scenario.packet as u64).max(4);
-        loop {
-            let time = peer.run(scenario, warm_up(scenario), count).as_secs_f64();
-            // An eighth of the run is long enough to tell the rest from it.
-            if time >= wanted / 8.0 {
-                return ((count as f64 * wanted / time) as u64).max(1);
-            }
-            count *= 4;
+/// Measures one point of any kind of peers: `run(peer, warm_up, count)` says how long `count` units of the scenario's
+/// traffic took after `warm_up` units. Peers take turns, and the first turn moves on with each repetition.
+pub fn take_turns<P: Copy>(
+    peers: &[P],
+    length: Length,
+    runs: usize,
+    scenario: &Scenario,
+    mut run: impl FnMut(P, u64, u64) -> Duration,
+) -> Point<P> {
+    let warm_up = warm_up(scenario);
+    let mut counts = Vec::with_capacity(peers.len());
+    for &peer in peers {
+        counts.push(packets(length, scenario.packet, |count| run(peer, warm_up, count)));
+    }
+    let mut rates = vec![Vec::with_capacity(runs); peers.len()];
+    for turn in 0..runs {
+        for step in 0..peers.len() {
+            let index = (turn + step) % peers.len();
+            let time = run(peers[index], warm_up, counts[index]);
+            rates[index].push(rate(scenario, counts[index], time));
         }
+    }
+    let outcomes = peers.iter().zip(counts).zip(rates).filter_map(|((&peer, packets), rates)| {
+        Summary::of(&rates).map(|rate| Outcome { peer, rate, packets })
+    });
+    Point { scenario: *scenario, outcomes: outcomes.collect() }
+}
+
+/// Packets per ordered pair that make a run as long as `length` says.
+fn packets(length: Length, packet: usize, mut run: impl FnMut(u64) -> Duration) -> u64 {
+    let wanted = match length {
+        Length::BytesPerPair(bytes) => return (bytes / packet as u64).max(1),
+        Length::Time(wanted) => wanted.as_secs_f64(),
+    };
+    let mut count = (64 * 1024 / packet as u64).max(4);
+    loop {
+        let time = run(count).as_secs_f64();
+        // An eighth of the run is long enough to tell the rest from it.
+        if time >= wanted / 8.0 {
+            return ((count as f64 * wanted / time) as u64).max(1);
+        }
+        count *= 4;
     }
 }
 

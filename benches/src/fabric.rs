@@ -39,3 +39,24 @@ pub trait Endpoint {
         true
     }
 }
+
+/// An end that is lent for one run.
+impl<E: Endpoint> Endpoint for &mut E {
+    #[inline(always)]
+    fn try_send(&mut self, to: usize, packet: &[u8]) -> bool {
+        (**self).try_send(to, packet)
+    }
+
+    #[inline(always)]
+    fn receive(&mut self, f: impl FnMut(&[u8])) -> usize {
+        (**self).receive(f)
+    }
+
+    fn flush(&mut self) {
+        (**self).flush();
+    }
+
+    fn finished(&mut self) -> bool {
+        (**self).finished()
+    }
+}

@@ -35,6 +35,11 @@ impl Pattern {
         u64::from(sends) * if favoured { Self::SKEW } else { 1 }
     }
 
+    /// The pattern as it stands in names of files: `1-n`, `n-1`, `n-n`, `skewed`.
+    pub fn file_name(self) -> String {
+        self.to_string().replace("<->", "-").replace("->", "-")
+    }
+
     /// The number of nodes over which the pattern's throughput is averaged: the senders of 1→n and n↔n, the one
     /// receiver of n→1.
     pub fn measured_nodes(self, nodes: usize) -> usize {

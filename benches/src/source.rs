@@ -57,7 +57,12 @@ pub struct Source {
 impl Source {
     /// The packets of `packet` bytes that `node` sends.
     pub fn new(node: usize, packet: usize) -> Self {
-        let packets = (SOURCE_BYTES / packet).max(1);
+        Self::within(SOURCE_BYTES, node, packet)
+    }
+
+    /// As many packets as fit `bytes`, at least one.
+    pub fn within(bytes: usize, node: usize, packet: usize) -> Self {
+        let packets = (bytes / packet).max(1);
         let mut state = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(node as u64 + 1);
         let bytes = (0..packets * packet).map(|_| (split_mix(&mut state) >> 32) as u8).collect();
         Self { bytes, packet }

@@ -139,15 +139,29 @@ impl<S: Settings> Fabric for Pdbp<S> {
 
 impl From<PdbpSeat> for PdbpEndpoint {
     fn from(PdbpSeat { node, nodes }: PdbpSeat) -> Self {
-        let part = node.register("sink", PartKind::Cpu).unwrap_or_else(|error| panic!("pdbp: {error}"));
-        Self { part, targets: Vec::new(), nodes }
+        Self::new(&node, nodes)
     }
 }
 
 impl PdbpEndpoint {
+    /// The part of a node of a cluster of `nodes` nodes.
+    ///
+    /// # Panics
+    ///
+    /// When the node has such a part already, or the cluster does not answer.
+    pub fn new(node: &Node, nodes: usize) -> Self {
+        let part = node.register("sink", PartKind::Cpu).unwrap_or_else(|error| panic!("pdbp: {error}"));
+        Self { part, targets: Vec::new(), nodes }
+    }
+
     /// The part.
     pub fn part(&self) -> &Part {
         &self.part
+    }
+
+    /// The part, for what borrows it.
+    pub fn part_mut(&mut self) -> &mut Part {
+        &mut self.part
     }
 
     /// The part of another node.
@@ -177,6 +191,11 @@ impl Endpoint for PdbpEndpoint {
         match self.part.try_send(target, packet) {
             Ok(()) => true,
             Err(SendError::WouldBlock) => false,
+            // Longer than a block: it takes what arrives while it waits for room.
+            Err(SendError::NeedsWaiting { .. }) => {
+                self.part.send(target, packet).unwrap_or_else(|error| panic!("pdbp: {error}"));
+                true
+            }
             Err(error) => panic!("pdbp: {error}"),
         }
     }

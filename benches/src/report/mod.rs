@@ -2,9 +2,9 @@
 
 mod plot;
 
-pub use self::plot::plot;
+pub use self::plot::{Figure, Series, plot};
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 use crate::experiment::{Plan, Point};
 use crate::peers::{Kind, Peer};
@@ -78,7 +78,7 @@ pub fn table_row(plan: &Plan, point: &Point) -> String {
 }
 
 /// The lines of one point in a CSV file.
-pub fn csv_rows(point: &Point) -> String {
+pub fn csv_rows<P: Display>(point: &Point<P>) -> String {
     let Scenario { pattern, nodes, packet, .. } = point.scenario;
     point.outcomes.iter().fold(String::new(), |mut text, outcome| {
         let rate = outcome.rate;

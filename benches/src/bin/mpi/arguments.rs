@@ -1,0 +1,247 @@
+//! The command line, and what can be wrong with it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser};
+use pdbp_benches::mpi::Peer;
+use pdbp_benches::scenario::Pattern;
+
+/// Measures PDBP over MPI against MPI itself; start it with mpirun
+#[derive(Clone, Debug, Parser)]
+#[command(name = "mpi", version)]
+pub(crate) enum Arguments {
+    /// Throughput per host of 1->n, n->1 and n<->n traffic
+    Patterns(Patterns),
+    /// n<->n among all ranks against `MPI_Alltoall`
+    Alltoall(Options),
+    /// One-way latency of messages between two ranks
+    Latency(Options),
+    /// Throughput from one rank to another
+    Bandwidth(Options),
+}
+
+/// What `patterns` takes.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Patterns {
+    /// The n of 1->n, n->1 (n + 1 ranks) and n<->n (n ranks, at least 2); by default those of 1, 2, 4, 8 for which there are ranks
+    #[arg(long, value_delimiter = ',')]
+    hosts: Vec<usize>,
+    /// Who sends to whom: 1-n, n-1, n-n
+    #[arg(long, value_delimiter = ',', default_value = "1-n,n-1,n-n")]
+    pattern: Vec<Pattern>,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// What all experiments take.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Options {
+    /// Bytes of a unit packet
+    #[arg(long, value_delimiter = ',')]
+    sizes: Vec<usize>,
+    /// Who is measured: pdbp, pdbp-loan, pdbp-stream, alltoall, window, window-hot, window-write; send-recv for latency
+    #[arg(long, value_delimiter = ',')]
+    peers: Vec<Peer>,
+    /// Length of one run of one peer
+    #[arg(long, default_value_t = 0.2)]
+    seconds_per_point: f64,
+    /// Runs per peer and point; the highest and the lowest are dropped
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// What a link carries in one direction, in Mb/s: adds a column with PDBP's share of it
+    #[arg(long)]
+    link_mbit: Option<f64>,
+    /// Writes all results to this file
+    #[arg(long)]
+    csv: Option<PathBuf>,
+    /// Draws plots into this folder
+    #[arg(long)]
+    plots: Option<PathBuf>,
+    /// A setting of PDBP, such as `block_bytes=65600`
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = setting)]
+    settings: Vec<(String, String)>,
+}
+
+/// What is to be done, checked.
+pub(crate) struct Experiment {
+    /// Which one.
+    pub(crate) arguments: Arguments,
+    /// What all have.
+    pub(crate) common: Common,
+    /// Pattern, n and ranks of every table.
+    pub(crate) series: Vec<(Pattern, usize, usize)>,
+    /// Sizes of the groups of ranks that take part.
+    pub(crate) groups: Vec<usize>,
+}
+
+/// What all experiments have, with defaults filled in.
+pub(crate) struct Common {
+    /// Bytes of the unit packets.
+    pub(crate) sizes: Vec<usize>,
+    /// In the order of the columns.
+    pub(crate) peers: Vec<Peer>,
+    /// Of a run.
+    pub(crate) length: Duration,
+    /// Per peer and point.
+    pub(crate) runs: usize,
+    /// Of a link, in one direction.
+    pub(crate) link_mbit: Option<f64>,
+    /// Where to.
+    pub(crate) csv: Option<PathBuf>,
+    /// Where to.
+    pub(crate) plots: Option<PathBuf>,
+    /// Of PDBP.
+    pub(crate) settings: Vec<(String, String)>,
+}
+
+/// Reads and checks the command line for a job of `ranks` ranks.
+pub(crate) fn read(ranks: usize) -> Result<Experiment, clap::Error> {
+    let arguments = Arguments::try_parse()?;
+    let wrong = |what: String| Arguments::command().error(ErrorKind::ValueValidation, what);
+    check(arguments, ranks).map_err(wrong)
+}
+
+fn setting(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or_else(|| format!("`{text}` has no `=`: use KEY=VALUE"))?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+fn check(arguments: Arguments, ranks: usize) -> Result<Experiment, String> {
+    if ranks < 2 {
+        return Err("there is one rank, and nobody to talk to: start the program with `mpirun -n 2` or more"
+            .to_owned());
+    }
+    let series = match &arguments {
+        Arguments::Patterns(patterns) => tables(patterns, ranks)?,
+        Arguments::Alltoall(_) => vec![(Pattern::AllToAll, ranks, ranks)],
+        Arguments::Latency(_) | Arguments::Bandwidth(_) => vec![(Pattern::OneToMany, 1, 2)],
+    };
+    let common = common(&arguments)?;
+    let groups = series.iter().map(|&(_, _, ranks)| ranks).collect();
+    Ok(Experiment { arguments, common, series, groups })
+}
+
+/// The tables of `patterns`: each pattern with each n, but none twice.
+fn tables(patterns: &Patterns, ranks: usize) -> Result<Vec<(Pattern, usize, usize)>, String> {
+    let mut series: Vec<(Pattern, usize, usize)> = Vec::new();
+    for &pattern in &patterns.pattern {
+        if pattern == Pattern::Skewed {
+            return Err("--pattern skewed: use 1-n, n-1 or n-n".to_owned());
+        }
+        let takes = |n: usize| if pattern == Pattern::AllToAll { n.max(2) } else { n + 1 };
+        let mut hosts = patterns.hosts.clone();
+        if hosts.is_empty() {
+            hosts = [1, 2, 4, 8].into_iter().filter(|&n| takes(n) <= ranks).collect();
+        }
+        for n in hosts {
+            if n == 0 || takes(n) > ranks {
+                return Err(format!(
+                    "--hosts {n}: {pattern} takes {} ranks then, and there are {ranks}: use 1 or more, or start more ranks",
+                    takes(n)
+                ));
+            }
+            if !series.iter().any(|&(p, _, r)| (p, r) == (pattern, takes(n))) {
+                series.push((pattern, n, takes(n)));
+            }
+        }
+    }
+    Ok(series)
+}
+
+fn common(arguments: &Arguments) -> Result<Common, String> {
+    let (options, sizes, peers) = defaults(arguments);
+    let or = |given: &Vec<usize>| if given.is_empty() { sizes } else { given.clone() };
+    let common = Common {
+        sizes: or(&options.sizes),
+        peers: if options.peers.is_empty() { peers } else { options.peers.clone() },
+        length: Duration::try_from_secs_f64(options.seconds_per_point)
+            .map_err(|error| format!("--seconds-per-point {}: {error}", options.seconds_per_point))?,
+        runs: options.runs,
+        link_mbit: options.link_mbit,
+        csv: options.csv.clone(),
+        plots: options.plots.clone(),
+        settings: options.settings.clone(),
+    };
+    if let Some(size) = common.sizes.iter().find(|&&size| !(1..=1 << 26).contains(&size)) {
+        return Err(format!("--sizes {size}: use 1 byte to 64 MiB"));
+    }
+    if common.runs == 0 {
+        return Err("--runs 0 measures nothing: use at least 1, and 3 or more to drop extremes".to_owned());
+    }
+    if common.length > Duration::from_secs(3600) {
+        return Err(format!("--seconds-per-point {}: use at most 3600", options.seconds_per_point));
+    }
+    if let Some(rate) = common.link_mbit.filter(|rate| !rate.is_finite() || *rate <= 0.0) {
+        return Err(format!("--link-mbit {rate}: use a positive rate, such as 1000"));
+    }
+    let latency = matches!(arguments, Arguments::Latency(_));
+    let fits = |peer: Peer| {
+        if latency { [Peer::Pdbp, Peer::SendRecv].contains(&peer) } else { peer != Peer::SendRecv }
+    };
+    if let Some(peer) = common.peers.iter().find(|&&peer| !fits(peer)) {
+        let instead = if latency { "pdbp and send-recv" } else { "any but send-recv" };
+        return Err(format!("--peers {peer}: not for this experiment; use {instead}"));
+    }
+    Ok(common)
+}
+
+/// The options of an experiment, its sizes and its peers.
+fn defaults(arguments: &Arguments) -> (&Options, Vec<usize>, Vec<Peer>) {
+    let powers = |last: u32| (3..=last).map(|power| 1 << power).collect();
+    match arguments {
+        Arguments::Patterns(patterns) => (
+            &patterns.options,
+            vec![64, 128, 291, 512, 1024, 2048, 4096, 16384, 65536],
+            vec![Peer::Pdbp, Peer::Alltoall, Peer::Window],
+        ),
+        Arguments::Alltoall(options) => (options, powers(16), vec![Peer::Pdbp, Peer::Alltoall, Peer::Window]),
+        Arguments::Latency(options) => (options, powers(22), vec![Peer::Pdbp, Peer::SendRecv]),
+        Arguments::Bandwidth(options) => (
+            options,
+            powers(22),
+            vec![Peer::Pdbp, Peer::Loan, Peer::Stream, Peer::Window, Peer::WindowHot, Peer::WindowWrite],
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(line: &str, ranks: usize) -> Result<Experiment, String> {
+        check(Arguments::try_parse_from(line.split_whitespace()).unwrap(), ranks)
+    }
+
+    #[test]
+    fn tables_are_those_for_which_there_are_ranks() {
+        let series = checked("mpi patterns", 9).unwrap().series;
+        let of = |pattern| series.iter().filter(|s| s.0 == pattern).map(|s| s.2).collect::<Vec<_>>();
+        assert_eq!(of(Pattern::OneToMany), [2, 3, 5, 9]);
+        assert_eq!(of(Pattern::ManyToOne), [2, 3, 5, 9]);
+        assert_eq!(of(Pattern::AllToAll), [2, 4, 8]);
+        assert_eq!(checked("mpi patterns", 2).unwrap().series.len(), 3);
+        assert_eq!(checked("mpi alltoall", 3).unwrap().series, [(Pattern::AllToAll, 3, 3)]);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let wrong = |line, ranks| checked(line, ranks).err().unwrap();
+        assert!(wrong("mpi patterns --hosts 8", 4).contains("takes 9 ranks then, and there are 4"));
+        assert!(wrong("mpi alltoall", 1).contains("mpirun -n 2"));
+        assert!(wrong("mpi latency --peers window", 2).contains("use pdbp and send-recv"));
+        assert!(wrong("mpi alltoall --peers send-recv", 2).contains("--peers send-recv"));
+        assert!(wrong("mpi bandwidth --sizes 0", 2).contains("--sizes 0"));
+        assert!(wrong("mpi alltoall --runs 0", 2).contains("--runs 0"));
+        assert!(wrong("mpi patterns --link-mbit=-1", 2).contains("--link-mbit"));
+        assert!(wrong("mpi patterns --pattern skewed", 2).contains("skewed"));
+        assert!(wrong("mpi alltoall --seconds-per-point=-1", 2).contains("--seconds-per-point"));
+    }
+
+    #[test]
+    fn settings_are_pairs() {
+        assert_eq!(setting("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
+        assert!(setting("ab").is_err());
+    }
+}
