@@ -76,7 +76,10 @@ impl Bench {
         if setup.peers.iter().any(|&peer| peer.is_pdbp()) {
             let (rank, ranks) = (world.rank() as usize, world.size() as usize);
             watch.begin("the start of PDBP's cluster");
-            member = Some(Member::start(rank, ranks, &setup.settings).map_err(StartError::Cluster)?);
+            let started = Member::start(rank, ranks, &setup.settings).map_err(StartError::Cluster)?;
+            // The others may still need this node's progress to start theirs.
+            rest(&world, || started.help());
+            member = Some(started);
             watch.end();
         }
         Ok(Self { member, groups, world, watch, load: Load::default() })
