@@ -3,20 +3,23 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pdbp_core::Arrival;
 use pdbp_core::engine::Checksum;
 
-#[path = "../../pdbp-core/src/engine/tests/harness.rs"]
+#[path = "../../pdbp-core/src/engine/tests/harness/mod.rs"]
 mod harness;
 
-use harness::{Operation, Policy, Setup};
+use harness::{Links, Operation, Policy, Setup};
 
 fn setup([a, b, c, d]: [u8; 4]) -> Setup {
     let bit = |n: u8| a & 1 << n != 0;
     let (initial, extra) = (1 + u32::from(b % 4), u32::from(c % 8));
     Setup {
         nodes: 1 + usize::from(d % 4),
-        arrival: if bit(0) { Arrival::Posted } else { Arrival::InPlace },
+        links: match (bit(6), bit(0)) {
+            (true, _) => Links::Mixed,
+            (false, true) => Links::Posted,
+            (false, false) => Links::InPlace,
+        },
         trusted: bit(1),
         policy: [Policy::Fixed, Policy::Published, Policy::Adaptive, Policy::Glutton][usize::from(d >> 6)],
         checksum: if bit(2) { Checksum::On } else { Checksum::Off },

@@ -5,17 +5,18 @@ use std::vec::Vec;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::harness::{Operation, Policy, Setup, node};
+use super::harness::{Cluster, Links, Operation, Policy, Setup, node};
 use crate::Arrival;
 use crate::engine::Checksum;
 
 fn setups() -> impl Strategy<Value = Setup> {
     let policy = prop_oneof![Just(Policy::Fixed), Just(Policy::Published), Just(Policy::Adaptive)];
+    let links = prop_oneof![Just(Links::InPlace), Just(Links::Posted), Just(Links::Mixed)];
     let sizes = (1usize..=4, 1u32..=4, 0u32..=8, 1u32..=4);
-    (sizes, policy, any::<(bool, bool, bool, bool)>(), 1usize..=3).prop_map(
-        |((nodes, initial, extra, control), policy, (posted, trusted, checksum, tight), pipe)| Setup {
+    (sizes, links, policy, any::<(bool, bool, bool)>(), 1usize..=3).prop_map(
+        |((nodes, initial, extra, control), links, policy, (trusted, checksum, tight), pipe)| Setup {
             nodes,
-            arrival: if posted { Arrival::Posted } else { Arrival::InPlace },
+            links,
             trusted,
             policy,
             checksum: if checksum { Checksum::On } else { Checksum::Off },
@@ -37,6 +38,17 @@ fn runs() -> impl Strategy<Value = (Setup, Vec<Operation>)> {
     })
 }
 
+/// Credit for blocks that are read in place is with the rows or is left; there is as much as the node has blocks.
+fn assert_all_credit_is_there(cluster: &mut Cluster) {
+    for i in cluster.live() {
+        let setup = cluster.setup.clone();
+        let engine = &cluster.host(i).engine;
+        let near = (0..setup.nodes).filter(|p| *p != i && setup.links.between(i, *p) == Arrival::InPlace);
+        let granted: u32 = near.map(|p| engine.recv_row(node(p)).unwrap().space.real()).sum();
+        assert_eq!(engine.credit + granted, setup.blocks(i), "credit of node {i}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -51,6 +63,7 @@ proptest! {
             }
         }
         cluster.settle();
+        assert_all_credit_is_there(&mut cluster);
         cluster.close();
     }
 
@@ -91,6 +104,7 @@ proptest! {
             cluster.apply(Operation::Quiet { node: i });
         }
         cluster.settle();
+        assert_all_credit_is_there(&mut cluster);
         let dead = cluster.dead.clone();
         for i in cluster.live() {
             for d in &dead {

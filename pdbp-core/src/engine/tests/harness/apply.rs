@@ -1,0 +1,263 @@
+//! Operations, carried out.
+
+use std::collections::VecDeque;
+use std::collections::btree_map::Entry;
+use std::vec;
+use std::vec::Vec;
+
+use pdbp_core::cdu::{CduClass, Route, SegmentHeader, flag};
+use pdbp_core::engine::{SendError, StreamTag};
+use pdbp_core::{OpenBlock, OpenError};
+
+use super::host::Outgoing;
+use super::oracle::Lane;
+use super::{BODY, Cluster, Operation, PARTS, node, part};
+
+impl Cluster {
+    pub fn apply(&mut self, operation: Operation) {
+        match operation {
+            Operation::Send { node, source, to, dest, length } => self.send(node, source, (to, dest), length),
+            Operation::Push { node, source, to, dest, length, urgent, segment } => {
+                self.push(node, source, (to, dest), length, urgent, segment);
+            }
+            Operation::PushSet { node, source, length, mask } => self.push_set(node, source, length, mask),
+            Operation::Submit { node, to, urgent } => self.submit(node, to, urgent),
+            Operation::Flush { node } => {
+                if let Some(host) = self.hosts[node].as_mut() {
+                    host.engine.flush();
+                }
+            }
+            Operation::Poll { node } => {
+                self.poll(node);
+                self.now = self.now.after(10);
+            }
+            Operation::Read { node, part, count, keep } => self.read(node, part, count, keep),
+            Operation::Release { node } => self.release(node),
+            Operation::Segment { node: i, source, to, dest, length, last } => {
+                self.segment(i, source, (to, dest), length, last);
+            }
+            Operation::Gate { from, to, closed } => self.net.borrow_mut().links[from][to].closed = closed,
+            Operation::Busy { from, to, times } => self.net.borrow_mut().links[from][to].busy = times,
+            Operation::Flip { from, to, at, bits } => {
+                self.net.borrow_mut().links[from][to].flip = Some((at, bits));
+            }
+            Operation::Barrier { node } => {
+                if let Some(host) = self.hosts[node].as_mut().filter(|h| h.barrier.is_none()) {
+                    host.barriers += 1;
+                    host.barrier = Some(host.engine.arrive());
+                    assert_eq!(host.barrier, Some(host.barriers));
+                }
+            }
+            Operation::Quiet { node } => {
+                let serial = self.oracle.borrow().serial;
+                if let Some(host) = self.hosts[node].as_mut().filter(|h| h.quiet.is_none()) {
+                    host.quiet = Some((host.engine.ask_quiet(), serial));
+                }
+            }
+            Operation::Wait { nanos } => self.now = self.now.after(nanos),
+            Operation::Kill { node } => {
+                // The master's failure is not handled yet.
+                if node != 0 && self.live().len() > 1 {
+                    self.kill(node);
+                }
+            }
+            Operation::Inject { from, to, seed } => {
+                let bytes = self.forge(from, to, seed);
+                self.net.borrow_mut().inject(from, to, bytes);
+            }
+        }
+        for i in 0..self.hosts.len() {
+            self.check(i);
+        }
+    }
+
+    fn send(&mut self, i: usize, source: u16, (to, dest): (usize, u16), length: usize) {
+        let data = self.fill(length);
+        let route = Route::new(CduClass::ShortMessage, 1, part(i, source), part(to, dest));
+        let (now, gone) = (self.now, self.dead.contains(&to));
+        let Some(host) = self.hosts[i].as_mut() else { return };
+        match host.engine.send(now, route, part(to, dest), &data) {
+            Ok(()) => {
+                let lane = (part(i, source).raw(), part(to, dest).raw(), false, 1);
+                if !gone {
+                    self.oracle.borrow_mut().expect(lane, data);
+                }
+            }
+            Err(SendError::Open(OpenError::WouldBlock)) => {}
+            Err(SendError::Open(_)) => assert!(gone),
+            Err(e) => panic!("{e:?}"),
+        }
+    }
+
+    fn push(
+        &mut self,
+        i: usize,
+        source: u16,
+        (to, dest): (usize, u16),
+        length: usize,
+        urgent: bool,
+        segment: bool,
+    ) {
+        let mut data = self.fill(length);
+        let class = if urgent { CduClass::Command } else { CduClass::ShortMessage };
+        let route = Route::new(class, 0, part(i, source), part(to, dest));
+        let lane = (part(i, source).raw(), part(to, dest).raw(), urgent, 0);
+        for _ in 0..2 {
+            let Some((block, messages)) = self.block(i, to, urgent) else { return };
+            let room = if segment {
+                block.reserve_segment(route, SegmentHeader::new(1, 2, 3), data.len())
+            } else {
+                block.reserve(route, data.len())
+            };
+            if let Ok(room) = room {
+                room.copy_from_slice(&data);
+                messages.push((lane, data));
+                return;
+            }
+            self.submit(i, to, urgent);
+            data.truncate(BODY - 32);
+        }
+        panic!("an empty block has no room for {length} bytes");
+    }
+
+    fn push_set(&mut self, i: usize, source: u16, length: usize, mask: u8) {
+        let all = (0..self.hosts.len()).flat_map(|n| (0..PARTS).map(move |p| part(n, p)));
+        let set: Vec<_> = all.enumerate().filter(|(k, _)| mask & 1 << (k % 8) != 0).map(|(_, p)| p).collect();
+        let data = self.fill(length);
+        let route = Route::new(CduClass::ShortMessage, 0, part(i, source), part(i, source));
+        for to in 0..self.hosts.len() {
+            let here: Vec<_> = set.iter().copied().filter(|p| p.node().index() == to).collect();
+            if here.is_empty() {
+                continue;
+            }
+            for _ in 0..2 {
+                let Some((block, messages)) = self.block(i, to, false) else { break };
+                if let Ok(room) = block.reserve_set(route, &set, None, data.len()) {
+                    room.copy_from_slice(&data);
+                    for p in &here {
+                        messages.push(((part(i, source).raw(), p.raw(), false, 0), data.clone()));
+                    }
+                    break;
+                }
+                self.submit(i, to, false);
+            }
+        }
+    }
+
+    fn fill(&self, length: usize) -> Vec<u8> {
+        let serial = self.oracle.borrow().serial;
+        (0..length).map(|i| (serial.wrapping_mul(31).wrapping_add(i as u64 * 7)) as u8).collect()
+    }
+
+    /// The block that the host fills for a destination; `None` when there is none to be had.
+    fn block(&mut self, i: usize, to: usize, urgent: bool) -> Option<&mut (OpenBlock, Vec<(Lane, Vec<u8>)>)> {
+        let gone = self.dead.contains(&to);
+        let host = self.hosts[i].as_mut()?;
+        if !host.open.contains_key(&(to, urgent)) {
+            match host.engine.open(node(to)) {
+                Ok(block) => {
+                    let block = if urgent { block.into_urgent() } else { block };
+                    host.open.insert((to, urgent), (block, vec![]));
+                }
+                Err(OpenError::WouldBlock) => return None,
+                Err(e) => {
+                    assert!(gone, "{e}");
+                    return None;
+                }
+            }
+        }
+        host.open.get_mut(&(to, urgent))
+    }
+
+    pub fn submit(&mut self, i: usize, to: usize, urgent: bool) {
+        let Some(host) = self.hosts[i].as_mut() else { return };
+        if let Some((block, messages)) = host.open.remove(&(to, urgent)) {
+            host.engine.submit(block);
+            for (lane, data) in messages {
+                self.oracle.borrow_mut().expect(lane, data);
+            }
+        }
+    }
+
+    pub(super) fn segment(
+        &mut self,
+        i: usize,
+        source: u16,
+        (to, dest): (usize, u16),
+        length: usize,
+        last: bool,
+    ) {
+        let data = self.fill(length);
+        let gone = self.dead.contains(&to);
+        let Some(host) = self.hosts[i].as_mut() else { return };
+        if let Entry::Vacant(entry) = host.streams.entry(source) {
+            if gone {
+                return;
+            }
+            let Ok((group, number)) = host.engine.open_stream(part(i, source)) else { return };
+            let tag = StreamTag { group, number, segment: 0, dest: part(to, dest), flags: flag::FIRST };
+            entry.insert(Outgoing { tag, source });
+        }
+        let outgoing = &host.streams[&source];
+        let (mut tag, source) = (outgoing.tag, outgoing.source);
+        if last {
+            tag.flags |= flag::LAST;
+        }
+        let Ok(mut block) = host.engine.open(tag.dest.node()) else {
+            if self.dead.contains(&tag.dest.node().index()) {
+                host.streams.remove(&source);
+                host.engine.close_stream(tag.group).unwrap();
+            }
+            return;
+        };
+        block.set_stream(tag);
+        block.push(Route::new(CduClass::Stream, 0, part(i, source), tag.dest), &data).unwrap();
+        host.engine.submit(block);
+        let mut oracle = self.oracle.borrow_mut();
+        oracle.serial += 1;
+        let entry = (oracle.serial, tag.segment, last, data);
+        if !oracle.dead.contains(&tag.dest.node().index()) {
+            let place = (tag.dest.node().index(), VecDeque::new());
+            oracle.streams.entry((i, tag.number.0)).or_insert(place).1.push_back(entry);
+        }
+        if last {
+            host.streams.remove(&source);
+            host.engine.close_stream(tag.group).unwrap();
+        } else if let Some(outgoing) = host.streams.get_mut(&source) {
+            outgoing.tag.segment += 1;
+            outgoing.tag.flags = 0;
+        }
+    }
+
+    /// A block that looks like one of the peer, with some of it wrong.
+    fn forge(&self, from: usize, to: usize, seed: u16) -> Vec<u8> {
+        let mut state = u64::from(seed).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let mut random = move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        let length = (random() % 200) as usize;
+        let mut bytes: Vec<u8> = (0..64 + length).map(|_| 0).collect();
+        bytes[..4].copy_from_slice(&[b'P', b'D', 1, (random() % 3) as u8]);
+        bytes[4] = from as u8;
+        bytes[6] = to as u8;
+        bytes[8] = 1;
+        bytes[12..16].copy_from_slice(&(length as u32).to_le_bytes());
+        bytes[16] = random() as u8;
+        bytes[38] = (random() % 3) as u8;
+        bytes[52] = (random() % 3) as u8;
+        bytes[58] = random() as u8;
+        for _ in 0..random() % 4 {
+            let at = (random() % bytes.len() as u64) as usize;
+            bytes[at] = random() as u8;
+        }
+        if length >= 16 {
+            bytes[64] = (random() % 3) as u8;
+            bytes[72] = (length - 16) as u8 & 0xF8;
+            bytes[76] = 1;
+        }
+        bytes
+    }
+}

@@ -1,0 +1,127 @@
+//! What holds at any time, and what holds at rest.
+
+use std::vec::Vec;
+
+use pdbp_core::Arrival;
+
+use super::{Cluster, PARTS, Policy, node};
+
+impl Cluster {
+    /// What holds at any time.
+    pub(super) fn check(&mut self, i: usize) {
+        let (row, blocks) = (self.setup.row, self.setup.blocks(i));
+        let (setup, nodes) = (&self.setup, self.hosts.len());
+        let arrivals: Vec<_> = self.hosts.iter().flatten().map(|h| h.barriers).collect();
+        let oldest = self.oracle.borrow().oldest();
+        let (net, dead) = (self.net.borrow(), self.dead.clone());
+        let lossy = self.oracle.borrow().lossy;
+        let Some(host) = self.hosts[i].as_mut() else { return };
+        let engine = &host.engine;
+        let mut accounted = engine.free_blocks() + setup.control;
+        for peer in 0..nodes {
+            let send = engine.send_row(node(peer)).unwrap();
+            let recv = engine.recv_row(node(peer)).unwrap();
+            assert!(send.space.used() <= send.space.real() && send.space.real() <= row);
+            assert!(recv.space.used() <= row && recv.space.real() <= row);
+            assert_eq!(send.space.recv() - send.space.send(), u64::from(send.space.used()));
+            assert_eq!(recv.space.recv() - recv.space.send(), u64::from(recv.space.used()));
+            if let Policy::Fixed = setup.policy
+                && peer != i
+                && !dead.contains(&peer)
+            {
+                assert!(recv.space.used() <= setup.initial || lossy, "the peer sent without credit");
+                assert_eq!(recv.space.real(), setup.initial);
+            }
+            accounted += send.space.real();
+            if peer != i && setup.links.between(i, peer) == Arrival::Posted {
+                accounted += net.posted(i, peer) + recv.space.used();
+            }
+        }
+        // A peer's failure that the node has not heard of yet: its posted blocks are between the two.
+        let unheard = dead.iter().any(|d| !engine.has_failed(node(*d)));
+        assert!(unheard || accounted == blocks, "{accounted} of {blocks} blocks");
+        let counters = engine.counters();
+        assert_eq!((counters.dropped_control, counters.foreign_tokens), (0, 0));
+        if !lossy && dead.is_empty() {
+            assert_eq!((counters.malformed, counters.stale, counters.out_of_sequence), (0, 0, 0));
+            assert_eq!((counters.unroutable, counters.stray_segments, counters.undelivered), (0, 0, 0));
+            assert_eq!(counters.misdirected, 0);
+        }
+        if let Some(barrier) = host.barrier
+            && engine.barrier_passed(barrier)
+        {
+            assert!(arrivals.iter().all(|a| *a >= barrier), "a barrier was passed before all arrived");
+            host.barrier = None;
+        }
+        if let Some((number, serial)) = host.quiet
+            && engine.is_quiet(number)
+        {
+            assert!(
+                lossy || oldest.is_none_or(|o| o > serial),
+                "quiet, but message {oldest:?} is on its way"
+            );
+            (host.quiet, host.quiets) = (None, host.quiets + 1);
+        }
+    }
+
+    /// As [`settle`](Self::settle), for messages that did not come from operations.
+    pub fn settle_unchecked(&mut self) {
+        self.oracle.borrow_mut().lossy = true;
+        self.settle();
+    }
+
+    /// Lets everything come to rest, and checks that nothing is left anywhere.
+    pub fn settle(&mut self) {
+        for link in self.net.borrow_mut().links.iter_mut().flatten() {
+            (link.closed, link.busy, link.flip) = (false, 0, None);
+        }
+        for i in self.live() {
+            for to in 0..self.hosts.len() {
+                self.submit(i, to, false);
+                self.submit(i, to, true);
+            }
+        }
+        let mut rest = 0;
+        for _ in 0..3000 {
+            let mut worked = 0;
+            for i in self.live() {
+                worked += self.poll(i);
+                for local in 0..=PARTS {
+                    self.read(i, local, usize::MAX, false);
+                }
+                self.release(i);
+                for source in 0..PARTS {
+                    let open = self.host(i).streams.get(&source).map(|s| s.tag.dest);
+                    if let Some(dest) = open {
+                        worked += 1;
+                        self.segment(i, source, (dest.node().index(), dest.local()), 3, true);
+                    }
+                }
+            }
+            self.now = self.now.after(1000);
+            let quiet = self.hosts.iter().flatten().all(|h| h.quiet.is_none());
+            rest = if worked == 0 && quiet { rest + 1 } else { 0 };
+            if rest == 3 {
+                break;
+            }
+        }
+        assert_eq!(rest, 3, "the cluster does not come to rest");
+        let lossy = self.oracle.borrow().lossy;
+        let oldest = self.oracle.borrow().oldest();
+        assert!(lossy || oldest.is_none(), "message {oldest:?} was never delivered");
+        for i in self.live() {
+            self.check(i);
+            let nodes = self.hosts.len();
+            let engine = &mut self.host(i).engine;
+            for peer in 0..nodes {
+                let (send, recv) =
+                    (engine.send_row(node(peer)).unwrap(), engine.recv_row(node(peer)).unwrap());
+                assert_eq!((send.space.used(), send.waiting), (0, 0), "send row {peer} of node {i}");
+                assert_eq!((recv.space.used(), recv.waiting), (0, 0), "receive row {peer} of node {i}");
+            }
+            if !lossy {
+                assert_eq!(engine.stream_mappings().count(), 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! A node of the cluster: an engine and who uses it.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::vec;
+use std::vec::Vec;
+
+use pdbp_core::engine::{DeliveryKind, PrivatePipes, StreamTag};
+use pdbp_core::id::PipeId;
+use pdbp_core::umb::HeapMemory;
+use pdbp_core::{Delivery, Engine, Event, OpenBlock};
+
+use super::net::Port;
+use super::oracle::{Lane, Oracle};
+use super::{BODY, PARTS, Policy, part};
+
+pub struct Pipes {
+    me: usize,
+    pub queues: Vec<VecDeque<(Delivery, u64)>>,
+    pub capacity: usize,
+    pub events: Vec<Event>,
+    oracle: Rc<RefCell<Oracle>>,
+    /// The part that has each private pipe.
+    pub owner: BTreeMap<u16, u16>,
+    /// Deliveries are checked against the oracle.
+    pub checked: bool,
+}
+
+pub(super) fn digest(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xCBF2_9CE4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01B3))
+}
+
+impl PrivatePipes for Pipes {
+    fn deliver(&mut self, pipe: PipeId, delivery: Delivery) -> Result<(), Delivery> {
+        let queue = &mut self.queues[usize::from(pipe.0)];
+        if queue.len() >= self.capacity {
+            return Err(delivery);
+        }
+        let owner = self.owner[&pipe.0];
+        let from = delivery.source().index();
+        let mut oracle = self.oracle.borrow_mut();
+        for train in delivery.cdus() {
+            let Ok(train) = train else { break };
+            if !self.checked {
+                for message in train.messages() {
+                    assert!(message.len() <= BODY);
+                }
+                continue;
+            }
+            for cdu in train.cdus(delivery.block(), 0).expect("readable addresses") {
+                let to = part(self.me, owner);
+                assert!(cdu.dest.parts().any(|p| p == to), "{to} got what is for {:?}", cdu.dest);
+                assert_eq!(cdu.source.node().index(), from);
+                match delivery.kind() {
+                    DeliveryKind::Messages { urgent } => {
+                        oracle.took((cdu.source.raw(), to.raw(), urgent, cdu.command), cdu.data);
+                    }
+                    DeliveryKind::Stream { number, segment, last, aborted } => {
+                        assert_eq!(cdu.stream, Some(number));
+                        assert_eq!(cdu.segment, segment);
+                        oracle.took_segment(from, number, (segment, last, aborted), cdu.data);
+                    }
+                }
+            }
+        }
+        let sum = digest(delivery.bytes());
+        queue.push_back((delivery, sum));
+        Ok(())
+    }
+
+    fn event(&mut self, event: Event) {
+        self.events.push(event);
+    }
+}
+
+pub type TestEngine = Engine<'static, Port, HeapMemory, Policy>;
+
+pub struct Outgoing {
+    pub(super) tag: StreamTag,
+    pub(super) source: u16,
+}
+
+pub struct Host {
+    pub engine: TestEngine,
+    pub pipes: Pipes,
+    /// Open blocks by destination and urgency, with what they hold.
+    pub open: BTreeMap<(usize, bool), (OpenBlock, Vec<(Lane, Vec<u8>)>)>,
+    pub held: Vec<(Delivery, u64)>,
+    pub streams: BTreeMap<u16, Outgoing>,
+    pub barrier: Option<u32>,
+    pub barriers: u32,
+    pub quiet: Option<(u32, u64)>,
+    pub quiets: u32,
+}
+
+impl Host {
+    /// Private pipes take `capacity` deliveries.
+    pub(super) fn new(me: usize, engine: TestEngine, capacity: usize, oracle: &Rc<RefCell<Oracle>>) -> Self {
+        let pipes = Pipes {
+            me,
+            queues: (0..=PARTS).map(|_| VecDeque::new()).collect(),
+            capacity,
+            events: vec![],
+            oracle: Rc::clone(oracle),
+            owner: BTreeMap::new(),
+            checked: true,
+        };
+        let (open, held, streams) = (BTreeMap::new(), vec![], BTreeMap::new());
+        let (barrier, quiet) = (None, None);
+        Self { engine, pipes, open, held, streams, barrier, barriers: 0, quiet, quiets: 0 }
+    }
+
+    /// Gives all tokens back and drops the engine.
+    pub(super) fn close(mut self) {
+        let queued = self.pipes.queues.iter_mut().flat_map(|q| q.drain(..));
+        for (delivery, _) in queued.collect::<Vec<_>>().into_iter().chain(self.held.drain(..)) {
+            self.engine.release(delivery);
+        }
+        for (_, (block, _)) in std::mem::take(&mut self.open) {
+            self.engine.submit(block);
+        }
+        assert!(!self.engine.leaks(), "a token is missing");
+    }
+}

@@ -1,0 +1,43 @@
+//! A cluster of engines on a network in memory, driven by operations and checked against an oracle. The property tests use
+//! it, and by path the fuzz target `engine`; so it names everything through the crate's public interface.
+//!
+//! All is deterministic: nodes are polled when an operation says so, and the network does what operations told it to (hold
+//! back, refuse as busy, flip a byte, bring blocks that nobody sent).
+#![allow(
+    dead_code,
+    missing_docs,
+    unused_imports,
+    unsafe_code,
+    unreachable_pub,
+    clippy::missing_panics_doc,
+    clippy::type_complexity
+)]
+
+mod apply;
+mod check;
+mod cluster;
+mod host;
+mod net;
+mod operation;
+mod oracle;
+mod setup;
+
+use pdbp_core::id::{NodeId, PartId};
+
+pub use cluster::Cluster;
+pub use host::Host;
+pub use net::{Links, Net, port};
+pub use operation::Operation;
+pub use oracle::Oracle;
+pub use setup::{Policy, Setup};
+
+pub const BODY: usize = 512;
+pub const PARTS: u16 = 2;
+
+pub fn node(i: usize) -> NodeId {
+    NodeId::new(i as u16).unwrap()
+}
+
+pub fn part(n: usize, local: u16) -> PartId {
+    PartId::new(node(n), local).unwrap()
+}

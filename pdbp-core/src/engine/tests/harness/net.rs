@@ -1,0 +1,276 @@
+//! The network in memory, and its ends.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::vec::Vec;
+
+use pdbp_core::cdu::{BlockClass, BlockHeader};
+use pdbp_core::id::{BlockId, NodeId};
+use pdbp_core::umb::{HeapMemory, MemoryKeeper, stride};
+use pdbp_core::{
+    Arrival, ArrivedBlock, Capabilities, Completion, Op, Reason, Refused, SealedBlock, Transport, VacantBlock,
+};
+
+use super::{BODY, Setup, node};
+
+/// Of which kind the links of a cluster are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Links {
+    InPlace,
+    Posted,
+    /// Two hosts, one of the nodes with even numbers and one of those with odd ones: in place on each, posted between them.
+    Mixed,
+}
+
+impl Links {
+    pub fn between(self, a: usize, b: usize) -> Arrival {
+        match self {
+            Self::Mixed if a % 2 == b % 2 => Arrival::InPlace,
+            Self::InPlace => Arrival::InPlace,
+            Self::Posted | Self::Mixed => Arrival::Posted,
+        }
+    }
+}
+
+enum Parcel {
+    /// A sender's block, read in place.
+    Lent(BlockId, NonNull<u8>, u32),
+    /// Bytes on their way into a posted block, or that nobody sent.
+    Bytes(Vec<u8>),
+}
+
+#[derive(Default)]
+pub struct Link {
+    flight: VecDeque<Parcel>,
+    /// Blocks of the sender that come back to it.
+    back: VecDeque<SealedBlock>,
+    /// In place: the sender's blocks that the receiver has.
+    lent: BTreeMap<u32, (NonNull<u8>, u32)>,
+    posted: VecDeque<VacantBlock>,
+    /// Blocks of nobody, by their number.
+    foreign: BTreeMap<u32, Vec<u8>>,
+    /// Nothing moves while the gate is closed.
+    pub closed: bool,
+    pub busy: u32,
+    /// Flips a byte of the next data block: place and bits.
+    pub flip: Option<(u16, u8)>,
+    pub flipped: u32,
+    failed: bool,
+}
+
+pub struct Net {
+    kinds: Links,
+    pub trusted: bool,
+    nodes: usize,
+    pub capacity: usize,
+    /// [from][to].
+    pub links: Vec<Vec<Link>>,
+    ready: Vec<VecDeque<Completion<Infallible>>>,
+    memories: Vec<MemoryKeeper>,
+    numbered: u32,
+}
+
+impl Net {
+    pub fn new(setup: &Setup, memories: &[HeapMemory]) -> Self {
+        let nodes = setup.nodes;
+        Self {
+            kinds: setup.links,
+            trusted: setup.trusted,
+            nodes,
+            capacity: setup.capacity,
+            links: (0..nodes).map(|_| (0..nodes).map(|_| Link::default()).collect()).collect(),
+            ready: (0..nodes).map(|_| VecDeque::new()).collect(),
+            memories: memories.iter().map(HeapMemory::keeper).collect(),
+            numbered: 0,
+        }
+    }
+
+    fn is_data(bytes: &[u8]) -> bool {
+        BlockHeader::read(bytes).is_ok_and(|h| h.class() != BlockClass::Control)
+    }
+
+    /// A block that nobody sent.
+    pub fn inject(&mut self, from: usize, to: usize, bytes: Vec<u8>) {
+        if from != to && !self.links[from][to].failed {
+            self.links[from][to].flight.push_back(Parcel::Bytes(bytes));
+        }
+    }
+
+    /// Blocks that node `at` has posted for peer `from` and that are not filled.
+    pub fn posted(&self, at: usize, from: usize) -> u32 {
+        self.links[from][at].posted.len() as u32
+    }
+
+    /// Node `dead` is gone: the others get their blocks back.
+    pub fn kill(&mut self, dead: usize) {
+        for other in (0..self.nodes).filter(|o| *o != dead) {
+            let peer = node(dead);
+            let (out, into) = (&mut self.links[other][dead], Link::default());
+            out.failed = true;
+            out.flight.clear();
+            let ready = &mut self.ready[other];
+            ready.extend(out.back.drain(..).map(|block| Completion::Failed { peer, block }));
+            for (index, (base, length)) in std::mem::take(&mut out.lent) {
+                let id = BlockId { segment: node(other), index };
+                // SAFETY: the values of `into_raw`, once; the node that read the block is gone.
+                let block = unsafe { SealedBlock::from_raw(id, base, length) };
+                ready.push_back(Completion::Failed { peer, block });
+            }
+            let gone = std::mem::replace(&mut self.links[dead][other], into);
+            self.links[dead][other].failed = true;
+            // What the survivor still reads of foreign blocks stays where it is.
+            self.links[dead][other].foreign = gone.foreign;
+            ready.extend(gone.posted.into_iter().map(|block| Completion::Unused { peer, block }));
+            ready.push_back(Completion::PeerFailed { peer, cause: None });
+        }
+    }
+
+    fn next(&mut self, me: usize) -> Option<Completion<Infallible>> {
+        if let Some(ready) = self.ready[me].pop_front() {
+            return Some(ready);
+        }
+        for peer in (0..self.nodes).filter(|p| *p != me) {
+            let out = &mut self.links[me][peer];
+            if !out.closed
+                && let Some(block) = out.back.pop_front()
+            {
+                return Some(Completion::Sent { peer: node(peer), block });
+            }
+            let (arrival, number) = (self.kinds.between(me, peer), self.numbered);
+            let link = &mut self.links[peer][me];
+            if link.closed || link.failed || (arrival == Arrival::Posted && link.posted.is_empty()) {
+                continue;
+            }
+            let Some(parcel) = link.flight.pop_front() else { continue };
+            let block = match parcel {
+                Parcel::Lent(id, base, length) => {
+                    // SAFETY: a block of the sender that nobody writes until it is given back.
+                    unsafe { ArrivedBlock::in_place(id, base, length) }
+                }
+                Parcel::Bytes(bytes) if arrival == Arrival::Posted => {
+                    let mut block = link.posted.pop_front().unwrap();
+                    let length = bytes.len().min(block.bytes_mut().len());
+                    block.bytes_mut()[..length].copy_from_slice(&bytes[..length]);
+                    block.into_arrived(length)
+                }
+                Parcel::Bytes(mut bytes) => {
+                    self.numbered += 1;
+                    let length = bytes.len() as u32;
+                    bytes.resize(bytes.len() + 8, 0);
+                    let base = NonNull::from(&mut bytes[..]).cast();
+                    link.foreign.insert(number, bytes);
+                    let id = BlockId { segment: node(peer), index: 0x8000_0000 + number };
+                    // SAFETY: the bytes stay in `foreign` until the block is given back. (Alignment of 1 is all that is used.)
+                    unsafe { ArrivedBlock::in_place(id, base, length) }
+                }
+            };
+            return Some(Completion::Received { peer: node(peer), block });
+        }
+        None
+    }
+}
+
+pub struct Port {
+    me: usize,
+    net: Rc<RefCell<Net>>,
+}
+
+/// Another end of the network at the same node.
+pub fn port(me: usize, net: &Rc<RefCell<Net>>) -> Port {
+    Port { me, net: Rc::clone(net) }
+}
+
+impl Transport for Port {
+    type Error = Infallible;
+
+    fn capabilities(&self) -> Capabilities {
+        let net = self.net.borrow();
+        Capabilities {
+            nodes: net.nodes as u16,
+            node: node(self.me),
+            largest_block: stride(BODY),
+            trusted: net.trusted,
+        }
+    }
+
+    fn arrival(&self, peer: NodeId) -> Arrival {
+        self.net.borrow().kinds.between(self.me, peer.index())
+    }
+
+    fn submit(&mut self, op: Op) -> Result<(), Refused<Infallible>> {
+        let mut net = self.net.borrow_mut();
+        let (Op::Send { peer, .. } | Op::Recv { peer, .. } | Op::Return { peer, .. }) = &op;
+        let (arrival, capacity) = (net.kinds.between(self.me, peer.index()), net.capacity);
+        match op {
+            Op::Send { peer, block } => {
+                let link = &mut net.links[self.me][peer.index()];
+                if link.failed {
+                    return Err(Refused { op: Op::Send { peer, block }, reason: Reason::PeerFailed });
+                }
+                if link.busy > 0 || link.flight.len() + link.lent.len() + link.back.len() >= capacity {
+                    link.busy = link.busy.saturating_sub(1);
+                    return Err(Refused { op: Op::Send { peer, block }, reason: Reason::Busy });
+                }
+                let data = Net::is_data(block.bytes());
+                let flip = if data { link.flip.take() } else { None };
+                link.flipped += u32::from(flip.is_some());
+                if arrival == Arrival::Posted {
+                    let mut bytes = block.bytes().to_vec();
+                    if let Some((at, bits)) = flip {
+                        let at = usize::from(at) % bytes.len();
+                        bytes[at] ^= bits;
+                    }
+                    link.flight.push_back(Parcel::Bytes(bytes));
+                    link.back.push_back(block);
+                } else {
+                    let (id, base, length) = block.into_raw();
+                    if let Some((at, bits)) = flip {
+                        // SAFETY: inside the block, whose only right the network has now.
+                        let at = unsafe { base.add(usize::from(at) % length as usize) };
+                        // SAFETY: as above.
+                        unsafe { *at.as_ptr() ^= bits }
+                    }
+                    link.lent.insert(id.index, (base, length));
+                    link.flight.push_back(Parcel::Lent(id, base, length));
+                }
+                Ok(())
+            }
+            Op::Return { peer, block } => {
+                assert_eq!(arrival, Arrival::InPlace);
+                let link = &mut net.links[peer.index()][self.me];
+                if link.failed {
+                    return Err(Refused { op: Op::Return { peer, block }, reason: Reason::PeerFailed });
+                }
+                let index = block.id().index;
+                if index >= 0x8000_0000 {
+                    link.foreign.remove(&(index - 0x8000_0000)).expect("a foreign block given back twice");
+                    return Ok(());
+                }
+                let (base, length) = link.lent.remove(&index).expect("a block given back twice");
+                // SAFETY: the values of `into_raw`, taken once from `lent`; the reader has just given the block up.
+                link.back.push_back(unsafe { SealedBlock::from_raw(block.id(), base, length) });
+                Ok(())
+            }
+            Op::Recv { peer, block } => {
+                assert_eq!(arrival, Arrival::Posted);
+                let link = &mut net.links[peer.index()][self.me];
+                if link.failed {
+                    return Err(Refused { op: Op::Recv { peer, block }, reason: Reason::PeerFailed });
+                }
+                if link.busy > 0 {
+                    link.busy -= 1;
+                    return Err(Refused { op: Op::Recv { peer, block }, reason: Reason::Busy });
+                }
+                link.posted.push_back(block);
+                Ok(())
+            }
+        }
+    }
+
+    fn poll_completion(&mut self) -> Option<Completion<Infallible>> {
+        self.net.borrow_mut().next(self.me)
+    }
+}

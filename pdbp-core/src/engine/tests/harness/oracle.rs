@@ -1,0 +1,88 @@
+//! What was sent and must arrive.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::vec::Vec;
+
+use pdbp_core::id::StreamNo;
+
+/// Between which parts, urgent or not, and by which way (command number) messages keep their order.
+pub(super) type Lane = (u32, u32, bool, u16);
+
+#[derive(Default)]
+pub struct Oracle {
+    expected: BTreeMap<Lane, VecDeque<(u64, Vec<u8>)>>,
+    /// By source node and number: destination node and segments.
+    pub(super) streams: BTreeMap<(usize, u32), (usize, VecDeque<(u64, u32, bool, Vec<u8>)>)>,
+    pub serial: u64,
+    /// Bytes may change on the way: what does not arrive is skipped.
+    pub lossy: bool,
+    /// Nodes whose messages nobody waits for.
+    pub(super) dead: Vec<usize>,
+    pub delivered: u64,
+}
+
+impl Oracle {
+    pub(super) fn expect(&mut self, lane: Lane, data: Vec<u8>) {
+        if self.is_dead(lane) {
+            return;
+        }
+        self.serial += 1;
+        self.expected.entry(lane).or_default().push_back((self.serial, data));
+    }
+
+    pub(super) fn is_dead(&self, lane: Lane) -> bool {
+        self.dead.iter().any(|d| [lane.0, lane.1].iter().any(|raw| (raw >> 16) as usize == *d))
+    }
+
+    pub(super) fn took(&mut self, lane: Lane, data: &[u8]) {
+        self.delivered += 1;
+        if self.is_dead(lane) {
+            return;
+        }
+        let queue = self.expected.entry(lane).or_default();
+        loop {
+            match queue.pop_front() {
+                Some((_, expected)) if expected == data => return,
+                Some(_) if self.lossy => {}
+                other => panic!("lane {lane:?}: got {data:?}, expected {other:?}"),
+            }
+        }
+    }
+
+    pub(super) fn took_segment(
+        &mut self,
+        from: usize,
+        number: StreamNo,
+        got: (u32, bool, bool),
+        data: &[u8],
+    ) {
+        self.delivered += 1;
+        if self.dead.contains(&from) {
+            return;
+        }
+        let (_, queue) = self.streams.entry((from, number.0)).or_default();
+        let (segment, last, aborted) = got;
+        if aborted {
+            assert!(self.lossy, "a stream was broken");
+            queue.clear();
+            return;
+        }
+        let (_, expected, is_last, bytes) = queue.pop_front().expect("a segment that was not sent");
+        assert_eq!((expected, is_last, &bytes[..]), (segment, last, data), "stream {number:?} from {from}");
+    }
+
+    /// The oldest message that has not been delivered.
+    pub fn oldest(&self) -> Option<u64> {
+        let messages = self.expected.values().filter_map(|q| q.front().map(|m| m.0));
+        let segments = self.streams.values().filter_map(|q| q.1.front().map(|m| m.0));
+        messages.chain(segments).min()
+    }
+
+    /// Forgets what concerns a node that is gone.
+    pub(super) fn forget(&mut self, dead: usize) {
+        self.dead.push(dead);
+        let of = |raw: u32| (raw >> 16) as usize == dead;
+        self.expected.retain(|lane, _| !of(lane.0) && !of(lane.1));
+        self.streams.retain(|(source, _), (dest, _)| *source != dead && *dest != dead);
+    }
+}

@@ -1,0 +1,161 @@
+//! How a cluster is set up.
+
+use std::cell::RefCell;
+use std::format;
+use std::rc::Rc;
+use std::vec::Vec;
+
+use pdbp_core::engine::{Checksum, LocalPart};
+use pdbp_core::id::{Epoch, Time};
+use pdbp_core::matrix::RowSpace;
+use pdbp_core::policy::{Adaptive, Fixed, Growth, SpacePolicy, Threshold, ThresholdAllocation};
+use pdbp_core::tables::{Name, PartKind};
+use pdbp_core::umb::{HeapMemory, stride};
+use pdbp_core::{Arrival, Config, Engine, Storage};
+
+use super::host::Host;
+use super::net::{Links, Net, port};
+use super::oracle::Oracle;
+use super::{BODY, Cluster, PARTS, node, part};
+
+/// Any of the policies.
+#[derive(Clone, Copy, Debug)]
+pub enum Policy {
+    Fixed,
+    Published,
+    Adaptive,
+    /// Gives everything back.
+    Miser,
+    /// Wants more than there is.
+    Glutton,
+}
+
+impl SpacePolicy for Policy {
+    fn at_critical(&self, row: &RowSpace, free: u32) -> Growth {
+        match self {
+            Self::Glutton => Growth::By(1_000_000),
+            Self::Fixed | Self::Miser => Fixed.at_critical(row, free),
+            Self::Published => ThresholdAllocation { threshold: Threshold::DEFAULT }.at_critical(row, free),
+            Self::Adaptive => Adaptive::DEFAULT.at_critical(row, free),
+        }
+    }
+    fn at_stall(&self, row: &RowSpace, free: u32) -> Growth {
+        if let Self::Adaptive = self { Adaptive::DEFAULT.at_stall(row, free) } else { Growth::Keep }
+    }
+    fn surplus(&self, row: &RowSpace) -> u32 {
+        match self {
+            Self::Adaptive => Adaptive::DEFAULT.surplus(row),
+            Self::Miser => u32::MAX,
+            _ => 0,
+        }
+    }
+    fn spare(&self, row: &RowSpace) -> u32 {
+        if let Self::Adaptive = self { Adaptive::DEFAULT.spare(row) } else { 0 }
+    }
+}
+
+/// How a cluster is set up.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub nodes: usize,
+    pub links: Links,
+    pub trusted: bool,
+    pub policy: Policy,
+    pub checksum: Checksum,
+    pub row: u32,
+    pub initial: u32,
+    /// Blocks beyond what is needed.
+    pub extra: u32,
+    pub control: u32,
+    /// Blocks under way on one link.
+    pub capacity: usize,
+    /// Deliveries that a private pipe takes.
+    pub pipe: usize,
+    pub body: usize,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            nodes: 3,
+            links: Links::InPlace,
+            trusted: false,
+            policy: Policy::Adaptive,
+            checksum: Checksum::Off,
+            row: 8,
+            initial: 2,
+            extra: 6,
+            control: 4,
+            capacity: 64,
+            pipe: 1 << 20,
+            body: BODY,
+        }
+    }
+}
+
+impl Setup {
+    /// Blocks of node `i`.
+    pub fn blocks(&self, i: usize) -> u32 {
+        let nodes = self.nodes as u32;
+        let posted = (0..self.nodes).filter(|p| *p != i && self.links.between(i, *p) == Arrival::Posted);
+        nodes * self.initial + posted.count() as u32 * (self.initial + 2) + self.control + self.extra
+    }
+
+    pub fn config(&self, i: usize) -> Config {
+        Config {
+            node: node(i),
+            nodes: self.nodes as u16,
+            name: Name::new(&format!("n{i}")).unwrap(),
+            body: self.body,
+            row: self.row,
+            initial: self.initial,
+            control_blocks: self.control,
+            local_parts: PARTS + 1,
+            private_pipes: PARTS + 1,
+            stream_pipes: 2,
+            flush_after: 1000,
+            interval: 10_000,
+            checksum: self.checksum,
+            epoch: Epoch(1),
+        }
+    }
+
+    /// Engines that have not met yet.
+    pub fn start(&self) -> Cluster {
+        let memories: Vec<_> = (0..self.nodes)
+            .map(|i| HeapMemory::new(stride(self.body) * self.blocks(i) as usize).unwrap())
+            .collect();
+        let net = Rc::new(RefCell::new(Net::new(self, &memories)));
+        let oracle = Rc::new(RefCell::new(Oracle::default()));
+        let hosts = memories.into_iter().enumerate().map(|(i, memory)| {
+            let config = self.config(i);
+            let storage = Storage::allocate(&config, self.blocks(i) as usize, 64);
+            let engine = Engine::new(config, self.policy, port(i, &net), memory, storage).unwrap();
+            Some(Host::new(i, engine, self.pipe, &oracle))
+        });
+        Cluster { setup: self.clone(), hosts: hosts.collect(), net, oracle, now: Time(1), dead: Vec::new() }
+    }
+
+    /// A cluster whose parts are registered everywhere and have their private pipes.
+    pub fn ready(&self) -> Cluster {
+        let mut cluster = self.start();
+        cluster.run(40, |c| c.hosts.iter().flatten().all(|h| h.engine.is_ready()));
+        for i in 0..self.nodes {
+            for local in 0..PARTS {
+                let host = cluster.host(i);
+                let id = host.engine.register(&format!("p{local}"), PartKind::Cpu).unwrap();
+                assert_eq!(id, part(i, local));
+                let pipe = host.engine.bind_pipe(id).unwrap();
+                host.pipes.owner.insert(pipe.0, local);
+            }
+        }
+        let parts = self.nodes * usize::from(PARTS);
+        cluster.run(20 + 10 * parts, |c| {
+            c.hosts.iter().flatten().all(|h| {
+                h.engine.parts().count() == parts
+                    && (0..PARTS).all(|p| h.engine.local_part(p) == LocalPart::Known)
+            })
+        });
+        cluster
+    }
+}

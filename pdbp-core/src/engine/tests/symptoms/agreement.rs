@@ -1,0 +1,135 @@
+//! Barriers, quiescence, and the control messages under them.
+
+use std::vec::Vec;
+
+use super::super::harness::{Links, Operation, Setup, node};
+use super::{ALL, push, rounds, setup, ship};
+use crate::Event;
+use crate::engine::LocalPart;
+use crate::mesp::Control;
+use crate::tables::{NodeKind, PartKind};
+
+#[test]
+fn a_barrier_is_passed_when_all_have_arrived_also_by_those_ahead() {
+    for links in ALL {
+        let mut c = Setup { nodes: 3, ..setup(links) }.ready();
+        let first = [0, 1].map(|i| c.host(i).engine.arrive());
+        rounds(&mut c, 5);
+        assert!((0..2).all(|i| !c.host(i).engine.barrier_passed(first[i])));
+        assert_eq!(c.host(0).engine.barrier_missing(1).collect::<Vec<_>>(), [node(2)]);
+        assert_eq!(
+            c.host(1).engine.barrier_missing(1).collect::<Vec<_>>(),
+            [node(0)],
+            "only the master knows more"
+        );
+        // Node 1 goes on to the next barrier without looking.
+        assert_eq!(c.host(1).engine.arrive(), 2);
+        rounds(&mut c, 2);
+        assert_eq!(c.host(2).engine.arrive(), 1);
+        rounds(&mut c, 5);
+        assert!((0..3).all(|i| c.host(i).engine.barrier_passed(1)));
+        assert!((0..3).all(|i| !c.host(i).engine.barrier_passed(2)));
+        c.host(0).engine.arrive();
+        c.host(2).engine.arrive();
+        rounds(&mut c, 5);
+        assert!((0..3).all(|i| c.host(i).engine.barrier_passed(2)));
+    }
+}
+
+#[test]
+fn quiet_waits_for_what_a_full_pipe_holds_up_and_for_open_blocks() {
+    for links in ALL {
+        let mut c = Setup { nodes: 3, pipe: 1, ..setup(links) }.ready();
+        ship(&mut c, 1, 2);
+        ship(&mut c, 1, 2);
+        let asked = [0, 1, 2].map(|i| c.host(i).engine.ask_quiet());
+        rounds(&mut c, 20);
+        assert!((0..3).all(|i| !c.host(i).engine.is_quiet(asked[i])), "a message has not been delivered");
+        push(&mut c, 2, 0, false);
+        c.read(2, 0, 1, false);
+        rounds(&mut c, 20);
+        assert!((0..3).all(|i| !c.host(i).engine.is_quiet(asked[i])), "a block is at its writer");
+        assert!(c.host(2).pipes.events.iter().any(|e| matches!(e, Event::FlushWanted)));
+        c.submit(2, 0, false);
+        rounds(&mut c, 20);
+        assert!((0..3).all(|i| c.host(i).engine.is_quiet(asked[i])));
+        c.settle();
+    }
+}
+
+/// One wave can find as many delivered as sent while a message is on its way: node 1 counts, then sends to node 2, which
+/// counts it as delivered, and the sum hides node 2's own message that is held up.
+#[test]
+fn quiet_is_not_told_by_counts_that_agree_by_chance() {
+    for links in ALL {
+        let mut c = Setup { nodes: 3, ..setup(links) }.ready();
+        c.apply(Operation::Gate { from: 2, to: 1, closed: true });
+        ship(&mut c, 2, 1);
+        c.poll(2);
+        let asked = c.host(0).engine.ask_quiet();
+        rounds(&mut c, 6);
+        // A wave in which nodes 0 and 1 have counted, and node 2 has not.
+        c.apply(Operation::Gate { from: 0, to: 2, closed: true });
+        rounds(&mut c, 6);
+        ship(&mut c, 1, 2);
+        c.poll(1);
+        c.poll(2);
+        c.apply(Operation::Gate { from: 0, to: 2, closed: false });
+        c.poll(2);
+        c.poll(0);
+        assert!(!c.host(0).engine.is_quiet(asked));
+        rounds(&mut c, 20);
+        assert!(!c.host(0).engine.is_quiet(asked));
+        c.apply(Operation::Gate { from: 2, to: 1, closed: false });
+        rounds(&mut c, 20);
+        assert!(c.host(0).engine.is_quiet(asked));
+        c.settle();
+    }
+}
+
+#[test]
+fn only_the_master_tells_of_other_nodes() {
+    let mut c = Setup { nodes: 3, ..setup(Links::InPlace) }.ready();
+    c.oracle.borrow_mut().lossy = true;
+    let name = crate::tables::Name::new("evil").unwrap();
+    let forged = Control::HostInfo { node: node(1), kind: NodeKind::Master, name };
+    c.host(2).engine.tell(node(1), forged.clone());
+    c.host(2).engine.tell(node(0), forged);
+    rounds(&mut c, 4);
+    for i in 0..2 {
+        assert_eq!(c.host(i).engine.node_named("evil"), None);
+        assert_eq!(c.host(i).engine.counters().misdirected, 1);
+    }
+}
+
+#[test]
+fn a_flood_of_control_messages_is_dropped_and_counted() {
+    let mut c = setup(Links::InPlace).ready();
+    c.apply(Operation::Gate { from: 1, to: 0, closed: true });
+    for index in 0..40 {
+        c.host(1).engine.tell(node(0), Control::Applied { index });
+    }
+    assert!(c.host(1).engine.counters().dropped_control > 0);
+}
+
+/// A peer that takes no control blocks must not hold all that there are.
+#[test]
+fn one_deaf_peer_does_not_stop_the_others_barrier() {
+    for control in [1, 3, 8] {
+        let mut c = Setup { nodes: 4, control, ..setup(Links::InPlace) }.ready();
+        c.apply(Operation::Busy { from: 0, to: 1, times: u32::MAX });
+        let quiet = c.host(2).engine.ask_quiet();
+        rounds(&mut c, 10);
+        assert!(!c.host(2).engine.is_quiet(quiet));
+        c.host(2).engine.register("late", PartKind::Cpu).unwrap();
+        rounds(&mut c, 20);
+        if control > 1 {
+            assert!(c.host(3).engine.lookup(node(2), "late").is_some());
+        }
+        c.apply(Operation::Busy { from: 0, to: 1, times: 0 });
+        rounds(&mut c, 40);
+        assert!(c.host(2).engine.is_quiet(quiet));
+        assert_eq!(c.host(2).engine.local_part(2), LocalPart::Known);
+        c.settle();
+    }
+}

@@ -1,0 +1,93 @@
+//! Blocks that were changed on the way, or that nobody sent.
+
+use std::vec::Vec;
+
+use super::super::harness::{Links, Operation, Setup, node};
+use super::{BOTH, delivered, rounds, setup, ship};
+use crate::Event;
+use crate::cdu::{BlockHeader, Malformed};
+use crate::engine::Checksum;
+
+/// The last block of a link is changed on the way: no later block shows the gap, and nothing else would make the sender
+/// speak.
+#[test]
+fn credit_of_an_unreadable_last_block_comes_back() {
+    for links in BOTH {
+        let mut c = Setup { checksum: Checksum::On, ..setup(links) }.ready();
+        c.oracle.borrow_mut().lossy = true;
+        for _ in 0..10 {
+            c.apply(Operation::Flip { from: 0, to: 1, at: 3, bits: 1 });
+            ship(&mut c, 0, 1);
+            rounds(&mut c, 6);
+        }
+        let counters = c.host(1).engine.counters();
+        assert_eq!((counters.malformed, counters.blocks_delivered, counters.out_of_sequence), (10, 10, 0));
+        assert_eq!(delivered(&c), 0);
+        let reasons = c.host(1).pipes.events.iter().filter(|e| {
+            matches!(e, Event::Malformed { peer, reason: Malformed::Checksum | Malformed::Field } if *peer == node(0))
+        });
+        assert_eq!(reasons.count(), 10);
+        let asked = c.host(0).engine.ask_quiet();
+        rounds(&mut c, 20);
+        assert!(c.host(0).engine.is_quiet(asked), "the refused blocks are counted as dealt with");
+        ship(&mut c, 0, 1);
+        rounds(&mut c, 3);
+        assert_eq!(delivered(&c), 1);
+        c.settle();
+    }
+}
+
+/// A good data block of node 0 for node 1, as the wire has it.
+fn forged(sequence: u64, data: u32, epoch: u8) -> Vec<u8> {
+    let mut bytes = std::vec![0u8; 64];
+    bytes[..4].copy_from_slice(&[b'P', b'D', 1, 0]);
+    bytes[6] = 1;
+    bytes[8] = epoch;
+    bytes[16..24].copy_from_slice(&sequence.to_le_bytes());
+    bytes[32] = 2;
+    bytes[58..62].copy_from_slice(&data.to_le_bytes());
+    assert!(BlockHeader::read(&bytes).is_ok());
+    bytes
+}
+
+#[test]
+fn forged_sequence_numbers_neither_panic_nor_silence_the_link() {
+    for links in BOTH {
+        let mut c = setup(links).ready();
+        c.oracle.borrow_mut().lossy = true;
+        for sequence in [u64::MAX, u64::MAX - 1, 1 << 40, 0, 0] {
+            c.net.borrow_mut().inject(0, 1, forged(sequence, 0, 1));
+        }
+        c.net.borrow_mut().inject(0, 1, b"garbage".to_vec());
+        rounds(&mut c, 4);
+        let counters = c.host(1).engine.counters();
+        assert_eq!((counters.malformed, counters.stale), (4, 2));
+        ship(&mut c, 0, 1);
+        rounds(&mut c, 4);
+        assert_eq!(delivered(&c), 1);
+        c.settle();
+    }
+}
+
+#[test]
+fn blocks_of_another_epoch_are_refused_and_give_no_credit_that_was_not_taken() {
+    let mut c = setup(Links::Posted).ready();
+    let sent = c.host(1).engine.recv_row(node(0)).unwrap().blocks;
+    assert_eq!(sent, 0);
+    // The next block of the link, in every way but its epoch.
+    let mut control = forged(0, 0, 9);
+    let sequence = (0..50).find(|s| {
+        let mut c = setup(Links::Posted).ready();
+        c.oracle.borrow_mut().lossy = true;
+        c.net.borrow_mut().inject(0, 1, forged(*s, 0, 9));
+        rounds(&mut c, 2);
+        c.host(1).engine.counters().blocks_delivered == 1
+    });
+    control[16] = sequence.unwrap() as u8;
+    control[3] = 2;
+    c.oracle.borrow_mut().lossy = true;
+    c.net.borrow_mut().inject(0, 1, control);
+    rounds(&mut c, 2);
+    let counters = c.host(1).engine.counters();
+    assert_eq!((counters.stale, counters.blocks_delivered), (1, 0), "a control block takes no credit");
+}

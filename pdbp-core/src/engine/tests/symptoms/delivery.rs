@@ -1,0 +1,230 @@
+//! What arrives where: sets, streams, commands, messages for nobody.
+
+use std::vec::Vec;
+
+use super::super::harness::{Links, Operation, Setup, node, part};
+use super::{ALL, BOTH, delivered, push, rounds, setup, ship};
+use crate::cdu::{CduClass, Route, SegmentHeader, flag};
+use crate::engine::{DeliveryKind, SendError, StreamTag};
+use crate::id::PipeId;
+use crate::pipe::PipeKind;
+use crate::{Event, OpenError};
+
+#[test]
+fn a_full_private_pipe_blocks_only_its_row() {
+    for links in ALL {
+        let mut c = Setup { nodes: 3, pipe: 1, ..setup(links) }.ready();
+        for _ in 0..2 {
+            ship(&mut c, 0, 1);
+        }
+        rounds(&mut c, 4);
+        assert_eq!(c.host(1).engine.recv_row(node(0)).unwrap().waiting, 1);
+        // A message for the other part, from another node: another row.
+        c.apply(Operation::Push {
+            node: 2,
+            source: 0,
+            to: 1,
+            dest: 1,
+            length: 5,
+            urgent: false,
+            segment: false,
+        });
+        c.submit(2, 1, false);
+        rounds(&mut c, 4);
+        assert_eq!(delivered(&c), 2);
+        assert_eq!(
+            c.host(1).engine.recv_row(node(0)).unwrap().messages,
+            2,
+            "counted once, however often tried"
+        );
+        c.settle();
+        assert_eq!(delivered(&c), 3);
+    }
+}
+
+#[test]
+fn commands_overtake_messages_that_wait() {
+    for links in BOTH {
+        let mut c = Setup { initial: 4, row: 4, ..setup(links) }.ready();
+        for _ in 0..3 {
+            ship(&mut c, 0, 1);
+        }
+        rounds(&mut c, 3);
+        push(&mut c, 0, 1, true);
+        c.submit(0, 1, true);
+        rounds(&mut c, 3);
+        let kinds: Vec<_> = c.host(1).pipes.queues[0].iter().map(|(d, _)| d.kind()).collect();
+        let message = DeliveryKind::Messages { urgent: false };
+        assert_eq!(
+            kinds,
+            [message, message, message, DeliveryKind::Messages { urgent: true }],
+            "the kept element"
+        );
+        // And in the queue.
+        let mut c = Setup { initial: 4, row: 4, ..setup(links) }.ready();
+        for _ in 0..2 {
+            ship(&mut c, 0, 1);
+        }
+        push(&mut c, 0, 1, true);
+        c.submit(0, 1, true);
+        rounds(&mut c, 3);
+        let first = c.host(1).pipes.queues[0].front().map(|(d, _)| d.kind());
+        assert_eq!(first, Some(DeliveryKind::Messages { urgent: true }));
+        c.settle();
+    }
+}
+
+#[test]
+fn a_set_travels_once_per_node_and_reaches_each_part_once() {
+    for links in BOTH {
+        let mut c = setup(links).ready();
+        c.apply(Operation::PushSet { node: 0, source: 0, length: 50, mask: 0xFF });
+        c.submit(0, 0, false);
+        c.submit(0, 1, false);
+        rounds(&mut c, 4);
+        assert_eq!(delivered(&c), 4);
+        assert_eq!(c.host(0).engine.send_row(node(1)).unwrap().messages, 1);
+        assert_eq!(c.host(1).engine.recv_row(node(0)).unwrap().space.used(), 1, "one block, two readers");
+        c.read(1, 0, 1, false);
+        assert_eq!(c.host(1).engine.recv_row(node(0)).unwrap().space.used(), 1, "one reader is left");
+        c.read(1, 1, 1, false);
+        assert_eq!(c.host(1).engine.recv_row(node(0)).unwrap().space.used(), 0);
+        c.settle();
+    }
+}
+
+#[test]
+fn a_stream_creates_its_mapping_and_removes_it() {
+    for links in BOTH {
+        let mut c = setup(links).ready();
+        for last in [false, false, true] {
+            let segment = Operation::Segment { node: 0, source: 0, to: 1, dest: 1, length: 100, last };
+            c.apply(segment);
+            rounds(&mut c, 3);
+            let mappings: Vec<_> = c.host(1).engine.stream_mappings().map(|m| (m.source, m.part)).collect();
+            assert_eq!(mappings, if last { Vec::new() } else { [(node(0), 1)].to_vec() });
+            c.read(1, 1, 1, false);
+            rounds(&mut c, 3);
+        }
+        assert_eq!(delivered(&c), 3);
+        assert_eq!(c.host(0).engine.pipes(PipeKind::Stream).busy, 0);
+        c.settle();
+    }
+}
+
+#[test]
+fn a_stream_pipe_used_again_before_the_last_segment_breaks_the_first_stream_aloud() {
+    let mut c = setup(Links::InPlace).ready();
+    c.host(1).pipes.checked = false;
+    for number in 0..2 {
+        let engine = &mut c.host(0).engine;
+        let (group, stream) = engine.open_stream(part(0, 0)).unwrap();
+        let mut block = engine.open(node(1)).unwrap();
+        let tag = StreamTag { group, number: stream, segment: 0, dest: part(1, 0), flags: flag::FIRST };
+        block.set_stream(tag);
+        block.push(Route::new(CduClass::Stream, 0, part(0, 0), part(1, 0)), b"x").unwrap();
+        engine.submit(block);
+        engine.close_stream(group).unwrap();
+        rounds(&mut c, 2);
+        let broken =
+            c.host(1).pipes.events.iter().filter(|e| matches!(e, Event::StreamBroken { .. })).count();
+        assert_eq!(broken, number);
+    }
+    c.settle_unchecked();
+}
+
+#[test]
+fn messages_for_nobody_are_counted_and_their_blocks_come_back() {
+    for links in BOTH {
+        let mut c = setup(links).ready();
+        c.oracle.borrow_mut().lossy = true;
+        for to in [0, 1] {
+            let route = |dest| Route::new(CduClass::ShortMessage, 0, part(0, 0), part(to, dest));
+            let engine = &mut c.host(0).engine;
+            let mut mixed = engine.open(node(to)).unwrap();
+            for dest in [2, 2, 77] {
+                mixed.push(route(dest), b"?").unwrap();
+            }
+            engine.submit(mixed);
+            let mut uniform = engine.open(node(to)).unwrap();
+            uniform.push(route(2), b"?").unwrap();
+            engine.submit(uniform);
+        }
+        rounds(&mut c, 4);
+        for to in [0, 1] {
+            assert_eq!(c.host(to).engine.counters().unroutable, 4);
+            let lost = |e: &Event| match e {
+                Event::Unroutable { part, messages, .. } => Some((*part, *messages)),
+                _ => None,
+            };
+            let events: Vec<_> = c.host(to).pipes.events.iter().filter_map(lost).collect();
+            assert_eq!(events, [(2, 2), (77, 1), (2, 1)]);
+        }
+        c.settle();
+    }
+}
+
+#[test]
+fn a_released_pipe_makes_its_part_unroutable_and_ends_its_streams() {
+    let mut c = setup(Links::InPlace).ready();
+    c.oracle.borrow_mut().lossy = true;
+    c.apply(Operation::Segment { node: 0, source: 0, to: 1, dest: 0, length: 1, last: false });
+    rounds(&mut c, 3);
+    c.host(1).engine.release_pipe(PipeId(0)).unwrap();
+    assert_eq!(c.host(1).engine.stream_mappings().count(), 0);
+    c.read(1, 0, 1, false);
+    rounds(&mut c, 2);
+    c.apply(Operation::Segment { node: 0, source: 0, to: 1, dest: 0, length: 1, last: true });
+    ship(&mut c, 0, 1);
+    rounds(&mut c, 3);
+    assert_eq!(c.host(1).engine.counters().stray_segments, 1);
+    assert_eq!(c.host(1).engine.counters().unroutable, 1);
+    c.settle();
+}
+
+#[test]
+fn zero_size_messages_and_empty_blocks() {
+    for links in BOTH {
+        let mut c = setup(links).ready();
+        for to in [0, 1] {
+            for _ in 0..3 {
+                c.apply(Operation::Send { node: 0, source: 0, to, dest: 1, length: 0 });
+            }
+            let before = c.host(0).engine.send_row(node(to)).unwrap().space.used();
+            let empty = c.host(0).engine.open(node(to)).unwrap();
+            c.host(0).engine.submit(empty);
+            assert_eq!(
+                c.host(0).engine.send_row(node(to)).unwrap().space.used(),
+                before,
+                "just vacant again"
+            );
+        }
+        rounds(&mut c, 4);
+        assert_eq!(delivered(&c), 6);
+        c.settle();
+    }
+}
+
+#[test]
+fn a_message_longer_than_a_block_is_refused_by_send_and_fits_in_segments() {
+    let mut c = setup(Links::InPlace).ready();
+    let most = c.host(0).engine.config().longest_unsegmented();
+    let route = Route::new(CduClass::ShortMessage, 0, part(0, 0), part(1, 0));
+    let now = c.now;
+    let bytes = std::vec![0; most + 1];
+    let refused = c.host(0).engine.send(now, route, part(1, 0), &bytes);
+    assert_eq!(refused, Err(SendError::TooLong(most)));
+    assert_eq!(
+        c.host(0).engine.send(now, route, part(9, 0), b""),
+        Err(SendError::Open(OpenError::NoSuchNode(node(9))))
+    );
+    let mut block = c.host(0).engine.open(node(1)).unwrap();
+    assert!(block.reserve_segment(route, SegmentHeader::new(0, 0, bytes.len() as u64), most - 16).is_ok());
+    let mut other = block;
+    let mark = other.mark();
+    assert!(other.push(route, b"x").is_err());
+    other.rewind(mark);
+    c.host(0).engine.submit(other);
+    c.host(1).pipes.checked = false;
+    c.settle_unchecked();
+}

@@ -1,0 +1,96 @@
+//! Peers that fail.
+
+use std::vec::Vec;
+
+use super::super::harness::{Cluster, Links, Operation, Setup, node};
+use super::{ALL, BOTH, delivered, push, rounds, setup, ship};
+use crate::{Event, OpenError};
+
+/// The counts of links that failed must not be waited for.
+#[test]
+fn quiet_comes_also_after_a_node_has_failed_with_messages_on_the_way() {
+    for links in ALL {
+        let mut c = Setup { nodes: 3, ..setup(links) }.ready();
+        ship(&mut c, 0, 2);
+        ship(&mut c, 2, 1);
+        c.poll(0);
+        c.poll(2);
+        c.kill(2);
+        let asked = [0, 1].map(|i| c.host(i).engine.ask_quiet());
+        rounds(&mut c, 20);
+        assert!((0..2).all(|i| c.host(i).engine.is_quiet(asked[i])));
+        c.settle();
+    }
+}
+
+#[test]
+fn a_failed_peer_is_reported_with_what_it_did_not_get() {
+    for links in BOTH {
+        let mut c = setup(links).ready();
+        c.apply(Operation::Gate { from: 0, to: 1, closed: true });
+        ship(&mut c, 0, 1);
+        c.poll(0);
+        ship(&mut c, 0, 1);
+        let open = c.host(0).engine.open(node(1));
+        assert_eq!(open.unwrap_err(), OpenError::WouldBlock);
+        c.kill(1);
+        rounds(&mut c, 3);
+        let failed = |e: &Event| match e {
+            Event::PeerFailed { peer, undelivered } => Some((*peer, *undelivered)),
+            _ => None,
+        };
+        let events: Vec<_> = c.host(0).pipes.events.iter().filter_map(failed).collect();
+        // Of a posted send nobody knows what became of it.
+        let lost = if links == Links::Posted { 1..=2 } else { 2..=2 };
+        assert_eq!(events.len(), 1);
+        assert!(events[0].0 == node(1) && lost.contains(&events[0].1), "{events:?}");
+        assert_eq!(c.host(0).engine.open(node(1)).unwrap_err(), OpenError::PeerFailed(node(1)));
+        assert!(c.host(0).engine.nodes().any(|n| n.id == node(1) && n.failed));
+        let engine = &c.host(0).engine;
+        let own = engine.send_row(node(0)).unwrap().space.real();
+        assert_eq!(
+            engine.free_blocks() + own + c.setup.control,
+            c.setup.blocks(0),
+            "all its blocks are free"
+        );
+        c.settle();
+    }
+}
+
+/// Segments that had arrived and waited for a private pipe made the mapping tuple anew after it had been removed.
+#[test]
+fn a_stream_of_a_failed_node_ends_after_its_segments_that_had_arrived() {
+    for links in BOTH {
+        let mut c = Setup { pipe: 1, ..setup(links) }.ready();
+        ship(&mut c, 0, 0);
+        c.poll(0);
+        for _ in 0..2 {
+            c.apply(Operation::Segment { node: 1, source: 0, to: 0, dest: 0, length: 5, last: false });
+        }
+        rounds(&mut c, 3);
+        c.kill(1);
+        let broken = |c: &Cluster| {
+            let events = &c.hosts[0].as_ref().unwrap().pipes.events;
+            events.iter().filter(|e| matches!(e, Event::StreamBroken { .. })).count()
+        };
+        for _ in 0..3 {
+            rounds(&mut c, 3);
+            assert_eq!((delivered(&c), broken(&c)), (delivered(&c), usize::from(delivered(&c) == 3)));
+            c.read(0, 0, 1, false);
+        }
+        assert_eq!((delivered(&c), broken(&c)), (3, 1));
+        c.settle();
+    }
+}
+
+#[test]
+fn a_writer_that_fills_a_block_for_a_failed_peer_can_submit_it() {
+    let mut c = setup(Links::InPlace).ready();
+    push(&mut c, 0, 1, false);
+    c.apply(Operation::Send { node: 0, source: 0, to: 1, dest: 0, length: 3 });
+    c.kill(1);
+    rounds(&mut c, 3);
+    c.submit(0, 1, false);
+    assert_eq!(c.host(0).engine.counters().undelivered, 2);
+    c.settle();
+}

@@ -1,0 +1,195 @@
+//! Credit and space: who waits for whom, and which rows grow and shrink.
+
+use super::super::harness::{Cluster, Links, Operation, Policy, Setup, node};
+use super::{ALL, BOTH, delivered, rounds, setup, ship};
+use crate::OpenError;
+
+#[test]
+fn an_exhausted_row_would_block_and_recovers_when_the_peer_reads() {
+    for links in BOTH {
+        let mut c = setup(links).ready();
+        let mut taken = 0;
+        loop {
+            ship(&mut c, 0, 1);
+            if delivered(&c) + c.host(0).engine.send_row(node(1)).unwrap().blocks == taken {
+                break;
+            }
+            taken = delivered(&c) + c.host(0).engine.send_row(node(1)).unwrap().blocks;
+            assert!(taken < 100);
+        }
+        assert_eq!(c.host(0).engine.open(node(1)).unwrap_err(), OpenError::WouldBlock);
+        assert!(c.host(0).engine.send_row(node(1)).unwrap().stalls > 0);
+        assert!(
+            c.host(0).engine.open(node(0)).is_ok_and(|b| {
+                c.host(0).engine.submit(b);
+                true
+            }),
+            "another row"
+        );
+        c.settle();
+        let block = c.host(0).engine.open(node(1)).unwrap();
+        c.host(0).engine.submit(block);
+    }
+}
+
+#[test]
+fn a_reader_that_does_not_read_stops_its_sender_and_nobody_else() {
+    for links in ALL {
+        let mut c = Setup { nodes: 3, ..setup(links) }.ready();
+        let mut stuck = 0;
+        for _ in 0..40 {
+            ship(&mut c, 0, 1);
+            ship(&mut c, 0, 2);
+            rounds(&mut c, 3);
+            c.read(2, 0, 99, false);
+            stuck = c.host(1).engine.recv_row(node(0)).unwrap().space.used();
+        }
+        assert_eq!(stuck, 2, "the credit of the start");
+        assert_eq!(c.host(2).engine.recv_row(node(0)).unwrap().blocks, 40);
+        c.settle();
+    }
+}
+
+/// A reader that keeps half of its credit while it waits for the rest of a long message must get the rest.
+#[test]
+fn a_reader_that_keeps_blocks_is_told_of_and_gets_all_its_credit() {
+    let mut c = Setup { initial: 8, row: 8, ..setup(Links::Posted) }.ready();
+    for _ in 0..8 {
+        ship(&mut c, 0, 1);
+    }
+    rounds(&mut c, 4);
+    assert_eq!(delivered(&c), 7, "one element is kept for commands");
+    c.read(1, 0, 5, true);
+    c.read(1, 0, 2, false);
+    rounds(&mut c, 6);
+    assert_eq!(delivered(&c), 8, "two blocks were given back, but the sender does not hear of it");
+    for _ in 0..2 {
+        ship(&mut c, 0, 1);
+    }
+    rounds(&mut c, 6);
+    assert!(delivered(&c) >= 9);
+    c.settle();
+}
+
+/// A row that was shrunk while blocks were on their way has more in use than real. Blocks for control messages must be posted
+/// all the same.
+#[test]
+fn control_gets_through_to_a_reader_that_keeps_more_blocks_than_its_row_has() {
+    let base = setup(Links::Posted);
+    let mut c = Setup { policy: Policy::Miser, initial: 4, row: 4, ..base }.ready();
+    c.apply(Operation::Gate { from: 0, to: 1, closed: true });
+    for _ in 0..3 {
+        ship(&mut c, 0, 1);
+    }
+    c.poll(0);
+    c.now = c.now.after(100_000);
+    c.poll(1);
+    assert_eq!(c.host(1).engine.recv_row(node(0)).unwrap().space.real(), 1);
+    c.apply(Operation::Gate { from: 0, to: 1, closed: false });
+    rounds(&mut c, 3);
+    for generation in 1..20 {
+        for i in 0..2 {
+            assert_eq!(c.host(i).engine.arrive(), generation);
+        }
+        rounds(&mut c, 4);
+        assert!((0..2).all(|i| c.host(i).engine.barrier_passed(generation)), "barrier {generation}");
+    }
+    c.settle();
+}
+
+/// A row that was shrunk to nothing could never hear of a block again.
+#[test]
+fn no_row_is_shrunk_to_nothing() {
+    for links in BOTH {
+        let mut c = Setup { policy: Policy::Miser, ..setup(links) }.ready();
+        for _ in 0..20 {
+            c.now = c.now.after(20_000);
+            rounds(&mut c, 1);
+        }
+        for peer in 0..2 {
+            assert_eq!(c.host(0).engine.send_row(node(peer)).unwrap().space.real(), 1);
+        }
+        assert_eq!(c.host(0).engine.recv_row(node(1)).unwrap().space.real(), 1);
+        for _ in 0..5 {
+            ship(&mut c, 0, 1);
+            c.settle();
+        }
+    }
+}
+
+/// A policy may say what it likes; rows and pool keep their bounds.
+#[test]
+fn a_policy_that_asks_for_everything_gets_what_there_is() {
+    for links in BOTH {
+        let mut c = Setup { policy: Policy::Glutton, extra: 100, ..setup(links) }.ready();
+        for _ in 0..30 {
+            ship(&mut c, 0, 1);
+            c.poll(0);
+            c.poll(1);
+        }
+        assert_eq!(c.host(0).engine.send_row(node(1)).unwrap().space.real(), c.setup.row);
+        assert_eq!(c.host(1).engine.recv_row(node(0)).unwrap().space.real(), c.setup.row);
+        c.settle();
+    }
+}
+
+#[test]
+fn idle_rows_help_one_that_starves() {
+    let mut c =
+        Setup { nodes: 3, policy: Policy::Adaptive, initial: 4, row: 16, extra: 0, ..setup(Links::InPlace) }
+            .ready();
+    for peer in [0, 2] {
+        assert_eq!(c.host(0).engine.send_row(node(peer)).unwrap().space.real(), 4);
+    }
+    for _ in 0..8 {
+        ship(&mut c, 0, 1);
+    }
+    assert_eq!(c.host(0).engine.send_row(node(1)).unwrap().space.real(), 8);
+    for peer in [0, 2] {
+        assert_eq!(c.host(0).engine.send_row(node(peer)).unwrap().space.real(), 2, "the least it keeps");
+    }
+    ship(&mut c, 0, 1);
+    assert!(c.host(0).engine.send_row(node(1)).unwrap().exhausted > 0, "the notice of Algorithm 1");
+    c.settle();
+}
+
+/// Two rows need more credit than there is, and one that is idle has some.
+#[test]
+fn credit_is_collected_from_an_idle_row_when_none_is_left() {
+    let setup = Setup {
+        policy: Policy::Adaptive,
+        initial: 4,
+        row: 16,
+        extra: 0,
+        control: 1,
+        ..setup(Links::InPlace)
+    };
+    let mut c = Setup { nodes: 4, ..setup }.ready();
+    let granted =
+        |c: &mut Cluster| [1, 2, 3].map(|peer| c.host(0).engine.recv_row(node(peer)).unwrap().space.real());
+    assert_eq!((c.host(0).engine.credit, granted(&mut c)), (5, [4, 4, 4]));
+    for _ in 0..9 {
+        for peer in [1, 2] {
+            ship(&mut c, peer, 0);
+            rounds(&mut c, 3);
+        }
+    }
+    let [one, two, idle] = granted(&mut c);
+    assert_eq!(idle, 2, "the least it keeps");
+    assert_eq!((c.host(0).engine.credit, one + two), (0, 4 + 4 + 5 + 2));
+    assert_eq!(delivered(&c), 15 - 2, "all credit but the elements kept for commands");
+    let told = c.host(3).engine.peers[0].window;
+    assert_eq!(told, 2, "its peer knows");
+    // What it gave it gets again when it needs it and the others have not for an interval.
+    c.settle();
+    for _ in 0..2 {
+        c.now = c.now.after(20_000);
+        rounds(&mut c, 1);
+    }
+    for _ in 0..6 {
+        ship(&mut c, 3, 0);
+        rounds(&mut c, 3);
+    }
+    assert!(granted(&mut c)[2] > 2);
+    c.settle();
+}
