@@ -42,6 +42,7 @@ impl PrivatePipes for Inbox {
     }
 }
 
+/// A node; what it sends goes to the next one, and the last one's to the first.
 struct Host<T: Transport> {
     engine: Engine<'static, T, HeapMemory, Adaptive>,
     inbox: Inbox,
@@ -49,7 +50,7 @@ struct Host<T: Transport> {
     peer: PartId,
     now: u64,
     idle: u32,
-    /// Next number expected of the peer.
+    /// Next number expected of the node before this one.
     expected: u64,
     received: u64,
 }
@@ -83,7 +84,7 @@ impl<T: Transport> Host<T> {
         };
         let storage = Storage::allocate(&config, BLOCKS, 8);
         let engine = Engine::new(config, Adaptive::DEFAULT, transport, memory, storage).unwrap();
-        let other = NodeId::new(1 - node.raw()).unwrap();
+        let other = NodeId::new((node.raw() + 1) % capabilities.nodes).unwrap();
         let mut host = Self {
             engine,
             inbox: Inbox::default(),
@@ -96,7 +97,7 @@ impl<T: Transport> Host<T> {
         };
         host.me = host.engine.register("part", PartKind::Cpu).unwrap();
         host.engine.bind_pipe(host.me).unwrap();
-        host.wait("the parts of both nodes", |host| {
+        host.wait("the parts of this node and the next", |host| {
             host.engine.is_ready() && host.engine.part(host.peer).is_some()
         });
         host.barrier();
@@ -166,8 +167,34 @@ fn pair<T: Transport + Send, R: Send>(
     wrap: impl FnMut(Local) -> T,
     work: impl Fn(&mut Host<T>) -> R + Sync,
 ) -> Vec<R> {
-    let memories: Vec<_> = (0..2).map(|_| HeapMemory::new(BLOCKS * stride(BODY)).unwrap()).collect();
-    let ends: Vec<_> = Local::network(&memories, arrival, stride(BODY), 8).into_iter().map(wrap).collect();
+    let memories = memories(2);
+    let ends = Local::network(&memories, arrival, stride(BODY), 8);
+    run(ends.into_iter().map(wrap).collect(), memories, checksum, work)
+}
+
+/// As `pair`, with a node on each of the hosts.
+fn on_hosts<T: Transport + Send, R: Send>(
+    hosts: &[usize],
+    checksum: Checksum,
+    wrap: impl FnMut(Local) -> T,
+    work: impl Fn(&mut Host<T>) -> R + Sync,
+) -> Vec<R> {
+    let memories = memories(hosts.len());
+    let ends = Local::network_of_hosts(&memories, hosts, stride(BODY), 8);
+    run(ends.into_iter().map(wrap).collect(), memories, checksum, work)
+}
+
+fn memories(nodes: usize) -> Vec<HeapMemory> {
+    (0..nodes).map(|_| HeapMemory::new(BLOCKS * stride(BODY)).unwrap()).collect()
+}
+
+fn run<T: Transport + Send, R: Send>(
+    ends: Vec<T>,
+    memories: Vec<HeapMemory>,
+    checksum: Checksum,
+    work: impl Fn(&mut Host<T>) -> R + Sync,
+) -> Vec<R> {
+    let nodes = ends.len() as u32;
     let (work, over) = (&work, &AtomicU32::new(0));
     thread::scope(|scope| {
         let threads: Vec<_> = ends
@@ -177,9 +204,9 @@ fn pair<T: Transport + Send, R: Send>(
                 scope.spawn(move || {
                     let mut host = Host::new(end, memory, checksum);
                     let outcome = work(&mut host);
-                    // Neither goes before the other is through.
+                    // None goes before the others are through.
                     over.fetch_add(1, Ordering::AcqRel);
-                    host.wait("the other node to end", |_| over.load(Ordering::Acquire) == 2);
+                    host.wait("the other nodes to end", |_| over.load(Ordering::Acquire) == nodes);
                     outcome
                 })
             })
@@ -190,7 +217,7 @@ fn pair<T: Transport + Send, R: Send>(
 
 const MESSAGES: u64 = 3_000;
 
-/// Both send and receive all messages; none is lost.
+/// All send and receive all messages; none is lost.
 fn all_arrive<T: Transport>(host: &mut Host<T>) -> Counters {
     for number in 0..MESSAGES {
         host.send(number);
@@ -198,7 +225,7 @@ fn all_arrive<T: Transport>(host: &mut Host<T>) -> Counters {
         host.read();
     }
     host.engine.flush();
-    host.wait("the peer's messages", |host| host.received == MESSAGES);
+    host.wait("the messages of the node before", |host| host.received == MESSAGES);
     host.barrier();
     host.engine.counters()
 }
@@ -238,6 +265,21 @@ fn posted_with_delay() {
 fn posted_with_busy_and_delay() {
     let faults = Faults { seed: 3, busy: Chance::in_thousand(300).unwrap(), delay: 10, ..Faults::default() };
     assert_clean(pair(Arrival::Posted, Checksum::On, |end| FaultInjector::new(end, faults), all_arrive));
+}
+
+/// Two hosts of two nodes: from 0 to 1 and from 2 to 3 in place, from 1 to 2 and from 3 to 0 posted.
+const TWO_HOSTS: [usize; 4] = [0, 0, 1, 1];
+
+#[test]
+fn mixed() {
+    assert_clean(on_hosts(&TWO_HOSTS, Checksum::Off, |end| end, all_arrive));
+}
+
+#[test]
+fn mixed_with_busy_and_delay() {
+    let faults = Faults { seed: 3, busy: Chance::in_thousand(300).unwrap(), delay: 10, ..Faults::default() };
+    let wrap = |end| Tracer::new(FaultInjector::new(end, faults), 32);
+    assert_clean(on_hosts(&TWO_HOSTS, Checksum::On, wrap, all_arrive));
 }
 
 /// While blocks are corrupted, what is delivered is whole and in order, and the counters tell of the rest; afterwards the link
