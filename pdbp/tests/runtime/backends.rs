@@ -5,7 +5,7 @@ use pdbp_sim::fault::{Chance, FaultInjector, Faults};
 use pdbp_sim::local::Local;
 use std::sync::Arc;
 
-use crate::{SOON, find, pair, until};
+use crate::{SOON, find, pair, part, until};
 
 /// A backend of the program's own: blocks copied into posted ones, through a wrapper that is often busy, and that nobody rings
 /// for.
@@ -33,4 +33,42 @@ fn a_cluster_runs_on_a_transport_that_the_program_brings() {
             }
         }
     }
+}
+
+/// Two hosts of two nodes each: messages are read where they lie, or copied into posted blocks, and programs do not see which.
+#[test]
+fn a_cluster_runs_on_several_hosts() {
+    let hosts = [0, 0, 1, 1];
+    let builder: Builder = Cluster::builder().unwrap().block_bytes(2048).timeout(SOON);
+    let memories: Vec<_> = hosts.map(|_| HeapMemory::new(512 << 10).unwrap()).into();
+    let ends = Local::network_of_hosts(&memories, &hosts, stride(2048), 24);
+    let nodes = ends.into_iter().zip(memories).map(|(end, memory)| {
+        let bell = end.doorbell();
+        (Backend::new(end, bell), Box::new(memory) as Memory)
+    });
+    let cluster = builder.start_on(nodes.collect()).unwrap();
+    cluster.run(|node| {
+        let me: u64 = node.name().trim_start_matches("node").parse().unwrap();
+        let here = part(&node, "all");
+        let others: Vec<_> = (0..4).filter(|n| *n != me).collect();
+        let targets: Vec<_> = others.iter().map(|n| find(&here, &format!("all@node{n}"))).collect();
+        let mut expected = [0; 4];
+        for round in 0..15u64 {
+            for number in 20 * round..20 * (round + 1) {
+                for target in &targets {
+                    here.send_value(*target, &[me, number, !0, 0, 7, 7, 7, 7]).unwrap();
+                }
+            }
+            here.flush();
+            // Some nodes are ahead of others.
+            while others.iter().any(|n| expected[*n as usize] < 20 * (round + 1)) {
+                let message = here.recv().unwrap();
+                let [from, number, ..]: [u64; 8] = message.value().unwrap();
+                assert_eq!(number, expected[from as usize], "of node {from}");
+                expected[from as usize] += 1;
+            }
+        }
+        node.quiesce(SOON).unwrap();
+        node.barrier(SOON).unwrap();
+    });
 }
