@@ -1,7 +1,7 @@
 //! Windows of single packets: `MPI_Irecv` and `MPI_Isend` of each, then `MPI_Waitall`, in the manner of the OSU benchmarks.
 //!
 //! Receives are posted first and read when all of them are complete; the sends are waited for after that. The next
-//! window begins then. Sends go straight from the source's buffer; [`Sending::Written`] copies each packet into a buffer of the
+//! window begins then. Sends go straight from the source's buffer; `window-write` copies each packet into a buffer of the
 //! window first, as a program does that produces what it sends.
 
 use std::ffi::{c_int, c_void};
