@@ -1,0 +1,498 @@
+//! Links between hosts: `MPI_Isend` straight from a block, `MPI_Irecv` straight into one.
+//!
+//! All requests of all links lie in one list, and one `MPI_Testsome` per poll takes all that are complete. MPI matches the
+//! messages of a link in order, so receives are reported in the order in which they were posted, whatever the order in which
+//! they complete.
+//!
+//! # The end of a link
+//! A node that leaves sends a *goodbye* with the number of blocks that it has sent, and goes on to receive until it has its
+//! peers' goodbyes and all that they count, for as long as it is ready to linger. A node that gets a goodbye sends nothing
+//! more, answers with its own, waits for the blocks that it counts, and reports the peer failed when its own requests to it
+//! are complete. What MPI reports as an error ends a link at once.
+
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use pdbp_core::id::NodeId;
+use pdbp_core::{Completion, SealedBlock, VacantBlock};
+
+use crate::error::MpiError;
+use crate::process::{self, Gate, Serial};
+use crate::result::{self, Comm, Done, Report, Request};
+use crate::window::Region;
+
+const BLOCK: i32 = 1;
+const GOODBYE: i32 = 2;
+/// How long the end of a link waits for sends that the peer may still take.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// What a request is for.
+enum Use {
+    Send(usize, SealedBlock),
+    /// The receive with that number on the link.
+    Recv(usize, u64),
+    GoodbyeOut,
+    GoodbyeIn(usize),
+    /// What arrives while this node leaves, and nobody will read.
+    Scrap(usize, Box<[u8]>),
+}
+
+/// A block posted for receiving.
+struct Posted {
+    block: VacantBlock,
+    /// Set when it is filled, or will not be.
+    outcome: Option<Option<usize>>,
+}
+
+#[derive(Debug)]
+enum State {
+    Up,
+    /// The peer has said goodbye after so many blocks.
+    Leaving(u64),
+    /// Requests are being brought to their ends.
+    Ending(Instant, Option<MpiError>),
+    Down,
+}
+
+/// The link to and from one node of another host.
+struct Link {
+    peer: NodeId,
+    state: State,
+    sent: u64,
+    sends: usize,
+    received: u64,
+    /// Receives in the order of posting; the number of the first is `received`.
+    posted: VecDeque<Posted>,
+    said_goodbye: bool,
+    /// The blocks that the peer's goodbye counts.
+    expected: Option<u64>,
+    /// While this node leaves: a receive is posted for what nobody will read.
+    has_scrap: bool,
+}
+
+/// All links of a node to nodes of other hosts.
+pub(crate) struct Far {
+    comm: Comm,
+    serial: Serial,
+    region: Arc<Region>,
+    links: Vec<Link>,
+    requests: Vec<Request>,
+    uses: Vec<Use>,
+    report: Report,
+    done: Vec<Done>,
+    in_flight: usize,
+    largest: usize,
+    /// Links whose end is near.
+    ending: usize,
+    linger: Duration,
+}
+
+/// Whether a link takes blocks to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Takes {
+    Now,
+    Later,
+    Never,
+}
+
+type Ready = VecDeque<Completion<MpiError>>;
+
+impl Far {
+    /// The links of a node to those in `region.far`. `sizes`: blocks in flight per link, bytes of the longest.
+    pub(crate) fn new(
+        gate: &Gate,
+        (comm, serial): (Comm, Serial),
+        region: Arc<Region>,
+        nodes: usize,
+        (in_flight, largest): (usize, usize),
+        linger: Duration,
+    ) -> Result<Self, MpiError> {
+        let nodes = (0..nodes).filter_map(|n| NodeId::new(n as u16));
+        let links = nodes.map(|peer| Link::new(peer, region.far.contains(&peer))).collect();
+        let mut far = Self {
+            comm,
+            serial,
+            region,
+            links,
+            requests: Vec::new(),
+            uses: Vec::new(),
+            report: Report::default(),
+            done: Vec::new(),
+            in_flight,
+            largest,
+            ending: 0,
+            linger,
+        };
+        for peer in far.region.far.clone() {
+            let node = peer.index();
+            let (_, into) = far.region.own().goodbye(node);
+            // SAFETY: a word of the region that nothing else uses; the region outlives the request (see `Drop`).
+            let request = unsafe { comm.irecv(gate, (into, size_of::<u64>()), node, GOODBYE) }?;
+            far.track(request, Use::GoodbyeIn(node));
+        }
+        Ok(far)
+    }
+
+    fn track(&mut self, request: Request, usage: Use) {
+        self.requests.push(request);
+        self.uses.push(usage);
+    }
+
+    /// Whether the link takes blocks to send. Not at present, if it is full, or if the peer leaves and what it has sent is not
+    /// all here yet.
+    pub(crate) fn takes(&self, node: usize) -> Takes {
+        match self.links.get(node) {
+            Some(Link { state: State::Up, sends, .. }) if *sends < self.in_flight => Takes::Now,
+            Some(Link { state: State::Up | State::Leaving(_), .. }) => Takes::Later,
+            _ => Takes::Never,
+        }
+    }
+
+    /// Sends a block of the region.
+    pub(crate) fn send(
+        &mut self,
+        gate: &Gate,
+        node: usize,
+        block: SealedBlock,
+    ) -> Result<(), (SealedBlock, MpiError)> {
+        let bytes = block.bytes();
+        let buffer = (NonNull::from(bytes).cast(), bytes.len());
+        // SAFETY: the block is in our hands until the request is complete, and its memory is the region's.
+        match unsafe { self.comm.isend(gate, buffer, node, BLOCK) } {
+            Ok(request) => {
+                if let Some(link) = self.links.get_mut(node) {
+                    link.sent += 1;
+                    link.sends += 1;
+                }
+                self.track(request, Use::Send(node, block));
+                Ok(())
+            }
+            Err(error) => Err((block, error)),
+        }
+    }
+
+    /// Posts a block of the region.
+    pub(crate) fn post(
+        &mut self,
+        gate: &Gate,
+        node: usize,
+        mut block: VacantBlock,
+    ) -> Result<(), (VacantBlock, MpiError)> {
+        let bytes = block.bytes_mut();
+        let room = bytes.len().min(self.largest);
+        let buffer = (NonNull::from(bytes).cast(), room);
+        // SAFETY: as in `send`; nobody looks at a block in our hands.
+        match unsafe { self.comm.irecv(gate, buffer, node, BLOCK) } {
+            Ok(request) => {
+                if let Some(link) = self.links.get_mut(node) {
+                    let number = link.received + link.posted.len() as u64;
+                    link.posted.push_back(Posted { block, outcome: None });
+                    self.track(request, Use::Recv(node, number));
+                }
+                Ok(())
+            }
+            Err(error) => Err((block, error)),
+        }
+    }
+
+    /// Takes what is complete.
+    pub(crate) fn poll(&mut self, gate: &Gate, ready: &mut Ready) {
+        if self.test(gate, ready) {
+            (0..self.links.len()).for_each(|node| self.hand_over(node, ready));
+        }
+        if self.ending > 0 {
+            for node in 0..self.links.len() {
+                self.advance_end(gate, node, ready);
+            }
+        }
+    }
+
+    /// Takes note of the requests that are complete. Whether there were any.
+    fn test(&mut self, gate: &Gate, ready: &mut Ready) -> bool {
+        let mut done = std::mem::take(&mut self.done);
+        let tested = result::test_some(gate, &mut self.requests, &mut self.report, |d| done.push(d));
+        if let Err(error) = tested {
+            // Nothing can be said of any request.
+            for node in 0..self.links.len() {
+                self.end(gate, node, Some(error.clone()));
+            }
+        }
+        let some = !done.is_empty();
+        // From the back, so that places stay what they are while entries are removed.
+        done.sort_unstable_by_key(|d| d.at);
+        for Done { at, outcome } in done.drain(..).rev() {
+            if at < self.uses.len() {
+                self.requests.swap_remove(at);
+                let usage = self.uses.swap_remove(at);
+                self.complete(gate, usage, outcome, ready);
+            }
+        }
+        self.done = done;
+        some
+    }
+
+    fn complete(
+        &mut self,
+        gate: &Gate,
+        usage: Use,
+        outcome: Result<Option<usize>, MpiError>,
+        ready: &mut Ready,
+    ) {
+        match usage {
+            Use::Send(node, block) => {
+                let Some(link) = self.links.get_mut(node) else { return };
+                link.sends -= 1;
+                let (peer, sent) = (link.peer, outcome.is_ok() && matches!(link.state, State::Up));
+                ready.push_back(if sent {
+                    Completion::Sent { peer, block }
+                } else {
+                    Completion::Failed { peer, block }
+                });
+                if let Err(error) = outcome {
+                    self.end(gate, node, Some(error));
+                }
+            }
+            Use::Recv(node, number) => {
+                let Some(link) = self.links.get_mut(node) else { return };
+                let place = number.wrapping_sub(link.received) as usize;
+                if let Some(posted) = link.posted.get_mut(place) {
+                    posted.outcome = Some(outcome.as_ref().ok().copied().flatten());
+                }
+                if let Err(error) = outcome {
+                    self.end(gate, node, Some(error));
+                }
+            }
+            Use::GoodbyeOut => {}
+            Use::Scrap(node, scrap) => {
+                let Some(link) = self.links.get_mut(node) else { return };
+                link.has_scrap = false;
+                if outcome.is_ok_and(|bytes| bytes.is_some()) {
+                    link.received += 1;
+                    if !link.is_drained() {
+                        link.has_scrap = true;
+                        self.take_in(gate, node, scrap);
+                    }
+                }
+            }
+            Use::GoodbyeIn(node) => match outcome {
+                Ok(Some(_)) => self.told_goodbye(gate, node),
+                Ok(None) => {}
+                Err(error) => self.end(gate, node, Some(error)),
+            },
+        }
+    }
+
+    /// Reports the receives of a link that are complete, in order.
+    fn hand_over(&mut self, node: usize, ready: &mut Ready) {
+        let Some(link) = self.links.get_mut(node) else { return };
+        let peer = link.peer;
+        while let Some(outcome) = link.posted.front().and_then(|p| p.outcome)
+            && let Some(posted) = link.posted.pop_front()
+        {
+            link.received += 1;
+            ready.push_back(match outcome {
+                Some(length) => Completion::Received { peer, block: posted.block.into_arrived(length) },
+                None => Completion::Unused { peer, block: posted.block },
+            });
+        }
+    }
+
+    fn told_goodbye(&mut self, gate: &Gate, node: usize) {
+        let words = self.region.own().goodbye_words(node);
+        let expected = words.get(1).map_or(0, |word| word.load(Ordering::Relaxed)).saturating_sub(1);
+        if let Some(link) = self.links.get_mut(node) {
+            link.expected = Some(expected);
+            if matches!(link.state, State::Up) {
+                link.state = State::Leaving(expected);
+                self.ending += 1;
+            }
+        }
+        self.answer(gate, node);
+    }
+
+    /// Sends the node a goodbye, once: the number of blocks sent to it, and one, since zero stands for a node that cannot say.
+    fn answer(&mut self, gate: &Gate, node: usize) {
+        let Some(link) = self.links.get_mut(node) else { return };
+        if std::mem::replace(&mut link.said_goodbye, true) {
+            return;
+        }
+        let words = self.region.own().goodbye_words(node);
+        words.iter().take(1).for_each(|word| word.store(link.sent + 1, Ordering::Relaxed));
+        let (from, _) = self.region.own().goodbye(node);
+        // SAFETY: a word of the region, written for the last time; the region outlives the request.
+        if let Ok(request) = unsafe { self.comm.isend(gate, (from, size_of::<u64>()), node, GOODBYE) } {
+            self.track(request, Use::GoodbyeOut);
+        }
+    }
+
+    /// Begins to end a link.
+    fn end(&mut self, gate: &Gate, node: usize, cause: Option<MpiError>) {
+        let Some(link) = self.links.get_mut(node) else { return };
+        match link.state {
+            State::Up => self.ending += 1,
+            State::Leaving(_) => {}
+            State::Ending(..) | State::Down => return,
+        }
+        link.state = State::Ending(Instant::now(), cause);
+        cancel(gate, &self.uses, &mut self.requests, node);
+    }
+
+    /// Brings a link nearer to its end.
+    fn advance_end(&mut self, gate: &Gate, node: usize, ready: &mut Ready) {
+        let Some(link) = self.links.get(node) else { return };
+        if let State::Leaving(expected) = link.state
+            && (link.received >= expected || link.posted.is_empty())
+        {
+            self.end(gate, node, None);
+        }
+        let Some(link) = self.links.get_mut(node) else { return };
+        let State::Ending(since, cause) = &mut link.state else { return };
+        if link.posted.is_empty() && (link.sends == 0 || since.elapsed() > GRACE) {
+            let cause = cause.take();
+            link.state = State::Down;
+            self.ending -= 1;
+            ready.push_back(Completion::PeerFailed { peer: link.peer, cause });
+        }
+    }
+
+    /// Says goodbye to all that are still there, and takes what they send, so that nobody waits for this node for ever.
+    fn leave(&mut self, gate: &Gate) {
+        for node in self.region.far.clone().into_iter().map(NodeId::index) {
+            if self.links.get(node).is_some_and(|l| !matches!(l.state, State::Down)) {
+                self.answer(gate, node);
+            }
+        }
+    }
+
+    /// Leaves what is not complete to the process.
+    fn give_up(&mut self, mut gate: Gate) {
+        for (usage, request) in self.uses.iter().zip(&mut self.requests) {
+            let receives = matches!(usage, Use::Recv(..) | Use::GoodbyeIn(_) | Use::Scrap(..));
+            if receives && *request != Request::null() {
+                request.cancel(&gate);
+            }
+        }
+        self.test(&gate, &mut Ready::new());
+        // Buffers that are not the region's must stay for ever then.
+        for usage in std::mem::take(&mut self.uses) {
+            if let Use::Scrap(_, scrap) = usage {
+                std::mem::forget(scrap);
+            }
+        }
+        gate.keep(self.serial, std::mem::take(&mut self.requests));
+    }
+
+    /// One round of lingering: takes in what the peers have sent, which nobody will read. Whether nobody needs anything more of
+    /// this node.
+    fn drain(&mut self, gate: &Gate) -> bool {
+        self.test(gate, &mut Ready::new());
+        let mut drained = true;
+        for node in self.region.far.clone().into_iter().map(NodeId::index) {
+            let Some(link) = self.links.get_mut(node) else { continue };
+            while link.posted.front().is_some_and(|p| p.outcome.is_some()) {
+                link.posted.pop_front();
+                link.received += 1;
+            }
+            if !link.is_drained() {
+                drained = false;
+                if link.posted.is_empty() && !link.has_scrap {
+                    link.has_scrap = true;
+                    self.take_in(gate, node, vec![0; self.largest].into());
+                }
+            }
+        }
+        drained
+    }
+
+    fn take_in(&mut self, gate: &Gate, node: usize, mut scrap: Box<[u8]>) {
+        let buffer = (NonNull::from(&mut scrap[..]).cast(), scrap.len());
+        // SAFETY: the buffer travels with the request and is not touched before it is complete; if it never is, it is
+        // leaked (see `Drop`).
+        if let Ok(request) = unsafe { self.comm.irecv(gate, buffer, node, BLOCK) } {
+            self.track(request, Use::Scrap(node, scrap));
+        }
+    }
+}
+
+impl Link {
+    fn new(peer: NodeId, exists: bool) -> Self {
+        Self {
+            peer,
+            state: if exists { State::Up } else { State::Down },
+            sent: 0,
+            sends: 0,
+            received: 0,
+            posted: VecDeque::new(),
+            said_goodbye: false,
+            expected: None,
+            has_scrap: false,
+        }
+    }
+
+    /// Whether neither end needs anything more.
+    fn is_drained(&self) -> bool {
+        match &self.state {
+            State::Down => true,
+            State::Ending(since, _) => self.sends == 0 || since.elapsed() > GRACE,
+            State::Up | State::Leaving(_) => {
+                self.sends == 0 && self.expected.is_some_and(|expected| self.received >= expected)
+            }
+        }
+    }
+}
+
+/// Asks for the end of the receives of a link; they complete in the next polls.
+fn cancel(gate: &Gate, uses: &[Use], requests: &mut [Request], node: usize) {
+    for (usage, request) in uses.iter().zip(requests) {
+        // What is complete, and not taken note of yet, is null.
+        if matches!(usage, Use::Recv(of, _) if *of == node) && *request != Request::null() {
+            request.cancel(gate);
+        }
+    }
+}
+
+/// Tells the far peers of a domain that this process leaves it, when nobody knows any more what was sent to them.
+pub(crate) fn say_goodbye(gate: &Gate, comm: Comm, region: &Region) {
+    for node in region.far.iter().map(|peer| peer.index()) {
+        let words = region.own().goodbye_words(node);
+        if words.first().is_some_and(|word| word.load(Ordering::Relaxed) == 0) {
+            let (from, _) = region.own().goodbye(node);
+            // SAFETY: a word of the region, which the caller keeps for ever.
+            let _ = unsafe { comm.isend(gate, (from, size_of::<u64>()), node, GOODBYE) };
+        }
+    }
+}
+
+impl Drop for Far {
+    /// Lingers until all peers have what was sent to them and nothing is left of theirs, at most for the time that was
+    /// configured. What is not complete then is kept until it is (see [`process`]).
+    fn drop(&mut self) {
+        let until = Instant::now() + self.linger;
+        if let Some(gate) = process::enter() {
+            self.leave(&gate);
+        }
+        let mut rounds = 0;
+        loop {
+            // Entered anew in each round: other domains of this process must make progress too.
+            let Some(gate) = process::enter() else {
+                // MPI is finalised: it will not touch the blocks, and must not be called.
+                return;
+            };
+            let drained = self.drain(&gate);
+            if drained || Instant::now() >= until {
+                self.give_up(gate);
+                return;
+            }
+            drop(gate);
+            rounds += 1;
+            if rounds > 100 {
+                std::thread::sleep(Duration::from_micros(100));
+            } else {
+                std::thread::yield_now();
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Links within a host: blocks stay where they are, and their places travel through rings in the window.
+//!
+//! ```text
+//!   this process                                       peer
+//!   send ──▶ ring Out, in our part ───────────────▶ Received     (reads our part of the window)
+//!   Sent ◀────────────── ring Back, in the peer's part ◀── Return
+//! ```
+//! No system call, no copy, no lock; a ring of the bell when the peer sleeps. A process that dies leaves rings that are whole:
+//! its peers take what is in them, get back the blocks that it had, and report it failed.
+
+use pdbp_core::id::{BlockId, NodeId};
+use pdbp_core::{ArrivedBlock, SealedBlock};
+
+use crate::alive::Alive;
+use crate::ring::{Astray, Consumer, Entry, Producer};
+use crate::window::{Part, Way};
+
+/// The link to and from one process of the host.
+pub(crate) struct Near {
+    node: NodeId,
+    out: Producer<'static>,
+    give_back: Producer<'static>,
+    incoming: Consumer<'static>,
+    back: Consumer<'static>,
+    part: Part,
+    alive: Alive,
+    /// Our blocks that the peer has, by index; at most `capacity`, so that rings are never too full.
+    away: Vec<Option<SealedBlock>>,
+    away_count: usize,
+    /// Blocks of the peer that are here.
+    here: usize,
+    capacity: usize,
+    largest: usize,
+    pub(crate) failed: bool,
+}
+
+/// Something that happened on the link.
+pub(crate) enum Turn {
+    Sent(SealedBlock),
+    Received(ArrivedBlock),
+    /// The peer has written nonsense.
+    Astray,
+}
+
+impl Near {
+    /// The link of the process with number `me` on the host to `node`, which has number `peer` there.
+    pub(crate) fn new(
+        own: &Part,
+        part: Part,
+        (me, peer): (usize, usize),
+        node: NodeId,
+        sizes: (usize, usize),
+    ) -> Self {
+        let (capacity, largest) = sizes;
+        Self {
+            node,
+            out: Producer::new(own.ring(peer, Way::Out)),
+            give_back: Producer::new(own.ring(peer, Way::Back)),
+            incoming: Consumer::new(part.ring(me, Way::Out)),
+            back: Consumer::new(part.ring(me, Way::Back)),
+            alive: Alive::of(part.process()),
+            part,
+            away: Vec::new(),
+            away_count: 0,
+            here: 0,
+            capacity,
+            largest,
+            failed: false,
+        }
+    }
+
+    pub(crate) fn node(&self) -> NodeId {
+        self.node
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.away_count >= self.capacity
+    }
+
+    /// Hands a block over that lies at `offset` of our part.
+    pub(crate) fn send(&mut self, block: SealedBlock, offset: u64) {
+        let index = block.id().index;
+        let entry = Entry { index, length: block.bytes().len() as u32, offset };
+        if self.away.len() <= index as usize {
+            self.away.resize_with(index as usize + 1, || None);
+        }
+        if let Some(slot) = self.away.get_mut(index as usize) {
+            *slot = Some(block);
+        }
+        self.away_count += 1;
+        self.out.push(entry);
+        self.part.bell().ring();
+    }
+
+    /// Gives a block of the peer back to it. `Err`: it is none, or more come back than came.
+    pub(crate) fn give_back(&mut self, block: ArrivedBlock) -> Result<(), ArrivedBlock> {
+        let length = block.bytes().len() as u32;
+        // The block is the peer's if its bytes lie in the peer's part.
+        let (Some(offset), true) = (self.part.offset_of(block.bytes()), self.here > 0) else {
+            return Err(block);
+        };
+        self.here -= 1;
+        self.give_back.push(Entry { index: block.id().index, length, offset });
+        self.part.bell().ring();
+        Ok(())
+    }
+
+    pub(crate) fn poll(&mut self) -> Option<Turn> {
+        match self.back.pop() {
+            Ok(Some(entry)) => {
+                let block = self.away.get_mut(entry.index as usize).and_then(Option::take);
+                let Some(block) = block else { return Some(Turn::Astray) };
+                self.away_count -= 1;
+                return Some(Turn::Sent(block));
+            }
+            Ok(None) => {}
+            Err(Astray) => return Some(Turn::Astray),
+        }
+        match self.incoming.pop() {
+            Ok(Some(entry)) => Some(self.arrived(entry).map_or(Turn::Astray, Turn::Received)),
+            Ok(None) => None,
+            Err(Astray) => Some(Turn::Astray),
+        }
+    }
+
+    fn arrived(&mut self, entry: Entry) -> Option<ArrivedBlock> {
+        let base = self.part.block(entry.offset, entry.length)?;
+        if entry.length as usize > self.largest || self.here >= self.capacity {
+            return None;
+        }
+        self.here += 1;
+        let id = BlockId { segment: self.node, index: entry.index };
+        // SAFETY: the bytes lie in the peer's blocks, on a multiple of 64, and stay mapped as long as the transport; the peer
+        // has let go of the block and takes it up again when it is given back, or when this process has left or died.
+        Some(unsafe { ArrivedBlock::in_place(id, base, entry.length) })
+    }
+
+    /// Whether the peer has left or died, and all that it left has been taken.
+    pub(crate) fn has_ended(&mut self, look: bool) -> bool {
+        let gone = self.part.is_gone() || look && self.alive.has_died();
+        // In this order: what the peer put in before its end is seen here.
+        gone && self.incoming.is_empty() && self.back.is_empty()
+    }
+
+    /// Our blocks that the peer had at its end.
+    pub(crate) fn take_all(&mut self) -> Vec<SealedBlock> {
+        self.away_count = 0;
+        self.away.iter_mut().filter_map(Option::take).collect()
+    }
+
+    /// Wakes the peer, which has something to see.
+    pub(crate) fn ring(&self) {
+        self.part.bell().ring();
+    }
+}

@@ -1,0 +1,200 @@
+//! What there is once per process: whether MPI is up, whose turn it is to call it, and what is left of domains that have ended.
+//!
+//! # When memory is freed
+//! A window can be freed only by all its processes together, and none of them may have to wait for that when it drops its end of
+//! a domain: a peer may be busy, or dead. So what is left of a domain is kept in a list, and freed at the next occasion
+//! that is collective anyhow: when the same processes start another domain, or at the end of MPI, if it was this library that
+//! began it. The same list keeps the memory of requests that could not be completed.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+
+use crate::error::{MpiError, StartError, Threads};
+use crate::far;
+use crate::result::{self, Comm, Report, Request, Window};
+use crate::window::Region;
+use pdbp_core::umb::HeapMemory;
+
+static PROCESS: Mutex<Process> =
+    Mutex::new(Process { ours: false, over: false, domains: Vec::new(), serial: 0 });
+/// Set when this library finalises MPI, for those who cannot wait for the lock.
+static OVER: AtomicBool = AtomicBool::new(false);
+
+/// The right to call MPI: it is up, and no other thread of this library is in it.
+pub(crate) struct Gate(MutexGuard<'static, Process>);
+
+struct Process {
+    /// This library has initialised MPI.
+    ours: bool,
+    over: bool,
+    /// All domains of this process, in the order in which they were made, until they are freed.
+    domains: Vec<Domain>,
+    serial: u64,
+}
+
+/// What MPI has of a domain.
+struct Domain {
+    serial: u64,
+    comm: Comm,
+    host: Option<Comm>,
+    region: Weak<Region>,
+    /// The memory, when nobody needs it any more but requests.
+    backing: Option<Backing>,
+    /// What was not complete when the transport was dropped.
+    requests: Vec<Request>,
+}
+
+/// Where blocks lie.
+pub(crate) enum Backing {
+    /// Shared with the processes of the host.
+    Window(Window),
+    /// Of this process alone.
+    Heap(HeapMemory),
+    /// Freed already.
+    Nothing,
+}
+
+/// Names a domain among those of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Serial(u64);
+
+fn lock() -> MutexGuard<'static, Process> {
+    // A panic in between leaves the list as it is, which is whole at any time.
+    PROCESS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The right to call MPI; `None` when it is finalised or was never initialised.
+pub(crate) fn enter() -> Option<Gate> {
+    if OVER.load(Ordering::Relaxed) {
+        return None;
+    }
+    let process = lock();
+    // The program may have finalised what it initialised.
+    (!process.over && !result::is_finalised()).then_some(Gate(process))
+}
+
+/// Initialises MPI unless the program has. `need`: what threads must be allowed to do.
+pub(crate) fn begin(need: Threads) -> Result<Gate, StartError> {
+    let mut process = lock();
+    if process.over || result::is_finalised() {
+        return Err(StartError::Finalised);
+    }
+    if !result::is_initialised() {
+        // SAFETY: MPI is neither initialised nor finalised, and threads of this library wait for the lock.
+        unsafe { result::init(need.max(Threads::Serialised)) }?;
+        process.ours = true;
+        // SAFETY: a function of the right type, without captures, that may run at the end of the process.
+        unsafe { libc::atexit(end) };
+    }
+    let gate = Gate(process);
+    let have = result::query_threads(&gate)?;
+    let ours = gate.0.ours;
+    if have < need { Err(StartError::Threads { have, need, ours }) } else { Ok(gate) }
+}
+
+/// Whether this library has initialised MPI.
+pub(crate) fn is_ours() -> bool {
+    lock().ours
+}
+
+impl Gate {
+    /// Enters a new domain into the list.
+    pub(crate) fn open_domain(&mut self, comm: Comm, host: Option<Comm>) -> Serial {
+        let process = &mut *self.0;
+        process.serial += 1;
+        let (serial, region) = (process.serial, Weak::new());
+        process.domains.push(Domain { serial, comm, host, region, backing: None, requests: Vec::new() });
+        Serial(serial)
+    }
+
+    /// The memory of a domain.
+    pub(crate) fn attach(&mut self, serial: Serial, region: Weak<Region>) {
+        if let Some(domain) = self.0.domains.iter_mut().find(|d| d.serial == serial.0) {
+            domain.region = region;
+        }
+    }
+
+    /// Keeps requests that could not be completed. Their memory has to come to [`bury`] some day.
+    pub(crate) fn keep(&mut self, serial: Serial, requests: Vec<Request>) {
+        if let Some(domain) = self.0.domains.iter_mut().find(|d| d.serial == serial.0) {
+            domain.requests = requests;
+        }
+    }
+
+    /// Frees what all processes of `comm` have done with. Collective.
+    pub(crate) fn reap(&mut self, comm: Comm) -> Result<(), MpiError> {
+        let mut candidates = Vec::new();
+        for domain in std::mem::take(&mut self.0.domains) {
+            let congruent = comm.is_congruent(self, domain.comm).unwrap_or(false);
+            if congruent { candidates.push(domain) } else { self.0.domains.push(domain) }
+        }
+        // All processes have made the same domains of these processes, in the same order.
+        let mut done: Vec<u64> = candidates.iter_mut().map(|d| u64::from(self.is_done(d))).collect();
+        let agreed = if done.is_empty() { Ok(()) } else { comm.least(self, &mut done) };
+        for (domain, done) in candidates.into_iter().zip(done) {
+            if done == 1 && agreed.is_ok() {
+                self.free(domain);
+            } else {
+                self.0.domains.push(domain);
+            }
+        }
+        self.0.domains.sort_by_key(|d| d.serial);
+        agreed
+    }
+
+    fn is_done(&self, domain: &mut Domain) -> bool {
+        let mut report = Report::default();
+        if !domain.requests.is_empty() {
+            // What fails is complete as well.
+            let _ = result::test_some(self, &mut domain.requests, &mut report, |_| ());
+            domain.requests.retain(|r| *r != Request::null());
+        }
+        domain.backing.is_some() && domain.requests.is_empty()
+    }
+
+    fn free(&self, domain: Domain) {
+        match domain.backing {
+            Some(Backing::Window(window)) => {
+                // SAFETY: all processes have given their part up (`bury`).
+                unsafe { window.free(self) }
+            }
+            Some(Backing::Heap(memory)) => drop(memory),
+            Some(Backing::Nothing) | None => {}
+        }
+        domain.host.iter().for_each(|host| host.free(self));
+        domain.comm.free(self);
+    }
+}
+
+/// Takes the memory of a domain whose blocks nobody needs any more; requests still may.
+pub(crate) fn bury(serial: Serial, backing: Backing) {
+    let mut process = lock();
+    let Some(domain) = process.domains.iter_mut().find(|d| d.serial == serial.0) else { return };
+    domain.backing = Some(match backing {
+        // MPI does not point here any more.
+        Backing::Heap(_) if domain.requests.is_empty() => Backing::Nothing,
+        backing => backing,
+    });
+}
+
+/// Runs when the process exits, if this library has initialised MPI: mpirun takes a process that did not finalise for one
+/// that failed. It returns when all processes have come as far, as `MPI_Finalize` does.
+extern "C" fn end() {
+    let process = lock();
+    if process.over || result::is_finalised() {
+        return;
+    }
+    let mut gate = Gate(process);
+    // Transports that were not dropped: their peers must not wait for them.
+    let left: Vec<_> = gate.0.domains.iter().filter_map(|d| Some((d.comm, d.region.upgrade()?))).collect();
+    for (comm, region) in &left {
+        region.leave();
+        far::say_goodbye(&gate, *comm, region);
+    }
+    // Nobody gets in from here on. What was upgraded is not dropped, since that would take the lock.
+    OVER.store(true, Ordering::Relaxed);
+    gate.0.over = true;
+    std::mem::forget(left);
+    // SAFETY: this library has initialised MPI, and nobody enters any more.
+    let _ = unsafe { result::finalise() };
+}

@@ -1,0 +1,232 @@
+//! How a process joins a domain.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mpi::topology::Communicator;
+use pdbp_core::id::NodeId;
+
+use crate::error::{StartError, Threads};
+use crate::far::Far;
+use crate::near::Near;
+use crate::process::{self, Backing, Gate, Serial};
+use crate::result::{self, Comm, Window};
+use crate::transport::Mpi;
+use crate::window::{Layout, MpiMemory, Part, Region};
+
+/// What the launcher of an MPI job (`mpirun`, `mpiexec`, `srun`) has told this process in its environment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Number of this process.
+    pub rank: usize,
+    /// Processes of the job.
+    pub ranks: usize,
+}
+
+impl Launch {
+    /// Looks into the environment; `None` for a process that was started by itself. MPI need not be initialised.
+    pub fn find() -> Option<Self> {
+        // Open MPI; MPICH and its relatives, and srun --mpi=pmi2; srun --mpi=pmix.
+        const NAMES: [(&str, &str); 3] = [
+            ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+            ("PMI_RANK", "PMI_SIZE"),
+            ("PMIX_RANK", "SLURM_STEP_NUM_TASKS"),
+        ];
+        let number = |name| std::env::var(name).ok()?.parse().ok();
+        NAMES.into_iter().find_map(|(rank, ranks)| Some(Self { rank: number(rank)?, ranks: number(ranks)? }))
+    }
+}
+
+/// Which processes read each other's blocks in place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Hosts {
+    /// Those that MPI finds on one host.
+    #[default]
+    Detected,
+    /// None: all links are those between hosts. For measurements and tests.
+    Apart,
+    /// Those on one host that name the same colour. For several groups on one host, as in tests.
+    Coloured(u16),
+}
+
+/// How to join a domain. All processes give the same values, but for `memory` and a colour.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Bytes of block memory of this node.
+    pub memory: usize,
+    /// Bytes of the longest block, header included.
+    pub largest_block: usize,
+    /// Blocks under way on a link at most.
+    pub in_flight: usize,
+    /// Which processes share memory.
+    pub hosts: Hosts,
+    /// What threads may do at least; more than `Serialised` is never asked of MPI by this library.
+    pub threads: Threads,
+    /// How long a transport that is dropped waits for nodes of other hosts to take what was sent to them.
+    pub linger: Duration,
+}
+
+impl Options {
+    /// Blocks of up to `largest_block` bytes, header included, in `memory` bytes.
+    pub fn new(memory: usize, largest_block: usize) -> Self {
+        Self {
+            memory,
+            largest_block,
+            in_flight: 24,
+            hosts: Hosts::Detected,
+            threads: Threads::Serialised,
+            linger: Duration::from_secs(1),
+        }
+    }
+}
+
+impl Mpi {
+    /// Joins a domain of all processes of the job; initialises MPI if that has not been done, and then finalises it when the
+    /// process exits. Collective: returns when all have called it.
+    ///
+    /// # Errors
+    /// See [`StartError`]. When one process fails, all do.
+    pub fn start(options: &Options) -> Result<(Self, MpiMemory), StartError> {
+        let gate = process::begin(options.threads)?;
+        let world = result::world(&gate);
+        join(gate, world, options)
+    }
+
+    /// Joins a domain of the processes of a communicator, on a duplicate of it. Whoever initialised MPI finalises it.
+    /// Collective over the communicator.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start_on(comm: &impl Communicator, options: &Options) -> Result<(Self, MpiMemory), StartError> {
+        if !result::is_initialised() {
+            return Err(StartError::NotInitialised);
+        }
+        let gate = process::begin(options.threads)?;
+        join(gate, Comm(comm.as_raw()), options)
+    }
+}
+
+fn join(mut gate: Gate, parent: Comm, options: &Options) -> Result<(Mpi, MpiMemory), StartError> {
+    let size = parent.size(&gate)?;
+    let nodes = u16::try_from(size).ok().filter(|n| *n < u16::MAX).ok_or(StartError::Nodes(size))?;
+    let comm = parent.duplicate(&gate)?;
+    gate.reap(comm)?;
+    let rank = comm.rank(&gate)?;
+    let node = u16::try_from(rank).ok().and_then(NodeId::new).ok_or(StartError::Nodes(rank))?;
+    let rank = node.index() as u64;
+    agree(&gate, comm, options)?;
+    let host = match options.hosts {
+        Hosts::Detected | Hosts::Apart => comm.of_host(&gate)?,
+        Hosts::Coloured(colour) => {
+            let host = comm.of_host(&gate)?;
+            let part = host.split(&gate, colour)?;
+            host.free(&gate);
+            part
+        }
+    };
+    let mut members = host.gather(&gate, rank)?;
+    if options.hosts == Hosts::Apart {
+        members.retain(|m| *m == rank);
+    }
+    let layout = Layout {
+        nodes: usize::from(nodes),
+        neighbours: members.len(),
+        slots: options.in_flight.next_power_of_two(),
+        blocks: options.memory,
+    };
+    let serial = gate.open_domain(comm, Some(host));
+    let me = members.iter().position(|m| *m == rank).unwrap_or(0);
+    let (own, backing, parts) = place(&gate, comm, host, layout, me)?;
+    let far = (0..nodes).filter(|n| !members.contains(&u64::from(*n))).filter_map(NodeId::new).collect();
+    let region = Arc::new(Region::new(own, backing, serial, far));
+    gate.attach(serial, Arc::downgrade(&region));
+    // The window is there and the headers are written.
+    host.barrier(&gate)?;
+    let connected = connect(&gate, (comm, serial), &region, (me, &members, &parts), options);
+    // All links are there, or nobody's.
+    let mut fine = [u64::from(connected.is_ok())];
+    comm.least(&gate, &mut fine)?;
+    drop(gate);
+    let (near, far) = connected?;
+    if fine == [0] {
+        return Err(StartError::Other);
+    }
+    let memory = MpiMemory::new(Arc::clone(&region)).ok_or(StartError::Other)?;
+    Ok((Mpi::assemble((node, nodes), options.largest_block, near, far, region), memory))
+}
+
+/// Checks that all processes have the same options.
+fn agree(gate: &Gate, comm: Comm, options: &Options) -> Result<(), StartError> {
+    let same = [
+        ("the block size", options.largest_block as u64),
+        ("the blocks in flight", options.in_flight as u64),
+    ];
+    let mut least: Vec<u64> = same.iter().flat_map(|(_, value)| [*value, !*value]).collect();
+    comm.least(gate, &mut least)?;
+    for ((what, _), pair) in same.into_iter().zip(least.chunks_exact(2)) {
+        let (least, most) = (pair[0], !pair[1]);
+        if least != most {
+            return Err(StartError::Disagree { what, least, most });
+        }
+    }
+    Ok(())
+}
+
+type Placed = (Part, Backing, Vec<Part>);
+
+/// Gets the memory of this process, and sees that of its neighbours.
+fn place(gate: &Gate, comm: Comm, host: Comm, layout: Layout, me: usize) -> Result<Placed, StartError> {
+    let shared = layout.neighbours > 1;
+    let placed = if shared { in_window(gate, host, layout, me) } else { on_heap(layout) };
+    let mut fine = [u64::from(placed.is_ok())];
+    comm.least(gate, &mut fine)?;
+    let placed = placed?;
+    if fine == [0] { Err(StartError::Other) } else { Ok(placed) }
+}
+
+fn on_heap(layout: Layout) -> Result<Placed, StartError> {
+    let failed = StartError::Memory { bytes: layout.blocks, shared: false, cause: None };
+    let (part, memory) = Region::on_heap(layout).ok_or(failed)?;
+    Ok((part, Backing::Heap(memory), vec![part]))
+}
+
+fn in_window(gate: &Gate, host: Comm, layout: Layout, me: usize) -> Result<Placed, StartError> {
+    let failed = |cause| StartError::Memory { bytes: layout.blocks, shared: true, cause: Some(cause) };
+    let (window, _) = Window::allocate(gate, host, layout.bytes()).map_err(failed)?;
+    let mut parts = Vec::with_capacity(layout.neighbours);
+    for rank in 0..layout.neighbours {
+        let (base, length) = window.part(gate, rank)?;
+        // SAFETY: a part of a window, zero when it was made, used by this module alone; windows are not freed before all
+        // processes have given them up.
+        let part = unsafe { Part::new(base, length, layout) };
+        parts.push(part.ok_or(StartError::Memory { bytes: layout.blocks, shared: true, cause: None })?);
+    }
+    let own = parts.get(me).copied().ok_or(StartError::Other)?;
+    Ok((own, Backing::Window(window), parts))
+}
+
+type Links = (Vec<Near>, Option<Far>);
+
+/// Makes the links of this process.
+fn connect(
+    gate: &Gate,
+    (comm, serial): (Comm, Serial),
+    region: &Arc<Region>,
+    (me, members, parts): (usize, &[u64], &[Part]),
+    options: &Options,
+) -> Result<Links, StartError> {
+    let sizes = (options.in_flight, options.largest_block);
+    let mut near = Vec::new();
+    for (peer, (member, part)) in members.iter().zip(parts).enumerate().filter(|(peer, _)| *peer != me) {
+        if !part.is_set_up() {
+            return Err(StartError::Other);
+        }
+        let node = NodeId::new(*member as u16).ok_or(StartError::Other)?;
+        near.push(Near::new(region.own(), *part, (me, peer), node, sizes));
+    }
+    let far = !region.far.is_empty();
+    let nodes = members.len() + region.far.len();
+    let far = far.then(|| Far::new(gate, (comm, serial), Arc::clone(region), nodes, sizes, options.linger));
+    Ok((near, far.transpose()?))
+}

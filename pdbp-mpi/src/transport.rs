@@ -1,0 +1,265 @@
+//! One transport over both kinds of links.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pdbp_core::id::NodeId;
+use pdbp_core::{
+    Arrival, ArrivedBlock, Bell, Capabilities, Completion, Op, Reason, Refused, SealedBlock, Transport,
+    VacantBlock,
+};
+
+use crate::bell::WindowBell;
+use crate::error::MpiError;
+use crate::far::{Far, Takes};
+use crate::near::{Near, Turn};
+use crate::process;
+use crate::window::Region;
+
+/// Polls that find nothing between two looks whether a peer of the host has died, and the least time between two.
+const LOOK_EVERY: u32 = 64;
+const LOOK_AFTER: Duration = Duration::from_millis(20);
+/// Completions of near links between two looks at the far ones.
+const NEAR_RUN: u32 = 16;
+
+/// One node's end of a domain over MPI. See the [crate's documentation](crate).
+pub struct Mpi {
+    node: NodeId,
+    nodes: u16,
+    largest: usize,
+    links: Vec<Link>,
+    near: Vec<Near>,
+    /// Dropped before the region: it lingers in need of it.
+    far: Option<Far>,
+    region: Arc<Region>,
+    ready: VecDeque<Completion<MpiError>>,
+    /// The near link looked at next.
+    turn: usize,
+    run: u32,
+    idle: u32,
+    looked: Instant,
+}
+
+/// What connects this node to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    /// It is this node.
+    Own,
+    /// On this host: the place in the list.
+    Near(usize),
+    /// On another host.
+    Far,
+}
+
+impl Mpi {
+    pub(crate) fn assemble(
+        (node, nodes): (NodeId, u16),
+        largest: usize,
+        near: Vec<Near>,
+        far: Option<Far>,
+        region: Arc<Region>,
+    ) -> Self {
+        let link = |n: usize| match near.iter().position(|l| l.node().index() == n) {
+            _ if n == node.index() => Link::Own,
+            Some(at) => Link::Near(at),
+            None => Link::Far,
+        };
+        Self {
+            node,
+            nodes,
+            largest,
+            links: (0..usize::from(nodes)).map(link).collect(),
+            near,
+            far,
+            region,
+            ready: VecDeque::new(),
+            turn: 0,
+            run: 0,
+            idle: 0,
+            looked: Instant::now(),
+        }
+    }
+
+    /// What peers on this host ring when they have put something in place. A thread that sleeps on it wakes at short intervals
+    /// by itself if there are nodes on other hosts, which cannot ring.
+    pub fn bell(&self) -> Arc<dyn Bell> {
+        Arc::new(WindowBell::new(Arc::clone(&self.region), self.far.is_some()))
+    }
+
+    /// The nodes that share this one's host, itself not included: their blocks are read in place.
+    pub fn neighbours(&self) -> Vec<NodeId> {
+        self.near.iter().map(Near::node).collect()
+    }
+
+    fn link(&self, peer: NodeId) -> Link {
+        self.links.get(peer.index()).copied().unwrap_or(Link::Own)
+    }
+
+    fn send(&mut self, peer: NodeId, block: SealedBlock) -> Result<(), Refused<MpiError>> {
+        let refuse = |block, reason| Err(Refused { op: Op::Send { peer, block }, reason });
+        let offset = self.region.own().offset_of(block.bytes());
+        let Some(offset) = offset.filter(|_| block.bytes().len() <= self.largest) else {
+            return refuse(block, Reason::Unsupported);
+        };
+        match self.link(peer) {
+            Link::Own => refuse(block, Reason::PeerFailed),
+            Link::Near(at) => match self.near.get_mut(at).filter(|l| !l.failed) {
+                None => refuse(block, Reason::PeerFailed),
+                Some(link) if link.is_full() => refuse(block, Reason::Busy),
+                Some(link) => {
+                    link.send(block, offset);
+                    Ok(())
+                }
+            },
+            Link::Far => {
+                let Some(far) = &mut self.far else { return refuse(block, Reason::PeerFailed) };
+                match far.takes(peer.index()) {
+                    Takes::Never => return refuse(block, Reason::PeerFailed),
+                    Takes::Later => return refuse(block, Reason::Busy),
+                    Takes::Now => {}
+                }
+                let Some(gate) = process::enter() else { return refuse(block, Reason::PeerFailed) };
+                far.send(&gate, peer.index(), block)
+                    .or_else(|(block, error)| refuse(block, Reason::Transport(error)))
+            }
+        }
+    }
+
+    fn post(&mut self, peer: NodeId, mut block: VacantBlock) -> Result<(), Refused<MpiError>> {
+        let refuse = |block, reason| Err(Refused { op: Op::Recv { peer, block }, reason });
+        if self.link(peer) != Link::Far || self.region.own().offset_of(block.bytes_mut()).is_none() {
+            return refuse(block, Reason::Unsupported);
+        }
+        let far = self.far.as_mut().filter(|far| far.takes(peer.index()) != Takes::Never);
+        let (Some(far), Some(gate)) = (far, process::enter()) else {
+            return refuse(block, Reason::PeerFailed);
+        };
+        far.post(&gate, peer.index(), block).or_else(|(block, error)| refuse(block, Reason::Transport(error)))
+    }
+
+    fn give_back(&mut self, peer: NodeId, block: ArrivedBlock) -> Result<(), Refused<MpiError>> {
+        let refuse = |block, reason| Err(Refused { op: Op::Return { peer, block }, reason });
+        let Link::Near(at) = self.link(peer) else { return refuse(block, Reason::Unsupported) };
+        match self.near.get_mut(at) {
+            Some(link) if block.id().segment != peer => {
+                debug_assert_eq!(link.node(), peer);
+                refuse(block, Reason::Unsupported)
+            }
+            Some(link) if !link.failed => {
+                link.give_back(block).or_else(|block| refuse(block, Reason::Unsupported))
+            }
+            _ => refuse(block, Reason::PeerFailed),
+        }
+    }
+
+    fn poll_near(&mut self, at: usize, look: bool) -> Option<Completion<MpiError>> {
+        let link = self.near.get_mut(at).filter(|l| !l.failed)?;
+        let peer = link.node();
+        let astray = match link.poll() {
+            Some(Turn::Sent(block)) => return Some(Completion::Sent { peer, block }),
+            Some(Turn::Received(block)) => return Some(Completion::Received { peer, block }),
+            Some(Turn::Astray) => true,
+            None => false,
+        };
+        if !astray && !link.has_ended(look) {
+            return None;
+        }
+        link.failed = true;
+        let cause = astray.then(|| MpiError {
+            call: "ring in the shared window",
+            code: 0,
+            text: "the peer wrote what cannot be a block".to_owned(),
+        });
+        // A peer that went astray may still read what it has: those blocks stay out.
+        let back = if astray { Vec::new() } else { link.take_all() };
+        self.ready.extend(back.into_iter().map(|block| Completion::Failed { peer, block }));
+        self.ready.push_back(Completion::PeerFailed { peer, cause });
+        self.ready.pop_front()
+    }
+
+    fn poll_far(&mut self) -> Option<Completion<MpiError>> {
+        self.run = 0;
+        if let Some(far) = &mut self.far
+            && let Some(gate) = process::enter()
+        {
+            far.poll(&gate, &mut self.ready);
+        }
+        self.ready.pop_front()
+    }
+
+    /// Whether it is time to look who lives.
+    fn is_look_due(&mut self) -> bool {
+        self.idle += 1;
+        if self.idle < LOOK_EVERY {
+            return false;
+        }
+        self.idle = 0;
+        let due = self.looked.elapsed() >= LOOK_AFTER;
+        if due {
+            self.looked = Instant::now();
+        }
+        due
+    }
+}
+
+impl Transport for Mpi {
+    type Error = MpiError;
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { nodes: self.nodes, node: self.node, largest_block: self.largest, trusted: true }
+    }
+
+    fn arrival(&self, peer: NodeId) -> Arrival {
+        match self.link(peer) {
+            Link::Near(_) => Arrival::InPlace,
+            Link::Own | Link::Far => Arrival::Posted,
+        }
+    }
+
+    fn submit(&mut self, op: Op) -> Result<(), Refused<MpiError>> {
+        match op {
+            Op::Send { peer, block } => self.send(peer, block),
+            Op::Recv { peer, block } => self.post(peer, block),
+            Op::Return { peer, block } => self.give_back(peer, block),
+        }
+    }
+
+    fn poll_completion(&mut self) -> Option<Completion<MpiError>> {
+        if let Some(ready) = self.ready.pop_front() {
+            return Some(ready);
+        }
+        self.run += 1;
+        if self.run > NEAR_RUN
+            && self.far.is_some()
+            && let Some(ready) = self.poll_far()
+        {
+            return Some(ready);
+        }
+        let count = self.near.len();
+        for _ in 0..count {
+            let at = self.turn;
+            self.turn = if at + 1 == count { 0 } else { at + 1 };
+            let completion = self.poll_near(at, false);
+            if completion.is_some() {
+                return completion;
+            }
+        }
+        if count > 0
+            && self.is_look_due()
+            && let Some(completion) = (0..count).find_map(|at| self.poll_near(at, true))
+        {
+            return Some(completion);
+        }
+        self.far.is_some().then(|| self.poll_far())?
+    }
+}
+
+impl Drop for Mpi {
+    /// Leaves the domain: peers see it, take what was sent to them, and have their blocks back. Nodes of other hosts are waited
+    /// for as long as [`Options::linger`](crate::Options::linger) says.
+    fn drop(&mut self) {
+        self.region.leave();
+        self.near.iter().for_each(Near::ring);
+    }
+}
