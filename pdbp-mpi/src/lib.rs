@@ -12,8 +12,11 @@ mod sync;
 mod transport;
 mod window;
 
+pub use mpi::topology::Communicator;
+
 pub use bell::WindowBell;
 pub use error::{MpiError, StartError, Threads};
-pub use start::{Hosts, Launch, Options};
+pub use process::is_initialised_by_program;
+pub use start::{Hosts, Options};
 pub use transport::Mpi;
 pub use window::MpiMemory;

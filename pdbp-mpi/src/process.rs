@@ -92,9 +92,10 @@ pub(crate) fn begin(need: Threads) -> Result<Gate, StartError> {
     if have < need { Err(StartError::Threads { have, need, ours }) } else { Ok(gate) }
 }
 
-/// Whether this library has initialised MPI.
-pub(crate) fn is_ours() -> bool {
-    lock().ours
+/// Whether the program has initialised MPI itself, so that it may call it as well.
+pub fn is_initialised_by_program() -> bool {
+    let process = lock();
+    !process.ours && result::is_initialised()
 }
 
 impl Gate {

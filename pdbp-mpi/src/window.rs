@@ -83,6 +83,9 @@ pub(crate) struct Part {
     layout: Layout,
 }
 
+// SAFETY: an address; what lies there is reached by atomics, or as blocks by whoever has their tokens.
+unsafe impl Send for Part {}
+
 /// Which of the two rings for a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pdbp_core::Arrival;
-use pdbp_core::cdu::BLOCK_HEADER;
 use pdbp_core::umb::HeapMemory;
+#[cfg(feature = "mpi")]
+use pdbp_mpi::{Hosts, Mpi, MpiMemory, Options, Threads};
 use pdbp_sim::local::Local;
 
-use crate::config::{ConfigError, Origin, Progress, Settings};
+use crate::config::{ConfigError, Origin, Progress, Settings, TransportKind};
 use crate::error::{NoSuchNode, Timeout};
+use crate::launch::Launch;
 use crate::node::{Backend, Driver, Memory, Node, Shared};
 
 /// A running cluster, as far as this process hosts it. Nodes stop when the cluster, their [`Node`]s and their parts are dropped;
@@ -30,6 +32,13 @@ pub enum StartError {
     Thread(std::io::Error),
     /// Not all nodes have reported to the master in time.
     Timeout(Timeout),
+    /// The transport could not be set up.
+    Transport(Box<dyn std::error::Error + Send + Sync>),
+    /// MPI is asked for, by the settings or by the launcher that has started so many ranks, and this program was built without.
+    NoMpi {
+        /// What the launcher says.
+        ranks: Option<usize>,
+    },
 }
 
 impl std::fmt::Display for StartError {
@@ -40,6 +49,17 @@ impl std::fmt::Display for StartError {
                 write!(f, "cannot start a progress thread: {e}; use progress = \"inline\" to do without")
             }
             Self::Timeout(e) => e.fmt(f),
+            Self::Transport(e) => write!(f, "cannot start over MPI: {e}"),
+            Self::NoMpi { ranks } => {
+                match ranks {
+                    Some(ranks) => write!(f, "started by an MPI launcher as one of {ranks} ranks")?,
+                    None => f.write_str("transport = \"mpi\" is set")?,
+                }
+                f.write_str(
+                    ", but this program was built without MPI: build it with `--features mpi`, or set transport = \"local\" \
+                     (PDBP_TRANSPORT=local) for a cluster in each process",
+                )
+            }
         }
     }
 }
@@ -189,7 +209,9 @@ impl Builder {
         &self.settings
     }
 
-    /// Starts the nodes and returns when they know each other.
+    /// Starts the nodes that this process hosts and returns when all nodes of the cluster know each other. What connects them
+    /// is the setting `transport`: by default MPI under a launcher such as `mpirun`, where each process hosts one node, and
+    /// else threads of this process.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -197,21 +219,82 @@ impl Builder {
         if let Some(wrong) = self.wrong {
             return Err(wrong.into());
         }
+        let mut settings = self.settings;
+        let launch = Launch::find().filter(|launch| launch.ranks > 1);
+        match (settings.transport, launch) {
+            (TransportKind::Local, _) | (TransportKind::Auto, None) => {
+                settings.transport = TransportKind::Local;
+                Self::from(settings).start_local()
+            }
+            (TransportKind::Mpi | TransportKind::Auto, launch) => {
+                settings.transport = TransportKind::Mpi;
+                Self::from(settings).start_mpi(launch)
+            }
+        }
+    }
+
+    fn start_local(self) -> Result<Cluster, StartError> {
         let settings = self.settings;
         settings.check()?;
         let count = usize::from(settings.nodes);
         let bytes = settings.memory();
         let memories = (0..count).map(|_| HeapMemory::new(bytes)).collect::<Option<Vec<_>>>();
         let memories = memories.ok_or(ConfigError::Memory { bytes })?;
-        let in_flight = settings.row_blocks as usize + 16;
         let ends =
-            Local::network(&memories, Arrival::InPlace, settings.block_bytes + BLOCK_HEADER, in_flight);
+            Local::network(&memories, Arrival::InPlace, settings.largest_block(), settings.in_flight());
         let ends = ends.into_iter().map(|end| {
             let bell = end.doorbell();
             Backend::new(end, bell)
         });
         let memories = memories.into_iter().map(|memory| Box::new(memory) as Memory);
-        Self { settings, wrong: None }.start_on(ends.zip(memories).collect())
+        Self::from(settings).start_on(ends.zip(memories).collect())
+    }
+
+    #[cfg(not(feature = "mpi"))]
+    fn start_mpi(self, launch: Option<Launch>) -> Result<Cluster, StartError> {
+        Err(StartError::NoMpi { ranks: launch.map(|launch| launch.ranks) })
+    }
+
+    #[cfg(feature = "mpi")]
+    fn start_mpi(self, launch: Option<Launch>) -> Result<Cluster, StartError> {
+        self.join_mpi(launch.map(|launch| launch.ranks), Mpi::start)
+    }
+
+    /// Starts this process' node of a cluster of all processes of an MPI communicator, on a duplicate of it, in a program
+    /// that has initialised MPI itself and will finalise it. All of them have to call it. Needs the feature `mpi`.
+    ///
+    /// With a progress thread MPI must have been initialised with `MPI_THREAD_MULTIPLE`, since the program may call it at
+    /// the same time; otherwise `MPI_THREAD_SERIALIZED` is enough.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    #[cfg(feature = "mpi")]
+    pub fn start_on_communicator(self, comm: &impl pdbp_mpi::Communicator) -> Result<Cluster, StartError> {
+        if let Some(wrong) = self.wrong {
+            return Err(wrong.into());
+        }
+        let ranks = usize::try_from(comm.size()).ok();
+        self.join_mpi(ranks, |options| Mpi::start_on(comm, options))
+    }
+
+    #[cfg(feature = "mpi")]
+    fn join_mpi(
+        self,
+        ranks: Option<usize>,
+        join: impl FnOnce(&Options) -> Result<(Mpi, MpiMemory), pdbp_mpi::StartError>,
+    ) -> Result<Cluster, StartError> {
+        let mut settings = self.settings;
+        settings.transport = TransportKind::Mpi;
+        settings.nodes = ranks.and_then(|ranks| u16::try_from(ranks).ok()).unwrap_or(settings.nodes);
+        settings.check()?;
+        let mut options = Options::new(settings.memory(), settings.largest_block());
+        options.in_flight = settings.in_flight();
+        options.hosts = if settings.mpi_shared_memory { Hosts::Detected } else { Hosts::Apart };
+        let both = settings.progress == Progress::Thread && pdbp_mpi::is_initialised_by_program();
+        options.threads = if both { Threads::Multiple } else { Threads::Serialised };
+        let (end, memory) = join(&options).map_err(|e| StartError::Transport(Box::new(e)))?;
+        let bell = end.bell();
+        Self::from(settings).start_on(vec![(Backend::new(end, bell), Box::new(memory))])
     }
 
     /// Starts the nodes whose transports and block memories are given, and returns when they and all others of the cluster know

@@ -39,12 +39,14 @@ pub mod config;
 
 mod cluster;
 mod error;
+mod launch;
 mod node;
 mod part;
 
 pub use cluster::{Builder, Cluster, StartError};
-pub use config::{ConfigError, Progress, Settings};
+pub use config::{ConfigError, Progress, Settings, TransportKind};
 pub use error::{LookupError, NoSuchNode, RecvError, RegisterError, SendError, Timeout};
+pub use launch::Launch;
 pub use node::{Backend, BackendError, Memory, Node, NodeStats};
 pub use part::{Batch, Interest, Loan, Message, Part, Ready, Segment, StreamReader, StreamWriter, Target};
 pub use pdbp_core::engine::{Counters, PipeUse, RowStats};

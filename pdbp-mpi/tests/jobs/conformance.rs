@@ -1,7 +1,9 @@
 //! The conformance suite, each case on a new domain.
 
-use pdbp_mpi::{Hosts, Launch, Mpi, MpiMemory, Options};
+use pdbp_mpi::{Hosts, Mpi, MpiMemory, Options};
 use pdbp_sim::conformance::{Node, run_all};
+
+use crate::launch;
 
 /// Longest block of the domain, and body of the blocks of the suite, which are longer.
 const LARGEST: usize = 40_000;
@@ -20,10 +22,10 @@ pub(crate) fn two_hosts() -> Result<(), String> {
 }
 
 fn run(hosts: fn(u16) -> Hosts) -> Result<(), String> {
-    let launch = Launch::find().ok_or("not started by a launcher")?;
-    let mut options = Options::new(Node::<Mpi, MpiMemory>::memory(launch.ranks, BODY), LARGEST);
+    let (rank, ranks) = launch::place().ok_or("not started by a launcher")?;
+    let mut options = Options::new(Node::<Mpi, MpiMemory>::memory(ranks, BODY), LARGEST);
     options.in_flight = 4;
-    options.hosts = hosts(launch.rank as u16);
+    options.hosts = hosts(rank as u16);
     let node = || {
         let (end, memory) = Mpi::start(&options).unwrap();
         Node::new(end, memory, BODY)

@@ -24,6 +24,13 @@ fn launcher() -> Command {
     command
 }
 
+/// Number of this rank, and of all ranks.
+pub(crate) fn place() -> Option<(usize, usize)> {
+    let number = |name| std::env::var(name).ok()?.parse().ok();
+    let open = number("OMPI_COMM_WORLD_RANK").zip(number("OMPI_COMM_WORLD_SIZE"));
+    open.or_else(|| number("PMI_RANK").zip(number("PMI_SIZE")))
+}
+
 /// Runs a job, and returns what it printed if it failed.
 pub(crate) fn run(job: &str, ranks: usize) -> Result<(), String> {
     let own = std::env::current_exe().map_err(|e| e.to_string())?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use pdbp_core::engine::Checksum;
 use pdbp_core::policy::Threshold;
 
-use super::{PolicyKind, Progress, Settings};
+use super::{PolicyKind, Progress, Settings, TransportKind};
 
 /// A setting. `set` returns `None` for a value out of range.
 pub(crate) struct Key {
@@ -43,6 +43,9 @@ const POLICIES: [(&str, PolicyKind); 3] =
     [("adaptive", PolicyKind::Adaptive), ("threshold", PolicyKind::Threshold), ("fixed", PolicyKind::Fixed)];
 const PROGRESS: [(&str, Progress); 3] =
     [("thread", Progress::Thread), ("inline", Progress::Inline), ("host", Progress::Host)];
+const TRANSPORTS: [(&str, TransportKind); 3] =
+    [("auto", TransportKind::Auto), ("local", TransportKind::Local), ("mpi", TransportKind::Mpi)];
+const SWITCH: [(&str, bool); 2] = [("off", false), ("on", true)];
 const CHECKSUMS: [(&str, Checksum); 2] = [("off", Checksum::Off), ("on", Checksum::On)];
 
 pub(crate) const KEYS: &[Key] = &[
@@ -51,6 +54,18 @@ pub(crate) const KEYS: &[Key] = &[
         expected: "a number of nodes from 1 to 65535",
         set: |s, v| number(v, 1..=65_535, &mut s.nodes),
         show: |s| s.nodes.to_string(),
+    },
+    Key {
+        name: "transport",
+        expected: "\"auto\" (MPI under mpirun or srun), \"local\" or \"mpi\"",
+        set: |s, v| choice(v, &TRANSPORTS, &mut s.transport),
+        show: |s| chosen(&s.transport, &TRANSPORTS),
+    },
+    Key {
+        name: "mpi_shared_memory",
+        expected: "\"on\" or \"off\": blocks between ranks of one host in shared memory, or as messages",
+        set: |s, v| choice(v, &SWITCH, &mut s.mpi_shared_memory),
+        show: |s| chosen(&s.mpi_shared_memory, &SWITCH),
     },
     Key {
         name: "block_bytes",

@@ -13,6 +13,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use pdbp_core::cdu::BLOCK_HEADER;
 use pdbp_core::engine::Checksum;
 use pdbp_core::policy::Threshold;
 use pdbp_core::umb::stride;
@@ -29,6 +30,17 @@ pub enum Progress {
     Inline,
     /// The host's loop, by [`Node::poll`](crate::Node::poll), besides the parts.
     Host,
+}
+
+/// What carries blocks between nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransportKind {
+    /// MPI in a process that an MPI launcher has started as one of several, else threads of this process.
+    Auto,
+    /// Threads of this process.
+    Local,
+    /// MPI: every process of the job hosts one node, whose index is its rank.
+    Mpi,
 }
 
 /// Which policy decides the space of rows.
@@ -161,8 +173,12 @@ pub struct Entry<'a> {
 /// All settings with their effective values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Nodes of the in-process cluster.
+    /// Nodes of the in-process cluster. Over MPI there are as many as processes, whatever this says.
     pub nodes: u16,
+    /// What carries blocks between nodes.
+    pub transport: TransportKind,
+    /// Over MPI: whether the processes of a host read each other's blocks in shared memory.
+    pub mpi_shared_memory: bool,
     /// Bytes of a block behind its header. A longer message travels in segments.
     pub block_bytes: usize,
     /// Bytes at which a block with short messages leaves. Less than a block costs throughput where nodes run on cores of their
@@ -210,6 +226,8 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             nodes: 2,
+            transport: TransportKind::Auto,
+            mpi_shared_memory: true,
             block_bytes: (128 << 10) + 64,
             pack_bytes: 128 << 10,
             memory_bytes: 0,
@@ -253,10 +271,22 @@ impl Settings {
     /// The bytes of block memory of each node that these settings stand for.
     pub fn memory(&self) -> usize {
         const LEAST: usize = 8 << 20;
-        // Two blocks for each row of SM (and half of all left for rows to grow into), and those set aside for control.
-        let blocks = 4 * usize::from(self.nodes) + 16;
+        // Two blocks for each row of SM (and half of all left for rows to grow into), and those set aside for control. Over
+        // MPI as many again for each row of RM, to receive into.
+        let per_node = if self.transport == TransportKind::Mpi { 8 } else { 4 };
+        let blocks = per_node * usize::from(self.nodes) + 16;
         let needed = blocks.saturating_mul(stride(self.block_bytes));
         if self.memory_bytes == 0 { needed.max(LEAST) } else { self.memory_bytes }
+    }
+
+    /// Header and body of a block.
+    pub(crate) fn largest_block(&self) -> usize {
+        self.block_bytes + BLOCK_HEADER
+    }
+
+    /// Blocks under way on a link: a full row, and control messages.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.row_blocks as usize + 16
     }
 
     /// Sets one value by name; `origin` says on whose behalf.
@@ -317,7 +347,7 @@ impl Settings {
         variables: impl Iterator<Item = (String, String)>,
     ) -> Result<(), ConfigError> {
         // Variables of the project that are no settings of a cluster.
-        const OTHERS: [&str; 3] = ["CONFIG", "REQUIRE_GPU", "TRANSPORT"];
+        const OTHERS: [&str; 2] = ["CONFIG", "REQUIRE_GPU"];
         for (name, value) in variables {
             match name.strip_prefix("PDBP_") {
                 Some(key) if !OTHERS.contains(&key) => {

@@ -16,7 +16,7 @@ use pdbp_core::id::{Epoch, NodeId, Time};
 use pdbp_core::pipe::PipeKind;
 use pdbp_core::tables::{Name, PartKind};
 use pdbp_core::umb::{BlockMemory, stride};
-use pdbp_core::{Bell, Delivery, Engine, Event};
+use pdbp_core::{Arrival, Bell, Capabilities, Delivery, Engine, Event, Transport as _};
 
 pub use backend::{Backend, BackendError};
 pub(crate) use pipes::Pipe;
@@ -88,7 +88,7 @@ impl Shared {
             name,
             body: settings.block_bytes,
             row: settings.row_blocks,
-            initial: initial_blocks(&settings, nodes, blocks),
+            initial: initial_blocks(&settings, &backend, blocks),
             control_blocks: u32::from(nodes).clamp(2, 16),
             local_parts: settings.local_parts,
             private_pipes: settings.private_pipes,
@@ -269,11 +269,15 @@ impl Drop for Shared {
 }
 
 /// m: what the user says, or as much as leaves half of the blocks for rows to grow into, from 2 to 4.
-fn initial_blocks(settings: &Settings, nodes: u16, blocks: usize) -> u32 {
+fn initial_blocks(settings: &Settings, backend: &Backend, blocks: usize) -> u32 {
     if settings.initial_blocks > 0 {
         return settings.initial_blocks;
     }
-    let share = blocks / (2 * usize::from(nodes));
+    let Capabilities { nodes, node, .. } = backend.capabilities();
+    let peers = (0..nodes).filter_map(NodeId::new).filter(|n| *n != node);
+    // Those take blocks for receiving too, and two more.
+    let posted = peers.filter(|peer| backend.arrival(*peer) == Arrival::Posted).count();
+    let share = blocks.saturating_sub(2 * posted) / (2 * (usize::from(nodes) + posted));
     (share.clamp(2, 4) as u32).min(settings.row_blocks)
 }
 
