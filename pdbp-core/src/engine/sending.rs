@@ -93,7 +93,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(OpenBlock { raw, packer: cdu::Packer::new(), dest, urgent: false, stream: None })
     }
 
-    /// Takes a block back from its writer and queues it for its node. One without messages just becomes vacant.
+    /// Takes a block back from its writer and sends it, or queues it for its node when there is no credit. One without messages
+    /// just becomes vacant.
     pub fn submit(&mut self, mut block: OpenBlock) {
         let dest = block.dest;
         let length = block.finish();
@@ -131,6 +132,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             let row = engine.send_rows.get_mut(dest.index())?;
             Some(if urgent { &mut row.urgent } else { &mut row.queue })
         });
+        // It need not wait for a poll.
+        if dest != self.config.node {
+            self.pump_row(dest);
+        }
     }
 
     /// Packs one message into the engine's own public pipe to the destination's node. It leaves when the block is full, after

@@ -340,8 +340,14 @@ impl Part {
     ) -> Result<(OpenBlock, Time), SendError> {
         let full = self.lanes.take(node);
         let mut engine = self.shared().engine();
-        if let Some(full) = full {
-            engine.submit(full);
+        match full {
+            Some(full) => engine.submit(full),
+            // Nothing was sent before that would have to be taken care of, so that the message need not wait for a poll.
+            None => {
+                if let Ok(block) = engine.open(node) {
+                    return Ok((block, self.shared().now()));
+                }
+            }
         }
         let mut now = self.poll_with(&mut engine).now;
         let mut waiter = None;

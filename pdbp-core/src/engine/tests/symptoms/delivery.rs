@@ -62,6 +62,7 @@ fn commands_overtake_messages_that_wait() {
         );
         // And in the queue.
         let mut c = Setup { initial: 4, row: 4, ..setup(links) }.ready();
+        c.apply(Operation::Busy { from: 0, to: 1, times: 2 });
         for _ in 0..2 {
             ship(&mut c, 0, 1);
         }
