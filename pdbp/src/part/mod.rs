@@ -243,10 +243,12 @@ impl Part {
     /// [`RecvError::Timeout`] and [`RecvError::NoPipe`].
     #[inline]
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Message, RecvError> {
-        if let Some(message) = self.try_recv()? {
+        if let Some(message) = self.inbox.borrow_mut().quick() {
             return Ok(message);
         }
-        self.receive_by(timeout, "sent a message to this part", |part| part.try_recv())
+        self.receive_by(timeout, "sent a message to this part", |part| {
+            Ok(part.inbox.borrow_mut().next(part.pipe()?, part.shared()))
+        })
     }
 
     /// The rest of a train of equal-sized messages, without waiting: the fastest way to read many. Single messages are trains of
@@ -271,10 +273,9 @@ impl Part {
     /// # Errors
     /// [`RecvError::Timeout`] and [`RecvError::NoPipe`].
     pub fn recv_batch(&self, timeout: Duration) -> Result<Result<Batch, Message>, RecvError> {
-        if let Some(batch) = self.try_recv_batch()? {
-            return Ok(batch);
-        }
-        self.receive_by(timeout, "sent a message to this part", |part| part.try_recv_batch())
+        self.receive_by(timeout, "sent a message to this part", |part| {
+            Ok(part.inbox.borrow_mut().next_batch(part.pipe()?, part.shared()))
+        })
     }
 
     /// Waits until something can be received, or a short message can be sent to the target, whichever comes first. With this, a
@@ -358,10 +359,15 @@ impl Part {
         missing: &'static str,
         attempt: impl Fn(&'p Self) -> Result<Option<R>, RecvError>,
     ) -> Result<R, RecvError> {
-        self.flush();
+        if let Some(result) = attempt(self)? {
+            return Ok(result);
+        }
+        // Peers may wait for what is packed here. The polls that follow see to what does not leave at once.
+        self.lanes.flush(&mut self.shared().engine());
         self.wait_until(timeout, Vec::new(), missing, attempt)
     }
 
+    /// Polls until `attempt`, which need not poll itself, gives something.
     pub(crate) fn wait_until<'p, R>(
         &'p self,
         timeout: Duration,
