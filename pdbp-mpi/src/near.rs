@@ -12,7 +12,7 @@ use pdbp_core::id::{BlockId, NodeId};
 use pdbp_core::{ArrivedBlock, SealedBlock};
 
 use crate::alive::Alive;
-use crate::ring::{Astray, Consumer, Entry, Producer};
+use crate::ring::{Consumer, Entry, Producer};
 use crate::window::{Part, Way};
 
 /// The link to and from one process of the host.
@@ -106,21 +106,14 @@ impl Near {
     }
 
     pub(crate) fn poll(&mut self) -> Option<Turn> {
-        match self.back.pop() {
-            Ok(Some(entry)) => {
-                let block = self.away.get_mut(entry.index as usize).and_then(Option::take);
-                let Some(block) = block else { return Some(Turn::Astray) };
-                self.away_count -= 1;
-                return Some(Turn::Sent(block));
-            }
-            Ok(None) => {}
-            Err(Astray) => return Some(Turn::Astray),
+        if let Some(entry) = self.back.pop() {
+            let block = self.away.get_mut(entry.index as usize).and_then(Option::take);
+            let Some(block) = block else { return Some(Turn::Astray) };
+            self.away_count -= 1;
+            return Some(Turn::Sent(block));
         }
-        match self.incoming.pop() {
-            Ok(Some(entry)) => Some(self.arrived(entry).map_or(Turn::Astray, Turn::Received)),
-            Ok(None) => None,
-            Err(Astray) => Some(Turn::Astray),
-        }
+        let entry = self.incoming.pop()?;
+        Some(self.arrived(entry).map_or(Turn::Astray, Turn::Received))
     }
 
     fn arrived(&mut self, entry: Entry) -> Option<ArrivedBlock> {

@@ -1,14 +1,17 @@
 //! A lock-free ring between two processes, in memory that both have mapped.
 //!
 //! ```text
-//!   line 0: tail   written by the producer        entry n: block index and length | offset of the block
-//!   line 1: head   written by the consumer                 in slot n % slots, two words
+//!   slot n % slots:   word 0: block index | length        word 1: lap | offset of the block / 64
 //! ```
-//! Words are atomics throughout, so that whatever a process that dies, or goes astray, leaves there is a number and nothing
-//! else; readers check it. An entry is published by the store of `tail` after it, so a producer that dies in the middle of a
+//! A slot is full when its lap is that of the reader's next entry; there are no other words, so that an entry takes one cache line
+//! from core to core. The reader tells the writer nothing: whoever uses a ring sees to it that no more entries are under way than it
+//! has slots.
+//!
+//! Words are atomics throughout, so that whatever a process that dies, or goes astray, leaves there is a number and nothing else;
+//! who takes an entry checks it. An entry is there with the store of its second word, so a writer that dies in the middle of a
 //! push has pushed nothing.
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 
 /// A block on its way: whose it is follows from the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,93 +20,76 @@ pub(crate) struct Entry {
     pub(crate) index: u32,
     /// Header and body.
     pub(crate) length: u32,
-    /// Where the block begins in its owner's part of the window.
+    /// Where the block begins in its owner's part of the window: a multiple of 64 below 2^54.
     pub(crate) offset: u64,
 }
 
-/// The words of a ring.
-#[derive(Clone, Copy)]
-pub(crate) struct Cells<'a> {
-    pub(crate) tail: &'a AtomicU32,
-    pub(crate) head: &'a AtomicU32,
-    /// Two words per slot; the number of slots is a power of two.
-    pub(crate) slots: &'a [AtomicU64],
+const OFFSET_BITS: u32 = 48;
+const LINE: u64 = 64;
+
+/// The words of a ring: two per slot; the number of slots is a power of two.
+pub(crate) type Cells<'a> = &'a [AtomicU64];
+
+/// Where an end of a ring stands.
+struct Place<'a> {
+    cells: Cells<'a>,
+    next: u64,
 }
 
-impl<'a> Cells<'a> {
-    fn mask(&self) -> u32 {
-        (self.slots.len() / 2) as u32 - 1
-    }
-
-    fn slot(&self, at: u32) -> Option<(&'a AtomicU64, &'a AtomicU64)> {
-        let first = 2 * (at & self.mask()) as usize;
-        Some((self.slots.get(first)?, self.slots.get(first + 1)?))
+impl<'a> Place<'a> {
+    /// The words of the next slot, and the lap that it has when it is full: never zero, which an unused slot has, and never that of
+    /// the entry that was there before.
+    fn slot(&self) -> Option<(&'a AtomicU64, &'a AtomicU64, u64)> {
+        let slots = (self.cells.len() / 2) as u64;
+        let first = 2 * (self.next & (slots - 1)) as usize;
+        let lap = self.next / slots % u64::from(u16::MAX) + 1;
+        Some((self.cells.get(first)?, self.cells.get(first + 1)?, lap))
     }
 }
 
 /// The writing end. There is one per ring.
-pub(crate) struct Producer<'a> {
-    cells: Cells<'a>,
-    tail: u32,
-}
+pub(crate) struct Producer<'a>(Place<'a>);
 
 /// The reading end. There is one per ring.
-pub(crate) struct Consumer<'a> {
-    cells: Cells<'a>,
-    head: u32,
-    /// The tail as it was seen last.
-    tail: u32,
-}
-
-/// The ring's words do not make sense: the other process has written what it must not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Astray;
+pub(crate) struct Consumer<'a>(Place<'a>);
 
 impl<'a> Producer<'a> {
     pub(crate) fn new(cells: Cells<'a>) -> Self {
-        Self { cells, tail: 0 }
+        Self(Place { cells, next: 0 })
     }
 
     /// Puts an entry in. Whoever uses the ring sees to it that no more are under way than it has slots.
     pub(crate) fn push(&mut self, entry: Entry) {
-        let Some((first, second)) = self.cells.slot(self.tail) else { return };
+        let Some((first, second, lap)) = self.0.slot() else { return };
+        self.0.next += 1;
         first.store(u64::from(entry.index) << 32 | u64::from(entry.length), Ordering::Relaxed);
-        second.store(entry.offset, Ordering::Relaxed);
-        self.tail = self.tail.wrapping_add(1);
-        // Pairs with the load in `Consumer::peek`: who sees the tail sees the entry, and the bytes of its block.
-        self.cells.tail.store(self.tail, Ordering::Release);
+        // Pairs with the load in `Consumer::pop`: who sees the lap sees the first word, and the bytes of the block.
+        second.store(lap << OFFSET_BITS | entry.offset / LINE, Ordering::Release);
     }
 }
 
 impl<'a> Consumer<'a> {
     pub(crate) fn new(cells: Cells<'a>) -> Self {
-        Self { cells, head: 0, tail: 0 }
+        Self(Place { cells, next: 0 })
     }
 
     /// The oldest entry, if there is one.
-    pub(crate) fn pop(&mut self) -> Result<Option<Entry>, Astray> {
-        if self.head == self.tail {
-            // Pairs with the store in `Producer::push`.
-            self.tail = self.cells.tail.load(Ordering::Acquire);
-            if self.tail.wrapping_sub(self.head) > self.cells.mask() + 1 {
-                self.tail = self.head;
-                return Err(Astray);
-            }
+    pub(crate) fn pop(&mut self) -> Option<Entry> {
+        let (first, second, lap) = self.0.slot()?;
+        // Pairs with the store in `Producer::push`.
+        let second = second.load(Ordering::Acquire);
+        if second >> OFFSET_BITS != lap {
+            return None;
         }
-        if self.head == self.tail {
-            return Ok(None);
-        }
-        let Some((first, second)) = self.cells.slot(self.head) else { return Err(Astray) };
-        let (word, offset) = (first.load(Ordering::Relaxed), second.load(Ordering::Relaxed));
-        self.head = self.head.wrapping_add(1);
-        // For whoever looks at a ring from outside; the producer counts what is under way itself.
-        self.cells.head.store(self.head, Ordering::Release);
-        Ok(Some(Entry { index: (word >> 32) as u32, length: word as u32, offset }))
+        let first = first.load(Ordering::Relaxed);
+        self.0.next += 1;
+        let offset = (second & ((1 << OFFSET_BITS) - 1)) * LINE;
+        Some(Entry { index: (first >> 32) as u32, length: first as u32, offset })
     }
 
     /// Whether nothing has been put in that was not taken.
     pub(crate) fn is_empty(&self) -> bool {
         // Pairs with the store in `Producer::push`.
-        self.cells.tail.load(Ordering::Acquire) == self.head
+        self.0.slot().is_none_or(|(_, second, lap)| second.load(Ordering::Acquire) >> OFFSET_BITS != lap)
     }
 }

@@ -8,8 +8,8 @@
 //!   │        │       │      │                     │ ring of its blocks that go back  │                       │
 //!   └────────┴───────┴──────┴─────────────────────┴──────────────────────────────────┴───────────────────────┘
 //! ```
-//! Everything before the blocks is atomics. Of a part, its process alone writes header, state, the tails of its rings and their
-//! entries, and its blocks; others write the heads of the rings that they read, and ring the bell.
+//! Everything before the blocks is atomics. Of a part, its process alone writes header, state, rings and blocks; others
+//! ring the bell.
 
 use std::ptr::NonNull;
 use std::slice;
@@ -57,7 +57,7 @@ pub(crate) struct Layout {
 
 impl Layout {
     const fn ring_bytes(&self) -> usize {
-        2 * LINE + (self.slots * 2 * size_of::<u64>()).next_multiple_of(LINE)
+        (self.slots * 2 * size_of::<u64>()).next_multiple_of(LINE)
     }
 
     const fn rings_at(&self) -> usize {
@@ -153,11 +153,7 @@ impl Part {
     pub(crate) fn ring(&self, neighbour: usize, way: Way) -> Cells<'static> {
         let ring = self.layout.ring_bytes();
         let at = self.layout.rings_at() + (2 * neighbour + usize::from(way == Way::Back)) * ring;
-        Cells {
-            tail: &self.half_words(at / LINE)[0],
-            head: &self.half_words(at / LINE + 1)[0],
-            slots: self.words(at + 2 * LINE, 2 * self.layout.slots),
-        }
+        self.words(at, 2 * self.layout.slots)
     }
 
     /// Where goodbyes to and from a node are written: two words.
