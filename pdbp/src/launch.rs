@@ -1,5 +1,7 @@
 //! How this process was started.
 
+use crate::config::TransportKind;
+
 /// What the launcher of an MPI job (`mpirun`, `mpiexec`, `srun`) has told this process in its environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
@@ -20,5 +22,14 @@ impl Launch {
         ];
         let number = |name| std::env::var(name).ok()?.parse().ok();
         NAMES.into_iter().find_map(|(rank, ranks)| Some(Self { rank: number(rank)?, ranks: number(ranks)? }))
+    }
+
+    /// The job that a cluster with this setting of `transport` spans, each process with the node of its rank. `None` if all its
+    /// nodes are those of this process: it was started by itself, as the only one of a job, or the setting says so.
+    pub fn spanned(transport: TransportKind) -> Option<Self> {
+        match transport {
+            TransportKind::Local => None,
+            TransportKind::Auto | TransportKind::Mpi => Self::find().filter(|launch| launch.ranks > 1),
+        }
     }
 }

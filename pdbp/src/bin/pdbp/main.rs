@@ -8,24 +8,29 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use lexopt::prelude::*;
-use pdbp::config::{Origin, Settings};
+use pdbp::config::{ConfigError, Origin, Settings};
+use pdbp::{Launch, StartError};
 use ping::Ping;
 
 const HELP: &str = "\
 pdbp: parts of a cluster that send messages and streams to each other by name
 
 Usage: pdbp config [--markdown] [SETTINGS]
-       pdbp ping [--count N] [--bytes N] [--nodes N] [SETTINGS]
+       pdbp ping [--count N] [--bytes N] [--nodes N] [--transport NAME] [SETTINGS]
+       mpirun -n 4 pdbp ping …
 
 Commands:
   config        Print every setting with its value and where the value came from; the output is a configuration file
     --markdown    as the table that README.md has
-  ping          Start a cluster in this process and measure messages between its nodes
+  ping          Start a cluster and measure messages between its nodes: threads of this process, or the processes of an MPI job
     --count N     Round trips to each node [default: 10000]
     --bytes N     Bytes of a message [default: 64]
-    --nodes N     Nodes of the cluster; the same as --set nodes=N
+    --nodes N     Nodes of a cluster in this process; the same as --set nodes=N. Over MPI each process is a node
+    --transport NAME
+                  local, mpi or auto: mpi under a launcher such as mpirun, else local; the same as --set transport=NAME
 
 Settings, the later over the earlier: defaults, file, environment (PDBP_BLOCK_BYTES=32768), command line:
   --file FILE   Read a configuration file (TOML) [default: the one that PDBP_CONFIG names, if any]
@@ -51,18 +56,27 @@ fn main() -> ExitCode {
     let command = match parse(lexopt::Parser::from_env()) {
         Ok(command) => command,
         Err(error) => {
-            eprintln!("pdbp: {error}\nTry `pdbp --help`.");
+            // The processes of a job have one command line, but maybe not the same files.
+            let of_file = matches!(error.downcast_ref(), Some(ConfigError::File { .. }));
+            if of_file || is_first() {
+                eprintln!("pdbp: {error}\nTry `pdbp --help`.");
+            } else {
+                let_first_speak();
+            }
             return ExitCode::from(2);
         }
     };
     let text = match command {
-        Command::Print(text) => text.to_owned(),
-        Command::Config { settings, markdown: false } => settings.to_string(),
-        Command::Config { settings, markdown: true } => table(&settings),
+        Command::Print(text) if is_first() => text.to_owned(),
+        Command::Config { settings, markdown: false } if is_first() => settings.to_string(),
+        Command::Config { settings, markdown: true } if is_first() => table(&settings),
+        Command::Print(_) | Command::Config { .. } => return ExitCode::SUCCESS,
         Command::Ping(settings, ping) => match ping.run(settings) {
-            Ok(report) => report,
+            Ok(Some(report)) => report,
+            // Another process of the job has the first node.
+            Ok(None) => return ExitCode::SUCCESS,
             Err(error) => {
-                eprintln!("pdbp: {error}");
+                complain(&error);
                 return ExitCode::FAILURE;
             }
         },
@@ -75,6 +89,26 @@ fn main() -> ExitCode {
         }
         _ => ExitCode::SUCCESS,
     }
+}
+
+/// Whether to say what all processes of a job know alike.
+fn is_first() -> bool {
+    Launch::find().is_none_or(|launch| launch.rank == 0)
+}
+
+/// Says what has failed, and in a job in which process, unless that is the same in all.
+fn complain(error: &Failed) {
+    let same = matches!(error.downcast_ref(), Some(StartError::NoMpi { .. } | StartError::Config(_)));
+    match Launch::find().filter(|launch| launch.ranks > 1) {
+        Some(launch) if !same => eprintln!("pdbp: rank {}: {error}", launch.rank),
+        Some(launch) if launch.rank > 0 => let_first_speak(),
+        _ => eprintln!("pdbp: {error}"),
+    }
+}
+
+/// Launchers end all processes of a job when one has failed, the one with the message too.
+fn let_first_speak() {
+    std::thread::sleep(Duration::from_millis(300));
 }
 
 fn parse(mut arguments: lexopt::Parser) -> Result<Command, Failed> {
@@ -97,6 +131,9 @@ fn parse(mut arguments: lexopt::Parser) -> Result<Command, Failed> {
             }
             (Long("markdown"), Some("config")) => markdown = true,
             (Long("nodes"), Some("ping")) => set.push(("nodes".to_owned(), arguments.value()?.string()?)),
+            (Long("transport"), Some("ping")) => {
+                set.push(("transport".to_owned(), arguments.value()?.string()?));
+            }
             (Long("count"), Some("ping")) => ping.count = number("--count", &mut arguments)?,
             (Long("bytes"), Some("ping")) => ping.bytes = number("--bytes", &mut arguments)?,
             (other, _) => return Err(other.unexpected().into()),

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use pdbp::config::Settings;
-use pdbp::{Builder, Node, Part, PartKind, Target};
+use pdbp::config::{Origin, Settings, TransportKind};
+use pdbp::{Builder, Launch, Node, Part, PartKind, Target};
 
 use super::Failed;
 
@@ -52,27 +52,45 @@ impl Ping {
                 format!("--bytes {}: use at most {limit}, or raise `assembly_bytes`", self.bytes).into()
             );
         }
-        if settings.nodes < 2 {
-            return Err(format!("{} node has nobody to ping; use --nodes 2 or more", settings.nodes).into());
+        match Launch::spanned(settings.transport) {
+            Some(Launch { ranks, .. })
+                if usize::from(settings.nodes) != ranks && asked_for_nodes(settings) =>
+            {
+                let nodes = settings.nodes;
+                Err(format!("--nodes {nodes}: each of the {ranks} processes is a node; leave it away").into())
+            }
+            Some(_) => Ok(()),
+            // Without MPI the start says what is missing.
+            None if settings.transport == TransportKind::Mpi && cfg!(feature = "mpi") => {
+                Err("one process has nobody to ping; start two or more with mpirun -n 2".into())
+            }
+            None if settings.nodes < 2 => {
+                Err(format!("{} node has nobody to ping; use --nodes 2 or more", settings.nodes).into())
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 
-    /// Measures, and says what came out.
-    pub(crate) fn run(&self, settings: Settings) -> Result<String, Failed> {
+    /// Measures, and says what came out in the process that has the first node.
+    pub(crate) fn run(&self, settings: Settings) -> Result<Option<String>, Failed> {
+        let wait = settings.timeout;
         let cluster = Builder::from(settings).start()?;
         let results = cluster.run(|node| -> Result<Option<Findings>, Failed> {
             let part = node.register("ping", PartKind::Cpu)?;
             if node.id().index() > 0 {
                 echo(&part)?;
+                // A node that stops takes along what it has sent and nobody has read.
+                node.barrier(wait)?;
                 return Ok(None);
             }
             let peers = peers(&node, &part)?;
-            self.measure(&part, &peers).map(Some)
+            let findings = self.measure(&part, &peers)?;
+            node.barrier(wait)?;
+            Ok(Some(findings))
         });
         let findings = results.into_iter().collect::<Result<Vec<_>, _>>()?;
-        let findings = findings.into_iter().flatten().next().ok_or("the first node has not measured")?;
-        Ok(self.report(&findings))
+        let transport = cluster.settings().transport;
+        Ok(findings.into_iter().flatten().next().map(|findings| self.report(&findings, transport)))
     }
 
     fn measure(&self, part: &Part, peers: &[Target]) -> Result<Findings, Failed> {
@@ -111,9 +129,13 @@ impl Ping {
         Ok(Findings { trips, sent: sent * peers.len() as u64, took: start.elapsed() })
     }
 
-    fn report(&self, findings: &Findings) -> String {
+    fn report(&self, findings: &Findings, transport: TransportKind) -> String {
+        let connected = match transport {
+            TransportKind::Mpi => "nodes, processes over MPI",
+            _ => "nodes in this process",
+        };
         let mut text = format!(
-            "{} nodes in this process, messages of {} bytes\n\n\
+            "{} {connected}, messages of {} bytes\n\n\
              round trip │       min       p50       p90       p99       max\n\
              ───────────┼──────────────────────────────────────────────────\n",
             findings.trips.len() + 1,
@@ -140,6 +162,11 @@ impl Ping {
         );
         text
     }
+}
+
+/// Whether the command line says how many nodes.
+fn asked_for_nodes(settings: &Settings) -> bool {
+    settings.entries().any(|entry| entry.key == "nodes" && *entry.origin == Origin::CommandLine)
 }
 
 /// The parts of the other nodes, in their order.
