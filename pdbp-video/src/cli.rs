@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::thread;
 
 use clap::{Parser, ValueEnum};
+use pdbp::{Builder, Cluster, ConfigError, Launch};
 
 use crate::clips::{self, Clip, Loaded};
 use crate::decode::memory;
@@ -27,9 +28,15 @@ pub struct Cli {
     #[arg(long, value_name = "N", default_value_t = 2_520, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     pub streams: u32,
 
-    /// Nodes of the cluster: the first half decodes, the second half analyses. 0: without transport, for comparison.
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(0..=1024))]
-    pub nodes: u16,
+    /// Nodes of the cluster: the first half decodes, the second half analyses. 0: without transport, for comparison [default: 4;
+    /// over MPI each process is a node].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=1024))]
+    pub nodes: Option<u16>,
+
+    /// What connects the nodes: threads of this process (local), or the processes of a job (mpi) [default: the setting
+    /// `transport`, which is auto unless PDBP_TRANSPORT says otherwise: mpi under a launcher such as mpirun, else local].
+    #[arg(long, value_enum)]
+    pub transport: Option<TransportChoice>,
 
     /// Passes over all streams [default: 1; with --continuous 50].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -39,11 +46,16 @@ pub struct Cli {
     #[arg(long)]
     pub continuous: bool,
 
+    /// Decode some pictures of each clip before the first pass, and send these again and again: for links that are faster than
+    /// decoding.
+    #[arg(long, conflicts_with = "continuous")]
+    pub replay: bool,
+
     /// Use only clips of one picture size.
     #[arg(long, value_enum, default_value_t = ClassChoice::Mix)]
     pub class: ClassChoice,
 
-    /// Decoding threads [default: one per core].
+    /// Decoding threads of all nodes together [default: one per core; over MPI one per decoding node].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub decoders: Option<u16>,
 
@@ -84,7 +96,29 @@ impl ClassChoice {
     }
 }
 
-/// Why there is nothing to analyse.
+/// What connects the nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TransportChoice {
+    /// MPI under a launcher such as mpirun, else threads.
+    Auto,
+    /// Threads of this process.
+    Local,
+    /// The processes of a job, one node each.
+    Mpi,
+}
+
+impl TransportChoice {
+    /// The value of the setting.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Local => "local",
+            Self::Mpi => "mpi",
+        }
+    }
+}
+
+/// Why a run cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
@@ -100,6 +134,23 @@ pub enum SetupError {
         wanted: String,
         /// Classes there are.
         found: String,
+    },
+    /// A number of nodes for a cluster that has one per process.
+    #[error("--nodes {nodes}: each of the {ranks} processes is a node; leave --nodes away")]
+    NodesOfJob {
+        /// Nodes asked for.
+        nodes: u16,
+        /// Processes of the job.
+        ranks: usize,
+    },
+    /// No transport, in several processes.
+    #[error(
+        "--nodes 0 is a run without transport, in one process, and the launcher has started {ranks}; start it by itself, \
+         or leave --nodes away"
+    )]
+    DirectJob {
+        /// Processes of the job.
+        ranks: usize,
     },
     /// Not even one decoder fits.
     #[error(
@@ -120,6 +171,8 @@ pub struct Setup {
     pub streams: Streams,
     /// How to go through them.
     pub plan: Plan,
+    /// Nodes of the cluster; 0 for a run without transport.
+    pub nodes: u16,
     /// Things to tell the user before it starts: refused files, and streams left out for lack of memory.
     pub notices: Vec<String>,
 }
@@ -130,12 +183,27 @@ impl Cli {
         !self.quiet && std::io::stderr().is_terminal()
     }
 
-    /// Loads the clips and decides how many streams to run.
+    /// The settings of the cluster: environment and file, and over them the command line.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] names a setting that cannot be used.
+    pub fn builder(&self) -> Result<Builder, ConfigError> {
+        let builder = Cluster::builder()?;
+        Ok(match self.transport {
+            Some(transport) => builder.set("transport", transport.name()),
+            None => builder,
+        })
+    }
+
+    /// Loads the clips and decides how many streams to run, on how many nodes: as many as the job that the cluster spans has
+    /// processes, if it does.
     ///
     /// # Errors
     ///
     /// [`SetupError`] if there is nothing to analyse; the notices collected so far come with it.
-    pub fn setup(&self) -> Result<Setup, (SetupError, Vec<String>)> {
+    pub fn setup(&self, job: Option<Launch>) -> Result<Setup, (SetupError, Vec<String>)> {
+        let nodes = self.nodes_in(job).map_err(|error| (error, Vec::new()))?;
         let Loaded { clips, refused } =
             if self.paths.is_empty() { clips::bundled() } else { clips::load(&self.paths) };
         let mut notices: Vec<String> = refused.iter().map(ToString::to_string).collect();
@@ -143,7 +211,11 @@ impl Cli {
             Ok(clips) => clips,
             Err(error) => return Err((error, notices)),
         };
-        let mode = if self.continuous { Mode::Continuous } else { Mode::Sample };
+        let mode = match (self.continuous, self.replay) {
+            (true, _) => Mode::Continuous,
+            (false, true) => Mode::Replay,
+            (false, false) => Mode::Sample,
+        };
         let mut streams = Streams::new(clips, self.streams);
         if self.continuous {
             streams = match fit(streams, memory::available_bytes(), &mut notices) {
@@ -152,9 +224,25 @@ impl Cli {
             };
         }
         let passes = self.passes.unwrap_or(if self.continuous { 50 } else { 1 });
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        let decoders = self.decoders.map_or(cores, usize::from);
-        Ok(Setup { streams, plan: Plan { mode, passes, decoders }, notices })
+        let threads = match job {
+            // Every process must come to the same number, whatever its host has.
+            Some(_) => usize::from(nodes / 2).max(1),
+            None => thread::available_parallelism().map_or(1, usize::from),
+        };
+        let decoders = self.decoders.map_or(threads, usize::from);
+        Ok(Setup { streams, plan: Plan { mode, passes, decoders }, nodes, notices })
+    }
+
+    fn nodes_in(&self, job: Option<Launch>) -> Result<u16, SetupError> {
+        match (job, self.nodes) {
+            (None, nodes) => Ok(nodes.unwrap_or(4)),
+            (Some(Launch { ranks, .. }), Some(0)) => Err(SetupError::DirectJob { ranks }),
+            (Some(Launch { ranks, .. }), Some(nodes)) if usize::from(nodes) != ranks => {
+                Err(SetupError::NodesOfJob { nodes, ranks })
+            }
+            // More than a cluster can have are refused when it starts.
+            (Some(Launch { ranks, .. }), _) => Ok(u16::try_from(ranks).unwrap_or(u16::MAX)),
+        }
     }
 
     fn of_class(&self, clips: Vec<Clip>) -> Result<Vec<Clip>, SetupError> {
@@ -205,15 +293,32 @@ mod tests {
 
     #[test]
     fn without_arguments_the_bundled_clips_are_analysed() {
-        let setup = cli(&[]).setup().unwrap();
+        let setup = cli(&[]).setup(None).unwrap();
         assert_eq!((setup.streams.count(), setup.streams.clips().len()), (2_520, 5));
         assert_eq!((setup.plan.mode, setup.plan.passes), (Mode::Sample, 1));
         assert!(setup.notices.is_empty());
     }
 
     #[test]
+    fn in_a_job_every_process_is_a_node() {
+        let job = |rank| Some(Launch { rank, ranks: 6 });
+        let setup = cli(&["--streams", "7"]).setup(job(5)).unwrap();
+        assert_eq!((setup.nodes, setup.plan.decoders), (6, 3));
+        assert_eq!(cli(&["--nodes", "6", "--decoders", "9"]).setup(job(0)).unwrap().plan.decoders, 9);
+        let refused = |arguments: &[&str]| cli(arguments).setup(job(1)).unwrap_err().0.to_string();
+        assert!(refused(&["--nodes", "4"]).contains("6 processes"));
+        assert!(refused(&["--nodes", "0"]).contains("without transport"));
+    }
+
+    #[test]
+    fn replaying_is_a_way_to_sample() {
+        assert_eq!(cli(&["--replay", "--streams", "5"]).setup(None).unwrap().plan.mode, Mode::Replay);
+        assert!(Cli::try_parse_from(["pdbp-video", "--replay", "--continuous"]).is_err());
+    }
+
+    #[test]
     fn a_class_keeps_its_clips_only() {
-        let setup = cli(&["--class", "cif", "--streams", "7"]).setup().unwrap();
+        let setup = cli(&["--class", "cif", "--streams", "7"]).setup(None).unwrap();
         assert!(setup.streams.clips().iter().all(|clip| clip.class() == StreamClass::Cif));
         assert_eq!((setup.streams.clips().len(), setup.streams.count()), (3, 7));
     }
@@ -225,10 +330,10 @@ mod tests {
         std::fs::write(&file, crate::clips::BUNDLED[0].data).unwrap();
         let bad = folder.path().join("absent.mp4");
         let (file, bad) = (file.display().to_string(), bad.display().to_string());
-        let (error, notices) = cli(&[&file, &bad, "--class", "d1"]).setup().unwrap_err();
+        let (error, notices) = cli(&[&file, &bad, "--class", "d1"]).setup(None).unwrap_err();
         assert!(error.to_string().contains("d1") && error.to_string().contains("QCIF"), "{error}");
         assert!(notices.len() == 1 && notices[0].contains("absent.mp4"));
-        let (error, _) = cli(&[&bad]).setup().unwrap_err();
+        let (error, _) = cli(&[&bad]).setup(None).unwrap_err();
         assert!(matches!(error, SetupError::NoClips(1)));
     }
 

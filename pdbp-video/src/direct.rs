@@ -6,7 +6,7 @@
 use std::thread;
 
 use crate::account::{RunClock, Stopwatch, Work, process_cpu_ns};
-use crate::decode::{DecodeError, Follower, Sampler, Yuv};
+use crate::decode::{DecodeError, Follower, Reel, Sampler, Yuv};
 use crate::frame::{FrameId, ScoreRecord, frame_len, read_frame, write_frame};
 use crate::measure::{Analyser, Threads};
 use crate::outcome::{Arrival, Fault, Outcome, PassTime};
@@ -22,14 +22,15 @@ pub fn run(streams: &Streams, plan: Plan, clock: RunClock, progress: &(dyn Fn(u6
             worker.follow(streams, share, shares);
         }
     }
+    let reel = if plan.mode == Mode::Replay { Reel::record(streams.clips()) } else { Reel::default() };
     let pool = Pool::new(vec![streams.share(0, 1)]);
-    let mut outcome = Outcome::default();
+    let mut outcome = Outcome { mode: plan.mode, streams: streams.count(), ..Outcome::default() };
     let cpu = process_cpu_ns();
     for pass in 0..plan.passes {
         let start_ns = clock.now_ns();
         thread::scope(|scope| {
             for worker in &mut workers {
-                scope.spawn(|| worker.pass(streams, plan.mode, pass, &pool, progress));
+                scope.spawn(|| worker.pass(streams, (plan.mode, &reel), pass, &pool, progress));
             }
         });
         outcome.passes.push(PassTime { start_ns, end_ns: clock.now_ns() });
@@ -76,7 +77,7 @@ impl Worker {
     fn pass(
         &mut self,
         streams: &Streams,
-        mode: Mode,
+        (mode, reel): (Mode, &Reel),
         pass: u32,
         pool: &Pool,
         progress: &(dyn Fn(u64) + Sync),
@@ -95,6 +96,10 @@ impl Worker {
         while let Some(batch) = pool.take(pass) {
             let taken = u64::from(batch.end - batch.start);
             for stream in batch.map(StreamNo) {
+                if mode == Mode::Replay {
+                    self.one(stream, pass, |take| reel.show(streams, stream, pass, take));
+                    continue;
+                }
                 let Some((clip, entry)) = streams.entry(stream, pass) else { continue };
                 let mut sampler = core::mem::take(&mut self.sampler);
                 self.one(stream, pass, |take| {

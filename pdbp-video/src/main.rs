@@ -4,56 +4,114 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
 use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
 
 use clap::Parser as _;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use pdbp::Cluster;
+use pdbp::{Cluster, Launch, StartError, TransportKind};
 
 use pdbp_video::account::RunClock;
-use pdbp_video::cli::{Cli, Setup};
+use pdbp_video::cli::{Cli, Setup, SetupError};
 use pdbp_video::direct;
 use pdbp_video::frame::StreamClass;
 use pdbp_video::outcome::Outcome;
-use pdbp_video::pipeline;
-use pdbp_video::plan::Mode;
+use pdbp_video::pipeline::{self, PipelineError};
+use pdbp_video::plan::{Mode, Plan};
 use pdbp_video::report::{self, Facts, table};
 use pdbp_video::streams::{StreamNo, Streams};
 
+type Failed = Box<dyn Error + Send + Sync>;
+
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let setup = match cli.setup() {
-        Ok(setup) => setup,
-        Err((error, notices)) => {
-            for notice in notices {
-                eprintln!("pdbp-video: {notice}");
+    let launch = Launch::find().filter(|launch| launch.ranks > 1);
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // All processes of a job have one command line; the first says what is wrong with it.
+        Err(error) => {
+            match launch {
+                Some(Launch { rank: 1.., .. }) => let_first_speak(),
+                // Nobody is left to hear that nothing can be written.
+                _ => drop(error.print()),
             }
-            eprintln!("pdbp-video: {error}");
-            return ExitCode::FAILURE;
+            return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
         }
     };
-    for notice in &setup.notices {
-        eprintln!("pdbp-video: {notice}");
+    match watch(&cli) {
+        Ok(code) => code,
+        Err(error) => {
+            match launch {
+                Some(Launch { rank: 1.., .. }) if is_said_by_first(&*error) => let_first_speak(),
+                Some(Launch { rank, .. }) if !is_said_by_first(&*error) => {
+                    eprintln!("pdbp-video: rank {rank}: {error}")
+                }
+                _ => eprintln!("pdbp-video: {error}"),
+            }
+            ExitCode::FAILURE
+        }
     }
+}
+
+/// Whether the first process of a job meets the same error, or knows the cause.
+fn is_said_by_first(error: &(dyn Error + Send + Sync + 'static)) -> bool {
+    matches!(error.downcast_ref(), Some(StartError::NoMpi { .. } | StartError::Config(_)))
+        || matches!(error.downcast_ref(), Some(SetupError::NodesOfJob { .. } | SetupError::DirectJob { .. }))
+        || error.downcast_ref().is_some_and(PipelineError::is_of_another)
+}
+
+/// Launchers end all processes of a job when one has failed, the one with the message too.
+fn let_first_speak() {
+    thread::sleep(Duration::from_millis(300));
+}
+
+/// Does what the command line says.
+fn watch(cli: &Cli) -> Result<ExitCode, Failed> {
+    let builder = cli.builder()?;
+    let job = Launch::spanned(builder.settings().transport);
+    // The process with the console speaks for all of its cluster.
+    let speaks = job.is_none_or(|launch| launch.rank == 0);
+    let say = |notices: &[String]| {
+        for notice in notices.iter().filter(|_| speaks) {
+            eprintln!("pdbp-video: {notice}");
+        }
+    };
+    let setup = cli.setup(job).map_err(|(error, notices)| {
+        say(&notices);
+        error
+    })?;
+    say(&setup.notices);
+    let cluster = match setup.nodes {
+        0 => None,
+        nodes => Some(builder.nodes(nodes).start()?),
+    };
     let title = describe(&setup);
-    if !cli.quiet {
+    if speaks && !cli.quiet {
         println!("{title}");
     }
-    let outcome = match run(&cli, &setup) {
-        Ok(Some(outcome)) => outcome,
+    match run(cluster.as_ref(), &setup, speaks && cli.shows_progress())? {
+        Some(outcome) => Ok(show(cli, &setup, cluster.as_ref(), title, &outcome)),
         // Another process hosts the console.
-        Ok(None) => return ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("pdbp-video: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    for line in fault_lines(&setup.streams, &outcome) {
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Prints the outcome, and writes the files.
+fn show(cli: &Cli, setup: &Setup, cluster: Option<&Cluster>, title: String, outcome: &Outcome) -> ExitCode {
+    let streams = setup.streams.first(outcome.streams);
+    if streams.count() < setup.streams.count() {
+        eprintln!(
+            "pdbp-video: {} of these streams ran: another host of the cluster has memory for no more",
+            streams.count()
+        );
+    }
+    for line in fault_lines(&streams, outcome) {
         eprintln!("pdbp-video: {line}");
     }
     if !cli.quiet {
-        println!("\n{}", table::table(&setup.streams, &outcome));
+        println!("\n{}", table::table(&streams, outcome));
     }
-    let written = write_files(&cli, &setup, title, &outcome);
+    let transport = ("Transport".to_owned(), transport(cluster));
+    let written = write_files(cli, (&streams, setup.plan), title, transport, outcome);
     if outcome.arrivals.is_empty() {
         eprintln!("pdbp-video: no stream gave a picture that could be analysed");
         return ExitCode::FAILURE;
@@ -82,27 +140,25 @@ fn describe(setup: &Setup) -> String {
         plural(streams.clips().len() as u64, "clip", "clips"),
         match setup.plan.mode {
             Mode::Sample => "one picture each per pass",
+            Mode::Replay => "one picture each per pass, replayed: decoded only once",
             Mode::Continuous => "every picture",
         },
         plural(u64::from(setup.plan.passes), "pass", "passes"),
     )
 }
 
-fn run(cli: &Cli, setup: &Setup) -> Result<Option<Outcome>, Box<dyn Error>> {
+fn run(cluster: Option<&Cluster>, setup: &Setup, bar: bool) -> Result<Option<Outcome>, Failed> {
     let total = u64::from(setup.streams.count()) * u64::from(setup.plan.passes);
-    let target =
-        if cli.shows_progress() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let target = if bar { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let bar = ProgressBar::with_draw_target(Some(total), target);
     let style = "{bar:40.cyan/blue} {human_pos}/{human_len} pictures · {per_sec} · {eta} left";
     if let Ok(style) = ProgressStyle::with_template(style) {
         bar.set_style(style);
     }
     let progress = |done| bar.inc(done);
-    let outcome = if cli.nodes == 0 {
-        Some(direct::run(&setup.streams, setup.plan, RunClock::start(), &progress))
-    } else {
-        let cluster = Cluster::builder()?.nodes(cli.nodes).start()?;
-        pipeline::run(&cluster, &setup.streams, setup.plan, RunClock::start(), &progress)?
+    let outcome = match cluster {
+        None => Some(direct::run(&setup.streams, setup.plan, RunClock::start(), &progress)),
+        Some(cluster) => pipeline::run(cluster, &setup.streams, setup.plan, RunClock::start(), &progress)?,
     };
     bar.finish_and_clear();
     Ok(outcome)
@@ -136,17 +192,27 @@ fn fault_lines(streams: &Streams, outcome: &Outcome) -> Vec<String> {
     lines
 }
 
-fn transport(cli: &Cli) -> String {
-    match cli.nodes {
-        0 => "none: every thread decodes and analyses its own frames".into(),
-        nodes => format!("PDBP, {nodes} nodes in one process"),
-    }
+fn transport(cluster: Option<&Cluster>) -> String {
+    let Some(cluster) = cluster else {
+        return "none: every thread decodes and analyses its own frames".into();
+    };
+    let connected = match cluster.settings().transport {
+        TransportKind::Mpi => "nodes, processes over MPI",
+        _ => "nodes in one process",
+    };
+    format!("PDBP, {} {connected}", cluster.size())
 }
 
-fn write_files(cli: &Cli, setup: &Setup, title: String, outcome: &Outcome) -> ExitCode {
+fn write_files(
+    cli: &Cli,
+    (streams, plan): (&Streams, Plan),
+    title: String,
+    transport: (String, String),
+    outcome: &Outcome,
+) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     if let Some(file) = &cli.csv
-        && let Err(error) = fs::write(file, report::frames_csv(&setup.streams, outcome))
+        && let Err(error) = fs::write(file, report::frames_csv(streams, outcome))
     {
         eprintln!(
             "pdbp-video: {}: {error}; choose a file that can be written with --csv FILE",
@@ -155,13 +221,13 @@ fn write_files(cli: &Cli, setup: &Setup, title: String, outcome: &Outcome) -> Ex
         code = ExitCode::FAILURE;
     }
     if let Some(directory) = &cli.report {
-        let clips = setup.streams.clips().iter().map(|clip| format!("{} ({})", clip.name(), clip.size()));
+        let clips = streams.clips().iter().map(|clip| format!("{} ({})", clip.name(), clip.size()));
         let settings = vec![
             ("Clips".to_owned(), clips.collect::<Vec<_>>().join(", ")),
-            ("Decoding threads".to_owned(), setup.plan.decoders.to_string()),
-            ("Transport".to_owned(), transport(cli)),
+            ("Decoding threads".to_owned(), plan.decoders.to_string()),
+            transport,
         ];
-        match report::write(directory, &Facts { title, settings }, &setup.streams, outcome) {
+        match report::write(directory, &Facts { title, settings }, streams, outcome) {
             Ok(page) if cli.quiet => drop(page),
             Ok(page) => println!("report: {}", page.display()),
             Err(error) => {

@@ -1,7 +1,10 @@
 //! What a run produced: scores, faults, times. The table and the report are made from it.
 
+use std::collections::BTreeMap;
+
 use crate::account::Work;
 use crate::frame::{ScoreRecord, StreamClass};
+use crate::plan::Mode;
 use crate::streams::{StreamNo, Streams};
 
 /// A score record as it reached the console.
@@ -60,9 +63,55 @@ pub struct Density {
     pub utilisation: f64,
 }
 
+/// Frames that a decoding node sent to an analysing node in one pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Traffic {
+    /// The pass, from 0.
+    pub pass: u32,
+    /// Node that decodes.
+    pub from: u16,
+    /// Node that analyses.
+    pub to: u16,
+    /// Number of frames.
+    pub frames: u64,
+    /// Their bytes: planes and headers.
+    pub bytes: u64,
+}
+
+/// What a pair of nodes carried in all passes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PairSummary {
+    /// Node that decodes.
+    pub from: u16,
+    /// Node that analyses.
+    pub to: u16,
+    /// Number of frames.
+    pub frames: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Length of all passes together.
+    pub seconds: f64,
+}
+
+impl PairSummary {
+    /// Megabits of frames per second, mean over the time of the passes; 10⁶ bits each.
+    pub fn megabits_per_second(&self) -> f64 {
+        megabits_per_second(self.bytes, self.seconds)
+    }
+}
+
+/// Megabits per second, 10⁶ bits each; 0 in no time.
+pub fn megabits_per_second(bytes: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { bytes as f64 * 8e-6 / seconds } else { 0.0 }
+}
+
 /// Everything a run produced.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
+    /// What passes showed.
+    pub mode: Mode,
+    /// Streams that took part: in a cluster as many as its least process has memory for.
+    pub streams: u32,
     /// Scores in the order of arrival.
     pub arrivals: Vec<Arrival>,
     /// Streams that gave no picture.
@@ -73,6 +122,8 @@ pub struct Outcome {
     pub work: Work,
     /// Buffer rows over time; empty without transport.
     pub densities: Vec<Density>,
+    /// Frames between nodes, pass after pass, one entry for each pair of nodes; empty without transport.
+    pub traffic: Vec<Traffic>,
 }
 
 /// Summary of one stream class, or of all streams together.
@@ -99,6 +150,27 @@ impl ClassSummary {
 }
 
 impl Outcome {
+    /// Counts frames that a decoder sent.
+    pub(crate) fn carried(&mut self, more: Traffic) {
+        let same = |have: &&mut Traffic| (have.pass, have.from, have.to) == (more.pass, more.from, more.to);
+        match self.traffic.iter_mut().rev().take_while(|have| have.pass == more.pass).find(same) {
+            Some(have) => (have.frames, have.bytes) = (have.frames + more.frames, have.bytes + more.bytes),
+            None => self.traffic.push(more),
+        }
+    }
+
+    /// What each pair of nodes carried, in the order of the nodes.
+    pub fn pairs(&self) -> Vec<PairSummary> {
+        let seconds = self.passes.iter().map(PassTime::seconds).sum();
+        let mut pairs = BTreeMap::new();
+        for &Traffic { from, to, frames, bytes, .. } in &self.traffic {
+            let pair = pairs.entry((from, to));
+            let pair = pair.or_insert(PairSummary { from, to, frames: 0, bytes: 0, seconds });
+            (pair.frames, pair.bytes) = (pair.frames + frames, pair.bytes + bytes);
+        }
+        pairs.into_values().collect()
+    }
+
     /// A summary per class that occurs, then one of all streams.
     pub fn summaries(&self, streams: &Streams) -> Vec<ClassSummary> {
         let classes = StreamClass::ALL.into_iter().map(Some).filter(|class| {

@@ -8,16 +8,19 @@ use core::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a pass shows of each stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// One picture at the next entry point; decoders serve all streams in turn.
+    #[default]
     Sample,
+    /// The same, but of pictures that were decoded before the first pass.
+    Replay,
     /// The next picture; every stream has a decoder of its own.
     Continuous,
 }
 
 /// How a run is done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Plan {
     /// What a pass shows.
     pub mode: Mode,

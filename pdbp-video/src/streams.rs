@@ -58,9 +58,19 @@ impl Streams {
     pub fn entry(&self, stream: StreamNo, pass: u32) -> Option<(&Clip, &EntryPoint)> {
         let clip = self.clip(stream)?;
         let entries = &clip.index().entries;
-        let turn = (u64::from(stream.0) / self.clips.len() as u64 + u64::from(pass)) % entries.len() as u64;
-        // turn < entries.len(), a usize.
-        Some((clip, entries.get(turn as usize)?))
+        Some((clip, entries.get(self.turn(stream, pass, entries.len()))?))
+    }
+
+    /// Which of `entries` entry points of its clip the stream shows in pass `pass`.
+    pub(crate) fn turn(&self, stream: StreamNo, pass: u32, entries: usize) -> usize {
+        let turn = u64::from(stream.0) / self.clips.len().max(1) as u64 + u64::from(pass);
+        (turn % entries.max(1) as u64) as usize // less than a usize
+    }
+
+    /// The first `count` of these streams.
+    #[must_use]
+    pub fn first(&self, count: u32) -> Self {
+        Self { clips: Arc::clone(&self.clips), count: self.count.min(count) }
     }
 
     /// The streams of share `share` of `shares`: contiguous ranges that differ in length by one at most, so that each

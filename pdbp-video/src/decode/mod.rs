@@ -4,6 +4,7 @@
 //!   their sizes. A monitoring pass runs one sampler per core.
 //! * [`Follower`] decodes one stream picture by picture. Each keeps a decoder alive (see [`memory`] for what that costs),
 //!   which is what `--continuous` does for as many streams as memory holds.
+//! * [`Reel`] decodes a few pictures of each clip once and shows them again and again, for `--replay`.
 //!
 //! openh264 is told not to flush after every call, since otherwise it loses pictures; it gets whole access units, so that
 //! pictures of several slices stay whole. After any error the decoder is thrown away: a broken stream must not change how
@@ -11,6 +12,7 @@
 //! faster, if `nasm` was found when it was compiled.
 
 pub mod memory;
+mod reel;
 mod yuv;
 
 use core::ops::Range;
@@ -20,6 +22,7 @@ use openh264::OpenH264API;
 use openh264::decoder::{DecodedYUV, Decoder, DecoderConfig, Flush};
 use openh264::formats::YUVSource;
 
+pub use reel::Reel;
 pub use yuv::Yuv;
 
 use crate::annexb::{EntryPoint, PictureSize};

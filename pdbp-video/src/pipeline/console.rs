@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use pdbp::{Batch, Interest, Message, Node, Part, PartKind, RecvError, SendError, Target};
 
-use super::wire::{Done, FaultHead, Order, Orders, RECEIVE_ROW, RowSample, command};
-use super::{CONSOLE_NAME, Job, LOOK_UP, MEETING, address, decoder_name, steward_name};
+use super::wire::{Done, FaultHead, Order, Orders, RECEIVE_ROW, Ready, RowSample, command};
+use super::{CONSOLE_NAME, Job, LOOK_UP, address, decoder_name, steward_name};
 use crate::account::Work;
 use crate::frame::ScoreRecord;
-use crate::outcome::{Arrival, Density, Fault, Outcome, PassTime};
+use crate::outcome::{Arrival, Density, Fault, Outcome, PassTime, Traffic};
 use crate::plan::Layout;
 use crate::streams::StreamNo;
 
@@ -24,14 +24,12 @@ pub(super) fn run(node: &Node, job: &Job<'_>, progress: &dyn Fn(u64)) -> Option<
         }
     };
     let (mut decoders, mut stewards) = (Vec::new(), Vec::new());
-    let result = meet(&part, job, &mut decoders, &mut stewards)
-        .and_then(|()| lead(&part, job, progress, &decoders, &stewards));
-    match result {
+    match lead(&part, job, progress, &mut decoders, &mut stewards) {
         Ok(outcome) => Some(outcome),
         Err(reason) => {
             job.fail(&address(CONSOLE_NAME, Layout::CONSOLE), reason);
             // Those in other processes cannot see the job's error.
-            let stop = Order::from(Orders::Stop);
+            let stop = Order::from(Orders::GiveUp);
             for target in decoders.iter().chain(&stewards) {
                 let _ = part.try_send(*target, bytemuck::bytes_of(&stop));
             }
@@ -41,32 +39,27 @@ pub(super) fn run(node: &Node, job: &Job<'_>, progress: &dyn Fn(u64)) -> Option<
     }
 }
 
-/// Finds the parts that the console commands.
-fn meet(
-    part: &Part,
-    job: &Job<'_>,
-    decoders: &mut Vec<Target>,
-    stewards: &mut Vec<Target>,
-) -> Result<(), String> {
-    let find = |name: &str, node| part.find(&address(name, node), MEETING).map_err(|error| error.to_string());
-    for pair in &job.layout.pairs {
-        decoders.push(find(&decoder_name(pair.number), pair.decodes)?);
-    }
-    for node in 0..job.layout.nodes {
-        stewards.push(find(&steward_name(usize::from(node)), node)?);
-    }
-    Ok(())
-}
-
+/// Leads the run, and keeps the parts that the console commands in `decoders` and `stewards` as it finds them.
 fn lead(
     part: &Part,
     job: &Job<'_>,
     progress: &dyn Fn(u64),
-    decoders: &[Target],
-    stewards: &[Target],
+    decoders: &mut Vec<Target>,
+    stewards: &mut Vec<Target>,
 ) -> Result<Outcome, String> {
+    let streams = job.streams.count();
+    let outcome = Outcome { mode: job.plan.mode, streams, ..Outcome::default() };
     let mut console =
-        Console { part, job, progress, outcome: Outcome::default(), tally: Tally::default(), reported: 0 };
+        Console { part, job, progress, outcome, tally: Tally::default(), ready: 0, reported: 0 };
+    for node in 0..job.layout.nodes {
+        stewards.push(job.find(part, &address(&steward_name(usize::from(node)), node))?);
+    }
+    while console.ready < stewards.len() {
+        console.take()?;
+    }
+    for pair in &job.layout.pairs {
+        decoders.push(job.find(part, &address(&decoder_name(pair.number), pair.decodes))?);
+    }
     for pass in 0..job.plan.passes {
         console.pass(pass, decoders)?;
     }
@@ -93,6 +86,8 @@ struct Console<'a> {
     progress: &'a dyn Fn(u64),
     outcome: Outcome,
     tally: Tally,
+    /// Stewards that have said their first word.
+    ready: usize,
     /// Parts that have said their last word.
     reported: usize,
 }
@@ -101,12 +96,12 @@ impl Console<'_> {
     fn pass(&mut self, pass: u32, decoders: &[Target]) -> Result<(), String> {
         self.tally = Tally::default();
         let start_ns = self.job.clock.now_ns();
-        self.order(decoders, Orders::Start(pass))?;
+        self.order(decoders, Orders::Start { pass, streams: self.outcome.streams })?;
         while self.tally.done < decoders.len() || self.tally.scores < self.tally.frames {
             self.take()?;
         }
         self.outcome.passes.push(PassTime { start_ns, end_ns: self.job.clock.now_ns() });
-        self.show(u64::from(self.job.streams.count()));
+        self.show(u64::from(self.outcome.streams));
         Ok(())
     }
 
@@ -181,7 +176,9 @@ impl Console<'_> {
                 let done: Done = value(message)?;
                 self.tally.done += 1;
                 self.tally.frames += u64::from(done.frames);
+                self.take_traffic(done);
             }
+            command::READY => self.take_ready(value(message)?)?,
             command::FAULT => self.take_fault(message)?,
             command::WORK => {
                 self.outcome.work += value::<Work>(message)?;
@@ -196,6 +193,26 @@ impl Console<'_> {
             other => return Err(format!("unknown command {other}: the nodes run different versions")),
         }
         Ok(())
+    }
+
+    /// All processes must have been given the same; the number of streams is that of the one with the least memory.
+    fn take_ready(&mut self, ready: Ready) -> Result<(), String> {
+        if ready.fingerprint != self.job.fingerprint() {
+            return Err(format!(
+                "node{} has other clips, streams or decoders than node{}: start all processes with the same options and files",
+                ready.node,
+                Layout::CONSOLE
+            ));
+        }
+        self.outcome.streams = self.outcome.streams.min(ready.streams);
+        self.ready += 1;
+        Ok(())
+    }
+
+    fn take_traffic(&mut self, done: Done) {
+        let Some(pair) = self.job.layout.pairs.get(done.pair as usize) else { return };
+        let (pass, from, to) = (done.pass, pair.decodes, pair.analyses);
+        self.outcome.carried(Traffic { pass, from, to, frames: done.frames.into(), bytes: done.bytes });
     }
 
     fn take_fault(&mut self, message: &Message) -> Result<(), String> {

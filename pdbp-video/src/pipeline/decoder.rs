@@ -3,7 +3,7 @@
 use pdbp::{Part, StreamWriter, Target};
 
 use super::wire::{Done, FaultHead, Order, Orders, command};
-use super::{Job, MEETING, address, analyser_name};
+use super::{GIVEN_UP, Job, address, analyser_name};
 use crate::account::{Stopwatch, Work};
 use crate::decode::{DecodeError, Follower, Sampler, Yuv};
 use crate::frame::{FrameBytes, FrameId, frame_len, write_frame};
@@ -14,22 +14,21 @@ use crate::streams::{StreamNo, Streams};
 pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> Result<(), String> {
     let text = |error: &dyn core::fmt::Display| error.to_string();
     let analyser = address(&analyser_name(pair.number), pair.analyses);
-    let analyser = part.find(&analyser, MEETING).map_err(|error| text(&error))?;
+    let analyser = job.find(part, &analyser)?;
     let writer = part.open_stream(analyser).map_err(|error| text(&error))?;
-    let mut desk = Desk { part, console, writer, job, work: Work::default(), pack_ns: 0 };
-    let mut shower = match job.plan.mode {
-        Mode::Sample => Shower::Sample(Sampler::new()),
-        Mode::Continuous => Shower::Follow(followers(job.streams, pair.number, job.layout.pairs.len())),
-    };
+    let mut desk = Desk { part, console, writer, pair, job, work: Work::default(), pack_ns: 0 };
+    let mut shower = None;
     loop {
         let order = Order::read(&job.patiently(|timeout| part.recv_timeout(timeout))?);
         match order {
-            Some(Orders::Start(pass)) => {
-                let done = desk.pass(pass, &mut shower)?;
+            Some(Orders::Start { pass, streams }) => {
+                let shower = shower.get_or_insert_with(|| Shower::new(job, pair, streams));
+                let done = desk.pass(pass, shower)?;
                 part.send_command(console, command::DONE, bytemuck::bytes_of(&done))
                     .map_err(|error| text(&error))?;
             }
             Some(Orders::Stop) => break,
+            Some(Orders::GiveUp) => return Err(GIVEN_UP.into()),
             None => return Err("an order of unknown kind: the nodes run different versions".into()),
         }
     }
@@ -37,10 +36,24 @@ pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> 
     part.send_command(console, command::WORK, bytemuck::bytes_of(&desk.work)).map_err(|error| text(&error))
 }
 
-/// What shows pictures: one decoder for all streams, or one for each.
+/// What shows pictures: one decoder for all streams, none, or one for each.
 enum Shower {
     Sample(Sampler),
+    Replay,
     Follow(Vec<(StreamNo, Follower)>),
+}
+
+impl Shower {
+    /// Of the decoder of a pair, when `streams` streams take part.
+    fn new(job: &Job<'_>, pair: Pair, streams: u32) -> Self {
+        match job.plan.mode {
+            Mode::Sample => Self::Sample(Sampler::new()),
+            Mode::Replay => Self::Replay,
+            Mode::Continuous => {
+                Self::Follow(followers(&job.streams.first(streams), pair.number, job.layout.pairs.len()))
+            }
+        }
+    }
 }
 
 fn followers(streams: &Streams, number: u32, pairs: usize) -> Vec<(StreamNo, Follower)> {
@@ -53,6 +66,7 @@ struct Desk<'a> {
     part: &'a Part,
     console: Target,
     writer: StreamWriter<'a>,
+    pair: Pair,
     job: &'a Job<'a>,
     work: Work,
     /// Time spent packing during the present picture.
@@ -61,7 +75,7 @@ struct Desk<'a> {
 
 impl Desk<'_> {
     fn pass(&mut self, pass: u32, shower: &mut Shower) -> Result<Done, String> {
-        let mut done = Done { pass, streams: 0, frames: 0 };
+        let mut done = Done { pass, pair: self.pair.number, streams: 0, frames: 0, bytes: 0 };
         let streams = self.job.streams;
         match shower {
             Shower::Sample(sampler) => {
@@ -71,6 +85,14 @@ impl Desk<'_> {
                         let show = |take: &mut Take<'_>| {
                             sampler.sample(clip, entry, |picture| take(entry.picture, picture)).map(Some)
                         };
+                        self.one(stream, &mut done, show)?;
+                    }
+                }
+            }
+            Shower::Replay => {
+                while let Some(batch) = self.job.pool.take(pass) {
+                    for stream in batch.map(StreamNo) {
+                        let show = |take: &mut Take<'_>| self.job.reel.show(streams, stream, pass, take);
                         self.one(stream, &mut done, show)?;
                     }
                 }
@@ -90,7 +112,7 @@ impl Desk<'_> {
         &mut self,
         stream: StreamNo,
         done: &mut Done,
-        show: impl FnOnce(&mut Take<'_>) -> Result<Option<Result<(), String>>, DecodeError>,
+        show: impl FnOnce(&mut Take<'_>) -> Result<Option<Result<u64, String>>, DecodeError>,
     ) -> Result<(), String> {
         done.streams += 1;
         let (pass, captured_ns) = (done.pass, self.job.clock.now_ns());
@@ -104,7 +126,7 @@ impl Desk<'_> {
         self.work.decode_ns += watch.lap().saturating_sub(core::mem::take(&mut self.pack_ns));
         match shown {
             Ok(Some(sent)) => {
-                sent?;
+                done.bytes += sent?;
                 self.work.decoded += 1;
                 done.frames += 1;
             }
@@ -120,10 +142,10 @@ impl Desk<'_> {
     }
 }
 
-type Take<'a> = dyn FnMut(u32, &Yuv<'_>) -> Result<(), String> + 'a;
+type Take<'a> = dyn FnMut(u32, &Yuv<'_>) -> Result<u64, String> + 'a;
 
-/// Sends a frame: written once, straight into message blocks. One that fits a block leaves as one segment.
-fn send(writer: &mut StreamWriter<'_>, id: FrameId, picture: &Yuv<'_>) -> Result<(), String> {
+/// Sends a frame: written once, straight into message blocks. One that fits a block leaves as one segment. Returns its bytes.
+fn send(writer: &mut StreamWriter<'_>, id: FrameId, picture: &Yuv<'_>) -> Result<u64, String> {
     let length = frame_len(picture.size());
     if length <= writer.segment_len() {
         let room = writer.loan(length).map_err(|error| error.to_string())?;
@@ -139,5 +161,6 @@ fn send(writer: &mut StreamWriter<'_>, id: FrameId, picture: &Yuv<'_>) -> Result
             left -= filled;
         }
     }
-    writer.flush_segment().map_err(|error| error.to_string())
+    writer.flush_segment().map_err(|error| error.to_string())?;
+    Ok(length as u64)
 }

@@ -11,7 +11,8 @@
 //! The same program runs in every process of a cluster and drives the nodes that it hosts; who does what follows from the
 //! number of nodes ([`Layout`]). A pass begins when the console tells all decoders, and is over when each has said how
 //! many pictures it sent and the scores of all of them have arrived. Streams without a picture are reported by their
-//! decoder. Analysers and console never just wait for room to send (their modules say why). On every node a *steward* writes down how dense the buffer rows are.
+//! decoder. Analysers and console never just wait for room to send (their modules say why). On every node a *steward* writes down
+//! how dense the buffer rows are, and before the first pass tells the console what its process was given: all must be alike.
 
 mod analyser;
 mod console;
@@ -20,15 +21,17 @@ mod steward;
 mod wire;
 
 use core::time::Duration;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use pdbp::{Cluster, Node, Part, PartKind, RecvError, Target};
+use pdbp::{Cluster, Event, Node, Part, PartKind, RecvError, Target};
 
 use crate::account::RunClock;
+use crate::decode::Reel;
 use crate::outcome::Outcome;
-use crate::plan::{Layout, Plan, Pool};
+use crate::plan::{Layout, Mode, Plan, Pool};
 use crate::streams::Streams;
 
 /// How long parts look for each other at the start, and for the last words at the end.
@@ -37,6 +40,8 @@ const MEETING: Duration = Duration::from_secs(60);
 const SILENCE: Duration = Duration::from_secs(600);
 /// How often a waiting part looks whether another has failed.
 const LOOK_UP: Duration = Duration::from_millis(200);
+/// Why a part ends that has no reason of its own.
+const GIVEN_UP: &str = "given up, since another part has failed";
 
 /// Why a run over PDBP ended early.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +53,13 @@ pub struct PipelineError {
     pub reason: String,
 }
 
+impl PipelineError {
+    /// Whether the part has no reason of its own, since another process has failed, and the console says why.
+    pub fn is_of_another(&self) -> bool {
+        self.reason == GIVEN_UP
+    }
+}
+
 /// What all threads of a process know.
 struct Job<'a> {
     streams: &'a Streams,
@@ -55,6 +67,8 @@ struct Job<'a> {
     clock: RunClock,
     layout: Layout,
     pool: Pool,
+    /// What decoders of this process show when they replay.
+    reel: Reel,
     /// The first error of a part of this process; the others give up when they see it.
     error: Mutex<Option<PipelineError>>,
 }
@@ -74,12 +88,47 @@ impl Job<'_> {
     /// Whether a part that waits since `since` may go on waiting.
     fn check(&self, since: Instant) -> Result<(), String> {
         if self.error().is_some() {
-            return Err("given up, since another part has failed".into());
+            return Err(GIVEN_UP.into());
         }
         if since.elapsed() > SILENCE {
             return Err(format!("nothing has come for {SILENCE:?}; a node may have died"));
         }
         Ok(())
+    }
+
+    /// Looks for a part until it is there.
+    fn find(&self, part: &Part, address: &str) -> Result<Target, String> {
+        let began = Instant::now();
+        loop {
+            match part.find(address, LOOK_UP) {
+                Err(error) if began.elapsed() > MEETING => return Err(error.to_string()),
+                Err(_) => {
+                    self.check(began)?;
+                    look_at_peers(part.node())?;
+                }
+                Ok(target) => return Ok(target),
+            }
+        }
+    }
+
+    /// What this process has been given. Streams take memory where they are decoded only.
+    fn ready(&self, node: usize) -> wire::Ready {
+        let decodes = self.layout.pairs.iter().any(|pair| usize::from(pair.decodes) == node);
+        let streams = if decodes { self.streams.count() } else { u32::MAX };
+        wire::Ready { fingerprint: self.fingerprint(), streams, node: node as u32 } // less than 65536
+    }
+
+    /// A number that is the same if plan and streams are. How many streams there are is agreed on if memory decides it.
+    fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.plan, self.layout.pairs.len()).hash(&mut hasher);
+        if self.plan.mode != Mode::Continuous {
+            self.streams.count().hash(&mut hasher);
+        }
+        for clip in self.streams.clips() {
+            (clip.data().len(), clip.index().pictures.len(), clip.size()).hash(&mut hasher);
+        }
+        hasher.finish()
     }
 
     /// Waits with `receive` for as long as a part may, but not once another part has failed.
@@ -111,7 +160,10 @@ pub fn run(
     let layout = Layout::new(nodes, plan.decoders);
     let hosts = |node: u16| cluster.nodes().iter().find(|hosted| hosted.id().index() == usize::from(node));
     let pool = Pool::new(shares(&layout, streams, |node| hosts(node).is_some()));
-    let job = &Job { streams, plan, clock, layout, pool, error: Mutex::default() };
+    let decodes = layout.pairs.iter().any(|pair| hosts(pair.decodes).is_some());
+    let replays = decodes && plan.mode == Mode::Replay;
+    let reel = if replays { Reel::record(streams.clips()) } else { Reel::default() };
+    let job = &Job { streams, plan, clock, layout, pool, reel, error: Mutex::default() };
     let outcome = thread::scope(|scope| {
         for pair in &job.layout.pairs {
             if let Some(node) = hosts(pair.analyses) {
@@ -159,9 +211,9 @@ fn attend(
         Ok(part) => part,
         Err(error) => return job.fail(&address_of_part, error.to_string()),
     };
-    let console = match part.find(&address(CONSOLE_NAME, Layout::CONSOLE), MEETING) {
+    let console = match job.find(&part, &address(CONSOLE_NAME, Layout::CONSOLE)) {
         Ok(console) => console,
-        Err(error) => return job.fail(&address_of_part, error.to_string()),
+        Err(reason) => return job.fail(&address_of_part, reason),
     };
     if let Err(reason) = serve(&part, console) {
         let text = format!("{address_of_part}: {reason}");
@@ -169,6 +221,15 @@ fn attend(
         // The console may be what failed.
         let _ = part.send_command(console, wire::command::FAILED, text.as_bytes());
     }
+}
+
+/// Whether all other nodes live. Whoever asks is told of a failure once.
+fn look_at_peers(node: &Node) -> Result<(), String> {
+    let failed = node.take_events().into_iter().find_map(|event| match event {
+        Event::PeerFailed { peer, .. } => Some(peer),
+        _ => None,
+    });
+    failed.map_or(Ok(()), |peer| Err(format!("{peer} has failed")))
 }
 
 /// The streams that the decoders of this process share: those of all its decoding nodes.

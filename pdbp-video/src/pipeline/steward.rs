@@ -1,11 +1,12 @@
-//! The steward of a node: writes down the state of its buffer rows, and reports it at the end.
+//! The steward of a node: says at the start what its process has been given, looks whether other nodes fail, writes down the
+//! state of the buffer rows, and reports it at the end.
 
 use core::time::Duration;
 
 use pdbp::{Node, Part, RowStats, Target};
 
 use super::wire::{Order, Orders, RECEIVE_ROW, RowSample, SEND_ROW, command};
-use super::{Job, MEETING};
+use super::{GIVEN_UP, Job, MEETING, look_at_peers};
 use crate::account::{Work, process_cpu_ns};
 
 /// Time between two looks.
@@ -24,6 +25,9 @@ pub(super) enum Speaks {
 
 /// Looks after the rows of the node until the run is over.
 pub(super) fn serve(part: &Part, console: Target, speaks: Speaks, job: &Job<'_>) -> Result<(), String> {
+    let ready = job.ready(part.node().id().index());
+    part.send_command(console, command::READY, bytemuck::bytes_of(&ready))
+        .map_err(|error| error.to_string())?;
     let cpu = process_cpu_ns();
     let samples = watch(part, job)?;
     let total_ns = if speaks == Speaks::ForProcess { process_cpu_ns() - cpu } else { 0 };
@@ -38,12 +42,16 @@ fn watch(part: &Part, job: &Job<'_>) -> Result<Vec<RowSample>, String> {
     let mut interval = INTERVAL;
     loop {
         match part.recv_timeout(interval) {
-            Ok(message) if Order::read(&message) == Some(Orders::Stop) => return Ok(samples),
-            Ok(_) => {}
+            Ok(message) => match Order::read(&message) {
+                Some(Orders::Stop) => return Ok(samples),
+                Some(Orders::GiveUp) => return Err(GIVEN_UP.into()),
+                _ => {}
+            },
             Err(pdbp::RecvError::Timeout(_)) if job.error().is_none() => {}
-            Err(pdbp::RecvError::Timeout(_)) => return Err("given up, since another part has failed".into()),
+            Err(pdbp::RecvError::Timeout(_)) => return Err(GIVEN_UP.into()),
             Err(error) => return Err(error.to_string()),
         }
+        look_at_peers(part.node())?;
         look(part.node(), job.clock.now_ns(), &mut samples);
         if samples.len() > MOST_SAMPLES {
             let mut keep = false;

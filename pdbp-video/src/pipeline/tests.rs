@@ -36,6 +36,30 @@ fn over_any_number_of_nodes_the_scores_are_those_without_transport() {
 }
 
 #[test]
+fn replayed_pictures_get_the_scores_of_decoded_ones() {
+    // No bundled clip has more entry points than are kept.
+    let streams = Streams::new(bundled().clips, 30);
+    let plan = Plan { mode: Mode::Sample, passes: 2, decoders: 2 };
+    let expected = scored(&direct::run(&streams, plan, RunClock::start(), &|_| ()));
+    let plan = Plan { mode: Mode::Replay, ..plan };
+    assert!(scored(&direct::run(&streams, plan, RunClock::start(), &|_| ())) == expected);
+    let outcome = over(4, &streams, plan);
+    assert!(scored(&outcome) == expected);
+    assert_eq!((outcome.mode, outcome.streams), (Mode::Replay, 30));
+}
+
+#[test]
+fn what_pairs_of_nodes_carried_is_counted() {
+    let streams = Streams::new(bundled().clips, 20);
+    let outcome = over(4, &streams, Plan { mode: Mode::Sample, passes: 2, decoders: 4 });
+    let pairs = outcome.pairs();
+    assert_eq!(pairs.iter().map(|pair| (pair.from, pair.to)).collect::<Vec<_>>(), [(0, 2), (1, 3)]);
+    let sizes = (0..20).map(|stream| crate::frame::frame_len(streams.clip(StreamNo(stream)).unwrap().size()));
+    let (frames, bytes) = pairs.iter().fold((0, 0), |(f, b), pair| (f + pair.frames, b + pair.bytes));
+    assert_eq!((frames, bytes), (40, 2 * sizes.sum::<usize>() as u64));
+}
+
+#[test]
 fn a_broken_stream_is_reported_over_the_transport_and_the_rest_goes_on() {
     let mut data = BUNDLED[0].data.to_vec();
     let index = crate::annexb::Index::new(&data).unwrap();

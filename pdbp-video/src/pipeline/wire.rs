@@ -14,6 +14,8 @@ pub(super) mod command {
     pub(in crate::pipeline) const ROWS: u16 = 4;
     /// Any part to console: it cannot go on; the reason as text.
     pub(in crate::pipeline) const FAILED: u16 = 5;
+    /// Steward to console, its first word: a [`Ready`](super::Ready).
+    pub(in crate::pipeline) const READY: u16 = 6;
 }
 
 /// What the console tells decoders and stewards. A plain message, since those can be sent without waiting for room.
@@ -22,22 +24,31 @@ pub(super) mod command {
 pub(super) struct Order {
     kind: u32,
     pass: u32,
+    streams: u32,
 }
 
 /// An [`Order`] in words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Orders {
     /// To decoders: begin this pass.
-    Start(u32),
+    Start {
+        /// Its number.
+        pass: u32,
+        /// Streams that take part, the same in all passes.
+        streams: u32,
+    },
     /// The run is over.
     Stop,
+    /// The run has failed.
+    GiveUp,
 }
 
 impl From<Orders> for Order {
     fn from(orders: Orders) -> Self {
         match orders {
-            Orders::Start(pass) => Self { kind: 1, pass },
-            Orders::Stop => Self { kind: 2, pass: 0 },
+            Orders::Start { pass, streams } => Self { kind: 1, pass, streams },
+            Orders::Stop => Self { kind: 2, pass: 0, streams: 0 },
+            Orders::GiveUp => Self { kind: 3, pass: 0, streams: 0 },
         }
     }
 }
@@ -46,11 +57,24 @@ impl Order {
     /// `None` for one that this version does not know.
     pub(super) fn read(message: &pdbp::Message) -> Option<Orders> {
         match message.value::<Self>()? {
-            Self { kind: 1, pass } => Some(Orders::Start(pass)),
+            Self { kind: 1, pass, streams } => Some(Orders::Start { pass, streams }),
             Self { kind: 2, .. } => Some(Orders::Stop),
+            Self { kind: 3, .. } => Some(Orders::GiveUp),
             _ => None,
         }
     }
+}
+
+/// A process is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Ready {
+    /// Of what all processes must have alike; see [`Job::fingerprint`](super::Job::fingerprint).
+    pub(super) fingerprint: u64,
+    /// Streams that it can serve.
+    pub(super) streams: u32,
+    /// The node that says so.
+    pub(super) node: u32,
 }
 
 /// A decoder has finished its part of a pass.
@@ -58,10 +82,14 @@ impl Order {
 #[repr(C)]
 pub(super) struct Done {
     pub(super) pass: u32,
+    /// Number of the pair that the decoder belongs to.
+    pub(super) pair: u32,
     /// Streams taken up.
     pub(super) streams: u32,
     /// Pictures sent to the analyser.
     pub(super) frames: u32,
+    /// Their bytes.
+    pub(super) bytes: u64,
 }
 
 /// A stream gave no picture; the reason follows as text.

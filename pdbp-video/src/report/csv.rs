@@ -2,15 +2,16 @@
 
 use core::fmt::Write as _;
 
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, PassTime, Traffic, megabits_per_second};
 use crate::streams::{StreamNo, Streams};
 
 /// File names and contents.
-pub(super) fn files(streams: &Streams, outcome: &Outcome) -> [(&'static str, String); 5] {
+pub(super) fn files(streams: &Streams, outcome: &Outcome) -> [(&'static str, String); 6] {
     [
         ("frames.csv", frames(streams, outcome)),
         ("streams.csv", all_streams(streams, outcome)),
         ("passes.csv", passes(outcome)),
+        ("pairs.csv", pairs(outcome)),
         ("faults.csv", faults(streams, outcome)),
         ("density.csv", density(outcome)),
     ]
@@ -104,6 +105,17 @@ fn passes(outcome: &Outcome) -> String {
     for (number, (pass, frames)) in outcome.passes.iter().zip(frames).enumerate() {
         let (start, end) = (seconds_since(origin, pass.start_ns), seconds_since(origin, pass.end_ns));
         let _ = writeln!(out, "{number},{start:.6},{end:.6},{:.6},{frames}", pass.seconds());
+    }
+    out
+}
+
+/// Frames carried between nodes, in each pass.
+fn pairs(outcome: &Outcome) -> String {
+    let mut out = String::from("pass,from_node,to_node,frames,bytes,seconds,mbit_per_s\n");
+    for Traffic { pass, from, to, frames, bytes } in &outcome.traffic {
+        let seconds = outcome.passes.get(*pass as usize).map_or(0.0, PassTime::seconds);
+        let rate = megabits_per_second(*bytes, seconds);
+        let _ = writeln!(out, "{pass},{from},{to},{frames},{bytes},{seconds:.6},{rate:.3}");
     }
     out
 }

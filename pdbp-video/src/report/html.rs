@@ -21,6 +21,7 @@ pub fn page(facts: &Facts, streams: &Streams, outcome: &Outcome) -> String {
         write!(out, "</style><main><h1>Video quality report</h1><p class=soft>{}</p>", escape(&facts.title));
     tiles(&mut out, streams, outcome);
     class_table(&mut out, streams, outcome);
+    pair_table(&mut out, outcome);
     scores(&mut out, streams, outcome);
     transport(&mut out, outcome);
     faults(&mut out, streams, outcome);
@@ -32,7 +33,7 @@ pub fn page(facts: &Facts, streams: &Streams, outcome: &Outcome) -> String {
 const FOOTER: &str = "<footer><p>Blur: Crété-Roffet et al., <i>The blur effect</i>, SPIE 6492, 2007. Blockiness and \
     smoothness: from the features of Wang, Sheikh, Bovik, <i>No-reference perceptual quality assessment of JPEG compressed \
     images</i>, ICIP 2002.</p><p>Numbers: <a href=frames.csv>frames.csv</a> · <a href=streams.csv>streams.csv</a> · \
-    <a href=passes.csv>passes.csv</a> · <a href=faults.csv>faults.csv</a> · <a href=density.csv>density.csv</a></p>\
+    <a href=passes.csv>passes.csv</a> · <a href=pairs.csv>pairs.csv</a> · <a href=faults.csv>faults.csv</a> · <a href=density.csv>density.csv</a></p>\
     <p>Bundled clips: Big Buck Bunny, © 2008 Blender Foundation, www.bigbuckbunny.org, CC BY 3.0.</p></footer></main>";
 
 fn tiles(out: &mut String, streams: &Streams, outcome: &Outcome) {
@@ -78,6 +79,29 @@ fn class_table(out: &mut String, streams: &Streams, outcome: &Outcome) {
     }
     out.push_str(
         "</table></div><p class=note>Latency: from the start of decoding to the arrival of the scores at the console.</p>",
+    );
+}
+
+fn pair_table(out: &mut String, outcome: &Outcome) {
+    let pairs = outcome.pairs();
+    if pairs.is_empty() {
+        return;
+    }
+    out.push_str(
+        "<h2>Between nodes</h2><div class=scroll><table><tr><th>frames carried<th>frames<th>MB<th>Mb/s</tr>",
+    );
+    for pair in pairs {
+        let (frames, megabytes) = (count(pair.frames), pair.bytes as f64 / 1e6);
+        let _ = write!(
+            out,
+            "<tr><td>node{} → node{}<td>{frames}<td>{megabytes:.1}<td>{:.1}</tr>",
+            pair.from,
+            pair.to,
+            pair.megabits_per_second()
+        );
+    }
+    out.push_str(
+        "</table></div><p class=note>Mean over the time of all passes; megabits of planes and frame headers.</p>",
     );
 }
 

@@ -32,7 +32,7 @@ pub struct Facts {
     pub settings: Vec<(String, String)>,
 }
 
-/// Writes `index.html`, `frames.csv`, `streams.csv`, `passes.csv`, `faults.csv` and `density.csv` into `directory`, which is
+/// Writes `index.html`, `frames.csv`, `streams.csv`, `passes.csv`, `pairs.csv`, `faults.csv` and `density.csv` into `directory`, which is
 /// created if need be. Returns the path of the page.
 ///
 /// # Errors

@@ -2,30 +2,46 @@
 
 use core::fmt::Write as _;
 
-use crate::outcome::{ClassSummary, Outcome};
+use crate::outcome::{ClassSummary, Outcome, PairSummary};
+use crate::plan::Mode;
 use crate::streams::Streams;
 
-const HEAD: [&str; 9] =
+const CLASSES: [&str; 9] =
     ["class", "streams", "frames", "frames/s", "pass", "latency p50", "p90", "p99", "max"];
+const PAIRS: [&str; 4] = ["frames carried", "frames", "MB", "Mb/s"];
+/// Pairs of nodes that are listed one by one.
+const MOST_PAIRS: usize = 16;
 
-/// The table by stream class, one line per class and one for all, then the share of time spent outside the real work.
+/// The table by stream class, one line per class and one for all; with a transport what each pair of nodes carried; and the share
+/// of time spent outside the real work.
 pub fn table(streams: &Streams, outcome: &Outcome) -> String {
     let summaries = outcome.summaries(streams);
-    let mut rows = vec![HEAD.map(str::to_owned)];
-    rows.extend(summaries.iter().map(|summary| row(summary, outcome.passes.len())));
-    let widths: Vec<usize> = (0..HEAD.len())
-        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default())
-        .collect();
+    let mut rows: Vec<_> = summaries.iter().map(|summary| row(summary, outcome.passes.len())).collect();
+    if rows.len() == 2 {
+        rows.remove(0); // one class only: the sum says the same
+    }
+    let mut out = grid(CLASSES, &rows);
+    let pairs = pairs(outcome);
+    if !pairs.is_empty() {
+        let _ = write!(out, "\n{}", grid(PAIRS, &pairs));
+    }
+    out.push('\n');
+    out.push_str(&times(outcome));
+    out
+}
+
+/// Columns below their heads, the first to the left. The last of several rows is the sum.
+fn grid<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
+    let head = head.map(str::to_owned);
+    let all = || [&head].into_iter().chain(rows);
+    let widths: Vec<usize> =
+        (0..N).map(|column| all().map(|row| row[column].chars().count()).max().unwrap_or_default()).collect();
     let rule = widths.iter().map(|width| "─".repeat(width + 2)).collect::<Vec<_>>().join("┼");
     let mut out = String::new();
-    for (number, row) in rows.iter().enumerate() {
-        // Lines above the classes and above the sum; there is one row per summary after the head.
-        if number == 1 || number + 1 == rows.len() && rows.len() > 3 {
+    for (number, row) in all().enumerate() {
+        if number == 1 || number == rows.len() && rows.len() > 1 {
             out.push_str(&rule);
             out.push('\n');
-        }
-        if rows.len() == 3 && number == 2 {
-            continue; // one class only: the sum says the same
         }
         let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| match column {
             0 => format!(" {cell:<width$} "),
@@ -34,8 +50,31 @@ pub fn table(streams: &Streams, outcome: &Outcome) -> String {
         out.push_str(&cells.collect::<Vec<_>>().join("│"));
         out.push('\n');
     }
-    out.push_str(&times(outcome));
     out
+}
+
+/// A line per pair of nodes, and one of the mean of a pair if there are several.
+fn pairs(outcome: &Outcome) -> Vec<[String; 4]> {
+    let pairs = outcome.pairs();
+    let line = |name: String, frames, bytes: f64, rate: f64| {
+        [name, count(frames), count((bytes / 1e6).round() as u64), format!("{rate:.1}")]
+    };
+    let one = |pair: &PairSummary| {
+        let name = format!("node{} → node{}", pair.from, pair.to);
+        line(name, pair.frames, pair.bytes as f64, pair.megabits_per_second())
+    };
+    let mut lines: Vec<_> = pairs.iter().take(MOST_PAIRS).map(one).collect();
+    if pairs.len() > MOST_PAIRS {
+        let name = format!("… and {} more", pairs.len() - MOST_PAIRS);
+        lines.push([name, String::new(), String::new(), String::new()]);
+    }
+    if pairs.len() > 1 {
+        let number = pairs.len() as u64;
+        let (frames, bytes) = pairs.iter().fold((0, 0), |(f, b), pair| (f + pair.frames, b + pair.bytes));
+        let rate = pairs.iter().map(PairSummary::megabits_per_second).sum::<f64>() / number as f64;
+        lines.push(line("mean of a pair".into(), frames / number, bytes as f64 / number as f64, rate));
+    }
+    lines
 }
 
 fn row(summary: &ClassSummary, passes: usize) -> [String; 9] {
@@ -58,10 +97,15 @@ fn times(outcome: &Outcome) -> String {
     let work = outcome.work;
     let each = |ns: u64, frames: u64| duration(ns / frames.max(1));
     let mut out = String::new();
+    let decoding = match outcome.mode {
+        Mode::Replay => "frames replayed, decoded before the first pass".to_owned(),
+        Mode::Sample | Mode::Continuous => {
+            format!("decoding {} per frame", each(work.decode_ns, work.decoded))
+        }
+    };
     let _ = writeln!(
         out,
-        "decoding {} per frame, analysis {} per frame; {:.1} % of {} processor time outside both",
-        each(work.decode_ns, work.decoded),
+        "{decoding}, analysis {} per frame; {:.1} % of {} processor time outside both",
         each(work.analyse_ns, work.analysed),
         work.outside_share() * 100.0,
         duration(work.total_ns),

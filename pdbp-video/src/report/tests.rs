@@ -2,7 +2,7 @@ use super::*;
 use crate::account::RunClock;
 use crate::clips::bundled;
 use crate::direct;
-use crate::outcome::{Density, Fault};
+use crate::outcome::{Density, Fault, PassTime, Traffic};
 use crate::plan::{Mode, Plan};
 use crate::streams::StreamNo;
 
@@ -13,6 +13,9 @@ fn run() -> (Streams, Outcome) {
     outcome.faults.push(Fault { stream: StreamNo(7), pass: 1, reason: "cut, \"here\" <b>".into() });
     let at_ns = outcome.passes[0].start_ns;
     outcome.densities.push(Density { at_ns, row: "node0 → node1".into(), density: 0.25, utilisation: 0.5 });
+    for (pass, pair) in [(0, 0), (0, 1), (1, 0), (1, 1), (1, 0)] {
+        outcome.carried(Traffic { pass, from: pair, to: pair + 2, frames: 5, bytes: 1_000_000 });
+    }
     (streams, outcome)
 }
 
@@ -29,14 +32,39 @@ fn the_table_has_a_line_per_class_and_one_for_all() {
 }
 
 #[test]
+fn pairs_of_nodes_are_listed_with_what_they_carried_in_the_time_of_the_passes() {
+    let (streams, mut outcome) = run();
+    let pass = |start_ns| PassTime { start_ns, end_ns: start_ns + 500_000_000 };
+    outcome.passes = vec![pass(0), pass(700_000_000)];
+    let table = table::table(&streams, &outcome);
+    let cells = |name: &str| -> Vec<String> {
+        let line = table.lines().find(|line| line.contains(name)).unwrap_or_else(|| panic!("{table}"));
+        line.split('│').skip(1).map(|cell| cell.trim().to_owned()).collect()
+    };
+    assert_eq!(cells("node0 → node2"), ["15", "3", "24.0"]);
+    assert_eq!(cells("node1 → node3"), ["10", "2", "16.0"]);
+    assert_eq!(cells("mean of a pair"), ["12", "3", "20.0"]);
+    let csv = &csv::files(&streams, &outcome)[3].1;
+    assert!(csv.ends_with("1,0,2,10,2000000,0.500000,32.000\n1,1,3,5,1000000,0.500000,16.000\n"), "{csv}");
+    outcome.mode = Mode::Replay;
+    assert!(table::table(&streams, &outcome).contains("frames replayed"));
+}
+
+#[test]
 fn csv_files_have_a_line_per_item_and_quote_text() {
     let (streams, outcome) = run();
     let files = csv::files(&streams, &outcome);
     let lines: Vec<_> = files.iter().map(|(name, text)| (*name, text.lines().count() - 1)).collect();
-    let expected =
-        [("frames.csv", 40), ("streams.csv", 20), ("passes.csv", 2), ("faults.csv", 1), ("density.csv", 1)];
+    let expected = [
+        ("frames.csv", 40),
+        ("streams.csv", 20),
+        ("passes.csv", 2),
+        ("pairs.csv", 4),
+        ("faults.csv", 1),
+        ("density.csv", 1),
+    ];
     assert_eq!(lines, expected);
-    assert!(files[3].1.ends_with("1,7,bbb_cif_blurred,\"cut, \"\"here\"\" <b>\"\n"), "{}", files[3].1);
+    assert!(files[4].1.ends_with("1,7,bbb_cif_blurred,\"cut, \"\"here\"\" <b>\"\n"), "{}", files[4].1);
 }
 
 #[test]
@@ -48,7 +76,7 @@ fn the_page_is_written_with_all_plots_and_nothing_unescaped() {
     let text = fs::read_to_string(&page).unwrap();
     assert_eq!(text.matches("<svg").count(), 8);
     assert!(text.contains("a &lt; b") && text.contains("&lt;b&gt;") && !text.contains("NaN"));
-    for file in ["frames.csv", "streams.csv", "passes.csv", "faults.csv", "density.csv"] {
+    for file in ["frames.csv", "streams.csv", "passes.csv", "pairs.csv", "faults.csv", "density.csv"] {
         assert!(page.with_file_name(file).exists(), "{file}");
     }
 }
