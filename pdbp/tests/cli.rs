@@ -106,6 +106,8 @@ fn a_command_line_that_makes_no_sense_is_refused() {
         (&["ping", "--bytes", "99999999999"], "assembly_bytes"),
         (&["ping", "--nodes", "1"], "--nodes 2"),
         (&["ping", "--nodes", "0"], "nodes"),
+        (&["ping", "--transport", "pigeon"], "pigeon"),
+        (&["config", "--transport", "mpi"], "--transport"),
     ] {
         let said = refused(arguments, &[]);
         assert!(said.contains(word) && said.contains("--help"), "{arguments:?}: {said}");
@@ -124,6 +126,7 @@ fn ping_reaches_every_node() {
     for (arguments, node, bytes) in [
         (&["ping", "--count", "20"] as &[&str], "node1 ", "64 bytes"),
         (&["ping", "--count", "5", "--nodes", "4", "--bytes", "0"], "node3 ", "0 bytes"),
+        (&["ping", "--count", "5", "--transport", "local"], "node1 ", "nodes in this process"),
         (
             &["ping", "--count", "3", "--bytes", "200000", "--set", "progress=inline"],
             "node1 ",
@@ -133,6 +136,19 @@ fn ping_reaches_every_node() {
         let text = printed(&pdbp(arguments, &[]));
         assert!(text.contains(node) && text.contains(bytes) && text.contains("million/s"), "{text}");
     }
+}
+
+#[cfg(not(feature = "mpi"))]
+#[test]
+fn without_mpi_a_launcher_is_told_once_what_to_do() {
+    let rank = |rank| pdbp(&["ping"], &[("PMI_RANK", rank), ("PMI_SIZE", "3")]);
+    let (first, second) = (rank("0"), rank("1"));
+    let text = String::from_utf8_lossy(&first.stderr);
+    assert!(text.contains("one of 3 ranks") && text.contains("--features mpi"), "{text}");
+    assert_eq!((first.status.code(), second.status.code()), (Some(1), Some(1)));
+    assert!(second.stdout.is_empty() && second.stderr.is_empty(), "{second:?}");
+    let alone = pdbp(&["ping", "--transport", "mpi"], &[]);
+    assert!(String::from_utf8_lossy(&alone.stderr).contains("transport = \"mpi\" is set"), "{alone:?}");
 }
 
 #[test]
