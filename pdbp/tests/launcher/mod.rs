@@ -1,0 +1,70 @@
+//! Runs a program as a job of several ranks, for the tests of programs over MPI.
+
+use std::io::Read;
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// How a job ended, and what its ranks and the launcher printed.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// The launcher of the MPI library that the program is linked with: the one that `MPIEXEC` names, or a known one. `None`, with
+/// the reason printed, if there is none.
+fn launcher(program: &str) -> Option<Command> {
+    let libraries = Command::new("ldd").arg(program).output().map(|o| o.stdout).unwrap_or_default();
+    let mpich = String::from_utf8_lossy(&libraries).contains("libmpich");
+    let known: &[&str] =
+        if mpich { &["mpiexec.mpich", "mpiexec.hydra"] } else { &["mpirun.openmpi", "mpirun"] };
+    let found = known.iter().find(|name| Command::new(name).arg("--version").output().is_ok());
+    let Some(name) = std::env::var("MPIEXEC").ok().or(found.map(|name| (*name).to_owned())) else {
+        println!("skipped: none of {known:?} is on this machine; MPIEXEC may name another launcher");
+        return None;
+    };
+    let mut command = Command::new(name);
+    if !mpich {
+        command.args(["--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]);
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    }
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("PDBP_")) {
+        command.env_remove(name);
+    }
+    Some(command)
+}
+
+/// Runs a job of groups of ranks, each with arguments of its own. `None` if there is no launcher.
+pub(crate) fn run(program: &str, groups: &[(usize, &[&str])]) -> Option<Ended> {
+    let mut command = launcher(program)?;
+    for (i, (ranks, arguments)) in groups.iter().enumerate() {
+        command.args((i > 0).then_some(":")).args(["-n", &ranks.to_string()]).arg(program).args(*arguments);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let (stdout, stderr) = (reader(child.stdout.take().unwrap()), reader(child.stderr.take().unwrap()));
+    let since = Instant::now();
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break status,
+            None if since.elapsed() > LIMIT => {
+                child.kill().unwrap();
+                panic!("{command:?} still runs after {LIMIT:?}");
+            }
+            None => thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    Some(Ended { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() })
+}
+
+fn reader(mut from: impl Read + Send + 'static) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        from.read_to_end(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}

@@ -1,0 +1,50 @@
+//! The program `pdbp` as the ranks of a job.
+
+mod launcher;
+
+use launcher::Ended;
+
+fn pdbp(ranks: usize, arguments: &[&str]) -> Option<Ended> {
+    launcher::run(env!("CARGO_BIN_EXE_pdbp"), &[(ranks, arguments)])
+}
+
+#[test]
+fn the_first_rank_reports_for_all() {
+    let Some(Ended { status, stdout, stderr }) = pdbp(3, &["ping", "--count", "20"]) else { return };
+    assert!(status.success(), "{stdout}{stderr}");
+    assert!(stdout.starts_with("3 nodes, processes over MPI, messages of 64 bytes\n"), "{stdout}");
+    for once in ["round trip", "node1 ", "node2 ", "million/s"] {
+        assert_eq!(stdout.matches(once).count(), 1, "{once}: {stdout}");
+    }
+}
+
+#[test]
+fn what_all_ranks_know_is_said_once() {
+    for (arguments, word) in [
+        (&["ping", "--count", "0"] as &[&str], "--count 0"),
+        (&["ping", "--nodes", "7"], "3 processes"),
+        (&["ping", "--set", "memory_bytes=70000"], "blocks are too few"),
+    ] {
+        let Some(Ended { status, stdout, stderr }) = pdbp(3, arguments) else { return };
+        assert!(!status.success(), "{stdout}{stderr}");
+        assert_eq!(stderr.matches(word).count(), 1, "{stderr}");
+    }
+    let Some(version) = pdbp(3, &["--version"]) else { return };
+    assert_eq!((version.stdout.lines().count(), version.status.success()), (1, true), "{version:?}");
+}
+
+#[test]
+fn ranks_can_have_a_cluster_each() {
+    let Some(Ended { status, stdout, stderr }) = pdbp(2, &["ping", "--count", "5", "--transport", "local"])
+    else {
+        return;
+    };
+    assert!(status.success(), "{stdout}{stderr}");
+    assert_eq!(stdout.matches("2 nodes in this process").count(), 2, "{stdout}");
+}
+
+#[test]
+fn a_single_rank_has_nobody_to_ping_over_mpi() {
+    let Some(Ended { status, stderr, .. }) = pdbp(1, &["ping", "--transport", "mpi"]) else { return };
+    assert!(!status.success() && stderr.contains("mpirun -n 2"), "{stderr}");
+}
