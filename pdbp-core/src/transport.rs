@@ -151,6 +151,13 @@ pub trait Transport {
     /// call. What it says of this node itself, or of nodes that do not exist, means nothing.
     fn arrival(&self, peer: NodeId) -> Arrival;
 
+    /// The length, header and body, up to which blocks to the peer travel best. Longer ones are carried all the same; whoever
+    /// fills blocks keeps them for messages that need one. The same at every call; by default all that can be carried.
+    fn best_block(&self, peer: NodeId) -> usize {
+        let _ = peer;
+        self.capabilities().largest_block
+    }
+
     /// Takes an operation.
     ///
     /// # Errors

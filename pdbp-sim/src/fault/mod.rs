@@ -237,6 +237,10 @@ impl<T: Transport> Transport for FaultInjector<T> {
         self.inner.arrival(peer)
     }
 
+    fn best_block(&self, peer: NodeId) -> usize {
+        self.inner.best_block(peer)
+    }
+
     fn submit(&mut self, op: Op) -> Result<(), Refused<T::Error>> {
         let (peer, can_wait) = match &op {
             Op::Send { peer, .. } | Op::Recv { peer, .. } => (*peer, true),

@@ -165,6 +165,10 @@ impl<T: Transport> Transport for Tracer<T> {
         self.inner.arrival(peer)
     }
 
+    fn best_block(&self, peer: NodeId) -> usize {
+        self.inner.best_block(peer)
+    }
+
     fn submit(&mut self, op: Op) -> Result<(), Refused<T::Error>> {
         if self.recording == Recording::Off {
             return self.inner.submit(op);

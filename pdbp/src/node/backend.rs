@@ -51,6 +51,10 @@ impl Transport for Backend {
         self.transport.arrival(peer)
     }
 
+    fn best_block(&self, peer: NodeId) -> usize {
+        self.transport.best_block(peer)
+    }
+
     fn submit(&mut self, op: Op) -> Result<(), Refused<BackendError>> {
         self.transport.submit(op)
     }
@@ -74,6 +78,10 @@ where
 
     fn arrival(&self, peer: NodeId) -> Arrival {
         self.0.arrival(peer)
+    }
+
+    fn best_block(&self, peer: NodeId) -> usize {
+        self.0.best_block(peer)
     }
 
     fn submit(&mut self, op: Op) -> Result<(), Refused<BackendError>> {

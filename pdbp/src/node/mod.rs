@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Wea
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
+use pdbp_core::cdu::BLOCK_HEADER;
 use pdbp_core::engine::{Config, Counters, PipeUse, RowStats, Storage};
 use pdbp_core::id::{Epoch, NodeId, Time};
 use pdbp_core::pipe::PipeKind;
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) id: NodeId,
     pub(crate) settings: Settings,
     engine: Mutex<NodeEngine>,
+    /// Of each node: body of the longest block that travels there as fast as any.
+    bodies: Box<[usize]>,
     pub(crate) pipes: Box<[Pipe]>,
     /// Deliveries that readers are done with, on their way to the engine.
     released: ArrayQueue<Delivery>,
@@ -100,11 +103,16 @@ impl Shared {
         };
         let storage = Storage::allocate(&config, blocks, settings.parts);
         let bell = Arc::clone(&backend.bell);
+        let peers = (0..nodes).filter_map(NodeId::new);
+        let body =
+            |peer| backend.best_block(peer).saturating_sub(BLOCK_HEADER).clamp(256, settings.block_bytes);
+        let bodies = peers.map(body).collect();
         let engine = Engine::new(config, Policy::of(&settings), backend, memory, storage)?;
         let pipes = (0..settings.private_pipes).map(|_| Pipe::new(settings.pipe_depth)).collect();
         Ok(Self {
             id,
             engine: Mutex::new(engine),
+            bodies,
             pipes,
             released: ArrayQueue::new(256),
             bell,
@@ -119,6 +127,11 @@ impl Shared {
             siblings: OnceLock::new(),
             settings,
         })
+    }
+
+    /// Bytes behind the header of blocks to a node that are to hold more than one message.
+    pub(crate) fn body(&self, node: NodeId) -> usize {
+        self.bodies.get(node.index()).copied().unwrap_or(self.settings.block_bytes)
     }
 
     pub(crate) fn now(&self) -> Time {

@@ -256,7 +256,7 @@ impl Part {
             return self.pack(to.node(), message.len(), patience, |block| block.push(route, message));
         }
         self.check_length(message)?;
-        let most = self.longest() - 16;
+        let most = Packer::longest(self.shared().body(to.node())) - 16;
         let Patience::For(timeout) = patience else {
             // Several blocks are needed; that there is room for all cannot be known.
             return Err(SendError::NeedsWaiting { bytes: message.len(), limit: self.longest() });
@@ -315,9 +315,12 @@ impl Part {
             return Ok(());
         }
         let (mut block, now) = self.open_block(node, patience)?;
-        let pack = self.shared().settings.pack_bytes;
+        let body = self.shared().body(node);
+        let pack = self.shared().settings.pack_bytes.min(body);
         if length < pack / 2 {
             block.limit(pack);
+        } else if length <= Packer::longest(body) {
+            block.limit(body);
         }
         let put = put(&mut block);
         debug_assert!(put.is_ok(), "what is packed fits an empty block");

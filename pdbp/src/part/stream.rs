@@ -87,9 +87,9 @@ impl StreamWriter<'_> {
         self.number
     }
 
-    /// Bytes of a full segment.
+    /// Bytes of a full segment: what a block of the best length for the destination holds.
     pub fn segment_len(&self) -> usize {
-        self.part.longest()
+        Packer::longest(self.part.shared().body(self.to.node()))
     }
 
     fn route(&self) -> Route {
