@@ -103,16 +103,15 @@ type Ready = VecDeque<Completion<MpiError>>;
 impl Far {
     /// The links of a node to those in `region.far`. `sizes`: blocks in flight per link, bytes of the longest.
     pub(crate) fn new(
-        gate: &Gate,
         (comm, serial): (Comm, Serial),
         region: Arc<Region>,
         nodes: usize,
         (in_flight, largest): (usize, usize),
         linger: Duration,
-    ) -> Result<Self, MpiError> {
+    ) -> Self {
         let nodes = (0..nodes).filter_map(|n| NodeId::new(n as u16));
         let links = nodes.map(|peer| Link::new(peer, region.far.contains(&peer))).collect();
-        let mut far = Self {
+        Self {
             comm,
             serial,
             region,
@@ -125,15 +124,40 @@ impl Far {
             largest,
             ending: 0,
             linger,
-        };
-        for peer in far.region.far.clone() {
-            let node = peer.index();
-            let (_, into) = far.region.own().goodbye(node);
-            // SAFETY: a word of the region that nothing else uses; the region outlives the request (see `Drop`).
-            let request = unsafe { comm.irecv(gate, (into, size_of::<u64>()), node, GOODBYE) }?;
-            far.track(request, Use::GoodbyeIn(node));
         }
-        Ok(far)
+    }
+
+    /// Begins to listen for the peers' goodbyes. Apart from `new`, since a value that is dropped goes through the gate.
+    pub(crate) fn listen(&mut self, gate: &Gate) -> Result<(), MpiError> {
+        for node in self.region.far.clone().into_iter().map(NodeId::index) {
+            let (_, into) = self.region.own().goodbye(node);
+            // SAFETY: a word of the region that nothing else uses; the region outlives the request (see `Drop`).
+            let request = unsafe { self.comm.irecv(gate, (into, size_of::<u64>()), node, GOODBYE) }?;
+            self.track(request, Use::GoodbyeIn(node));
+        }
+        Ok(())
+    }
+
+    /// MPI is finalised, and nothing more comes or goes: all blocks come back.
+    pub(crate) fn abandon(&mut self, ready: &mut Ready) {
+        self.requests.clear();
+        for usage in std::mem::take(&mut self.uses) {
+            if let Use::Send(node, block) = usage
+                && let Some(link) = self.links.get(node)
+            {
+                ready.push_back(Completion::Failed { peer: link.peer, block });
+            }
+        }
+        self.ending = 0;
+        for link in &mut self.links {
+            let (peer, posted) = (link.peer, std::mem::take(&mut link.posted));
+            ready.extend(posted.into_iter().map(|p| Completion::Unused { peer, block: p.block }));
+            if !matches!(std::mem::replace(&mut link.state, State::Down), State::Down) {
+                let cause =
+                    MpiError { call: "MPI_Finalize", code: 0, text: "the program has called it".to_owned() };
+                ready.push_back(Completion::PeerFailed { peer, cause: Some(cause) });
+            }
+        }
     }
 
     fn track(&mut self, request: Request, usage: Use) {

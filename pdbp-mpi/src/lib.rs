@@ -1,4 +1,5 @@
 //! PDBP over MPI.
+mod alias;
 mod alive;
 mod bell;
 mod error;

@@ -12,6 +12,7 @@ use pdbp_core::id::{BlockId, NodeId};
 use pdbp_core::{ArrivedBlock, SealedBlock};
 
 use crate::alive::Alive;
+use crate::process;
 use crate::ring::{Consumer, Entry, Producer};
 use crate::window::{Part, Way};
 
@@ -130,9 +131,17 @@ impl Near {
 
     /// Whether the peer has left or died, and all that it left has been taken.
     pub(crate) fn has_ended(&mut self, look: bool) -> bool {
-        let gone = self.part.is_gone() || look && self.alive.has_died();
+        let gone = self.part.is_gone() || look && self.has_died();
         // In this order: what the peer put in before its end is seen here.
         gone && self.incoming.is_empty() && self.back.is_empty()
+    }
+
+    fn has_died(&self) -> bool {
+        let died = self.alive.has_died();
+        if died && !self.part.is_gone() {
+            process::note_death();
+        }
+        died
     }
 
     /// Our blocks that the peer had at its end.

@@ -6,9 +6,11 @@
 //! that is collective anyhow: when the same processes start another domain, or at the end of MPI, if it was this library that
 //! began it. The same list keeps the memory of requests that could not be completed.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
+use crate::alias::Alias;
 use crate::error::{MpiError, StartError, Threads};
 use crate::far;
 use crate::result::{self, Comm, Report, Request, Window};
@@ -16,9 +18,13 @@ use crate::window::Region;
 use pdbp_core::umb::HeapMemory;
 
 static PROCESS: Mutex<Process> =
-    Mutex::new(Process { ours: false, over: false, domains: Vec::new(), serial: 0 });
-/// Set when this library finalises MPI, for those who cannot wait for the lock.
+    Mutex::new(Process { ours: false, over: false, watched: false, domains: Vec::new(), serial: 0 });
+/// Set when MPI is being finalised, for those who cannot wait for the lock.
 static OVER: AtomicBool = AtomicBool::new(false);
+/// Set when a process of the host has died in the middle of a domain.
+static DIED: AtomicBool = AtomicBool::new(false);
+/// The process that has initialised MPI, and not a child of it.
+static OWNER: AtomicU32 = AtomicU32::new(0);
 
 /// The right to call MPI: it is up, and no other thread of this library is in it.
 pub(crate) struct Gate(MutexGuard<'static, Process>);
@@ -27,6 +33,8 @@ struct Process {
     /// This library has initialised MPI.
     ours: bool,
     over: bool,
+    /// `finalising` will be called.
+    watched: bool,
     /// All domains of this process, in the order in which they were made, until they are freed.
     domains: Vec<Domain>,
     serial: u64,
@@ -47,7 +55,7 @@ struct Domain {
 /// Where blocks lie.
 pub(crate) enum Backing {
     /// Shared with the processes of the host.
-    Window(Window),
+    Window(Window, Vec<Alias>),
     /// Of this process alone.
     Heap(HeapMemory),
     /// Freed already.
@@ -83,13 +91,32 @@ pub(crate) fn begin(need: Threads) -> Result<Gate, StartError> {
         // SAFETY: MPI is neither initialised nor finalised, and threads of this library wait for the lock.
         unsafe { result::init(need.max(Threads::Serialised)) }?;
         process.ours = true;
+        OWNER.store(std::process::id(), Ordering::Relaxed);
         // SAFETY: a function of the right type, without captures, that may run at the end of the process.
         unsafe { libc::atexit(end) };
     }
-    let gate = Gate(process);
+    let mut gate = Gate(process);
     let have = result::query_threads(&gate)?;
     let ours = gate.0.ours;
-    if have < need { Err(StartError::Threads { have, need, ours }) } else { Ok(gate) }
+    if have < need {
+        return Err(StartError::Threads { have, need, ours });
+    }
+    if !ours && !gate.0.watched {
+        // SAFETY: a function that may be called on any thread, at any time.
+        unsafe { result::at_finalise(&gate, finalising) }?;
+        gate.0.watched = true;
+    }
+    Ok(gate)
+}
+
+/// A process has died without leaving its domain.
+pub(crate) fn note_death() {
+    DIED.store(true, Ordering::Relaxed);
+}
+
+/// Whether MPI is finalised, so that it does not touch any memory any more.
+pub(crate) fn is_over() -> bool {
+    result::is_finalised()
 }
 
 /// Whether the program has initialised MPI itself, so that it may call it as well.
@@ -106,6 +133,13 @@ impl Gate {
         let (serial, region) = (process.serial, Weak::new());
         process.domains.push(Domain { serial, comm, host, region, backing: None, requests: Vec::new() });
         Serial(serial)
+    }
+
+    /// Marks a domain that has come to nothing, on all of its processes.
+    pub(crate) fn abandon(&mut self, serial: Serial) {
+        if let Some(domain) = self.0.domains.iter_mut().find(|d| d.serial == serial.0) {
+            domain.backing = Some(Backing::Nothing);
+        }
     }
 
     /// The memory of a domain.
@@ -155,7 +189,8 @@ impl Gate {
 
     fn free(&self, domain: Domain) {
         match domain.backing {
-            Some(Backing::Window(window)) => {
+            Some(Backing::Window(window, aliases)) => {
+                drop(aliases);
                 // SAFETY: all processes have given their part up (`bury`).
                 unsafe { window.free(self) }
             }
@@ -170,7 +205,11 @@ impl Gate {
 /// Takes the memory of a domain whose blocks nobody needs any more; requests still may.
 pub(crate) fn bury(serial: Serial, backing: Backing) {
     let mut process = lock();
-    let Some(domain) = process.domains.iter_mut().find(|d| d.serial == serial.0) else { return };
+    let Some(domain) = process.domains.iter_mut().find(|d| d.serial == serial.0) else {
+        // MPI is being finalised, and may still bring requests to their ends.
+        std::mem::forget(backing);
+        return;
+    };
     domain.backing = Some(match backing {
         // MPI does not point here any more.
         Backing::Heap(_) if domain.requests.is_empty() => Backing::Nothing,
@@ -181,6 +220,10 @@ pub(crate) fn bury(serial: Serial, backing: Backing) {
 /// Runs when the process exits, if this library has initialised MPI: mpirun takes a process that did not finalise for one
 /// that failed. It returns when all processes have come as far, as `MPI_Finalize` does.
 extern "C" fn end() {
+    // Neither the domains nor MPI are those of a child that was forked; nor are the threads that may hold the lock.
+    if OWNER.load(Ordering::Relaxed) != std::process::id() {
+        return;
+    }
     let process = lock();
     if process.over || result::is_finalised() {
         return;
@@ -192,10 +235,35 @@ extern "C" fn end() {
         region.leave();
         far::say_goodbye(&gate, *comm, region);
     }
-    // Nobody gets in from here on. What was upgraded is not dropped, since that would take the lock.
+    // What was upgraded is not dropped, since that would take the lock.
+    std::mem::forget(left);
+    close(&mut gate);
+    // The dead never come to `MPI_Finalize`, and Open MPI would wait for them. The launcher knows already that the job has failed.
+    if DIED.load(Ordering::Relaxed) {
+        return;
+    }
+    // SAFETY: this library has initialised MPI, and nobody enters any more. Both MPIs take any thread for this.
+    let _ = unsafe { result::finalise() };
+}
+
+/// Runs at the beginning of an `MPI_Finalize` that the program calls: waits until no other thread of this library is in MPI, and
+/// lets none in again.
+unsafe extern "C" fn finalising(_: result::RawComm, _: c_int, _: *mut c_void, _: *mut c_void) -> c_int {
+    // Not the lock when this library finalises, which has it.
+    if !OVER.load(Ordering::Relaxed) {
+        close(&mut Gate(lock()));
+    }
+    result::SUCCESS
+}
+
+/// Lets nobody in from here on.
+fn close(gate: &mut Gate) {
     OVER.store(true, Ordering::Relaxed);
     gate.0.over = true;
-    std::mem::forget(left);
-    // SAFETY: this library has initialised MPI, and nobody enters any more.
-    let _ = unsafe { result::finalise() };
+    // MPI may bring requests to their ends while it is finalised, so that the memory of domains that live must stay.
+    for region in gate.0.domains.iter().filter_map(|d| d.region.upgrade()) {
+        std::mem::forget(region);
+    }
+    // And that of those that have ended.
+    std::mem::forget(std::mem::take(&mut gate.0.domains));
 }

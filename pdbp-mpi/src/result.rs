@@ -59,6 +59,38 @@ fn error(call: &'static str, code: c_int) -> MpiError {
     MpiError { call, code, text }
 }
 
+pub(crate) type RawComm = ffi::MPI_Comm;
+pub(crate) const SUCCESS: c_int = ffi::MPI_SUCCESS as c_int;
+type Deleted = unsafe extern "C" fn(RawComm, c_int, *mut c_void, *mut c_void) -> c_int;
+
+/// Has a function called at the beginning of `MPI_Finalize`, which by the standard deletes the attributes of `MPI_COMM_SELF` first.
+///
+/// # Safety
+/// The function may be called on any thread and at any time, and does not unwind.
+pub(crate) unsafe fn at_finalise(_: &Gate, call: Deleted) -> Result<(), MpiError> {
+    unsafe extern "C" fn no_copy(
+        _: RawComm,
+        _: c_int,
+        _: *mut c_void,
+        _: *mut c_void,
+        _: *mut c_void,
+        flag: *mut c_int,
+    ) -> c_int {
+        // SAFETY: MPI passes a place for the answer, which is no.
+        unsafe { flag.write(0) };
+        SUCCESS
+    }
+    let mut key = 0;
+    // SAFETY: two functions of the right types, and a place for the key.
+    let made =
+        unsafe { ffi::MPI_Comm_create_keyval(Some(no_copy), Some(call), &raw mut key, ptr::null_mut()) };
+    check("MPI_Comm_create_keyval", made)?;
+    // SAFETY: a constant of the shim library.
+    let own = unsafe { ffi::RSMPI_COMM_SELF };
+    // SAFETY: a key that was just made; the value means nothing.
+    check("MPI_Comm_set_attr", unsafe { ffi::MPI_Comm_set_attr(own, key, ptr::null_mut()) })
+}
+
 /// Whether `MPI_Init` was called.
 pub(crate) fn is_initialised() -> bool {
     let mut flag = 0;
@@ -91,7 +123,7 @@ pub(crate) unsafe fn init(want: Threads) -> Result<Threads, MpiError> {
 /// Finalises MPI.
 ///
 /// # Safety
-/// Called on the thread that initialised MPI, and no other thread is in MPI or will call it again.
+/// MPI is initialised, and no other thread is in it or will call it again.
 pub(crate) unsafe fn finalise() -> Result<(), MpiError> {
     // SAFETY: the caller's.
     check("MPI_Finalize", unsafe { ffi::MPI_Finalize() })
@@ -226,6 +258,14 @@ impl Comm {
         // SAFETY: one word to read, and as many to write as there are processes, until the call returns.
         check("MPI_Allgather", unsafe { ffi::MPI_Allgather(from, 1, kind, to, 1, kind, self.0) })?;
         Ok(values)
+    }
+
+    /// Begins a barrier, which is complete when all processes have called it. Collective.
+    pub(crate) fn begin_barrier(self, _: &Gate) -> Result<Request, MpiError> {
+        let mut request = Request::null();
+        // SAFETY: a communicator that lives.
+        check("MPI_Ibarrier", unsafe { ffi::MPI_Ibarrier(self.0, &raw mut request.0) })?;
+        Ok(request)
     }
 
     /// Returns when all processes have called it. Collective.

@@ -6,13 +6,17 @@ use std::time::Duration;
 use mpi::topology::Communicator;
 use pdbp_core::id::NodeId;
 
+use crate::alias::Alias;
 use crate::error::{StartError, Threads};
 use crate::far::Far;
 use crate::near::Near;
-use crate::process::{self, Backing, Gate, Serial};
-use crate::result::{self, Comm, Window};
+use crate::process::{self, Backing, Gate};
+use crate::result::{self, Comm, Report, Window};
 use crate::transport::Mpi;
 use crate::window::{Layout, MpiMemory, Part, Region};
+
+/// Between two looks whether all have come.
+const MEETING_NAP: Duration = Duration::from_micros(100);
 
 /// Which processes read each other's blocks in place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,6 +29,16 @@ pub enum Hosts {
     Apart,
     /// Those on one host that name the same colour. For several groups on one host, as in tests.
     Coloured(u16),
+}
+
+impl Hosts {
+    fn kind(self) -> u64 {
+        match self {
+            Self::Detected => 0,
+            Self::Apart => 1,
+            Self::Coloured(_) => 2,
+        }
+    }
 }
 
 /// How to join a domain. All processes give the same values, but for `memory` and a colour.
@@ -84,25 +98,72 @@ impl Mpi {
     }
 }
 
-fn join(mut gate: Gate, parent: Comm, options: &Options) -> Result<(Mpi, MpiMemory), StartError> {
+/// What is made while the gate is held, and goes through it when it is dropped.
+type Made = Option<(Arc<Region>, Option<Far>)>;
+
+fn join(gate: Gate, parent: Comm, options: &Options) -> Result<(Mpi, MpiMemory), StartError> {
     let size = parent.size(&gate)?;
     let nodes = u16::try_from(size).ok().filter(|n| *n < u16::MAX).ok_or(StartError::Nodes(size))?;
-    let comm = parent.duplicate(&gate)?;
+    let mut made = None;
+    // After `made`, so that it is gone when that is dropped.
+    let mut gate = meet(gate, parent)?;
+    let joined = join_together(&mut gate, parent, nodes, options, &mut made);
+    drop(gate);
+    let ((node, near), (region, far)) =
+        joined.and_then(|joined| Ok((joined, made.ok_or(StartError::Other)?)))?;
+    let memory = MpiMemory::new(Arc::clone(&region)).ok_or(StartError::Other)?;
+    Ok((Mpi::assemble((node, nodes), options.largest_block, near, far, region), memory))
+}
+
+/// Waits for all processes, with the gate open: they may need what other domains of this process have to do before they come.
+fn meet(mut gate: Gate, parent: Comm) -> Result<Gate, StartError> {
+    let mut requests = [parent.begin_barrier(&gate)?];
+    let mut report = Report::default();
+    let mut rounds = 0;
+    loop {
+        let mut done = None;
+        result::test_some(&gate, &mut requests, &mut report, |d| done = Some(d.outcome))?;
+        if let Some(outcome) = done {
+            return outcome.map(|_| gate).map_err(StartError::Mpi);
+        }
+        drop(gate);
+        rounds += 1;
+        if rounds > 100 {
+            std::thread::sleep(MEETING_NAP)
+        } else {
+            std::thread::yield_now()
+        }
+        gate = process::enter().ok_or(StartError::Finalised)?;
+    }
+}
+
+/// Does what all processes do at once.
+fn join_together(
+    gate: &mut Gate,
+    parent: Comm,
+    nodes: u16,
+    options: &Options,
+    made: &mut Made,
+) -> Result<(NodeId, Vec<Near>), StartError> {
+    let comm = parent.duplicate(gate)?;
     gate.reap(comm)?;
-    let rank = comm.rank(&gate)?;
+    let rank = comm.rank(gate)?;
     let node = u16::try_from(rank).ok().and_then(NodeId::new).ok_or(StartError::Nodes(rank))?;
     let rank = node.index() as u64;
-    agree(&gate, comm, options)?;
+    if let Err(e) = agree(gate, comm, options) {
+        comm.free(gate);
+        return Err(e);
+    }
     let host = match options.hosts {
-        Hosts::Detected | Hosts::Apart => comm.of_host(&gate)?,
+        Hosts::Detected | Hosts::Apart => comm.of_host(gate)?,
         Hosts::Coloured(colour) => {
-            let host = comm.of_host(&gate)?;
-            let part = host.split(&gate, colour)?;
-            host.free(&gate);
+            let host = comm.of_host(gate)?;
+            let part = host.split(gate, colour)?;
+            host.free(gate);
             part
         }
     };
-    let mut members = host.gather(&gate, rank)?;
+    let mut members = host.gather(gate, rank)?;
     if options.hosts == Hosts::Apart {
         members.retain(|m| *m == rank);
     }
@@ -112,25 +173,35 @@ fn join(mut gate: Gate, parent: Comm, options: &Options) -> Result<(Mpi, MpiMemo
         slots: options.in_flight.next_power_of_two(),
         blocks: options.memory,
     };
-    let serial = gate.open_domain(comm, Some(host));
     let me = members.iter().position(|m| *m == rank).unwrap_or(0);
-    let (own, backing, parts) = place(&gate, comm, host, layout, me)?;
+    let serial = gate.open_domain(comm, Some(host));
+    let (own, backing, parts) = match place(gate, comm, host, layout, me) {
+        Ok(placed) => placed,
+        Err(e) => {
+            gate.abandon(serial);
+            return Err(e);
+        }
+    };
     let far = (0..nodes).filter(|n| !members.contains(&u64::from(*n))).filter_map(NodeId::new).collect();
     let region = Arc::new(Region::new(own, backing, serial, far));
     gate.attach(serial, Arc::downgrade(&region));
+    let (region, far) = made.insert((region, None));
     // The window is there and the headers are written.
-    host.barrier(&gate)?;
-    let connected = connect(&gate, (comm, serial), &region, (me, &members, &parts), options);
+    host.barrier(gate)?;
+    let near = connect(region, (me, &members, &parts), options);
+    let listening = if region.far.is_empty() {
+        Ok(())
+    } else {
+        let sizes = (options.in_flight, options.largest_block);
+        let links = Far::new((comm, serial), Arc::clone(region), usize::from(nodes), sizes, options.linger);
+        far.insert(links).listen(gate)
+    };
     // All links are there, or nobody's.
-    let mut fine = [u64::from(connected.is_ok())];
-    comm.least(&gate, &mut fine)?;
-    drop(gate);
-    let (near, far) = connected?;
-    if fine == [0] {
-        return Err(StartError::Other);
-    }
-    let memory = MpiMemory::new(Arc::clone(&region)).ok_or(StartError::Other)?;
-    Ok((Mpi::assemble((node, nodes), options.largest_block, near, far, region), memory))
+    let mut fine = [u64::from(near.is_ok() && listening.is_ok())];
+    comm.least(gate, &mut fine)?;
+    listening?;
+    let near = near?;
+    if fine == [0] { Err(StartError::Other) } else { Ok((node, near)) }
 }
 
 /// Checks that all processes have the same options.
@@ -138,6 +209,7 @@ fn agree(gate: &Gate, comm: Comm, options: &Options) -> Result<(), StartError> {
     let same = [
         ("the block size", options.largest_block as u64),
         ("the blocks in flight", options.in_flight as u64),
+        ("how memory is shared (0: within a host, 1: not at all, 2: by colour)", options.hosts.kind()),
     ];
     let mut least: Vec<u64> = same.iter().flat_map(|(_, value)| [*value, !*value]).collect();
     comm.least(gate, &mut least)?;
@@ -170,29 +242,38 @@ fn on_heap(layout: Layout) -> Result<Placed, StartError> {
 
 fn in_window(gate: &Gate, host: Comm, layout: Layout, me: usize) -> Result<Placed, StartError> {
     let failed = |cause| StartError::Memory { bytes: layout.blocks, shared: true, cause: Some(cause) };
+    // MPI may hang when it finds out itself, or map what is not there.
+    let wanted = host.gather(gate, layout.bytes() as u64)?.into_iter().fold(0u64, u64::saturating_add);
+    if free_shared_memory().is_some_and(|free| wanted > free) {
+        return Err(StartError::Memory { bytes: layout.blocks, shared: true, cause: None });
+    }
     let (window, _) = Window::allocate(gate, host, layout.bytes()).map_err(failed)?;
-    let mut parts = Vec::with_capacity(layout.neighbours);
+    let (mut parts, mut aliases) = (Vec::with_capacity(layout.neighbours), Vec::new());
     for rank in 0..layout.neighbours {
         let (base, length) = window.part(gate, rank)?;
+        let (alias, base) = Alias::of(base, length).map_or((None, base), |(alias, base)| (Some(alias), base));
+        aliases.extend(alias);
         // SAFETY: a part of a window, zero when it was made, used by this module alone; windows are not freed before all
         // processes have given them up.
         let part = unsafe { Part::new(base, length, layout) };
         parts.push(part.ok_or(StartError::Memory { bytes: layout.blocks, shared: true, cause: None })?);
     }
     let own = parts.get(me).copied().ok_or(StartError::Other)?;
-    Ok((own, Backing::Window(window), parts))
+    Ok((own, Backing::Window(window, aliases), parts))
 }
 
-type Links = (Vec<Near>, Option<Far>);
+/// Bytes that are free where both MPIs have their windows.
+fn free_shared_memory() -> Option<u64> {
+    let space = rustix::fs::statvfs("/dev/shm").ok()?;
+    space.f_bavail.checked_mul(space.f_frsize)
+}
 
-/// Makes the links of this process.
+/// Makes the links within the host.
 fn connect(
-    gate: &Gate,
-    (comm, serial): (Comm, Serial),
-    region: &Arc<Region>,
+    region: &Region,
     (me, members, parts): (usize, &[u64], &[Part]),
     options: &Options,
-) -> Result<Links, StartError> {
+) -> Result<Vec<Near>, StartError> {
     let sizes = (options.in_flight, options.largest_block);
     let mut near = Vec::new();
     for (peer, (member, part)) in members.iter().zip(parts).enumerate().filter(|(peer, _)| *peer != me) {
@@ -202,8 +283,5 @@ fn connect(
         let node = NodeId::new(*member as u16).ok_or(StartError::Other)?;
         near.push(Near::new(region.own(), *part, (me, peer), node, sizes));
     }
-    let far = !region.far.is_empty();
-    let nodes = members.len() + region.far.len();
-    let far = far.then(|| Far::new(gate, (comm, serial), Arc::clone(region), nodes, sizes, options.linger));
-    Ok((near, far.transpose()?))
+    Ok(near)
 }

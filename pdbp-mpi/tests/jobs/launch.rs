@@ -1,17 +1,28 @@
 //! Starts ranks of this program.
 
 use std::io::Read;
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::{Ends, Job};
+
 /// The variable that names the job to a rank.
-pub(crate) const JOB: &str = "PDBP_MPI_JOB";
-const LIMIT: Duration = Duration::from_secs(120);
+pub(crate) const JOB: &str = "TEST_OF_PDBP_MPI";
+/// What a rank prints that found nothing wrong.
+pub(crate) const PASSED: &str = "this rank has passed";
+/// Begins the line in which a rank names a file that must not be there after the job.
+pub(crate) const FILE: &str = "this rank has mapped ";
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn is_open_mpi() -> bool {
+    mpi::environment::library_version().is_ok_and(|v| v.contains("Open MPI"))
+}
 
 /// The launcher of the MPI library that this program is linked with.
-fn launcher() -> Command {
-    let open = mpi::environment::library_version().is_ok_and(|v| v.contains("Open MPI"));
+fn launcher(ends: Ends) -> Command {
+    let open = is_open_mpi();
     let known: &[&str] =
         if open { &["mpirun.openmpi", "mpirun"] } else { &["mpiexec.mpich", "mpiexec.hydra", "mpirun"] };
     let found = known.iter().find(|name| Command::new(name).arg("--version").output().is_ok());
@@ -20,6 +31,16 @@ fn launcher() -> Command {
     if open {
         command.args(["--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]);
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    }
+    // What keeps a launcher from ending all ranks when one has died.
+    match (ends, open) {
+        (Ends::Well, _) => {}
+        (Ends::WithoutOne, true) => {
+            command.args(["--enable-recovery", "--mca", "orte_abort_on_non_zero_status", "0"]);
+        }
+        (Ends::WithoutOne, false) => {
+            command.arg("-disable-auto-cleanup");
+        }
     }
     command
 }
@@ -32,31 +53,73 @@ pub(crate) fn place() -> Option<(usize, usize)> {
 }
 
 /// Runs a job, and returns what it printed if it failed.
-pub(crate) fn run(job: &str, ranks: usize) -> Result<(), String> {
+pub(crate) fn run(job: &Job, ranks: usize) -> Result<(), String> {
     let own = std::env::current_exe().map_err(|e| e.to_string())?;
-    let mut command = launcher();
-    command.args(["-n", &ranks.to_string()]).arg(own).env(JOB, job);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let mut command = launcher(job.ends);
+    command.args(["-n", &ranks.to_string()]).arg(own).env(JOB, job.name).env("TMPDIR", folder.path());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|e| format!("cannot start {command:?}: {e}"))?;
     let outputs = [child.stdout.take().map(reader), child.stderr.take().map(reader)];
+    let status = wait(&mut child);
+    let text: String = outputs.into_iter().flatten().filter_map(|t| t.join().ok()).collect();
+    let failed = |what: String| Err(format!("{command:?} {what}:\n{text}"));
+    let status = match status {
+        Ok(status) => status,
+        Err(what) => return failed(what),
+    };
+    let passed = text.matches(PASSED).count();
+    let wanted = match job.ends {
+        Ends::Well => ranks,
+        Ends::WithoutOne => ranks - 1,
+    };
+    if passed != wanted || job.ends == Ends::Well && !status.success() {
+        return failed(format!("ended with {status}, and {passed} of {wanted} ranks have passed"));
+    }
+    let left = files_left(&text, folder.path());
+    if left.is_empty() { Ok(()) } else { failed(format!("has left {left:?}")) }
+}
+
+fn wait(child: &mut Child) -> Result<ExitStatus, String> {
     let since = Instant::now();
-    let status = loop {
+    loop {
         match child.try_wait() {
-            Ok(Some(status)) => break Ok(status),
+            Ok(Some(status)) => return Ok(status),
             Ok(None) if since.elapsed() > LIMIT => {
                 let _ = child.kill();
-                break Err(format!("still running after {LIMIT:?}"));
+                return Err(format!("is still running after {LIMIT:?}"));
             }
             Ok(None) => thread::sleep(Duration::from_millis(5)),
-            Err(e) => break Err(e.to_string()),
+            Err(e) => return Err(e.to_string()),
         }
-    };
-    let text: String = outputs.into_iter().flatten().filter_map(|t| t.join().ok()).collect();
-    match status {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("{command:?} ended with {status}:\n{text}")),
-        Err(what) => Err(format!("{command:?} {what}:\n{text}")),
     }
+}
+
+/// What is still there of the files that ranks named, and of those in the folder for temporary files.
+fn files_left(text: &str, folder: &Path) -> Vec<String> {
+    let named = text.lines().filter_map(|line| line.split_once(FILE)).map(|(_, path)| path.trim().to_owned());
+    let mut left: Vec<_> = named.filter(|path| Path::new(path).exists()).collect();
+    find_files(folder, &mut left);
+    left
+}
+
+fn find_files(folder: &Path, found: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => find_files(&entry.path(), found),
+            _ => found.push(entry.path().display().to_string()),
+        }
+    }
+}
+
+/// Prints the names of the files in memory or for temporary things that this process has mapped.
+pub(crate) fn name_files() {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let path = |line: &str| Some(line.get(line.find('/')?..)?.trim_end_matches(" (deleted)").to_owned());
+    let mut paths: Vec<_> = maps.lines().filter_map(path).collect();
+    paths.retain(|path| path.starts_with("/dev/shm/") || Path::new(path).starts_with(std::env::temp_dir()));
+    paths.dedup();
+    paths.iter().for_each(|path| println!("{FILE}{path}"));
 }
 
 fn reader(mut from: impl Read + Send + 'static) -> thread::JoinHandle<String> {

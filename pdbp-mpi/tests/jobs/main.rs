@@ -3,10 +3,15 @@
 //!
 //! `cargo test -p pdbp-mpi -- NAME` runs the jobs whose names contain NAME. `MPIEXEC` names another launcher.
 
+mod clusters;
 mod conformance;
+mod endings;
 mod launch;
+mod lifecycle;
+mod starting;
 
 use std::process::ExitCode;
+use std::time::Instant;
 
 /// A program for several ranks.
 struct Job {
@@ -14,13 +19,63 @@ struct Job {
     ranks: &'static [usize],
     /// What each rank runs.
     program: fn() -> Result<(), String>,
+    ends: Ends,
+}
+
+/// What is expected of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ends {
+    /// All ranks end well.
+    Well,
+    /// One rank dies or fails; all others end well, whatever the launcher makes of it.
+    WithoutOne,
 }
 
 const JOBS: &[Job] = &[
-    Job { name: "conformance_of_one_host", ranks: &[2, 3, 8], program: conformance::one_host },
-    Job { name: "conformance_of_hosts_of_their_own", ranks: &[2, 3, 8], program: conformance::apart },
-    Job { name: "conformance_of_two_hosts", ranks: &[3, 8], program: conformance::two_hosts },
+    well("conformance_of_one_host", &[2, 3, 8], conformance::one_host),
+    well("conformance_of_hosts_of_their_own", &[2, 3, 8], conformance::apart),
+    well("conformance_of_two_hosts", &[3, 8], conformance::two_hosts),
+    well("clusters_of_one_host", &[1, 2, 3, 8], clusters::one_host),
+    well("clusters_of_hosts_of_their_own", &[2, 3, 8], clusters::apart),
+    well("clusters_of_two_hosts", &[3, 8], clusters::two_hosts),
+    well("clusters_without_a_progress_thread", &[3], clusters::inline),
+    well("messages_arrive_while_another_cluster_starts", &[2], clusters::another_starts),
+    well("a_cluster_on_a_communicator_of_the_program", &[3], lifecycle::on_a_communicator),
+    well("ended_domains_are_freed", &[2], lifecycle::again_and_again),
+    well("ended_domains_between_hosts_are_freed", &[2], lifecycle::again_and_again_apart),
+    well("clusters_dropped_in_the_middle_of_traffic", &[3], lifecycle::dropped_in_traffic),
+    well(
+        "clusters_between_hosts_dropped_in_the_middle_of_traffic",
+        &[3],
+        lifecycle::dropped_in_traffic_apart,
+    ),
+    well("a_message_that_is_kept_stays_as_it_is", &[2], lifecycle::kept_message),
+    well("a_child_process_that_exits_changes_nothing", &[2], lifecycle::forked_child),
+    well("exit_with_a_cluster_alive", &[3], endings::exit),
+    well("exit_with_a_cluster_between_hosts_alive", &[3], endings::exit_apart),
+    well("the_program_finalises_mpi_with_a_cluster_alive", &[2], endings::finalise),
+    well("the_program_finalises_mpi_with_a_cluster_between_hosts_alive", &[2], endings::finalise_apart),
+    without_one("a_rank_panics_with_a_cluster_alive", &[3], endings::panic),
+    without_one("a_rank_is_killed", &[3], endings::killed),
+    without_one("a_rank_is_killed_that_nobody_sends_to", &[3], endings::killed_in_silence),
+    well("too_little_thread_support_is_an_error", &[2], starting::threads),
+    well("single_thread_support_is_an_error", &[2], starting::single),
+    well("ranks_that_disagree_are_told", &[3], starting::disagree),
+    well("memory_that_cannot_be_had_is_an_error_everywhere", &[3], starting::memory),
+    well("a_finalised_mpi_is_an_error", &[2], starting::finalised),
 ];
+
+const fn well(name: &'static str, ranks: &'static [usize], program: fn() -> Result<(), String>) -> Job {
+    Job { name, ranks, program, ends: Ends::Well }
+}
+
+const fn without_one(
+    name: &'static str,
+    ranks: &'static [usize],
+    program: fn() -> Result<(), String>,
+) -> Job {
+    Job { name, ranks, program, ends: Ends::WithoutOne }
+}
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1).filter(|a| !a.starts_with("--"));
@@ -28,7 +83,10 @@ fn main() -> ExitCode {
     if let Some(name) = std::env::var_os(launch::JOB) {
         let job = JOBS.iter().find(|job| *job.name == *name);
         return match job.map(|job| (job.program)()) {
-            Some(Ok(())) => ExitCode::SUCCESS,
+            Some(Ok(())) => {
+                println!("{}", launch::PASSED);
+                ExitCode::SUCCESS
+            }
             Some(Err(what)) => {
                 eprintln!("{what}");
                 ExitCode::FAILURE
@@ -36,12 +94,21 @@ fn main() -> ExitCode {
             None => ExitCode::FAILURE,
         };
     }
-    let (mut passed, mut failed) = (0, 0);
-    for job in JOBS.iter().filter(|job| first.as_ref().is_none_or(|part| job.name.contains(part.as_str()))) {
+    let (mut passed, mut failed, mut filtered) = (0, 0, 0);
+    for job in JOBS {
+        if first.as_ref().is_some_and(|part| !job.name.contains(part.as_str())) {
+            filtered += job.ranks.len();
+            continue;
+        }
         for ranks in job.ranks {
-            let outcome = launch::run(job.name, *ranks);
+            let since = Instant::now();
+            let outcome = launch::run(job, *ranks);
             let verdict = if outcome.is_ok() { "ok" } else { "FAILED" };
-            println!("test {}_{ranks}_ranks ... {verdict}", job.name);
+            println!(
+                "test {}_{ranks}_ranks ... {verdict} ({:.1} s)",
+                job.name,
+                since.elapsed().as_secs_f64()
+            );
             match outcome {
                 Ok(()) => passed += 1,
                 Err(what) => {
@@ -53,7 +120,7 @@ fn main() -> ExitCode {
     }
     let verdict = if failed == 0 { "ok" } else { "FAILED" };
     println!(
-        "\ntest result: {verdict}. {passed} passed; {failed} failed; 0 ignored; 0 measured; 0 filtered out\n"
+        "\ntest result: {verdict}. {passed} passed; {failed} failed; 0 ignored; 0 measured; {filtered} filtered out\n"
     );
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

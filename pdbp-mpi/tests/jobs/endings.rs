@@ -1,0 +1,190 @@
+//! Processes that end with a cluster alive.
+
+use std::time::{Duration, Instant};
+
+use mpi::Threading;
+use pdbp::{Builder, Cluster, Event, Part, SendError};
+use pdbp_core::id::NodeId;
+
+use crate::clusters::{SOON, builder, builder_apart, exchange, find, node, part};
+use crate::launch;
+
+/// The one that ends.
+const ENDS: usize = 1;
+
+struct Rank {
+    cluster: Cluster,
+    here: Part,
+    /// For messages between those that are left.
+    after: Part,
+    me: usize,
+}
+
+fn start(builder: Builder) -> Result<Rank, String> {
+    let cluster = builder.start().map_err(|e| e.to_string())?;
+    let (here, after) = (part(&node(&cluster), "all"), part(&node(&cluster), "after"));
+    let me = cluster.nodes()[0].id().index();
+    exchange(&here, me, cluster.size());
+    node(&cluster).barrier(SOON).unwrap();
+    find(&after, "after", 2 - me.min(2));
+    Ok(Rank { cluster, here, after, me })
+}
+
+impl Rank {
+    /// Waits until the node that ends is reported. Nothing is sent to it.
+    fn wait_for_its_end(&self) {
+        let gone = NodeId::new(ENDS as u16).unwrap();
+        let since = Instant::now();
+        let mut events = Vec::new();
+        while !events.iter().any(|e| matches!(e, Event::PeerFailed { peer, .. } if *peer == gone)) {
+            assert!(since.elapsed() < SOON, "nobody has noticed: {events:?}");
+            std::thread::sleep(Duration::from_millis(1));
+            events.extend(node(&self.cluster).take_events());
+        }
+        println!("noticed after {:?}", since.elapsed());
+    }
+
+    fn send_until_it_fails(&self) {
+        let to = find(&self.here, "all", ENDS);
+        let since = Instant::now();
+        while !matches!(self.here.try_send(to, &[1; 700]), Err(SendError::PeerFailed(_))) {
+            assert!(since.elapsed() < SOON, "messages for a node that is gone are still taken");
+            while self.here.try_recv().unwrap().is_some() {}
+            std::thread::yield_now();
+        }
+    }
+
+    /// Those that are left go on.
+    fn go_on(&self) {
+        let to = find(&self.after, "after", 2 - self.me);
+        for number in 0..100u64 {
+            self.after.send(to, &number.to_le_bytes()).unwrap();
+            self.after.flush();
+            assert_eq!(self.after.recv_timeout(SOON).unwrap()[..], number.to_le_bytes());
+        }
+    }
+}
+
+pub(crate) fn exit() -> Result<(), String> {
+    exit_in_traffic(builder())
+}
+
+pub(crate) fn exit_apart() -> Result<(), String> {
+    exit_in_traffic(builder_apart())
+}
+
+fn exit_in_traffic(builder: Builder) -> Result<(), String> {
+    let rank = start(builder)?;
+    if rank.me == ENDS {
+        let to = find(&rank.here, "all", 0);
+        for _ in 0..50 {
+            let _ = rank.here.try_send(to, &[1; 700]);
+        }
+        println!("{}", launch::PASSED);
+        std::process::exit(0);
+    }
+    rank.send_until_it_fails();
+    rank.go_on();
+    // And those as well exit with the cluster alive.
+    std::mem::forget(rank);
+    Ok(())
+}
+
+pub(crate) fn panic() -> Result<(), String> {
+    let rank = start(builder())?;
+    assert!(rank.me != ENDS, "this panic is meant to be");
+    rank.wait_for_its_end();
+    rank.go_on();
+    Ok(())
+}
+
+pub(crate) fn killed() -> Result<(), String> {
+    let rank = start(builder())?;
+    launch::name_files();
+    if rank.me == ENDS {
+        let targets = [find(&rank.here, "all", 0), find(&rank.here, "all", 2)];
+        for number in 0..10_000 {
+            let _ = rank.here.try_send(targets[number % 2], &[1; 700]);
+        }
+        kill_this_process();
+    }
+    rank.send_until_it_fails();
+    rank.wait_for_its_end();
+    rank.go_on();
+    Ok(())
+}
+
+/// Nothing but the look at the process tells.
+pub(crate) fn killed_in_silence() -> Result<(), String> {
+    let rank = start(builder())?;
+    if rank.me == ENDS {
+        kill_this_process();
+    }
+    rank.wait_for_its_end();
+    rank.go_on();
+    Ok(())
+}
+
+fn kill_this_process() {
+    // SAFETY: this process.
+    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+    std::thread::sleep(SOON);
+}
+
+pub(crate) fn finalise() -> Result<(), String> {
+    finalise_with_a_cluster(builder(), Links::InPlace)
+}
+
+pub(crate) fn finalise_apart() -> Result<(), String> {
+    finalise_with_a_cluster(builder_apart(), Links::OverMpi)
+}
+
+#[derive(PartialEq)]
+enum Links {
+    InPlace,
+    OverMpi,
+}
+
+/// The program has ended MPI too early. What needs no MPI goes on; everything else fails.
+fn finalise_with_a_cluster(builder: Builder, links: Links) -> Result<(), String> {
+    let (universe, have) = mpi::initialize_with_threading(Threading::Multiple).ok_or("initialised before")?;
+    let progress = match have {
+        Threading::Multiple => pdbp::Progress::Thread,
+        _ => pdbp::Progress::Inline,
+    };
+    let builder = builder.progress(progress);
+    let cluster = builder.start_on_communicator(&universe.world()).map_err(|e| e.to_string())?;
+    let me = cluster.nodes()[0].id().index();
+    let here = part(&node(&cluster), "all");
+    exchange(&here, me, 2);
+    let to = find(&here, "all", 1 - me);
+    here.send(to, &[9; 1000]).unwrap();
+    here.flush();
+    let kept = here.recv().unwrap();
+    node(&cluster).barrier(SOON).unwrap();
+    for _ in 0..3 {
+        let _ = here.try_send(to, &[1; 700]);
+    }
+    drop(universe);
+    assert_eq!(*kept, [9; 1000]);
+    if links == Links::InPlace {
+        node(&cluster).barrier(SOON).unwrap();
+        exchange_again(&here, to);
+        node(&cluster).barrier(SOON).unwrap();
+        return Ok(());
+    }
+    let since = Instant::now();
+    while !matches!(here.try_send(to, &[1; 700]), Err(SendError::PeerFailed(_))) {
+        assert!(since.elapsed() < SOON, "messages are still taken");
+        while here.try_recv().unwrap().is_some() {}
+    }
+    drop(kept);
+    drop((here, cluster));
+    Ok(())
+}
+
+fn exchange_again(here: &Part, to: pdbp::Target) {
+    here.send(to, b"we go on").unwrap();
+    here.flush();
+    while *here.recv_timeout(SOON).unwrap() != *b"we go on" {}
+}

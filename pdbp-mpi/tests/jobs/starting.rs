@@ -1,0 +1,85 @@
+//! Starts that fail: with a clear error on all ranks, and without harm to the next.
+
+use mpi::Threading;
+use pdbp::{Cluster, Progress};
+use pdbp_mpi::{Hosts, Mpi, Options, StartError};
+
+use crate::clusters::{SOON, builder, builder_apart, node};
+use crate::launch;
+
+fn message(started: Result<Cluster, pdbp::StartError>) -> String {
+    started.err().map_or_else(|| "it has started".to_owned(), |e| e.to_string())
+}
+
+/// A progress thread calls MPI at any time, which the program must have asked for.
+pub(crate) fn threads() -> Result<(), String> {
+    let (universe, _) = mpi::initialize_with_threading(Threading::Serialized).ok_or("initialised before")?;
+    let world = universe.world();
+    for what in [message(builder().start_on_communicator(&world)), message(builder().start())] {
+        assert!(what.contains("MPI_THREAD_SERIALIZED") && what.contains("MPI_THREAD_MULTIPLE"), "{what}");
+    }
+    // Without one it is enough.
+    let cluster = builder().progress(Progress::Inline).start_on_communicator(&world).unwrap();
+    node(&cluster).barrier(SOON).unwrap();
+    Ok(())
+}
+
+pub(crate) fn single() -> Result<(), String> {
+    let (rank, _) = launch::place().ok_or("not started by a launcher")?;
+    let level = [Threading::Single, Threading::Funneled][rank % 2];
+    let (universe, have) = mpi::initialize_with_threading(level).ok_or("initialised before")?;
+    let what = message(builder().progress(Progress::Inline).start_on_communicator(&universe.world()));
+    if have < Threading::Serialized {
+        assert!(what.contains("the program initialised MPI with MPI_THREAD_"), "{what}");
+        assert!(what.contains("MPI_THREAD_SERIALIZED"), "{what}");
+    }
+    Ok(())
+}
+
+pub(crate) fn disagree() -> Result<(), String> {
+    let (rank, _) = launch::place().ok_or("not started by a launcher")?;
+    let first = rank == 0;
+    for _ in 0..2 {
+        let what = message(builder().block_bytes(if first { 4096 } else { 2048 }).start());
+        assert!(what.contains("do not agree on the block size") && what.contains("4160"), "{what}");
+        let what = message(builder().set("row_blocks", if first { "8" } else { "9" }).start());
+        assert!(what.contains("do not agree on the blocks in flight"), "{what}");
+        let what = message(if first { builder() } else { builder_apart() }.start());
+        assert!(what.contains("do not agree on how memory is shared"), "{what}");
+    }
+    let mut options = Options::new(1 << 20, 4096);
+    options.hosts = if first { Hosts::Detected } else { Hosts::Coloured(1) };
+    let error = Mpi::start(&options).err();
+    assert!(matches!(error, Some(StartError::Disagree { .. })), "{error:?}");
+    node(&builder().start().unwrap()).barrier(SOON).unwrap();
+    Ok(())
+}
+
+pub(crate) fn memory() -> Result<(), String> {
+    let (rank, _) = launch::place().ok_or("not started by a launcher")?;
+    const TERABYTE: usize = 1 << 40;
+    // On one rank only, on all, and more than there are addresses for.
+    for wanted in [[TERABYTE, 1 << 20], [TERABYTE; 2], [usize::MAX / 2; 2]] {
+        for apart in [false, true] {
+            let wanted = wanted[usize::from(rank != 0)];
+            let builder = if apart { builder_apart() } else { builder() };
+            let what = message(builder.memory_bytes(wanted).start());
+            if wanted == 1 << 20 {
+                // It has room, and its neighbour on the host has not.
+                assert!(what.contains("another process") || what.contains("cannot allocate"), "{what}");
+            } else {
+                assert!(what.contains(&format!("cannot allocate {wanted} bytes of block memory")), "{what}");
+                assert_eq!(what.contains("/dev/shm"), !apart, "{what}");
+            }
+        }
+    }
+    node(&builder().start().unwrap()).barrier(SOON).unwrap();
+    Ok(())
+}
+
+pub(crate) fn finalised() -> Result<(), String> {
+    drop(mpi::initialize_with_threading(Threading::Multiple));
+    let what = message(builder().start());
+    assert!(what.contains("MPI was finalised already"), "{what}");
+    Ok(())
+}
