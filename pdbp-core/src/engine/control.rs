@@ -19,6 +19,8 @@ const ASKS: usize = 32;
 /// What a node, and the master, remember of control in progress.
 #[derive(Debug, Default)]
 pub(super) struct State {
+    /// Something has happened since `advance_control` found nothing to do.
+    pub(super) stirred: bool,
     /// A peer that the transport reported failed in answer to a submission.
     pub(super) failing: Option<NodeId>,
     /// Requests of this node; the first is with the master when `asked`.
@@ -50,6 +52,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Reports this node to the master.
     pub(super) fn introduce(&mut self) {
         let me = self.config.node;
+        self.control.stirred = true;
         let kind = if self.is_master() { NodeKind::Master } else { NodeKind::Compute };
         let entry = NodeEntry { id: me, name: self.config.name.clone(), kind, failed: false };
         let info = Control::HostInfo { node: me, kind, name: entry.name.clone() };
@@ -77,6 +80,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub(super) fn ask(&mut self, change: Change) -> Result<(), Change> {
         let number = self.control.next_request;
         self.control.asks.push_back((number, change)).map_err(|(_, change)| change)?;
+        self.control.stirred = true;
         self.control.next_request = number.wrapping_add(1);
         Ok(())
     }
@@ -119,15 +123,21 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Takes the next steps that depend on nothing but this node's state.
+    /// Takes the next steps that depend on nothing but this node's state. A poll in which nothing has happened and nothing is
+    /// under way costs a look at one flag, however many nodes there are.
     pub(super) fn advance_control(&mut self, pipes: &mut impl PrivatePipes) {
+        if !self.control.stirred {
+            return;
+        }
+        let mut busy = !self.control.asks.is_empty();
         self.forward_asks();
         if self.is_master() {
-            self.tell_hosts();
-            self.advance_change(pipes);
-            self.advance_quiet(pipes);
+            busy |= self.tell_hosts();
+            busy |= self.advance_change(pipes);
+            busy |= self.advance_quiet(pipes);
         } else {
             let (asked, done) = (self.control.quiet_asked, self.control.quiet_done);
+            busy |= asked != done;
             let waiting = self.peers.get(self.config.node.index()).is_some_and(|p| p.quiet_request.is_some());
             if asked != done && !waiting {
                 self.tell(Self::MASTER, Control::QuietRequest { number: asked });
@@ -136,6 +146,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 }
             }
         }
+        self.control.stirred = busy;
     }
 
     fn forward_asks(&mut self) {
@@ -153,12 +164,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Master: sends the table of nodes once it is complete, a few rows at a time.
-    fn tell_hosts(&mut self) {
+    /// Master: sends the table of nodes once it is complete, a few rows at a time. Whether there is more to tell.
+    fn tell_hosts(&mut self) -> bool {
         let nodes = usize::from(self.config.nodes);
         if self.tables.nodes.iter().take(nodes).any(Option::is_none) {
-            return;
+            return true;
         }
+        let mut more = false;
         for peer in self.peers.iter_mut().take(nodes).skip(1).filter(|p| !p.failed) {
             while usize::from(peer.hosts_told) < nodes && peer.outbox.len() < OUTBOX / 2 {
                 if let Some(Some(entry)) = self.tables.nodes.get(usize::from(peer.hosts_told)) {
@@ -170,24 +182,27 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 }
                 peer.hosts_told += 1;
             }
+            more |= usize::from(peer.hosts_told) < nodes;
         }
+        more
     }
 
-    /// Master: takes the next request when no change is under way, and answers the asker when all have applied it.
-    fn advance_change(&mut self, pipes: &mut impl PrivatePipes) {
+    /// Master: takes the next request when no change is under way, and answers the asker when all have applied it. Whether it
+    /// wants to be called again.
+    fn advance_change(&mut self, pipes: &mut impl PrivatePipes) -> bool {
         if let Some((asker, number)) = self.control.under_way {
             if self.peers.iter().take(usize::from(self.config.nodes)).any(|p| !p.applied && !p.failed) {
-                return;
+                return true;
             }
             self.control.under_way = None;
             self.answer(asker, number, true, pipes);
         }
         let next = self.peers.iter_mut().enumerate().find_map(|(i, p)| Some((i, p.request.take()?)));
-        let Some((asker, (number, change))) = next else { return };
+        let Some((asker, (number, change))) = next else { return false };
         let asker = NodeId::from_index(asker);
         if matches!(change, Change::PartAdded(_)) && !self.tables.has_room() {
             self.answer(asker, number, false, pipes);
-            return;
+            return true;
         }
         self.control.index += 1;
         let index = self.control.index;
@@ -199,6 +214,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
         }
         self.apply(change);
+        true
     }
 
     fn answer(&mut self, asker: NodeId, number: u32, accepted: bool, pipes: &mut impl PrivatePipes) {
@@ -256,6 +272,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub(super) fn handle_control(&mut self, from: NodeId, message: Control, pipes: &mut impl PrivatePipes) {
         let master = self.is_master();
         let of_master = from == Self::MASTER;
+        self.control.stirred = true;
         match message {
             Control::HostInfo { node, kind, name } if if master { node == from } else { of_master } => {
                 if node.index() < usize::from(self.config.nodes) {

@@ -253,6 +253,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return;
         }
         peer.fail();
+        self.control.stirred = true;
         if let Some(Some(entry)) = self.tables.nodes.get_mut(node.index()) {
             entry.failed = true;
         }

@@ -11,6 +11,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// [`is_quiet`](Self::is_quiet) says so. Requests made while one is under way are answered together after it.
     pub fn ask_quiet(&mut self) -> u32 {
         self.control.quiet_asked = self.control.quiet_asked.wrapping_add(1);
+        self.control.stirred = true;
         self.control.quiet_asked
     }
 
@@ -32,8 +33,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         (sent, delivered, open)
     }
 
-    /// Master: counts in waves until two in a row find every block sent delivered, and the same number of them.
-    pub(super) fn advance_quiet(&mut self, pipes: &mut impl PrivatePipes) {
+    /// Master: counts in waves until two in a row find every block sent delivered, and the same number of them. Whether it wants
+    /// to be called again.
+    pub(super) fn advance_quiet(&mut self, pipes: &mut impl PrivatePipes) -> bool {
         let nodes = usize::from(self.config.nodes);
         if !self.control.counting {
             let own = self.control.quiet_asked != self.control.quiet_done;
@@ -51,10 +53,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             if wanted {
                 self.start_wave(pipes);
             }
-            return;
+            return wanted;
         }
         if self.peers.iter().take(nodes).any(|p| p.count.is_none() && !p.failed) {
-            return;
+            return true;
         }
         let counts = || self.peers.iter().take(nodes).filter(|p| !p.failed).filter_map(|p| p.count);
         let sent: u64 = counts().map(|c| c.1).sum();
@@ -64,7 +66,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let settled = sent == delivered && open == 0;
         if !settled || self.control.last_sum != Some(sent) {
             self.control.last_sum = settled.then_some(sent);
-            return;
+            return true;
         }
         // This wave and the one before agree: what was sent before the first of them has been received.
         let first = self.control.wave - 1;
@@ -86,6 +88,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
         }
         self.control.last_sum = None;
+        true
     }
 
     pub(super) fn start_wave(&mut self, pipes: &mut impl PrivatePipes) {
