@@ -4,6 +4,7 @@ mod alive;
 mod bell;
 mod error;
 mod far;
+mod futex;
 mod near;
 mod process;
 mod result;
@@ -12,6 +13,7 @@ mod start;
 mod sync;
 mod transport;
 mod window;
+mod words;
 
 pub use mpi::topology::Communicator;
 

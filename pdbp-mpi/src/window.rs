@@ -19,9 +19,9 @@ use pdbp_core::BlockMemory;
 use pdbp_core::id::NodeId;
 use pdbp_core::umb::HeapMemory;
 
-use crate::bell::Words;
 use crate::process::{self, Backing, Serial};
 use crate::ring::Cells;
+use crate::words::Words;
 
 const LINE: usize = 64;
 const PAGE: usize = 4096;
@@ -285,3 +285,6 @@ unsafe impl BlockMemory for MpiMemory {
         self.region.own.layout.blocks
     }
 }
+
+#[cfg(test)]
+mod tests;
