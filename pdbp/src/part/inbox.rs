@@ -215,6 +215,10 @@ impl Inbox {
             }
             return true;
         }
+        // Looking first is cheaper: a `pop` of an empty queue has a fence, which would wait for what was just packed.
+        if pipe.normal.is_empty() {
+            return false;
+        }
         let Some(delivery) = pipe.normal.pop() else { return false };
         self.sort(delivery, shared);
         true
