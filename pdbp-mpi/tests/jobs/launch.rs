@@ -16,7 +16,7 @@ pub(crate) const PASSED: &str = "this rank has passed";
 pub(crate) const FILE: &str = "this rank has mapped ";
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn is_open_mpi() -> bool {
+pub(crate) fn is_open_mpi() -> bool {
     mpi::environment::library_version().is_ok_and(|v| v.contains("Open MPI"))
 }
 
@@ -35,10 +35,10 @@ fn launcher(ends: Ends) -> Command {
     // What keeps a launcher from ending all ranks when one has died.
     match (ends, open) {
         (Ends::Well, _) => {}
-        (Ends::WithoutOne, true) => {
+        (Ends::WithoutOne | Ends::WithoutOneKilled, true) => {
             command.args(["--enable-recovery", "--mca", "orte_abort_on_non_zero_status", "0"]);
         }
-        (Ends::WithoutOne, false) => {
+        (Ends::WithoutOne | Ends::WithoutOneKilled, false) => {
             command.arg("-disable-auto-cleanup");
         }
     }
@@ -71,7 +71,7 @@ pub(crate) fn run(job: &Job, ranks: usize) -> Result<(), String> {
     let passed = text.matches(PASSED).count();
     let wanted = match job.ends {
         Ends::Well => ranks,
-        Ends::WithoutOne => ranks - 1,
+        Ends::WithoutOne | Ends::WithoutOneKilled => ranks - 1,
     };
     if passed != wanted || job.ends == Ends::Well && !status.success() {
         return failed(format!("ended with {status}, and {passed} of {wanted} ranks have passed"));
