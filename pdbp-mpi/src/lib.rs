@@ -1,4 +1,57 @@
-//! PDBP over MPI.
+//! PDBP over MPI: one node per process of a job, on Open MPI or MPICH.
+//!
+//! Programs do not call this crate: `pdbp::Cluster`, built with the feature `mpi`, does when a launcher has started the process
+//! (`mpirun`, `srun`). Who drives the protocol engine, or blocks themselves, gets a transport and the memory for its blocks:
+//!
+//! ```no_run
+//! use pdbp_core::Transport;
+//! use pdbp_core::cdu::BLOCK_HEADER;
+//! use pdbp_mpi::{Mpi, Options};
+//!
+//! // Every process of the job runs this.
+//! let options = Options::new(16 << 20, BLOCK_HEADER + (128 << 10));
+//! let (transport, memory) = Mpi::start(&options)?;
+//! println!("node {} of {}", transport.capabilities().node, transport.capabilities().nodes);
+//! # drop(memory);
+//! # Ok::<(), pdbp_mpi::StartError>(())
+//! ```
+//!
+//! # Two kinds of links
+//! ```text
+//!      host a                                          host b
+//!  ┌───────────────── one window ────────────────┐
+//!  │ rank 0: rings, blocks  rank 1: rings, blocks │     rank 2: blocks (alone: memory of its own)
+//!  └──────▲──────────────────────▲────────────────┘       ▲
+//!         └── places of blocks ──┘                        │
+//!             through rings           MPI_Isend from, MPI_Irecv into blocks
+//! ```
+//! * **Within a host** (`near`): the blocks of all its processes lie in one MPI-3 shared-memory window. A sealed block stays where
+//!   it is; its place goes through a lock-free ring (`ring`) to the peer, which reads it there and gives it back through another.
+//!   No copy, no system call, no call of MPI, no lock. A peer that sleeps is woken by a futex in the window (`bell`).
+//! * **Between hosts** (`far`): blocks are sent and received by MPI, straight from and into the pool, as many receives posted as
+//!   the row of the peer has space for; one `MPI_Testsome` per poll takes all that is complete.
+//!
+//! The engine follows [`arrival`](pdbp_core::Transport::arrival), link by link, and fills blocks up to
+//! [`best_block`](pdbp_core::Transport::best_block).
+//!
+//! # What it takes care of
+//! * **MPI's life** (`process`). MPI is initialised unless the program has, with `MPI_THREAD_SERIALIZED`, the least that suffices
+//!   where any thread may poll; calls take turns by a lock of the process. What was initialised here is finalised when the process
+//!   exits; what the program initialised never. Every call needs a *gate*, which nobody gets once MPI is finalised.
+//! * **Communicators.** All traffic is on duplicates, with `MPI_ERRORS_RETURN`; what fails is a value, and ends its link.
+//! * **The end of a link.** A transport that is dropped says so: in the window, and by a *goodbye* that counts what it sent. Peers
+//!   take what it counts, get their blocks back and report it failed; it lingers for what they have sent, at most
+//!   [`Options::linger`]. A process of the host that dies is noticed within some 20 ms, by a descriptor of the operating system. A
+//!   *host* that dies is noticed when MPI reports an error; some MPI libraries end the job instead, or never do.
+//! * **Memory under MPI's hands.** A block in a request is in no one else's, by type. What is left of a domain when its transport,
+//!   engine and readers are gone is freed at the next collective occasion, so that nobody waits for a peer; requests that cannot be
+//!   completed keep their memory.
+//! * **What peers write** into the window is checked where it is read: it can end a link, and nothing else.
+//!
+//! # Building
+//! Needs an MPI compiler and libclang (Debian: `libopenmpi-dev openmpi-bin libclang-dev`, or `libmpich-dev mpich libclang-dev`);
+//! `MPICC` names another compiler. Nothing else of the project needs this crate.
+
 mod alias;
 mod alive;
 mod bell;
