@@ -138,8 +138,8 @@ pub(crate) fn query_threads(_: &Gate) -> Result<Threads, MpiError> {
 }
 
 fn thread_code(level: Threads) -> c_int {
-    // SAFETY: constants of the shim library.
     match level {
+        // SAFETY: a constant of the shim library.
         Threads::Single => unsafe { ffi::RSMPI_THREAD_SINGLE },
         // SAFETY: as above.
         Threads::Funnelled => unsafe { ffi::RSMPI_THREAD_FUNNELED },

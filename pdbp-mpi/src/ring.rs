@@ -62,9 +62,9 @@ impl<'a> Producer<'a> {
     pub(crate) fn push(&mut self, entry: Entry) {
         let Some((first, second, lap)) = self.0.slot() else { return };
         self.0.next += 1;
-        first.store(u64::from(entry.index) << 32 | u64::from(entry.length), Ordering::Relaxed);
+        first.store((u64::from(entry.index) << 32) | u64::from(entry.length), Ordering::Relaxed);
         // Pairs with the load in `Consumer::pop`: who sees the lap sees the first word, and the bytes of the block.
-        second.store(lap << OFFSET_BITS | entry.offset / LINE, Ordering::Release);
+        second.store((lap << OFFSET_BITS) | (entry.offset / LINE), Ordering::Release);
     }
 }
 

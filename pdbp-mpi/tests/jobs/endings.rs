@@ -127,7 +127,7 @@ pub(crate) fn killed_in_silence() -> Result<(), String> {
 
 fn kill_this_process() {
     // SAFETY: this process.
-    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+    unsafe { libc::raise(libc::SIGKILL) };
     std::thread::sleep(SOON);
 }
 
