@@ -51,6 +51,8 @@ pub(crate) struct Shared {
     engine: Mutex<NodeEngine>,
     /// Of each node: body of the longest block that travels there as fast as any.
     bodies: Box<[usize]>,
+    /// There are more nodes on this host than processors.
+    crowded: bool,
     pub(crate) pipes: Box<[Pipe]>,
     /// Deliveries that readers are done with, on their way to the engine.
     released: ArrayQueue<Delivery>,
@@ -106,13 +108,16 @@ impl Shared {
         let peers = (0..nodes).filter_map(NodeId::new);
         let body =
             |peer| backend.best_block(peer).saturating_sub(BLOCK_HEADER).clamp(256, settings.block_bytes);
-        let bodies = peers.map(body).collect();
+        let bodies = peers.clone().map(body).collect();
+        let near = peers.filter(|peer| *peer != id && backend.arrival(*peer) == Arrival::InPlace).count();
+        let crowded = std::thread::available_parallelism().is_ok_and(|cores| near >= cores.get());
         let engine = Engine::new(config, Policy::of(&settings), backend, memory, storage)?;
         let pipes = (0..settings.private_pipes).map(|_| Pipe::new(settings.pipe_depth)).collect();
         Ok(Self {
             id,
             engine: Mutex::new(engine),
             bodies,
+            crowded,
             pipes,
             released: ArrayQueue::new(256),
             bell,
@@ -132,6 +137,13 @@ impl Shared {
     /// Bytes behind the header of blocks to a node that are to hold more than one message.
     pub(crate) fn body(&self, node: NodeId) -> usize {
         self.bodies.get(node.index()).copied().unwrap_or(self.settings.block_bytes)
+    }
+
+    /// Called when a poll has found nothing. With more nodes than processors what this one waits for may wait for its processor.
+    pub(crate) fn give_way(&self) {
+        if self.crowded {
+            std::thread::yield_now();
+        }
     }
 
     pub(crate) fn now(&self) -> Time {

@@ -333,7 +333,11 @@ impl Part {
 
     /// Lets the node make progress, unless another thread is at it.
     pub(crate) fn poll(&self) -> u32 {
-        self.shared().try_engine().map_or(0, |mut engine| self.poll_with(&mut engine).worked)
+        let worked = self.shared().try_engine().map_or(0, |mut engine| self.poll_with(&mut engine).worked);
+        if worked == 0 {
+            self.shared().give_way();
+        }
+        worked
     }
 
     pub(crate) fn poll_with(&self, engine: &mut NodeEngine) -> Polled {

@@ -366,6 +366,8 @@ impl Part {
                 if let Some(stalled) = self.stalled.get(node.index()) {
                     stalled.set((self.shared().turns.load(Ordering::Relaxed), 0));
                 }
+                drop(engine);
+                self.shared().give_way();
                 return Err(SendError::WouldBlock);
             };
             let waiter = waiter.get_or_insert_with(|| Waiter::new(timeout));
