@@ -14,7 +14,7 @@ pub(crate) const JOB: &str = "TEST_OF_PDBP_MPI";
 pub(crate) const PASSED: &str = "this rank has passed";
 /// Begins the line in which a rank names a file that must not be there after the job.
 pub(crate) const FILE: &str = "this rank has mapped ";
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 pub(crate) fn is_open_mpi() -> bool {
     mpi::environment::library_version().is_ok_and(|v| v.contains("Open MPI"))
