@@ -22,7 +22,7 @@ const RETRY: Duration = Duration::from_micros(500);
 
 /// Scores the frames of one stream, until it ends.
 pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> Result<(), String> {
-    let mut reader = job.patiently(|timeout| part.accept_stream(timeout))?;
+    let mut reader = job.patiently(part, |timeout| part.accept_stream(timeout))?;
     let mut assembler = Assembler::new();
     let mut desk = Desk {
         part,

@@ -152,7 +152,7 @@ impl Console<'_> {
 
     /// Waits for something to arrive, and takes it in.
     fn take(&mut self) -> Result<(), String> {
-        match self.job.patiently(|timeout| self.part.recv_batch(timeout))? {
+        match self.job.patiently(self.part, |timeout| self.part.recv_batch(timeout))? {
             Ok(batch) => self.take_scores(&batch),
             Err(message) => self.take_command(&message),
         }

@@ -19,7 +19,7 @@ pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> 
     let mut desk = Desk { part, console, writer, pair, job, work: Work::default(), pack_ns: 0 };
     let mut shower = None;
     loop {
-        let order = Order::read(&job.patiently(|timeout| part.recv_timeout(timeout))?);
+        let order = Order::read(&job.patiently(part, |timeout| part.recv_timeout(timeout))?);
         match order {
             Some(Orders::Start { pass, streams }) => {
                 let shower = shower.get_or_insert_with(|| Shower::new(job, pair, streams));

@@ -38,6 +38,8 @@ use crate::streams::Streams;
 const MEETING: Duration = Duration::from_secs(60);
 /// How long a part waits for the next thing to happen before it takes the others for lost.
 const SILENCE: Duration = Duration::from_secs(600);
+/// How long node 0 waits for the others to leave.
+const FAREWELL: Duration = Duration::from_secs(5);
 /// How often a waiting part looks whether another has failed.
 const LOOK_UP: Duration = Duration::from_millis(200);
 /// Why a part ends that has no reason of its own.
@@ -132,11 +134,18 @@ impl Job<'_> {
     }
 
     /// Waits with `receive` for as long as a part may, but not once another part has failed.
-    fn patiently<R>(&self, mut receive: impl FnMut(Duration) -> Result<R, RecvError>) -> Result<R, String> {
+    fn patiently<R>(
+        &self,
+        part: &Part,
+        mut receive: impl FnMut(Duration) -> Result<R, RecvError>,
+    ) -> Result<R, String> {
         let began = Instant::now();
         loop {
             match receive(LOOK_UP) {
-                Err(RecvError::Timeout(_)) => self.check(began)?,
+                Err(RecvError::Timeout(_)) => {
+                    self.check(began)?;
+                    look_at_peers(part.node())?;
+                }
                 other => return other.map_err(|error| error.to_string()),
             }
         }
@@ -192,9 +201,29 @@ pub fn run(
         }
         hosts(Layout::CONSOLE).and_then(|node| console::run(node, job, progress))
     });
-    match job.error().take() {
-        Some(error) => Err(error),
-        None => Ok(outcome),
+    if let Some(error) = job.error().take() {
+        return Err(error);
+    }
+    // A node that stops takes along what it has sent and nobody has read: none may before the console has the last word of all.
+    for (node, left) in cluster.nodes().iter().zip(cluster.run(|node| node.barrier(MEETING))) {
+        left.map_err(|error| PipelineError { part: node.name(), reason: error.to_string() })?;
+    }
+    if let Some(master) = hosts(Layout::CONSOLE) {
+        see_off(master, cluster.size() - cluster.nodes().len());
+    }
+    Ok(outcome)
+}
+
+/// Stays until the nodes of other processes have left, or for a while: the master, node 0, is the first to know that all have come
+/// to the barrier, and tells the others.
+fn see_off(master: &Node, mut others: usize) {
+    let began = Instant::now();
+    while others > 0 && began.elapsed() < FAREWELL {
+        master.poll();
+        let events = master.take_events().into_iter();
+        let left = events.filter(|event| matches!(event, Event::PeerFailed { .. })).count();
+        others = others.saturating_sub(left);
+        thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -6,7 +6,7 @@ use core::time::Duration;
 use pdbp::{Node, Part, RowStats, Target};
 
 use super::wire::{Order, Orders, RECEIVE_ROW, RowSample, SEND_ROW, command};
-use super::{GIVEN_UP, Job, MEETING, look_at_peers};
+use super::{GIVEN_UP, Job, look_at_peers};
 use crate::account::{Work, process_cpu_ns};
 
 /// Time between two looks.
@@ -31,9 +31,7 @@ pub(super) fn serve(part: &Part, console: Target, speaks: Speaks, job: &Job<'_>)
     let cpu = process_cpu_ns();
     let samples = watch(part, job)?;
     let total_ns = if speaks == Speaks::ForProcess { process_cpu_ns() - cpu } else { 0 };
-    report(part, console, &samples, Work { total_ns, ..Work::default() })
-        .map_err(|error| error.to_string())?;
-    part.node().barrier(MEETING).map_err(|error| error.to_string())
+    report(part, console, &samples, Work { total_ns, ..Work::default() }).map_err(|error| error.to_string())
 }
 
 /// Looks at the rows until the console says stop.

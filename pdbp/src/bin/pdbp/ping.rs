@@ -5,12 +5,14 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use pdbp::config::{Origin, Settings, TransportKind};
-use pdbp::{Builder, Launch, Node, Part, PartKind, Target};
+use pdbp::{Builder, Event, Launch, Node, Part, PartKind, Target};
 
 use super::Failed;
 
 /// How long messages are sent one way.
 const ONE_WAY: Duration = Duration::from_millis(500);
+/// How long the first node waits for the others to leave.
+const FAREWELL: Duration = Duration::from_secs(5);
 /// Messages sent between two looks at the clock.
 const BETWEEN_LOOKS: u64 = 64;
 /// Command: no more pings, messages follow, and the number of them comes with [`SENT`].
@@ -88,6 +90,9 @@ impl Ping {
             node.barrier(wait)?;
             Ok(Some(findings))
         });
+        if let Ok(master) = cluster.node(0) {
+            see_off(&master, cluster.size() - cluster.nodes().len());
+        }
         let findings = results.into_iter().collect::<Result<Vec<_>, _>>()?;
         let transport = cluster.settings().transport;
         Ok(findings.into_iter().flatten().next().map(|findings| self.report(&findings, transport)))
@@ -161,6 +166,18 @@ impl Ping {
             per_second * self.bytes as f64 / 1e6
         );
         text
+    }
+}
+
+/// Stays until the nodes of other processes have left, or for a while: the master, node 0, is the first to know that all have come
+/// to the barrier, and tells the others.
+fn see_off(master: &Node, mut others: usize) {
+    let began = Instant::now();
+    while others > 0 && began.elapsed() < FAREWELL {
+        master.poll();
+        let events = master.take_events().into_iter();
+        others = others.saturating_sub(events.filter(|e| matches!(e, Event::PeerFailed { .. })).count());
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
