@@ -114,6 +114,9 @@ impl Desk<'_> {
         done: &mut Done,
         show: impl FnOnce(&mut Take<'_>) -> Result<Option<Result<u64, String>>, DecodeError>,
     ) -> Result<(), String> {
+        if self.job.error().is_some() {
+            return Err(GIVEN_UP.into());
+        }
         done.streams += 1;
         let (pass, captured_ns) = (done.pass, self.job.clock.now_ns());
         let mut watch = Stopwatch::start();
