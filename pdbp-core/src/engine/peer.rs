@@ -123,6 +123,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         worked
     }
 
+    /// Whether live peers are still to be told something of tables, barriers or quiescence. A node that leaves polls until not.
+    pub fn has_news(&self) -> bool {
+        let rows = self.send_rows.iter().zip(self.peers.iter());
+        rows.filter(|(_, peer)| !peer.failed)
+            .any(|(row, peer)| !peer.outbox.is_empty() || row.control.len > 0)
+    }
+
     /// Gives the transport the control blocks that it refused before. `false`: it still does.
     pub(super) fn flush_control_queue(&mut self, node: NodeId) -> bool {
         while let Some(index) = self.dequeue(|e| e.send_rows.get_mut(node.index()).map(|r| &mut r.control)) {

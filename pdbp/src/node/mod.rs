@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
 use pdbp_core::cdu::BLOCK_HEADER;
-use pdbp_core::engine::{Config, Counters, PipeUse, RowStats, Storage};
-use pdbp_core::id::{Epoch, NodeId, Time};
+use pdbp_core::engine::{Config, Counters, PipeUse, PrivatePipes, RowStats, Storage};
+use pdbp_core::id::{Epoch, NodeId, PipeId, Time};
 use pdbp_core::pipe::PipeKind;
 use pdbp_core::tables::{Name, PartKind};
 use pdbp_core::umb::{BlockMemory, stride};
@@ -290,6 +290,26 @@ impl Drop for Shared {
         while let Some(delivery) = self.released.pop() {
             engine.release(delivery);
         }
+        // The master may know that all are at a barrier, and the others not yet.
+        let began = Instant::now();
+        while engine.has_news() && began.elapsed() < LAST_WORDS {
+            let now = Time(self.origin.elapsed().as_nanos() as u64);
+            if engine.poll(now, &mut Closed).worked == 0 {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+/// How long a node that is dropped tries to get rid of what it has to tell.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// The pipes of a node that is gone: nothing is taken in any more.
+struct Closed;
+
+impl PrivatePipes for Closed {
+    fn deliver(&mut self, _pipe: PipeId, delivery: Delivery) -> Result<(), Delivery> {
+        Err(delivery)
     }
 }
 

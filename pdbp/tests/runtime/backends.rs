@@ -1,4 +1,4 @@
-use pdbp::{Backend, Builder, Cluster, Doorbell, HeapMemory, Memory};
+use pdbp::{Backend, Builder, Cluster, Doorbell, HeapMemory, Memory, Progress};
 use pdbp_core::Arrival;
 use pdbp_core::umb::stride;
 use pdbp_sim::fault::{Chance, FaultInjector, Faults};
@@ -71,4 +71,26 @@ fn a_cluster_runs_on_several_hosts() {
         node.quiesce(SOON).unwrap();
         node.barrier(SOON).unwrap();
     });
+}
+
+/// The master is the first to know that all have come to a barrier. It must tell before it goes, though its link is busy.
+#[test]
+fn the_master_may_go_as_soon_as_it_has_passed_a_barrier() {
+    let builder: Builder =
+        Cluster::builder().unwrap().block_bytes(2048).timeout(SOON).progress(Progress::Inline);
+    for seed in 0..10 {
+        let memories: Vec<_> = (0..2).map(|_| HeapMemory::new(256 << 10).unwrap()).collect();
+        let ends = Local::network(&memories, Arrival::InPlace, stride(2048), 24);
+        let nodes = ends.into_iter().zip(memories).map(|(end, memory)| {
+            let faults = Faults { busy: Chance::in_thousand(900).unwrap(), seed, ..Faults::default() };
+            let bell = Arc::new(Doorbell::default());
+            (Backend::new(FaultInjector::new(end, faults), bell), Box::new(memory) as Memory)
+        });
+        // Each node in a thread of its own, as in processes of their own.
+        let nodes = builder.clone().start_on(nodes.collect()).unwrap().into_nodes();
+        let waiting = nodes.into_iter().map(|node| std::thread::spawn(move || node.barrier(SOON)));
+        for waits in waiting.collect::<Vec<_>>() {
+            waits.join().unwrap().unwrap();
+        }
+    }
 }
