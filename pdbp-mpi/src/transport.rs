@@ -96,6 +96,14 @@ impl Mpi {
         self.near.iter().map(Near::node).collect()
     }
 
+    /// Whether this host has more nodes of the domain than processors. (What this process may use says nothing of that: launchers
+    /// bind each to a processor of its own.)
+    pub fn is_crowded(&self) -> bool {
+        // SAFETY: asks for a number.
+        let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+        usize::try_from(processors).is_ok_and(|processors| processors > 0 && self.near.len() >= processors)
+    }
+
     fn link(&self, peer: NodeId) -> Link {
         self.links.get(peer.index()).copied().unwrap_or(Link::Own)
     }

@@ -242,9 +242,10 @@ impl Builder {
         let memories = memories.ok_or(ConfigError::Memory { bytes })?;
         let ends =
             Local::network(&memories, Arrival::InPlace, settings.largest_block(), settings.in_flight());
+        let crowded = std::thread::available_parallelism().is_ok_and(|cores| count > cores.get());
         let ends = ends.into_iter().map(|end| {
             let bell = end.doorbell();
-            Backend::new(end, bell)
+            Backend::new(end, bell).crowded(crowded)
         });
         let memories = memories.into_iter().map(|memory| Box::new(memory) as Memory);
         Self::from(settings).start_on(ends.zip(memories).collect())
@@ -293,8 +294,8 @@ impl Builder {
         let both = settings.progress == Progress::Thread && pdbp_mpi::is_initialised_by_program();
         options.threads = if both { Threads::Multiple } else { Threads::Serialised };
         let (end, memory) = join(&options).map_err(|e| StartError::Transport(Box::new(e)))?;
-        let bell = end.bell();
-        Self::from(settings).start_on(vec![(Backend::new(end, bell), Box::new(memory))])
+        let (bell, crowded) = (end.bell(), end.is_crowded());
+        Self::from(settings).start_on(vec![(Backend::new(end, bell).crowded(crowded), Box::new(memory))])
     }
 
     /// Starts the nodes whose transports and block memories are given, and returns when they and all others of the cluster know

@@ -27,6 +27,7 @@ impl Error for BackendError {}
 pub struct Backend {
     transport: Box<dyn Transport<Error = BackendError> + Send>,
     pub(crate) bell: Arc<dyn Bell>,
+    pub(crate) crowded: bool,
 }
 
 impl Backend {
@@ -36,7 +37,14 @@ impl Backend {
         T: Transport + Send + 'static,
         T::Error: Send + Sync + 'static,
     {
-        Self { transport: Box::new(Erased(transport)), bell }
+        Self { transport: Box::new(Erased(transport)), bell, crowded: false }
+    }
+
+    /// Says that there are more nodes on this host than processors: then a node that finds nothing to do gives its processor
+    /// away, since what it waits for may wait for that.
+    #[must_use]
+    pub fn crowded(self, crowded: bool) -> Self {
+        Self { crowded, ..self }
     }
 }
 

@@ -51,7 +51,7 @@ pub(crate) struct Shared {
     engine: Mutex<NodeEngine>,
     /// Of each node: body of the longest block that travels there as fast as any.
     bodies: Box<[usize]>,
-    /// There are more nodes on this host than processors.
+    /// See [`Backend::crowded`].
     crowded: bool,
     pub(crate) pipes: Box<[Pipe]>,
     /// Deliveries that readers are done with, on their way to the engine.
@@ -108,9 +108,8 @@ impl Shared {
         let peers = (0..nodes).filter_map(NodeId::new);
         let body =
             |peer| backend.best_block(peer).saturating_sub(BLOCK_HEADER).clamp(256, settings.block_bytes);
-        let bodies = peers.clone().map(body).collect();
-        let near = peers.filter(|peer| *peer != id && backend.arrival(*peer) == Arrival::InPlace).count();
-        let crowded = std::thread::available_parallelism().is_ok_and(|cores| near >= cores.get());
+        let bodies = peers.map(body).collect();
+        let crowded = backend.crowded;
         let engine = Engine::new(config, Policy::of(&settings), backend, memory, storage)?;
         let pipes = (0..settings.private_pipes).map(|_| Pipe::new(settings.pipe_depth)).collect();
         Ok(Self {
