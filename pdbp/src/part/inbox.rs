@@ -123,6 +123,11 @@ impl Inbox {
             let Some(cursor) = slot else { continue };
             if let Some(message) = cursor.take_segment(&mut self.assemblies, self.limit, &mut self.unreadable)
             {
+                if cursor.at == cursor.end {
+                    // It was copied, so that its block goes back at once, not when somebody asks for another message.
+                    *slot = None;
+                    self.has_urgent = self.urgent.is_some() || !self.urgent_runs.is_empty();
+                }
                 match message {
                     Some(message) => return Some(message),
                     None => continue,

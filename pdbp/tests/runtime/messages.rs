@@ -257,3 +257,18 @@ fn a_message_above_the_limit_is_refused_by_name() {
         assert!(error.to_string().contains("assembly_bytes"), "{error}");
     }
 }
+
+#[test]
+fn the_last_block_of_a_long_message_goes_back_with_the_others() {
+    let cluster = crate::small(2, pdbp::Progress::Inline);
+    let (a, b) = pair(&cluster);
+    let to = find(&a, "b@node1");
+    a.send(to, &contents(0, 2500)).unwrap();
+    a.flush();
+    let message = until(&[&a, &b], || b.try_recv().unwrap());
+    assert_eq!(*message, *contents(0, 2500));
+    // Nobody asks for another message.
+    let used = |part: &pdbp::Part| part.node().stats().send.iter().map(|row| row.space.used()).sum::<u32>();
+    until(&[&a, &b], || (used(&a) == 0).then_some(()));
+    assert_eq!(message.len(), 2500);
+}
