@@ -183,6 +183,8 @@ pub struct SendRow {
     /// Sealed blocks that wait for credit or for the transport; urgent ones first.
     pub(crate) urgent: Queue,
     pub(crate) queue: Queue,
+    /// Blocks that their peer did not get, for the parts that wrote them.
+    pub(crate) returned: Queue,
     /// Blocks at writers.
     pub(crate) open: u32,
     pub(crate) blocks: u64,

@@ -48,7 +48,9 @@ pub use config::{ConfigError, Progress, Settings, TransportKind};
 pub use error::{LookupError, NoSuchNode, RecvError, RegisterError, SendError, Timeout};
 pub use launch::Launch;
 pub use node::{Backend, BackendError, Memory, Node, NodeStats};
-pub use part::{Batch, Interest, Loan, Message, Part, Ready, Segment, StreamReader, StreamWriter, Target};
+pub use part::{
+    Batch, Interest, Loan, Message, Part, Ready, Returned, Segment, StreamReader, StreamWriter, Target,
+};
 pub use pdbp_core::engine::{Counters, PipeUse, RowStats};
 pub use pdbp_core::id::{NodeId, PartId, PipeId, StreamNo};
 pub use pdbp_core::pipe::PipeError;

@@ -210,6 +210,8 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     short_of_posts: bool,
     /// Whether a row could have something to give back.
     grown: bool,
+    /// Whether blocks that failed peers did not get wait for their writers.
+    returning: bool,
 }
 
 impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
@@ -288,6 +290,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             maintained: Time(0),
             short_of_posts: false,
             grown: false,
+            returning: false,
             config,
         };
         for (i, peer) in engine.peers.iter_mut().enumerate() {
@@ -360,6 +363,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
     pub fn poll(&mut self, now: Time, pipes: &mut impl PrivatePipes) -> Progress {
         let mut worked = self.poll_transport(pipes);
         worked += self.route_pending(pipes);
+        worked += self.route_returned(pipes);
         worked += self.flush_public(now, worked == 0);
         worked += self.pump_rows(pipes);
         self.advance_control(pipes);

@@ -37,6 +37,8 @@ pub struct Peer {
     pub(super) control_away: u32,
     /// The peer wants a block, to see its numbers.
     pub(super) probed: bool,
+    /// Data blocks that had left by a posted link, and came back when it failed.
+    pub(super) came_back: u64,
     /// Messages that the peer did not get, since it failed.
     pub(super) undelivered: u64,
     pub(super) failed: bool,

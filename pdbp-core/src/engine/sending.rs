@@ -108,15 +108,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if let Some(row) = self.send_rows.get_mut(dest.index()) {
             row.open -= 1;
         }
-        if messages == 0 || self.peers.get(dest.index()).is_some_and(|p| p.failed) {
-            self.counters.undelivered += u64::from(messages);
-            if let Some(peer) = self.peers.get_mut(dest.index()) {
-                peer.undelivered += u64::from(messages);
-            }
+        if messages == 0 {
             self.recycle(index);
             return;
         }
         self.seal(&block, length, messages);
+        if self.has_failed(dest) {
+            self.send_back(dest, index, length);
+            return;
+        }
         if let Some(row) = self.send_rows.get_mut(dest.index()) {
             row.blocks += 1;
             row.bytes += u64::from(length) - BLOCK_HEADER as u64;
@@ -396,25 +396,30 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let data = row != CONTROL_ROW;
         // The row of the block, not the transport, says where a data block went.
         let node = if data { NodeId::from_index(usize::from(row)) } else { node };
-        if failed && data {
-            self.note_undelivered(node, &block);
-        }
         let in_place = !self.is_posted_link(node);
         if let Some(peer) = self.peers.get_mut(node.index()) {
             peer.data_acked += u64::from(data && in_place);
+            peer.came_back += u64::from(data && failed && !in_place);
             peer.control_away = peer.control_away.saturating_sub(u32::from(!data));
         }
-        self.recycle(index);
+        if failed && data { self.send_back(node, index, block.length) } else { self.recycle(index) }
     }
 
-    /// Counts the messages of a data block that its peer did not get.
-    fn note_undelivered(&mut self, node: NodeId, block: &SealedBlock) {
+    /// Counts the messages of a data block that its peer did not get, and queues it for the parts that wrote it.
+    fn send_back(&mut self, node: NodeId, index: u32, length: u32) {
+        let block = SealedBlock { raw: self.umb.raw(index), length };
         let header = BlockHeader::ref_from_prefix(block.bytes()).map(|(header, _)| header);
         let messages = header.map_or(0, |h| u64::from(h.messages.get()));
         self.counters.undelivered += messages;
         if let Some(peer) = self.peers.get_mut(node.index()) {
             peer.undelivered += messages;
         }
+        if let Some(entry) = self.umb.entry(index) {
+            entry.state = BlockState::Returned;
+            entry.length = length;
+        }
+        self.enqueue(index, |e| e.send_rows.get_mut(node.index()).map(|r| &mut r.returned));
+        self.returning = true;
     }
 
     /// Drops what waits for a peer that has failed.
@@ -428,11 +433,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             .or_else(|| self.dequeue(|e| e.send_rows.get_mut(node.index()).map(|r| &mut r.control)))
         {
             let length = self.umb.entry(index).map_or(0, |e| e.length);
-            if self.umb.entry(index).is_some_and(|e| e.row != CONTROL_ROW) {
-                let block = SealedBlock { raw: self.umb.raw(index), length };
-                self.note_undelivered(node, &block);
+            match self.umb.entry(index).is_some_and(|e| e.row != CONTROL_ROW) {
+                true => self.send_back(node, index, length),
+                false => self.recycle(index),
             }
-            self.recycle(index);
         }
         self.shrink_send(node, u32::MAX);
         let undelivered = self.peers.get(node.index()).map_or(0, |p| p.undelivered);

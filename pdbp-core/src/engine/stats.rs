@@ -28,7 +28,7 @@ pub struct Counters {
     pub stray_segments: u64,
     /// Control messages from a node that must not send them.
     pub misdirected: u64,
-    /// Messages that a failed peer did not get.
+    /// Messages that a failed peer did not get. They go back to the parts that sent them.
     pub undelivered: u64,
     /// Blocks that could not be returned since their owner had failed.
     pub lost_returns: u64,
@@ -56,6 +56,8 @@ pub struct RowStats {
     pub stalls: u64,
     /// How often the row should have grown and no block was free.
     pub exhausted: u64,
+    /// Of SM, when the link has failed: blocks that had left and of which nobody knows whether they were delivered, at most.
+    pub in_doubt: u64,
     /// Blocks that wait: for credit or transport in SM, for a private pipe in RM.
     pub waiting: u32,
 }
@@ -78,6 +80,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// SCBP_peer.
     pub fn send_row(&self, peer: NodeId) -> Option<RowStats> {
         let row = self.send_rows.get(peer.index())?;
+        let link = self.peers.get(peer.index()).filter(|link| link.failed);
         Some(RowStats {
             peer,
             space: row.space,
@@ -86,6 +89,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             messages: row.messages,
             stalls: row.stalls,
             exhausted: row.exhausted,
+            in_doubt: link.map_or(0, |l| l.data_sent.saturating_sub(l.data_acked + l.came_back)),
             waiting: row.urgent.len + row.queue.len,
         })
     }
@@ -101,6 +105,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             messages: row.messages,
             stalls: row.stalls,
             exhausted: row.exhausted,
+            in_doubt: 0,
             waiting: row.pending.len,
         })
     }

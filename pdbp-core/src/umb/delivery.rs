@@ -26,6 +26,12 @@ pub enum DeliveryKind {
         /// Whether the stream was given up, by its writer or because a segment was lost.
         aborted: bool,
     },
+    /// Messages or a segment of a stream that this part has sent and that were not delivered, since the link to
+    /// [`Delivery::source`] has failed; in the order in which they were sent. All CDUs of the piece are this part's.
+    Returned {
+        /// Of a segment: the stream's number, and the segment's.
+        stream: Option<(crate::id::StreamNo, u32)>,
+    },
 }
 
 /// The right of one part to read one piece of an arrived block in place. Goes back with
@@ -61,7 +67,7 @@ impl Delivery {
         Self { block: block.raw.base(), start: start as u32, end: end as u32, row: row.raw(), element, kind }
     }
 
-    /// The node that sent it.
+    /// The node that sent it; of what was returned the node that it was for.
     pub fn source(&self) -> NodeId {
         NodeId::from_index(self.row as usize)
     }

@@ -22,6 +22,8 @@ pub enum BlockState {
     Queued,
     /// With the transport.
     InFlight,
+    /// On its way back to the parts that wrote it, since its peer has failed.
+    Returned,
 }
 
 /// A row of UMBInfo-Tab.

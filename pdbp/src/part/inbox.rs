@@ -10,7 +10,8 @@ use pdbp_core::cdu::{CduClass, Cdus};
 use pdbp_core::engine::DeliveryKind;
 use pdbp_core::id::{NodeId, PartId, StreamNo};
 
-use super::message::{Batch, Info, Message, Run};
+use super::message::{Batch, Info, Message, Run, Spare};
+use super::returned::Returned;
 use crate::node::{Pipe, Shared};
 
 /// Reading position in a run.
@@ -63,8 +64,11 @@ pub(crate) struct Inbox {
     /// Whether `urgent` or `urgent_runs` hold anything.
     has_urgent: bool,
     assemblies: HashMap<PartId, Assembly>,
+    spare: Rc<Spare>,
     pub(crate) streams: HashMap<StreamKey, Incoming>,
     pub(crate) new_streams: VecDeque<(StreamKey, PartId)>,
+    /// What this part has sent and failed peers did not get.
+    pub(crate) returned: VecDeque<Returned>,
     /// Messages that could not be read; see [`crate::Part::unreadable`].
     pub(crate) unreadable: u64,
     limit: usize,
@@ -121,8 +125,9 @@ impl Inbox {
             }
             let slot = if urgent { &mut self.urgent } else { &mut self.current };
             let Some(cursor) = slot else { continue };
-            if let Some(message) = cursor.take_segment(&mut self.assemblies, self.limit, &mut self.unreadable)
-            {
+            let taken =
+                cursor.take_segment(&mut self.assemblies, &self.spare, self.limit, &mut self.unreadable);
+            if let Some(message) = taken {
                 if cursor.at == cursor.end {
                     // It was copied, so that its block goes back at once, not when somebody asks for another message.
                     *slot = None;
@@ -240,9 +245,17 @@ impl Inbox {
     }
 
     fn sort(&mut self, delivery: Delivery, shared: &Arc<Shared>) {
-        let DeliveryKind::Stream { number, segment, last, aborted } = delivery.kind() else {
-            self.runs.push_back(Run::new(delivery, shared));
-            return;
+        let (number, segment, last, aborted) = match delivery.kind() {
+            DeliveryKind::Stream { number, segment, last, aborted } => (number, segment, last, aborted),
+            DeliveryKind::Returned { .. } => {
+                let run = Run::new(delivery, shared);
+                self.returned.extend(Returned::all(&run));
+                return;
+            }
+            DeliveryKind::Messages { .. } => {
+                self.runs.push_back(Run::new(delivery, shared));
+                return;
+            }
         };
         let key = (delivery.source(), number);
         let run = Run::new(delivery, shared);
@@ -333,6 +346,7 @@ impl Cursor {
     fn take_segment(
         &mut self,
         assemblies: &mut HashMap<PartId, Assembly>,
+        spare: &Rc<Spare>,
         limit: usize,
         unreadable: &mut u64,
     ) -> Option<Option<Message>> {
@@ -347,8 +361,9 @@ impl Cursor {
                 *unreadable += 1;
                 return Some(None);
             };
-            // Room is made as segments come, not as the first one claims.
-            assemblies.insert(source, Assembly { message, next: 0, total, bytes: Vec::new() });
+            let given_up = assemblies.remove(&source);
+            given_up.into_iter().for_each(|before| spare.put(before.bytes));
+            assemblies.insert(source, Assembly { message, next: 0, total, bytes: spare.take(total) });
         }
         let Some(assembly) =
             assemblies.get_mut(&source).filter(|a| a.message == message && a.next == segment)
@@ -364,9 +379,10 @@ impl Cursor {
         let whole = assemblies.remove(&source)?;
         if whole.bytes.len() > whole.total {
             *unreadable += 1;
+            spare.put(whole.bytes);
             return Some(None);
         }
         let length = whole.bytes.len() as u32;
-        Some(Some(Message { run: Run::assembled(whole.bytes), start: 0, length, info: self.info }))
+        Some(Some(Message { run: Run::assembled(whole.bytes, spare), start: 0, length, info: self.info }))
     }
 }

@@ -1,5 +1,6 @@
 //! What a part receives.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::ops::Deref;
 use std::rc::Rc;
@@ -20,7 +21,7 @@ pub(crate) struct Run {
 
 enum Content {
     InPlace(Delivery, Arc<Shared>),
-    Assembled(Box<[u8]>),
+    Assembled(Vec<u8>, Rc<Spare>),
     /// The delivery has gone back.
     Gone,
 }
@@ -30,15 +31,15 @@ impl Run {
         Rc::new(Self { content: Content::InPlace(delivery, Arc::clone(shared)) })
     }
 
-    pub(crate) fn assembled(bytes: Vec<u8>) -> Rc<Self> {
-        Rc::new(Self { content: Content::Assembled(bytes.into_boxed_slice()) })
+    pub(crate) fn assembled(bytes: Vec<u8>, spare: &Rc<Spare>) -> Rc<Self> {
+        Rc::new(Self { content: Content::Assembled(bytes, Rc::clone(spare)) })
     }
 
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         match &self.content {
             Content::InPlace(delivery, _) => delivery.bytes(),
-            Content::Assembled(bytes) => bytes,
+            Content::Assembled(bytes, _) => bytes,
             Content::Gone => &[],
         }
     }
@@ -53,8 +54,36 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        if let Content::InPlace(delivery, shared) = std::mem::replace(&mut self.content, Content::Gone) {
-            shared.release(delivery);
+        match std::mem::replace(&mut self.content, Content::Gone) {
+            Content::InPlace(delivery, shared) => shared.release(delivery),
+            Content::Assembled(bytes, spare) => spare.put(bytes),
+            Content::Gone => {}
+        }
+    }
+}
+
+/// Room for the next long message: that of the last one, since new memory costs more than the bytes' way through it.
+#[derive(Default)]
+pub(crate) struct Spare(RefCell<Vec<u8>>);
+
+impl Spare {
+    /// Room that is kept at most.
+    const MOST: usize = 8 << 20;
+    /// Room that is made before it is known that a message is as long as its first segment says.
+    const TRUSTED: usize = 1 << 20;
+
+    /// An empty buffer for a message that is said to have `total` bytes.
+    pub(crate) fn take(&self, total: usize) -> Vec<u8> {
+        let mut bytes = self.0.take();
+        bytes.reserve(total.min(Self::TRUSTED));
+        bytes
+    }
+
+    pub(crate) fn put(&self, mut bytes: Vec<u8>) {
+        bytes.clear();
+        let kept = self.0.borrow().capacity();
+        if (kept..=Self::MOST).contains(&bytes.capacity()) {
+            self.0.replace(bytes);
         }
     }
 }

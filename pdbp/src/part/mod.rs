@@ -4,6 +4,7 @@ mod inbox;
 mod lanes;
 mod loan;
 mod message;
+mod returned;
 mod sending;
 mod stream;
 
@@ -26,6 +27,7 @@ use lanes::Lanes;
 pub(crate) use lanes::{Due, Flushed, SharedLanes};
 pub use loan::Loan;
 pub use message::{Batch, Message};
+pub use returned::Returned;
 pub use stream::{Segment, StreamReader, StreamWriter};
 
 /// Where messages go: a part of some node.

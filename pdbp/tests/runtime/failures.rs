@@ -98,3 +98,87 @@ fn a_panic_in_one_node_is_passed_on() {
         assert!(result.is_err());
     }
 }
+
+/// A message is delivered or comes back to the part that sent it, whatever kind it is of.
+#[test]
+fn what_a_node_that_is_gone_did_not_get_comes_back_to_its_senders() {
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let other = crate::part(&cluster.node(0).unwrap(), "other");
+        let b2 = crate::part(&cluster.node(1).unwrap(), "b2");
+        let (to_b, to_b2) = (find(&a, "b@node1"), find(&a, "b2@node1"));
+        // Nobody reads, so that the row fills and messages queue.
+        let mut sent = Vec::new();
+        for i in 0..2000u32 {
+            match a.try_send(to_b, &i.to_le_bytes()) {
+                Ok(()) => sent.push(i),
+                Err(SendError::WouldBlock) => break,
+                Err(error) => panic!("{error}"),
+            }
+            if i == 3 {
+                a.send_all(&[to_b, to_b2], b"to both").unwrap();
+                other.send(to_b, b"of another part").unwrap();
+                other.flush();
+                a.send_command(to_b, 7, b"a command").unwrap();
+            }
+        }
+        a.flush();
+        // What b has taken out of its pipe is delivered.
+        let mut delivered = Vec::new();
+        while let Some(message) = b.try_recv().unwrap() {
+            if message.len() == 4 {
+                delivered.push(message.value::<u32>().unwrap());
+            }
+            if delivered.len() == 10 {
+                break;
+            }
+        }
+        let mut nodes = cluster.into_nodes();
+        drop((b, b2, nodes.remove(1)));
+        let mut returned = Vec::new();
+        let failed = || a.send(to_b, b"x").is_err();
+        until(&[&a], || failed().then_some(()));
+        while let Some(message) = a.try_returned().unwrap() {
+            returned.push(message);
+        }
+        let numbers: Vec<u32> = returned
+            .iter()
+            .filter(|m| m.len() == 4 && m.targets() == [to_b])
+            .map(|m| u32::from_le_bytes((**m).try_into().unwrap()))
+            .collect();
+        assert!(numbers.is_sorted(), "{numbers:?}");
+        // Blocks that had been delivered whole or in part do not come back.
+        assert!(numbers.iter().all(|n| !delivered.contains(n)));
+        assert_eq!(sent.last(), numbers.last(), "the last messages never left");
+        let whole = a.node().stats().counters.undelivered;
+        let rest = other.try_returned().unwrap().into_iter().count();
+        assert_eq!(returned.len() + rest, whole as usize, "all that was not delivered came back");
+        drop(returned);
+        let used = || a.node().stats().send.iter().map(|row| row.space.used()).sum::<u32>();
+        until(&[&a], || (used() == 0).then_some(()));
+    }
+}
+
+#[test]
+fn segments_of_a_stream_come_back_with_its_number() {
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let to = find(&a, "b@node1");
+        let mut nodes = cluster.into_nodes();
+        let mut stream = a.open_stream(to).unwrap();
+        let number = stream.number();
+        // A segment that is being filled when its reader goes.
+        stream.write_all(b"never arrives").unwrap();
+        drop((b, nodes.remove(1)));
+        until(&[&a], || matches!(a.send(to, b"x"), Err(SendError::PeerFailed(_))).then_some(()));
+        // It may be taken, and comes back then, or be refused.
+        let finished = stream.finish();
+        let returned = a.try_returned().unwrap();
+        if let Some(segment) = returned {
+            assert_eq!((segment.stream(), segment.segment()), (Some(number), Some(0)));
+            assert_eq!(*segment, *b"never arrives");
+        } else {
+            assert!(matches!(finished, Err(SendError::PeerFailed(_))), "{finished:?}");
+        }
+    }
+}

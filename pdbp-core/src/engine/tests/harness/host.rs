@@ -23,6 +23,8 @@ pub struct Pipes {
     oracle: Rc<RefCell<Oracle>>,
     /// The part that has each private pipe.
     pub owner: BTreeMap<u16, u16>,
+    /// What came back, with the node that did not get it.
+    pub returned: Vec<(usize, Vec<u8>)>,
     /// Deliveries are checked against the oracle.
     pub checked: bool,
 }
@@ -42,6 +44,17 @@ impl PrivatePipes for Pipes {
         let mut oracle = self.oracle.borrow_mut();
         for train in delivery.cdus() {
             let Ok(train) = train else { break };
+            if let DeliveryKind::Returned { .. } = delivery.kind() {
+                if !self.checked || oracle.lossy {
+                    continue;
+                }
+                for cdu in train.cdus(delivery.block(), 0).expect("readable addresses") {
+                    assert_eq!(cdu.source, part(self.me, owner), "returned to a part that did not send it");
+                    assert_eq!(cdu.id.dest.index(), from);
+                    self.returned.push((from, cdu.data.to_vec()));
+                }
+                continue;
+            }
             if !self.checked {
                 for message in train.messages() {
                     assert!(message.len() <= BODY);
@@ -56,6 +69,7 @@ impl PrivatePipes for Pipes {
                     DeliveryKind::Messages { urgent } => {
                         oracle.took((cdu.source.raw(), to.raw(), urgent, cdu.command), cdu.data);
                     }
+                    DeliveryKind::Returned { .. } => {}
                     DeliveryKind::Stream { number, segment, last, aborted } => {
                         assert_eq!(cdu.stream, Some(number));
                         assert_eq!(cdu.segment, segment);
@@ -104,6 +118,7 @@ impl Host {
             events: vec![],
             oracle: Rc::clone(oracle),
             owner: BTreeMap::new(),
+            returned: vec![],
             checked: true,
         };
         let (open, held, streams) = (BTreeMap::new(), vec![], BTreeMap::new());

@@ -46,6 +46,12 @@ fn a_failed_peer_is_reported_with_what_it_did_not_get() {
         assert!(events[0].0 == node(1) && lost.contains(&events[0].1), "{events:?}");
         assert_eq!(c.host(0).engine.open(node(1)).unwrap_err(), OpenError::PeerFailed(node(1)));
         assert!(c.host(0).engine.nodes().any(|n| n.id == node(1) && n.failed));
+        // What came back is that many messages of this part; its blocks are free when it has been read.
+        assert_eq!(c.host(0).pipes.returned.len() as u64, events[0].1);
+        assert!(c.host(0).pipes.returned.iter().all(|(to, data)| *to == 1 && data.len() == 9));
+        let doubtful = c.host(0).engine.send_row(node(1)).unwrap().in_doubt;
+        assert_eq!(doubtful + events[0].1, 2);
+        c.read(0, 0, 2, false);
         let engine = &c.host(0).engine;
         let own = engine.send_row(node(0)).unwrap().space.real();
         assert_eq!(
