@@ -139,7 +139,7 @@ impl Bench {
             Peer::Window => timed(&what, group, window(Depth::Full, Sending::InPlace), length),
             Peer::WindowHot => timed(&what, group, window(Depth::Hot, Sending::InPlace), length),
             Peer::WindowWrite => timed(&what, group, window(Depth::Hot, Sending::Written), length),
-            Peer::SendRecv => panic!("{what}: measured as latency only"),
+            Peer::SendRecv | Peer::SendRecvWrite => panic!("{what}: measured as latency only"),
         };
         if peer == Peer::Pdbp {
             self.load = self.load.and(Load::now().since(before));
@@ -159,7 +159,8 @@ impl Bench {
         self.watch.begin(&what);
         let (group, member) = Self::parts(&self.groups, &mut self.member, 2, &what);
         let trips = match peer {
-            Peer::SendRecv => latency::over_mpi(&what, group, bytes, rounds),
+            Peer::SendRecv => latency::over_mpi(&what, group, (bytes, rounds), Sending::InPlace),
+            Peer::SendRecvWrite => latency::over_mpi(&what, group, (bytes, rounds), Sending::Written),
             Peer::Pdbp => {
                 let member = member.unwrap_or_else(|| panic!("{what}: no cluster"));
                 latency::over_pdbp(&what, group, member.endpoint(), bytes, rounds)

@@ -9,9 +9,10 @@ use mpi::traits::{Source as _, *};
 
 use super::Group;
 use super::pdbp::Pong;
+use super::window::Sending;
 use crate::exchange::PATIENCE;
 use crate::peers::PdbpEndpoint;
-use crate::source::{Source, read_every_byte};
+use crate::source::{Source, copy_packet, read_every_byte};
 
 /// What a run of round trips came to, in microseconds one way.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,14 +36,27 @@ impl OneWay {
 }
 
 /// `MPI_Send` and `MPI_Recv`.
-pub(super) fn over_mpi(what: &str, group: &Group, bytes: usize, rounds: usize) -> Vec<Duration> {
+pub(super) fn over_mpi(
+    what: &str,
+    group: &Group,
+    (bytes, rounds): (usize, usize),
+    sending: Sending,
+) -> Vec<Duration> {
     let peer = group.comm().process_at_rank(1 - group.rank() as i32);
     let mut buffer = vec![0; bytes];
+    let mut written = vec![0; bytes];
+    let send = |message: &[u8]| match sending {
+        Sending::InPlace => peer.send(message),
+        Sending::Written => {
+            copy_packet(&mut written, message);
+            peer.send(&written[..]);
+        }
+    };
     let receive = || {
         let status = peer.receive_into(&mut buffer[..]);
         (status.count(u8::equivalent_datatype()) as usize, read_every_byte(&buffer))
     };
-    let trips = ping_pong(what, group, (bytes, rounds), |message| peer.send(message), receive);
+    let trips = ping_pong(what, group, (bytes, rounds), send, receive);
     group.line(what, || ());
     trips
 }
@@ -68,7 +82,7 @@ fn ping_pong(
     what: &str,
     group: &Group,
     (bytes, rounds): (usize, usize),
-    send: impl Fn(&[u8]),
+    mut send: impl FnMut(&[u8]),
     mut receive: impl FnMut() -> (usize, u64),
 ) -> Vec<Duration> {
     let own = Source::new(group.rank(), bytes);

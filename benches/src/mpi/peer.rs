@@ -26,11 +26,13 @@ pub enum Peer {
     WindowWrite,
     /// `MPI_Send` and `MPI_Recv`: for latency only.
     SendRecv,
+    /// The same, but the sender writes every message before it sends it.
+    SendRecvWrite,
 }
 
 impl Peer {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Pdbp,
         Self::Loan,
         Self::Stream,
@@ -39,6 +41,7 @@ impl Peer {
         Self::WindowHot,
         Self::WindowWrite,
         Self::SendRecv,
+        Self::SendRecvWrite,
     ];
 
     /// The name on the command line and above the column.
@@ -52,7 +55,13 @@ impl Peer {
             Self::WindowHot => "window-hot",
             Self::WindowWrite => "window-write",
             Self::SendRecv => "send-recv",
+            Self::SendRecvWrite => "send-recv-write",
         }
+    }
+
+    /// Whether it is measured as latency, and not as anything else.
+    pub fn is_for_latency(self) -> bool {
+        matches!(self, Self::SendRecv | Self::SendRecvWrite)
     }
 
     /// Whether it is PDBP.
@@ -72,7 +81,7 @@ impl Peer {
                     && scenario.packet.is_multiple_of(8)
             }
             Self::Alltoall => scenario.pattern == Pattern::AllToAll,
-            Self::SendRecv => false,
+            Self::SendRecv | Self::SendRecvWrite => false,
         }
     }
 }

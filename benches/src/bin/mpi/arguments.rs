@@ -41,7 +41,7 @@ pub(crate) struct Options {
     /// Bytes of a unit packet
     #[arg(long, value_delimiter = ',')]
     sizes: Vec<usize>,
-    /// Who is measured: pdbp, pdbp-loan, pdbp-stream, alltoall, window, window-hot, window-write; send-recv for latency
+    /// Who is measured: pdbp, pdbp-loan, pdbp-stream, alltoall, window, window-hot, window-write; for latency send-recv, send-recv-write
     #[arg(long, value_delimiter = ',')]
     peers: Vec<Peer>,
     /// Length of one run of one peer
@@ -177,11 +177,13 @@ fn common(arguments: &Arguments) -> Result<Common, String> {
         return Err(format!("--link-mbit {rate}: use a positive rate, such as 1000"));
     }
     let latency = matches!(arguments, Arguments::Latency(_));
-    let fits = |peer: Peer| {
-        if latency { [Peer::Pdbp, Peer::SendRecv].contains(&peer) } else { peer != Peer::SendRecv }
-    };
+    let fits = |peer: Peer| peer == Peer::Pdbp || peer.is_for_latency() == latency;
     if let Some(peer) = common.peers.iter().find(|&&peer| !fits(peer)) {
-        let instead = if latency { "pdbp and send-recv" } else { "any but send-recv" };
+        let instead = if latency {
+            "pdbp, send-recv and send-recv-write"
+        } else {
+            "any but send-recv and send-recv-write"
+        };
         return Err(format!("--peers {peer}: not for this experiment; use {instead}"));
     }
     Ok(common)
@@ -197,7 +199,9 @@ fn defaults(arguments: &Arguments) -> (&Options, Vec<usize>, Vec<Peer>) {
             vec![Peer::Pdbp, Peer::Alltoall, Peer::Window],
         ),
         Arguments::Alltoall(options) => (options, powers(16), vec![Peer::Pdbp, Peer::Alltoall, Peer::Window]),
-        Arguments::Latency(options) => (options, powers(22), vec![Peer::Pdbp, Peer::SendRecv]),
+        Arguments::Latency(options) => {
+            (options, powers(22), vec![Peer::Pdbp, Peer::SendRecv, Peer::SendRecvWrite])
+        }
         Arguments::Bandwidth(options) => (
             options,
             powers(22),
@@ -230,7 +234,7 @@ mod tests {
         let wrong = |line, ranks| checked(line, ranks).err().unwrap();
         assert!(wrong("mpi patterns --hosts 8", 4).contains("takes 9 ranks then, and there are 4"));
         assert!(wrong("mpi alltoall", 1).contains("mpirun -n 2"));
-        assert!(wrong("mpi latency --peers window", 2).contains("use pdbp and send-recv"));
+        assert!(wrong("mpi latency --peers window", 2).contains("use pdbp, send-recv"));
         assert!(wrong("mpi alltoall --peers send-recv", 2).contains("--peers send-recv"));
         assert!(wrong("mpi bandwidth --sizes 0", 2).contains("--sizes 0"));
         assert!(wrong("mpi alltoall --runs 0", 2).contains("--runs 0"));

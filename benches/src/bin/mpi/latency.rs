@@ -92,27 +92,26 @@ fn header(common: &Common) -> String {
     );
     for peer in &common.peers {
         // Writing to a String cannot fail.
-        let _ = write!(text, " {:>12} {:>14}", peer.name(), format!("{peer} p99"));
+        let _ = write!(text, " {:>15} {:>19}", peer.name(), format!("{peer} p99"));
     }
-    if compares(common) {
-        let _ = write!(text, " {:>14}", "pdbp/send-recv");
+    if common.peers.contains(&Peer::Pdbp) {
+        for peer in common.peers.iter().filter(|peer| !peer.is_pdbp()) {
+            let _ = write!(text, " {:>20}", format!("pdbp/{peer}"));
+        }
     }
     text.push('\n');
     text
 }
 
-fn compares(common: &Common) -> bool {
-    [Peer::Pdbp, Peer::SendRecv].iter().all(|peer| common.peers.contains(peer))
-}
-
 fn line(bytes: usize, outcomes: &[Outcome]) -> String {
     let mut text = format!("{bytes:<10}");
     for outcome in outcomes {
-        let _ = write!(text, " {:>12.2} {:>14.2}", outcome.median.mean, outcome.percentile_99.mean);
+        let _ = write!(text, " {:>15.2} {:>19.2}", outcome.median.mean, outcome.percentile_99.mean);
     }
-    let median = |peer| outcomes.iter().find(|o| o.peer == peer).map(|o| o.median.mean);
-    if let (Some(ours), Some(theirs)) = (median(Peer::Pdbp), median(Peer::SendRecv)) {
-        let _ = write!(text, " {:>14.2}", ours / theirs);
+    if let Some(ours) = outcomes.iter().find(|outcome| outcome.peer == Peer::Pdbp) {
+        for theirs in outcomes.iter().filter(|outcome| !outcome.peer.is_pdbp()) {
+            let _ = write!(text, " {:>20.2}", ours.median.mean / theirs.median.mean);
+        }
     }
     text.push('\n');
     text
