@@ -262,7 +262,7 @@ impl Shared {
         mut done: impl FnMut(&mut NodeEngine) -> Option<R>,
         peers: impl FnOnce(&NodeEngine) -> Vec<NodeId>,
     ) -> Result<R, Timeout> {
-        let mut waiter = Waiter::new(timeout);
+        let mut waiter = Waiter::new(timeout, self);
         loop {
             let mut engine = self.engine();
             let worked = self.poll_with(&mut engine).worked;

@@ -17,7 +17,10 @@ const TICK: Duration = Duration::from_micros(500);
 /// Longest sleep on a bell, in case that a transport does not ring.
 const NAP: Duration = Duration::from_millis(2);
 const SPINS: u32 = 8;
-const YIELDS: u32 = 48;
+/// Polls of a thread that waits before it sleeps: some 50 us, which is what sleeping and waking costs, or less where others
+/// need the processor.
+const YIELDS: u32 = 200;
+const CROWDED_YIELDS: u32 = 48;
 const LOOK: u32 = 8;
 
 /// A thread that waits: how long it has, and how it has waited so far.
@@ -25,16 +28,19 @@ pub(crate) struct Waiter {
     started: Instant,
     timeout: Duration,
     rounds: u32,
+    /// Rounds that are short.
+    awake: u32,
 }
 
 impl Waiter {
-    pub(crate) fn new(timeout: Duration) -> Self {
-        Self { started: Instant::now(), timeout, rounds: 0 }
+    pub(crate) fn new(timeout: Duration, shared: &Shared) -> Self {
+        let awake = SPINS + if shared.crowded { CROWDED_YIELDS } else { YIELDS };
+        Self { started: Instant::now(), timeout, rounds: 0, awake }
     }
 
     /// Whether the time is up. As long as pauses are short, the clock is read at every [`LOOK`]th only.
     pub(crate) fn is_over(&self) -> bool {
-        let short = self.rounds > 0 && self.rounds <= SPINS + YIELDS && !self.rounds.is_multiple_of(LOOK);
+        let short = self.rounds > 0 && self.rounds <= self.awake && !self.rounds.is_multiple_of(LOOK);
         !short && self.started.elapsed() >= self.timeout
     }
 
@@ -52,7 +58,7 @@ impl Waiter {
         self.rounds += 1;
         if self.rounds <= SPINS {
             std::hint::spin_loop();
-        } else if self.rounds <= SPINS + YIELDS {
+        } else if self.rounds <= self.awake {
             thread::yield_now();
         } else {
             let left = self.timeout.saturating_sub(self.started.elapsed()).min(NAP);

@@ -381,7 +381,7 @@ impl Part {
         missing: &'static str,
         attempt: impl Fn(&'p Self) -> Result<Option<R>, RecvError>,
     ) -> Result<R, RecvError> {
-        let mut waiter = Waiter::new(timeout);
+        let mut waiter = Waiter::new(timeout, self.shared());
         loop {
             let worked = self.poll();
             if let Some(result) = attempt(self)? {

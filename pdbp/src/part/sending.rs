@@ -370,7 +370,7 @@ impl Part {
                 self.shared().give_way();
                 return Err(SendError::WouldBlock);
             };
-            let waiter = waiter.get_or_insert_with(|| Waiter::new(timeout));
+            let waiter = waiter.get_or_insert_with(|| Waiter::new(timeout, self.shared()));
             if waiter.is_over() {
                 let missing = if engine.backlog(node) > 0 {
                     "read what was sent before, so that there is no room"

@@ -290,7 +290,7 @@ impl StreamReader<'_> {
             let waiter = waiter.get_or_insert_with(|| {
                 // The request for the stream may be among what this part has packed.
                 self.part.flush();
-                Waiter::new(timeout)
+                Waiter::new(timeout, self.part.shared())
             });
             if waiter.is_over() {
                 let peers = vec![self.key.0];
