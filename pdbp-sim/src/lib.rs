@@ -4,10 +4,12 @@
 //! * [`conformance`](mod@conformance): the suite that checks the contract of a transport, for every backend and wrapper.
 //! * [`tracer`]: a wrapper that remembers the last operations and completions.
 //! * [`fault`]: a wrapper that refuses, delays, corrupts and fails, from a seed.
+//! * [`network`]: any number of nodes in virtual time on one thread, with engines, traffic, faults and checks.
 #![deny(unsafe_code)]
 
 pub mod conformance;
 pub mod fault;
 pub mod local;
+pub mod network;
 mod random;
 pub mod tracer;

@@ -1,0 +1,95 @@
+//! What a cluster checks after steps, and when it has come to rest.
+
+use pdbp_core::Transport;
+use pdbp_core::id::NodeId;
+
+use super::check::{self, Breach, Broken, Invariant};
+use super::cluster::Cluster;
+use super::setup::ClusterError;
+
+impl<T: Transport> Cluster<T> {
+    pub(super) fn broken(&self, node: u16, breach: Breach) -> ClusterError {
+        let Breach { invariant, what } = breach;
+        let (seed, at) = (self.setup.seed, self.network.now());
+        let trace = self.network.trace();
+        ClusterError::Broken(Box::new(Broken { seed, at, node, invariant, what, trace }))
+    }
+
+    /// Checks what holds at any time at a node.
+    pub(super) fn check(&self, node: u16) -> Result<(), ClusterError> {
+        let Some(Some(host)) = self.hosts.get(usize::from(node)) else { return Ok(()) };
+        let posted = |peer: NodeId| self.network.posted(node, peer.raw());
+        check::check_blocks(&host.engine, self.setup.division(), posted)
+            .and_then(|()| check::check_counters(&host.engine.counters()))
+            .map_err(|breach| self.broken(node, breach))
+    }
+
+    /// Lets everything come to rest after the traffic has ended, and checks that nothing is left anywhere and nothing is missing.
+    ///
+    /// # Errors
+    /// What does not hold; [`Invariant::Quiet`] when there is no rest.
+    pub fn settle(&mut self) -> Result<(), ClusterError> {
+        let slice = (self.setup.physics.give_up / 16).max(1);
+        let patience = 64;
+        let mut unrest = None;
+        for _ in 0..patience {
+            unrest = self.unrest();
+            if unrest.is_none() {
+                break;
+            }
+            let until = self.network.now() + slice;
+            self.network.plan(until, u32::MAX);
+            self.run_until(until)?;
+        }
+        if let Some((node, what)) = unrest {
+            let what = format!("{what}, {} ns after the traffic has ended", slice * patience);
+            return Err(self.broken(node, Breach::new(Invariant::Quiet, what)));
+        }
+        for node in 0..self.setup.nodes as u16 {
+            self.check(node)?;
+            self.check_accounts(node).map_err(|breach| self.broken(node, breach))?;
+        }
+        Ok(())
+    }
+
+    fn unrest(&self) -> Option<(u16, String)> {
+        let until = self.setup.traffic_until;
+        let hosts = self.hosts.iter().enumerate();
+        hosts.filter_map(|(i, host)| Some((i as u16, host.as_ref()?.unrest(until)?))).next()
+    }
+
+    /// Messages of a node that did not arrive, by destination, and whether its link is known to have failed.
+    pub(super) fn missing(&self, node: u16) -> impl Iterator<Item = (u16, u64)> {
+        let host = self.hosts.get(usize::from(node)).and_then(Option::as_ref);
+        host.into_iter().flat_map(move |host| {
+            host.sent.iter().filter_map(move |(dest, sent)| {
+                let lane = self.hosts.get(usize::from(*dest))?.as_ref()?.lanes.get(&node);
+                let arrived = lane.filter(|lane| lane.life == host.life).map_or(0, |lane| lane.delivered);
+                Some((*dest, sent.saturating_sub(arrived))).filter(|(_, missing)| *missing > 0)
+            })
+        })
+    }
+
+    /// Whether all that a node sent to those that still live has arrived, or has been reported.
+    fn check_accounts(&self, node: u16) -> Result<(), Breach> {
+        let Some(Some(host)) = self.hosts.get(usize::from(node)) else { return Ok(()) };
+        let reported = host.engine.counters().undelivered;
+        let mut lost = 0;
+        for (dest, missing) in self.missing(node) {
+            if !host.inbox.failed.contains(&dest) {
+                let what =
+                    format!("{missing} messages to node{dest} did not arrive; its link has not failed");
+                return Err(Breach::new(Invariant::Accounted, what));
+            }
+            if self.lives.get(usize::from(dest)) == Some(&1) {
+                lost += missing;
+            }
+        }
+        if lost > reported {
+            let what =
+                format!("{lost} messages were lost with failed links; {reported} were reported undelivered");
+            return Err(Breach::new(Invariant::Accounted, what));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,53 @@
+//! A node's clock, which may be wrong and go wrong.
+
+/// Time as a node sees it. It never goes back.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Clock {
+    /// Nanoseconds that it is ahead.
+    offset: i64,
+    /// Millionths by which it is fast.
+    drift: i32,
+    last: u64,
+}
+
+/// A fresh node's clock shows this at the start of time, so that there is a time before.
+const ORIGIN: i128 = 1;
+
+impl Clock {
+    /// Sets how wrong it is from now on.
+    pub(super) fn skew(&mut self, offset: i64, drift: i32) {
+        (self.offset, self.drift) = (offset, drift.max(-999_999));
+    }
+
+    /// What it shows at `now`.
+    pub(super) fn local(&mut self, now: u64) -> u64 {
+        let drifted = i128::from(now) + i128::from(now) * i128::from(self.drift) / 1_000_000;
+        let shown = (drifted + i128::from(self.offset) + ORIGIN).clamp(0, i128::from(u64::MAX));
+        self.last = self.last.max(shown as u64);
+        self.last
+    }
+
+    /// When it will show `local`.
+    pub(super) fn global(&self, local: u64) -> u64 {
+        let drifted = i128::from(local) - i128::from(self.offset) - ORIGIN;
+        let rate = 1_000_000 + i128::from(self.drift);
+        (drifted * 1_000_000 / rate + 1).clamp(0, i128::from(u64::MAX)) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_back_stands_still_and_shows_what_was_asked_for_in_time() {
+        let mut clock = Clock::default();
+        assert_eq!(clock.local(1_000_000), 1_000_001);
+        clock.skew(-500_000, 100);
+        assert_eq!(clock.local(1_000_001), 1_000_001);
+        for target in [2_000_000, 77_777_777_777] {
+            let at = clock.global(target);
+            assert!(clock.local(at) >= target, "{target} is not shown at {at}");
+        }
+    }
+}

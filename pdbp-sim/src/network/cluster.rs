@@ -1,0 +1,250 @@
+//! Engines over the network, and their hosts: who runs when, and what that costs.
+
+use pdbp_core::engine::RegisterError;
+use pdbp_core::id::NodeId;
+use pdbp_core::policy::Adaptive;
+use pdbp_core::tables::{Name, PartKind};
+use pdbp_core::umb::{HeapMemory, stride};
+use pdbp_core::{Engine, Storage, Transport};
+
+use super::events::Kind;
+use super::host::{Host, Totals};
+use super::report::{Latencies, Report};
+use super::setup::{ClusterError, Setup};
+use super::{Fault, Network, Port};
+
+/// Up to so many nodes every step is followed by all checks of its node; with more, one in so many.
+const CHECKED: u64 = 16;
+
+/// A cluster of engines in virtual time. `T` is a [`Port`], or what has been put around it.
+pub struct Cluster<T: Transport = Port> {
+    pub(super) setup: Setup,
+    pub(super) network: Network,
+    wrap: Box<dyn FnMut(Port) -> T>,
+    pub(super) hosts: Vec<Option<Host<T>>>,
+    pub(super) lives: Vec<u32>,
+    faults: Vec<Fault>,
+    latencies: Latencies,
+    /// Of lives that are over.
+    past: Totals,
+    steps: u64,
+    rung: Vec<u16>,
+}
+
+impl Cluster {
+    /// Starts all nodes at time 0.
+    ///
+    /// # Errors
+    /// What in the set-up cannot work.
+    pub fn new(setup: Setup) -> Result<Self, ClusterError> {
+        Self::wrapped(setup, |port| port)
+    }
+}
+
+impl<T: Transport> Cluster<T> {
+    /// As [`new`](Cluster::new), with something around each port.
+    ///
+    /// # Errors
+    /// What in the set-up cannot work.
+    pub fn wrapped(mut setup: Setup, wrap: impl FnMut(Port) -> T + 'static) -> Result<Self, ClusterError> {
+        setup.physics.largest_block = stride(setup.body);
+        let longest = pdbp_core::cdu::Packer::longest(setup.body);
+        setup.traffic.check(setup.nodes, longest).map_err(ClusterError::Traffic)?;
+        let made = Network::new(setup.nodes, setup.physics.clone(), setup.seed);
+        let (network, ports) = made.map_err(ClusterError::Physics)?;
+        let nodes = setup.nodes;
+        let mut cluster = Self {
+            setup,
+            network,
+            wrap: Box::new(wrap),
+            hosts: (0..nodes).map(|_| None).collect(),
+            lives: vec![0; nodes],
+            faults: Vec::new(),
+            latencies: Latencies::default(),
+            past: Totals::default(),
+            steps: 0,
+            rung: Vec::new(),
+        };
+        for (node, port) in ports.into_iter().enumerate() {
+            cluster.start(node as u16, port)?;
+        }
+        Ok(cluster)
+    }
+
+    fn start(&mut self, node: u16, port: Port) -> Result<(), ClusterError> {
+        let at = usize::from(node);
+        let id = NodeId::new(node).ok_or(ClusterError::NoSuchNode(node))?;
+        let name =
+            Name::new(&format!("n{node}")).map_err(|e| ClusterError::Register(RegisterError::Name(e)))?;
+        let config = self.setup.config(id, name);
+        let bytes = self.setup.memory();
+        let memory = HeapMemory::new(bytes).ok_or(ClusterError::Memory(bytes))?;
+        let parts = self.setup.nodes + 16;
+        let storage = Storage::allocate(&config, self.setup.blocks() as usize, parts);
+        let end = (self.wrap)(port);
+        let engine = Engine::new(config, Adaptive::DEFAULT, end, memory, storage);
+        let mut engine = engine.map_err(ClusterError::Config)?;
+        let part = engine.register("part", PartKind::Cpu).map_err(ClusterError::Register)?;
+        engine.bind_pipe(part).map_err(ClusterError::Pipe)?;
+        let now = self.network.now();
+        let life = self.lives.get_mut(at).map_or(0, |life| {
+            *life += 1;
+            *life
+        });
+        let seed = self.setup.seed.wrapping_add(u64::from(life) << 20);
+        let sender = self.setup.traffic.sender(node, self.setup.nodes, now, seed);
+        let host = Host::new(engine, sender, life, self.setup.pipe);
+        if let Some(slot) = self.hosts.get_mut(at) {
+            *slot = Some(host);
+        }
+        self.wake_at(node, now);
+        Ok(())
+    }
+
+    /// The network under it.
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// What a node's engine runs on; `None` while it is down.
+    pub fn transport_mut(&mut self, node: u16) -> Option<&mut T> {
+        Some(self.hosts.get_mut(usize::from(node))?.as_mut()?.engine.transport_mut())
+    }
+
+    #[cfg(test)]
+    pub(super) fn hosts(&self) -> &[Option<Host<T>>] {
+        &self.hosts
+    }
+
+    /// Runs of a host so far.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Plans a fault.
+    ///
+    /// # Errors
+    /// [`ClusterError::NoSuchNode`].
+    pub fn plan(&mut self, at: u64, fault: Fault) -> Result<(), ClusterError> {
+        if let Some(node) = fault.nodes().into_iter().find(|n| usize::from(*n) >= self.setup.nodes) {
+            return Err(ClusterError::NoSuchNode(node));
+        }
+        self.network.plan(at, self.faults.len() as u32);
+        self.faults.push(fault);
+        Ok(())
+    }
+
+    /// Lets everything happen until then (nanoseconds of virtual time).
+    ///
+    /// # Errors
+    /// The first thing that does not hold.
+    pub fn run_until(&mut self, until: u64) -> Result<(), ClusterError> {
+        while let Some(event) = self.network.step(until) {
+            match event.kind {
+                Kind::Wake { node, life } => self.wake(node, life, event.at)?,
+                Kind::Act(number) => {
+                    if let Some(fault) = self.faults.get(number as usize).cloned() {
+                        self.apply(fault)?;
+                    }
+                }
+                _ => {}
+            }
+            let mut rung = std::mem::take(&mut self.rung);
+            self.network.take_rung(&mut rung);
+            rung.iter().for_each(|node| self.wake_at(*node, event.at));
+            self.rung = rung;
+        }
+        Ok(())
+    }
+
+    /// Plans the next run of a host, unless it runs before.
+    fn wake_at(&mut self, node: u16, at: u64) {
+        let Some(Some(host)) = self.hosts.get_mut(usize::from(node)) else { return };
+        let at = at.max(host.busy_until);
+        if host.wake_at.is_none_or(|planned| at < planned) {
+            host.wake_at = Some(at);
+            self.network.plan_kind(at, Kind::Wake { node, life: host.life });
+        }
+    }
+
+    fn wake(&mut self, node: u16, life: u32, now: u64) -> Result<(), ClusterError> {
+        let (costs, until) = (self.setup.costs, self.setup.traffic_until);
+        let Some(Some(host)) = self.hosts.get_mut(usize::from(node)) else { return Ok(()) };
+        if host.life != life || host.wake_at != Some(now) {
+            return Ok(());
+        }
+        host.wake_at = None;
+        self.steps += 1;
+        let outcome = host.run(now, until, costs.reads.max(1), &mut self.latencies);
+        let work = match outcome {
+            Ok(work) => work,
+            Err(breach) => return Err(self.broken(node, breach)),
+        };
+        let cost = costs.poll + work.blocks * costs.block + work.messages * costs.message;
+        host.busy_until = now + (cost * host.slow).max(1);
+        let busy_until = host.busy_until;
+        let sends = host.sender.next().filter(|entry| entry.at <= until && !work.blocked).map(|e| e.at);
+        let wants = work.next.map(|local| host.clock.global(local.0));
+        let again = (work.blocks > 0).then_some(busy_until);
+        self.network.digest_also(work.blocks << 32 | work.messages);
+        if let Some(next) = [sends, wants, again].into_iter().flatten().min() {
+            self.wake_at(node, next);
+        }
+        if self.setup.nodes as u64 <= CHECKED || self.steps.is_multiple_of(CHECKED) {
+            self.check(node)?;
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, fault: Fault) -> Result<(), ClusterError> {
+        match fault {
+            Fault::Partition(groups) => self.network.partition(&groups),
+            Fault::Cut { from, to } => self.network.cut(from, to),
+            Fault::Heal => self.network.heal(),
+            Fault::Crash(node) => self.crash(node),
+            Fault::Restart(node) => {
+                self.crash(node);
+                let port = self.network.attach(node).ok_or(ClusterError::NoSuchNode(node))?;
+                self.start(node, port)?;
+            }
+            Fault::Slow { node, times } => {
+                if let Some(Some(host)) = self.hosts.get_mut(usize::from(node)) {
+                    host.slow = u64::from(times.max(1));
+                }
+            }
+            Fault::Skew { node, offset, drift } => {
+                if let Some(Some(host)) = self.hosts.get_mut(usize::from(node)) {
+                    host.clock.skew(offset, drift);
+                }
+                self.wake_at(node, self.network.now());
+            }
+        }
+        Ok(())
+    }
+
+    fn crash(&mut self, node: u16) {
+        self.network.crash(node);
+        if let Some(host) = self.hosts.get_mut(usize::from(node)).and_then(Option::take) {
+            self.past.sent += host.totals.sent;
+            self.past.delivered += host.totals.delivered;
+            self.past.bytes += host.totals.bytes;
+            self.past.refused += host.totals.refused;
+            self.past.returned += host.totals.returned;
+        }
+    }
+
+    /// What there is to tell.
+    pub fn report(&self) -> Report {
+        let mut report = Report::new(&self.setup, self.network.now(), self.past);
+        for (node, host) in self.hosts.iter().enumerate() {
+            let Some(host) = host else { continue };
+            report.add(host, self.missing(node as u16).map(|(_, missing)| missing).sum());
+        }
+        report.latencies = self.latencies.clone();
+        report.latencies.sort();
+        report.steps = self.steps;
+        report.links = self.network.counts();
+        report.digest = self.network.digest();
+        report
+    }
+}

@@ -1,0 +1,204 @@
+//! What comes between nodes: cuts, partitions, crashes; how their links fail at both ends, and come up again.
+
+use pdbp_core::Completion;
+use pdbp_core::id::NodeId;
+
+use super::Cause;
+use super::events::Kind;
+use super::pair::{Belief, End, Load};
+use super::physics::CrashSight;
+use super::wire::{Net, Ready, id, key};
+
+/// The completion that tells a node that a link is up again.
+fn restored(peer: NodeId) -> Option<Completion<Cause>> {
+    let _ = peer;
+    None
+}
+
+impl Net {
+    /// A node starts, for the first time or again. Its number of starts.
+    pub(super) fn attach(&mut self, node: u16) -> u32 {
+        self.crash(node);
+        let pairs = self.pairs_of(node);
+        for (low, high) in &pairs {
+            // Peers that have not noticed the end of the life before learn of it by the beginning of this one.
+            self.fail(*low, *high);
+            let peer = if *low == node { *high } else { *low };
+            *self.end(node, peer) = End::default();
+            if let Some(pair) = self.pairs.get_mut(&(*low, *high)) {
+                // The new life waits for its own time before it gives up.
+                pair.apart = false;
+            }
+        }
+        let life = self.nodes.get_mut(usize::from(node)).map_or(0, |state| {
+            state.alive = true;
+            state.life += 1;
+            state.ready.clear();
+            state.life
+        });
+        for (low, high) in pairs {
+            self.look_at(low, high);
+        }
+        life
+    }
+
+    /// A node is gone with all it had.
+    pub(super) fn crash(&mut self, node: u16) {
+        if !self.is_alive(node) {
+            return;
+        }
+        if let Some(state) = self.nodes.get_mut(usize::from(node)) {
+            state.alive = false;
+            state.ready.clear();
+        }
+        for peer in (0..self.nodes.len() as u16).filter(|peer| *peer != node) {
+            *self.end(node, peer) = End::default();
+            if !self.is_alive(peer) {
+                continue;
+            }
+            match self.physics.crash_sight {
+                CrashSight::AtOnce => self.fail(node, peer),
+                CrashSight::BySilence => self.look_at(node, peer),
+            }
+        }
+    }
+
+    fn pairs_of(&self, node: u16) -> Vec<(u16, u16)> {
+        let peers = (0..self.nodes.len() as u16).filter(|peer| *peer != node);
+        peers.map(|peer| key(node, peer)).filter(|key| self.pairs.contains_key(key)).collect()
+    }
+
+    /// Cuts or mends have been made: looks at all links that are in use.
+    pub(super) fn look_at_all(&mut self) {
+        let pairs: Vec<_> = self.pairs.keys().copied().collect();
+        pairs.into_iter().for_each(|(low, high)| self.look_at(low, high));
+    }
+
+    /// Begins or ends the watch on two nodes, or their new session.
+    fn look_at(&mut self, a: u16, b: u16) {
+        let (low, high) = key(a, b);
+        let together = self.reaches(low, high) && self.reaches(high, low);
+        let at = self.now + self.physics.give_up;
+        let Some(pair) = self.pairs.get_mut(&(low, high)) else { return };
+        if together {
+            pair.apart = false;
+            pair.watch += 1;
+            self.try_restore(low, high);
+        } else if !std::mem::replace(&mut pair.apart, true) {
+            pair.watch += 1;
+            let serial = pair.watch;
+            self.queue.plan(at, Kind::Watch { low, high, serial });
+        }
+    }
+
+    pub(super) fn watch_ends(&mut self, low: u16, high: u16, serial: u32) {
+        let Some(pair) = self.pairs.get(&(low, high)).filter(|p| p.watch == serial) else { return };
+        if pair.broken {
+            // Nothing came of the session that a new life has waited for.
+            self.notice_at_both(low, high);
+        } else {
+            self.fail(low, high);
+        }
+    }
+
+    /// The session is over; who is left at the ends will notice.
+    pub(super) fn fail(&mut self, a: u16, b: u16) {
+        let (low, high) = key(a, b);
+        let Some(pair) = self.pairs.get_mut(&(low, high)).filter(|p| !p.broken) else { return };
+        pair.broken = true;
+        pair.session += 1;
+        self.counts.failures += 1;
+        self.notice_at_both(low, high);
+    }
+
+    fn notice_at_both(&mut self, low: u16, high: u16) {
+        for (node, peer) in [(low, high), (high, low)] {
+            if !self.is_alive(node) {
+                continue;
+            }
+            let end = self.end(node, peer);
+            if end.belief != Belief::Up {
+                continue;
+            }
+            end.belief = Belief::Mistaken;
+            let session = self.pairs.get(&(low, high)).map_or(0, |p| p.session);
+            let late = match self.physics.crash_sight {
+                CrashSight::AtOnce if !self.is_alive(peer) => 0,
+                _ => self.random.below(self.physics.notice + 1),
+            };
+            self.queue.plan(self.now + late, Kind::Notice { node, peer, session });
+        }
+    }
+
+    /// A node learns that the link is down, and has its blocks back.
+    pub(super) fn notice(&mut self, node: u16, peer: u16, session: u32) {
+        let alive = self.is_alive(node);
+        let peer_alive = self.is_alive(peer);
+        let Some(pair) = self.pairs.get_mut(&key(node, peer)).filter(|p| p.session == session && alive)
+        else {
+            return;
+        };
+        let (end, _) = pair.ends_of(node, peer);
+        if end.belief != Belief::Mistaken {
+            return;
+        }
+        let before = std::mem::take(end);
+        end.belief = Belief::Down;
+        end.posts_away = before.posts_away;
+        let from = id(peer);
+        let loads = before.out.frames.into_iter().filter_map(|frame| match frame.load {
+            Load::Block(block) => Some(block),
+            _ => None,
+        });
+        let failed = before.lent.into_values().chain(loads);
+        let mut told: Vec<_> = failed.map(|block| Completion::Failed { peer: from, block }).collect();
+        told.extend(before.posted.into_iter().map(|block| Completion::Unused { peer: from, block }));
+        let cause = if peer_alive { Cause::Silence(self.physics.give_up) } else { Cause::Crash };
+        told.push(Completion::PeerFailed { peer: from, cause: Some(cause) });
+        told.into_iter().for_each(|completion| self.make_ready(node, Ready::Done(completion)));
+        let (low, high) = key(node, peer);
+        self.try_restore(low, high);
+    }
+
+    fn can_restore(&mut self, low: u16, high: u16) -> bool {
+        let together = self.reaches(low, high) && self.reaches(high, low);
+        self.pairs.get(&(low, high)).is_some_and(|pair| {
+            let known = restored(id(low)).is_some();
+            let ready = |end: &End| end.belief == Belief::Up || (end.belief == Belief::Down && known);
+            together && pair.broken && pair.ends.iter().all(ready)
+        })
+    }
+
+    /// Two nodes that have both noticed the end of their link, and reach each other, agree on a new session.
+    fn try_restore(&mut self, low: u16, high: u16) {
+        if self.can_restore(low, high) {
+            let session = self.pairs.get(&(low, high)).map_or(0, |p| p.session);
+            let at = self.now + 2 * self.physics.longest_way();
+            self.queue.plan(at, Kind::Restore { low, high, session });
+        }
+    }
+
+    /// The new session begins.
+    pub(super) fn connect(&mut self, low: u16, high: u16, session: u32) {
+        if !self.can_restore(low, high) {
+            return;
+        }
+        let Some(pair) = self.pairs.get_mut(&(low, high)).filter(|p| p.session == session) else { return };
+        pair.session += 1;
+        (pair.broken, pair.apart) = (false, false);
+        pair.watch += 1;
+        self.counts.restored += 1;
+        let now = self.now;
+        for (node, peer) in [(low, high), (high, low)] {
+            let end = self.end(node, peer);
+            let was_down = std::mem::take(&mut end.belief) == Belief::Down;
+            end.out.heard = now;
+            let waiting = end.out.base..end.out.next();
+            if was_down && let Some(completion) = restored(id(peer)) {
+                self.make_ready(node, Ready::Done(completion));
+            }
+            waiting.for_each(|sequence| self.launch(node, peer, sequence));
+            self.arm(node, peer);
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! A network in virtual time: any number of nodes on one thread, and the same run for the same seed, byte for byte.
+//!
+//! ```text
+//!  Scenario ── says what shall happen, checks that what must hold does, and reports
+//!     │
+//!  Cluster ─── engines and their hosts: polls, traffic, books on every message
+//!     │
+//!  Port ────── a node's Transport                    ┐
+//!  link layer  frames: numbered, acknowledged,       │ Network
+//!              sent again when lost, released in order │
+//!  queue ───── what happens next                     ┘
+//! ```
+//!
+//! Frames below the contract of [`pdbp_core::transport`] are late, lost and overtaken as [`Physics`] says; engines see the
+//! contract, and that time passes. There is no clock, no thread and no order that depends on addresses: all randomness comes from
+//! the seed, and [`Network::digest`] depends on all that has happened.
+//!
+//! * [`Physics`]: latency, jitter, rates, loss, when links are given up.
+//! * [`Network`] and [`Port`]: the transport, for whoever drives it.
+//! * [`Cluster`]: engines over ports, with [`Traffic`] between them.
+//! * [`Scenario`]: a run that reads like its specification; [`Scenario::random`] draws one from a seed.
+//!
+//! # A session of a link
+//! Two nodes have a link in each direction; both are up or down together. When two nodes do not reach each other for
+//! [`Physics::give_up`], or one has crashed, their session ends: each end gets its blocks back, and
+//! [`PeerFailed`](pdbp_core::Completion::PeerFailed) as the last of it. What was under way is dropped at its arrival, since frames carry
+//! the number of their session. Links that were never used are not watched; they fail when they are.
+//!
+//! Blocks that arrive *in place* are read in a copy that the network keeps until they are given back, so that the end of a session
+//! cannot make their owner write what is still read. They are complete at their sender when they are given back all the same.
+//!
+//! ```
+//! use pdbp_sim::network::{Fault, Scenario, Traffic, gbit, ms, us};
+//!
+//! let report = Scenario::new(5)
+//!     .seed(7)
+//!     .latency(us(20))
+//!     .jitter(us(5))
+//!     .rate(gbit(1))
+//!     .loss(0.001)
+//!     .reorder(0.01)
+//!     .traffic(Traffic::uniform().size(64).rate(20_000))
+//!     .at(ms(2), Fault::partition([&[0, 1], &[2, 3, 4]]))
+//!     .at(ms(4), Fault::heal())
+//!     .run(ms(8))?;
+//! assert_eq!(report.lost, 0);
+//! println!("{report}");
+//! # Ok::<(), pdbp_sim::network::ScenarioError>(())
+//! ```
+
+mod accounts;
+mod arrivals;
+mod check;
+mod clock;
+mod cluster;
+mod events;
+mod failure;
+mod faults;
+mod host;
+mod pair;
+mod payload;
+mod physics;
+mod port;
+mod random;
+mod report;
+#[cfg(test)]
+mod sabotage;
+mod scenario;
+mod setup;
+#[cfg(test)]
+mod tests;
+mod trace_file;
+mod traffic;
+mod wire;
+
+use std::sync::{Arc, Mutex};
+
+pub use check::{Broken, Invariant};
+pub use cluster::Cluster;
+pub use events::{Event, Kind};
+pub use faults::Fault;
+pub use host::HostCosts;
+pub use payload::PAYLOAD;
+pub use physics::{CrashSight, Physics, PhysicsError, Probability};
+pub use port::{Cause, Port};
+pub use report::{Latencies, Report};
+pub use scenario::{Scenario, ScenarioError};
+pub use setup::{ClusterError, Setup};
+pub use trace_file::{TraceEntry, TraceError};
+pub use traffic::Traffic;
+pub use wire::{LinkCounts, Pace};
+
+use port::lock;
+use wire::Net;
+
+/// Nanoseconds of so many microseconds.
+pub const fn us(microseconds: u64) -> u64 {
+    microseconds * 1_000
+}
+
+/// Nanoseconds of so many milliseconds.
+pub const fn ms(milliseconds: u64) -> u64 {
+    milliseconds * 1_000_000
+}
+
+/// Nanoseconds of so many seconds.
+pub const fn s(seconds: u64) -> u64 {
+    seconds * 1_000_000_000
+}
+
+/// Bits per second of so many gigabits per second.
+pub const fn gbit(gigabits: u64) -> u64 {
+    gigabits * 1_000_000_000
+}
+
+/// Bits per second of so many megabits per second.
+pub const fn mbit(megabits: u64) -> u64 {
+    megabits * 1_000_000
+}
+
+/// A network, and its time. Clones are the same network.
+#[derive(Clone, Debug)]
+pub struct Network(Arc<Mutex<Net>>);
+
+impl Network {
+    /// A network of `nodes` nodes, all of which have started, and their ports. `seed` determines all that is random.
+    ///
+    /// # Errors
+    /// See [`PhysicsError`].
+    pub fn new(nodes: usize, physics: Physics, seed: u64) -> Result<(Self, Vec<Port>), PhysicsError> {
+        physics.check(nodes)?;
+        let network = Self(Arc::new(Mutex::new(Net::new(nodes, physics, seed))));
+        let ports = (0..nodes as u16).filter_map(|node| network.attach(node)).collect();
+        Ok((network, ports))
+    }
+
+    /// Starts a node again, and crashes it before if it is still there. `None`: there is no such node.
+    pub fn attach(&self, node: u16) -> Option<Port> {
+        let mut net = lock(&self.0);
+        if usize::from(node) >= net.nodes.len() {
+            return None;
+        }
+        let life = net.attach(node);
+        Some(Port::new(&self.0, node, life))
+    }
+
+    /// Says who lets time go on; a new network waits for its [`Driver`](Pace::Driver).
+    pub fn set_pace(&self, pace: Pace) {
+        lock(&self.0).pace = pace;
+    }
+
+    /// Nanoseconds since the start.
+    pub fn now(&self) -> u64 {
+        lock(&self.0).now
+    }
+
+    /// Lets the next event happen, if there is one at `until` (nanoseconds since the start) or before; else time stays.
+    pub fn step(&self, until: u64) -> Option<Event> {
+        lock(&self.0).step(until)
+    }
+
+    /// Plans a [`Kind::Act`] with this number; [`step`](Self::step) returns it when it is due.
+    pub fn plan(&self, at: u64, number: u32) {
+        self.plan_kind(at, Kind::Act(number));
+    }
+
+    fn plan_kind(&self, at: u64, kind: Kind) {
+        let mut net = lock(&self.0);
+        let at = at.max(net.now);
+        net.queue.plan(at, kind);
+    }
+
+    /// Takes the nodes for which a completion has become ready since the last call, in the order in which that happened.
+    pub fn take_rung(&self, into: &mut Vec<u16>) {
+        let mut net = lock(&self.0);
+        into.clear();
+        std::mem::swap(&mut net.rung, into);
+        for node in into.iter() {
+            if let Some(state) = net.nodes.get_mut(usize::from(*node)) {
+                state.rung = false;
+            }
+        }
+    }
+
+    /// Divides the nodes; those in no group are in one more of their own. Replaces an earlier partition.
+    pub fn partition(&self, groups: &[Vec<u16>]) {
+        let mut net = lock(&self.0);
+        net.nodes.iter_mut().for_each(|node| node.group = 0);
+        for (group, members) in groups.iter().enumerate() {
+            for member in members {
+                if let Some(state) = net.nodes.get_mut(usize::from(*member)) {
+                    state.group = group as u16 + 1;
+                }
+            }
+        }
+        net.look_at_all();
+    }
+
+    /// Cuts the link from one node to another, in this direction only.
+    pub fn cut(&self, from: u16, to: u16) {
+        let mut net = lock(&self.0);
+        net.cuts.insert((from, to));
+        net.look_at_all();
+    }
+
+    /// Mends all cuts and partitions.
+    pub fn heal(&self) {
+        let mut net = lock(&self.0);
+        net.cuts.clear();
+        net.nodes.iter_mut().for_each(|node| node.group = 0);
+        net.look_at_all();
+    }
+
+    /// Crashes a node; its port is of no use from now on.
+    pub fn crash(&self, node: u16) {
+        lock(&self.0).crash(node);
+    }
+
+    /// Blocks that `node` has posted for `peer` and has not got back, filled or unused.
+    pub fn posted(&self, node: u16, peer: u16) -> u32 {
+        let mut net = lock(&self.0);
+        if node == peer || !net.pairs.contains_key(&wire::key(node, peer)) {
+            return 0;
+        }
+        net.end(node, peer).posts_away
+    }
+
+    /// A number that depends on all that has happened, in its order.
+    pub fn digest(&self) -> u64 {
+        lock(&self.0).digest.value()
+    }
+
+    /// Makes the digest depend on something more.
+    pub fn digest_also(&self, word: u64) {
+        lock(&self.0).digest.add(word);
+    }
+
+    /// What has happened on the links.
+    pub fn counts(&self) -> LinkCounts {
+        lock(&self.0).counts
+    }
+
+    /// Events that are planned.
+    pub fn planned(&self) -> usize {
+        lock(&self.0).queue.len()
+    }
+
+    #[cfg(test)]
+    fn sabotage(&self, kind: sabotage::Sabotage, after: u32) {
+        lock(&self.0).saboteur = Some(sabotage::Saboteur::new(kind, after));
+    }
+
+    /// The last events, a line each.
+    pub fn trace(&self) -> Vec<String> {
+        lock(&self.0).trace.lines()
+    }
+}

@@ -1,0 +1,177 @@
+//! What links and hosts are like: times in nanoseconds, rates in bits per second.
+
+use std::fmt;
+
+use pdbp_core::Arrival;
+use pdbp_core::cdu::BLOCK_HEADER;
+
+use crate::random::Random;
+
+/// How often something happens, to 32 binary places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Probability(u64);
+
+impl Probability {
+    /// It does not happen.
+    pub const NEVER: Self = Self(0);
+
+    /// In `share` of all cases; `None` unless that is a number from 0 to 1.
+    pub fn new(share: f64) -> Option<Self> {
+        let whole = (1u64 << 32) as f64;
+        (0.0..=1.0).contains(&share).then(|| Self((share * whole).round() as u64))
+    }
+
+    pub(super) fn strikes(self, random: &mut Random) -> bool {
+        self.0 > 0 && random.next() >> 32 < self.0
+    }
+}
+
+/// When the peers of a crashed node see that it is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CrashSight {
+    /// When they have not heard of it for [`Physics::give_up`].
+    BySilence,
+    /// At once, as when the operating system of a crashed process closes its connections.
+    AtOnce,
+}
+
+/// The physics of a network. The default is a gigabit network without faults.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Physics {
+    /// How blocks arrive, on all links.
+    pub arrival: Arrival,
+    /// Nanoseconds from the last bit sent to the last bit received.
+    pub latency: u64,
+    /// The most nanoseconds by which a frame takes longer than that, drawn for each frame.
+    pub jitter: u64,
+    /// Bits per second that one link carries; 0 for no limit.
+    pub rate: u64,
+    /// Bits per second that leave a host, over all its links; 0 for no limit.
+    pub host_rate: u64,
+    /// Share of the frames, acknowledgements included, that are lost and sent again.
+    pub loss: Probability,
+    /// Share of the frames that take up to four times as long, so that later ones overtake them.
+    pub reorder: Probability,
+    /// Nanoseconds without an acknowledgement after which a frame is sent again, twice as many at each repetition, up to 64
+    /// times as many or a sixteenth of `give_up`; 0 to derive it from latency and jitter.
+    pub resend_after: u64,
+    /// Nanoseconds of silence after which the link to a peer is given up, at both ends.
+    pub give_up: u64,
+    /// The most nanoseconds between the two ends' noticing that their link is down.
+    pub notice: u64,
+    /// When a crash is seen.
+    pub crash_sight: CrashSight,
+    /// Blocks that one link has under way at most, 1 or more.
+    pub in_flight: usize,
+    /// The longest block, header and body, in bytes.
+    pub largest_block: usize,
+}
+
+impl Default for Physics {
+    fn default() -> Self {
+        Self {
+            arrival: Arrival::Posted,
+            latency: 20_000,
+            jitter: 0,
+            rate: 1_000_000_000,
+            host_rate: 0,
+            loss: Probability::NEVER,
+            reorder: Probability::NEVER,
+            resend_after: 0,
+            give_up: 1_000_000_000,
+            notice: 100_000,
+            crash_sight: CrashSight::BySilence,
+            in_flight: 64,
+            largest_block: 64 << 10,
+        }
+    }
+}
+
+/// A value that no network can have, and what would do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PhysicsError {
+    /// So many nodes.
+    Nodes(usize),
+    /// No block may be under way.
+    InFlight,
+    /// Blocks of so many bytes have no room for a header and a body.
+    LargestBlock(usize),
+    /// A link is given up after so many nanoseconds, before a frame can be acknowledged.
+    GiveUp {
+        /// Nanoseconds until it is given up.
+        give_up: u64,
+        /// Nanoseconds of the longest way there and back.
+        round_trip: u64,
+    },
+}
+
+impl fmt::Display for PhysicsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nodes(n) => write!(f, "a network of {n} nodes cannot be; choose 1 to 65535"),
+            Self::InFlight => f.write_str("no block may be under way on a link; let in_flight be 1 or more"),
+            Self::LargestBlock(n) => {
+                write!(f, "blocks of {n} bytes have no body; let largest_block be more than {BLOCK_HEADER}")
+            }
+            Self::GiveUp { give_up, round_trip } => write!(
+                f,
+                "links are given up after {give_up} ns, but the way there and back takes up to {round_trip} ns; choose \
+                 a longer give_up or a shorter latency"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for PhysicsError {}
+
+impl Physics {
+    /// Whether such a network of `nodes` nodes can be.
+    ///
+    /// # Errors
+    /// The value that cannot be.
+    pub fn check(&self, nodes: usize) -> Result<(), PhysicsError> {
+        if nodes == 0 || nodes > usize::from(u16::MAX) {
+            return Err(PhysicsError::Nodes(nodes));
+        }
+        if self.in_flight == 0 {
+            return Err(PhysicsError::InFlight);
+        }
+        if self.largest_block <= BLOCK_HEADER {
+            return Err(PhysicsError::LargestBlock(self.largest_block));
+        }
+        let round_trip = 2 * self.longest_way();
+        if self.give_up <= round_trip {
+            return Err(PhysicsError::GiveUp { give_up: self.give_up, round_trip });
+        }
+        Ok(())
+    }
+
+    /// Nanoseconds that the slowest frame takes, once it has left.
+    pub(super) fn longest_way(&self) -> u64 {
+        let usual = self.latency.saturating_add(self.jitter);
+        if self.reorder == Probability::NEVER { usual } else { usual.saturating_mul(4) }
+    }
+
+    /// Nanoseconds after which a frame is sent again for the first time.
+    pub(super) fn first_resend(&self) -> u64 {
+        match self.resend_after {
+            0 => (self.latency + self.jitter).saturating_mul(4).max(10_000),
+            given => given,
+        }
+    }
+
+    /// Nanoseconds from the departure of a frame to its arrival.
+    pub(super) fn way(&self, random: &mut Random) -> u64 {
+        let usual = self.latency + random.below(self.jitter + 1);
+        if self.reorder.strikes(random) {
+            return usual + random.below(3 * (self.latency + self.jitter) + 1);
+        }
+        usual
+    }
+}
+
+/// Nanoseconds that `bytes` bytes take at `rate` bits per second; 0 for no limit.
+pub(super) fn serialisation(bytes: usize, rate: u64) -> u64 {
+    (bytes as u64 * 8).saturating_mul(1_000_000_000).checked_div(rate).unwrap_or(0)
+}

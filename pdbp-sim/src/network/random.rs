@@ -1,0 +1,114 @@
+//! Scenarios drawn from a seed.
+
+use pdbp_core::Arrival;
+use pdbp_core::engine::Checksum;
+
+use super::{CrashSight, Fault, HostCosts, Scenario, Traffic, gbit, mbit, ms, us};
+use crate::random::Random;
+
+impl Scenario {
+    /// A scenario that `seed` determines, and how long its traffic lasts: sizes, physics, traffic and faults are drawn. Links are given
+    /// up after a few milliseconds, so that some outages end before and some after that.
+    ///
+    /// ```
+    /// use pdbp_sim::network::Scenario;
+    ///
+    /// let (scenario, until) = Scenario::random(42);
+    /// let report = scenario.run(until)?;
+    /// assert_eq!(report.seed, 42);
+    /// # Ok::<(), pdbp_sim::network::ScenarioError>(())
+    /// ```
+    pub fn random(seed: u64) -> (Self, u64) {
+        let mut random = Random::new(seed ^ 0x5CE9_A210);
+        let random = &mut random;
+        let nodes = 2 + random.below(6) as u16;
+        let until = ms(6 + random.below(20));
+        let mut scenario = Self::new(usize::from(nodes)).seed(seed).traffic(traffic(nodes, random));
+        draw_physics(&mut scenario, random);
+        draw_sizes(&mut scenario, random);
+        for _ in 0..random.below(4) {
+            let at = random.below(until * 3 / 4);
+            draw_fault(&mut scenario, nodes, at, until, random);
+        }
+        (scenario.at(until, Fault::heal()), until)
+    }
+}
+
+fn one_in(many: u64, random: &mut Random) -> bool {
+    random.below(many) == 0
+}
+
+/// A share of up to `permille` of 1000, or none.
+fn share(permille: u64, random: &mut Random) -> f64 {
+    if one_in(2, random) { 0.0 } else { random.below(permille + 1) as f64 / 1000.0 }
+}
+
+fn draw_physics(scenario: &mut Scenario, random: &mut Random) {
+    let loss = scenario.probability("loss", share(50, random));
+    let reorder = scenario.probability("reorder", share(100, random));
+    let physics = &mut scenario.setup.physics;
+    physics.arrival = if one_in(2, random) { Arrival::InPlace } else { Arrival::Posted };
+    physics.latency = us(1 + random.below(50));
+    physics.jitter = us(random.below(30));
+    physics.rate = [0, mbit(100), gbit(1), gbit(10)][random.below(4) as usize];
+    physics.host_rate = [0, 0, gbit(1)][random.below(3) as usize];
+    physics.loss = loss;
+    physics.reorder = reorder;
+    physics.give_up = ms(2 + random.below(6));
+    physics.crash_sight = if one_in(2, random) { CrashSight::AtOnce } else { CrashSight::BySilence };
+    physics.in_flight = 1 + random.below(32) as usize;
+}
+
+fn draw_sizes(scenario: &mut Scenario, random: &mut Random) {
+    let setup = &mut scenario.setup;
+    setup.body = 448 + random.below(3) as usize * 1024;
+    setup.initial = 1 + random.below(3) as u32;
+    setup.row = setup.initial + random.below(12) as u32;
+    setup.control = 1 + random.below(8) as u32;
+    setup.extra = random.below(40) as u32;
+    setup.pipe = 1 + random.below(64) as usize;
+    setup.checksum = if one_in(3, random) { Checksum::On } else { Checksum::Off };
+    setup.flush_after = us(1 + random.below(100));
+    setup.costs = HostCosts { reads: 1 + random.below(64) as usize, ..HostCosts::default() };
+}
+
+fn traffic(nodes: u16, random: &mut Random) -> Traffic {
+    let traffic = match random.below(3) {
+        0 => Traffic::uniform(),
+        1 => Traffic::hot_spot(random.below(u64::from(nodes)) as u16, 200 + random.below(800) as u32),
+        _ => Traffic::zipf(random.below(20) as f64 / 10.0),
+    };
+    let traffic = traffic.size(24 + random.below(200) as usize).rate(1_000 + random.below(60_000));
+    if one_in(3, random) {
+        traffic.bursts(us(50 + random.below(500)), us(random.below(3_000)))
+    } else {
+        traffic
+    }
+}
+
+fn draw_fault(scenario: &mut Scenario, nodes: u16, at: u64, until: u64, random: &mut Random) {
+    let node = random.below(nodes.into()) as u16;
+    let later = at + random.below(until - at);
+    let mut plan = |at, fault| scenario.faults.push((at, fault));
+    match random.below(6) {
+        0 => {
+            let members = (0..nodes).filter(|_| one_in(2, random)).collect();
+            plan(at, Fault::Partition(vec![members]));
+            plan(later, Fault::heal());
+        }
+        1 => {
+            plan(at, Fault::cut(node, (node + 1) % nodes));
+            plan(later, Fault::heal());
+        }
+        2 => {
+            plan(at, Fault::slow(node, 2 + random.below(200) as u32));
+            plan(later, Fault::slow(node, 1));
+        }
+        3 => {
+            let offset = random.below(ms(10)) as i64 - ms(5) as i64;
+            plan(at, Fault::skew(node, offset, random.below(400) as i32 - 200));
+        }
+        // A master that is gone is not replaced: then all is about data alone.
+        _ => plan(at, Fault::crash(node)),
+    }
+}

@@ -1,0 +1,200 @@
+//! What came of a scenario.
+
+use std::fmt;
+
+use pdbp_core::Transport;
+use pdbp_core::engine::{Element, LocalPart, Peer, PublicPipe};
+use pdbp_core::id::NodeId;
+use pdbp_core::matrix::{RecvRow, SendRow};
+use pdbp_core::tables::{NodeEntry, PartEntry};
+use pdbp_core::umb::BlockInfo;
+
+use super::LinkCounts;
+use super::host::{Host, Totals};
+use super::setup::Setup;
+
+/// Latencies that are kept; of more, every second, fourth, eighth … is.
+const KEPT: usize = 1 << 18;
+
+/// Nanoseconds from when messages should have been sent until they were read; all of them, or evenly chosen ones.
+#[derive(Clone, Debug, Default)]
+pub struct Latencies {
+    values: Vec<u64>,
+    seen: u64,
+    /// One in 2^thinned is kept.
+    thinned: u32,
+    most: u64,
+}
+
+impl Latencies {
+    pub(super) fn note(&mut self, nanos: u64) {
+        self.most = self.most.max(nanos);
+        if self.seen.is_multiple_of(1 << self.thinned) {
+            self.values.push(nanos);
+        }
+        self.seen += 1;
+        if self.values.len() >= KEPT {
+            let mut place = 0;
+            self.values.retain(|_| {
+                place += 1;
+                place % 2 == 1
+            });
+            self.thinned += 1;
+        }
+    }
+
+    pub(super) fn sort(&mut self) {
+        self.values.sort_unstable();
+    }
+
+    /// The latency that `permille` of 1000 messages do not exceed; 0 without messages.
+    pub fn permille(&self, permille: usize) -> u64 {
+        let place = self.values.len().saturating_sub(1) * permille.min(1000) / 1000;
+        self.values.get(place).copied().unwrap_or(0)
+    }
+
+    /// The longest.
+    pub fn most(&self) -> u64 {
+        self.most
+    }
+}
+
+/// What came of a scenario. Sums are over all nodes and lives.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Report {
+    /// Nodes.
+    pub nodes: usize,
+    /// The seed.
+    pub seed: u64,
+    /// Nanoseconds of virtual time, coming to rest included.
+    pub time: u64,
+    /// Nanoseconds for which there was traffic.
+    pub traffic_time: u64,
+    /// Messages taken by engines.
+    pub sent: u64,
+    /// Messages read.
+    pub delivered: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Messages between nodes that live that were lost with failed links.
+    pub lost: u64,
+    /// Messages that engines did not take since the peer's link was down.
+    pub refused: u64,
+    /// Messages that came back to their senders since a peer whose link failed did not get them.
+    pub returned: u64,
+    /// Messages that engines reported undelivered.
+    pub undelivered: u64,
+    /// Latencies of the messages that were read.
+    pub latencies: Latencies,
+    /// Blocks that went through send rows.
+    pub blocks: u64,
+    /// Bytes in their bodies, of 1 for each that they have room for.
+    pub fill: f64,
+    /// Bytes of block memory of one node.
+    pub block_memory: usize,
+    /// Bytes of the tables of one node's engine.
+    pub table_memory: usize,
+    /// Runs of hosts.
+    pub steps: u64,
+    /// What the links did.
+    pub links: LinkCounts,
+    /// A number that depends on all that has happened.
+    pub digest: u64,
+    body_bytes: u64,
+    body: usize,
+}
+
+impl Report {
+    pub(super) fn new(setup: &Setup, time: u64, past: Totals) -> Self {
+        Self {
+            nodes: setup.nodes,
+            seed: setup.seed,
+            time,
+            traffic_time: time.min(setup.traffic_until),
+            sent: past.sent,
+            delivered: past.delivered,
+            bytes: past.bytes,
+            refused: past.refused,
+            returned: past.returned,
+            block_memory: setup.memory(),
+            table_memory: tables(setup),
+            body: setup.body,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn add<T: Transport>(&mut self, host: &Host<T>, missing: u64) {
+        self.sent += host.totals.sent;
+        self.delivered += host.totals.delivered;
+        self.bytes += host.totals.bytes;
+        self.refused += host.totals.refused;
+        self.returned += host.totals.returned;
+        self.lost += missing;
+        self.undelivered += host.engine.counters().undelivered;
+        for peer in (0..self.nodes as u16).filter_map(NodeId::new) {
+            let Some(row) = host.engine.send_row(peer) else { continue };
+            self.blocks += row.blocks;
+            self.body_bytes += row.bytes;
+        }
+        let room = self.blocks * self.body as u64;
+        self.fill = if room == 0 { 0.0 } else { self.body_bytes as f64 / room as f64 };
+    }
+
+    /// Bytes of messages read per second of traffic.
+    pub fn throughput(&self) -> f64 {
+        if self.traffic_time == 0 { 0.0 } else { self.bytes as f64 * 1e9 / self.traffic_time as f64 }
+    }
+}
+
+/// Bytes of an engine's tables, as `Storage::allocate` makes them.
+fn tables(setup: &Setup) -> usize {
+    let (nodes, row) = (setup.nodes, setup.row as usize);
+    let per_node = row * (size_of::<u32>() + size_of::<Element>())
+        + size_of::<SendRow>()
+        + size_of::<RecvRow>()
+        + size_of::<Peer>()
+        + size_of::<PublicPipe>()
+        + size_of::<Option<NodeEntry>>()
+        + size_of::<Option<pdbp_core::pipe::StreamMapping>>();
+    let parts = (nodes + 16) * size_of::<Option<PartEntry>>();
+    nodes * per_node + parts + setup.blocks() as usize * size_of::<BlockInfo>() + 2 * size_of::<LocalPart>()
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let us = |nanos: u64| nanos as f64 / 1000.0;
+        let LinkCounts { frames, lost, repeated, failures, restored, .. } = self.links;
+        writeln!(f, "{} nodes, seed {}, {:.3} ms", self.nodes, self.seed, self.time as f64 / 1e6)?;
+        writeln!(
+            f,
+            "messages: {} sent, {} delivered, {} lost with links, {} refused; {:.1} MB/s",
+            self.sent,
+            self.delivered,
+            self.lost,
+            self.refused,
+            self.throughput() / 1e6
+        )?;
+        let at = |permille| us(self.latencies.permille(permille));
+        writeln!(
+            f,
+            "latency, µs: {:.1} half, {:.1} 90 %, {:.1} 99 %, {:.1} 99.9 %, {:.1} most",
+            at(500),
+            at(900),
+            at(990),
+            at(999),
+            us(self.latencies.most())
+        )?;
+        writeln!(f, "blocks: {} of {:.0} % filled on average", self.blocks, self.fill * 100.0)?;
+        writeln!(
+            f,
+            "frames: {frames}, {lost} lost, {repeated} repeated; links: {failures} failed, {restored} restored"
+        )?;
+        writeln!(
+            f,
+            "memory of a node: {} bytes of blocks, {} of tables",
+            self.block_memory, self.table_memory
+        )?;
+        writeln!(f, "{} steps, digest {:016x}", self.steps, self.digest)
+    }
+}

@@ -1,0 +1,220 @@
+//! A run that reads like its specification.
+
+use std::fmt;
+
+use pdbp_core::engine::Checksum;
+use pdbp_core::{Arrival, Transport};
+
+use super::cluster::Cluster;
+use super::setup::{ClusterError, Setup};
+use super::{Broken, CrashSight, Fault, HostCosts, Port, Probability, Report, Traffic};
+
+/// What a cluster goes through. See the [module](super) for an example; times are nanoseconds of virtual time.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    pub(super) setup: Setup,
+    pub(super) faults: Vec<(u64, Fault)>,
+    /// A probability that is none.
+    wrong: Option<(&'static str, f64)>,
+}
+
+/// Why there is no report.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum ScenarioError {
+    /// The scenario cannot be run.
+    Unfit(ClusterError),
+    /// A share that is not between 0 and 1.
+    Share(&'static str, f64),
+    /// Something does not hold.
+    Broken(Box<Broken>),
+}
+
+impl fmt::Display for ScenarioError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unfit(e) => e.fmt(f),
+            Self::Share(name, share) => write!(f, "{name} is {share}; choose a share from 0 to 1"),
+            Self::Broken(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ScenarioError {}
+
+impl From<ClusterError> for ScenarioError {
+    fn from(error: ClusterError) -> Self {
+        match error {
+            ClusterError::Broken(broken) => Self::Broken(broken),
+            other => Self::Unfit(other),
+        }
+    }
+}
+
+impl Scenario {
+    /// `nodes` nodes as [`Setup::new`] makes them, without traffic or faults.
+    pub fn new(nodes: usize) -> Self {
+        Self { setup: Setup::new(nodes), faults: Vec::new(), wrong: None }
+    }
+
+    /// As the set-up says.
+    pub fn of(setup: Setup) -> Self {
+        Self { setup, faults: Vec::new(), wrong: None }
+    }
+
+    /// What all that is random depends on.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.setup.seed = seed;
+        self
+    }
+
+    /// See [`Physics::latency`](super::Physics::latency).
+    #[must_use]
+    pub fn latency(mut self, nanos: u64) -> Self {
+        self.setup.physics.latency = nanos;
+        self
+    }
+
+    /// See [`Physics::jitter`](super::Physics::jitter).
+    #[must_use]
+    pub fn jitter(mut self, nanos: u64) -> Self {
+        self.setup.physics.jitter = nanos;
+        self
+    }
+
+    /// See [`Physics::rate`](super::Physics::rate).
+    #[must_use]
+    pub fn rate(mut self, bits_per_second: u64) -> Self {
+        self.setup.physics.rate = bits_per_second;
+        self
+    }
+
+    /// See [`Physics::host_rate`](super::Physics::host_rate).
+    #[must_use]
+    pub fn host_rate(mut self, bits_per_second: u64) -> Self {
+        self.setup.physics.host_rate = bits_per_second;
+        self
+    }
+
+    pub(super) fn probability(&mut self, name: &'static str, share: f64) -> Probability {
+        Probability::new(share).unwrap_or_else(|| {
+            self.wrong = Some((name, share));
+            Probability::NEVER
+        })
+    }
+
+    /// Share of the frames that are lost, from 0 to 1.
+    #[must_use]
+    pub fn loss(mut self, share: f64) -> Self {
+        self.setup.physics.loss = self.probability("loss", share);
+        self
+    }
+
+    /// Share of the frames that later ones overtake, from 0 to 1.
+    #[must_use]
+    pub fn reorder(mut self, share: f64) -> Self {
+        self.setup.physics.reorder = self.probability("reorder", share);
+        self
+    }
+
+    /// See [`Physics::give_up`](super::Physics::give_up).
+    #[must_use]
+    pub fn give_up(mut self, nanos: u64) -> Self {
+        self.setup.physics.give_up = nanos;
+        self
+    }
+
+    /// See [`Physics::crash_sight`](super::Physics::crash_sight).
+    #[must_use]
+    pub fn crash_sight(mut self, sight: CrashSight) -> Self {
+        self.setup.physics.crash_sight = sight;
+        self
+    }
+
+    /// How blocks arrive, on all links.
+    #[must_use]
+    pub fn arrival(mut self, arrival: Arrival) -> Self {
+        self.setup.physics.arrival = arrival;
+        self
+    }
+
+    /// Bytes of a block behind its header.
+    #[must_use]
+    pub fn body(mut self, bytes: usize) -> Self {
+        self.setup.body = bytes;
+        self
+    }
+
+    /// Blocks of each node beyond what it needs.
+    #[must_use]
+    pub fn extra_blocks(mut self, blocks: u32) -> Self {
+        self.setup.extra = blocks;
+        self
+    }
+
+    /// Deliveries that a host has not read, at most.
+    #[must_use]
+    pub fn pipe(mut self, deliveries: usize) -> Self {
+        self.setup.pipe = deliveries;
+        self
+    }
+
+    /// What work costs.
+    #[must_use]
+    pub fn costs(mut self, costs: HostCosts) -> Self {
+        self.setup.costs = costs;
+        self
+    }
+
+    /// Whether blocks carry a checksum.
+    #[must_use]
+    pub fn checksum(mut self, checksum: Checksum) -> Self {
+        self.setup.checksum = checksum;
+        self
+    }
+
+    /// Who sends what to whom.
+    #[must_use]
+    pub fn traffic(mut self, traffic: Traffic) -> Self {
+        self.setup.traffic = traffic;
+        self
+    }
+
+    /// Something that goes wrong, or is mended, then.
+    #[must_use]
+    pub fn at(mut self, nanos: u64, fault: Fault) -> Self {
+        self.faults.push((nanos, fault));
+        self
+    }
+
+    /// Runs with traffic until then, lets everything come to rest, and checks what must hold at each step and at the end.
+    ///
+    /// # Errors
+    /// What in the scenario cannot be, or the first thing that does not hold.
+    pub fn run(self, until: u64) -> Result<Report, ScenarioError> {
+        self.run_wrapped(until, |port| port)
+    }
+
+    /// As [`run`](Self::run), with something around each port.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    pub fn run_wrapped<T: Transport>(
+        mut self,
+        until: u64,
+        wrap: impl FnMut(Port) -> T + 'static,
+    ) -> Result<Report, ScenarioError> {
+        if let Some((name, share)) = self.wrong {
+            return Err(ScenarioError::Share(name, share));
+        }
+        self.setup.traffic_until = until;
+        let mut cluster = Cluster::wrapped(self.setup, wrap)?;
+        for (at, fault) in self.faults {
+            cluster.plan(at, fault)?;
+        }
+        cluster.run_until(until)?;
+        cluster.settle()?;
+        Ok(cluster.report())
+    }
+}

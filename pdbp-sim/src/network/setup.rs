@@ -1,0 +1,155 @@
+//! How a cluster is set up, and why that could not be.
+
+use std::fmt;
+
+use pdbp_core::cdu::BLOCK_HEADER;
+use pdbp_core::engine::{Checksum, Config, RegisterError};
+use pdbp_core::id::{Epoch, NodeId};
+use pdbp_core::tables::Name;
+use pdbp_core::umb::stride;
+use pdbp_core::{Arrival, ConfigError};
+
+use super::check::{Broken, Division};
+use super::host::HostCosts;
+use super::{Physics, PhysicsError, Traffic};
+
+/// How a cluster is set up.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Nodes, 1 to 65535.
+    pub nodes: usize,
+    /// What all that is random depends on.
+    pub seed: u64,
+    /// The network. `largest_block` is that of the engines.
+    pub physics: Physics,
+    /// Bytes of a block behind its header, 256 or more.
+    pub body: usize,
+    /// The most blocks of a row.
+    pub row: u32,
+    /// Blocks of a row at the start.
+    pub initial: u32,
+    /// Blocks set aside for control messages.
+    pub control: u32,
+    /// Blocks beyond what is needed.
+    pub extra: u32,
+    /// Deliveries that a host has not read, at most.
+    pub pipe: usize,
+    /// Whether blocks carry a checksum.
+    pub checksum: Checksum,
+    /// Nanoseconds after which a message leaves in a block that is not full.
+    pub flush_after: u64,
+    /// What work costs.
+    pub costs: HostCosts,
+    /// Who sends.
+    pub traffic: Traffic,
+    /// Nanoseconds of virtual time at which nothing is sent any more.
+    pub traffic_until: u64,
+}
+
+impl Setup {
+    /// `nodes` nodes with blocks of 2 KiB, and no traffic.
+    pub fn new(nodes: usize) -> Self {
+        Self {
+            nodes,
+            seed: 0,
+            physics: Physics::default(),
+            body: 2048 - BLOCK_HEADER,
+            row: 16,
+            initial: 2,
+            control: 8,
+            extra: 64,
+            pipe: 64,
+            checksum: Checksum::Off,
+            flush_after: 20_000,
+            costs: HostCosts::default(),
+            traffic: Traffic::uniform().rate(0),
+            traffic_until: u64::MAX,
+        }
+    }
+
+    /// Blocks of each node.
+    pub fn blocks(&self) -> u32 {
+        let posted = match self.physics.arrival {
+            Arrival::Posted => (self.nodes as u32).saturating_sub(1) * (self.initial + 2),
+            Arrival::InPlace => 0,
+        };
+        self.nodes as u32 * self.initial + posted + self.control + self.extra
+    }
+
+    /// Bytes of block memory of each node.
+    pub fn memory(&self) -> usize {
+        stride(self.body) * self.blocks() as usize
+    }
+
+    pub(super) fn config(&self, node: NodeId, name: Name) -> Config {
+        Config {
+            node,
+            nodes: self.nodes as u16,
+            name,
+            body: self.body,
+            row: self.row,
+            initial: self.initial,
+            control_blocks: self.control,
+            local_parts: 2,
+            private_pipes: 2,
+            stream_pipes: 1,
+            flush_after: self.flush_after,
+            interval: 1_000_000,
+            checksum: self.checksum,
+            epoch: Epoch(1),
+        }
+    }
+
+    pub(super) fn division(&self) -> Division {
+        Division {
+            nodes: self.nodes as u16,
+            blocks: self.blocks(),
+            control: self.control,
+            row: self.row,
+            posted: self.physics.arrival == Arrival::Posted,
+        }
+    }
+}
+
+/// Why a cluster could not start or go on.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum ClusterError {
+    /// The network cannot be.
+    Physics(PhysicsError),
+    /// The engines cannot be set up.
+    Config(ConfigError),
+    /// So many bytes of memory cannot be had for each node; use fewer nodes or smaller blocks.
+    Memory(usize),
+    /// The part of a node could not be registered.
+    Register(RegisterError),
+    /// The private pipe of a node could not be bound.
+    Pipe(pdbp_core::pipe::PipeError),
+    /// The traffic does not fit the cluster.
+    Traffic(String),
+    /// There is no such node.
+    NoSuchNode(u16),
+    /// Something does not hold.
+    Broken(Box<Broken>),
+}
+
+impl fmt::Display for ClusterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Physics(e) => e.fmt(f),
+            Self::Config(e) => e.fmt(f),
+            Self::Memory(n) => {
+                write!(f, "{n} bytes for each node are not to be had; use fewer or smaller blocks")
+            }
+            Self::Register(e) => e.fmt(f),
+            Self::Pipe(e) => e.fmt(f),
+            Self::Traffic(what) => f.write_str(what),
+            Self::NoSuchNode(node) => {
+                write!(f, "there is no node {node}; name one below the number of nodes")
+            }
+            Self::Broken(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ClusterError {}

@@ -1,0 +1,71 @@
+//! Each check finds what it is for.
+
+use crate::network::check::{Division, check_blocks};
+use crate::network::sabotage::Sabotage;
+use crate::network::{Broken, Cluster, ClusterError, Invariant, Setup, Traffic, ms};
+
+/// Two nodes, of which node 1 finds its end broken after 20 data blocks; messages of `size` bytes.
+fn broken(sabotage: Sabotage, size: usize) -> Broken {
+    let traffic = Traffic::uniform().size(size).rate(20_000);
+    let mut cluster =
+        Cluster::new(Setup { seed: 3, traffic, traffic_until: ms(5), ..Setup::new(2) }).unwrap();
+    let after = if sabotage == Sabotage::Keep { 0 } else { 20 };
+    cluster.network().sabotage(sabotage, after);
+    match cluster.run_until(ms(5)).and_then(|()| cluster.settle()) {
+        Err(ClusterError::Broken(broken)) => *broken,
+        other => panic!("{sabotage:?} was not found: {other:?}"),
+    }
+}
+
+macro_rules! caught {
+    ($($name:ident: $sabotage:ident, $size:expr, $invariant:ident, $values:expr;)*) => {
+        $(#[test]
+        fn $name() {
+            let broken = broken(Sabotage::$sabotage, $size);
+            assert_eq!(broken.invariant, Invariant::$invariant, "{broken}");
+            assert!(broken.what.contains($values), "{broken}");
+        })*
+    };
+}
+
+caught! {
+    a_block_that_is_swallowed: Swallow, 64, Counters, "out_of_sequence is 1";
+    messages_that_come_twice: Double, 64, Once, "was next";
+    a_message_that_is_left_out: Skip, 24, Order, "was next";
+    a_byte_that_changes: Corrupt, 64, Contents, "differs from what was sent";
+    room_that_is_lost: LosePost, 64, Blocks, "blocks are accounted for";
+    a_sent_block_that_is_kept: Keep, 64, Quiet, "after the traffic has ended";
+}
+
+#[test]
+fn what_never_arrives_and_nobody_reports() {
+    let traffic = Traffic::uniform().rate(1_000);
+    let mut cluster =
+        Cluster::new(Setup { seed: 3, traffic, traffic_until: ms(5), ..Setup::new(2) }).unwrap();
+    cluster.run_until(ms(4)).unwrap();
+    cluster.network().sabotage(Sabotage::Deafen, 0);
+    let outcome = cluster.run_until(ms(5)).and_then(|()| cluster.settle());
+    let Err(ClusterError::Broken(broken)) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(broken.invariant, Invariant::Accounted, "{broken}");
+    assert!(broken.what.contains("did not arrive; its link has not failed"), "{broken}");
+}
+
+#[test]
+fn a_row_with_more_blocks_than_it_may_have() {
+    let setup = Setup::new(2);
+    let mut cluster = Cluster::new(setup.clone()).unwrap();
+    cluster.run_until(ms(1)).unwrap();
+    let engine = &cluster.hosts()[0].as_ref().unwrap().engine;
+    let division =
+        Division { nodes: 2, blocks: setup.blocks(), control: setup.control, row: 1, posted: true };
+    let breach = check_blocks(engine, division, |_| 0).unwrap_err();
+    assert_eq!(breach.invariant, Invariant::Space, "{breach:?}");
+}
+
+#[test]
+fn a_failed_check_says_how_to_see_it_again() {
+    let text = broken(Sabotage::Corrupt, 64).to_string();
+    assert!(text.starts_with("seed 3, at "), "{text}");
+    assert!(text.contains("ns, node1: Contents does not hold") && text.contains("frame "), "{text}");
+    assert_eq!(text, broken(Sabotage::Corrupt, 64).to_string());
+}

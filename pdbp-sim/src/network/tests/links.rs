@@ -1,0 +1,203 @@
+//! Links as their ends see them, without engines.
+
+use pdbp_core::id::NodeId;
+use pdbp_core::umb::{BlockPool, HeapMemory, stride};
+use pdbp_core::{Arrival, Completion, Op, Reason, Transport};
+
+use super::bad;
+use crate::network::{Cause, CrashSight, Network, Physics, Port, ms};
+
+const BODY: usize = 448;
+
+/// A port with blocks of its own.
+struct End {
+    port: Port,
+    pool: BlockPool<HeapMemory>,
+}
+
+fn node(index: u16) -> NodeId {
+    NodeId::new(index).unwrap()
+}
+
+fn ends(nodes: usize, physics: Physics) -> (Network, Vec<End>) {
+    let physics = Physics { give_up: ms(10), largest_block: stride(BODY), ..physics };
+    let (network, ports) = Network::new(nodes, physics, 11).unwrap();
+    (network, ports.into_iter().map(end).collect())
+}
+
+fn end(port: Port) -> End {
+    let own = port.capabilities().node;
+    End { port, pool: BlockPool::new(HeapMemory::new(64 * stride(BODY)).unwrap(), own, BODY) }
+}
+
+impl End {
+    fn send(&mut self, to: u16, byte: u8) -> bool {
+        let mut block = self.pool.take().unwrap();
+        block.bytes_mut().fill(byte);
+        let block = self.pool.seal(block, 100);
+        match self.port.submit(Op::Send { peer: node(to), block }) {
+            Ok(()) => true,
+            Err(refused) => {
+                let Op::Send { block, .. } = refused.op else { panic!("another operation") };
+                self.pool.give_sealed(block).unwrap();
+                assert!(matches!(refused.reason, Reason::Busy | Reason::PeerFailed));
+                false
+            }
+        }
+    }
+
+    fn post(&mut self, from: u16) {
+        let block = self.pool.take().unwrap();
+        self.port.submit(Op::Recv { peer: node(from), block }).unwrap();
+    }
+
+    /// What there is to poll, as text; blocks go back where they belong.
+    fn poll(&mut self) -> Vec<String> {
+        let mut seen = Vec::new();
+        while let Some(completion) = self.port.poll_completion() {
+            #[allow(unreachable_patterns, reason = "transports may learn to report more")]
+            seen.push(match completion {
+                Completion::Sent { peer, block } => {
+                    self.pool.give_sealed(block).unwrap();
+                    format!("sent {peer}")
+                }
+                Completion::Failed { peer, block } => {
+                    self.pool.give_sealed(block).unwrap();
+                    format!("failed {peer}")
+                }
+                Completion::Unused { peer, block } => {
+                    self.pool.give_vacant(block).unwrap();
+                    format!("unused {peer}")
+                }
+                Completion::Received { peer, block } => {
+                    let byte = block.bytes()[99];
+                    match self.port.arrival(peer) {
+                        Arrival::Posted => self.pool.give_arrived(block).unwrap(),
+                        Arrival::InPlace => self.port.submit(Op::Return { peer, block }).unwrap(),
+                    }
+                    format!("received {byte} {peer}")
+                }
+                Completion::PeerFailed { peer, cause } => format!("down {peer}: {}", cause.unwrap()),
+                other => format!("{other:?}"),
+            });
+        }
+        seen
+    }
+}
+
+fn run(network: &Network, until: u64) {
+    while network.step(until).is_some() {}
+}
+
+#[test]
+fn what_is_lost_and_overtaken_below_arrives_once_and_in_order() {
+    for arrival in [Arrival::Posted, Arrival::InPlace] {
+        let (network, mut ends) = ends(2, bad(arrival));
+        for _ in 0..40 {
+            if arrival == Arrival::Posted {
+                ends[1].post(0);
+            }
+        }
+        (0..40).for_each(|i| assert!(ends[0].send(1, i)));
+        let (mut received, mut sent) = (Vec::new(), 0);
+        while sent < 40 {
+            assert!(network.step(ms(1000)).is_some(), "{sent} of 40 were sent");
+            received.extend(ends[1].poll());
+            sent += ends[0].poll().len();
+        }
+        let expected: Vec<_> = (0..40).map(|i| format!("received {i} node0")).collect();
+        assert_eq!(received, expected);
+        assert!(network.counts().lost > 0 && network.counts().repeated > 0, "{:?}", network.counts());
+        assert_eq!(ends[0].pool.free(), 64);
+    }
+}
+
+#[test]
+fn a_link_that_is_apart_for_too_long_fails_at_both_ends_and_gives_all_blocks_back() {
+    let (network, mut ends) = ends(3, Physics::default());
+    (0..2).for_each(|_| ends[1].post(0));
+    ends[0].post(1);
+    network.partition(&[vec![0]]);
+    (0..3).for_each(|i| assert!(ends[0].send(1, i)));
+    run(&network, ms(9));
+    assert!(ends[0].poll().is_empty() && ends[1].poll().is_empty());
+    run(&network, ms(12));
+    let down = |peer| format!("down {peer}: {}", Cause::Silence(ms(10)));
+    let failed = "failed node1".to_owned();
+    assert_eq!(
+        ends[0].poll(),
+        [failed.clone(), failed.clone(), failed, "unused node1".to_owned(), down("node1")]
+    );
+    assert_eq!(ends[1].poll(), ["unused node0".to_owned(), "unused node0".to_owned(), down("node0")]);
+    assert!(ends[2].poll().is_empty(), "its links were never used");
+    assert_eq!((ends[0].pool.free(), ends[1].pool.free()), (64, 64));
+    assert!(!ends[0].send(1, 0));
+}
+
+#[test]
+fn an_outage_that_ends_in_time_only_takes_time() {
+    let (network, mut ends) = ends(2, Physics::default());
+    ends[1].post(0);
+    network.cut(0, 1);
+    assert!(ends[0].send(1, 7));
+    run(&network, ms(8));
+    network.heal();
+    run(&network, ms(20));
+    assert_eq!(ends[1].poll(), ["received 7 node0"]);
+    assert_eq!(ends[0].poll(), ["sent node1"]);
+    assert_eq!(network.counts().failures, 0);
+}
+
+#[test]
+fn a_cut_in_one_direction_fails_both() {
+    let (network, mut ends) = ends(2, Physics::default());
+    ends[0].post(1);
+    ends[1].post(0);
+    network.cut(1, 0);
+    assert!(ends[0].send(1, 1));
+    run(&network, ms(15));
+    let seen = ends[1].poll();
+    assert_eq!((seen.len(), seen[0].as_str()), (2, "received 1 node0"));
+    assert!(seen[1].starts_with("down node0"));
+    // It has arrived, but its sender cannot know.
+    assert_eq!(ends[0].poll()[..2], ["failed node1", "unused node1"]);
+}
+
+#[test]
+fn a_crash_is_seen_at_once_or_by_silence() {
+    for (sight, seen_after) in [(CrashSight::AtOnce, ms(0)), (CrashSight::BySilence, ms(11))] {
+        let (network, mut ends) = ends(2, Physics { crash_sight: sight, ..Physics::default() });
+        drop(ends.pop());
+        if seen_after > 0 {
+            run(&network, ms(9));
+            assert!(ends[0].poll().is_empty());
+        }
+        run(&network, seen_after);
+        assert_eq!(ends[0].poll(), ["down node1: the peer has crashed"]);
+    }
+}
+
+#[test]
+fn a_receiver_without_room_holds_its_sender_up_and_is_not_given_up() {
+    let (network, mut ends) = ends(2, Physics { in_flight: 2, ..Physics::default() });
+    assert!(ends[0].send(1, 1) && ends[0].send(1, 2) && !ends[0].send(1, 3));
+    run(&network, ms(100));
+    assert!(ends[0].poll().is_empty());
+    ends[1].post(0);
+    assert_eq!(ends[1].poll(), ["received 1 node0"]);
+    run(&network, ms(101));
+    assert_eq!(ends[0].poll(), ["sent node1"]);
+    assert!(ends[0].send(1, 3));
+}
+
+#[test]
+fn the_rate_of_a_link_is_kept() {
+    let (network, mut ends) = ends(2, Physics { rate: 1_000_000, latency: 1000, ..Physics::default() });
+    (0..10).for_each(|_| ends[1].post(0));
+    (0..10).for_each(|i| assert!(ends[0].send(1, i)));
+    // 10 blocks of 800 bits at 1 bit per µs.
+    run(&network, 8_000_999);
+    assert_eq!(ends[1].poll().len(), 9);
+    run(&network, 8_001_000);
+    assert_eq!(ends[1].poll().len(), 1);
+}

@@ -1,0 +1,113 @@
+//! Scenarios.
+
+use std::time::Instant;
+
+use pdbp_core::Arrival;
+
+use crate::network::{Fault, Report, Scenario, ScenarioError, Traffic, gbit, ms, us};
+
+fn five() -> Scenario {
+    Scenario::new(5)
+        .seed(7)
+        .latency(us(20))
+        .jitter(us(5))
+        .rate(gbit(1))
+        .loss(0.001)
+        .reorder(0.01)
+        .traffic(Traffic::uniform().size(64).rate(50_000))
+}
+
+fn faulty() -> Scenario {
+    five()
+        .give_up(ms(4))
+        .at(ms(2), Fault::partition([&[0, 1], &[2, 3, 4]]))
+        .at(ms(4), Fault::heal())
+        .at(ms(6), Fault::crash(2))
+        .at(ms(7), Fault::slow(1, 20))
+        .at(ms(8), Fault::skew(3, -50_000, 100))
+        .at(ms(9), Fault::slow(1, 1))
+}
+
+#[test]
+fn an_outage_that_ends_before_links_are_given_up_loses_nothing() {
+    for arrival in [Arrival::Posted, Arrival::InPlace] {
+        let outage = five().arrival(arrival).at(ms(2), Fault::partition([&[0, 1], &[2, 3, 4]]));
+        let report = outage.at(ms(4), Fault::heal()).run(ms(10)).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!((report.lost, report.undelivered, report.refused), (0, 0, 0), "{report}");
+        assert!(report.sent == report.delivered && report.sent > 2_000, "{report}");
+        assert!(report.links.repeated > 0 && report.latencies.most() > ms(1), "{report}");
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run_and_another_is_another() {
+    let run = |seed| faulty().seed(seed).run(ms(12)).unwrap_or_else(|e| panic!("{e}"));
+    let (one, again, other) = (run(1), run(1), run(2));
+    assert_eq!(one.to_string(), again.to_string());
+    assert_ne!(one.digest, other.digest);
+}
+
+/// Seeds of random scenarios until there were so many steps.
+fn random_steps(first: u64, steps: u64) -> Vec<Report> {
+    let mut reports = Vec::new();
+    let mut done = 0;
+    for seed in first.. {
+        let (scenario, until) = Scenario::random(seed);
+        let report = scenario.run(until).unwrap_or_else(|e| panic!("random scenario {seed}: {e}"));
+        done += report.steps;
+        reports.push(report);
+        if done >= steps {
+            break;
+        }
+    }
+    reports
+}
+
+#[test]
+fn random_scenarios_hold() {
+    let reports = random_steps(0, 100_000);
+    let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
+    // They are not all peaceful.
+    assert!(sum(|r| r.links.failures) > 0 && sum(|r| r.links.lost) > 0 && sum(|r| r.links.repeated) > 0);
+    assert!(sum(|r| r.delivered) > 10_000);
+}
+
+/// `PDBP_SIM_SECONDS=3600 cargo test --release -p pdbp-sim overnight -- --nocapture`; `PDBP_SIM_SEED` is the first seed.
+#[test]
+fn overnight() {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let Some(seconds) = number("PDBP_SIM_SECONDS") else {
+        println!("skipped: set PDBP_SIM_SECONDS to the seconds that random scenarios shall run");
+        return;
+    };
+    let (began, mut seed, mut steps) = (Instant::now(), number("PDBP_SIM_SEED").unwrap_or(1 << 32), 0);
+    while began.elapsed().as_secs() < seconds {
+        let reports = random_steps(seed, 1);
+        seed += reports.len() as u64;
+        steps += reports.iter().map(|r| r.steps).sum::<u64>();
+    }
+    println!("{steps} steps up to seed {seed} in {} s", began.elapsed().as_secs());
+}
+
+#[test]
+fn what_cannot_be_is_said() {
+    let says = |scenario: Scenario, part: &str| {
+        let error = scenario.run(ms(1)).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    };
+    says(Scenario::new(2).loss(1.5), "loss is 1.5; choose a share from 0 to 1");
+    says(Scenario::new(0), "a network of 0 nodes cannot be");
+    says(Scenario::new(2).at(0, Fault::crash(2)), "there is no node 2");
+    says(Scenario::new(2).give_up(us(10)), "choose a longer give_up");
+    says(Scenario::new(2).traffic(Traffic::uniform().size(8)), "let them have 24 to");
+    says(Scenario::new(2).traffic(Traffic::hot_spot(5, 100)), "name one below 2");
+    says(Scenario::new(2).body(100), "a block of 100 bytes");
+    assert!(matches!(Scenario::new(2).loss(-1.0).run(1), Err(ScenarioError::Share("loss", _))));
+}
+
+#[test]
+fn a_trace_is_sent_as_written() {
+    let trace = Traffic::trace("1000 0 1 64\n2000 0 1 200\n1500 1 0 24\n").unwrap();
+    let report = Scenario::new(2).traffic(trace).run(ms(1)).unwrap();
+    assert_eq!((report.sent, report.delivered, report.bytes), (3, 3, 288));
+}

@@ -1,0 +1,315 @@
+//! The link layer: frames are numbered, acknowledged, sent again when they are lost, and released in order.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use pdbp_core::id::{BlockId, NodeId};
+use pdbp_core::{Completion, Reason, SealedBlock, VacantBlock};
+
+use super::Cause;
+use super::events::{Digest, Event, Kind, Queue, Trace};
+use super::pair::{Belief, End, Frame, Load, Pair};
+use super::physics::{Physics, serialisation};
+use crate::random::Random;
+
+/// Bytes of a frame that carries no block.
+const SHORT_FRAME: usize = 16;
+/// Events that are kept for the message of a failed check.
+const TRACE: usize = 48;
+
+/// Who lets the time of a network go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// Whoever calls [`Network::step`](super::Network::step).
+    Driver,
+    /// Polls: one that finds nothing ready lets the next event happen.
+    Polls,
+}
+
+/// What has happened on all links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct LinkCounts {
+    /// Frames sent, repetitions included.
+    pub frames: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// Frames and acknowledgements lost by chance.
+    pub lost: u64,
+    /// Frames that met a cut, a partition or a dead node.
+    pub stopped: u64,
+    /// Frames sent again.
+    pub repeated: u64,
+    /// Sessions that have failed.
+    pub failures: u64,
+    /// Sessions that have begun after a failure.
+    pub restored: u64,
+}
+
+/// What a node's next poll brings.
+#[derive(Debug)]
+pub(super) enum Ready {
+    Done(Completion<Cause>),
+    /// A block to be read where it lies: in a copy, so that no fault lets its owner write what is still read.
+    InPlace {
+        peer: NodeId,
+        id: BlockId,
+        words: Arc<[u64]>,
+        length: u32,
+        session: u32,
+    },
+}
+
+#[derive(Debug, Default)]
+pub(super) struct NodeState {
+    pub(super) alive: bool,
+    pub(super) life: u32,
+    pub(super) ready: VecDeque<Ready>,
+    /// It is in the list of nodes for which something is ready.
+    pub(super) rung: bool,
+    /// When the host has sent what it was given.
+    free_at: u64,
+    /// The group of a partition.
+    pub(super) group: u16,
+}
+
+/// All that the ends of a network share.
+#[derive(Debug)]
+pub(super) struct Net {
+    pub(super) physics: Physics,
+    pub(super) pace: Pace,
+    pub(super) now: u64,
+    pub(super) nodes: Vec<NodeState>,
+    pub(super) pairs: BTreeMap<(u16, u16), Pair>,
+    pub(super) cuts: BTreeSet<(u16, u16)>,
+    pub(super) queue: Queue,
+    pub(super) random: Random,
+    pub(super) digest: Digest,
+    pub(super) trace: Trace,
+    pub(super) counts: LinkCounts,
+    /// Nodes for which something is ready, in the order in which it became so.
+    pub(super) rung: Vec<u16>,
+    #[cfg(test)]
+    pub(super) saboteur: Option<super::sabotage::Saboteur>,
+}
+
+pub(super) fn key(a: u16, b: u16) -> (u16, u16) {
+    (a.min(b), a.max(b))
+}
+
+/// `index` was a node's before.
+pub(super) fn id(index: u16) -> NodeId {
+    const FIRST: NodeId = match NodeId::new(0) {
+        Some(node) => node,
+        None => unreachable!(),
+    };
+    NodeId::new(index).unwrap_or(FIRST)
+}
+
+impl Net {
+    pub(super) fn new(nodes: usize, physics: Physics, seed: u64) -> Self {
+        let mut digest = Digest::NEW;
+        digest.add(seed);
+        Self {
+            physics,
+            pace: Pace::Driver,
+            now: 0,
+            nodes: (0..nodes).map(|_| NodeState::default()).collect(),
+            pairs: BTreeMap::new(),
+            cuts: BTreeSet::new(),
+            queue: Queue::default(),
+            random: Random::new(seed),
+            digest,
+            trace: Trace::new(TRACE),
+            counts: LinkCounts::default(),
+            rung: Vec::new(),
+            #[cfg(test)]
+            saboteur: None,
+        }
+    }
+
+    /// Lets the next event happen, if there is one until then.
+    pub(super) fn step(&mut self, until: u64) -> Option<Event> {
+        let event = self.queue.next(until)?;
+        self.now = event.at;
+        self.digest.add_event(&event);
+        self.trace.note(event);
+        match event.kind {
+            Kind::Frame { from, to, session, sequence } => self.frame_arrives(from, to, session, sequence),
+            Kind::Ack { from, to, session, received, released } => {
+                self.ack_arrives((from, to), session, received, released);
+            }
+            Kind::Timer { from, to, session, serial } => self.timer_fires(from, to, session, serial),
+            Kind::Watch { low, high, serial } => self.watch_ends(low, high, serial),
+            Kind::Notice { node, peer, session } => self.notice(node, peer, session),
+            Kind::Restore { low, high, session } => self.connect(low, high, session),
+            Kind::Wake { .. } | Kind::Act(_) => {}
+        }
+        Some(event)
+    }
+
+    pub(super) fn is_alive(&self, node: u16) -> bool {
+        self.nodes.get(usize::from(node)).is_some_and(|n| n.alive)
+    }
+
+    /// Whether what one node sends arrives at the other.
+    pub(super) fn reaches(&self, from: u16, to: u16) -> bool {
+        let (Some(a), Some(b)) = (self.nodes.get(usize::from(from)), self.nodes.get(usize::from(to))) else {
+            return false;
+        };
+        a.alive && b.alive && a.group == b.group && (self.cuts.is_empty() || !self.cuts.contains(&(from, to)))
+    }
+
+    /// Something for a node to poll.
+    pub(super) fn make_ready(&mut self, node: u16, ready: Ready) {
+        let Some(state) = self.nodes.get_mut(usize::from(node)) else { return };
+        state.ready.push_back(ready);
+        if !std::mem::replace(&mut state.rung, true) {
+            self.rung.push(node);
+        }
+    }
+
+    /// The end at `me` of the links with `peer`.
+    pub(super) fn end(&mut self, me: u16, peer: u16) -> &mut End {
+        self.pairs.entry(key(me, peer)).or_default().ends_of(me, peer).0
+    }
+
+    pub(super) fn send(
+        &mut self,
+        from: u16,
+        to: u16,
+        block: SealedBlock,
+    ) -> Result<(), (SealedBlock, Reason<Cause>)> {
+        let most = self.physics.in_flight;
+        if block.bytes().len() > self.physics.largest_block {
+            return Err((block, Reason::Unsupported));
+        }
+        let end = self.end(from, to);
+        match end.belief {
+            Belief::Down => return Err((block, Reason::PeerFailed)),
+            _ if end.away() >= most => return Err((block, Reason::Busy)),
+            _ => {}
+        }
+        end.out.blocks += 1;
+        self.enqueue(from, to, Load::Block(block));
+        Ok(())
+    }
+
+    pub(super) fn post(&mut self, me: u16, peer: u16, block: VacantBlock) -> Result<(), VacantBlock> {
+        let end = self.end(me, peer);
+        if end.belief == Belief::Down {
+            return Err(block);
+        }
+        end.posted.push_back(block);
+        end.posts_away += 1;
+        self.release(peer, me);
+        Ok(())
+    }
+
+    /// In place: the reader is done with a block of this session.
+    pub(super) fn give_back(&mut self, me: u16, owner: u16, index: u32, session: u32) {
+        let pair = self.pairs.entry(key(me, owner)).or_default();
+        if !pair.broken && pair.session == session {
+            self.enqueue(me, owner, Load::Return(index));
+        }
+    }
+
+    fn enqueue(&mut self, from: u16, to: u16, load: Load) {
+        let now = self.now;
+        let pair = self.pairs.entry(key(from, to)).or_default();
+        let broken = pair.broken;
+        let out = &mut pair.ends_of(from, to).0.out;
+        if out.frames.is_empty() {
+            out.heard = now;
+            out.repeats = 0;
+        }
+        let sequence = out.next();
+        out.frames.push_back(Frame { load, arrived: false, left: now });
+        if !broken {
+            self.launch(from, to, sequence);
+            self.arm(from, to);
+        }
+    }
+
+    /// Sends a frame, once more perhaps.
+    pub(super) fn launch(&mut self, from: u16, to: u16, sequence: u64) {
+        let Some(pair) = self.pairs.get_mut(&key(from, to)) else { return };
+        let session = pair.session;
+        let out = &mut pair.ends_of(from, to).0.out;
+        let free_at = out.free_at;
+        let Some(frame) = out.frame(sequence) else { return };
+        let bytes = match &frame.load {
+            Load::Block(block) => block.bytes().len(),
+            _ => SHORT_FRAME,
+        };
+        let Some(host) = self.nodes.get_mut(usize::from(from)) else { return };
+        let start = self.now.max(free_at).max(host.free_at);
+        let (on_link, at_host) =
+            (serialisation(bytes, self.physics.rate), serialisation(bytes, self.physics.host_rate));
+        frame.left = start + on_link.max(at_host);
+        let left = frame.left;
+        out.free_at = start + on_link;
+        host.free_at = start + at_host;
+        self.counts.frames += 1;
+        self.counts.bytes += bytes as u64;
+        if self.physics.loss.strikes(&mut self.random) {
+            self.counts.lost += 1;
+            return;
+        }
+        let at = left + self.physics.way(&mut self.random);
+        self.queue.plan(at, Kind::Frame { from, to, session, sequence });
+    }
+
+    /// Sets the timer for frames that are not acknowledged, unless it is set.
+    pub(super) fn arm(&mut self, from: u16, to: u16) {
+        let first = self.physics.first_resend();
+        let Some(pair) = self.pairs.get_mut(&key(from, to)) else { return };
+        let session = pair.session;
+        let out = &mut pair.ends_of(from, to).0.out;
+        let Some(left) = out.frames.front().map(|f| f.left) else { return };
+        if std::mem::replace(&mut out.armed, true) {
+            return;
+        }
+        out.timer += 1;
+        self.queue.plan(left + first, Kind::Timer { from, to, session, serial: out.timer });
+    }
+
+    fn timer_fires(&mut self, from: u16, to: u16, session: u32, serial: u32) {
+        let (now, first, give_up) = (self.now, self.physics.first_resend(), self.physics.give_up);
+        let Some(pair) = self.pairs.get_mut(&key(from, to)).filter(|p| p.session == session && !p.broken)
+        else {
+            return;
+        };
+        let out = &mut pair.ends_of(from, to).0.out;
+        if out.timer != serial {
+            return;
+        }
+        let Some(left) = out.frames.front().map(|f| f.left) else {
+            out.armed = false;
+            return;
+        };
+        let last_call = out.heard.saturating_add(give_up);
+        if last_call <= now {
+            self.fail(from, to);
+            return;
+        }
+        // Whoever is to give a link up tries often enough before.
+        let wait = |repeats: u32| (first << repeats.min(6)).min(first.max(give_up / 16));
+        let due = left + wait(out.repeats);
+        if due > now {
+            self.queue.plan(due.min(last_call.max(now + 1)), Kind::Timer { from, to, session, serial });
+            return;
+        }
+        let patience = wait(out.repeats);
+        out.repeats += 1;
+        let next = now + wait(out.repeats);
+        self.queue.plan(next.min(last_call.max(now + 1)), Kind::Timer { from, to, session, serial });
+        // The first one is repeated even when it has arrived: its acknowledgement shows that the peer is there.
+        let base = out.base;
+        let late = |(i, f): &(usize, &Frame)| *i == 0 || (!f.arrived && f.left + patience <= now);
+        let late: Vec<u64> =
+            out.frames.iter().enumerate().filter(late).map(|(i, _)| base + i as u64).collect();
+        self.counts.repeated += late.len() as u64;
+        late.into_iter().for_each(|sequence| self.launch(from, to, sequence));
+    }
+}
