@@ -1,10 +1,12 @@
 //! The cluster: which nodes there are and what connects them.
 
-use std::path::Path;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use pdbp_core::Arrival;
+use pdbp_core::id::NodeId;
 use pdbp_core::umb::HeapMemory;
 #[cfg(feature = "mpi")]
 use pdbp_mpi::{Hosts, Mpi, MpiMemory, Options, Threads};
@@ -13,7 +15,9 @@ use pdbp_sim::local::Local;
 use crate::config::{ConfigError, Origin, Progress, Settings, TransportKind};
 use crate::error::{NoSuchNode, Timeout};
 use crate::launch::Launch;
+use crate::monitor::Endpoint;
 use crate::node::{Backend, Driver, Memory, Node, Shared};
+use crate::trace::Trace;
 
 /// A running cluster, as far as this process hosts it. Nodes stop when the cluster, their [`Node`]s and their parts are dropped;
 /// what they have sent and nobody has taken in is lost then, so let [`Node::quiesce`] end a program that must not lose anything.
@@ -34,6 +38,20 @@ pub enum StartError {
     Timeout(Timeout),
     /// The transport could not be set up.
     Transport(Box<dyn std::error::Error + Send + Sync>),
+    /// The address that is to serve the figures cannot be had.
+    Metrics {
+        /// The setting `metrics`.
+        address: String,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// The file for the trace cannot be written.
+    Trace {
+        /// Its name.
+        path: PathBuf,
+        /// What the system says.
+        error: std::io::Error,
+    },
     /// MPI is asked for, by the settings or by the launcher that has started so many ranks, and this program was built without.
     NoMpi {
         /// What the launcher says.
@@ -50,6 +68,17 @@ impl std::fmt::Display for StartError {
             }
             Self::Timeout(e) => e.fmt(f),
             Self::Transport(e) => write!(f, "cannot start over MPI: {e}"),
+            Self::Metrics { address, error } => write!(
+                f,
+                "cannot serve figures at `metrics` = \"{address}\": {error}; use another port, port 0 for any free one, or \"off\""
+            ),
+            Self::Trace { path, error } => {
+                write!(
+                    f,
+                    "cannot write `trace` = \"{}\": {error}; name another file, or \"off\"",
+                    path.display()
+                )
+            }
             Self::NoMpi { ranks } => {
                 match ranks {
                     Some(ranks) => write!(f, "started by an MPI launcher as one of {ranks} ranks")?,
@@ -313,16 +342,23 @@ impl Builder {
             settings.nodes = pdbp_core::Transport::capabilities(backend).nodes;
         }
         settings.check()?;
+        let ids: Vec<_> = nodes.iter().map(|(b, _)| pdbp_core::Transport::capabilities(b).node).collect();
+        let listener = listen(&settings, &ids)?;
+        let trace = trace(&settings, &ids)?;
         let mut hosted = Vec::with_capacity(nodes.len());
-        for (backend, memory) in nodes {
-            let id = pdbp_core::Transport::capabilities(&backend).node;
-            hosted.push(Arc::new(Shared::new(id, settings.nodes, settings.clone(), backend, memory)?));
+        for ((backend, memory), id) in nodes.into_iter().zip(ids) {
+            let trace = trace.as_ref().and_then(|trace| trace.of(id));
+            hosted.push(Arc::new(Shared::new(id, settings.nodes, settings.clone(), backend, memory, trace)?));
         }
-        Self::connect(hosted, settings)
+        Self::connect(hosted, settings, listener)
     }
 
     /// Introduces the nodes of this process to each other, starts their threads and waits until all are ready.
-    fn connect(hosted: Vec<Arc<Shared>>, settings: Settings) -> Result<Cluster, StartError> {
+    fn connect(
+        hosted: Vec<Arc<Shared>>,
+        settings: Settings,
+        mut listener: Option<TcpListener>,
+    ) -> Result<Cluster, StartError> {
         for node in &hosted {
             let siblings = hosted.iter().map(Arc::downgrade).collect();
             let first = node.siblings.set(siblings).is_ok();
@@ -334,7 +370,10 @@ impl Builder {
                 Progress::Thread => Some(Arc::new(Driver::start(&shared).map_err(StartError::Thread)?)),
                 Progress::Inline | Progress::Host => None,
             };
-            nodes.push(Node { shared, _driver: driver });
+            let serves = shared.id.index() == usize::from(settings.metrics_node);
+            let endpoint = listener.take_if(|_| serves).map(|listener| Endpoint::start(listener, &shared));
+            let endpoint = endpoint.transpose().map_err(StartError::Thread)?.map(Arc::new);
+            nodes.push(Node { shared, _driver: driver, endpoint });
         }
         for node in &nodes {
             let ready = node.shared.wait_for(
@@ -346,5 +385,31 @@ impl Builder {
             ready.map_err(StartError::Timeout)?;
         }
         Ok(Cluster { nodes, settings })
+    }
+}
+
+/// Takes the address of the setting `metrics`, if one of these nodes serves it.
+fn listen(settings: &Settings, hosted: &[NodeId]) -> Result<Option<TcpListener>, StartError> {
+    let Some(address) = &settings.metrics else { return Ok(None) };
+    if settings.metrics_node >= settings.nodes {
+        let error = format!(
+            "`metrics_node` is {}, and there are nodes 0 to {}",
+            settings.metrics_node,
+            settings.nodes - 1
+        );
+        return Err(StartError::Metrics { address: address.clone(), error: std::io::Error::other(error) });
+    }
+    if hosted.iter().all(|node| node.raw() != settings.metrics_node) {
+        return Ok(None);
+    }
+    let listener = Endpoint::bind(address);
+    listener.map(Some).map_err(|error| StartError::Metrics { address: address.clone(), error })
+}
+
+fn trace(settings: &Settings, hosted: &[NodeId]) -> Result<Option<Arc<Trace>>, StartError> {
+    let Some(path) = &settings.trace else { return Ok(None) };
+    match Trace::start(path, settings.trace_events, hosted, settings.nodes) {
+        Ok(trace) => Ok(Some(Arc::new(trace))),
+        Err((path, error)) => Err(StartError::Trace { path, error }),
     }
 }

@@ -21,6 +21,7 @@
 //! # The map
 //! * [`Cluster`] and [`Builder`] start the nodes; [`config`] says what can be set, and where.
 //! * [`Node`] is a node of this process: it registers parts, looks names up, and has `barrier`, `quiesce` and `stats`.
+//! * [`monitor`] has the figures of a running cluster: from any node by [`Node::observe`], over HTTP, in `pdbp top`.
 //! * [`Part`] sends and receives: messages ([`Part::send`], [`Part::recv`]), commands, sets of destinations, plain values,
 //!   [loans](Part::loan) filled in place, trains of equal messages ([`Part::try_recv_batch`]) and streams
 //!   ([`Part::open_stream`], [`Part::accept_stream`]).
@@ -40,11 +41,13 @@ pub mod config;
 mod cluster;
 mod error;
 mod launch;
+pub mod monitor;
 mod node;
 mod part;
+mod trace;
 
 pub use cluster::{Builder, Cluster, StartError};
-pub use config::{ConfigError, Progress, Settings, TransportKind};
+pub use config::{ConfigError, MonitorKind, Progress, Settings, TransportKind};
 pub use error::{LookupError, NoSuchNode, RecvError, RegisterError, SendError, Timeout};
 pub use launch::Launch;
 pub use node::{Backend, BackendError, Memory, Node, NodeStats};

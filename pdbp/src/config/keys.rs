@@ -1,13 +1,14 @@
 //! The table of settings: name, how to read it, how to show it.
 
 use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
 use pdbp_core::engine::Checksum;
 use pdbp_core::policy::Threshold;
 
-use super::{PolicyKind, Progress, Settings, TransportKind};
+use super::{MonitorKind, PolicyKind, Progress, Settings, TransportKind};
 
 /// A setting. `set` returns `None` for a value out of range.
 pub(crate) struct Key {
@@ -45,8 +46,28 @@ const PROGRESS: [(&str, Progress); 3] =
     [("thread", Progress::Thread), ("inline", Progress::Inline), ("host", Progress::Host)];
 const TRANSPORTS: [(&str, TransportKind); 3] =
     [("auto", TransportKind::Auto), ("local", TransportKind::Local), ("mpi", TransportKind::Mpi)];
+const MONITORS: [(&str, MonitorKind); 3] =
+    [("auto", MonitorKind::Auto), ("on", MonitorKind::On), ("off", MonitorKind::Off)];
 const SWITCH: [(&str, bool); 2] = [("off", false), ("on", true)];
 const CHECKSUMS: [(&str, Checksum); 2] = [("off", Checksum::Off), ("on", Checksum::On)];
+
+/// "off", or what `read` makes of the text.
+fn optional<T>(text: &str, read: impl FnOnce(&str) -> Option<T>, to: &mut Option<T>) -> Option<()> {
+    *to = if text == "off" { None } else { Some(read(text)?) };
+    Some(())
+}
+
+/// Host and port. Whether there is such a host shows when the address is used.
+fn address(text: &str) -> Option<String> {
+    let (host, port) = text.rsplit_once(':')?;
+    let plain = !host.is_empty() && (!host.contains(':') || host.starts_with('[') && host.ends_with(']'));
+    (plain && port.parse::<u16>().is_ok()).then(|| text.to_owned())
+}
+
+fn json_file(text: &str) -> Option<PathBuf> {
+    let path = Path::new(text);
+    path.extension().is_some_and(|e| e == "json").then(|| path.to_path_buf())
+}
 
 pub(crate) const KEYS: &[Key] = &[
     Key {
@@ -192,5 +213,35 @@ pub(crate) const KEYS: &[Key] = &[
         expected: "bytes of a long message that a part puts together, 65536 to 4294967295",
         set: |s, v| number(v, 65_536..=u32::MAX as usize, &mut s.assembly_bytes),
         show: |s| s.assembly_bytes.to_string(),
+    },
+    Key {
+        name: "monitor",
+        expected: "\"on\", \"off\" or \"auto\" (on with `metrics`): whether nodes answer who asks for their figures",
+        set: |s, v| choice(v, &MONITORS, &mut s.monitor),
+        show: |s| chosen(&s.monitor, &MONITORS),
+    },
+    Key {
+        name: "metrics",
+        expected: "\"off\", or an address such as 127.0.0.1:9100 that serves the figures of all nodes over HTTP",
+        set: |s, v| optional(v, address, &mut s.metrics),
+        show: |s| s.metrics.clone().unwrap_or_else(|| "off".to_owned()),
+    },
+    Key {
+        name: "metrics_node",
+        expected: "the index of the node that serves `metrics`, 0 to 65534",
+        set: |s, v| number(v, 0..=65_534, &mut s.metrics_node),
+        show: |s| s.metrics_node.to_string(),
+    },
+    Key {
+        name: "trace",
+        expected: "\"off\", or a file to write, whose name ends in .json: what nodes do, for ui.perfetto.dev",
+        set: |s, v| optional(v, json_file, &mut s.trace),
+        show: |s| s.trace.as_ref().map_or_else(|| "off".to_owned(), |path| path.display().to_string()),
+    },
+    Key {
+        name: "trace_events",
+        expected: "the most events of a trace, 1000 to 1000000000; one takes some 150 bytes of the file",
+        set: |s, v| number(v, 1000..=1_000_000_000, &mut s.trace_events),
+        show: |s| s.trace_events.to_string(),
     },
 ];

@@ -54,6 +54,17 @@ pub enum PolicyKind {
     Fixed,
 }
 
+/// Whether nodes answer who asks for their figures; see [`monitor`](crate::monitor).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MonitorKind {
+    /// If the setting `metrics` says where to show them.
+    Auto,
+    /// Always: for [`Node::observe`](crate::Node::observe).
+    On,
+    /// Never.
+    Off,
+}
+
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -219,6 +230,16 @@ pub struct Settings {
     /// Bytes of a message longer than a block that a part puts together: one such message at a time from each part that sends it
     /// one.
     pub assembly_bytes: usize,
+    /// Whether nodes answer who asks for their figures.
+    pub monitor: MonitorKind,
+    /// Where the figures of all nodes are served over HTTP, as host and port; port 0 is any free one.
+    pub metrics: Option<String>,
+    /// Index of the node that serves them.
+    pub metrics_node: u16,
+    /// The file for a trace of what nodes do.
+    pub trace: Option<PathBuf>,
+    /// The most events of a trace.
+    pub trace_events: usize,
     origins: Vec<Origin>,
 }
 
@@ -246,6 +267,11 @@ impl Default for Settings {
             stream_pipes: 256,
             pipe_depth: 64,
             assembly_bytes: 64 << 20,
+            monitor: MonitorKind::Auto,
+            metrics: None,
+            metrics_node: 0,
+            trace: None,
+            trace_events: 1_000_000,
             origins: vec![Origin::Default; KEYS.len()],
         }
     }
@@ -277,6 +303,15 @@ impl Settings {
         let blocks = per_node * usize::from(self.nodes) + 16;
         let needed = blocks.saturating_mul(stride(self.block_bytes));
         if self.memory_bytes == 0 { needed.max(LEAST) } else { self.memory_bytes }
+    }
+
+    /// Whether nodes have a monitor.
+    pub(crate) fn is_monitored(&self) -> bool {
+        match self.monitor {
+            MonitorKind::Auto => self.metrics.is_some(),
+            MonitorKind::On => true,
+            MonitorKind::Off => false,
+        }
     }
 
     /// Header and body of a block.

@@ -10,6 +10,7 @@ use pdbp_core::policy::{Adaptive, Fixed, Growth, SpacePolicy, ThresholdAllocatio
 use pdbp_core::{Arrival, Bell, Capabilities, Completion, Op, Reason, Refused, Transport};
 
 use crate::config::{PolicyKind, Settings};
+use crate::trace::{Ring, Traced};
 
 /// The error of any transport.
 #[derive(Debug)]
@@ -38,6 +39,12 @@ impl Backend {
         T::Error: Send + Sync + 'static,
     {
         Self { transport: Box::new(Erased(transport)), bell, crowded: false }
+    }
+
+    /// Records what the transport does.
+    pub(crate) fn traced(self, ring: Arc<Ring>) -> Self {
+        let (bell, crowded) = (Arc::clone(&self.bell), self.crowded);
+        Self { transport: Box::new(Traced::new(self, ring)), bell, crowded }
     }
 
     /// Says that there are more nodes on this host than processors: then a node that finds nothing to do gives its processor

@@ -25,7 +25,9 @@ pub(crate) use progress::{Driver, Waiter};
 
 use crate::config::{ConfigError, Progress, Settings};
 use crate::error::{LookupError, RegisterError, Timeout};
+use crate::monitor::{Endpoint, Monitor};
 use crate::part::{Due, Flushed, Part, SharedLanes, Target};
+use crate::trace::NodeTrace;
 use backend::Policy;
 use pipes::Sink;
 
@@ -73,6 +75,8 @@ pub(crate) struct Shared {
     origin: Instant,
     /// The other nodes of this process.
     pub(crate) siblings: OnceLock<Vec<Weak<Shared>>>,
+    pub(crate) monitor: Option<Monitor>,
+    pub(crate) trace: Option<NodeTrace>,
 }
 
 impl Shared {
@@ -83,10 +87,17 @@ impl Shared {
         settings: Settings,
         backend: Backend,
         memory: Memory,
+        trace: Option<NodeTrace>,
     ) -> Result<Self, ConfigError> {
+        let backend = match &trace {
+            Some(trace) => trace.wrap(backend),
+            None => backend,
+        };
         let name = format!("node{}", id.index());
         let name = Name::new(&name).map_err(|_| ConfigError::NodeName(name))?;
         let blocks = BlockMemory::len(&memory) / stride(settings.block_bytes);
+        // The monitor's part and pipe are not the program's.
+        let monitored = u16::from(settings.is_monitored());
         let config = Config {
             node: id,
             nodes,
@@ -95,23 +106,27 @@ impl Shared {
             row: settings.row_blocks,
             initial: initial_blocks(&settings, &backend, blocks),
             control_blocks: u32::from(nodes).clamp(2, 16),
-            local_parts: settings.local_parts,
-            private_pipes: settings.private_pipes,
+            local_parts: settings.local_parts + monitored,
+            private_pipes: settings.private_pipes + monitored,
             stream_pipes: settings.stream_pipes,
             flush_after: settings.flush_after.as_nanos() as u64,
             interval: settings.interval.as_nanos() as u64,
             checksum: settings.checksum,
             epoch: Epoch(1),
         };
-        let storage = Storage::allocate(&config, blocks, settings.parts);
+        let pipes = config.private_pipes;
+        let monitors = usize::from(nodes * monitored);
+        let storage = Storage::allocate(&config, blocks, settings.parts + monitors);
         let bell = Arc::clone(&backend.bell);
         let peers = (0..nodes).filter_map(NodeId::new);
         let body =
             |peer| backend.best_block(peer).saturating_sub(BLOCK_HEADER).clamp(256, settings.block_bytes);
         let bodies = peers.map(body).collect();
         let crowded = backend.crowded;
-        let engine = Engine::new(config, Policy::of(&settings), backend, memory, storage)?;
-        let pipes = (0..settings.private_pipes).map(|_| Pipe::new(settings.pipe_depth)).collect();
+        let mut engine = Engine::new(config, Policy::of(&settings), backend, memory, storage)?;
+        // A new engine has room for a part and a pipe; were it not so, the node would be silent.
+        let monitor = (monitored > 0).then(|| Monitor::start(&mut engine).ok()).flatten();
+        let pipes = (0..pipes).map(|_| Pipe::new(settings.pipe_depth)).collect();
         Ok(Self {
             id,
             engine: Mutex::new(engine),
@@ -129,6 +144,8 @@ impl Shared {
             events: Mutex::default(),
             origin: Instant::now(),
             siblings: OnceLock::new(),
+            monitor,
+            trace,
             settings,
         })
     }
@@ -165,6 +182,14 @@ impl Shared {
 
     /// Polls the engine; returns how much it did, and when it wants to be called again.
     pub(crate) fn poll_with(&self, engine: &mut NodeEngine) -> Polled {
+        let Some(trace) = &self.trace else { return self.poll_engine(engine) };
+        let began = trace.begin();
+        let polled = self.poll_engine(engine);
+        trace.polled(engine, began, polled.worked);
+        polled
+    }
+
+    fn poll_engine(&self, engine: &mut NodeEngine) -> Polled {
         // Looking first is cheaper: a `pop` of an empty queue has a fence.
         while !self.released.is_empty()
             && let Some(delivery) = self.released.pop()
@@ -178,7 +203,10 @@ impl Shared {
         if all {
             self.flushes.fetch_add(1, Ordering::Release);
         }
-        let (flushed, due) = self.flush_lanes(engine, now, all);
+        let (mut flushed, due) = self.flush_lanes(engine, now, all);
+        if let Some(monitor) = &self.monitor {
+            flushed += monitor.advance(self, engine);
+        }
         if flushed > 0 {
             let worked = progress.worked + flushed;
             progress = engine.poll(now, &mut sink);
@@ -289,6 +317,9 @@ impl Drop for Shared {
         while let Some(delivery) = self.released.pop() {
             engine.release(delivery);
         }
+        if let Some(monitor) = &self.monitor {
+            monitor.leave(&self.pipes, engine);
+        }
         // The master may know that all are at a barrier, and the others not yet.
         let began = Instant::now();
         while engine.has_news() && began.elapsed() < LAST_WORDS {
@@ -331,6 +362,8 @@ pub struct Node {
     pub(crate) shared: Arc<Shared>,
     /// Keeps the progress thread alive.
     pub(crate) _driver: Option<Arc<Driver>>,
+    /// If this is the node that serves the figures.
+    pub(crate) endpoint: Option<Arc<Endpoint>>,
 }
 
 /// What can be read of a running node.

@@ -4,6 +4,7 @@ use pdbp_core::id::NodeId;
 
 use super::NodeEngine;
 use crate::error::LookupError;
+use crate::monitor;
 use crate::part::Target;
 
 pub(crate) fn lookup(engine: &NodeEngine, address: &str) -> Result<Target, LookupError> {
@@ -28,7 +29,9 @@ pub(crate) fn lookup(engine: &NodeEngine, address: &str) -> Result<Target, Looku
 }
 
 pub(crate) fn parts(engine: &NodeEngine) -> Vec<String> {
-    engine.parts().map(|p| format!("{}@{}", p.name, node_name(engine, p.id.node()))).collect()
+    // What the runtime itself has registered is no part of the program.
+    let of_program = engine.parts().filter(|p| p.name.as_str() != monitor::NAME);
+    of_program.map(|p| format!("{}@{}", p.name, node_name(engine, p.id.node()))).collect()
 }
 
 fn node_name(engine: &NodeEngine, node: NodeId) -> String {

@@ -73,6 +73,9 @@ impl PrivatePipes for Sink<'_> {
     }
 
     fn event(&mut self, event: Event) {
+        if let Some(trace) = &self.shared.trace {
+            trace.event(&event);
+        }
         match &event {
             Event::FlushWanted => {
                 self.flush_wanted = true;

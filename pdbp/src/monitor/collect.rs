@@ -1,0 +1,109 @@
+//! Asking all nodes.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use pdbp_core::id::NodeId;
+
+use super::{ClusterFigures, Endpoint, Monitor, NodeFigures, NodeReport, NodeState, figures};
+use crate::config::{Progress, TransportKind};
+use crate::node::{Node, Shared};
+
+/// Time between two looks, where the thread that waits has to poll itself.
+const LOOK: Duration = Duration::from_micros(200);
+
+impl Node {
+    /// The figures of all nodes, asked for by messages. Those that have not answered after `timeout` are shown as silent, with
+    /// what they said the last time; so are all others when the setting `monitor` is off. Any thread may call it.
+    ///
+    /// With [`Progress::Thread`](crate::Progress::Thread) nodes answer at once. With the other kinds they answer when their
+    /// parts or their host poll; nodes of this process that are not over MPI are polled by this call.
+    pub fn observe(&self, timeout: Duration) -> ClusterFigures {
+        self.shared.observe(timeout)
+    }
+
+    /// What serves the figures of the cluster over HTTP, if this node does.
+    pub fn endpoint(&self) -> Option<&Endpoint> {
+        self.endpoint.as_deref()
+    }
+}
+
+impl Shared {
+    pub(crate) fn observe(&self, timeout: Duration) -> ClusterFigures {
+        let began = Instant::now();
+        let others = self.monitor.as_ref().map(|monitor| monitor.ask_all(self, began, timeout));
+        let mut others = others.unwrap_or_default().into_iter();
+        let engine = self.engine();
+        let own = match &self.monitor {
+            Some(monitor) => monitor.own_figures(self, &engine),
+            None => figures::of(self, &engine, None),
+        };
+        let nodes = (0..engine.config().nodes).filter_map(NodeId::new).map(|id| {
+            let (fresh, figures) = others.next().unwrap_or_default();
+            let name = engine.nodes().find(|n| n.id == id).map_or(id.to_string(), |n| n.name.to_string());
+            let (state, figures) = match (id == self.id, engine.has_failed(id), fresh) {
+                (true, ..) => (NodeState::Up, Some(own.clone())),
+                (_, true, _) => (NodeState::Failed, figures),
+                (_, _, true) => (NodeState::Up, figures),
+                _ => (NodeState::Silent, figures),
+            };
+            NodeReport { node: id.raw(), name, state, figures }
+        });
+        let nodes = nodes.collect();
+        ClusterFigures { asked: self.id.raw(), took_ms: began.elapsed().as_secs_f64() * 1e3, nodes }
+    }
+
+    /// Whether a thread that is no part of the program may poll this process' nodes: not where a progress thread does, and not
+    /// where MPI may have been initialised for the program's threads only.
+    fn is_polled_by_observers(&self) -> bool {
+        self.settings.progress != Progress::Thread && self.settings.transport != TransportKind::Mpi
+    }
+}
+
+impl Monitor {
+    /// Asks all live nodes but this one; by node, whether it has answered and what it said last.
+    fn ask_all(
+        &self,
+        shared: &Shared,
+        began: Instant,
+        timeout: Duration,
+    ) -> Vec<(bool, Option<NodeFigures>)> {
+        let _turn = self.collecting.lock().unwrap_or_else(PoisonError::into_inner);
+        let live: Vec<NodeId> = {
+            let engine = shared.engine();
+            let all = (0..engine.config().nodes).filter_map(NodeId::new);
+            all.filter(|n| *n != shared.id && !engine.has_failed(*n)).collect()
+        };
+        let mut state = self.state();
+        let round = state.round.wrapping_add(1);
+        state.round = round;
+        state.ask.clone_from(&live);
+        self.wanted.store(true, Ordering::Relaxed);
+        let polls = shared.is_polled_by_observers();
+        shared.bell.ring();
+        loop {
+            let fresh = |node: &NodeId| {
+                let answer = state.answers.get(node.index());
+                answer.is_some_and(|a| a.as_ref().is_some_and(|(of, _)| *of == round))
+            };
+            let left = timeout.saturating_sub(began.elapsed());
+            if live.iter().all(fresh) || left.is_zero() {
+                break;
+            }
+            let pause = if polls { LOOK.min(left) } else { left };
+            let waited = self.answered.wait_timeout(state, pause);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            if polls {
+                drop(state);
+                shared.poll();
+                shared.help_siblings();
+                state = self.state();
+            }
+        }
+        // What comes later is not waited for any more, and not asked for.
+        state.ask.clear();
+        let answers = state.answers.iter();
+        answers.map(|a| a.as_ref().map_or((false, None), |(of, f)| (*of == round, Some(f.clone())))).collect()
+    }
+}

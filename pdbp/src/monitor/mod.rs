@@ -1,0 +1,274 @@
+//! What can be seen of a running cluster, from any of its nodes.
+//!
+//! With the setting `monitor` every node has a part of its own, [`NAME`], that answers requests for the node's figures. There
+//! is no thread behind it: whoever polls the node anyway answers what has arrived, so that nothing happens, and one look at an
+//! empty pipe per poll is all it costs, as long as nobody asks. A node that nobody polls does not answer.
+//!
+//! ```text
+//!  Node::observe ──ask──▶ poll of node 0 ──Command 1: round──▶ poll of node i: figures as JSON
+//!  ClusterFigures ◀─all, or time is up── poll of node 0 ◀──Command 2: round, piece, pieces, bytes──┘
+//! ```
+//!
+//! The part is in no listing of parts and counts against no limit; what monitors send each other is in no row's figures. Its
+//! messages are commands, which wait for no others, and take one block each, which may be as short as 256 bytes.
+//!
+//! ```
+//! let cluster = pdbp::Cluster::builder()?.nodes(3).set("monitor", "on").start()?;
+//! let figures = cluster.node(0).unwrap().observe(std::time::Duration::from_secs(5));
+//! let names: Vec<_> = figures.nodes.iter().map(|node| node.name.as_str()).collect();
+//! assert_eq!(names, ["node0", "node1", "node2"]);
+//! # Ok::<(), pdbp::StartError>(())
+//! ```
+//!
+//! The setting `metrics` serves the same over [HTTP](Endpoint), for Prometheus and `pdbp top`.
+
+mod collect;
+mod figures;
+mod http;
+mod prometheus;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use pdbp_core::OpenError;
+use pdbp_core::cdu::{CduClass, Route};
+use pdbp_core::engine::DeliveryKind;
+use pdbp_core::id::{NodeId, PartId, PipeId};
+use pdbp_core::tables::PartKind;
+
+use crate::error::RegisterError;
+use crate::node::{NodeEngine, Pipe, Shared};
+use wire::{Assembly, Frame, Piece};
+
+pub use figures::{ClusterFigures, Counts, InUse, NodeFigures, NodeReport, NodeState, RowFigures};
+pub use http::Endpoint;
+
+/// Name of the part that answers. Programs must not use it.
+pub const NAME: &str = "pdbp.monitor";
+
+/// The monitor of a node.
+pub(crate) struct Monitor {
+    part: PartId,
+    pipe: PipeId,
+    /// Whether `state` holds something to send. Only a hint: set under the lock of `state`, and looked at by the next poll.
+    wanted: AtomicBool,
+    state: Mutex<State>,
+    /// Told when an answer is complete.
+    answered: Condvar,
+    /// Held by the thread that collects: one at a time.
+    collecting: Mutex<()>,
+}
+
+/// Blocks, messages and bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) blocks: u64,
+    pub(crate) messages: u64,
+    pub(crate) bytes: u64,
+}
+
+#[derive(Default)]
+struct State {
+    /// Of what is being collected.
+    round: u32,
+    /// Nodes still to be asked.
+    ask: Vec<NodeId>,
+    /// Answers to be sent; one for each asker, the latest.
+    replies: Vec<Reply>,
+    /// Answers that arrive, by node.
+    arriving: Vec<Assembly>,
+    /// By node: the last answer, and to which round.
+    answers: Vec<Option<(u32, NodeFigures)>>,
+    /// By node: what monitors have sent there, and what has come from there.
+    sent: Vec<Traffic>,
+    received: Vec<Traffic>,
+    /// Messages of this monitor that failed peers did not get.
+    undelivered: u64,
+}
+
+struct Reply {
+    to: PartId,
+    round: u32,
+    bytes: Vec<u8>,
+    next: usize,
+}
+
+/// What became of a message.
+enum Sent {
+    Done,
+    /// There is no room now.
+    Later,
+    /// There never will be.
+    Never,
+}
+
+impl Monitor {
+    /// Registers the monitor's part. Other nodes know it some polls later; nobody waits for that.
+    pub(crate) fn start(engine: &mut NodeEngine) -> Result<Self, RegisterError> {
+        let part = engine.register(NAME, PartKind::Communication).map_err(RegisterError::Refused)?;
+        let pipe = engine.bind_pipe(part).map_err(RegisterError::Pipe)?;
+        let nodes = usize::from(engine.config().nodes);
+        let state = State {
+            arriving: (0..nodes).map(|_| Assembly::default()).collect(),
+            answers: (0..nodes).map(|_| None).collect(),
+            sent: vec![Traffic::default(); nodes],
+            received: vec![Traffic::default(); nodes],
+            ..State::default()
+        };
+        Ok(Self {
+            part,
+            pipe,
+            wanted: AtomicBool::new(false),
+            state: Mutex::new(state),
+            answered: Condvar::new(),
+            collecting: Mutex::new(()),
+        })
+    }
+
+    /// Gives back what nobody will read: the node is dropped.
+    pub(crate) fn leave(&self, pipes: &[Pipe], engine: &mut NodeEngine) {
+        let Some(pipe) = pipes.get(usize::from(self.pipe.0)) else { return };
+        while let Some(delivery) = pipe.urgent.pop().or_else(|| pipe.normal.pop()) {
+            engine.release(delivery);
+        }
+    }
+
+    /// Answers and asks, after a poll. Returns the blocks submitted.
+    #[inline]
+    pub(crate) fn advance(&self, shared: &Shared, engine: &mut NodeEngine) -> u32 {
+        let arrived = shared.pipes.get(usize::from(self.pipe.0)).is_some_and(|pipe| !pipe.is_empty());
+        if arrived || self.wanted.load(Ordering::Relaxed) { self.work(shared, engine) } else { 0 }
+    }
+
+    /// The lock of `state` comes after that of the engine.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cold]
+    fn work(&self, shared: &Shared, engine: &mut NodeEngine) -> u32 {
+        let mut state = self.state();
+        self.take_in(shared, engine, &mut state);
+        let mut blocks = 0;
+        let mut ask = std::mem::take(&mut state.ask);
+        ask.retain(|node| {
+            let Some(to) = engine.lookup(*node, NAME).map(|entry| entry.id) else { return false };
+            let round = state.round.to_le_bytes();
+            let sent = self.send(engine, &mut state, to, wire::REQUEST, &[&round]);
+            blocks += u32::from(matches!(sent, Sent::Done));
+            matches!(sent, Sent::Later)
+        });
+        state.ask = ask;
+        let mut replies = std::mem::take(&mut state.replies);
+        replies.retain_mut(|reply| self.send_pieces(engine, &mut state, reply, &mut blocks));
+        state.replies = replies;
+        self.wanted.store(!state.ask.is_empty() || !state.replies.is_empty(), Ordering::Relaxed);
+        blocks
+    }
+
+    /// Reads what has arrived, and gives it back.
+    fn take_in(&self, shared: &Shared, engine: &mut NodeEngine, state: &mut State) {
+        let Some(pipe) = shared.pipes.get(usize::from(self.pipe.0)) else { return };
+        while let Some(delivery) = pipe.urgent.pop().or_else(|| pipe.normal.pop()) {
+            let source = delivery.source();
+            if let DeliveryKind::Returned { .. } = delivery.kind() {
+                // Nothing of the program's is lost.
+                state.undelivered +=
+                    delivery.cdus().flatten().map(|train| u64::from(train.count())).sum::<u64>();
+                engine.release(delivery);
+                continue;
+            }
+            for train in delivery.cdus().flatten().filter(|train| train.class() == CduClass::Command) {
+                let Some(frame) = Frame::read(train.command(), train.data()) else { continue };
+                if let Some(traffic) = state.received.get_mut(source.index()) {
+                    // It was alone in its block.
+                    traffic.blocks += 1;
+                    traffic.messages += 1;
+                    traffic.bytes += delivery.block().length() as u64;
+                }
+                match frame {
+                    Frame::Request { round } => {
+                        let Some(to) = PartId::new(source, train.source_part()) else { continue };
+                        let bytes = figures::of(shared, engine, Some(state)).encode();
+                        state.replies.retain(|reply| reply.to != to);
+                        state.replies.push(Reply { to, round, bytes, next: 0 });
+                    }
+                    Frame::Piece(piece) => self.collect_piece(state, source, &piece),
+                }
+            }
+            engine.release(delivery);
+        }
+        pipe.forget_broken();
+    }
+
+    fn collect_piece(&self, state: &mut State, source: NodeId, piece: &Piece<'_>) {
+        let Some(bytes) = state.arriving.get_mut(source.index()).and_then(|a| a.take(piece)) else { return };
+        let Some(figures) = NodeFigures::decode(&bytes).filter(|f| usize::from(f.node) == source.index())
+        else {
+            return;
+        };
+        if let Some(answer) = state.answers.get_mut(source.index()) {
+            *answer = Some((piece.round, figures));
+            self.answered.notify_all();
+        }
+    }
+
+    /// Sends pieces of an answer as long as there is room; whether some are left.
+    fn send_pieces(
+        &self,
+        engine: &mut NodeEngine,
+        state: &mut State,
+        reply: &mut Reply,
+        blocks: &mut u32,
+    ) -> bool {
+        let most = wire::most(engine.config().longest_unsegmented());
+        let pieces = reply.bytes.len().div_ceil(most).max(1);
+        while reply.next < pieces {
+            let bytes = reply.bytes.chunks(most).nth(reply.next).unwrap_or(&[]);
+            let head = wire::head(reply.round, reply.next, pieces);
+            match self.send(engine, state, reply.to, wire::PIECE, &[&head, bytes]) {
+                Sent::Done => *blocks += 1,
+                Sent::Later => return true,
+                Sent::Never => return false,
+            }
+            reply.next += 1;
+        }
+        false
+    }
+
+    /// Sends a command in a block of its own.
+    fn send(
+        &self,
+        engine: &mut NodeEngine,
+        state: &mut State,
+        to: PartId,
+        command: u16,
+        pieces: &[&[u8]],
+    ) -> Sent {
+        let node = to.node();
+        let Some(before) = engine.send_row(node) else { return Sent::Never };
+        // A row that is full would count a stall for each try.
+        if before.space.vacant() == 0 && before.space.used() > 0 && !engine.has_failed(node) {
+            return Sent::Later;
+        }
+        let mut block = match engine.open(node) {
+            Ok(block) => block.into_urgent(),
+            Err(OpenError::WouldBlock) => return Sent::Later,
+            Err(_) => return Sent::Never,
+        };
+        let route = Route::new(CduClass::Command, command, self.part, to);
+        let bytes = pieces.concat();
+        let fits = block.push(route, &bytes).is_ok();
+        // Without a message in it, it just becomes vacant again.
+        engine.submit(block);
+        if let (Some(row), Some(traffic)) = (engine.send_row(node), state.sent.get_mut(node.index())) {
+            traffic.blocks += row.blocks - before.blocks;
+            traffic.messages += row.messages - before.messages;
+            traffic.bytes += row.bytes - before.bytes;
+        }
+        if fits { Sent::Done } else { Sent::Never }
+    }
+}

@@ -1,0 +1,196 @@
+//! The figures as text for Prometheus (OpenMetrics).
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::{ClusterFigures, NodeFigures, NodeReport, NodeState, RowFigures};
+
+/// All metrics. They have the label `node`; those of rows also `peer`, and where both kinds of rows have them `row`, which is
+/// `send` (SCBP) or `recv` (RCBP).
+pub(super) fn text(figures: ClusterFigures) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Figures(figures)));
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = text::encode(&mut text, &registry);
+    // The encoder writes infinity as Rust does.
+    text.replace(" inf\n", " +Inf\n")
+}
+
+#[derive(Debug)]
+struct Figures(ClusterFigures);
+
+type Labels = Vec<(&'static str, String)>;
+
+/// A label's value. The encoder writes it as it is.
+fn escaped(value: &str) -> String {
+    value.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n")
+}
+
+impl Collector for Figures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        self.cluster(&mut encoder)?;
+        self.nodes(&mut encoder)?;
+        self.traffic(&mut encoder)?;
+        self.rows(&mut encoder)
+    }
+}
+
+impl Figures {
+    fn cluster(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let took = ConstGauge::new(self.0.took_ms / 1e3);
+        let (name, help) = ("pdbp_collect_duration", "How long the nodes took to answer");
+        took.encode(encoder.encode_descriptor(name, help, Some(&Unit::Seconds), took.metric_type())?)?;
+        for (state, help) in [
+            (NodeState::Up, "Whether the node has answered"),
+            (NodeState::Silent, "Whether the node has not answered in time"),
+            (NodeState::Failed, "Whether the link to the node has failed"),
+        ] {
+            let name = format!("pdbp_node_{}", state.name());
+            let values = self.0.nodes.iter();
+            let values = values.map(|n| (label(n), f64::from(u8::from(n.state == state)))).collect();
+            gauge(encoder, &name, help, values)?;
+        }
+        Ok(())
+    }
+
+    fn nodes(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut of_nodes = |name: &str, help: &str, value: fn(&NodeFigures) -> f64| {
+            let values = self.up().map(|(node, figures)| (label(node), value(figures))).collect();
+            gauge(encoder, name, help, values)
+        };
+        of_nodes("pdbp_epoch", "The master's term of office", |f| f.epoch.into())?;
+        of_nodes("pdbp_parts", "Parts registered", |f| f.parts.len() as f64)?;
+        of_nodes("pdbp_free_blocks", "Blocks of the UMB that no row has", |f| f.free_blocks.into())?;
+        let pipes = |value: fn(super::InUse) -> u16| {
+            let mut values = Vec::new();
+            for (node, f) in self.up() {
+                let groups =
+                    [("private", f.private_pipes), ("message", f.message_pipes), ("stream", f.stream_pipes)];
+                for (kind, pipes) in groups {
+                    values.push((
+                        vec![("node", escaped(&node.name)), ("kind", kind.to_owned())],
+                        value(pipes).into(),
+                    ));
+                }
+            }
+            values
+        };
+        gauge(encoder, "pdbp_pipes_busy", "Pipes in use", pipes(|p| p.busy))?;
+        gauge(encoder, "pdbp_pipes_configured", "Pipes there are", pipes(|p| p.total))?;
+        let values = self.up().flat_map(|(node, f)| {
+            f.counts
+                .named()
+                .map(|(what, n)| (vec![("node", escaped(&node.name)), ("kind", what.to_owned())], n))
+        });
+        counter(encoder, "pdbp_faults", "What went wrong, by kind", None, values.collect())
+    }
+
+    fn traffic(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        type Rows = fn(&NodeFigures) -> &[RowFigures];
+        let ways: [(&str, &str, Rows); 2] =
+            [("sent", "sent to the peer", |f| &f.send), ("received", "received from the peer", |f| &f.recv)];
+        for (way, text, rows) in ways {
+            let of = |value: fn(&RowFigures) -> u64| {
+                let all = self.up().flat_map(|(node, f)| rows(f).iter().map(move |row| (node, row)));
+                all.map(|(node, row)| (self.peer(node, row), value(row))).collect::<Vec<_>>()
+            };
+            let name = |what: &str| format!("pdbp_{what}_{way}");
+            counter(encoder, &name("blocks"), &format!("Blocks {text}"), None, of(|r| r.blocks))?;
+            counter(encoder, &name("messages"), &format!("Messages {text}"), None, of(|r| r.messages))?;
+            let help = format!("Bytes of the bodies of blocks {text}");
+            counter(encoder, &format!("pdbp_{way}"), &help, Some(&Unit::Bytes), of(|r| r.bytes))?;
+        }
+        Ok(())
+    }
+
+    fn rows(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let of = |value: fn(&RowFigures) -> f64| {
+            let rows = self.both().map(|(node, row, kind)| {
+                let mut labels = self.peer(node, row);
+                labels.push(("row", kind.to_owned()));
+                (labels, value(row))
+            });
+            rows.collect::<Vec<_>>()
+        };
+        let infinite = |r: &RowFigures| r.rsr.map_or(f64::INFINITY, f64::from);
+        gauge(encoder, "pdbp_row_density_ratio", "DF = curSize / N", of(|r| r.df.into()))?;
+        gauge(encoder, "pdbp_row_utilisation_ratio", "SU = used / curSize", of(|r| r.su.into()))?;
+        let help = "RSR = used / (curSize - used)";
+        gauge(encoder, "pdbp_row_receive_send_ratio", help, of(infinite))?;
+        gauge(encoder, "pdbp_row_size_blocks", "N, the most elements", of(|r| r.size.into()))?;
+        gauge(encoder, "pdbp_row_real_blocks", "curSize, the real elements", of(|r| r.real.into()))?;
+        gauge(encoder, "pdbp_row_used_blocks", "Elements in use", of(|r| r.used.into()))?;
+        gauge(encoder, "pdbp_row_waiting_blocks", "Blocks that wait in the row", of(|r| r.waiting.into()))?;
+        let counts = |value: fn(&RowFigures) -> u64| {
+            let rows = self.both().map(|(node, row, kind)| {
+                let mut labels = self.peer(node, row);
+                labels.push(("row", kind.to_owned()));
+                (labels, value(row))
+            });
+            rows.collect::<Vec<_>>()
+        };
+        let help = "How often somebody had to wait for a vacant element";
+        counter(encoder, "pdbp_row_stalls", help, None, counts(|r| r.stalls))?;
+        let help = "How often the row should have grown and no block was free";
+        counter(encoder, "pdbp_row_exhausted", help, None, counts(|r| r.exhausted))
+    }
+
+    /// The nodes that have answered. What others said before is left out, so that it does not pass for news.
+    fn up(&self) -> impl Iterator<Item = (&NodeReport, &NodeFigures)> {
+        let up = self.0.nodes.iter().filter(|node| node.state == NodeState::Up);
+        up.filter_map(|node| Some((node, node.figures.as_ref()?)))
+    }
+
+    fn both(&self) -> impl Iterator<Item = (&NodeReport, &RowFigures, &'static str)> {
+        self.up().flat_map(|(node, f)| {
+            let send = f.send.iter().map(move |row| (node, row, "send"));
+            send.chain(f.recv.iter().map(move |row| (node, row, "recv")))
+        })
+    }
+
+    fn peer(&self, node: &NodeReport, row: &RowFigures) -> Labels {
+        let peer = self.0.nodes.get(usize::from(row.peer)).map_or("", |peer| &peer.name);
+        vec![("node", escaped(&node.name)), ("peer", escaped(peer))]
+    }
+}
+
+fn label(node: &NodeReport) -> Labels {
+    vec![("node", escaped(&node.name))]
+}
+
+fn gauge(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    values: Vec<(Labels, f64)>,
+) -> fmt::Result {
+    let kind = ConstGauge::new(0.0f64).metric_type();
+    let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+    for (labels, value) in values {
+        let encoder = family.encode_family(&labels)?;
+        ConstGauge::new(value).encode(encoder)?;
+    }
+    Ok(())
+}
+
+fn counter(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    unit: Option<&Unit>,
+    values: Vec<(Labels, u64)>,
+) -> fmt::Result {
+    let kind = ConstCounter::new(0u64).metric_type();
+    let mut family = encoder.encode_descriptor(name, help, unit, kind)?;
+    for (labels, value) in values {
+        let encoder = family.encode_family(&labels)?;
+        ConstCounter::new(value).encode(encoder)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,102 @@
+use std::time::Duration;
+
+use super::wire::{Assembly, Frame, PIECE, Piece, REQUEST, head, most};
+use super::{ClusterFigures, NodeFigures, NodeReport, NodeState, RowFigures, prometheus};
+use crate::{Cluster, PartKind, Progress};
+
+const SOON: Duration = Duration::from_secs(20);
+
+#[test]
+fn messages_that_no_monitor_has_sent_are_not_read() {
+    for data in [&[] as &[u8], &[1], &[1, 2, 3], &[0; 5], &[0xFF; 200]] {
+        assert!(Frame::read(REQUEST, data).is_none(), "{data:?}");
+    }
+    for data in [&[0u8; 4] as &[u8], &[0; 11], &[0; 12], &[0xFF; 20]] {
+        assert!(Frame::read(PIECE, data).is_none(), "{data:?}");
+    }
+    assert!(Frame::read(7, &[0; 4]).is_none());
+    assert!(matches!(Frame::read(REQUEST, &[7, 0, 0, 0]), Some(Frame::Request { round: 7 })));
+}
+
+#[test]
+fn pieces_of_any_length_make_the_answer() {
+    let answer: Vec<u8> = (0..=255).collect();
+    for longest in [1, 13, 14, 100, 268, 1000] {
+        let (mut assembly, mut whole) = (Assembly::default(), None);
+        let count = answer.len().div_ceil(most(longest));
+        for (i, bytes) in answer.chunks(most(longest)).enumerate() {
+            assert!(whole.is_none());
+            let message = [&head(3, i, count), bytes].concat();
+            let Some(Frame::Piece(piece)) = Frame::read(PIECE, &message) else { panic!("{longest}") };
+            whole = assembly.take(&piece);
+        }
+        assert_eq!(whole.as_ref(), Some(&answer), "{longest}");
+    }
+}
+
+#[test]
+fn pieces_of_another_round_are_left_out() {
+    let mut assembly = Assembly::default();
+    let mut take = |round, number, bytes| assembly.take(&Piece { round, number, pieces: 2, bytes });
+    assert_eq!(take(1, 0, b"a"), None);
+    assert_eq!(take(2, 0, b"b"), None);
+    assert_eq!(take(1, 1, b"a"), None);
+    assert_eq!(take(2, 1, b"b"), None);
+    assert_eq!(take(3, 1, b"c"), None);
+    assert_eq!(take(4, 0, b"c"), None);
+    assert_eq!(take(4, 1, b"d"), Some(b"cd".to_vec()));
+}
+
+#[test]
+fn figures_of_another_version_are_read_as_far_as_known() {
+    let text = br#"{"node":3,"epoch":2,"news":[1,2],"send":[{"peer":1,"rsr":null,"more":{}}]}"#;
+    let figures = NodeFigures::decode(text).unwrap();
+    assert_eq!((figures.node, figures.epoch, figures.send.len()), (3, 2, 1));
+    assert!(NodeFigures::decode(b"{").is_none());
+    assert_eq!(NodeFigures::decode(&figures.encode()), Some(figures));
+}
+
+#[test]
+fn the_part_that_answers_is_in_no_listing_and_takes_no_place() {
+    for progress in [Progress::Thread, Progress::Inline, Progress::Host] {
+        let cluster = Cluster::builder().unwrap().nodes(2).progress(progress);
+        let cluster = cluster.set("monitor", "on").set("local_parts", "1").set("parts", "2");
+        let cluster = cluster.set("private_pipes", "1").timeout(SOON).start().unwrap();
+        let node = cluster.node(0).unwrap();
+        let figures = node.observe(SOON);
+        assert!(figures.nodes.iter().all(|n| n.state == NodeState::Up), "{figures:?}");
+        let (a, b) = (cluster.node(0).unwrap(), cluster.node(1).unwrap());
+        let parts = (a.register("a", PartKind::Cpu).unwrap(), b.register("b", PartKind::Cpu).unwrap());
+        assert_eq!(a.parts(), ["a@node0", "b@node1"]);
+        let known = a.lookup("c@node1").unwrap_err().to_string();
+        assert!(!known.contains("pdbp.monitor"), "{known}");
+        drop(parts);
+    }
+}
+
+fn report(node: u16, state: NodeState) -> NodeReport {
+    let row = RowFigures { peer: 1, messages: 7, bytes: 512, blocks: 2, rsr: None, ..RowFigures::default() };
+    let figures =
+        NodeFigures { node, parts: vec!["a".to_owned()], send: vec![row], ..NodeFigures::default() };
+    NodeReport { node, name: format!("no\"de\\{node}"), state, figures: Some(figures) }
+}
+
+#[test]
+fn prometheus_gets_names_units_and_escaped_labels() {
+    let nodes = vec![report(0, NodeState::Up), report(1, NodeState::Failed)];
+    let text = prometheus::text(ClusterFigures { asked: 0, took_ms: 2.5, nodes });
+    for line in [
+        "# TYPE pdbp_messages_sent counter",
+        "# UNIT pdbp_sent_bytes bytes",
+        "# HELP pdbp_parts Parts registered",
+        r#"pdbp_messages_sent_total{node="no\"de\\0",peer="no\"de\\1"} 7"#,
+        r#"pdbp_sent_bytes_total{node="no\"de\\0",peer="no\"de\\1"} 512"#,
+        r#"pdbp_row_receive_send_ratio{node="no\"de\\0",peer="no\"de\\1",row="send"} +Inf"#,
+        r#"pdbp_node_failed{node="no\"de\\1"} 1.0"#,
+        "pdbp_collect_duration_seconds 0.0025",
+        "# EOF",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+    }
+    assert!(!text.contains(r#"pdbp_parts{node="no\"de\\1"}"#), "old figures pass for news:\n{text}");
+}

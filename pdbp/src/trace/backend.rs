@@ -1,0 +1,93 @@
+//! A transport that is recorded.
+
+use std::sync::Arc;
+
+use pdbp_core::cdu::{BLOCK_HEADER, BlockHeader};
+use pdbp_core::id::{BlockId, NodeId};
+use pdbp_core::{Arrival, Capabilities, Completion, Op, Refused, Transport};
+
+use super::Ring;
+use super::record::{Block, What};
+
+/// Records what a transport takes and gives.
+pub(crate) struct Traced<T> {
+    inner: T,
+    ring: Arc<Ring>,
+}
+
+impl<T> Traced<T> {
+    pub(crate) fn new(inner: T, ring: Arc<Ring>) -> Self {
+        Self { inner, ring }
+    }
+}
+
+/// What a block says of itself. `None` for one that is malformed, of which the engine reports more.
+fn describe(id: BlockId, bytes: &[u8]) -> Option<Block> {
+    let header = BlockHeader::read(bytes).ok()?;
+    Some(Block {
+        id,
+        class: header.class(),
+        sequence: header.sequence(),
+        messages: header.messages(),
+        bytes: BLOCK_HEADER + header.length(),
+    })
+}
+
+enum Taken {
+    Sent(NodeId, Option<Block>),
+    Returned(BlockId),
+    Posted,
+}
+
+impl<T: Transport> Transport for Traced<T> {
+    type Error = T::Error;
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn arrival(&self, peer: NodeId) -> Arrival {
+        self.inner.arrival(peer)
+    }
+
+    fn best_block(&self, peer: NodeId) -> usize {
+        self.inner.best_block(peer)
+    }
+
+    fn submit(&mut self, op: Op) -> Result<(), Refused<T::Error>> {
+        let taken = match &op {
+            Op::Send { peer, block } => Taken::Sent(*peer, describe(block.id(), block.bytes())),
+            Op::Return { block, .. } => Taken::Returned(block.id()),
+            Op::Recv { .. } => Taken::Posted,
+        };
+        let began = self.ring.now();
+        self.inner.submit(op)?;
+        match taken {
+            Taken::Sent(peer, Some(block)) => {
+                let nanos = self.ring.now() - began;
+                self.ring.push(began, What::Out { peer, nanos, block });
+            }
+            Taken::Returned(id) => self.ring.push(began, What::Released { id }),
+            Taken::Sent(..) | Taken::Posted => {}
+        }
+        Ok(())
+    }
+
+    fn poll_completion(&mut self) -> Option<Completion<T::Error>> {
+        let began = self.ring.now();
+        let completion = self.inner.poll_completion()?;
+        match &completion {
+            Completion::Sent { block, .. } | Completion::Failed { block, .. } => {
+                self.ring.push(began, What::Returned { id: block.id() });
+            }
+            Completion::Received { peer, block } => {
+                if let Some(block) = describe(block.id(), block.bytes()) {
+                    let nanos = self.ring.now() - began;
+                    self.ring.push(began, What::In { peer: *peer, nanos, block });
+                }
+            }
+            Completion::Unused { .. } | Completion::PeerFailed { .. } => {}
+        }
+        Some(completion)
+    }
+}

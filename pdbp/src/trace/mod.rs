@@ -1,0 +1,228 @@
+//! What a node does over time, as a file that <https://ui.perfetto.dev> opens (Chrome's trace events, JSON).
+//!
+//! With the setting `trace` each node keeps a ring of the last events, and one thread of the process writes them to the file,
+//! some times per second. The file is a complete JSON array after each write, so that it can be opened whatever ended the
+//! program; what happened since the last write is then missing. Memory is bounded by the rings and the file by `trace_events`;
+//! what found no room is counted, and the count stands at the end of the file.
+//!
+//! Every node is a process of the trace, with tracks for
+//! * *polls* that did work;
+//! * *blocks out* and *blocks in*: the hand-over to and from the transport, joined by arrows from sender to receiver, and how
+//!   long each block was away, or held by readers here;
+//! * *rows*: growing and shrinking of their real space (`curSize`), stalls;
+//! * *events*: parts registered and freed, peers failed, blocks refused.
+//!
+//! Without the setting a poll has one branch more, and the path of a message none: the transport is wrapped only when there is
+//! something to record ([`wrap`](NodeTrace::wrap)).
+
+mod backend;
+mod file;
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use pdbp_core::Event;
+use pdbp_core::id::{NodeId, PartId};
+
+use crate::node::{Backend, NodeEngine};
+use file::Writer;
+use record::{Record, Row, What};
+
+pub(crate) use backend::Traced;
+
+/// Events that all rings of a process may hold, and those of a ring.
+const RINGS: usize = 1 << 18;
+const RING: (usize, usize) = (1 << 12, 1 << 16);
+
+/// The trace of the nodes of this process. Dropping the last handle writes what is left.
+pub(crate) struct Trace {
+    rings: Vec<Arc<Ring>>,
+    /// Kept for its drop.
+    _writer: Writer,
+}
+
+/// A nanosecond clock that all processes of a host agree on: the time since midnight, which fits a JSON number.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    origin: Instant,
+    offset: u64,
+}
+
+impl Clock {
+    fn start() -> Self {
+        const DAY: u64 = 24 * 60 * 60 * 1_000_000_000;
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { origin: Instant::now(), offset: (since.as_nanos() % u128::from(DAY)) as u64 }
+    }
+
+    fn now(self) -> u64 {
+        self.offset + self.origin.elapsed().as_nanos() as u64
+    }
+}
+
+/// The events of a node that are not written yet.
+pub(crate) struct Ring {
+    node: NodeId,
+    clock: Clock,
+    most: usize,
+    events: Mutex<Events>,
+}
+
+#[derive(Default)]
+struct Events {
+    records: VecDeque<Record>,
+    dropped: u64,
+}
+
+impl Ring {
+    fn new(node: NodeId, clock: Clock, most: usize) -> Self {
+        Self { node, clock, most, events: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Events> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.now()
+    }
+
+    /// Keeps an event; the oldest makes room for it.
+    fn push(&self, at: u64, what: What) {
+        let mut events = self.lock();
+        if events.records.len() == self.most {
+            events.records.pop_front();
+            events.dropped += 1;
+        }
+        events.records.push_back(Record { at, what });
+    }
+
+    /// Takes what is there, and the number of events that were lost before.
+    fn take(&self) -> (VecDeque<Record>, u64) {
+        let mut events = self.lock();
+        (std::mem::take(&mut events.records), std::mem::take(&mut events.dropped))
+    }
+}
+
+impl Trace {
+    /// Creates the file for these nodes, of `all` in the cluster.
+    ///
+    /// # Errors
+    /// The name of the file, and what the system says.
+    pub(crate) fn start(
+        path: &Path,
+        most: usize,
+        nodes: &[NodeId],
+        all: u16,
+    ) -> Result<Self, (PathBuf, io::Error)> {
+        let path = file_of(path, nodes, all);
+        let clock = Clock::start();
+        let each = (RINGS / nodes.len().max(1)).clamp(RING.0, RING.1);
+        let rings: Vec<_> = nodes.iter().map(|node| Arc::new(Ring::new(*node, clock, each))).collect();
+        match Writer::start(&path, rings.clone(), most) {
+            Ok(writer) => Ok(Self { rings, _writer: writer }),
+            Err(error) => Err((path, error)),
+        }
+    }
+
+    /// The trace of a node.
+    pub(crate) fn of(self: &Arc<Self>, node: NodeId) -> Option<NodeTrace> {
+        let ring = self.rings.iter().find(|ring| ring.node == node)?;
+        Some(NodeTrace { ring: Arc::clone(ring), seen: Mutex::default(), _trace: Arc::clone(self) })
+    }
+}
+
+/// A process that hosts one node of several writes `trace.node2.json` where `trace.json` is asked for.
+fn file_of(path: &Path, nodes: &[NodeId], all: u16) -> PathBuf {
+    match nodes.first() {
+        Some(first) if nodes.len() < usize::from(all) => path.with_extension(format!("{first}.json")),
+        _ => path.to_path_buf(),
+    }
+}
+
+/// What is recorded of a node.
+pub(crate) struct NodeTrace {
+    ring: Arc<Ring>,
+    seen: Mutex<Seen>,
+    _trace: Arc<Trace>,
+}
+
+/// What the last poll has left.
+#[derive(Default)]
+struct Seen {
+    /// By peer: real space and stalls, of SCBP and RCBP.
+    rows: Vec<[(u32, u64); 2]>,
+    /// Parts that the master has answered about, and whether it took them.
+    changed: Vec<(PartId, bool)>,
+}
+
+impl NodeTrace {
+    /// Lets a transport be recorded.
+    pub(crate) fn wrap(&self, backend: Backend) -> Backend {
+        backend.traced(Arc::clone(&self.ring))
+    }
+
+    /// The time at which a poll begins.
+    pub(crate) fn begin(&self) -> u64 {
+        self.ring.now()
+    }
+
+    /// A poll that began at `began` has ended.
+    pub(crate) fn polled(&self, engine: &NodeEngine, began: u64, worked: u32) {
+        let now = self.ring.now();
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        for (part, accepted) in seen.changed.drain(..) {
+            let name = engine.part(part).map(|entry| entry.name.to_string().into_boxed_str());
+            self.ring.push(now, What::Part { local: part.local(), name, accepted });
+        }
+        if worked == 0 {
+            return;
+        }
+        self.ring.push(began, What::Poll { nanos: now.saturating_sub(began), worked });
+        let nodes = engine.config().nodes;
+        seen.rows.resize(usize::from(nodes), Default::default());
+        for peer in (0..nodes).filter_map(NodeId::new) {
+            let Some(before) = seen.rows.get_mut(peer.index()) else { continue };
+            let rows = [(Row::Send, engine.send_row(peer)), (Row::Recv, engine.recv_row(peer))];
+            for ((row, stats), before) in rows.into_iter().zip(before) {
+                let Some(stats) = stats else { continue };
+                let (real, stalls) = std::mem::replace(before, (stats.space.real(), stats.stalls));
+                if stats.space.real() != real {
+                    self.ring.push(now, What::Space { row, peer, real: stats.space.real() });
+                }
+                if stats.stalls != stalls {
+                    self.ring.push(now, What::Stalls { row, peer, count: stats.stalls - stalls });
+                }
+            }
+        }
+    }
+
+    /// Something that the engine reports.
+    pub(crate) fn event(&self, event: &Event) {
+        let what = match event {
+            Event::Changed { part, accepted } => {
+                let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+                seen.changed.push((*part, *accepted));
+                return;
+            }
+            Event::PeerFailed { peer, undelivered } => {
+                What::Failed { peer: *peer, undelivered: *undelivered }
+            }
+            Event::Malformed { peer, reason } => What::Malformed { peer: *peer, reason: *reason },
+            Event::Unroutable { peer, part, messages } => {
+                What::Unroutable { peer: *peer, part: *part, messages: *messages }
+            }
+            Event::StreamBroken { mapping } => {
+                What::Broken { peer: mapping.source, stream: mapping.number.0 }
+            }
+            _ => return,
+        };
+        self.ring.push(self.ring.now(), what);
+    }
+}

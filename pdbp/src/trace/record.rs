@@ -1,0 +1,220 @@
+//! One event, and how it is written.
+
+use std::fmt::{self, Write as _};
+
+use pdbp_core::cdu::{BlockClass, Malformed};
+use pdbp_core::id::{BlockId, NodeId};
+
+/// The tracks of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Track {
+    Polls = 1,
+    Out,
+    In,
+    Rows,
+    Events,
+}
+
+impl Track {
+    pub(super) const ALL: [(Self, &'static str); 5] = [
+        (Self::Polls, "polls"),
+        (Self::Out, "blocks out"),
+        (Self::In, "blocks in"),
+        (Self::Rows, "rows"),
+        (Self::Events, "events"),
+    ];
+}
+
+/// SCBP or RCBP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Row {
+    Send,
+    Recv,
+}
+
+impl Row {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Send => "SCBP",
+            Self::Recv => "RCBP",
+        }
+    }
+}
+
+/// What a block is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Block {
+    pub(super) id: BlockId,
+    pub(super) class: BlockClass,
+    pub(super) sequence: u64,
+    pub(super) messages: u32,
+    pub(super) bytes: usize,
+}
+
+impl Block {
+    fn class(&self) -> &'static str {
+        match self.class {
+            BlockClass::Message => "messages",
+            BlockClass::Stream => "stream",
+            BlockClass::Control => "control",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum What {
+    Poll { nanos: u64, worked: u32 },
+    Out { peer: NodeId, nanos: u64, block: Block },
+    Returned { id: BlockId },
+    In { peer: NodeId, nanos: u64, block: Block },
+    Released { id: BlockId },
+    Space { row: Row, peer: NodeId, real: u32 },
+    Stalls { row: Row, peer: NodeId, count: u64 },
+    Part { local: u16, name: Option<Box<str>>, accepted: bool },
+    Failed { peer: NodeId, undelivered: u64 },
+    Malformed { peer: NodeId, reason: Malformed },
+    Unroutable { peer: NodeId, part: u16, messages: u32 },
+    Broken { peer: NodeId, stream: u32 },
+}
+
+/// What happened, and when: nanoseconds since midnight.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Record {
+    pub(super) at: u64,
+    pub(super) what: What,
+}
+
+/// Nanoseconds as the microseconds that the format wants.
+pub(super) struct Micros(pub(super) u64);
+
+impl fmt::Display for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:03}", self.0 / 1000, self.0 % 1000)
+    }
+}
+
+/// Text in quotes, escaped for JSON.
+pub(super) fn quoted(text: &str) -> String {
+    // Text is always valid JSON.
+    serde_json::to_string(text).unwrap_or_else(|_| "\"\"".to_owned())
+}
+
+/// Number of an arrow: the block's place on its link. Hexadecimal, as Perfetto reads it.
+fn arrow(from: NodeId, to: NodeId, sequence: u64) -> String {
+    format!("0x{:04x}{:04x}{:08x}", from.raw(), to.raw(), sequence as u32)
+}
+
+/// Number of the time that a block is away or held.
+fn holding(id: BlockId) -> String {
+    format!("0x{:04x}{:08x}", id.segment.raw(), id.index)
+}
+
+impl Record {
+    /// Appends the events that the record of `node` stands for, each on a line that begins with a comma. Returns how many.
+    pub(super) fn write(&self, node: NodeId, to: &mut String) -> usize {
+        let mut lines = Lines { node, at: self.at, to, count: 0 };
+        match &self.what {
+            What::Poll { nanos, worked } => {
+                let args = format!("{{\"worked\":{worked}}}");
+                lines.slice(Track::Polls, "poll", *nanos, &args);
+            }
+            What::Out { peer, nanos, block } => lines.out(*peer, *nanos, block),
+            What::Returned { id } => lines.span('e', Track::Out, "away", "block away", &holding(*id)),
+            What::In { peer, nanos, block } => lines.arrived(*peer, *nanos, block),
+            What::Released { id } => lines.span('e', Track::In, "held", "block held", &holding(*id)),
+            What::Space { row, peer, real } => {
+                let name = format!("{} {peer}: real space", row.name());
+                lines.line("C", Track::Rows, &name, &format!("\"args\":{{\"blocks\":{real}}}"));
+            }
+            What::Stalls { row, peer, count } => {
+                let name = format!("stall {} {peer}", row.name());
+                lines.instant(Track::Rows, 't', &name, &format!("{{\"count\":{count}}}"));
+            }
+            What::Part { local, name, accepted } => {
+                let name = match (name, accepted) {
+                    (Some(name), _) => format!("part {name} registered"),
+                    (None, true) => format!("part {local} freed"),
+                    (None, false) => format!("part {local} refused: PTA is full"),
+                };
+                lines.instant(Track::Events, 't', &name, &format!("{{\"part\":{local}}}"));
+            }
+            What::Failed { peer, undelivered } => {
+                let args = format!("{{\"undelivered\":{undelivered}}}");
+                lines.instant(Track::Events, 'p', &format!("{peer} failed"), &args);
+            }
+            What::Malformed { peer, reason } => {
+                let args = format!("{{\"reason\":{}}}", quoted(&reason.to_string()));
+                lines.instant(Track::Events, 't', &format!("refused a block of {peer}"), &args);
+            }
+            What::Unroutable { peer, part, messages } => {
+                let args = format!("{{\"part\":{part},\"messages\":{messages}}}");
+                lines.instant(Track::Events, 't', &format!("unroutable from {peer}"), &args);
+            }
+            What::Broken { peer, stream } => {
+                let args = format!("{{\"stream\":{stream}}}");
+                lines.instant(Track::Events, 't', &format!("stream of {peer} broken"), &args);
+            }
+        }
+        lines.count
+    }
+}
+
+/// Writes events of one node and time.
+struct Lines<'a> {
+    node: NodeId,
+    at: u64,
+    to: &'a mut String,
+    count: usize,
+}
+
+impl Lines<'_> {
+    /// An event; `rest` are its other fields.
+    fn line(&mut self, phase: &str, track: Track, name: &str, rest: &str) {
+        self.count += 1;
+        // Writing to a String cannot fail.
+        let _ = write!(
+            self.to,
+            ",\n{{\"ph\":\"{phase}\",\"name\":{},\"pid\":{},\"tid\":{},\"ts\":{},{rest}}}",
+            quoted(name),
+            self.node.raw(),
+            track as u8,
+            Micros(self.at)
+        );
+    }
+
+    fn slice(&mut self, track: Track, name: &str, nanos: u64, args: &str) {
+        self.line("X", track, name, &format!("\"dur\":{},\"args\":{args}", Micros(nanos)));
+    }
+
+    fn instant(&mut self, track: Track, scope: char, name: &str, args: &str) {
+        self.line("i", track, name, &format!("\"s\":\"{scope}\",\"args\":{args}"));
+    }
+
+    fn span(&mut self, phase: char, track: Track, category: &str, name: &str, id: &str) {
+        self.line(&phase.to_string(), track, name, &format!("\"cat\":\"{category}\",\"id\":\"{id}\""));
+    }
+
+    fn out(&mut self, peer: NodeId, nanos: u64, block: &Block) {
+        let name = format!("{} to {peer}", block.class());
+        self.slice(Track::Out, &name, nanos, &args(block));
+        let id = arrow(self.node, peer, block.sequence);
+        self.line("s", Track::Out, "block", &format!("\"cat\":\"block\",\"id\":\"{id}\""));
+        self.span('b', Track::Out, "away", "block away", &holding(block.id));
+    }
+
+    fn arrived(&mut self, peer: NodeId, nanos: u64, block: &Block) {
+        let name = format!("{} from {peer}", block.class());
+        self.slice(Track::In, &name, nanos, &args(block));
+        let id = arrow(peer, self.node, block.sequence);
+        self.line("f", Track::In, "block", &format!("\"bp\":\"e\",\"cat\":\"block\",\"id\":\"{id}\""));
+        self.span('b', Track::In, "held", "block held", &holding(block.id));
+    }
+}
+
+fn args(block: &Block) -> String {
+    let Block { id, sequence, messages, bytes, .. } = block;
+    format!(
+        "{{\"block\":\"{} of {}\",\"sequence\":{sequence},\"messages\":{messages},\"bytes\":{bytes}}}",
+        id.index, id.segment
+    )
+}

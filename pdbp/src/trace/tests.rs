@@ -1,0 +1,118 @@
+use std::path::{Path, PathBuf};
+
+use pdbp_core::cdu::{BlockClass, Malformed};
+use pdbp_core::id::BlockId;
+use serde_json::Value;
+
+use super::record::{Block, Record, Row, What};
+use super::*;
+
+fn node(index: u16) -> NodeId {
+    NodeId::new(index).unwrap()
+}
+
+fn read(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap();
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}:\n{text}"))
+}
+
+fn kinds() -> Vec<What> {
+    let peer = node(1);
+    let id = BlockId { segment: peer, index: 9 };
+    let block = Block { id, class: BlockClass::Stream, sequence: 1 << 40, messages: 3, bytes: 1064 };
+    vec![
+        What::Poll { nanos: 1500, worked: 2 },
+        What::Out { peer, nanos: 20, block },
+        What::Returned { id },
+        What::In { peer, nanos: 0, block },
+        What::Released { id },
+        What::Space { row: Row::Send, peer, real: 4 },
+        What::Stalls { row: Row::Recv, peer, count: 2 },
+        What::Part { local: 0, name: Some("odd \"name\"\n".into()), accepted: true },
+        What::Part { local: 0, name: None, accepted: true },
+        What::Part { local: 0, name: None, accepted: false },
+        What::Failed { peer, undelivered: 1 },
+        What::Malformed { peer, reason: Malformed::Magic },
+        What::Unroutable { peer, part: 7, messages: 1 },
+        What::Broken { peer, stream: 5 },
+    ]
+}
+
+#[test]
+fn every_kind_of_event_is_json_with_the_fields_that_its_phase_needs() {
+    for what in kinds() {
+        let mut text = String::new();
+        let count = Record { at: 1_234_567, what: what.clone() }.write(node(0), &mut text);
+        let events: Vec<Value> =
+            serde_json::from_str(&format!("[0{text}]")).unwrap_or_else(|e| panic!("{what:?}: {e}: {text}"));
+        assert_eq!(events.len(), 1 + count, "{what:?}");
+        for event in &events[1..] {
+            let needs: &[&str] = match event["ph"].as_str().unwrap() {
+                "X" => &["dur", "args"],
+                "i" => &["s", "args"],
+                "C" => &["args"],
+                "s" | "f" | "b" | "e" => &["id", "cat"],
+                other => panic!("{other}: {event}"),
+            };
+            assert!(needs.iter().all(|key| event.get(key).is_some()), "{event}");
+            assert_eq!((event["ts"].as_f64(), event["pid"].as_u64()), (Some(1234.567), Some(0)), "{event}");
+        }
+    }
+}
+
+#[test]
+fn an_arrow_has_the_same_number_at_both_ends() {
+    let id = BlockId { segment: node(0), index: 1 };
+    let block = Block { id, class: BlockClass::Message, sequence: 77, messages: 1, bytes: 100 };
+    let written = |from: NodeId, what| {
+        let mut text = String::new();
+        Record { at: 0, what }.write(from, &mut text);
+        let events: Vec<Value> = serde_json::from_str(&format!("[0{text}]")).unwrap();
+        events.iter().find(|e| e["ph"] == "s" || e["ph"] == "f").unwrap()["id"].clone()
+    };
+    let out = written(node(0), What::Out { peer: node(1), nanos: 1, block });
+    assert_eq!(out, written(node(1), What::In { peer: node(0), nanos: 1, block }));
+    assert_ne!(out, written(node(1), What::Out { peer: node(0), nanos: 1, block }));
+}
+
+#[test]
+fn the_file_is_complete_from_the_start_and_after_each_write() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.json");
+    let trace =
+        Arc::new(Trace::start(&path, 1000, &[node(0), node(1)], 2).unwrap_or_else(|e| panic!("{e:?}")));
+    assert!(read(&path).iter().any(|e| e["args"]["name"] == "node1"));
+    for i in 0..20 {
+        trace.rings[i % 2].push(i as u64, What::Poll { nanos: 1, worked: 1 });
+        read(&path);
+        std::thread::sleep(std::time::Duration::from_millis(7));
+    }
+    drop(trace);
+    assert_eq!(read(&path).iter().filter(|e| e["name"] == "poll").count(), 20);
+}
+
+#[test]
+fn what_finds_no_room_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.json");
+    let trace = Trace::start(&path, 1000, &[node(0)], 1).unwrap_or_else(|e| panic!("{e:?}"));
+    let most = 10_000 + RING.1;
+    for _ in 0..most {
+        trace.rings[0].push(1, What::Poll { nanos: 1, worked: 1 });
+    }
+    drop(trace);
+    let events = read(&path);
+    let kept = events.iter().filter(|e| e["name"] == "poll").count();
+    let dropped = events.last().unwrap();
+    assert_eq!((kept, &dropped["name"]), (1000, &Value::from("events dropped")));
+    assert_eq!(dropped["args"]["count"].as_u64(), Some((most - 1000) as u64));
+}
+
+#[test]
+fn a_process_with_some_of_the_nodes_has_a_file_of_its_own() {
+    let path = Path::new("/tmp/run.json");
+    assert_eq!(file_of(path, &[node(0), node(1)], 2), path);
+    assert_eq!(file_of(path, &[node(1)], 2), PathBuf::from("/tmp/run.node1.json"));
+    let missing = Trace::start(Path::new("/nonexistent/t.json"), 1000, &[node(0)], 1);
+    assert_eq!(missing.err().map(|(path, _)| path), Some(PathBuf::from("/nonexistent/t.json")));
+}
