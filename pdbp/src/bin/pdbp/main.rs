@@ -1,7 +1,8 @@
-//! `pdbp`: shows the configuration in effect, and a first measurement on this machine.
+//! `pdbp`: shows the configuration in effect, a first measurement on this machine, and a running cluster.
 #![forbid(unsafe_code)]
 
 mod ping;
+mod top;
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -14,6 +15,7 @@ use lexopt::prelude::*;
 use pdbp::config::{ConfigError, Origin, Settings};
 use pdbp::{Launch, StartError};
 use ping::Ping;
+use top::Top;
 
 const HELP: &str = "\
 pdbp: parts of a cluster that send messages and streams to each other by name
@@ -21,6 +23,7 @@ pdbp: parts of a cluster that send messages and streams to each other by name
 Usage: pdbp config [--markdown] [SETTINGS]
        pdbp ping [--count N] [--bytes N] [--nodes N] [--transport NAME] [SETTINGS]
        mpirun -n 4 pdbp ping …
+       pdbp top [--connect ADDRESS] [--interval TIME] [--once]
 
 Commands:
   config        Print every setting with its value and where the value came from; the output is a configuration file
@@ -31,6 +34,12 @@ Commands:
     --nodes N     Nodes of a cluster in this process; the same as --set nodes=N. Over MPI each process is a node
     --transport NAME
                   local, mpi or auto: mpi under a launcher such as mpirun, else local; the same as --set transport=NAME
+  top           Show a running cluster: one started with PDBP_METRICS=127.0.0.1:9100 (the setting `metrics`)
+    --connect ADDRESS
+                  Where it serves its figures [default: 127.0.0.1:9100]
+    --interval TIME
+                  Time between two frames, such as 500ms or 2s [default: 1s]
+    --once        Print one frame as plain text, as without a terminal, with rates over one interval
 
 Settings, the later over the earlier: defaults, file, environment (PDBP_BLOCK_BYTES=32768), command line:
   --file FILE   Read a configuration file (TOML) [default: the one that PDBP_CONFIG names, if any]
@@ -50,6 +59,7 @@ enum Command {
     Print(&'static str),
     Config { settings: Settings, markdown: bool },
     Ping(Settings, Ping),
+    Top(Top),
 }
 
 fn main() -> ExitCode {
@@ -71,6 +81,15 @@ fn main() -> ExitCode {
         Command::Config { settings, markdown: false } if is_first() => settings.to_string(),
         Command::Config { settings, markdown: true } if is_first() => table(&settings),
         Command::Print(_) | Command::Config { .. } => return ExitCode::SUCCESS,
+        Command::Top(top) => {
+            return match top.run() {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    complain(&error);
+                    ExitCode::FAILURE
+                }
+            };
+        }
         Command::Ping(settings, ping) => match ping.run(settings) {
             Ok(Some(report)) => report,
             // Another process of the job has the first node.
@@ -112,7 +131,7 @@ fn let_first_speak() {
 }
 
 fn parse(mut arguments: lexopt::Parser) -> Result<Command, Failed> {
-    let (mut name, mut markdown, mut ping) = (None, false, Ping::default());
+    let (mut name, mut markdown, mut ping, mut top) = (None, false, Ping::default(), Top::default());
     let (mut file, mut set): (Option<PathBuf>, Vec<(String, String)>) = (None, Vec::new());
     while let Some(argument) = arguments.next()? {
         match (argument, name.as_deref()) {
@@ -121,8 +140,11 @@ fn parse(mut arguments: lexopt::Parser) -> Result<Command, Failed> {
                 return Ok(Command::Print(concat!("pdbp ", env!("CARGO_PKG_VERSION"), "\n")));
             }
             (Value(word), None) => name = Some(word.string()?),
-            (Long("file"), Some(_)) => file = Some(arguments.value()?.into()),
-            (Long("set"), Some(_)) => {
+            (Long("connect"), Some("top")) => top.connect = arguments.value()?.string()?,
+            (Long("interval"), Some("top")) => top.interval = top::interval(&arguments.value()?.string()?)?,
+            (Long("once"), Some("top")) => top.once = true,
+            (Long("file"), Some("config" | "ping")) => file = Some(arguments.value()?.into()),
+            (Long("set"), Some("config" | "ping")) => {
                 let pair = arguments.value()?.string()?;
                 let (key, value) = pair
                     .split_once('=')
@@ -153,9 +175,10 @@ fn parse(mut arguments: lexopt::Parser) -> Result<Command, Failed> {
             ping.check(&settings)?;
             Ok(Command::Ping(settings, ping))
         }
+        Some("top") => Ok(Command::Top(top)),
         Some("help") => Ok(Command::Print(HELP)),
-        Some(other) => Err(format!("unknown command \"{other}\"; there are config and ping").into()),
-        None => Err("which command? There are config and ping".into()),
+        Some(other) => Err(format!("unknown command \"{other}\"; there are config, ping and top").into()),
+        None => Err("which command? There are config, ping and top".into()),
     }
 }
 

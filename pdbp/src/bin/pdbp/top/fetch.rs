@@ -1,0 +1,102 @@
+//! Getting the figures of a cluster over HTTP.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::time::{Duration, Instant};
+
+use pdbp::monitor::ClusterFigures;
+
+use super::super::Failed;
+
+/// How long the endpoint may take for each step.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The longest answer that is read.
+const LONGEST: usize = 256 << 20;
+
+/// Asks the endpoint at `address`.
+pub(super) fn figures(address: &str) -> Result<ClusterFigures, Failed> {
+    let answer = get(address, "/cluster.json").map_err(|error| {
+        format!(
+            "cannot get figures from {address}: {error}; start the cluster with PDBP_METRICS={address}, or name its \
+             address with --connect"
+        )
+    })?;
+    let body = body(&answer).map_err(|what| format!("{address} serves no figures of a cluster: {what}"))?;
+    serde_json::from_slice(body)
+        .map_err(|error| format!("{address} serves no figures that this version reads: {error}").into())
+}
+
+fn get(address: &str, path: &str) -> io::Result<Vec<u8>> {
+    let began = Instant::now();
+    let mut stream = connect(address)?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let (mut answer, mut some) = (Vec::new(), [0; 16 << 10]);
+    loop {
+        let left = (2 * PATIENCE).saturating_sub(began.elapsed());
+        if left.is_zero() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "it has not answered in time"));
+        }
+        stream.set_read_timeout(Some(left.min(PATIENCE)))?;
+        match stream.read(&mut some) {
+            Ok(0) => return Ok(answer),
+            Ok(read) => answer.extend_from_slice(some.get(..read).unwrap_or(&[])),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if answer.len() > LONGEST {
+            return Err(io::Error::other("its answer does not end"));
+        }
+    }
+}
+
+fn connect(address: &str) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// The body of a response, which ends with the connection.
+fn body(answer: &[u8]) -> Result<&[u8], String> {
+    let mut headers = [httparse::EMPTY_HEADER; 64];
+    let mut response = httparse::Response::new(&mut headers);
+    let head = match response.parse(answer) {
+        Ok(httparse::Status::Complete(head)) => head,
+        Ok(httparse::Status::Partial) => return Err("it broke off".to_owned()),
+        Err(error) => return Err(format!("no HTTP: {error}")),
+    };
+    if response.code != Some(200) {
+        return Err(format!("status {}", response.code.unwrap_or_default()));
+    }
+    let body = answer.get(head..).unwrap_or(&[]);
+    let length = response.headers.iter().find(|h| h.name.eq_ignore_ascii_case("content-length"));
+    let length = length.and_then(|h| std::str::from_utf8(h.value).ok()?.trim().parse::<usize>().ok());
+    if length.is_some_and(|length| length > body.len()) {
+        return Err("it broke off".to_owned());
+    }
+    Ok(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_are_found_and_refusals_said() {
+        assert_eq!(body(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"), Ok(&b"{}"[..]));
+        assert_eq!(body(b"HTTP/1.0 200 OK\r\n\r\n{}"), Ok(&b"{}"[..]));
+        for (answer, word) in [
+            (&b"HTTP/1.1 404 Not Found\r\n\r\n"[..], "404"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", "broke off"),
+            (b"HTTP/1.1 200 OK\r\nConte", "broke off"),
+            (b"SSH-2.0-OpenSSH\r\n", "no HTTP"),
+        ] {
+            assert!(body(answer).unwrap_err().contains(word));
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Painting on a terminal, and its keys.
+
+use std::io::{self, Write as _};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossterm::cursor::{Hide, MoveTo, Show};
+use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use crossterm::style::{Attribute, Color, Print, SetAttribute, SetForegroundColor};
+use crossterm::terminal::{
+    BeginSynchronizedUpdate, Clear, ClearType, DisableLineWrap, EnableLineWrap, EndSynchronizedUpdate,
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode, size,
+};
+use crossterm::{execute, queue};
+
+use super::super::Failed;
+use super::view::{Frame, Look, View};
+use super::{Sample, Top};
+
+const KEYS: &str = "q quit   p pause   s sort   ↑ ↓ select a node   a all nodes";
+/// Longest wait for a key, so that new figures show soon.
+const GLANCE: Duration = Duration::from_millis(50);
+
+/// The terminal as it is while a program paints on it. Dropping it, and a panic, restore it.
+struct Screen;
+
+impl Screen {
+    fn open() -> io::Result<Self> {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            restore();
+            before(info);
+        }));
+        enable_raw_mode()?;
+        let screen = Self;
+        execute!(io::stdout(), EnterAlternateScreen, Hide, DisableLineWrap, Clear(ClearType::All))?;
+        Ok(screen)
+    }
+
+    fn paint(&self, frame: &Frame) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        queue!(out, BeginSynchronizedUpdate)?;
+        for (y, (look, line)) in frame.lines.iter().enumerate() {
+            queue!(out, MoveTo(0, y.min(usize::from(u16::MAX)) as u16), SetAttribute(Attribute::Reset))?;
+            match look {
+                Look::Plain => {}
+                Look::Title => queue!(out, SetAttribute(Attribute::Bold))?,
+                Look::Head => queue!(out, SetAttribute(Attribute::Dim))?,
+                Look::Selected => queue!(out, SetAttribute(Attribute::Reverse))?,
+                Look::Alarm => queue!(out, SetForegroundColor(Color::Red))?,
+            }
+            queue!(out, Print(line), SetAttribute(Attribute::Reset), Clear(ClearType::UntilNewLine))?;
+        }
+        queue!(out, Clear(ClearType::FromCursorDown), EndSynchronizedUpdate)?;
+        out.flush()
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+fn restore() {
+    // The terminal may be gone; there is nobody to tell.
+    let _ = execute!(io::stdout(), EnableLineWrap, Show, LeaveAlternateScreen);
+    let _ = disable_raw_mode();
+}
+
+/// Shows frames until a key ends it.
+pub(super) fn run(top: &Top, first: Sample) -> Result<(), Failed> {
+    let samples = fetch_on(top);
+    let screen = Screen::open()?;
+    let mut shown =
+        Shown { before: None, now: first, trouble: None, view: View::default(), order: Vec::new() };
+    let mut stale = true;
+    loop {
+        if stale {
+            screen.paint(&shown.frame(top)?)?;
+        }
+        stale = event::poll(GLANCE)?;
+        if stale && shown.take(&event::read()?) == Wish::Quit {
+            return Ok(());
+        }
+        for sample in samples.try_iter() {
+            stale |= shown.next(sample);
+        }
+    }
+}
+
+/// Gets figures at each interval, in a thread: an endpoint that does not answer must not make keys wait.
+fn fetch_on(top: &Top) -> Receiver<Result<Sample, String>> {
+    let (sender, receiver) = mpsc::channel();
+    let (connect, interval) = (top.connect.clone(), top.interval);
+    thread::spawn(move || {
+        loop {
+            let began = Instant::now();
+            thread::sleep(interval);
+            let sample = Sample::take(&connect).map_err(|error| error.to_string());
+            if sender.send(sample).is_err() {
+                return;
+            }
+            // Slow answers do not add up to requests without a pause.
+            thread::sleep(interval.min(began.elapsed().saturating_sub(interval)));
+        }
+    });
+    receiver
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Wish {
+    Stay,
+    Quit,
+}
+
+/// What is on the screen.
+struct Shown {
+    before: Option<Sample>,
+    now: Sample,
+    /// Why there are no new figures.
+    trouble: Option<String>,
+    view: View,
+    order: Vec<u16>,
+}
+
+impl Shown {
+    fn frame(&mut self, top: &Top) -> io::Result<Frame> {
+        let (width, height) = size()?;
+        self.view.height = Some(usize::from(height.max(1)));
+        self.view.footer = Some(match &self.trouble {
+            Some(trouble) => format!("{:.0?} ago; {trouble}", self.now.at.elapsed()),
+            None => KEYS.to_owned(),
+        });
+        let before = self.before.as_ref().unwrap_or(&self.now);
+        let frame = self.view.frame(top, before, &self.now, usize::from(width));
+        self.order.clone_from(&frame.order);
+        Ok(frame)
+    }
+
+    /// Takes new figures; whether there is something to paint.
+    fn next(&mut self, sample: Result<Sample, String>) -> bool {
+        if self.view.paused {
+            return false;
+        }
+        match sample {
+            Ok(sample) => {
+                self.before = Some(std::mem::replace(&mut self.now, sample));
+                self.trouble = None;
+            }
+            Err(trouble) => self.trouble = Some(trouble),
+        }
+        true
+    }
+
+    fn take(&mut self, event: &Event) -> Wish {
+        let Event::Key(KeyEvent {
+            code, modifiers, kind: KeyEventKind::Press | KeyEventKind::Repeat, ..
+        }) = event
+        else {
+            return Wish::Stay;
+        };
+        match code {
+            KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => return Wish::Quit,
+            KeyCode::Char('q') => return Wish::Quit,
+            KeyCode::Char('p' | ' ') => self.view.paused = !self.view.paused,
+            KeyCode::Char('s') => self.view.sort = self.view.sort.next(),
+            KeyCode::Char('a') | KeyCode::Esc => self.view.node = None,
+            KeyCode::Up | KeyCode::Char('k') => self.select(-1),
+            KeyCode::Down | KeyCode::Char('j') => self.select(1),
+            _ => {}
+        }
+        Wish::Stay
+    }
+
+    /// Selects the node above or below; none yet: the last or the first.
+    fn select(&mut self, step: isize) {
+        let at = self.view.node.and_then(|node| self.order.iter().position(|n| *n == node));
+        let last = self.order.len().saturating_sub(1);
+        let to = match at {
+            Some(at) => at.saturating_add_signed(step).min(last),
+            None if step > 0 => 0,
+            None => last,
+        };
+        self.view.node = self.order.get(to).copied();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown() -> Shown {
+        let figures = serde_json::from_str(r#"{"asked":0,"took_ms":0,"nodes":[]}"#).unwrap();
+        let now = Sample { at: Instant::now(), figures };
+        Shown { before: None, now, trouble: None, view: View::default(), order: vec![4, 2, 7] }
+    }
+
+    fn press(shown: &mut Shown, code: KeyCode) -> Wish {
+        shown.take(&Event::Key(KeyEvent::new(code, KeyModifiers::NONE)))
+    }
+
+    #[test]
+    fn keys_select_sort_pause_and_quit() {
+        let mut shown = shown();
+        for (code, node) in [
+            (KeyCode::Down, Some(4)),
+            (KeyCode::Down, Some(2)),
+            (KeyCode::Char('j'), Some(7)),
+            (KeyCode::Down, Some(7)),
+            (KeyCode::Up, Some(2)),
+            (KeyCode::Esc, None),
+            (KeyCode::Char('k'), Some(7)),
+        ] {
+            assert_eq!(press(&mut shown, code), Wish::Stay);
+            assert_eq!(shown.view.node, node, "{code:?}");
+        }
+        press(&mut shown, KeyCode::Char('p'));
+        assert!(shown.view.paused && !shown.next(Err("late".to_owned())));
+        press(&mut shown, KeyCode::Char(' '));
+        assert!(!shown.view.paused && shown.next(Err("late".to_owned())));
+        assert_eq!(shown.trouble.as_deref(), Some("late"));
+        assert_eq!(press(&mut shown, KeyCode::Char('q')), Wish::Quit);
+        let control = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+        assert_eq!(shown.take(&Event::Key(control)), Wish::Quit);
+    }
+}

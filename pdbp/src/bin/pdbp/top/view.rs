@@ -1,0 +1,527 @@
+//! A frame as text: a table of nodes, one of rows.
+
+use std::cmp::Ordering;
+
+use pdbp::monitor::{ClusterFigures, NodeFigures, NodeReport, NodeState, RowFigures};
+
+use super::{Sample, Top};
+
+/// Columns of a frame on no terminal, and the fewest.
+pub(super) const WIDTH: usize = 80;
+
+/// What comes first in the tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Sort {
+    #[default]
+    Name,
+    Bytes,
+    Stalls,
+    Utilisation,
+}
+
+impl Sort {
+    pub(super) fn next(self) -> Self {
+        match self {
+            Self::Name => Self::Bytes,
+            Self::Bytes => Self::Stalls,
+            Self::Stalls => Self::Utilisation,
+            Self::Utilisation => Self::Name,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Name => "name",
+            Self::Bytes => "bytes",
+            Self::Stalls => "stalls",
+            Self::Utilisation => "SU",
+        }
+    }
+}
+
+/// How the user wants to see it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct View {
+    pub(super) sort: Sort,
+    /// The node whose rows are shown; `None` for all.
+    pub(super) node: Option<u16>,
+    /// Lines of a screen; `None` for as many as there are.
+    pub(super) height: Option<usize>,
+    /// What to say in the last line of a screen.
+    pub(super) footer: Option<String>,
+    pub(super) paused: bool,
+}
+
+/// How a line looks on a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    Plain,
+    Title,
+    Head,
+    Selected,
+    Alarm,
+}
+
+/// Lines of at most the width asked for.
+#[derive(Debug, Default)]
+pub(super) struct Frame {
+    pub(super) lines: Vec<(Look, String)>,
+    /// The nodes in the order shown.
+    pub(super) order: Vec<u16>,
+}
+
+impl Frame {
+    pub(super) fn text(&self) -> String {
+        self.lines.iter().map(|(_, line)| format!("{}\n", line.trim_end())).collect()
+    }
+}
+
+/// Per second.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rates {
+    blocks: f64,
+    messages: f64,
+    bytes: f64,
+    stalls: f64,
+}
+
+/// A line of the table of nodes.
+struct NodeLine<'a> {
+    report: &'a NodeReport,
+    /// Out and in; `None` as long as there are no two answers.
+    rates: Option<(Rates, Rates)>,
+    /// The fullest row.
+    su: f32,
+}
+
+/// A line of the table of rows.
+struct RowLine<'a> {
+    node: &'a str,
+    peer: &'a str,
+    arrow: &'static str,
+    row: &'a RowFigures,
+    rates: Option<Rates>,
+}
+
+impl View {
+    /// The figures of `now`, with rates since `before`.
+    pub(super) fn frame(&self, top: &Top, before: &Sample, now: &Sample, width: usize) -> Frame {
+        let (before, now) = (&before.figures, &now.figures);
+        let mut frame = Frame::default();
+        let mut nodes = nodes(before, now);
+        nodes.sort_by(|a, b| self.compare(a.key(), b.key()));
+        frame.order = nodes.iter().map(|n| n.report.node).collect();
+        frame.lines.push((Look::Title, self.title(top, now)));
+        let rows = self.rows(before, now);
+        let room = self.height.map(|height| height.saturating_sub(5 + faults(now).len().min(1)));
+        let shown_nodes = room.map_or(nodes.len(), |room| nodes.len().min((room / 2).max(1)));
+        let extra = width.saturating_sub(WIDTH).min(40);
+        self.put_nodes(&mut frame, &nodes, shown_nodes, extra);
+        frame.lines.push((Look::Plain, String::new()));
+        let shown_rows = room.map_or(rows.len(), |room| rows.len().min(room.saturating_sub(shown_nodes + 1)));
+        put_rows(&mut frame, &rows, shown_rows, extra);
+        for fault in faults(now).into_iter().take(if self.height.is_some() { 1 } else { usize::MAX }) {
+            frame.lines.push((Look::Alarm, fault));
+        }
+        if let (Some(height), Some(footer)) = (self.height, &self.footer) {
+            frame.lines.truncate(height.saturating_sub(1));
+            let missing = (height - 1).saturating_sub(frame.lines.len());
+            frame.lines.extend((0..missing).map(|_| (Look::Plain, String::new())));
+            frame.lines.push((Look::Head, footer.clone()));
+        }
+        for (_, line) in &mut frame.lines {
+            *line = cut(line, width);
+        }
+        frame
+    }
+
+    fn title(&self, top: &Top, now: &ClusterFigures) -> String {
+        let count = |state| now.nodes.iter().filter(|n| n.state == state).count();
+        let mut states = Vec::new();
+        for state in [NodeState::Up, NodeState::Silent, NodeState::Failed] {
+            let number = count(state);
+            if number > 0 {
+                states.push(format!("{number} {}", state.name()));
+            }
+        }
+        let live = now.nodes.iter().filter(|n| n.state != NodeState::Failed);
+        let parts: usize = live.filter_map(|n| n.figures.as_ref()).map(|f| f.parts.len()).sum();
+        let paused = if self.paused { "  paused" } else { "" };
+        format!(
+            "pdbp top  {}  nodes: {}  parts: {parts}  every {:?}  by {}{paused}",
+            top.connect,
+            states.join(", "),
+            top.interval,
+            self.sort.name()
+        )
+    }
+
+    fn put_nodes(&self, frame: &mut Frame, nodes: &[NodeLine<'_>], shown: usize, extra: usize) {
+        let wide = 8 + extra.min(24);
+        let gap = wide + 27;
+        frame.lines.push((Look::Head, format!("{:gap$}    blocks/s  messages/s     bytes/s", "")));
+        frame.lines.push((
+            Look::Head,
+            format!(
+                "{:<wide$} {:<6} {:>5} {:>4} {:>4} {:>4} {:>5} {:>5} {:>5} {:>5} {:>5} {:>5} {:>6}",
+                "node",
+                "state",
+                "epoch",
+                "part",
+                "pipe",
+                "free",
+                "out",
+                "in",
+                "out",
+                "in",
+                "out",
+                "in",
+                "stalls"
+            ),
+        ));
+        for line in nodes.iter().take(shown) {
+            let look = match line.report.state {
+                _ if self.node == Some(line.report.node) => Look::Selected,
+                NodeState::Up => Look::Plain,
+                NodeState::Silent | NodeState::Failed => Look::Alarm,
+            };
+            frame.lines.push((look, line.text(wide)));
+        }
+        if shown < nodes.len() {
+            frame.lines.push((Look::Plain, format!("… {} nodes more", nodes.len() - shown)));
+        }
+    }
+
+    fn rows<'a>(&self, before: &'a ClusterFigures, now: &'a ClusterFigures) -> Vec<RowLine<'a>> {
+        let mut rows = Vec::new();
+        for report in now.nodes.iter().filter(|n| self.node.is_none_or(|only| only == n.node)) {
+            // Of a node that has failed nothing is in use any more.
+            let Some(figures) = report.figures.as_ref().filter(|_| report.state != NodeState::Failed) else {
+                continue;
+            };
+            let old = earlier(before, figures);
+            let name = |peer: u16| now.nodes.get(usize::from(peer)).map_or("?", |n| &n.name);
+            let kinds =
+                [("→", &figures.send, old.map(|o| &o.send)), ("←", &figures.recv, old.map(|o| &o.recv))];
+            for (arrow, list, old_list) in kinds {
+                for row in list {
+                    let since = old.map(|old| seconds(old, figures));
+                    let zero = RowFigures::default();
+                    let was =
+                        old_list.and_then(|rows| rows.iter().find(|r| r.peer == row.peer)).unwrap_or(&zero);
+                    let rates = since.map(|s| rates([row].into_iter(), [was].into_iter(), s));
+                    rows.push(RowLine { node: &report.name, peer: name(row.peer), arrow, row, rates });
+                }
+            }
+        }
+        rows.sort_by(|a, b| self.compare(a.key(), b.key()));
+        rows
+    }
+
+    /// The order of lines by bytes, stalls and SU; equal ones stay as they are, by name.
+    fn compare(&self, a: (f64, f64, f32), b: (f64, f64, f32)) -> Ordering {
+        match self.sort {
+            Sort::Name => Ordering::Equal,
+            Sort::Bytes => b.0.total_cmp(&a.0),
+            Sort::Stalls => b.1.total_cmp(&a.1),
+            Sort::Utilisation => b.2.total_cmp(&a.2),
+        }
+    }
+}
+
+fn nodes<'a>(before: &'a ClusterFigures, now: &'a ClusterFigures) -> Vec<NodeLine<'a>> {
+    let line = |report: &'a NodeReport| {
+        let figures = report.figures.as_ref();
+        let pair = figures.and_then(|f| Some((f, earlier(before, f)?)));
+        let rates = pair.map(|(f, old)| {
+            let since = seconds(old, f);
+            (rates(f.send.iter(), old.send.iter(), since), rates(f.recv.iter(), old.recv.iter(), since))
+        });
+        let su = figures.map_or(0.0, |f| f.send.iter().chain(&f.recv).map(|r| r.su).fold(0.0, f32::max));
+        NodeLine { report, rates, su }
+    };
+    now.nodes.iter().map(line).collect()
+}
+
+/// What the node has said before, if it has said something since.
+fn earlier<'a>(before: &'a ClusterFigures, now: &NodeFigures) -> Option<&'a NodeFigures> {
+    let old = before.nodes.get(usize::from(now.node))?.figures.as_ref()?;
+    (now.nanos > old.nanos).then_some(old)
+}
+
+fn seconds(old: &NodeFigures, now: &NodeFigures) -> f64 {
+    now.nanos.saturating_sub(old.nanos) as f64 / 1e9
+}
+
+fn rates<'a>(
+    now: impl Iterator<Item = &'a RowFigures>,
+    old: impl Iterator<Item = &'a RowFigures>,
+    seconds: f64,
+) -> Rates {
+    let sum = |(b, m, y, s): (u64, u64, u64, u64), row: &RowFigures| {
+        (b + row.blocks, m + row.messages, y + row.bytes, s + row.stalls)
+    };
+    let (now, old) = (now.fold((0, 0, 0, 0), sum), old.fold((0, 0, 0, 0), sum));
+    let rate = |now: u64, old: u64| now.saturating_sub(old) as f64 / seconds;
+    Rates {
+        blocks: rate(now.0, old.0),
+        messages: rate(now.1, old.1),
+        bytes: rate(now.2, old.2),
+        stalls: rate(now.3, old.3),
+    }
+}
+
+impl NodeLine<'_> {
+    fn key(&self) -> (f64, f64, f32) {
+        let (out, into) = self.rates.unwrap_or_default();
+        (out.bytes + into.bytes, out.stalls + into.stalls, self.su)
+    }
+
+    fn text(&self, wide: usize) -> String {
+        let NodeReport { name, state, figures, .. } = self.report;
+        let known = |value: fn(&NodeFigures) -> u64| {
+            figures.as_ref().map_or_else(|| "-".to_owned(), |f| short(value(f) as f64))
+        };
+        let pipes = |f: &NodeFigures| {
+            [f.private_pipes, f.message_pipes, f.stream_pipes].iter().map(|p| u64::from(p.busy)).sum()
+        };
+        let rate = |value: fn(&(Rates, Rates)) -> f64| {
+            self.rates.as_ref().map_or_else(|| "-".to_owned(), |rates| short(value(rates)))
+        };
+        format!(
+            "{:<wide$} {:<6} {:>5} {:>4} {:>4} {:>4} {:>5} {:>5} {:>5} {:>5} {:>5} {:>5} {:>6}",
+            cut(name, wide),
+            state.name(),
+            known(|f| f.epoch.into()),
+            known(|f| f.parts.len() as u64),
+            known(pipes),
+            known(|f| f.free_blocks.into()),
+            rate(|r| r.0.blocks),
+            rate(|r| r.1.blocks),
+            rate(|r| r.0.messages),
+            rate(|r| r.1.messages),
+            rate(|r| r.0.bytes),
+            rate(|r| r.1.bytes),
+            rate(|r| r.0.stalls + r.1.stalls),
+        )
+    }
+}
+
+impl RowLine<'_> {
+    fn key(&self) -> (f64, f64, f32) {
+        let rates = self.rates.unwrap_or_default();
+        (rates.bytes, rates.stalls, self.row.su)
+    }
+
+    fn text(&self, label: usize, bar: usize) -> String {
+        let name = (label - 3) / 2;
+        let rsr = match self.row.rsr {
+            Some(ratio) if ratio < 1000.0 => format!("{ratio:.2}"),
+            Some(ratio) => short(f64::from(ratio)),
+            None => "inf".to_owned(),
+        };
+        let rate = |value: fn(&Rates) -> f64| {
+            self.rates.as_ref().map_or_else(|| "-".to_owned(), |rates| short(value(rates)))
+        };
+        let both = format!("{} {} {}", cut(self.node, name), self.arrow, cut(self.peer, name));
+        format!(
+            "{both:<label$} {} {:>3.0}% {} {:>3.0}% {rsr:>5} {:>5} {:>5} {:>5} {:>6} {:>4}",
+            gauge(self.row.df, bar),
+            self.row.df * 100.0,
+            gauge(self.row.su, bar),
+            self.row.su * 100.0,
+            rate(|r| r.blocks),
+            rate(|r| r.messages),
+            rate(|r| r.bytes),
+            rate(|r| r.stalls),
+            self.row.waiting
+        )
+    }
+}
+
+fn put_rows(frame: &mut Frame, rows: &[RowLine<'_>], shown: usize, extra: usize) {
+    let (label, bar) = (17 + extra / 2, 5 + extra / 4);
+    let wide = bar + 5;
+    frame.lines.push((
+        Look::Head,
+        format!(
+            "{:<label$} {:<wide$} {:<wide$} {:>5} {:>5} {:>5} {:>5} {:>6} {:>4}",
+            "row", "DF", "SU", "RSR", "blk/s", "msg/s", "byt/s", "stalls", "wait"
+        ),
+    ));
+    for row in rows.iter().take(shown) {
+        frame.lines.push((Look::Plain, row.text(label, bar)));
+    }
+    if shown < rows.len() {
+        frame.lines.push((Look::Plain, format!("… {} rows more", rows.len() - shown)));
+    }
+}
+
+/// A line for each node where something went wrong.
+fn faults(now: &ClusterFigures) -> Vec<String> {
+    let lines = now.nodes.iter().filter_map(|node| {
+        let counts = node.figures.as_ref()?.counts;
+        let wrong: Vec<_> =
+            counts.named().filter(|(_, n)| *n > 0).map(|(what, n)| format!("{what} {n}")).collect();
+        (!wrong.is_empty()).then(|| format!("{}: {}", node.name, wrong.join(", ").replace('_', " ")))
+    });
+    lines.collect()
+}
+
+/// A bar of `width` cells for a ratio.
+fn gauge(ratio: f32, width: usize) -> String {
+    let full = (ratio.clamp(0.0, 1.0) * width as f32).round() as usize;
+    format!("{}{}", "█".repeat(full), "░".repeat(width.saturating_sub(full)))
+}
+
+/// A number in at most five characters.
+fn short(number: f64) -> String {
+    const UNITS: [&str; 5] = ["", "k", "M", "G", "T"];
+    let (mut number, mut unit) = (number, 0);
+    while number >= 999.5 && unit + 1 < UNITS.len() {
+        number /= 1000.0;
+        unit += 1;
+    }
+    let digits = match number {
+        _ if unit == 0 => usize::from(number > 0.0 && number < 9.95),
+        n if n < 9.995 => 2,
+        n if n < 99.95 => 1,
+        _ => 0,
+    };
+    let digits = if number.fract() == 0.0 && unit == 0 { 0 } else { digits };
+    format!("{number:.digits$}{}", UNITS.get(unit).unwrap_or(&""))
+}
+
+/// At most so many characters.
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// Two nodes up, one silent, one failed; the second sample a second after the first.
+    fn samples() -> (Sample, Sample) {
+        let sample = |times: u64| {
+            let row = |peer: u64| {
+                format!(
+                    r#"{{"peer":{peer},"size":8,"real":4,"used":1,"df":0.5,"su":0.25,"rsr":0.3333,"blocks":{},
+                    "messages":{},"bytes":{},"stalls":{},"waiting":2}}"#,
+                    10 * times * peer,
+                    1000 * times * peer,
+                    1_500_000 * times * peer,
+                    3 * times
+                )
+            };
+            let node = |node: u64| {
+                format!(
+                    r#"{{"node":{node},"nanos":{},"epoch":1,"parts":["a","b"],"private_pipes":{{"busy":2,"total":9}},
+                    "free_blocks":31,"counts":{{"malformed":{node}}},"send":[{},{}],"recv":[{}]}}"#,
+                    times * 1_000_000_000,
+                    row(1),
+                    row(2),
+                    row(1)
+                )
+            };
+            let report = |number: u64, state: &str, figures: String| {
+                let name =
+                    if number == 1 { "a-node-with-a-long-name".to_owned() } else { format!("node{number}") };
+                format!(r#"{{"node":{number},"name":"{name}","state":"{state}","figures":{figures}}}"#)
+            };
+            let text = format!(
+                r#"{{"asked":0,"took_ms":1.5,"nodes":[{},{},{},{}]}}"#,
+                report(0, "up", node(0)),
+                report(1, "up", node(1)),
+                report(2, "silent", "null".to_owned()),
+                report(3, "failed", "null".to_owned())
+            );
+            Sample { at: Instant::now(), figures: serde_json::from_str(&text).unwrap() }
+        };
+        (sample(1), sample(2))
+    }
+
+    fn frame(view: &View, width: usize) -> Frame {
+        let (before, now) = samples();
+        view.frame(&Top { interval: Duration::from_secs(1), ..Top::default() }, &before, &now, width)
+    }
+
+    fn line<'a>(text: &'a str, start: &str) -> &'a str {
+        text.lines().find(|l| l.starts_with(start)).unwrap_or_else(|| panic!("no {start} in\n{text}"))
+    }
+
+    #[test]
+    fn nodes_and_rows_have_their_figures() {
+        let text = frame(&View::default(), WIDTH).text();
+        let words = |start| line(&text, start).split_whitespace().collect::<Vec<_>>();
+        let rates = ["30", "10", "3.00k", "1.00k", "4.50M", "1.50M", "9"];
+        assert_eq!(words("node0 "), [["node0", "up", "1", "2", "2", "31"].as_slice(), &rates].concat());
+        assert_eq!(words("node2")[..3], ["node2", "silent", "-"]);
+        assert_eq!(words("node3")[..3], ["node3", "failed", "-"]);
+        let row = ["███░░", "50%", "█░░░░", "25%", "0.33", "20", "2.00k", "3.00M", "3", "2"];
+        assert_eq!(words("node0 → node2")[3..], row);
+        assert!(line(&text, "pdbp top").contains("nodes: 2 up, 1 silent, 1 failed  parts: 4"), "{text}");
+        assert!(text.contains("a-node-with-a-long-name: malformed 1"), "{text}");
+    }
+
+    #[test]
+    fn no_line_is_longer_than_the_terminal() {
+        for width in [80, 81, 100, 132, 250] {
+            let frame = frame(&View::default(), width);
+            for (_, line) in &frame.lines {
+                assert!(line.chars().count() <= width, "{width}: {line}");
+            }
+        }
+        let cut = frame(&View::default(), 20);
+        assert!(cut.lines.iter().all(|(_, line)| line.chars().count() <= 20));
+    }
+
+    #[test]
+    fn a_screen_is_filled_to_its_last_line() {
+        for height in [1, 2, 5, 9, 24, 60] {
+            let view = View { height: Some(height), footer: Some("keys".to_owned()), ..View::default() };
+            let frame = frame(&view, WIDTH);
+            assert_eq!((frame.lines.len(), frame.lines.last().unwrap().1.as_str()), (height, "keys"));
+        }
+    }
+
+    #[test]
+    fn sorting_and_selection_decide_what_comes() {
+        let view = View { sort: Sort::Bytes, node: Some(1), ..View::default() };
+        let frame = frame(&view, 132);
+        assert_eq!(frame.order, [0, 1, 2, 3]);
+        let text = frame.text();
+        assert!(!text.contains("node0 →"), "{text}");
+        let first = text.lines().skip_while(|l| !l.starts_with("row")).nth(1).unwrap();
+        assert!(first.contains("→ node2"), "{text}");
+        let mut sort = Sort::Name;
+        for _ in 0..4 {
+            sort = sort.next();
+        }
+        assert_eq!(sort, Sort::Name);
+    }
+
+    #[test]
+    fn numbers_fit_five_characters() {
+        for (number, text) in [
+            (0.0, "0"),
+            (0.25, "0.2"),
+            (9.0, "9"),
+            (9.97, "10"),
+            (999.4, "999"),
+            (999.6, "1.00k"),
+            (1234.0, "1.23k"),
+            (12_345.0, "12.3k"),
+            (123_456.0, "123k"),
+            (999_600.0, "1.00M"),
+            (1.5e15, "1500T"),
+        ] {
+            assert_eq!(short(number), text);
+        }
+    }
+}
