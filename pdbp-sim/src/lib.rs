@@ -5,6 +5,7 @@
 //! * [`tracer`]: a wrapper that remembers the last operations and completions.
 //! * [`fault`]: a wrapper that refuses, delays, corrupts and fails, from a seed.
 //! * [`network`]: any number of nodes in virtual time on one thread, with engines, traffic, faults and checks.
+//! * [`recorder`]: a wrapper that records all that passes, and a transport that plays it to an engine again.
 #![deny(unsafe_code)]
 
 pub mod conformance;
@@ -12,4 +13,5 @@ pub mod fault;
 pub mod local;
 pub mod network;
 mod random;
+pub mod recorder;
 pub mod tracer;

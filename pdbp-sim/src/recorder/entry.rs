@@ -1,0 +1,100 @@
+//! The entries of a recording.
+
+use pdbp_core::id::{BlockId, NodeId};
+use pdbp_core::{Completion, Op};
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// An operation was submitted.
+    Call(Call, Answer),
+    /// A poll brought something.
+    Outcome(Outcome),
+    /// So many polls in a row brought nothing.
+    Idle(u64),
+}
+
+/// Which operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallKind {
+    /// [`Op::Send`].
+    Send,
+    /// [`Op::Recv`].
+    Recv,
+    /// [`Op::Return`].
+    Return,
+}
+
+/// An operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Which.
+    pub kind: CallKind,
+    /// The other node.
+    pub peer: NodeId,
+    /// Its block.
+    pub block: BlockId,
+    /// Bytes of header and body; 0 for a vacant block.
+    pub length: usize,
+    /// FNV-1a of them.
+    pub hash: u64,
+}
+
+impl Call {
+    pub(super) fn of(op: &Op) -> Self {
+        let (kind, peer, block, bytes) = match op {
+            Op::Send { peer, block } => (CallKind::Send, *peer, block.id(), block.bytes()),
+            Op::Recv { peer, block } => (CallKind::Recv, *peer, block.id(), &[][..]),
+            Op::Return { peer, block } => (CallKind::Return, *peer, block.id(), block.bytes()),
+        };
+        Self { kind, peer, block, length: bytes.len(), hash: hash(bytes) }
+    }
+}
+
+/// What the transport answered to an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It was taken.
+    Taken,
+    /// [`Reason::Busy`](pdbp_core::Reason::Busy).
+    Busy,
+    /// [`Reason::PeerFailed`](pdbp_core::Reason::PeerFailed).
+    PeerFailed,
+    /// [`Reason::Unsupported`](pdbp_core::Reason::Unsupported).
+    Unsupported,
+    /// Refused for another reason.
+    Other,
+}
+
+/// A completion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// [`Completion::Sent`].
+    Sent(NodeId, BlockId),
+    /// [`Completion::Received`], with header and body.
+    Received(NodeId, BlockId, Vec<u8>),
+    /// [`Completion::Failed`].
+    Failed(NodeId, BlockId),
+    /// [`Completion::Unused`].
+    Unused(NodeId, BlockId),
+    /// [`Completion::PeerFailed`].
+    PeerFailed(NodeId),
+}
+
+impl Outcome {
+    pub(super) fn of<E>(completion: &Completion<E>) -> Self {
+        match completion {
+            Completion::Sent { peer, block } => Self::Sent(*peer, block.id()),
+            Completion::Received { peer, block } => Self::Received(*peer, block.id(), block.bytes().to_vec()),
+            Completion::Failed { peer, block } => Self::Failed(*peer, block.id()),
+            Completion::Unused { peer, block } => Self::Unused(*peer, block.id()),
+            Completion::PeerFailed { peer, .. } => Self::PeerFailed(*peer),
+        }
+    }
+}
+
+/// FNV-1a, 64 bits.
+fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xCBF2_9CE4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01B3))
+}

@@ -1,0 +1,161 @@
+//! A wrapper that records all that passes between an engine and its transport, so that the run can be played to the engine again.
+//!
+//! A [`Recording`] has every operation with the length and a hash of its block, every completion with the bytes of what arrived, and
+//! how often a poll found nothing. It is text when it is written ([`Recording::write`]) and printed, a line per entry.
+//!
+//! [`Replay`] is a transport that brings the recorded completions to an engine that is called as before, without any network, and finds
+//! the first place where the engine does something else.
+//!
+//! ```
+//! use pdbp_core::Transport;
+//! use pdbp_sim::network::{Network, Physics};
+//! use pdbp_sim::recorder::{Recorder, Recording, Replay};
+//!
+//! let (_network, ports) = Network::new(2, Physics::default(), 1)?;
+//! let mut end = Recorder::new(ports.into_iter().next().ok_or("no port")?);
+//! assert!(end.poll_completion().is_none());
+//! let text = end.recording().to_string();
+//!
+//! let mut replay = Replay::new(Recording::read(&text)?);
+//! assert!(replay.poll_completion().is_none());
+//! assert!(replay.divergence().is_none() && replay.is_over());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod entry;
+mod replay;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::fmt;
+use std::io;
+
+use pdbp_core::id::NodeId;
+use pdbp_core::{Arrival, Capabilities, Completion, Op, Reason, Refused, Transport};
+
+pub use entry::{Answer, Call, CallKind, Entry, Outcome};
+pub use replay::{Divergence, Replay};
+pub use text::RecordingError;
+
+/// What a transport said of itself and did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recording {
+    /// The node.
+    pub node: NodeId,
+    /// Nodes in the domain.
+    pub nodes: u16,
+    /// The longest block in bytes.
+    pub largest_block: usize,
+    /// See [`Capabilities::trusted`].
+    pub trusted: bool,
+    /// By peer: how its blocks arrive, and the length up to which blocks to it travel best.
+    pub links: Vec<(Arrival, usize)>,
+    /// What happened, in its order.
+    pub entries: Vec<Entry>,
+}
+
+impl Recording {
+    /// Writes it as text, which [`read`](Self::read) reads.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        write!(out, "{self}")
+    }
+
+    /// Reads what [`write`](Self::write) has written.
+    ///
+    /// # Errors
+    /// The first line that is not as it should be.
+    pub fn read(text: &str) -> Result<Self, RecordingError> {
+        text::read(text)
+    }
+
+    fn push(&mut self, entry: Entry) {
+        if let (Entry::Idle(more), Some(Entry::Idle(polls))) = (&entry, self.entries.last_mut()) {
+            *polls += more;
+        } else {
+            self.entries.push(entry);
+        }
+    }
+}
+
+impl fmt::Display for Recording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text::write(self, f)
+    }
+}
+
+/// A transport that is recorded.
+#[derive(Debug)]
+pub struct Recorder<T> {
+    inner: T,
+    recording: Recording,
+}
+
+impl<T: Transport> Recorder<T> {
+    /// Records what `inner` does from now on.
+    pub fn new(inner: T) -> Self {
+        let Capabilities { nodes, node, largest_block, trusted } = inner.capabilities();
+        let peers = (0..nodes).filter_map(NodeId::new);
+        let links = peers.map(|peer| (inner.arrival(peer), inner.best_block(peer))).collect();
+        let recording = Recording { node, nodes, largest_block, trusted, links, entries: Vec::new() };
+        Self { inner, recording }
+    }
+
+    /// What has been recorded.
+    pub fn recording(&self) -> &Recording {
+        &self.recording
+    }
+
+    /// Takes what has been recorded, and goes on with an empty recording of the same node.
+    pub fn take_recording(&mut self) -> Recording {
+        let rest = Recording { entries: Vec::new(), links: self.recording.links.clone(), ..self.recording };
+        std::mem::replace(&mut self.recording, rest)
+    }
+
+    /// The transport within.
+    pub fn inner_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+impl<T: Transport> Transport for Recorder<T> {
+    type Error = T::Error;
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn arrival(&self, peer: NodeId) -> Arrival {
+        self.inner.arrival(peer)
+    }
+
+    fn best_block(&self, peer: NodeId) -> usize {
+        self.inner.best_block(peer)
+    }
+
+    fn submit(&mut self, op: Op) -> Result<(), Refused<T::Error>> {
+        let call = Call::of(&op);
+        let outcome = self.inner.submit(op);
+        let answer = match outcome.as_ref().map_err(|refused| &refused.reason) {
+            Ok(()) => Answer::Taken,
+            Err(Reason::Busy) => Answer::Busy,
+            Err(Reason::PeerFailed) => Answer::PeerFailed,
+            Err(Reason::Unsupported) => Answer::Unsupported,
+            Err(_) => Answer::Other,
+        };
+        self.recording.push(Entry::Call(call, answer));
+        outcome
+    }
+
+    fn poll_completion(&mut self) -> Option<Completion<T::Error>> {
+        let completion = self.inner.poll_completion();
+        self.recording.push(match &completion {
+            Some(completion) => Entry::Outcome(Outcome::of(completion)),
+            None => Entry::Idle(1),
+        });
+        completion
+    }
+}

@@ -1,0 +1,208 @@
+//! A transport that does again what was recorded.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use pdbp_core::id::{BlockId, NodeId};
+use pdbp_core::{
+    Arrival, ArrivedBlock, Capabilities, Completion, Op, Reason, Refused, SealedBlock, Transport, VacantBlock,
+};
+
+use super::Recording;
+use super::entry::{Answer, Call, Entry, Outcome};
+
+/// The first thing that was not as recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Divergence {
+    /// The entry of the recording, counted from 0.
+    pub entry: usize,
+    /// What stands there.
+    pub recorded: String,
+    /// What was done instead.
+    pub found: String,
+}
+
+impl fmt::Display for Divergence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { entry, recorded, found } = self;
+        write!(f, "entry {entry} of the recording is \"{recorded}\"; what was done is \"{found}\"")
+    }
+}
+
+impl std::error::Error for Divergence {}
+
+/// Plays a recording to whoever calls as was recorded. After the end of the recording, or the first divergence, it takes no block
+/// ([`Reason::Busy`]) and brings nothing.
+#[derive(Debug)]
+pub struct Replay {
+    recording: Recording,
+    /// The next entry, and polls of it that are done.
+    next: usize,
+    idle: u64,
+    divergence: Option<Divergence>,
+    sent: BTreeMap<(u16, u32), SealedBlock>,
+    posted: BTreeMap<(u16, u32), VacantBlock>,
+    /// What is read in place, by address.
+    lent: BTreeMap<usize, Arc<[u64]>>,
+}
+
+impl Replay {
+    /// Plays from the beginning.
+    pub fn new(recording: Recording) -> Self {
+        let (sent, posted, lent) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { recording, next: 0, idle: 0, divergence: None, sent, posted, lent }
+    }
+
+    /// The first thing that was not as recorded.
+    pub fn divergence(&self) -> Option<&Divergence> {
+        self.divergence.as_ref()
+    }
+
+    /// Whether all has been played.
+    pub fn is_over(&self) -> bool {
+        self.next >= self.recording.entries.len()
+    }
+
+    /// The entry that comes next; `None` at the end and after a divergence.
+    fn entry(&self) -> Option<&Entry> {
+        if self.divergence.is_some() { None } else { self.recording.entries.get(self.next) }
+    }
+
+    fn diverge(&mut self, found: String) {
+        if self.divergence.is_none() {
+            let recorded = self.recording.entries.get(self.next).map_or_else(String::new, Entry::to_string);
+            self.divergence = Some(Divergence { entry: self.next, recorded, found });
+        }
+    }
+
+    /// The answer to an operation; `None` when it is not the recorded one.
+    fn answer(&mut self, call: &Call) -> Option<Answer> {
+        match self.entry()? {
+            Entry::Call(recorded, answer) if recorded == call => {
+                let answer = *answer;
+                self.next += 1;
+                Some(answer)
+            }
+            _ => {
+                self.diverge(call.to_string());
+                None
+            }
+        }
+    }
+
+    fn play(&mut self, outcome: Outcome) -> Option<Completion<Divergence>> {
+        Some(match outcome {
+            Outcome::Sent(peer, id) => Completion::Sent { peer, block: self.take_sent(peer, id)? },
+            Outcome::Failed(peer, id) => Completion::Failed { peer, block: self.take_sent(peer, id)? },
+            Outcome::Unused(peer, id) => Completion::Unused { peer, block: self.take_posted(peer, id)? },
+            Outcome::PeerFailed(peer) => Completion::PeerFailed { peer, cause: None },
+            Outcome::Received(peer, id, bytes) => {
+                let block = match self.arrival(peer) {
+                    Arrival::InPlace => self.read_in_place(id, &bytes),
+                    Arrival::Posted => {
+                        let mut room = self.take_posted(peer, id)?;
+                        let length = bytes.len().min(room.bytes_mut().len());
+                        room.bytes_mut()[..length].copy_from_slice(&bytes[..length]);
+                        room.into_arrived(length)
+                    }
+                };
+                Completion::Received { peer, block }
+            }
+        })
+    }
+
+    fn take_sent(&mut self, peer: NodeId, id: BlockId) -> Option<SealedBlock> {
+        self.sent.remove(&(peer.raw(), id.index)).or_else(|| {
+            self.diverge(format!("block {} was not sent to {peer}", id.index));
+            None
+        })
+    }
+
+    fn take_posted(&mut self, peer: NodeId, id: BlockId) -> Option<VacantBlock> {
+        self.posted.remove(&(peer.raw(), id.index)).or_else(|| {
+            self.diverge(format!("block {} was not posted for {peer}", id.index));
+            None
+        })
+    }
+
+    #[allow(unsafe_code)]
+    fn read_in_place(&mut self, id: BlockId, bytes: &[u8]) -> ArrivedBlock {
+        let mut padded = bytes.to_vec();
+        padded.resize(bytes.len().next_multiple_of(8).max(8), 0);
+        let word = |chunk: &[u8]| u64::from_ne_bytes(chunk.try_into().unwrap_or([0; 8]));
+        let words: Arc<[u64]> = padded.chunks(8).map(word).collect();
+        let base = NonNull::from(&*words).cast::<u8>();
+        self.lent.insert(base.as_ptr().addr(), words);
+        // SAFETY: the words are aligned to 8 and hold that many bytes; nobody writes them, and `lent` keeps them until the token
+        // comes back, or the transport is dropped, which the readers' tokens must not outlive (contract).
+        unsafe { ArrivedBlock::in_place(id, base, bytes.len() as u32) }
+    }
+}
+
+impl Transport for Replay {
+    type Error = Divergence;
+
+    fn capabilities(&self) -> Capabilities {
+        let Recording { node, nodes, largest_block, trusted, .. } = self.recording;
+        Capabilities { nodes, node, largest_block, trusted }
+    }
+
+    fn arrival(&self, peer: NodeId) -> Arrival {
+        self.recording.links.get(peer.index()).map_or(Arrival::Posted, |link| link.0)
+    }
+
+    fn best_block(&self, peer: NodeId) -> usize {
+        self.recording.links.get(peer.index()).map_or(self.recording.largest_block, |link| link.1)
+    }
+
+    fn submit(&mut self, op: Op) -> Result<(), Refused<Divergence>> {
+        let answer = self.answer(&Call::of(&op));
+        let reason = match (answer, &op) {
+            (Some(Answer::Taken), _) | (None, Op::Return { .. }) => None,
+            (Some(Answer::Busy) | None, _) => Some(Reason::Busy),
+            (Some(Answer::PeerFailed), _) => Some(Reason::PeerFailed),
+            (Some(Answer::Unsupported | Answer::Other), _) => Some(Reason::Unsupported),
+        };
+        if let Some(reason) = reason {
+            return Err(Refused { op, reason });
+        }
+        match op {
+            Op::Send { peer, block } => {
+                self.sent.insert((peer.raw(), block.id().index), block);
+            }
+            Op::Recv { peer, block } => {
+                self.posted.insert((peer.raw(), block.id().index), block);
+            }
+            Op::Return { block, .. } => {
+                let address = block.bytes().as_ptr().addr();
+                drop(block);
+                self.lent.remove(&address);
+            }
+        }
+        Ok(())
+    }
+
+    fn poll_completion(&mut self) -> Option<Completion<Divergence>> {
+        match self.entry()?.clone() {
+            Entry::Idle(polls) => {
+                self.idle += 1;
+                if self.idle >= polls {
+                    self.idle = 0;
+                    self.next += 1;
+                }
+                None
+            }
+            Entry::Outcome(outcome) => {
+                let completion = self.play(outcome)?;
+                self.next += 1;
+                Some(completion)
+            }
+            Entry::Call(..) => {
+                self.diverge("a poll".to_owned());
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! A recorded node does the same when its recording is played to it, and a difference is found.
+
+use pdbp_core::cdu::{CduClass, Route};
+use pdbp_core::engine::{Checksum, PrivatePipes};
+use pdbp_core::id::{Epoch, NodeId, PartId, PipeId, Time};
+use pdbp_core::policy::Adaptive;
+use pdbp_core::tables::{Name, PartKind};
+use pdbp_core::umb::{HeapMemory, stride};
+use pdbp_core::{Config, Delivery, Engine, Storage};
+
+use super::*;
+use crate::network::{Fault, Network, Physics, Probability, Scenario, Traffic, ms, us};
+
+const BODY: usize = 448;
+const BLOCKS: usize = 64;
+
+fn node(index: u16) -> NodeId {
+    NodeId::new(index).unwrap()
+}
+
+#[derive(Default)]
+struct Inbox(Vec<Delivery>);
+
+impl PrivatePipes for Inbox {
+    fn deliver(&mut self, _: PipeId, delivery: Delivery) -> Result<(), Delivery> {
+        self.0.push(delivery);
+        Ok(())
+    }
+}
+
+struct Host<T: Transport> {
+    engine: Engine<'static, T, HeapMemory, Adaptive>,
+    inbox: Inbox,
+    read: usize,
+}
+
+impl<T: Transport> Host<T> {
+    fn new(transport: T) -> Self {
+        let own = transport.capabilities().node;
+        let config = Config {
+            node: own,
+            nodes: 2,
+            name: Name::new(&format!("n{}", own.raw())).unwrap(),
+            body: BODY,
+            row: 8,
+            initial: 2,
+            control_blocks: 4,
+            local_parts: 2,
+            private_pipes: 2,
+            stream_pipes: 1,
+            flush_after: 10_000,
+            interval: 100_000,
+            checksum: Checksum::Off,
+            epoch: Epoch(1),
+        };
+        let storage = Storage::allocate(&config, BLOCKS, 4);
+        let memory = HeapMemory::new(BLOCKS * stride(BODY)).unwrap();
+        let mut engine = Engine::new(config, Adaptive::DEFAULT, transport, memory, storage).unwrap();
+        let part = engine.register("part", PartKind::Cpu).unwrap();
+        engine.bind_pipe(part).unwrap();
+        Self { engine, inbox: Inbox::default(), read: 0 }
+    }
+
+    /// What the host does in round `round`: it sends a message of these bytes, polls and reads.
+    fn round(&mut self, round: u64, message: &[u8]) {
+        let now = Time(1 + round * us(10));
+        let own = self.engine.config().node;
+        let part = |node| PartId::new(node, 0).unwrap();
+        let dest = part(node(1 - own.raw()));
+        let _ = self.engine.send(now, Route::new(CduClass::ShortMessage, 0, part(own), dest), dest, message);
+        self.engine.poll(now, &mut self.inbox);
+        for delivery in self.inbox.0.drain(..) {
+            self.read += 1;
+            self.engine.release(delivery);
+        }
+    }
+}
+
+fn message(round: u64) -> Vec<u8> {
+    (0..40 + round % 7).map(|i| (round * 31 + i) as u8).collect()
+}
+
+const ROUNDS: u64 = 300;
+
+/// Node 0 of two, recorded; how many deliveries it read.
+fn recorded(arrival: Arrival, until_cut: u64) -> (Recording, usize) {
+    let loss = Probability::new(0.02).unwrap();
+    let physics =
+        Physics { arrival, loss, give_up: ms(1), largest_block: stride(BODY), ..Physics::default() };
+    let (network, ports) = Network::new(2, physics, 9).unwrap();
+    let mut ports = ports.into_iter();
+    let mut zero = Host::new(Recorder::new(ports.next().unwrap()));
+    let mut one = Host::new(ports.next().unwrap());
+    for round in 0..ROUNDS {
+        if round == until_cut {
+            network.cut(0, 1);
+        }
+        while network.step(round * us(10)).is_some() {}
+        zero.round(round, &message(round));
+        one.round(round, &message(round + 1000));
+    }
+    (zero.engine.transport_mut().take_recording(), zero.read)
+}
+
+#[test]
+fn a_recording_played_to_the_same_node_is_followed_to_its_end() {
+    for (arrival, cut) in [(Arrival::Posted, ROUNDS), (Arrival::InPlace, ROUNDS), (Arrival::Posted, 100)] {
+        let (recording, read) = recorded(arrival, cut);
+        assert!(
+            recording.entries.len() > 200 && read > 20,
+            "{} entries, {read} read",
+            recording.entries.len()
+        );
+        let mut host = Host::new(Replay::new(recording));
+        (0..ROUNDS).for_each(|round| host.round(round, &message(round)));
+        let replay = host.engine.transport_mut();
+        assert_eq!(replay.divergence(), None);
+        assert!(replay.is_over());
+        assert_eq!(host.read, read);
+    }
+}
+
+#[test]
+fn a_changed_message_is_found_where_its_block_leaves() {
+    let (recording, _) = recorded(Arrival::Posted, ROUNDS);
+    let mut host = Host::new(Replay::new(recording.clone()));
+    for round in 0..ROUNDS {
+        let mut message = message(round);
+        message[7] ^= u8::from(round == 150);
+        host.round(round, &message);
+    }
+    let divergence = host.engine.transport_mut().divergence().unwrap().clone();
+    let Entry::Call(call, _) = &recording.entries[divergence.entry] else { panic!("{divergence}") };
+    assert_eq!(call.kind, CallKind::Send, "{divergence}");
+    let text = divergence.to_string();
+    let begins = format!("send 1 0/{} {} ", call.block.index, call.length);
+    assert!(divergence.recorded.starts_with(&begins) && divergence.found.starts_with(&begins), "{text}");
+    assert_ne!(divergence.recorded[begins.len()..][..16], divergence.found[begins.len()..][..16]);
+}
+
+#[test]
+fn a_missing_call_is_found() {
+    let (recording, _) = recorded(Arrival::Posted, ROUNDS);
+    let mut host = Host::new(Replay::new(recording));
+    host.engine.poll(Time(1), &mut host.inbox);
+    for round in (0..100).filter(|round| *round != 50) {
+        host.round(round, &message(round));
+    }
+    assert!(host.engine.transport_mut().divergence().is_some());
+}
+
+#[test]
+fn what_is_written_is_read_again() {
+    for arrival in [Arrival::Posted, Arrival::InPlace] {
+        let (recording, _) = recorded(arrival, 100);
+        let mut text = Vec::new();
+        recording.write(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert_eq!(Recording::read(&text).unwrap(), recording);
+        assert!(text.contains("\ndown 1\n") && text.contains("\nidle "), "{text}");
+    }
+}
+
+#[test]
+fn errors_name_the_line() {
+    let head = "pdbp-recording 1\nnode 0 of 1, blocks of 512 bytes, trusted\nlink posted 512\n";
+    for (text, line, part) in [
+        ("pdbp 2".to_owned(), 1, "a recording begins \"pdbp-recording 1\""),
+        (String::new(), 1, "is missing"),
+        ("pdbp-recording 1\nnode x".to_owned(), 2, "write \"node N of M"),
+        (format!("{head}sent 1"), 4, "\"sent 1\" is no entry"),
+        (format!("{head}idle 1\nreceived 0 0/1 abc"), 5, "is no entry"),
+        ("pdbp-recording 1\nnode 0 of 2, blocks of 512 bytes, trusted\n".to_owned(), 3, "0 of 2 nodes"),
+    ] {
+        let error = Recording::read(&text).unwrap_err();
+        assert_eq!(error.line, line, "{error}");
+        assert!(error.to_string().contains(part), "{error}");
+    }
+}
+
+/// The wrapper changes nothing.
+#[test]
+fn a_recorded_scenario_runs_as_an_unrecorded_one() {
+    let scenario = || {
+        let traffic = Traffic::uniform().rate(20_000);
+        Scenario::new(3).give_up(ms(2)).traffic(traffic).at(ms(1), Fault::crash(2))
+    };
+    let plain = scenario().run(ms(5)).unwrap();
+    let recorded = scenario().run_wrapped(ms(5), Recorder::new).unwrap();
+    assert_eq!(plain.digest, recorded.digest);
+}
+
+mod conforms {
+    use super::*;
+    use crate::conformance::Node;
+    use crate::local::Local;
+
+    fn domain(arrival: Arrival) -> Vec<Node<Recorder<Local>, HeapMemory>> {
+        let bytes = Node::<Local, HeapMemory>::memory(3, 1024);
+        let memories: Vec<_> = (0..3).map(|_| HeapMemory::new(bytes).unwrap()).collect();
+        let ends = Local::network(&memories, arrival, 1000, 4);
+        ends.into_iter().map(Recorder::new).zip(memories).map(|(end, m)| Node::new(end, m, 1024)).collect()
+    }
+
+    crate::conformance!(in_place, domain(Arrival::InPlace));
+    crate::conformance!(posted, domain(Arrival::Posted));
+}

@@ -1,0 +1,195 @@
+//! The text of a recording.
+//!
+//! ```text
+//! pdbp-recording 1
+//! node 1 of 3, blocks of 2048 bytes, untrusted
+//! link posted 2048                         one line per node
+//! send 0 1/17 512 9a3c…  taken             peer, segment/index, bytes, hash, answer
+//! received 0 1/18 50440101…                peer, segment/index, bytes in hexadecimal
+//! idle 3                                   polls
+//! ```
+
+use std::fmt;
+
+use pdbp_core::Arrival;
+use pdbp_core::id::{BlockId, NodeId};
+
+use super::Recording;
+use super::entry::{Answer, Call, CallKind, Entry, Outcome};
+
+const FIRST: &str = "pdbp-recording 1";
+
+/// A text that is no recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordingError {
+    /// The line, counted from 1.
+    pub line: usize,
+    /// What is wrong there, and what should stand there.
+    pub what: String,
+}
+
+impl fmt::Display for RecordingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {} of the recording: {}", self.line, self.what)
+    }
+}
+
+impl std::error::Error for RecordingError {}
+
+pub(super) fn write(recording: &Recording, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let Recording { node, nodes, largest_block, trusted, links, entries } = recording;
+    let trust = if *trusted { "trusted" } else { "untrusted" };
+    writeln!(f, "{FIRST}\nnode {} of {nodes}, blocks of {largest_block} bytes, {trust}", node.raw())?;
+    for (arrival, best) in links {
+        let arrival = if *arrival == Arrival::Posted { "posted" } else { "in-place" };
+        writeln!(f, "link {arrival} {best}")?;
+    }
+    entries.iter().try_for_each(|entry| writeln!(f, "{entry}"))
+}
+
+const CALLS: [(&str, CallKind); 3] =
+    [("send", CallKind::Send), ("recv", CallKind::Recv), ("return", CallKind::Return)];
+const ANSWERS: [(&str, Answer); 5] = [
+    ("taken", Answer::Taken),
+    ("busy", Answer::Busy),
+    ("peer-failed", Answer::PeerFailed),
+    ("unsupported", Answer::Unsupported),
+    ("other", Answer::Other),
+];
+
+fn name<K: Copy + PartialEq>(names: &[(&'static str, K)], kind: K) -> &'static str {
+    names.iter().find(|(_, k)| *k == kind).map_or("?", |(name, _)| name)
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let block = |id: &BlockId| format!("{}/{}", id.segment.raw(), id.index);
+        match self {
+            Self::Call(call, answer) => write!(f, "{call} {}", name(&ANSWERS, *answer)),
+            Self::Idle(polls) => write!(f, "idle {polls}"),
+            Self::Outcome(outcome) => match outcome {
+                Outcome::Sent(peer, id) => write!(f, "sent {} {}", peer.raw(), block(id)),
+                Outcome::Failed(peer, id) => write!(f, "failed {} {}", peer.raw(), block(id)),
+                Outcome::Unused(peer, id) => write!(f, "unused {} {}", peer.raw(), block(id)),
+                Outcome::PeerFailed(peer) => write!(f, "down {}", peer.raw()),
+                Outcome::Received(peer, id, bytes) => {
+                    write!(f, "received {} {} ", peer.raw(), block(id))?;
+                    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+                }
+            },
+        }
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, peer, block, length, hash } = self;
+        let (peer, segment) = (peer.raw(), block.segment.raw());
+        write!(f, "{} {peer} {segment}/{} {length} {hash:016x}", name(&CALLS, *kind), block.index)
+    }
+}
+
+pub(super) fn read(text: &str) -> Result<Recording, RecordingError> {
+    let mut lines = text.lines().enumerate().map(|(i, line)| (i + 1, line));
+    let missing =
+        |what: &str| RecordingError { line: text.lines().count() + 1, what: format!("is missing; {what}") };
+    let (_, first) = lines.next().ok_or_else(|| missing("a recording begins \"pdbp-recording 1\""))?;
+    if first != FIRST {
+        return Err(RecordingError {
+            line: 1,
+            what: format!("is \"{first}\"; a recording begins \"{FIRST}\""),
+        });
+    }
+    let (line, head) = lines.next().ok_or_else(|| missing("the second line tells of the node"))?;
+    let mut recording = read_head(head).ok_or_else(|| RecordingError {
+        line,
+        what: format!("is \"{head}\"; write \"node N of M, blocks of L bytes, trusted\" or \"untrusted\""),
+    })?;
+    for (line, text) in lines {
+        let wrong = || RecordingError { line, what: format!("\"{text}\" is no entry, or incomplete") };
+        let (word, rest) = text.split_once(' ').ok_or_else(wrong)?;
+        if word == "link" {
+            recording.links.push(read_link(rest).ok_or_else(wrong)?);
+        } else {
+            recording.entries.push(read_entry(word, rest).ok_or_else(wrong)?);
+        }
+    }
+    if recording.links.len() != usize::from(recording.nodes) {
+        return Err(missing(&format!(
+            "{} of {} nodes have a line \"link …\"",
+            recording.links.len(),
+            recording.nodes
+        )));
+    }
+    Ok(recording)
+}
+
+fn read_head(head: &str) -> Option<Recording> {
+    let (node, rest) = head.strip_prefix("node ")?.split_once(" of ")?;
+    let (nodes, rest) = rest.split_once(", blocks of ")?;
+    let (largest, trust) = rest.split_once(" bytes, ")?;
+    let trusted = match trust {
+        "trusted" => true,
+        "untrusted" => false,
+        _ => return None,
+    };
+    let node = read_node(node)?;
+    let (nodes, largest_block) = (nodes.parse().ok()?, largest.parse().ok()?);
+    Some(Recording { node, nodes, largest_block, trusted, links: Vec::new(), entries: Vec::new() })
+}
+
+fn read_link(rest: &str) -> Option<(Arrival, usize)> {
+    let (arrival, best) = rest.split_once(' ')?;
+    let arrival = match arrival {
+        "posted" => Arrival::Posted,
+        "in-place" => Arrival::InPlace,
+        _ => return None,
+    };
+    Some((arrival, best.parse().ok()?))
+}
+
+fn read_node(text: &str) -> Option<NodeId> {
+    NodeId::new(text.parse().ok()?)
+}
+
+fn read_block(text: &str) -> Option<BlockId> {
+    let (segment, index) = text.split_once('/')?;
+    Some(BlockId { segment: read_node(segment)?, index: index.parse().ok()? })
+}
+
+fn read_entry(word: &str, rest: &str) -> Option<Entry> {
+    let mut fields = rest.split(' ');
+    if word == "idle" {
+        return Some(Entry::Idle(rest.parse().ok()?));
+    }
+    let peer = read_node(fields.next()?)?;
+    let entry = if let Some((_, kind)) = CALLS.iter().find(|(name, _)| *name == word) {
+        let block = read_block(fields.next()?)?;
+        let length = fields.next()?.parse().ok()?;
+        let hash = u64::from_str_radix(fields.next()?, 16).ok()?;
+        let answer = fields.next()?;
+        let (_, answer) = ANSWERS.iter().find(|(name, _)| *name == answer)?;
+        Entry::Call(Call { kind: *kind, peer, block, length, hash }, *answer)
+    } else if word == "down" {
+        Entry::Outcome(Outcome::PeerFailed(peer))
+    } else {
+        let block = read_block(fields.next()?)?;
+        Entry::Outcome(match word {
+            "sent" => Outcome::Sent(peer, block),
+            "failed" => Outcome::Failed(peer, block),
+            "unused" => Outcome::Unused(peer, block),
+            "received" => Outcome::Received(peer, block, read_bytes(fields.next()?)?),
+            _ => return None,
+        })
+    };
+    fields.next().is_none().then_some(entry)
+}
+
+fn read_bytes(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u32>> = text.chars().map(|c| c.to_digit(16)).collect();
+    let pairs = digits?;
+    if pairs.len() % 2 == 1 {
+        return None;
+    }
+    Some(pairs.chunks(2).map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | *digit as u8)).collect())
+}
