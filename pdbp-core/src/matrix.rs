@@ -185,6 +185,8 @@ pub struct SendRow {
     pub(crate) queue: Queue,
     /// Blocks that their peer did not get, for the parts that wrote them.
     pub(crate) returned: Queue,
+    /// How far the first of them is routed: offset in the body.
+    pub(crate) returned_at: usize,
     /// Blocks at writers.
     pub(crate) open: u32,
     pub(crate) blocks: u64,
@@ -202,6 +204,8 @@ pub struct RecvRow {
     pub(crate) free: u32,
     /// Arrived blocks not delivered yet, oldest first.
     pub(crate) pending: Queue,
+    /// Elements in use by blocks that came before the link failed and was restored.
+    pub(crate) old: u32,
     /// Blocks given to a transport to receive into (posted arrival).
     pub(crate) posted: u32,
     pub(crate) blocks: u64,
@@ -217,6 +221,7 @@ impl Default for RecvRow {
             space: RowSpace::default(),
             free: NIL,
             pending: Queue::default(),
+            old: 0,
             posted: 0,
             blocks: 0,
             bytes: 0,
@@ -224,5 +229,12 @@ impl Default for RecvRow {
             stalls: 0,
             exhausted: 0,
         }
+    }
+}
+
+impl RecvRow {
+    /// Blocks that the peer may have unreleased here: the real elements, but for those that blocks of an earlier link hold.
+    pub(crate) fn window(&self) -> u32 {
+        self.space.real().saturating_sub(self.old)
     }
 }

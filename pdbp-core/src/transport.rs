@@ -3,6 +3,8 @@
 //! # Contract
 //! * On each link (ordered pair of nodes) blocks arrive once and in the order of submission, or the link is reported
 //!   failed and every block submitted on it comes back as [`Completion::Failed`].
+//! * Before a link is restored, all blocks submitted on the old one have come back, and [`Op::Return`] of a block that came by
+//!   it is taken and means nothing to the peer.
 //! * [`Transport::submit`] takes the operation or hands it back; nothing is lost.
 //! * [`Op::Return`] is never refused as [`Reason::Busy`]: a block on its way back has nowhere else to be.
 //! * An [`ArrivedBlock`] of a peer must not outlive the transport that brought it. The engine sees to that by leaking its
@@ -120,12 +122,18 @@ pub enum Completion<E> {
         /// The block.
         block: VacantBlock,
     },
-    /// The link to and from the peer is down for good.
+    /// The link to and from the peer is down: for good, or until [`PeerRestored`](Self::PeerRestored).
     PeerFailed {
         /// The peer.
         peer: NodeId,
         /// What the transport knows of the cause.
         cause: Option<E>,
+    },
+    /// The link to and from a peer that had failed is up again, as a new one on which nothing has been sent, at both ends:
+    /// after a network has come together again, or for a peer that was started anew. A transport may never report it.
+    PeerRestored {
+        /// The peer.
+        peer: NodeId,
     },
 }
 

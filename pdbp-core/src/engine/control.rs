@@ -21,8 +21,8 @@ const ASKS: usize = 32;
 pub(super) struct State {
     /// Something has happened since `advance_control` found nothing to do.
     pub(super) stirred: bool,
-    /// A peer that the transport reported failed in answer to a submission.
-    pub(super) failing: Option<NodeId>,
+    /// Some peer's blocks were refused for good.
+    pub(super) refused: bool,
     /// Requests of this node; the first is with the master when `asked`.
     pub(super) asks: Deque<(u32, Change), ASKS>,
     pub(super) asked: bool,

@@ -17,8 +17,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Takes what the transport reports, up to the budget.
     pub(super) fn poll_transport(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
         let mut worked = 0;
-        if let Some(node) = self.control.failing.take() {
-            self.peer_failed(node, pipes);
+        if core::mem::take(&mut self.control.refused) {
+            for node in (0..self.peers.len()).map(NodeId::from_index) {
+                if self.peers.get(node.index()).is_some_and(|p| p.refused) {
+                    self.peer_failed(node, pipes);
+                }
+            }
         }
         while worked < BUDGET as u32 {
             let Some(completion) = self.transport.poll_completion() else { break };
@@ -29,6 +33,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 Completion::Received { peer, block } => self.arrived(peer, block, pipes),
                 Completion::Unused { peer, block } => self.unpost(peer, block),
                 Completion::PeerFailed { peer, .. } => self.peer_failed(peer, pipes),
+                Completion::PeerRestored { peer } => self.peer_restored(peer, pipes),
             }
         }
         worked
@@ -208,7 +213,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 if matches!(refused.reason, Reason::Busy) {
                     self.short_of_posts = true;
                 } else {
-                    self.control.failing = Some(peer);
+                    self.give_up(peer);
                 }
                 if let Op::Recv { block, .. } = refused.op {
                     self.umb.give(block.id().index);
@@ -247,6 +252,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
+    /// The transport does not take blocks for the peer, and will not: the link counts as failed from the next poll on.
+    pub(super) fn give_up(&mut self, node: NodeId) {
+        if let Some(peer) = self.peers.get_mut(node.index()) {
+            peer.refused = true;
+            self.control.refused = true;
+        }
+    }
+
     fn peer_failed(&mut self, node: NodeId, pipes: &mut impl PrivatePipes) {
         let Some(peer) = self.peers.get_mut(node.index()) else { return };
         if peer.failed {
@@ -263,6 +276,47 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         self.give_up_queue(node, pipes);
         self.shrink_recv(node, u32::MAX);
+    }
+
+    /// The link is up again. Rows get space as at the start; deliveries of the old link, and blocks on their way back to their
+    /// writers, keep theirs until they are released.
+    fn peer_restored(&mut self, node: NodeId, pipes: &mut impl PrivatePipes) {
+        if !self.has_failed(node) || node == self.config.node {
+            return;
+        }
+        let blocks = self.send_rows.get(node.index()).map_or(0, |r| r.blocks);
+        if let Some(peer) = self.peers.get_mut(node.index()) {
+            peer.renew(blocks);
+        }
+        if let Some(row) = self.recv_rows.get_mut(node.index()) {
+            row.old = row.space.used();
+        }
+        if let Some(Some(entry)) = self.tables.nodes.get_mut(node.index()) {
+            entry.failed = false;
+        }
+        self.control.stirred = true;
+        self.furnish(node);
+        pipes.event(Event::PeerRestored { peer: node });
+    }
+
+    /// Gives the rows of a restored link space, as far as there is some. A row that got none is seen to at the next interval.
+    pub(super) fn furnish(&mut self, node: NodeId) {
+        let initial = self.config.initial;
+        let real = self.send_rows.get(node.index()).map_or(0, |r| r.space.real());
+        self.grow_send(node, initial.saturating_sub(real));
+        let posted = self.is_posted_link(node);
+        let credit = if posted { initial } else { self.credit };
+        if let Some(row) = self.recv_rows.get_mut(node.index()) {
+            let before = row.space.real();
+            row.space.grow(initial.saturating_sub(row.window()).min(credit));
+            if !posted {
+                self.credit -= row.space.real() - before;
+            }
+        }
+        if posted {
+            self.post(node);
+        }
+        self.grown = true;
     }
 }
 

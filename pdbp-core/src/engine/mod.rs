@@ -31,6 +31,7 @@ mod parts;
 mod peer;
 mod quiet;
 mod receiving;
+mod returning;
 mod rows;
 mod sending;
 mod stats;
@@ -112,6 +113,11 @@ pub enum Event {
         peer: NodeId,
         /// Messages that are lost.
         undelivered: u64,
+    },
+    /// The link to and from a peer that had failed is up again; nothing is on it.
+    PeerRestored {
+        /// The peer.
+        peer: NodeId,
     },
     /// A stream from a failed node has ended without its last segment.
     StreamBroken {

@@ -5,6 +5,7 @@ use heapless::Deque;
 use super::{BUDGET, Engine};
 use crate::cdu::{BLOCK_HEADER, BlockClass, CduClass, Packer, Route};
 use crate::id::NodeId;
+use crate::matrix::RecvRow;
 use crate::mesp::{CONTROL, Change, Control};
 use crate::policy::SpacePolicy;
 use crate::transport::Transport;
@@ -42,6 +43,12 @@ pub struct Peer {
     /// Messages that the peer did not get, since it failed.
     pub(super) undelivered: u64,
     pub(super) failed: bool,
+    /// The transport has refused a block for good.
+    pub(super) refused: bool,
+    /// How often the link was restored. Blocks that came by an earlier one are none of this one's business.
+    pub(super) session: u32,
+    /// Data blocks submitted for the peer before the link was restored.
+    pub(super) blocks_before: u64,
     /// Blocks from and to the peer travel in blocks that the receiver has posted.
     pub(super) posted: bool,
     pub(super) malformed: u64,
@@ -74,6 +81,19 @@ impl Peer {
         self.request = None;
         self.quiet_request = None;
         self.count = None;
+    }
+
+    /// The link is up again, with everything to begin anew; the peer has no credit before it says so.
+    pub(super) fn renew(&mut self, blocks: u64) {
+        let kept = Self { posted: self.posted, malformed: self.malformed, ..Self::default() };
+        let session = self.session.wrapping_add(1);
+        *self = Self {
+            session,
+            undelivered: self.undelivered,
+            blocks_before: blocks,
+            arrived: self.arrived,
+            ..kept
+        };
     }
 
     /// Puts a message into the outbox. `false`: there is no room, since the peer asked for more than it should.
@@ -145,7 +165,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     pub(super) fn wants_control(&self, node: NodeId, idle: bool) -> bool {
         let posted = self.is_posted_link(node);
-        let Some(real) = self.recv_rows.get(node.index()).map(|r| r.space.real()) else { return false };
+        let Some(real) = self.recv_rows.get(node.index()).map(RecvRow::window) else { return false };
         let Some(peer) = self.peers.get(node.index()) else { return false };
         let news = peer.released - peer.released_told;
         // A reader may keep half of the blocks while it waits for more: then news of fewer matters to the peer too, as

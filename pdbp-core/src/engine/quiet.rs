@@ -26,7 +26,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let (mut sent, mut delivered, mut open) = (0, 0, 0);
         let live = self.send_rows.iter().zip(self.peers.iter()).filter(|(_, p)| !p.failed);
         for (row, peer) in live {
-            sent += row.blocks;
+            sent += row.blocks - peer.blocks_before;
             delivered += peer.delivered;
             open += row.open;
         }

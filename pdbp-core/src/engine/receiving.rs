@@ -8,7 +8,7 @@ use crate::id::{NodeId, PipeId, StreamNo};
 use crate::pipe::StreamMapping;
 use crate::policy::{Growth, SpacePolicy};
 use crate::transport::Transport;
-use crate::umb::{ArrivedBlock, BlockMemory, BlockState, NIL, SealedBlock};
+use crate::umb::{ArrivedBlock, BlockMemory, NIL};
 
 /// An element of RM: an arrived block and who still needs it.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub struct Element {
     block: Option<ArrivedBlock>,
     /// Deliveries that are out, and one while the block is not routed to its end.
     readers: u32,
+    /// Of the link by which it came.
+    session: u32,
     /// Next of the list that the element is in (free or pending).
     next: u32,
     /// Where routing goes on: offset in the body, and parts of a destination set that have their delivery.
@@ -25,7 +27,7 @@ pub struct Element {
 
 impl Default for Element {
     fn default() -> Self {
-        Self { block: None, readers: 0, next: NIL, at: 0, served: 0 }
+        Self { block: None, readers: 0, session: 0, next: NIL, at: 0, served: 0 }
     }
 }
 
@@ -40,6 +42,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Takes back a delivery. When it was the last of its block, the block goes back to its owner.
     pub fn release(&mut self, delivery: Delivery) {
         let node = NodeId::from_index(usize::from(delivery.row));
+        if let DeliveryKind::Returned { .. } = delivery.kind() {
+            self.release_returned(node, delivery);
+            return;
+        }
         let held = self.rm.get(self.element(node, delivery.element)).and_then(|slot| slot.block.as_ref());
         if !held.is_some_and(|block| delivery.is_of(block, (node, delivery.element))) {
             self.counters.foreign_tokens += 1;
@@ -49,24 +55,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.drop_reader(node, delivery.element);
     }
 
-    /// Puts a block into a free element of a row of RM, behind those that wait there.
-    fn occupy(&mut self, node: NodeId, block: ArrivedBlock) {
-        let Some(row) = self.recv_rows.get_mut(node.index()) else { return };
-        let element = row.free;
-        let at = node.index() * self.config.row as usize + element as usize;
-        let Some(slot) = self.rm.get_mut(at) else { return };
-        row.free = slot.next;
-        *slot = Element { block: Some(block), readers: 1, next: NIL, at: 0, served: 0 };
-        let tail = core::mem::replace(&mut row.pending.tail, element);
-        row.pending.len += 1;
-        if tail == NIL {
-            row.pending.head = element;
-        } else if let Some(last) = self.rm.get_mut(node.index() * self.config.row as usize + tail as usize) {
-            last.next = element;
-        }
-    }
-
-    /// Puts an arrived block into its row.
+    /// Puts an arrived block into a free element of its row.
     pub(super) fn hold(&mut self, node: NodeId, block: ArrivedBlock) {
         let Some(row) = self.recv_rows.get_mut(node.index()) else { return };
         row.blocks += 1;
@@ -75,7 +64,19 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             row.messages += u64::from(header.messages());
         }
         let critical = row.space.take();
-        self.occupy(node, block);
+        let element = row.free;
+        let at = node.index() * self.config.row as usize + element as usize;
+        let Some(slot) = self.rm.get_mut(at) else { return };
+        let session = self.peers.get(node.index()).map_or(0, |p| p.session);
+        row.free = slot.next;
+        *slot = Element { block: Some(block), readers: 1, session, next: NIL, at: 0, served: 0 };
+        let tail = core::mem::replace(&mut row.pending.tail, element);
+        row.pending.len += 1;
+        if tail == NIL {
+            row.pending.head = element;
+        } else if let Some(last) = self.rm.get_mut(node.index() * self.config.row as usize + tail as usize) {
+            last.next = element;
+        }
         if node == self.config.node {
             return;
         }
@@ -91,35 +92,6 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
             self.extend_recv(node, SpacePolicy::at_stall);
         }
-    }
-
-    /// Routes what failed peers did not get back to the parts that wrote it, as far as the peers' rows of RM have elements.
-    pub(super) fn route_returned(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
-        if !core::mem::take(&mut self.returning) {
-            return 0;
-        }
-        let mut worked = 0;
-        for node in (0..self.send_rows.len()).map(NodeId::from_index) {
-            while self.send_rows.get(node.index()).is_some_and(|r| r.returned.len > 0) {
-                if !self.has_element(node) {
-                    self.returning = true;
-                    break;
-                }
-                let next = self.dequeue(|e| e.send_rows.get_mut(node.index()).map(|r| &mut r.returned));
-                let Some(index) = next else { break };
-                let length = self.umb.entry(index).map_or(0, |e| e.length);
-                let block = SealedBlock { raw: self.umb.raw(index), length };
-                self.occupy(node, block.into_arrived());
-                worked += 1 + self.route_row(node, pipes);
-            }
-        }
-        worked
-    }
-
-    /// Whether the block is one of ours on its way back to its writers.
-    fn is_returned(&mut self, block: &ArrivedBlock) -> bool {
-        let own = block.id().segment == self.config.node;
-        own && self.umb.entry(block.id().index).is_some_and(|e| e.state == BlockState::Returned)
     }
 
     pub(super) fn has_element(&self, node: NodeId) -> bool {
@@ -168,8 +140,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             let mut routing = Routing { node, element, at: slot.at, served: slot.served, readers: 0 };
             let outcome = self.route(&block, &mut routing, pipes);
             self.tokens += u64::from(routing.readers);
-            let returned = self.is_returned(&block);
             let Some(slot) = self.rm.get_mut(at) else { return worked };
+            let session = slot.session;
             slot.block = Some(block);
             (slot.at, slot.served) = (routing.at, routing.served);
             slot.readers += routing.readers;
@@ -184,11 +156,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                     row.pending.tail = NIL;
                 }
             }
-            if !returned {
-                self.counters.blocks_delivered += 1;
-                if let Some(peer) = self.peers.get_mut(node.index()) {
-                    peer.delivered += 1;
-                }
+            self.counters.blocks_delivered += 1;
+            if let Some(peer) = self.peers.get_mut(node.index()) {
+                peer.delivered += u64::from(peer.session == session);
             }
             worked += 1;
             self.drop_reader(node, element);
@@ -201,9 +171,6 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return Routed::Done;
         };
         let Some(body) = bytes.get(BLOCK_HEADER..BLOCK_HEADER + header.length()) else { return Routed::Done };
-        if header.source() == Some(self.config.node) && to.node != self.config.node {
-            return self.route_back(block, header, body, to, pipes);
-        }
         let kind = DeliveryKind::Messages { urgent: header.has(flag::URGENT) };
         match header.class() {
             BlockClass::Stream => self.route_stream(block, header, body.len(), to, pipes),
@@ -275,39 +242,6 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 },
             }
         }
-    }
-
-    /// A block that its peer did not get: runs of CDUs of the same part go back to it.
-    fn route_back(
-        &mut self,
-        block: &ArrivedBlock,
-        header: &BlockHeader,
-        body: &[u8],
-        to: &mut Routing,
-        pipes: &mut impl PrivatePipes,
-    ) -> Routed {
-        let segment = (StreamNo(header.stream.get()), header.segment.get());
-        let stream = (header.class() == BlockClass::Stream).then_some(segment);
-        while to.at < body.len() {
-            let mut cdus = Cdus::new(body.get(to.at..).unwrap_or(&[]));
-            // This engine has packed the block, so that it can be read.
-            let Some(Ok(first)) = cdus.next() else { break };
-            let part = first.source_part();
-            let mut end = body.len() - cdus.remaining();
-            while let Some(Ok(next)) = cdus.next()
-                && next.source_part() == part
-            {
-                end = body.len() - cdus.remaining();
-            }
-            // A part that is gone does not want them back.
-            if let Some(pipe) = self.pipes.of(part)
-                && !to.offer(block, pipe, (to.at, end), DeliveryKind::Returned { stream }, pipes)
-            {
-                return Routed::Blocked;
-            }
-            to.at = end;
-        }
-        Routed::Done
     }
 
     /// A block of a stream: the mapping tuple says where it goes.
@@ -388,14 +322,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return;
         }
         let Some(block) = slot.block.take() else { return };
+        let session = slot.session;
         if let Some(row) = self.recv_rows.get_mut(node.index()) {
             slot.next = core::mem::replace(&mut row.free, element);
-        }
-        if self.is_returned(&block) {
-            self.recycle(block.id().index);
-            return;
-        }
-        if let Some(row) = self.recv_rows.get_mut(node.index()) {
             row.space.give();
         }
         if node == self.config.node {
@@ -406,7 +335,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.shrink_recv(node, u32::MAX);
         }
         if let Some(peer) = self.peers.get_mut(node.index()) {
-            peer.released += 1;
+            let current = peer.session == session;
+            peer.released += u64::from(current);
+            if !current
+                && !peer.failed
+                && let Some(row) = self.recv_rows.get_mut(node.index())
+            {
+                row.old = row.old.saturating_sub(1);
+            }
         }
         self.give_back(node, block);
     }

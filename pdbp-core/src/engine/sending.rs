@@ -5,6 +5,7 @@ use zerocopy::FromBytes;
 use super::{BUDGET, CONTROL_ROW, Checksum, Engine, Event, PrivatePipes};
 use crate::cdu::{self, BLOCK_HEADER, BlockClass, BlockHeader, MAGIC, Route, VERSION, flag};
 use crate::id::{NodeId, PartId, Time};
+use crate::matrix::RecvRow;
 use crate::policy::SpacePolicy;
 use crate::transport::{Op, Reason, Transport};
 use crate::umb::{BlockMemory, BlockState, NIL, OpenBlock, SealedBlock};
@@ -316,7 +317,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             Err(refused) => {
                 // What is not busy now will not do better later: the link is given up rather than tried for ever.
                 if !matches!(refused.reason, Reason::Busy) {
-                    self.control.failing = Some(node);
+                    self.give_up(node);
                 }
                 return false;
             }
@@ -324,7 +325,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if let Some(entry) = self.umb.entry(index) {
             entry.state = BlockState::InFlight;
         }
-        let window = self.recv_rows.get(node.index()).map_or(0, |r| r.space.real());
+        let window = self.recv_rows.get(node.index()).map_or(0, RecvRow::window);
         if let Some(peer) = self.peers.get_mut(node.index()) {
             peer.sent += 1;
             peer.data_sent += u64::from(data);
@@ -344,7 +345,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             header.sequence.set(peer.sent);
             header.data.set(peer.data_sent as u32);
             header.released.set(peer.released);
-            header.window.set(recv.space.real());
+            header.window.set(recv.window());
         }
         if self.config.checksum == Checksum::Off {
             return;
@@ -405,24 +406,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if failed && data { self.send_back(node, index, block.length) } else { self.recycle(index) }
     }
 
-    /// Counts the messages of a data block that its peer did not get, and queues it for the parts that wrote it.
-    fn send_back(&mut self, node: NodeId, index: u32, length: u32) {
-        let block = SealedBlock { raw: self.umb.raw(index), length };
-        let header = BlockHeader::ref_from_prefix(block.bytes()).map(|(header, _)| header);
-        let messages = header.map_or(0, |h| u64::from(h.messages.get()));
-        self.counters.undelivered += messages;
-        if let Some(peer) = self.peers.get_mut(node.index()) {
-            peer.undelivered += messages;
-        }
-        if let Some(entry) = self.umb.entry(index) {
-            entry.state = BlockState::Returned;
-            entry.length = length;
-        }
-        self.enqueue(index, |e| e.send_rows.get_mut(node.index()).map(|r| &mut r.returned));
-        self.returning = true;
-    }
-
-    /// Drops what waits for a peer that has failed.
+    /// Sends back what waits for a peer that has failed.
     pub(super) fn give_up_queue(&mut self, node: NodeId, pipes: &mut impl PrivatePipes) {
         if let Some(block) = self.public.get_mut(node.index()).and_then(|p| p.open.take()) {
             self.submit(block);

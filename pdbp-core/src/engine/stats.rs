@@ -143,6 +143,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             if self.has_failed(node) {
                 continue;
             }
+            let lacks = |space: u32| space == 0;
+            let send = self.send_rows.get(node.index()).is_some_and(|r| lacks(r.space.real()));
+            let recv = self.recv_rows.get(node.index()).is_some_and(|r| lacks(r.window()));
+            if send || recv {
+                self.furnish(node);
+            }
             if let Some(row) = self.send_rows.get_mut(node.index()) {
                 row.space.close_interval();
                 let surplus = self.policy.surplus(&row.space);

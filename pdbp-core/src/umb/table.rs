@@ -38,6 +38,8 @@ pub struct BlockInfo {
     pub(crate) next: u32,
     /// Length of header and body once sealed.
     pub(crate) length: u32,
+    /// Of a returned block: deliveries that are out, and one while it is not routed to its end.
+    pub(crate) readers: u32,
 }
 
 pub(crate) const NIL: u32 = u32::MAX;

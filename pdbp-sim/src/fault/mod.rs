@@ -159,10 +159,16 @@ impl<T: Transport> FaultInjector<T> {
             }
             Completion::Received { peer, block } => (peer, self.received(peer, block)),
             Completion::Unused { peer, block } => (peer, self.unused(peer, block)),
-            Completion::PeerFailed { peer, .. } if self.has_failed(peer) => (peer, None),
+            // A link that was taken down here stays down.
+            Completion::PeerFailed { peer, .. } | Completion::PeerRestored { peer }
+                if self.has_failed(peer) =>
+            {
+                (peer, None)
+            }
             Completion::Sent { peer, .. }
             | Completion::Failed { peer, .. }
-            | Completion::PeerFailed { peer, .. } => (peer, Some(completion)),
+            | Completion::PeerFailed { peer, .. }
+            | Completion::PeerRestored { peer } => (peer, Some(completion)),
         };
         let Some(completion) = completion else { return };
         let delay = self.random.below(u64::from(self.faults.delay) + 1);

@@ -58,6 +58,8 @@ pub enum What {
     Unused,
     /// [`Completion::PeerFailed`].
     PeerFailed,
+    /// [`Completion::PeerRestored`].
+    PeerRestored,
 }
 
 /// One thing that happened.
@@ -69,7 +71,7 @@ pub struct Record {
     pub what: What,
     /// The other node.
     pub peer: NodeId,
-    /// The block, but for [`What::PeerFailed`].
+    /// The block, but for [`What::PeerFailed`] and [`What::PeerRestored`].
     pub block: Option<BlockId>,
     /// Bytes of header and body; 0 for a vacant block.
     pub length: usize,
@@ -204,6 +206,7 @@ impl<T: Transport> Transport for Tracer<T> {
                 }
                 Completion::Unused { peer, block } => (What::Unused, (*peer, Some(block.id()), 0)),
                 Completion::PeerFailed { peer, .. } => (What::PeerFailed, (*peer, None, 0)),
+                Completion::PeerRestored { peer } => (What::PeerRestored, (*peer, None, 0)),
             };
             self.note(what, subject);
         }

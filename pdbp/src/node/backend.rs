@@ -117,6 +117,7 @@ where
             Completion::Received { peer, block } => Completion::Received { peer, block },
             Completion::Failed { peer, block } => Completion::Failed { peer, block },
             Completion::Unused { peer, block } => Completion::Unused { peer, block },
+            Completion::PeerRestored { peer } => Completion::PeerRestored { peer },
             Completion::PeerFailed { peer, cause } => {
                 Completion::PeerFailed { peer, cause: cause.map(|e| BackendError(Box::new(e))) }
             }

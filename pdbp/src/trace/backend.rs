@@ -86,7 +86,7 @@ impl<T: Transport> Transport for Traced<T> {
                     self.ring.push(began, What::In { peer: *peer, nanos, block });
                 }
             }
-            Completion::Unused { .. } | Completion::PeerFailed { .. } => {}
+            Completion::Unused { .. } | Completion::PeerFailed { .. } | Completion::PeerRestored { .. } => {}
         }
         Some(completion)
     }

@@ -346,6 +346,10 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
                 let given = self.pool.give_vacant(block).is_ok();
                 self.ensure(given, || format!("{peer}'s unused block is not of this node's pool"))?;
             }
+            Completion::PeerRestored { peer } => {
+                let was_down = std::mem::replace(&mut self.link(peer)?.down, false);
+                self.ensure(was_down, || format!("{peer} was reported restored, and had not failed"))?;
+            }
             Completion::PeerFailed { peer, .. } => {
                 if !self.closing {
                     self.may_fail(peer, "the peer as failed")?;
