@@ -334,15 +334,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if self.has_failed(node) {
             self.shrink_recv(node, u32::MAX);
         }
-        if let Some(peer) = self.peers.get_mut(node.index()) {
-            let current = peer.session == session;
-            peer.released += u64::from(current);
-            if !current
-                && !peer.failed
-                && let Some(row) = self.recv_rows.get_mut(node.index())
-            {
+        let Some(peer) = self.peers.get_mut(node.index()) else { return };
+        if peer.session == session {
+            peer.released += 1;
+        } else if !peer.failed {
+            // Its element was lent to the old link, beyond the space of the present one.
+            if let Some(row) = self.recv_rows.get_mut(node.index()) {
                 row.old = row.old.saturating_sub(1);
             }
+            self.shrink_recv(node, 1);
         }
         self.give_back(node, block);
     }

@@ -128,6 +128,29 @@ impl Net {
         }
     }
 
+    /// The link between two nodes, of which blocks are posted, is down: what is on it is lost.
+    pub fn cut(&mut self, a: usize, b: usize) {
+        assert_eq!(self.kinds.between(a, b), Arrival::Posted);
+        for (me, peer) in [(a, b), (b, a)] {
+            let out = &mut self.links[me][peer];
+            out.failed = true;
+            out.flight.clear();
+            let (back, ready) = (std::mem::take(&mut out.back), &mut self.ready[me]);
+            ready.extend(back.into_iter().map(|block| Completion::Failed { peer: node(peer), block }));
+            let posted = std::mem::take(&mut self.links[peer][me].posted);
+            ready.extend(posted.into_iter().map(|block| Completion::Unused { peer: node(peer), block }));
+            ready.push_back(Completion::PeerFailed { peer: node(peer), cause: None });
+        }
+    }
+
+    /// The link is up again.
+    pub fn mend(&mut self, a: usize, b: usize) {
+        for (me, peer) in [(a, b), (b, a)] {
+            self.links[me][peer].failed = false;
+            self.ready[me].push_back(Completion::PeerRestored { peer: node(peer) });
+        }
+    }
+
     fn next(&mut self, me: usize) -> Option<Completion<Infallible>> {
         if let Some(ready) = self.ready[me].pop_front() {
             return Some(ready);

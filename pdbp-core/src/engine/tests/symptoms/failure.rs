@@ -100,3 +100,59 @@ fn a_writer_that_fills_a_block_for_a_failed_peer_can_submit_it() {
     assert_eq!(c.host(0).engine.counters().undelivered, 2);
     c.settle();
 }
+
+/// Messages that were on the link when it failed come back; what is sent after it is up again arrives, however often that happens,
+/// and though readers and writers keep blocks of before.
+#[test]
+fn a_link_that_is_up_again_carries_messages_and_has_all_its_credit() {
+    let mut c = setup(Links::Posted).ready();
+    c.oracle.borrow_mut().lossy = true;
+    for round in 0..5 {
+        // More than the window, in both directions; one block stays with its reader.
+        for _ in 0..c.setup.initial + 1 {
+            for (from, to) in [(0, 1), (1, 0)] {
+                if c.host(from).engine.open(node(to)).map(|block| c.host(from).engine.submit(block)).is_ok() {
+                    ship(&mut c, from, to);
+                }
+            }
+        }
+        rounds(&mut c, 2);
+        c.read(1, 0, 1, true);
+        c.net.borrow_mut().cut(0, 1);
+        rounds(&mut c, 2);
+        assert_eq!(c.host(0).engine.open(node(1)).unwrap_err(), OpenError::PeerFailed(node(1)));
+        let returned = c.host(0).pipes.returned.len() as u64;
+        assert_eq!(returned, c.host(0).engine.counters().undelivered, "round {round}");
+        c.net.borrow_mut().mend(0, 1);
+        rounds(&mut c, 4);
+        let restored = |e: &&Event| matches!(e, Event::PeerRestored { peer } if *peer == node(1));
+        assert_eq!(c.host(0).pipes.events.iter().filter(restored).count(), round + 1);
+        for i in [0, 1] {
+            c.read(i, 0, usize::MAX, false);
+        }
+        // As many as the window has room for, again and again, while what was kept is kept.
+        for _ in 0..3 * c.setup.initial {
+            let before = delivered(&c);
+            ship(&mut c, 0, 1);
+            ship(&mut c, 1, 0);
+            rounds(&mut c, 4);
+            assert_eq!(delivered(&c), before + 2, "round {round}");
+            for i in [0, 1] {
+                c.read(i, 0, usize::MAX, false);
+            }
+            rounds(&mut c, 2);
+        }
+        if round == 2 {
+            c.release(1);
+        }
+    }
+    c.release(1);
+    for (i, peer) in [(0, 1), (1, 0)] {
+        let row = c.host(i).engine.recv_row(node(peer)).unwrap();
+        assert_eq!(row.space.real(), c.setup.initial, "what readers kept of old links has gone");
+    }
+    let asked = [0, 1].map(|i| c.host(i).engine.ask_quiet());
+    rounds(&mut c, 20);
+    assert!((0..2).all(|i| c.host(i).engine.is_quiet(asked[i])));
+    c.settle();
+}
