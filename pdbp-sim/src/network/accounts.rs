@@ -7,6 +7,9 @@ use super::check::{self, Breach, Broken, Invariant};
 use super::cluster::Cluster;
 use super::setup::ClusterError;
 
+/// Sixteenths of the time after which links are given up, for which a cluster may be busy without moving a message.
+const PATIENCE: u64 = 64;
+
 impl<T: Transport> Cluster<T> {
     pub(super) fn broken(&self, node: u16, breach: Breach) -> ClusterError {
         let Breach { invariant, what } = breach;
@@ -30,20 +33,18 @@ impl<T: Transport> Cluster<T> {
     /// What does not hold; [`Invariant::Quiet`] when there is no rest.
     pub fn settle(&mut self) -> Result<(), ClusterError> {
         let slice = (self.setup.physics.give_up / 16).max(1);
-        let patience = 64;
-        let mut unrest = None;
-        for _ in 0..patience {
-            unrest = self.unrest();
-            if unrest.is_none() {
-                break;
+        let (mut idle, mut before) = (0, None);
+        while let Some((node, what)) = self.unrest() {
+            let now = Some(self.moved());
+            idle = if now == before { idle + 1 } else { 0 };
+            before = now;
+            if idle > PATIENCE {
+                let what = format!("{what}, and nothing has moved for {} ns", slice * PATIENCE);
+                return Err(self.broken(node, Breach::new(Invariant::Quiet, what)));
             }
             let until = self.network.now() + slice;
             self.network.plan(until, u32::MAX);
             self.run_until(until)?;
-        }
-        if let Some((node, what)) = unrest {
-            let what = format!("{what}, {} ns after the traffic has ended", slice * patience);
-            return Err(self.broken(node, Breach::new(Invariant::Quiet, what)));
         }
         for node in 0..self.setup.nodes as u16 {
             self.check(node)?;
@@ -52,10 +53,23 @@ impl<T: Transport> Cluster<T> {
         Ok(())
     }
 
+    /// Messages sent, refused, read and returned: what changes while there is work.
+    fn moved(&self) -> [u64; 4] {
+        let totals = self.hosts.iter().flatten().map(|host| host.totals);
+        totals.fold([0; 4], |[sent, refused, delivered, returned], t| {
+            [sent + t.sent, refused + t.refused, delivered + t.delivered, returned + t.returned]
+        })
+    }
+
     fn unrest(&self) -> Option<(u16, String)> {
         let until = self.setup.traffic_until;
-        let hosts = self.hosts.iter().enumerate();
-        hosts.filter_map(|(i, host)| Some((i as u16, host.as_ref()?.unrest(until)?))).next()
+        let hosts = (0..).zip(&self.hosts).filter_map(|(node, host)| Some((node, host.as_ref()?)));
+        let mut restless = hosts.filter_map(|(node, host)| {
+            let unpolled = self.network.unpolled(node);
+            let what = (unpolled > 0).then(|| format!("{unpolled} completions are not polled"));
+            Some((node, what.or_else(|| host.unrest(until))?))
+        });
+        restless.next()
     }
 
     /// Messages of a node that did not arrive, by destination, and whether its link is known to have failed.

@@ -225,6 +225,11 @@ impl Network {
         net.end(node, peer).posts_away
     }
 
+    /// Completions that a node has not polled.
+    pub fn unpolled(&self, node: u16) -> usize {
+        lock(&self.0).nodes.get(usize::from(node)).map_or(0, |state| state.ready.len())
+    }
+
     /// A number that depends on all that has happened, in its order.
     pub fn digest(&self) -> u64 {
         lock(&self.0).digest.value()

@@ -34,7 +34,7 @@ caught! {
     a_message_that_is_left_out: Skip, 24, Order, "was next";
     a_byte_that_changes: Corrupt, 64, Contents, "differs from what was sent";
     room_that_is_lost: LosePost, 64, Blocks, "blocks are accounted for";
-    a_sent_block_that_is_kept: Keep, 64, Quiet, "after the traffic has ended";
+    a_sent_block_that_is_kept: Keep, 64, Quiet, "and nothing has moved for";
 }
 
 #[test]
