@@ -1,19 +1,12 @@
 //! What comes between nodes: cuts, partitions, crashes; how their links fail at both ends, and come up again.
 
 use pdbp_core::Completion;
-use pdbp_core::id::NodeId;
 
 use super::Cause;
 use super::events::Kind;
 use super::pair::{Belief, End, Load};
 use super::physics::CrashSight;
 use super::wire::{Net, Ready, id, key};
-
-/// The completion that tells a node that a link is up again.
-fn restored(peer: NodeId) -> Option<Completion<Cause>> {
-    let _ = peer;
-    None
-}
 
 impl Net {
     /// A node starts, for the first time or again. Its number of starts.
@@ -163,8 +156,8 @@ impl Net {
     fn can_restore(&mut self, low: u16, high: u16) -> bool {
         let together = self.reaches(low, high) && self.reaches(high, low);
         self.pairs.get(&(low, high)).is_some_and(|pair| {
-            let known = restored(id(low)).is_some();
-            let ready = |end: &End| end.belief == Belief::Up || (end.belief == Belief::Down && known);
+            // An end that is up has not had this session: it is a new life's.
+            let ready = |end: &End| end.belief != Belief::Mistaken;
             together && pair.broken && pair.ends.iter().all(ready)
         })
     }
@@ -194,8 +187,8 @@ impl Net {
             let was_down = std::mem::take(&mut end.belief) == Belief::Down;
             end.out.heard = now;
             let waiting = end.out.base..end.out.next();
-            if was_down && let Some(completion) = restored(id(peer)) {
-                self.make_ready(node, Ready::Done(completion));
+            if was_down {
+                self.make_ready(node, Ready::Done(Completion::PeerRestored { peer: id(peer) }));
             }
             waiting.for_each(|sequence| self.launch(node, peer, sequence));
             self.arm(node, peer);

@@ -243,7 +243,9 @@ impl<T: Transport> Host<T> {
     fn take(&mut self, payload: Payload) -> Result<(), Breach> {
         let Payload { source, life, number, .. } = payload;
         let failed = self.inbox.failed.contains(&source);
-        let lane = self.lanes.entry(source).or_insert(Lane { life, ..Lane::default() });
+        // Messages to this node's life before are not this one's.
+        let next = if self.life > 1 { number } else { 0 };
+        let lane = self.lanes.entry(source).or_insert(Lane { life, next, ..Lane::default() });
         if life > lane.life {
             *lane = Lane { life, ..Lane::default() };
         }

@@ -26,6 +26,10 @@
 //! [`PeerFailed`](pdbp_core::Completion::PeerFailed) as the last of it. What was under way is dropped at its arrival, since frames carry
 //! the number of their session. Links that were never used are not watched; they fail when they are.
 //!
+//! When both ends know, and reach each other again, a new session begins, and ends that had failed are told
+//! ([`PeerRestored`](pdbp_core::Completion::PeerRestored)). A node that starts again has no session to begin with: what it sends waits
+//! until its peers have noticed the end of the life before, of which they learn from this one.
+//!
 //! Blocks that arrive *in place* are read in a copy that the network keeps until they are given back, so that the end of a session
 //! cannot make their owner write what is still read. They are complete at their sender when they are given back all the same.
 //!

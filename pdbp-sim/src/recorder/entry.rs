@@ -80,6 +80,8 @@ pub enum Outcome {
     Unused(NodeId, BlockId),
     /// [`Completion::PeerFailed`].
     PeerFailed(NodeId),
+    /// [`Completion::PeerRestored`].
+    PeerRestored(NodeId),
 }
 
 impl Outcome {
@@ -90,6 +92,7 @@ impl Outcome {
             Completion::Failed { peer, block } => Self::Failed(*peer, block.id()),
             Completion::Unused { peer, block } => Self::Unused(*peer, block.id()),
             Completion::PeerFailed { peer, .. } => Self::PeerFailed(*peer),
+            Completion::PeerRestored { peer } => Self::PeerRestored(*peer),
         }
     }
 }

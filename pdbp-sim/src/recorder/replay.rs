@@ -98,6 +98,7 @@ impl Replay {
             Outcome::Failed(peer, id) => Completion::Failed { peer, block: self.take_sent(peer, id)? },
             Outcome::Unused(peer, id) => Completion::Unused { peer, block: self.take_posted(peer, id)? },
             Outcome::PeerFailed(peer) => Completion::PeerFailed { peer, cause: None },
+            Outcome::PeerRestored(peer) => Completion::PeerRestored { peer },
             Outcome::Received(peer, id, bytes) => {
                 let block = match self.arrival(peer) {
                     Arrival::InPlace => self.read_in_place(id, &bytes),

@@ -95,6 +95,9 @@ fn recorded(arrival: Arrival, until_cut: u64) -> (Recording, usize) {
         if round == until_cut {
             network.cut(0, 1);
         }
+        if round == until_cut + 120 {
+            network.heal();
+        }
         while network.step(round * us(10)).is_some() {}
         zero.round(round, &message(round));
         one.round(round, &message(round + 1000));
@@ -157,7 +160,7 @@ fn what_is_written_is_read_again() {
         recording.write(&mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert_eq!(Recording::read(&text).unwrap(), recording);
-        assert!(text.contains("\ndown 1\n") && text.contains("\nidle "), "{text}");
+        assert!(["\ndown 1\n", "\nup 1\n", "\nidle "].iter().all(|part| text.contains(part)), "{text}");
     }
 }
 

@@ -72,6 +72,7 @@ impl fmt::Display for Entry {
                 Outcome::Failed(peer, id) => write!(f, "failed {} {}", peer.raw(), block(id)),
                 Outcome::Unused(peer, id) => write!(f, "unused {} {}", peer.raw(), block(id)),
                 Outcome::PeerFailed(peer) => write!(f, "down {}", peer.raw()),
+                Outcome::PeerRestored(peer) => write!(f, "up {}", peer.raw()),
                 Outcome::Received(peer, id, bytes) => {
                     write!(f, "received {} {} ", peer.raw(), block(id))?;
                     bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -172,6 +173,8 @@ fn read_entry(word: &str, rest: &str) -> Option<Entry> {
         Entry::Call(Call { kind: *kind, peer, block, length, hash }, *answer)
     } else if word == "down" {
         Entry::Outcome(Outcome::PeerFailed(peer))
+    } else if word == "up" {
+        Entry::Outcome(Outcome::PeerRestored(peer))
     } else {
         let block = read_block(fields.next()?)?;
         Entry::Outcome(match word {

@@ -55,7 +55,6 @@ impl End {
     fn poll(&mut self) -> Vec<String> {
         let mut seen = Vec::new();
         while let Some(completion) = self.port.poll_completion() {
-            #[allow(unreachable_patterns, reason = "transports may learn to report more")]
             seen.push(match completion {
                 Completion::Sent { peer, block } => {
                     self.pool.give_sealed(block).unwrap();
@@ -78,7 +77,7 @@ impl End {
                     format!("received {byte} {peer}")
                 }
                 Completion::PeerFailed { peer, cause } => format!("down {peer}: {}", cause.unwrap()),
-                other => format!("{other:?}"),
+                Completion::PeerRestored { peer } => format!("restored {peer}"),
             });
         }
         seen
@@ -200,4 +199,74 @@ fn the_rate_of_a_link_is_kept() {
     assert_eq!(ends[1].poll().len(), 9);
     run(&network, 8_001_000);
     assert_eq!(ends[1].poll().len(), 1);
+}
+
+#[test]
+fn a_link_that_has_failed_is_restored_at_both_ends_once_the_network_is_mended() {
+    let (network, mut ends) = ends(2, Physics::default());
+    ends[1].post(0);
+    network.partition(&[vec![0]]);
+    assert!(ends[0].send(1, 1));
+    run(&network, ms(20));
+    (0..2).for_each(|i| assert!(ends[i].poll().last().unwrap().starts_with("down ")));
+    network.heal();
+    run(&network, ms(21));
+    assert_eq!(ends[0].poll(), ["restored node1"]);
+    assert_eq!(ends[1].poll(), ["restored node0"]);
+    ends[1].post(0);
+    assert!(ends[0].send(1, 2));
+    run(&network, ms(22));
+    assert_eq!(ends[1].poll(), ["received 2 node0"]);
+    assert_eq!(ends[0].poll(), ["sent node1"]);
+}
+
+#[test]
+fn a_node_that_starts_again_gets_nothing_of_its_life_before() {
+    for arrival in [Arrival::Posted, Arrival::InPlace] {
+        let (network, mut ends) = ends(2, Physics { arrival, ..Physics::default() });
+        assert!(ends[0].send(1, 1));
+        // Sooner than its peer could notice by silence.
+        ends[1] = end(network.attach(1).unwrap());
+        if arrival == Arrival::Posted {
+            ends[1].post(0);
+        }
+        // It may send before the other has noticed.
+        assert!(ends[1].send(0, 9));
+        run(&network, ms(1));
+        assert_eq!(ends[0].poll()[..1], ["failed node1"]);
+        if arrival == Arrival::Posted {
+            ends[0].post(1);
+        }
+        assert!(ends[0].send(1, 2));
+        run(&network, ms(2));
+        let seen = ends[1].poll();
+        let received: Vec<_> = seen.iter().filter(|line| line.starts_with("received")).collect();
+        assert_eq!(received, ["received 2 node0"], "{seen:?}");
+        assert!(network.counts().restored == 1, "{:?}", network.counts());
+    }
+}
+
+#[test]
+fn a_block_of_the_session_before_is_read_and_given_back_in_the_next() {
+    let (network, mut ends) = ends(2, Physics { arrival: Arrival::InPlace, ..Physics::default() });
+    assert!(ends[0].send(1, 5));
+    run(&network, ms(1));
+    let Some(Completion::Received { peer, block }) = ends[1].port.poll_completion() else {
+        panic!("no block")
+    };
+    network.partition(&[vec![0]]);
+    run(&network, ms(20));
+    network.heal();
+    run(&network, ms(21));
+    assert_eq!(ends[0].poll().iter().map(|s| &s[..6]).collect::<Vec<_>>(), ["failed", "down n", "restor"]);
+    // The owner writes the same block again, and it arrives, while the old one is still read.
+    assert!(ends[0].send(1, 6));
+    run(&network, ms(22));
+    assert!(block.bytes().iter().all(|byte| *byte == 5));
+    ends[1].port.submit(Op::Return { peer, block }).unwrap();
+    run(&network, ms(23));
+    assert!(ends[0].poll().is_empty(), "the return of the old one means nothing");
+    assert_eq!(ends[1].poll()[1..], ["restored node0", "received 6 node0"]);
+    run(&network, ms(24));
+    assert_eq!(ends[0].poll(), ["sent node1"]);
 }
