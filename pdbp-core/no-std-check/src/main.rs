@@ -106,6 +106,7 @@ impl Inbox {
                         self.segments += 1;
                         self.ended |= last;
                     }
+                    DeliveryKind::Returned { .. } => panic!("no node fails here"),
                 }
             }
         }
