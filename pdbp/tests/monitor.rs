@@ -133,6 +133,21 @@ fn answers_longer_than_a_block_arrive_whole() {
 }
 
 #[test]
+fn a_node_that_has_no_time_to_answer_is_silent_and_what_it_said_before_is_kept() {
+    for progress in WAYS {
+        let cluster = cluster(3, progress, &[("monitor", "on")]);
+        let node = cluster.node(1).unwrap();
+        let heard = node.observe(SOON);
+        assert!(are_up(&heard), "{progress:?}: {heard:?}");
+        let figures = node.observe(Duration::ZERO);
+        let states: Vec<_> = figures.nodes.iter().map(|n| n.state).collect();
+        assert_eq!(states, [NodeState::Silent, NodeState::Up, NodeState::Silent]);
+        assert_eq!(figures.nodes[2].figures, heard.nodes[2].figures);
+        assert!(are_up(&node.observe(SOON)), "late answers do no harm");
+    }
+}
+
+#[test]
 fn without_a_monitor_a_node_knows_itself_only() {
     let cluster = cluster(2, Progress::Thread, &[]);
     let figures = cluster.node(1).unwrap().observe(SOON);

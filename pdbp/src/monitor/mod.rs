@@ -155,7 +155,8 @@ impl Monitor {
         let mut blocks = 0;
         let mut ask = std::mem::take(&mut state.ask);
         ask.retain(|node| {
-            let Some(to) = engine.lookup(*node, NAME).map(|entry| entry.id) else { return false };
+            // A node that has just started is not known to have a monitor yet.
+            let Some(to) = engine.lookup(*node, NAME).map(|entry| entry.id) else { return true };
             let round = state.round.to_le_bytes();
             let sent = self.send(engine, &mut state, to, wire::REQUEST, &[&round]);
             blocks += u32::from(matches!(sent, Sent::Done));
