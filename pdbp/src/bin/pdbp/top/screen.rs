@@ -38,7 +38,7 @@ impl Screen {
         Ok(screen)
     }
 
-    fn paint(&self, frame: &Frame) -> io::Result<()> {
+    fn paint(&self, frame: &Frame, width: usize) -> io::Result<()> {
         let mut out = io::stdout().lock();
         queue!(out, BeginSynchronizedUpdate)?;
         for (y, (look, line)) in frame.lines.iter().enumerate() {
@@ -50,9 +50,10 @@ impl Screen {
                 Look::Selected => queue!(out, SetAttribute(Attribute::Reverse))?,
                 Look::Alarm => queue!(out, SetForegroundColor(Color::Red))?,
             }
-            queue!(out, Print(line), SetAttribute(Attribute::Reset), Clear(ClearType::UntilNewLine))?;
+            // Spaces, since a line cleared behind its last column loses what stands there. The lines fill the screen.
+            queue!(out, Print(format!("{line:<width$}")), SetAttribute(Attribute::Reset))?;
         }
-        queue!(out, Clear(ClearType::FromCursorDown), EndSynchronizedUpdate)?;
+        queue!(out, EndSynchronizedUpdate)?;
         out.flush()
     }
 }
@@ -78,7 +79,8 @@ pub(super) fn run(top: &Top, first: Sample) -> Result<(), Failed> {
     let mut stale = true;
     loop {
         if stale {
-            screen.paint(&shown.frame(top)?)?;
+            let (width, height) = size()?;
+            screen.paint(&shown.frame(top, width, height), usize::from(width))?;
         }
         stale = event::poll(GLANCE)?;
         if stale && shown.take(&event::read()?) == Wish::Quit {
@@ -126,8 +128,7 @@ struct Shown {
 }
 
 impl Shown {
-    fn frame(&mut self, top: &Top) -> io::Result<Frame> {
-        let (width, height) = size()?;
+    fn frame(&mut self, top: &Top, width: u16, height: u16) -> Frame {
         self.view.height = Some(usize::from(height.max(1)));
         self.view.footer = Some(match &self.trouble {
             Some(trouble) => format!("{:.0?} ago; {trouble}", self.now.at.elapsed()),
@@ -136,7 +137,7 @@ impl Shown {
         let before = self.before.as_ref().unwrap_or(&self.now);
         let frame = self.view.frame(top, before, &self.now, usize::from(width));
         self.order.clone_from(&frame.order);
-        Ok(frame)
+        frame
     }
 
     /// Takes new figures; whether there is something to paint.

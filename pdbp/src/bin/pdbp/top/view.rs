@@ -179,7 +179,10 @@ impl View {
                 "stalls"
             ),
         ));
-        for line in nodes.iter().take(shown) {
+        // The selected node is among those shown.
+        let selected = nodes.iter().position(|line| self.node == Some(line.report.node));
+        let first = selected.map_or(0, |at| (at + 1).saturating_sub(shown));
+        for line in nodes.iter().skip(first).take(shown) {
             let look = match line.report.state {
                 _ if self.node == Some(line.report.node) => Look::Selected,
                 NodeState::Up => Look::Plain,
@@ -487,6 +490,15 @@ mod tests {
             let view = View { height: Some(height), footer: Some("keys".to_owned()), ..View::default() };
             let frame = frame(&view, WIDTH);
             assert_eq!((frame.lines.len(), frame.lines.last().unwrap().1.as_str()), (height, "keys"));
+        }
+    }
+
+    #[test]
+    fn a_selected_node_is_on_the_screen_however_small() {
+        for (height, node) in [(9, 0), (9, 3), (12, 3)] {
+            let view = View { height: Some(height), node: Some(node), ..View::default() };
+            let frame = frame(&view, WIDTH);
+            assert!(frame.lines.iter().any(|(look, _)| *look == Look::Selected), "{node}: {frame:?}");
         }
     }
 
