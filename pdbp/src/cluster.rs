@@ -287,6 +287,13 @@ impl Builder {
 
     #[cfg(feature = "mpi")]
     fn start_mpi(self, launch: Option<Launch>) -> Result<Cluster, StartError> {
+        // A process that fails when the others wait for it keeps them waiting until their time is up.
+        let serves = launch.is_some_and(|launch| launch.rank == usize::from(self.settings.metrics_node));
+        if let Some(address) = self.settings.metrics.clone().filter(|_| serves)
+            && let Err(error) = Endpoint::bind(&address)
+        {
+            return Err(StartError::Metrics { address, error });
+        }
         self.join_mpi(launch.map(|launch| launch.ranks), Mpi::start)
     }
 

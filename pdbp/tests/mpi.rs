@@ -48,3 +48,26 @@ fn a_single_rank_has_nobody_to_ping_over_mpi() {
     let Some(Ended { status, stderr, .. }) = pdbp(1, &["ping", "--transport", "mpi"]) else { return };
     assert!(!status.success() && stderr.contains("mpirun -n 2"), "{stderr}");
 }
+
+#[test]
+fn an_address_for_figures_that_is_taken_ends_the_job_with_a_reason() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let metrics = format!("metrics={}", taken.local_addr().unwrap());
+    let Some(Ended { status, stdout, stderr }) = pdbp(3, &["ping", "--set", &metrics]) else { return };
+    assert!(!status.success(), "{stdout}{stderr}");
+    assert!(stderr.contains("rank 0") && stderr.contains("another port"), "{stderr}");
+}
+
+#[test]
+fn the_nodes_of_a_job_are_seen_and_traced() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = format!("trace={}", folder.path().join("t.json").display());
+    let arguments = ["ping", "--count", "50", "--set", "metrics=127.0.0.1:0", "--set", &trace];
+    let Some(Ended { status, stdout, stderr }) = pdbp(3, &arguments) else { return };
+    assert!(status.success() && stdout.contains("million/s"), "{stdout}{stderr}");
+    for node in 0..3 {
+        let text = std::fs::read_to_string(folder.path().join(format!("t.node{node}.json"))).unwrap();
+        let events: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+        assert!(events.iter().any(|e| e["name"] == "part ping registered"), "node {node}");
+    }
+}
