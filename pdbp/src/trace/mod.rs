@@ -10,7 +10,7 @@
 //! * *blocks out* and *blocks in*: the hand-over to and from the transport, joined by arrows from sender to receiver, and how
 //!   long each block was away, or held by readers here;
 //! * *rows*: growing and shrinking of their real space (`curSize`), stalls;
-//! * *events*: parts registered and freed, peers failed, blocks refused.
+//! * *events*: parts registered and freed, peers failed and restored, blocks refused.
 //!
 //! Without the setting a poll has one branch more, and the path of a message none: the transport is wrapped only when there is
 //! something to record ([`wrap`](NodeTrace::wrap)).
@@ -214,6 +214,7 @@ impl NodeTrace {
             Event::PeerFailed { peer, undelivered } => {
                 What::Failed { peer: *peer, undelivered: *undelivered }
             }
+            Event::PeerRestored { peer } => What::Restored { peer: *peer },
             Event::Malformed { peer, reason } => What::Malformed { peer: *peer, reason: *reason },
             Event::Unroutable { peer, part, messages } => {
                 What::Unroutable { peer: *peer, part: *part, messages: *messages }

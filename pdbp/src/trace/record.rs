@@ -72,6 +72,7 @@ pub(super) enum What {
     Stalls { row: Row, peer: NodeId, count: u64 },
     Part { local: u16, name: Option<Box<str>>, accepted: bool },
     Failed { peer: NodeId, undelivered: u64 },
+    Restored { peer: NodeId },
     Malformed { peer: NodeId, reason: Malformed },
     Unroutable { peer: NodeId, part: u16, messages: u32 },
     Broken { peer: NodeId, stream: u32 },
@@ -141,6 +142,9 @@ impl Record {
             What::Failed { peer, undelivered } => {
                 let args = format!("{{\"undelivered\":{undelivered}}}");
                 lines.instant(Track::Events, 'p', &format!("{peer} failed"), &args);
+            }
+            What::Restored { peer } => {
+                lines.instant(Track::Events, 'p', &format!("{peer} restored"), "{}");
             }
             What::Malformed { peer, reason } => {
                 let args = format!("{{\"reason\":{}}}", quoted(&reason.to_string()));

@@ -32,6 +32,7 @@ fn kinds() -> Vec<What> {
         What::Part { local: 0, name: None, accepted: true },
         What::Part { local: 0, name: None, accepted: false },
         What::Failed { peer, undelivered: 1 },
+        What::Restored { peer },
         What::Malformed { peer, reason: Malformed::Magic },
         What::Unroutable { peer, part: 7, messages: 1 },
         What::Broken { peer, stream: 5 },
