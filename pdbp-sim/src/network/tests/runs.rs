@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use pdbp_core::Arrival;
 
-use crate::network::{Fault, Report, Scenario, ScenarioError, Traffic, gbit, ms, us};
+use crate::network::{CrashSight, Fault, Report, Scenario, ScenarioError, Traffic, gbit, ms, us};
 
 fn five() -> Scenario {
     Scenario::new(5)
@@ -110,4 +110,30 @@ fn a_trace_is_sent_as_written() {
     let trace = Traffic::trace("1000 0 1 64\n2000 0 1 200\n1500 1 0 24\n").unwrap();
     let report = Scenario::new(2).traffic(trace).run(ms(1)).unwrap();
     assert_eq!((report.sent, report.delivered, report.bytes), (3, 3, 288));
+}
+
+/// Those that live lose nothing but what the link took along, and the new life takes part.
+#[test]
+fn a_node_that_starts_again_takes_part_again() {
+    for (arrival, sight) in [
+        (Arrival::Posted, CrashSight::BySilence),
+        (Arrival::InPlace, CrashSight::BySilence),
+        (Arrival::Posted, CrashSight::AtOnce),
+    ] {
+        let crash = five().arrival(arrival).crash_sight(sight).give_up(ms(2)).at(ms(2), Fault::crash(2));
+        let dead = crash.clone().run(ms(12)).unwrap_or_else(|e| panic!("{e}"));
+        let report = crash.at(ms(6), Fault::restart(2)).run(ms(12)).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(report.links.restored, 4, "{report}");
+        assert!(report.delivered > dead.delivered + 400, "{report}\n{dead}");
+    }
+}
+
+#[test]
+fn links_that_failed_carry_again_when_the_network_is_mended() {
+    for arrival in [Arrival::Posted, Arrival::InPlace] {
+        let outage = five().arrival(arrival).give_up(ms(2)).at(ms(2), Fault::partition([&[0, 1]]));
+        let report = outage.at(ms(8), Fault::heal()).run(ms(16)).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!((report.links.failures, report.links.restored), (6, 6), "{report}");
+        assert!(report.undelivered >= report.lost && report.refused > 0, "{report}");
+    }
 }
