@@ -1,6 +1,7 @@
 //! The network below the contract, clusters over it, and that every check finds what it is for.
 
 mod caught;
+mod found;
 mod links;
 mod runs;
 
