@@ -34,6 +34,7 @@ extern crate self as pdbp_core;
 #[cfg(test)]
 extern crate std;
 
+pub mod agreement;
 pub mod cdu;
 pub mod engine;
 pub mod id;

@@ -1,0 +1,281 @@
+//! Elections: who is primary, and in which epoch.
+
+use super::message::{Ballot, Body, Change, Entry, Message, Position};
+use super::peer::owe;
+use super::{Agreement, Flaw, Replica, Role, Stage, Term};
+use crate::id::{Epoch, NodeId, Time};
+
+impl Agreement<'_> {
+    /// How long this node waits before it stands for election: candidates wait one after the other.
+    pub(super) fn own_patience(&self) -> u64 {
+        self.settings.patience.saturating_mul(1 + self.me.index() as u64)
+    }
+
+    /// Whether this node knows all that it has ever said, so that it may vote. One that has lost its state may again from when
+    /// the entry that makes it a member is in its log; see the [module](super).
+    pub(super) fn may_vote(&self) -> bool {
+        self.stage == Stage::Member
+            || self.pending.is_some_and(|p| p.node == self.me && p.joins)
+            || self.has_flaw(Flaw::AmnesiacVotes)
+    }
+
+    pub(super) fn is_candidate(&self) -> bool {
+        let stands = self.me.index() < usize::from(self.settings.masters) || self.regent;
+        stands && self.may_vote() && self.participates(self.me)
+    }
+
+    /// At a primary that is no master: leaves office when a master has all that it has.
+    pub(super) fn give_way(&mut self) {
+        let (masters, last) = (usize::from(self.settings.masters), self.log.last().index);
+        if self.me.index() < masters || self.commit < self.term.floor {
+            return;
+        }
+        if self.peers.iter().take(masters).any(|p| p.member && p.linked && p.matched == last) {
+            self.leave_office();
+        }
+    }
+
+    /// Whether this node has promised not to vote.
+    pub(super) fn is_vowed(&self) -> bool {
+        if self.has_flaw(Flaw::BreaksVow) {
+            return false;
+        }
+        if self.role == Role::Primary {
+            return self.is_serving(self.clock);
+        }
+        match self.settings.lease {
+            0 => self.primary.is_some_and(|p| self.is_linked(p)),
+            _ => self.clock < self.vow_until,
+        }
+    }
+
+    /// Goes over to a newer epoch.
+    pub(super) fn adopt(&mut self, epoch: Epoch) {
+        if epoch <= self.epoch {
+            return;
+        }
+        self.epoch = epoch;
+        self.voted = None;
+        self.leave_office();
+        self.round = 0;
+        self.ask_again();
+    }
+
+    /// Is nobody's follower for now.
+    pub(super) fn leave_office(&mut self) {
+        if self.role == Role::Primary {
+            for peer in self.peers.iter_mut() {
+                peer.owes |= owe::HELLO;
+            }
+        }
+        self.role = Role::Follower;
+        self.regent = false;
+        self.primary = None;
+        self.ask_sent = false;
+        self.lease_until = Time(0);
+        self.stamp = Time(0);
+        (self.ack, self.alive_due) = (None, false);
+        if self.stage == Stage::Member {
+            self.act_at = self.act_at.max(self.clock.after(self.own_patience()));
+        }
+        self.stirred = true;
+    }
+
+    pub(super) fn dispatch(&mut self, from: NodeId, message: Message, replica: &mut impl Replica) {
+        let Message { epoch, body } = message;
+        match body {
+            Body::Join { number, entry } => return self.on_join(from, number, entry),
+            Body::Vote { ballot, last } => return self.on_vote(from, epoch, ballot, last),
+            Body::Expelled if self.primary.is_none() && epoch < self.epoch => return self.rejoin(),
+            _ => {}
+        }
+        if epoch < self.epoch && !(self.has_flaw(Flaw::NoFencing) && matches!(body, Body::Append { .. })) {
+            let answered = body.is_of_primary()
+                || matches!(body, Body::Alive { .. } | Body::Request { .. } | Body::Hello { .. });
+            if answered {
+                self.owe(from, owe::HELLO);
+                self.refuse_stranger(from);
+            }
+            return;
+        }
+        if self.refuse_stranger(from) {
+            return;
+        }
+        self.adopt(epoch);
+        if body.is_of_primary() && !self.follow(from) {
+            return;
+        }
+        match body {
+            Body::Append { previous, commit, stable, entry } => {
+                self.on_append(previous, commit, stable, entry, replica);
+            }
+            Body::Appended { round, matched, applied, fit } => {
+                self.on_appended(from, round, matched, applied, fit);
+            }
+            Body::Voted { ballot, asked, granted } => self.on_voted(from, ballot, asked, granted),
+            Body::Alive { sent, stamp } => self.on_alive(from, sent, stamp),
+            Body::Grant { sent, stamp, readable } => self.on_grant(sent, stamp, readable),
+            Body::Expelled => self.rejoin(),
+            Body::Begin { number, round, base } => self.on_begin(number, round, base, replica),
+            Body::Members { first, bits } => self.on_members(first, &bits),
+            Body::Row { change } => self.on_row(&change, replica),
+            Body::End => self.on_end(),
+            Body::Request { number, change } => self.on_request(from, number, change),
+            Body::Answer { number, accepted } => self.on_answer(number, accepted),
+            Body::Hello { leads } => self.on_hello(from, leads),
+            Body::Join { .. } | Body::Vote { .. } => {}
+        }
+    }
+
+    fn on_hello(&mut self, from: NodeId, leads: bool) {
+        if self.primary != Some(from) || self.role == Role::Primary {
+            return;
+        }
+        if leads {
+            self.ack.get_or_insert(super::Fit::Fits);
+        } else {
+            // It relies on no vows any more.
+            self.vow_until = Time(0);
+            self.leave_office();
+        }
+        self.stirred = true;
+    }
+
+    /// At the primary: whether the message comes from a node that is no member, which is told so.
+    fn refuse_stranger(&mut self, from: NodeId) -> bool {
+        if self.role != Role::Primary || self.participates(from) {
+            return false;
+        }
+        let joins = self.peers.get(from.index()).is_some_and(|p| p.join.is_some());
+        if !joins {
+            self.owe(from, owe::EXPELLED);
+        }
+        !joins
+    }
+
+    /// Takes the sender for the primary of this epoch; `false` if another is.
+    fn follow(&mut self, from: NodeId) -> bool {
+        if self.role == Role::Primary {
+            return false;
+        }
+        if self.primary != Some(from) {
+            if self.primary.is_some() && !self.has_flaw(Flaw::NoFencing) {
+                return false;
+            }
+            self.role = Role::Follower;
+            self.primary = Some(from);
+            self.new_primary = true;
+            self.alive_due = self.settings.lease > 0 && self.stage == Stage::Member;
+            self.alive_at = self.clock;
+            self.stirred = true;
+        }
+        if self.stage == Stage::Member {
+            self.act_at = self.clock.after(self.settings.lease.saturating_add(self.own_patience()));
+        }
+        true
+    }
+
+    /// The primary is missing, or an election has failed.
+    pub(super) fn stand(&mut self, ballot: Ballot) {
+        self.act_at = self.clock.after(self.own_patience());
+        self.primary = None;
+        self.role = Role::Candidate(ballot);
+        if ballot == Ballot::Binding {
+            self.epoch = Epoch(self.epoch.0.saturating_add(1));
+            self.voted = Some(self.me);
+        }
+        for peer in self.peers.iter_mut() {
+            peer.granted = false;
+            peer.owes |= owe::VOTE;
+        }
+        self.stirred = true;
+        self.count_votes();
+    }
+
+    fn count_votes(&mut self) {
+        let Role::Candidate(ballot) = self.role else { return };
+        if self.is_quorum(|node, peer| node == self.me || peer.granted) {
+            match ballot {
+                Ballot::Trial => self.stand(Ballot::Binding),
+                Ballot::Binding => self.take_office(),
+            }
+        }
+    }
+
+    fn on_vote(&mut self, from: NodeId, epoch: Epoch, ballot: Ballot, last: Position) {
+        // Who stands for election is not primary any more.
+        if self.primary == Some(from) && epoch >= self.epoch {
+            self.primary = None;
+            self.lease_until = Time(0);
+            self.ask_sent = false;
+        }
+        self.refuse_stranger(from);
+        let vowed = self.is_vowed();
+        if ballot == Ballot::Binding && !vowed && self.may_vote() {
+            self.adopt(epoch);
+        }
+        let own = self.log.last();
+        let fresh =
+            (last.epoch, last.index) >= (own.epoch, own.index) || self.has_flaw(Flaw::VotesForStaleLog);
+        let free = match ballot {
+            Ballot::Trial => epoch >= self.epoch,
+            Ballot::Binding => {
+                let unbound = self.voted.is_none_or(|v| v == from) || self.has_flaw(Flaw::VotesTwice);
+                epoch == self.epoch && self.role != Role::Primary && unbound
+            }
+        };
+        let granted = self.may_vote() && !vowed && fresh && free;
+        if self.may_vote() && !vowed && free && !fresh && !self.is_candidate() {
+            // No master may have what this node has: it stands itself, and gives way to the first master that has it too.
+            self.regent = true;
+            self.act_at = self.clock.after(self.own_patience());
+        }
+        if granted && ballot == Ballot::Binding {
+            self.voted = Some(from);
+            self.role = Role::Follower;
+            self.act_at = self.act_at.max(self.clock.after(self.own_patience()));
+        }
+        if let Some(peer) = self.peers.get_mut(from.index()) {
+            peer.voted = Some((epoch, ballot, granted));
+            self.stirred = true;
+        }
+    }
+
+    fn on_voted(&mut self, from: NodeId, ballot: Ballot, asked: Epoch, granted: bool) {
+        if self.role != Role::Candidate(ballot) || asked != self.epoch || !granted {
+            return;
+        }
+        if let Some(peer) = self.peers.get_mut(from.index()) {
+            peer.granted = true;
+        }
+        self.count_votes();
+    }
+
+    fn take_office(&mut self) {
+        let next = self.log.last().index.saturating_add(1);
+        let nothing = Entry { epoch: self.epoch, change: Change::Nothing };
+        let Some(floor) = self.log.push(nothing, self.applied) else {
+            // Every primary leaves room for the first entries of its successors; all of it is used up.
+            return self.leave_office();
+        };
+        self.role = Role::Primary;
+        self.primary = Some(self.me);
+        self.new_primary = true;
+        for peer in self.peers.iter_mut() {
+            peer.start_term(self.clock, next);
+        }
+        self.term = Term {
+            floor,
+            since: self.clock,
+            adding: self.count_adding(),
+            look_commit: true,
+            look_stable: true,
+            look_members: true,
+            check_at: self.clock,
+            ..Term::default()
+        };
+        self.look_at_quorum();
+        self.ask_here();
+        self.stirred = true;
+    }
+}

@@ -1,0 +1,196 @@
+//! Nodes leave and come back.
+
+use super::message::{Body, Change, MEMBERS, Position};
+use super::peer::{Flow, owe};
+use super::{Agreement, Replica, Role, Stage};
+use crate::id::{Epoch, NodeId, Time};
+use crate::tables::NodeEntry;
+
+impl Agreement<'_> {
+    /// At the primary: declares a member down, or lets a node in. One change of the membership at a time.
+    pub(super) fn propose_members(&mut self) {
+        if self.pending.is_some() || self.commit < self.term.floor {
+            return;
+        }
+        if !self.is_member(self.me) {
+            // Its predecessor has declared it down, in an entry that it has taken over.
+            self.propose(Change::NodeUp(self.settings.entry.clone()));
+            return;
+        }
+        // One that was asleep, or cut off, knows nothing of the others.
+        if !self.is_serving(self.clock) {
+            return;
+        }
+        let me = self.me.index();
+        let failed = self.peers.iter().enumerate().find(|(i, p)| *i != me && p.member && self.has_failed(p));
+        if let Some((i, _)) = failed {
+            self.propose(Change::NodeDown(NodeId::from_index(i)));
+            return;
+        }
+        let ready = self.peers.iter_mut().find(|p| {
+            !p.member && p.join.is_some() && p.flow == Flow::Stream && p.goal > 0 && p.applied >= p.goal
+        });
+        if let Some(peer) = ready
+            && let Some((_, entry)) = peer.request.clone()
+        {
+            self.propose(entry);
+        }
+    }
+
+    /// This node is no member any more: it forgets its state, and asks to be let in.
+    pub(super) fn rejoin(&mut self) {
+        if self.stage == Stage::Member {
+            self.expelled = true;
+        }
+        self.rejoin_quietly();
+    }
+
+    pub(super) fn rejoin_quietly(&mut self) {
+        self.stage = Stage::Asking;
+        self.epoch = Epoch(0);
+        self.voted = None;
+        self.leave_office();
+        self.log.restart(Position::START);
+        self.pending = None;
+        (self.commit, self.applied, self.stable, self.matched) = (0, 0, 0, 0);
+        self.round = 0;
+        self.vow_until = Time(0);
+        self.act_at = self.clock.after(self.settings.patience / 4);
+        self.stirred = true;
+    }
+
+    /// The way of the snapshot is broken.
+    pub(super) fn ask_again(&mut self) {
+        if matches!(self.stage, Stage::Installing | Stage::Following) && !self.may_vote() {
+            self.rejoin_quietly();
+        }
+    }
+
+    /// Asks all masters to be let in: this node does not know which of them is primary.
+    pub(super) fn ask_to_join(&mut self) {
+        let wait = self.settings.patience.saturating_add(self.settings.lease).saturating_mul(2);
+        self.act_at = self.clock.after(wait);
+        if self.stage != Stage::Asking {
+            self.rejoin_quietly();
+            self.act_at = self.clock.after(wait);
+        }
+        self.attempt = self.attempt.wrapping_add(1);
+        for peer in self.peers.iter_mut().take(usize::from(self.settings.masters)) {
+            peer.owes |= owe::JOIN;
+        }
+        self.stirred = true;
+    }
+
+    pub(super) fn on_join(&mut self, from: NodeId, number: u32, entry: NodeEntry) {
+        if self.role != Role::Primary || entry.id != from {
+            return;
+        }
+        let Some(peer) = self.peers.get_mut(from.index()) else { return };
+        if peer.join == Some(number) && peer.flow != Flow::Idle {
+            return;
+        }
+        peer.join = Some(number);
+        peer.request = Some((number, Change::NodeUp(entry)));
+        (peer.matched, peer.applied, peer.goal) = (0, 0, 0);
+        (peer.alive, peer.stamp, peer.answer) = (None, None, None);
+        self.term.waiting -= usize::from(peer.waits.take().is_some()).min(self.term.waiting);
+        peer.owes &= !owe::EXPELLED;
+        peer.lost = peer.member;
+        peer.flow = if peer.member { Flow::Idle } else { Flow::Begin };
+        self.term.look_members = true;
+        self.stirred = true;
+    }
+
+    /// At the primary: the next message of a snapshot.
+    pub(super) fn next_of_snapshot(&mut self, to: NodeId, replica: &impl Replica) -> Option<Body> {
+        let (base, nodes) = (self.log.position(self.applied)?, self.settings.nodes);
+        let flow = self.peers.get(to.index())?.flow;
+        let mut bits = [0; MEMBERS / 8];
+        if let Flow::Members(first) = flow {
+            for (i, peer) in self.peers.iter().skip(usize::from(first)).take(MEMBERS).enumerate() {
+                if let Some(byte) = bits.get_mut(i / 8) {
+                    *byte |= u8::from(peer.member) << (i % 8);
+                }
+            }
+        }
+        let applied = self.applied;
+        let peer = self.peers.get_mut(to.index())?;
+        match flow {
+            Flow::Begin => {
+                self.term.rounds = self.term.rounds.wrapping_add(1);
+                (peer.round, peer.flow) = (self.term.rounds, Flow::Members(0));
+                (peer.matched, peer.applied, peer.goal) = (0, 0, 0);
+                peer.next = base.index.saturating_add(1);
+                (peer.told_commit, peer.told_stable) = (0, 0);
+                Some(Body::Begin { number: peer.join?, round: peer.round, base })
+            }
+            Flow::Members(first) => {
+                let next = first.saturating_add(MEMBERS as u16);
+                peer.flow = if next < nodes { Flow::Members(next) } else { Flow::Rows(0) };
+                Some(Body::Members { first, bits })
+            }
+            Flow::Rows(cursor) => match replica.row(cursor) {
+                Some((change, next)) => {
+                    peer.flow = Flow::Rows(next);
+                    Some(Body::Row { change })
+                }
+                None => {
+                    peer.flow = Flow::Stream;
+                    peer.goal = applied.max(1);
+                    Some(Body::End)
+                }
+            },
+            _ => None,
+        }
+    }
+
+    pub(super) fn on_begin(&mut self, number: u32, round: u32, base: Position, replica: &mut impl Replica) {
+        if self.may_vote() || number != self.attempt {
+            return;
+        }
+        self.stage = Stage::Installing;
+        self.round = round;
+        replica.clear();
+        self.log.restart(base);
+        self.pending = None;
+        (self.commit, self.applied, self.matched) = (base.index, base.index, base.index);
+        self.stable = 0;
+        self.wait_for_more();
+    }
+
+    /// While something comes, there is no reason to ask again.
+    fn wait_for_more(&mut self) {
+        let wait = self.settings.patience.saturating_add(self.settings.lease).saturating_mul(2);
+        self.act_at = self.clock.after(wait);
+    }
+
+    pub(super) fn on_members(&mut self, first: u16, bits: &[u8; MEMBERS / 8]) {
+        if self.stage != Stage::Installing {
+            return;
+        }
+        for (i, peer) in self.peers.iter_mut().skip(usize::from(first)).take(MEMBERS).enumerate() {
+            peer.member = bits.get(i / 8).is_some_and(|byte| byte >> (i % 8) & 1 == 1);
+        }
+        self.wait_for_more();
+    }
+
+    pub(super) fn on_row(&mut self, change: &Change, replica: &mut impl Replica) {
+        if self.stage != Stage::Installing {
+            return;
+        }
+        if matches!(change, Change::PartAdded(_)) && replica.room() == 0 && !replica.contains(change) {
+            return self.rejoin_quietly();
+        }
+        replica.apply(change);
+        self.wait_for_more();
+    }
+
+    pub(super) fn on_end(&mut self) {
+        if self.stage == Stage::Installing {
+            self.stage = Stage::Following;
+            self.ack = Some(super::Fit::Fits);
+            self.stirred = true;
+            self.wait_for_more();
+        }
+    }
+}

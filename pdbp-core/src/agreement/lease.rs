@@ -1,0 +1,158 @@
+//! Leases: who may read the tables, who must not vote, and who has failed.
+//!
+//! A follower asks with [`Alive`](Body::Alive) every quarter of a lease. Each clock runs at a rate within 1 ± 1/16 of true
+//! time, so that a span of one clock lasts between 16/17 and 16/15 of it.
+//!
+//! | what ends | after, by the clock of | at the latest or earliest, in true time |
+//! |---|---|---|
+//! | a follower reads | 15/16 lease from its asking, its own | at most 15/16 · 16/15 = 1 lease |
+//! | the primary takes it to be able to read | 9/8 lease from hearing the asking, the primary | at least 9/8 · 16/17 = 1.058 leases |
+//! | a follower keeps its vow not to vote | 1 lease from the grant's arrival, its own | at least 16/17 = 0.941 leases |
+//! | the primary relies on the vow | 7/8 lease from making the grant, its own | at most 7/8 · 16/15 = 0.933 leases |
+//!
+//! In each pair the first is over before the second.
+
+use super::message::Body;
+use super::{Agreement, Flaw, Role, Stage};
+use crate::id::{NodeId, Time};
+
+/// How long a primary takes it that another reads.
+pub(super) const fn of_others(lease: u64) -> u64 {
+    lease.saturating_add(lease / 8)
+}
+
+/// How long a follower reads.
+const fn of_own(lease: u64) -> u64 {
+    lease - lease / 16
+}
+
+/// In steps of a sixteenth of a lease: how long a primary relies on a vow.
+const VOW: u64 = 14;
+
+impl Agreement<'_> {
+    /// Whether the tables of this node may be read: no change that was answered, or that any other node can show, is missing.
+    ///
+    /// For a moment after each change, until all have it, the answer is no.
+    pub fn is_current(&self, now: Time) -> bool {
+        let now = now.max(self.clock);
+        let settled = self.applied <= self.stable || self.has_flaw(Flaw::ReadsUnstable);
+        if self.stage != Stage::Member || !settled {
+            return false;
+        }
+        if self.has_flaw(Flaw::ReadsWithoutLease) {
+            return true;
+        }
+        match (self.role, self.settings.lease) {
+            (Role::Primary, _) => self.is_serving(now) && self.stable >= self.term.floor,
+            (_, 0) => self.primary.is_some_and(|p| self.is_linked(p)),
+            _ => self.primary.is_some() && now < self.lease_until,
+        }
+    }
+
+    /// At the primary: whether a quorum votes for nobody else.
+    pub(super) fn is_serving(&self, now: Time) -> bool {
+        self.role == Role::Primary && now < self.term.serves_until
+    }
+
+    /// At the primary: finds until when that is so, in steps of a sixteenth of a lease.
+    pub(super) fn look_at_quorum(&mut self) {
+        if self.role != Role::Primary {
+            return;
+        }
+        let (me, now, lease) = (self.me, self.clock, self.settings.lease);
+        if lease == 0 {
+            let holds = self.is_quorum(|node, peer| node == me || peer.linked);
+            self.term.serves_until = Time(if holds { u64::MAX } else { 0 });
+            if !holds {
+                self.leave_office();
+            }
+            return;
+        }
+        let step = lease / 16;
+        let until = |steps: u64| {
+            let vowed = |node: NodeId, peer: &super::Peer| {
+                let lasts = |stamp: Time| stamp.after(VOW * step) >= now.after(steps * step);
+                node == me || (peer.linked && peer.stamp.is_some_and(lasts))
+            };
+            self.is_quorum(vowed).then(|| now.after(steps * step))
+        };
+        self.term.serves_until = (1..=VOW).rev().find_map(until).unwrap_or(Time(0));
+        if self.is_serving(now) {
+            self.term.since = self.term.serves_until;
+        }
+    }
+
+    pub(super) fn on_alive(&mut self, from: NodeId, sent: Time, stamp: Time) {
+        if self.role != Role::Primary {
+            return;
+        }
+        let now = self.clock;
+        let Some(peer) = self.peers.get_mut(from.index()) else { return };
+        if !peer.member {
+            return;
+        }
+        peer.heard = now;
+        peer.alive = Some(sent);
+        if stamp > Time(0) && stamp <= now {
+            peer.stamp = Some(stamp);
+        }
+        self.stirred = true;
+        if self.term.serves_until < now.after(self.settings.lease / 4) {
+            self.look_at_quorum();
+        }
+    }
+
+    /// The answer to a node that asked for a lease.
+    pub(super) fn grant(&self, node: NodeId, sent: Time) -> Body {
+        let covered = self.term.floor.max(self.stable);
+        let up_to_date = self.peers.get(node.index()).is_some_and(|p| p.member && p.applied >= covered);
+        let established = self.is_serving(self.clock) && self.commit >= self.term.floor;
+        Body::Grant { sent, stamp: self.clock, readable: up_to_date && established }
+    }
+
+    pub(super) fn on_grant(&mut self, sent: Time, stamp: Time, readable: bool) {
+        let lease = self.settings.lease;
+        self.vow_until = self.vow_until.max(self.clock.after(lease));
+        self.stamp = self.stamp.max(stamp);
+        if readable && sent <= self.clock && self.stage == Stage::Member {
+            self.lease_until = self.lease_until.max(sent.after(of_own(lease)));
+        }
+    }
+
+    pub(super) fn run_timers(&mut self) {
+        let (now, lease) = (self.clock, self.settings.lease);
+        if self.role == Role::Primary {
+            if lease > 0 && now >= self.term.check_at {
+                self.term.check_at = now.after((lease / 8).max(1));
+                self.look_at_all();
+                if !self.is_serving(now) && now > self.term.since.after(lease.saturating_mul(2)) {
+                    self.leave_office();
+                }
+            }
+            return;
+        }
+        if lease > 0 && self.stage == Stage::Member && self.primary.is_some() && now >= self.alive_at {
+            self.alive_at = now.after((lease / 4).max(1));
+            self.alive_due = true;
+            self.stirred = true;
+        }
+        if now < self.act_at {
+            return;
+        }
+        if self.stage != Stage::Member && !self.may_vote() {
+            self.ask_to_join();
+        } else if self.is_candidate() {
+            if self.is_vowed() {
+                self.act_at = now.after(self.own_patience());
+            } else {
+                self.stand(super::Ballot::Trial);
+            }
+        }
+    }
+
+    /// At the primary: whether a member is to be declared down.
+    pub(super) fn has_failed(&self, peer: &super::Peer) -> bool {
+        let lease = self.settings.lease;
+        peer.lost || !peer.linked || (lease > 0 && self.clock.since(peer.heard) > of_others(lease))
+    }
+}

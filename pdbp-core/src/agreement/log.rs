@@ -1,0 +1,94 @@
+//! The log: a ring of the last entries.
+
+use managed::ManagedSlice;
+
+use super::message::{Entry, Position};
+use crate::id::Epoch;
+
+/// The last entries, in a ring; entry `i` lies at `i` modulo its length.
+pub(super) struct Log<'a> {
+    ring: ManagedSlice<'a, Option<Entry>>,
+    /// The entry before the first that is kept.
+    base: Position,
+    last: Position,
+}
+
+impl<'a> Log<'a> {
+    pub(super) fn new(mut ring: ManagedSlice<'a, Option<Entry>>) -> Self {
+        ring.fill_with(|| None);
+        Self { ring, base: Position::START, last: Position::START }
+    }
+
+    pub(super) fn capacity(&self) -> u64 {
+        self.ring.len() as u64
+    }
+
+    pub(super) fn base(&self) -> Position {
+        self.base
+    }
+
+    pub(super) fn last(&self) -> Position {
+        self.last
+    }
+
+    /// Forgets everything and goes on after `base`.
+    pub(super) fn restart(&mut self, base: Position) {
+        self.ring.fill_with(|| None);
+        (self.base, self.last) = (base, base);
+    }
+
+    fn slot(&self, index: u64) -> usize {
+        (index % self.capacity().max(1)) as usize
+    }
+
+    pub(super) fn get(&self, index: u64) -> Option<&Entry> {
+        if index <= self.base.index || index > self.last.index {
+            return None;
+        }
+        self.ring.get(self.slot(index))?.as_ref()
+    }
+
+    /// The epoch of the entry, also of the one before the first.
+    pub(super) fn epoch_at(&self, index: u64) -> Option<Epoch> {
+        if index == self.base.index {
+            return Some(self.base.epoch);
+        }
+        self.get(index).map(|e| e.epoch)
+    }
+
+    pub(super) fn position(&self, index: u64) -> Option<Position> {
+        Some(Position { index, epoch: self.epoch_at(index)? })
+    }
+
+    /// Whether an entry has room when all up to `droppable` may go.
+    pub(super) fn has_room(&self, droppable: u64) -> bool {
+        self.last.index - self.base.index < self.capacity() || self.base.index < droppable
+    }
+
+    /// Appends; `None` when there is no room.
+    pub(super) fn push(&mut self, entry: Entry, droppable: u64) -> Option<u64> {
+        if !self.has_room(droppable) {
+            return None;
+        }
+        let index = self.last.index.checked_add(1)?;
+        if index - self.base.index > self.capacity() {
+            self.base = self.position(self.base.index + 1)?;
+        }
+        self.last = Position { index, epoch: entry.epoch };
+        let slot = self.slot(index);
+        *self.ring.get_mut(slot)? = Some(entry);
+        Some(index)
+    }
+
+    /// Removes the entries from `index` on.
+    pub(super) fn truncate(&mut self, index: u64) {
+        let Some(last) = index.checked_sub(1).and_then(|i| self.position(i)) else { return };
+        for gone in index..=self.last.index {
+            let slot = self.slot(gone);
+            if let Some(slot) = self.ring.get_mut(slot) {
+                *slot = None;
+            }
+        }
+        self.last = last;
+    }
+}

@@ -1,0 +1,521 @@
+//! The agreement on the tables NTA and PTA: one log, a primary that sequences it, a standby that takes over by vote.
+mod election;
+mod joining;
+mod lease;
+mod log;
+mod message;
+mod outgoing;
+mod peer;
+mod replication;
+mod request;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use managed::ManagedSlice;
+
+use crate::id::{Epoch, NodeId, Time};
+use crate::tables::NodeEntry;
+use log::Log;
+use peer::{Flow, Pending, owe};
+
+pub use message::{Ballot, Body, Change, Entry, Fit, MEMBERS, Message, Position};
+pub use peer::Peer;
+pub use request::RequestError;
+pub use wire::MESSAGE;
+
+/// How a node starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// With all others, none of which has a log.
+    Together,
+    /// Alone, after a loss of its state: it neither votes nor reads until the members have let it in.
+    Joining,
+}
+
+/// Sizes and times. The same on all nodes but for `entry` and `start`.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// This node, its name and its type.
+    pub entry: NodeEntry,
+    /// Nodes, all of them members at the start.
+    pub nodes: u16,
+    /// Nodes with an index below this may become primary.
+    pub masters: u16,
+    /// Nanoseconds of a lease; 0: there are none, the transport alone tells who has failed.
+    pub lease: u64,
+    /// Nanoseconds that candidate 0 waits before an election, and a node between attempts to join. Longer than a message
+    /// and its answer take.
+    pub patience: u64,
+    /// How this node starts.
+    pub start: Start,
+}
+
+/// The memory of a replica.
+pub struct Storage<'a> {
+    /// The last entries of the log; at least [`LEAST_LOG`], and the same number on all nodes.
+    pub log: ManagedSlice<'a, Option<Entry>>,
+    /// One per node.
+    pub peers: ManagedSlice<'a, Peer>,
+}
+
+/// The shortest log.
+pub const LEAST_LOG: usize = 8;
+
+#[cfg(feature = "alloc")]
+impl Storage<'static> {
+    /// On the heap: for so many nodes, with a log of so many entries.
+    pub fn allocate(nodes: u16, log: usize) -> Self {
+        use alloc::vec::Vec;
+        Self {
+            log: ManagedSlice::Owned((0..log).map(|_| None).collect::<Vec<_>>()),
+            peers: ManagedSlice::Owned((0..nodes).map(|_| Peer::default()).collect::<Vec<_>>()),
+        }
+    }
+}
+
+/// Settings or storage that cannot work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// No nodes, or this node is not one of them.
+    Nodes(u16),
+    /// No masters, or more than nodes.
+    Masters(u16),
+    /// No patience.
+    Patience,
+    /// The log has so many entries, fewer than [`LEAST_LOG`].
+    Log(usize),
+    /// There are records for so many nodes, which is not their number.
+    Peers(usize),
+}
+
+impl core::fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Nodes(n) => write!(f, "this node is not one of {n} nodes; use an index below their number"),
+            Self::Masters(n) => write!(f, "{n} masters do not work; choose 1 up to the number of nodes"),
+            Self::Patience => {
+                f.write_str("a patience of 0 ns; choose more than a message and its answer take")
+            }
+            Self::Log(n) => write!(f, "a log of {n} entries is too short; give at least {LEAST_LOG}"),
+            Self::Peers(n) => write!(f, "{n} records of nodes; give one for each node"),
+        }
+    }
+}
+
+impl core::error::Error for SettingsError {}
+
+/// A replica of the tables, as the agreement sees it. Changes are idempotent.
+pub trait Replica {
+    /// Makes a change. There is room for it.
+    fn apply(&mut self, change: &Change);
+
+    /// Whether [`apply`](Self::apply) of the change would alter nothing.
+    fn contains(&self, change: &Change) -> bool;
+
+    /// Parts that can be added.
+    fn room(&self) -> usize;
+
+    /// The first row at or after a cursor, as the change that makes it, and the cursor after it. Cursors start at 0; a row
+    /// stays where it is until it is removed.
+    fn row(&self, cursor: u64) -> Option<(Change, u64)>;
+
+    /// Removes all rows.
+    fn clear(&mut self);
+}
+
+/// Something that the host should know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A request was answered.
+    Answered {
+        /// Its number.
+        number: u32,
+        /// Whether the change was made, everywhere. Otherwise the table is full.
+        accepted: bool,
+    },
+    /// The node is no member any more.
+    MemberDown(NodeId),
+    /// The node is a member (again).
+    MemberUp(NodeId),
+    /// This node is no member any more. It asks to be let in again.
+    Expelled,
+    /// There is another primary.
+    NewPrimary {
+        /// Which.
+        node: NodeId,
+        /// Its epoch.
+        epoch: Epoch,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Follower,
+    Candidate(Ballot),
+    Primary,
+}
+
+/// What this node is to the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// No member, asks to be one.
+    Asking,
+    /// Gets a snapshot.
+    Installing,
+    /// Has the snapshot, gets the log.
+    Following,
+    /// Is one.
+    Member,
+}
+
+/// Rules that tests break, to see that the checks notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    MinorityCommits,
+    VotesTwice,
+    VotesForStaleLog,
+    NoFencing,
+    AnswersEarly,
+    ReadsWithoutLease,
+    ReadsUnstable,
+    AmnesiacVotes,
+    NoJointQuorum,
+    BreaksVow,
+}
+
+/// What a primary knows in its term of office.
+#[derive(Clone, Debug, Default)]
+struct Term {
+    /// Its first entry.
+    floor: u64,
+    /// Since when a quorum has been missing, at the latest.
+    since: Time,
+    /// A quorum votes for nobody else until then, by this node's clock.
+    serves_until: Time,
+    check_at: Time,
+    /// Replicas that have the entry `sought`, which is to be committed next.
+    sought: u64,
+    ayes: usize,
+    /// Replicas that have not applied `settling`, which is to be stable next.
+    settling: u64,
+    behind: usize,
+    /// Parts in the log that are to be added and are not applied.
+    adding: usize,
+    rounds: u32,
+    /// Requests that wait for an answer.
+    waiting: usize,
+    /// What may be possible now.
+    look_commit: bool,
+    look_stable: bool,
+    look_members: bool,
+    look_requests: bool,
+}
+
+/// The replica of one node. See the [module](self).
+pub struct Agreement<'a> {
+    settings: Settings,
+    me: NodeId,
+    peers: ManagedSlice<'a, Peer>,
+    log: Log<'a>,
+    epoch: Epoch,
+    voted: Option<NodeId>,
+    role: Role,
+    /// Stands for election although it is no master.
+    regent: bool,
+    primary: Option<NodeId>,
+    stage: Stage,
+    commit: u64,
+    applied: u64,
+    stable: u64,
+    /// Up to here the log is known to be the primary's.
+    matched: u64,
+    pending: Option<Pending>,
+    clock: Time,
+    /// When to do something about a missing primary, or about not being a member.
+    act_at: Time,
+    alive_at: Time,
+    vow_until: Time,
+    lease_until: Time,
+    /// Of the last grant.
+    stamp: Time,
+    /// Number of the snapshot, and of the attempt to join.
+    round: u32,
+    attempt: u32,
+    /// Of the snapshot under way.
+    ack: Option<Fit>,
+    alive_due: bool,
+    ask: Option<(u32, Change)>,
+    ask_sent: bool,
+    numbers: u32,
+    term: Term,
+    answered: Option<(u32, bool)>,
+    expelled: bool,
+    new_primary: bool,
+    news: bool,
+    stirred: bool,
+    /// Where the search for somebody to send to goes on.
+    turn: usize,
+    #[cfg(test)]
+    flaw: Option<Flaw>,
+}
+
+impl<'a> Agreement<'a> {
+    /// A replica whose tables are empty.
+    ///
+    /// # Errors
+    /// What in settings or storage cannot work.
+    pub fn new(now: Time, settings: Settings, storage: Storage<'a>) -> Result<Self, SettingsError> {
+        let me = settings.entry.id;
+        let nodes = usize::from(settings.nodes);
+        if me.index() >= nodes {
+            return Err(SettingsError::Nodes(settings.nodes));
+        }
+        if settings.masters == 0 || settings.masters > settings.nodes {
+            return Err(SettingsError::Masters(settings.masters));
+        }
+        if settings.patience == 0 {
+            return Err(SettingsError::Patience);
+        }
+        if storage.log.len() < LEAST_LOG {
+            return Err(SettingsError::Log(storage.log.len()));
+        }
+        let mut peers = storage.peers;
+        if peers.len() != nodes {
+            return Err(SettingsError::Peers(peers.len()));
+        }
+        let member = settings.start == Start::Together;
+        peers.fill_with(|| Peer { member, linked: true, ..Peer::default() });
+        let mut agreement = Self {
+            me,
+            peers,
+            log: Log::new(storage.log),
+            epoch: Epoch(0),
+            voted: None,
+            role: Role::Follower,
+            regent: false,
+            primary: None,
+            stage: if member { Stage::Member } else { Stage::Asking },
+            commit: 0,
+            applied: 0,
+            stable: 0,
+            matched: 0,
+            pending: None,
+            clock: now,
+            act_at: now,
+            alive_at: now,
+            vow_until: Time(0),
+            lease_until: Time(0),
+            stamp: Time(0),
+            round: 0,
+            attempt: 0,
+            ack: None,
+            alive_due: false,
+            ask: None,
+            ask_sent: false,
+            numbers: 0,
+            term: Term::default(),
+            answered: None,
+            expelled: false,
+            new_primary: false,
+            news: false,
+            stirred: false,
+            turn: 0,
+            #[cfg(test)]
+            flaw: None,
+            settings,
+        };
+        if member {
+            agreement.act_at = now.after(agreement.own_patience());
+        }
+        Ok(agreement)
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_flaw(&self, flaw: Flaw) -> bool {
+        self.flaw == Some(flaw)
+    }
+
+    #[cfg(not(test))]
+    const fn has_flaw(&self, _: Flaw) -> bool {
+        false
+    }
+
+    /// The primary, as far as this node knows.
+    pub fn primary(&self) -> Option<NodeId> {
+        self.primary
+    }
+
+    /// The epoch that this node is in.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Whether the node is a member, as far as is applied here.
+    pub fn is_member(&self, node: NodeId) -> bool {
+        self.peers.get(node.index()).is_some_and(|p| p.member)
+    }
+
+    /// All entries up to here are committed.
+    pub fn commit_index(&self) -> u64 {
+        self.commit
+    }
+
+    /// All entries up to here are in the tables of this node.
+    pub fn applied_index(&self) -> u64 {
+        self.applied
+    }
+
+    /// The next event, if any.
+    pub fn next_event(&mut self) -> Option<Event> {
+        if core::mem::take(&mut self.expelled) {
+            return Some(Event::Expelled);
+        }
+        if core::mem::take(&mut self.new_primary)
+            && let Some(node) = self.primary
+        {
+            return Some(Event::NewPrimary { node, epoch: self.epoch });
+        }
+        if let Some((number, accepted)) = self.answered.take() {
+            return Some(Event::Answered { number, accepted });
+        }
+        if !self.news {
+            return None;
+        }
+        for (i, peer) in self.peers.iter_mut().enumerate() {
+            for (bit, event) in [
+                (owe::DOWN, Event::MemberDown(NodeId::from_index(i))),
+                (owe::UP, Event::MemberUp(NodeId::from_index(i))),
+            ] {
+                if peer.owes & bit != 0 {
+                    peer.owes &= !bit;
+                    return Some(event);
+                }
+            }
+        }
+        self.news = false;
+        None
+    }
+
+    /// Takes a message. `now` must not go back.
+    pub fn handle(&mut self, now: Time, from: NodeId, message: Message, replica: &mut impl Replica) {
+        self.clock = now.max(self.clock);
+        if from == self.me || !self.is_linked(from) {
+            return;
+        }
+        self.dispatch(from, message, replica);
+        self.advance(replica);
+    }
+
+    /// Does what is due, and says when it wants to be called again at the latest, if nothing happens before.
+    pub fn tick(&mut self, now: Time, replica: &mut impl Replica) -> Option<Time> {
+        self.clock = now.max(self.clock);
+        self.run_timers();
+        self.advance(replica);
+        self.next_call()
+    }
+
+    /// The link to and from the peer is down; what was on its way is lost.
+    pub fn link_down(&mut self, now: Time, peer: NodeId) {
+        self.clock = now.max(self.clock);
+        let member = self.participates(peer);
+        let Some(record) = self.peers.get_mut(peer.index()) else { return };
+        record.linked = false;
+        record.owes &= owe::DOWN | owe::UP;
+        record.flow = if member { Flow::Probe } else { Flow::Idle };
+        (record.matched, record.goal) = (0, 0);
+        (record.voted, record.alive, record.request) = (None, None, None);
+        (record.waits, record.answer, record.join) = (None, None, None);
+        self.stirred = true;
+        if self.primary == Some(peer) {
+            (self.ack, self.alive_due, self.ask_sent) = (None, false, false);
+            self.ask_again();
+            if self.settings.lease == 0 {
+                self.act_at = self.clock.after(self.own_patience());
+            }
+        }
+        if self.role == Role::Primary {
+            self.look_at_all();
+        }
+    }
+
+    /// There is a new link to and from the peer, on which nothing was sent.
+    pub fn link_up(&mut self, now: Time, peer: NodeId) {
+        self.clock = now.max(self.clock);
+        let Some(record) = self.peers.get_mut(peer.index()) else { return };
+        record.linked = true;
+        let master = peer.index() < usize::from(self.settings.masters);
+        if master && self.stage == Stage::Asking {
+            self.owe(peer, owe::JOIN);
+        }
+        if master {
+            self.owe(peer, owe::HELLO);
+        }
+        if self.primary == Some(peer) {
+            self.alive_due = self.settings.lease > 0;
+        }
+        if self.role == Role::Primary {
+            self.look_at_quorum();
+        }
+        self.stirred = true;
+    }
+
+    /// Does what has become possible.
+    fn advance(&mut self, replica: &mut impl Replica) {
+        // Each round goes one step further with what the round before has made possible; in a cluster of one node a request
+        // is committed, applied and answered in one call.
+        for _ in 0..4 {
+            if self.role == Role::Primary && core::mem::take(&mut self.term.look_commit) {
+                self.try_commit();
+                self.give_way();
+            }
+            self.apply_committed(replica);
+            if self.role != Role::Primary {
+                return;
+            }
+            if core::mem::take(&mut self.term.look_stable) {
+                self.settle();
+            }
+            if core::mem::take(&mut self.term.look_members) {
+                self.propose_members();
+            }
+            if core::mem::take(&mut self.term.look_requests) {
+                self.propose_requests(replica);
+            }
+            if !self.is_looking() {
+                return;
+            }
+        }
+    }
+
+    /// At the primary: somebody may have failed.
+    fn look_at_all(&mut self) {
+        self.term.look_members = true;
+        self.term.look_stable = true;
+        self.term.look_commit = true;
+        self.look_at_quorum();
+    }
+
+    fn is_looking(&self) -> bool {
+        let Term { look_commit, look_stable, look_members, look_requests, .. } = self.term;
+        self.role == Role::Primary && (look_commit || look_stable || look_members || look_requests)
+    }
+
+    fn next_call(&self) -> Option<Time> {
+        if self.is_looking() {
+            return Some(self.clock);
+        }
+        let leases = self.settings.lease > 0;
+        if self.role == Role::Primary {
+            return leases.then_some(self.term.check_at);
+        }
+        let acts = self.stage != Stage::Member || self.is_candidate();
+        let idle = !leases && self.stage == Stage::Member && self.is_vowed();
+        let act = (acts && !idle).then_some(self.act_at);
+        let alive =
+            (leases && self.stage == Stage::Member && self.primary.is_some()).then_some(self.alive_at);
+        [act, alive].into_iter().flatten().min()
+    }
+}

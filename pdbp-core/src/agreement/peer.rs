@@ -1,0 +1,158 @@
+//! What a replica knows of each node, and who decides together.
+
+use super::message::{Ballot, Change};
+use super::{Agreement, Flaw};
+use crate::id::{Epoch, NodeId, Time};
+
+/// What is to be said to a node besides the log, as bits.
+pub(super) mod owe {
+    pub(crate) const HELLO: u8 = 1;
+    pub(crate) const EXPELLED: u8 = 2;
+    pub(crate) const VOTE: u8 = 4;
+    pub(crate) const JOIN: u8 = 8;
+    /// Events that the host has not taken.
+    pub(crate) const DOWN: u8 = 16;
+    pub(crate) const UP: u8 = 32;
+}
+
+/// How the log goes from the primary to a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// Nothing goes: the node is no member and has not asked to be one.
+    #[default]
+    Idle,
+    /// To be asked how far its log fits.
+    Probe,
+    /// Was asked.
+    Probing,
+    /// Gets entries as they come.
+    Stream,
+    /// Gets a snapshot: its beginning is next.
+    Begin,
+    /// Members from this node on are next.
+    Members(u16),
+    /// The row with this cursor is next.
+    Rows(u64),
+}
+
+/// What a replica knows of a node. One for each, in [`Storage`](super::Storage).
+#[derive(Clone, Debug, Default)]
+pub struct Peer {
+    /// Member as far as is committed and applied here.
+    pub(super) member: bool,
+    pub(super) linked: bool,
+    /// At the primary: has lost its state.
+    pub(super) lost: bool,
+    pub(super) owes: u8,
+    pub(super) voted: Option<(Epoch, Ballot, bool)>,
+    /// Its vote in the present ballot.
+    pub(super) granted: bool,
+    pub(super) flow: Flow,
+    pub(super) round: u32,
+    pub(super) next: u64,
+    pub(super) matched: u64,
+    pub(super) applied: u64,
+    pub(super) told_commit: u64,
+    pub(super) told_stable: u64,
+    /// When the primary last heard that it is alive.
+    pub(super) heard: Time,
+    /// A lease that it asked for.
+    pub(super) alive: Option<Time>,
+    /// When the last grant that it is known to have was made.
+    pub(super) stamp: Option<Time>,
+    /// A request that is not in the log yet. Of a node that joins: its row.
+    pub(super) request: Option<(u32, Change)>,
+    /// A request that is answered when this index is stable.
+    pub(super) waits: Option<(u32, u64)>,
+    pub(super) answer: Option<(u32, bool)>,
+    /// Number of the attempt to join.
+    pub(super) join: Option<u32>,
+    /// When it has applied this much, a node that joins is let in.
+    pub(super) goal: u64,
+}
+
+impl Peer {
+    /// Forgets what belongs to a term of office as primary.
+    pub(super) fn start_term(&mut self, now: Time, next: u64) {
+        let Self { member, linked, owes, voted, .. } = *self;
+        *self = Self { member, linked, owes, voted, flow: Flow::Probe, next, heard: now, ..Self::default() };
+    }
+}
+
+/// A membership change in the log that is not known to be committed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pending {
+    pub(super) index: u64,
+    pub(super) node: NodeId,
+    pub(super) joins: bool,
+}
+
+/// Counts one electorate.
+#[derive(Default)]
+struct Count {
+    members: usize,
+    ayes: usize,
+    lowest: Option<bool>,
+}
+
+impl Count {
+    fn add(&mut self, aye: bool) {
+        self.members += 1;
+        self.ayes += usize::from(aye);
+        self.lowest.get_or_insert(aye);
+    }
+
+    /// More than half, or exactly half with the lowest-numbered member.
+    fn is_quorum(&self) -> bool {
+        self.ayes * 2 > self.members || (self.ayes * 2 == self.members && self.lowest == Some(true))
+    }
+}
+
+impl Agreement<'_> {
+    /// Whether the nodes for which `aye` holds decide: in the membership as committed, and, while a change of it is
+    /// pending, also in the membership that it leads to.
+    pub(super) fn is_quorum(&self, aye: impl Fn(NodeId, &Peer) -> bool) -> bool {
+        let (mut old, mut new) = (Count::default(), Count::default());
+        for (i, peer) in self.peers.iter().enumerate() {
+            let node = NodeId::from_index(i);
+            let will = match self.pending {
+                Some(p) if p.node == node => p.joins,
+                _ => peer.member,
+            };
+            if !peer.member && !will {
+                continue;
+            }
+            let aye = aye(node, peer);
+            if peer.member {
+                old.add(aye);
+            }
+            if will {
+                new.add(aye);
+            }
+        }
+        if self.has_flaw(Flaw::MinorityCommits) && self.role == super::Role::Primary {
+            return old.ayes * 2 + 1 >= old.members.saturating_sub(1);
+        }
+        if self.has_flaw(Flaw::NoJointQuorum) && self.pending.is_some() {
+            return new.is_quorum();
+        }
+        old.is_quorum() && new.is_quorum()
+    }
+
+    /// Whether the node is a member, or would be after the pending change.
+    pub(super) fn participates(&self, node: NodeId) -> bool {
+        self.peers.get(node.index()).is_some_and(|p| p.member)
+            || self.pending.is_some_and(|p| p.node == node && p.joins)
+    }
+
+    pub(super) fn is_linked(&self, node: NodeId) -> bool {
+        self.peers.get(node.index()).is_some_and(|p| p.linked)
+    }
+
+    pub(super) fn owe(&mut self, node: NodeId, what: u8) {
+        if let Some(peer) = self.peers.get_mut(node.index()) {
+            peer.owes |= what;
+            self.stirred = true;
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! The log goes from the primary to all, is committed by a quorum, and applied.
+
+use super::message::{Body, Change, Entry, Fit, Position};
+use super::peer::{Flow, Pending, owe};
+use super::{Agreement, Flaw, Replica, Role, Stage};
+use crate::id::NodeId;
+
+impl Agreement<'_> {
+    /// The membership change that an entry would be if it were appended now.
+    fn membership_change(&self, index: u64, change: &Change) -> Option<Pending> {
+        let (node, joins) = match change {
+            Change::NodeUp(entry) => (entry.id, true),
+            Change::NodeDown(node) => (*node, false),
+            _ => return None,
+        };
+        let known = self.peers.get(node.index())?;
+        (known.member != joins).then_some(Pending { index, node, joins })
+    }
+
+    /// Appends an entry; `None` when the log has no room, or another membership change is pending.
+    pub(super) fn push(&mut self, entry: Entry, droppable: u64) -> Option<u64> {
+        let index = self.log.last().index.checked_add(1)?;
+        let pending = self.membership_change(index, &entry.change);
+        if pending.is_some() && self.pending.is_some() {
+            return None;
+        }
+        self.log.push(entry, droppable)?;
+        if pending.is_some() {
+            self.pending = pending;
+            if self.role == Role::Primary {
+                self.look_at_quorum();
+            }
+        }
+        Some(index)
+    }
+
+    /// At the primary: appends an entry of its own.
+    pub(super) fn propose(&mut self, change: Change) -> Option<u64> {
+        let adds = matches!(change, Change::PartAdded(_));
+        let index = self.push(Entry { epoch: self.epoch, change }, self.droppable(false))?;
+        self.term.adding += usize::from(adds);
+        self.term.look_commit |= self.term.sought == 0;
+        self.stirred = true;
+        Some(index)
+    }
+
+    /// All up to here may leave the log: it is applied here, and no member needs it. What those need who have not yet said
+    /// how far they are, counts only if `strict`.
+    pub(super) fn droppable(&self, strict: bool) -> u64 {
+        let needs = |(i, p): (usize, &super::Peer)| {
+            let asked = strict || !matches!(p.flow, Flow::Probe | Flow::Probing);
+            (p.member && p.linked && !p.lost && asked && i != self.me.index()).then_some(p.matched)
+        };
+        self.peers.iter().enumerate().filter_map(needs).min().unwrap_or(u64::MAX).min(self.applied)
+    }
+
+    pub(super) fn on_append(
+        &mut self,
+        previous: Position,
+        commit: u64,
+        stable: u64,
+        entry: Option<Entry>,
+        replica: &mut impl Replica,
+    ) {
+        if matches!(self.stage, Stage::Asking | Stage::Installing) {
+            return;
+        }
+        self.stirred = true;
+        let fits = previous.index <= self.commit
+            || self.log.position(previous.index).is_some_and(|p| p.epoch == previous.epoch);
+        if !fits {
+            self.ack = Some(Fit::Differs);
+            return;
+        }
+        self.learn_commit(commit.min(previous.index), replica);
+        let mut matched = previous.index;
+        if let Some(entry) = entry {
+            let index = previous.index.saturating_add(1);
+            if index > self.commit && self.log.epoch_at(index) != Some(entry.epoch) {
+                self.truncate(index);
+                if self.push(entry, self.applied) != Some(index) {
+                    return;
+                }
+            }
+            matched = index;
+        }
+        self.learn_commit(commit.min(matched), replica);
+        self.matched =
+            matched.max(self.commit).max(if self.ack == Some(Fit::Fits) { self.matched } else { 0 });
+        self.stable = self.stable.max(stable);
+        self.ack = Some(Fit::Fits);
+    }
+
+    fn truncate(&mut self, index: u64) {
+        self.log.truncate(index);
+        if self.pending.is_some_and(|p| p.index >= index) {
+            self.pending = None;
+        }
+    }
+
+    fn learn_commit(&mut self, commit: u64, replica: &mut impl Replica) {
+        self.commit = self.commit.max(commit.min(self.log.last().index));
+        self.apply_committed(replica);
+    }
+
+    /// What a follower says of its log.
+    pub(super) fn report(&self, fit: Fit) -> Body {
+        let matched = if fit == Fit::Fits { self.matched.max(self.commit) } else { self.commit };
+        Body::Appended { round: self.round, matched, applied: self.applied, fit }
+    }
+
+    pub(super) fn on_appended(&mut self, from: NodeId, round: u32, matched: u64, applied: u64, fit: Fit) {
+        let (base, last) = (self.log.base().index, self.log.last().index);
+        if self.role != Role::Primary || matched > last {
+            return;
+        }
+        let (commit, term) = (self.commit, &mut self.term);
+        let Some(peer) = self.peers.get_mut(from.index()).filter(|p| p.round == round) else { return };
+        match fit {
+            Fit::Fits if peer.flow == Flow::Probing => {
+                (peer.flow, peer.next) = (Flow::Stream, matched.saturating_add(1));
+            }
+            Fit::Differs if matched >= base => {
+                (peer.flow, peer.next) = (Flow::Stream, matched.saturating_add(1));
+            }
+            Fit::Differs => return self.restore(from),
+            Fit::Fits => {}
+        }
+        let applied = applied.min(commit).max(peer.applied);
+        let matched = matched.max(peer.matched);
+        if peer.matched < term.sought && matched >= term.sought {
+            term.ayes += 1;
+            term.look_commit |= term.ayes * 2 >= self.peers.len() / 2 || self.peers.len() < 8;
+        }
+        let Some(peer) = self.peers.get_mut(from.index()) else { return };
+        if peer.applied < term.settling && applied >= term.settling {
+            term.behind = term.behind.saturating_sub(1);
+            term.look_stable |= term.behind == 0;
+        }
+        (peer.matched, peer.applied) = (matched, applied);
+        term.look_members |= peer.join.is_some() && applied >= peer.goal;
+        term.look_requests |= last > commit;
+        self.stirred = true;
+    }
+
+    /// A node needs entries that have left the log: it starts again from a snapshot.
+    pub(super) fn restore(&mut self, node: NodeId) {
+        let Some(peer) = self.peers.get_mut(node.index()) else { return };
+        if peer.member {
+            peer.lost = true;
+            peer.flow = Flow::Probe;
+            self.term.look_members = true;
+        } else {
+            peer.flow = if peer.join.is_some() { Flow::Begin } else { Flow::Idle };
+        }
+        self.stirred = true;
+    }
+
+    /// Whether a quorum has the entry, and every master that has not failed: who may take over is to have all that is
+    /// committed, lest nobody can be elected.
+    fn is_held(&self, index: u64) -> bool {
+        let masters = self.peers.iter().enumerate().take(usize::from(self.settings.masters));
+        let lacks = |(i, p): (usize, &super::Peer)| {
+            i != self.me.index() && p.member && p.matched < index && !self.has_failed(p)
+        };
+        self.is_quorum(|node, peer| node == self.me || peer.matched >= index)
+            && (!masters.into_iter().any(lacks) || self.has_flaw(Flaw::MinorityCommits))
+    }
+
+    pub(super) fn try_commit(&mut self) {
+        let last = self.log.last();
+        self.term.sought = 0;
+        if last.index <= self.commit {
+            return;
+        }
+        if last.epoch == self.epoch && self.is_held(last.index) {
+            self.commit = last.index;
+            self.term.look_stable = true;
+            self.stirred = true;
+            return;
+        }
+        // Not all of it yet: what more than half have in common, found from the newest downwards.
+        let mut least = self.commit;
+        for index in (self.commit.saturating_add(1)..last.index).rev() {
+            let own = self.log.epoch_at(index) == Some(self.epoch);
+            if !own {
+                break;
+            }
+            if self.is_held(index) {
+                least = index;
+                break;
+            }
+        }
+        if least > self.commit {
+            self.commit = least;
+            self.term.look_stable = true;
+            self.stirred = true;
+        }
+        // The next to be counted is the first that is not committed and would do.
+        self.term.sought = self.commit.saturating_add(1).max(self.term.floor);
+        let sought = self.term.sought;
+        self.term.ayes = self.peers.iter().filter(|p| p.matched >= sought).count();
+    }
+
+    pub(super) fn apply_committed(&mut self, replica: &mut impl Replica) {
+        if self.applied >= self.commit {
+            return;
+        }
+        while self.applied < self.commit {
+            let index = self.applied + 1;
+            let Some(Entry { change, .. }) = self.log.get(index).cloned() else { break };
+            let adds = matches!(change, Change::PartAdded(_));
+            if adds && self.stage == Stage::Following && replica.room() == 0 && !replica.contains(&change) {
+                // A row of the snapshot that was added later is in the way.
+                return self.rejoin_quietly();
+            }
+            self.applied = index;
+            if self.role == Role::Primary && adds {
+                self.term.adding = self.term.adding.saturating_sub(1);
+            }
+            replica.apply(&change);
+            if self.pending.is_some_and(|p| p.index <= index) {
+                self.pending = None;
+            }
+            match change {
+                Change::NodeUp(entry) => self.note_up(entry.id),
+                Change::NodeDown(node)
+                    if node == self.me && self.stage == Stage::Member && self.role != Role::Primary =>
+                {
+                    return self.rejoin();
+                }
+                Change::NodeDown(node) => self.note_down(node),
+                _ => {}
+            }
+        }
+        self.ack.get_or_insert(Fit::Fits);
+        self.stirred = true;
+        if self.role == Role::Primary {
+            self.term.look_stable = true;
+            self.term.look_requests = true;
+            self.term.look_members = true;
+            self.term.look_commit |= self.log.last().index > self.commit;
+        }
+    }
+
+    fn note_up(&mut self, node: NodeId) {
+        let me = self.me;
+        let Some(peer) = self.peers.get_mut(node.index()) else { return };
+        if !peer.member {
+            peer.member = true;
+            peer.owes |= owe::UP;
+            self.news = true;
+            (peer.join, peer.lost, peer.request) = (None, false, None);
+            if self.role == Role::Primary {
+                peer.heard = self.clock;
+                self.look_at_quorum();
+            }
+        }
+        if node == me && self.stage != Stage::Member {
+            self.stage = Stage::Member;
+            self.alive_due = self.settings.lease > 0;
+            self.act_at = self.clock.after(self.settings.lease.saturating_add(self.own_patience()));
+        }
+    }
+
+    fn note_down(&mut self, node: NodeId) {
+        let Some(peer) = self.peers.get_mut(node.index()) else { return };
+        if !peer.member {
+            return;
+        }
+        peer.member = false;
+        peer.owes = (peer.owes | owe::DOWN) & !owe::UP;
+        self.news = true;
+        let gone = matches!(peer.request, Some((_, ref c)) if !matches!(c, Change::NodeUp(_)));
+        if gone || peer.join.is_none() {
+            peer.request = None;
+        }
+        (peer.waits, peer.answer, peer.lost) = (None, None, false);
+        peer.flow = if peer.join.is_some() { Flow::Begin } else { Flow::Idle };
+        if self.role == Role::Primary {
+            self.look_at_quorum();
+            self.term.look_members = true;
+        }
+    }
+
+    /// At the primary: whether the node may read the tables as they are there, for all that this node knows.
+    fn may_read(&self, node: usize, peer: &super::Peer) -> bool {
+        if node == self.me.index() {
+            return false;
+        }
+        let lease = self.settings.lease;
+        let leased = lease > 0 && self.clock.since(peer.heard) <= super::lease::of_others(lease);
+        peer.member || leased
+    }
+
+    /// At the primary: finds how far all have applied who may read, and answers what is settled with that.
+    pub(super) fn settle(&mut self) {
+        let (floor, own) = (self.term.floor, self.applied);
+        let mut least = own;
+        let mut behind = 0;
+        for (i, peer) in self.peers.iter().enumerate() {
+            if self.may_read(i, peer) {
+                least = least.min(peer.applied);
+                behind += usize::from(peer.applied < own);
+            }
+        }
+        (self.term.settling, self.term.behind) = (own, behind);
+        if least >= floor && least > self.stable {
+            self.stable = least;
+            self.stirred = true;
+            self.term.look_requests = true;
+        }
+        self.answer_settled();
+    }
+
+    fn answer_settled(&mut self) {
+        let early = self.has_flaw(Flaw::AnswersEarly);
+        let stable = if early { self.commit } else { self.stable };
+        if self.term.waiting == 0 || (stable < self.term.floor && !early) {
+            return;
+        }
+        let mut own = None;
+        for (i, peer) in self.peers.iter_mut().enumerate() {
+            if let Some((number, _)) = peer.waits.take_if(|(_, index)| *index <= stable) {
+                self.term.waiting = self.term.waiting.saturating_sub(1);
+                self.stirred = true;
+                match i == self.me.index() {
+                    true => own = Some(number),
+                    false => peer.answer = Some((number, true)),
+                }
+            }
+        }
+        if let Some(number) = own {
+            self.on_answer(number, true);
+        }
+    }
+
+    /// The event of an answer to this node.
+    pub(super) fn on_answer(&mut self, number: u32, accepted: bool) {
+        if self.ask.take_if(|(n, _)| *n == number).is_some() {
+            self.answered = Some((number, accepted));
+        }
+    }
+}

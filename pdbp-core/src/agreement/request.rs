@@ -1,0 +1,154 @@
+//! Requests for changes, and their answers.
+
+use super::message::Change;
+use super::{Agreement, Replica, Role, Stage};
+use crate::id::NodeId;
+
+/// Why a request was not taken. The change is handed back.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// The last request is not answered yet.
+    Busy(Change),
+    /// Only the primary says who is up or down, except that a node introduces itself.
+    NotARequest(Change),
+}
+
+impl core::fmt::Display for RequestError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Busy(_) => f.write_str("the last request is not answered yet; ask again after its answer"),
+            Self::NotARequest(_) => {
+                f.write_str("only parts, and the node's own row, can be asked for; the rest is the primary's")
+            }
+        }
+    }
+}
+
+impl core::error::Error for RequestError {}
+
+impl Agreement<'_> {
+    /// Whether `node` may ask for the change.
+    fn is_allowed(change: &Change, node: NodeId) -> bool {
+        match change {
+            Change::PartAdded(entry) => entry.id.node() == node,
+            Change::PartRemoved(id) => id.node() == node,
+            Change::NodeUp(entry) => entry.id == node,
+            Change::NodeDown(_) | Change::Nothing => false,
+        }
+    }
+
+    /// Asks for a change of the tables: a part of this node, or this node's own row, with which it introduces itself. Gives the
+    /// number that [`Answered`](super::Event::Answered) will have. One request at a time; it is asked again as often as the
+    /// primary changes.
+    ///
+    /// # Errors
+    /// Hands the change back; see [`RequestError`].
+    pub fn request(&mut self, change: Change) -> Result<u32, RequestError> {
+        if !Self::is_allowed(&change, self.me) {
+            return Err(RequestError::NotARequest(change));
+        }
+        if self.ask.is_some() || self.answered.is_some() {
+            return Err(RequestError::Busy(change));
+        }
+        self.numbers = self.numbers.wrapping_add(1);
+        self.ask = Some((self.numbers, change));
+        self.ask_sent = false;
+        self.stirred = true;
+        self.ask_here();
+        Ok(self.numbers)
+    }
+
+    /// Whether a request is not answered yet.
+    pub fn is_asking(&self) -> bool {
+        self.ask.is_some()
+    }
+
+    /// At the primary: its own request.
+    pub(super) fn ask_here(&mut self) {
+        if self.role == Role::Primary
+            && let Some((number, change)) = self.ask.clone()
+        {
+            self.ask_sent = true;
+            self.on_request(self.me, number, change);
+        }
+    }
+
+    pub(super) fn on_request(&mut self, from: NodeId, number: u32, change: Change) {
+        if self.role != Role::Primary || !Self::is_allowed(&change, from) {
+            return;
+        }
+        let Some(peer) = self.peers.get_mut(from.index()).filter(|p| p.member && p.join.is_none()) else {
+            return;
+        };
+        self.term.waiting -= usize::from(peer.waits.take().is_some()).min(self.term.waiting);
+        peer.answer = None;
+        peer.request = Some((number, change));
+        self.term.look_requests = true;
+    }
+
+    /// Parts to be added by entries that are not applied.
+    pub(super) fn count_adding(&self) -> usize {
+        let range = self.applied.saturating_add(1)..=self.log.last().index;
+        range.filter(|i| self.log.get(*i).is_some_and(|e| matches!(e.change, Change::PartAdded(_)))).count()
+    }
+
+    /// At the primary: makes entries of requests, as far as log and table have room.
+    pub(super) fn propose_requests(&mut self, replica: &impl Replica) {
+        if self.commit < self.term.floor || self.stage != Stage::Member {
+            return;
+        }
+        // A quarter of the log is for the first entries of later primaries and for changes of the membership.
+        let most = self.log.capacity() - self.log.capacity() / 4;
+        let mut strict = None;
+        for i in 0..self.peers.len() {
+            let Some(peer) = self.peers.get(i).filter(|p| p.request.is_some() && p.member) else { continue };
+            let leaves = self.pending.is_some_and(|p| p.node.index() == i);
+            if peer.join.is_some() || leaves {
+                continue;
+            }
+            let strict = *strict.get_or_insert_with(|| self.droppable(true));
+            if self.log.last().index - strict >= most {
+                return;
+            }
+            self.propose_request(NodeId::from_index(i), replica);
+        }
+    }
+
+    fn propose_request(&mut self, node: NodeId, replica: &impl Replica) {
+        let Some((number, change)) = self.peers.get(node.index()).and_then(|p| p.request.clone()) else {
+            return;
+        };
+        let settled = self.applied == self.log.last().index;
+        let adds = matches!(change, Change::PartAdded(_));
+        let index = if settled && replica.contains(&change) {
+            self.applied
+        } else if adds && replica.room() <= self.term.adding {
+            if !settled {
+                // What is under way may make room, or be this very change.
+                return;
+            }
+            return self.refuse(node, number);
+        } else {
+            let Some(index) = self.propose(change) else { return };
+            index
+        };
+        if let Some(peer) = self.peers.get_mut(node.index()) {
+            peer.request = None;
+            peer.waits = Some((number, index));
+            self.term.waiting += 1;
+            self.term.look_stable = true;
+        }
+    }
+
+    fn refuse(&mut self, node: NodeId, number: u32) {
+        if let Some(peer) = self.peers.get_mut(node.index()) {
+            peer.request = None;
+            peer.answer = (node != self.me).then_some((number, false));
+            self.stirred = true;
+        }
+        if node == self.me {
+            self.on_answer(number, false);
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! From the bottom: the wire form; what a few nodes do; the checker of histories against an oracle; random schedules with
+//! faults; and that the checks notice each rule that is broken.
+
+mod basic;
+mod history;
+mod table;
+mod world;

@@ -1,0 +1,562 @@
+//! A cluster in virtual time: replicas, links with sessions, clocks that drift, and the checks after every step.
+
+use std::boxed::Box;
+use std::collections::{BTreeMap, VecDeque};
+use std::format;
+use std::string::String;
+use std::vec::Vec;
+
+use super::history::{History, Op};
+use super::table::{Table, added, entry, node, part};
+use crate::agreement::{
+    Agreement, Change, Event, Flaw, Message, Role, Settings, Stage, Start, Storage,
+};
+use crate::id::{PartId, Time};
+
+/// What a run is like.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) nodes: usize,
+    pub(super) masters: usize,
+    pub(super) lease: u64,
+    pub(super) parts: usize,
+    pub(super) log: usize,
+    /// Out of 1000 steps.
+    pub(super) faults: u64,
+    pub(super) clients: u64,
+    pub(super) flaw: Option<Flaw>,
+}
+
+impl Plan {
+    pub(super) fn quiet() -> Self {
+        Self { nodes: 3, masters: 2, lease: 16_000, parts: 8, log: 12, faults: 0, clients: 0, flaw: None }
+    }
+}
+
+/// xorshift64*.
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    pub(super) fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % n.max(1)
+    }
+
+    pub(super) fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+struct Host {
+    replica: Option<Box<Agreement<'static>>>,
+    table: Table,
+    /// Its clock is `offset` + true time · `rate` / 256.
+    rate: u64,
+    offset: u64,
+    next_call: u64,
+    slow_until: u64,
+    restart_at: u64,
+    /// Applied entries that were compared with those of the others.
+    compared: u64,
+    /// The operation that waits for an answer: its number in the history.
+    asking: Option<usize>,
+    last_answer: Option<bool>,
+}
+
+#[derive(Default)]
+struct Link {
+    queue: VecDeque<(u64, Vec<u8>)>,
+    blocked_until: u64,
+}
+
+/// The session between two nodes.
+struct Session {
+    up: bool,
+    /// When each end learns that it is down.
+    tell: [Option<u64>; 2],
+    up_at: u64,
+}
+
+pub(super) struct World {
+    pub(super) plan: Plan,
+    pub(super) random: Random,
+    now: u64,
+    pub(super) steps: u64,
+    hosts: Vec<Host>,
+    links: Vec<Vec<Link>>,
+    sessions: BTreeMap<(usize, usize), Session>,
+    /// What was committed, entry by entry.
+    committed: Vec<(u32, String)>,
+    primaries: BTreeMap<u32, usize>,
+    pub(super) history: History,
+    trace: VecDeque<String>,
+    /// How many of the last events are kept.
+    keep: usize,
+    pub(super) broken: Option<String>,
+    healed: bool,
+}
+
+/// Messages under way on a link.
+const WINDOW: usize = 6;
+
+impl World {
+    pub(super) fn new(seed: u64, plan: Plan) -> Self {
+        let mut random = Random::new(seed);
+        let hosts = (0..plan.nodes)
+            .map(|_| Host {
+                replica: None,
+                table: Table::new(plan.nodes, plan.parts),
+                rate: 240 + random.below(33),
+                offset: random.below(1 << 30),
+                next_call: 0,
+                slow_until: 0,
+                restart_at: u64::MAX,
+                compared: 0,
+                asking: None,
+                last_answer: None,
+            })
+            .collect();
+        let links = (0..plan.nodes).map(|_| (0..plan.nodes).map(|_| Link::default()).collect()).collect();
+        let mut sessions = BTreeMap::new();
+        for a in 0..plan.nodes {
+            for b in a + 1..plan.nodes {
+                sessions.insert((a, b), Session { up: true, tell: [None; 2], up_at: 0 });
+            }
+        }
+        let mut world = Self {
+            plan,
+            random,
+            now: 1_000,
+            steps: 0,
+            hosts,
+            links,
+            sessions,
+            committed: Vec::new(),
+            primaries: BTreeMap::new(),
+            history: History::default(),
+            trace: VecDeque::new(),
+            keep: if std::env::var_os("PDBP_AGREEMENT_SEED").is_some() { usize::MAX } else { 100 },
+            broken: None,
+            healed: false,
+        };
+        for i in 0..plan.nodes {
+            world.start(i, Start::Together);
+        }
+        world
+    }
+
+    fn start(&mut self, i: usize, start: Start) {
+        let settings = Settings {
+            entry: entry(i),
+            nodes: self.plan.nodes as u16,
+            masters: self.plan.masters.min(self.plan.nodes) as u16,
+            lease: self.plan.lease,
+            patience: 6_000,
+            start,
+        };
+        let storage = Storage::allocate(self.plan.nodes as u16, self.plan.log);
+        let mut replica = Agreement::new(self.clock(i), settings, storage).unwrap();
+        replica.flaw = self.plan.flaw;
+        let host = &mut self.hosts[i];
+        host.replica = Some(Box::new(replica));
+        host.table = Table::new(self.plan.nodes, self.plan.parts);
+        host.compared = 0;
+        (host.next_call, host.restart_at) = (0, u64::MAX);
+        for j in (0..self.plan.nodes).filter(|j| *j != i) {
+            if !self.session(i, j).up {
+                let now = self.clock(i);
+                self.replica_mut(i).link_down(now, node(j));
+            }
+        }
+    }
+
+    fn session(&mut self, a: usize, b: usize) -> &mut Session {
+        self.sessions.get_mut(&(a.min(b), a.max(b))).unwrap()
+    }
+
+    fn clock(&self, i: usize) -> Time {
+        let host = &self.hosts[i];
+        Time(host.offset + self.now * host.rate / 256)
+    }
+
+    pub(super) fn replica(&self, i: usize) -> &Agreement<'static> {
+        self.hosts[i].replica.as_ref().expect("the node runs")
+    }
+
+    pub(super) fn replica_mut(&mut self, i: usize) -> &mut Agreement<'static> {
+        self.hosts[i].replica.as_mut().expect("the node runs")
+    }
+
+    pub(super) fn table(&self, i: usize) -> &Table {
+        &self.hosts[i].table
+    }
+
+    fn runs(&self, i: usize) -> bool {
+        self.hosts[i].replica.is_some()
+    }
+
+    pub(super) fn is_current(&self, i: usize) -> bool {
+        self.runs(i) && self.replica(i).is_current(self.clock(i))
+    }
+
+    pub(super) fn is_asking(&self, i: usize) -> bool {
+        self.hosts[i].asking.is_some()
+    }
+
+    pub(super) fn last_answer(&self, i: usize) -> Option<bool> {
+        self.hosts[i].last_answer
+    }
+
+    pub(super) fn note(&mut self, what: String) {
+        if self.trace.len() == self.keep {
+            self.trace.pop_front();
+        }
+        self.trace.push_back(format!("{:>9} {what}", self.now));
+    }
+
+    /// The last events, for a report of a failure.
+    pub(super) fn report(&self) -> String {
+        self.trace.iter().fold(String::new(), |all, line| all + line + "\n")
+    }
+
+    fn fail(&mut self, what: String) {
+        self.note(format!("BROKEN: {what}"));
+        self.broken.get_or_insert(what);
+    }
+
+    // What can happen.
+
+    pub(super) fn ask(&mut self, i: usize, change: Change) {
+        let (id, adds) = match &change {
+            Change::PartAdded(entry) => (entry.id, true),
+            Change::PartRemoved(id) => (*id, false),
+            _ => panic!("only parts are asked for"),
+        };
+        self.note(format!("node {i} asks for {change:?}"));
+        self.replica_mut(i).request(change).expect("one request at a time");
+        self.hosts[i].asking = Some(self.history.call(id, if adds { Op::Add } else { Op::Remove }));
+        self.pump(i);
+    }
+
+    fn look_up(&mut self, i: usize, id: PartId) {
+        if self.is_current(i) {
+            let found = self.hosts[i].table.has(id);
+            self.note(format!("node {i} finds {id}: {found}"));
+            self.history.read(id, found);
+        }
+    }
+
+    pub(super) fn crash(&mut self, i: usize) {
+        self.note(format!("node {i} crashes"));
+        self.hosts[i].replica = None;
+        if self.hosts[i].asking.take().is_some() {
+            self.history.forget();
+        }
+        for j in (0..self.plan.nodes).filter(|j| *j != i) {
+            self.cut(i, j);
+        }
+        if self.plan.faults > 0 {
+            self.hosts[i].restart_at = self.now + 1_000 + self.random.below(100_000);
+        }
+    }
+
+    pub(super) fn restart(&mut self, i: usize) {
+        self.note(format!("node {i} restarts"));
+        self.start(i, Start::Joining);
+    }
+
+    /// Breaks the session of two nodes; all that is on its way is lost.
+    fn cut(&mut self, a: usize, b: usize) {
+        let (now, lag) = (self.now, [self.random.below(4_000), self.random.below(4_000)]);
+        let ends = [a.min(b), a.max(b)];
+        self.links[a][b].queue.clear();
+        self.links[b][a].queue.clear();
+        let runs = ends.map(|e| self.runs(e));
+        let up_at = now + 4_000 + self.random.below(40_000);
+        let session = self.session(a, b);
+        for end in 0..2 {
+            if !runs[end] {
+                session.tell[end] = None;
+            } else if session.up {
+                session.tell[end] = Some(now + lag[end]);
+            }
+        }
+        (session.up, session.up_at) = (false, up_at);
+    }
+
+    /// Holds up what goes from one node to the other for some time.
+    pub(super) fn block(&mut self, from: usize, to: usize, nanos: u64) {
+        self.note(format!("node {from} is cut off from {to} for {nanos}"));
+        self.links[from][to].blocked_until = self.now + nanos;
+    }
+
+    fn keep_sessions(&mut self) {
+        let keys: Vec<_> = self.sessions.keys().copied().collect();
+        for (a, b) in keys {
+            if self.session(a, b).up {
+                continue;
+            }
+            for (end, (i, j)) in [(a, b), (b, a)].into_iter().enumerate() {
+                let due = self.session(a, b).tell[end].is_some_and(|t| t <= self.now);
+                if due {
+                    self.session(a, b).tell[end] = None;
+                    self.note(format!("node {i} learns that its link to {j} is down"));
+                    let now = self.clock(i);
+                    self.replica_mut(i).link_down(now, node(j));
+                    self.pump(i);
+                }
+            }
+            let now = self.now;
+            let both = self.runs(a) && self.runs(b);
+            let session = self.session(a, b);
+            if both && session.tell == [None; 2] && session.up_at <= now {
+                session.up = true;
+                self.note(format!("link {a} - {b} is up"));
+                for (i, j) in [(a, b), (b, a)] {
+                    let now = self.clock(i);
+                    self.replica_mut(i).link_up(now, node(j));
+                }
+                self.pump(a);
+                self.pump(b);
+            }
+        }
+    }
+
+    /// Calls the node, and puts what it sends on its links.
+    fn pump(&mut self, i: usize) {
+        let now = self.clock(i);
+        let Some(mut replica) = self.hosts[i].replica.take() else { return };
+        let next = replica.tick(now, &mut self.hosts[i].table);
+        let host = &self.hosts[i];
+        self.hosts[i].next_call = next.map_or(u64::MAX, |t| t.0.saturating_sub(host.offset) * 256 / host.rate + 1);
+        loop {
+            let links = &self.links[i];
+            let Some(to) = replica.next_receiver(|n| links[n.index()].queue.len() < WINDOW) else { break };
+            let Some(message) = replica.next_message(to, &self.hosts[i].table) else { continue };
+            self.send(i, to.index(), &message);
+        }
+        self.hosts[i].replica = Some(replica);
+        self.take_events(i);
+        self.check(i);
+    }
+
+    fn send(&mut self, from: usize, to: usize, message: &Message) {
+        if !self.session(from, to).up {
+            return;
+        }
+        let slow = self.random.one_in(if self.plan.faults > 0 { 50 } else { u64::MAX });
+        let delay = if slow { self.random.below(8_000) } else { 30 + self.random.below(400) };
+        let queue = &mut self.links[from][to].queue;
+        let at = queue.back().map_or(0, |(t, _)| *t).max(self.now + delay);
+        queue.push_back((at, message.encode().to_vec()));
+    }
+
+    fn deliver(&mut self, from: usize, to: usize) {
+        let Some((_, bytes)) = self.links[from][to].queue.pop_front() else { return };
+        let message = Message::decode(&bytes).expect("what a node says is well-formed");
+        self.note(format!("{from} -> {to} {message:?}"));
+        let now = self.clock(to);
+        let host = &mut self.hosts[to];
+        if let Some(replica) = host.replica.as_mut() {
+            replica.handle(now, node(from), message, &mut host.table);
+        }
+        self.check(to);
+        self.pump(to);
+        // There is room on the link now.
+        self.pump(from);
+    }
+
+    fn take_events(&mut self, i: usize) {
+        while let Some(event) = self.hosts[i].replica.as_mut().and_then(|r| r.next_event()) {
+            self.note(format!("node {i}: {event:?}"));
+            if let Event::Answered { accepted, .. } = event {
+                self.hosts[i].last_answer = Some(accepted);
+                if let Some(op) = self.hosts[i].asking.take() {
+                    self.history.answer(op, accepted);
+                }
+            }
+        }
+    }
+
+    /// What must hold after every step.
+    fn check(&mut self, i: usize) {
+        let Some(replica) = self.hosts[i].replica.as_ref() else { return };
+        let applied = replica.applied_index();
+        let (mut wrong, mut compared) = (None, self.hosts[i].compared);
+        if replica.role == Role::Primary {
+            let other = *self.primaries.entry(replica.epoch().0).or_insert(i);
+            if other != i {
+                wrong = Some(format!("nodes {i} and {other} are primary in {:?}", replica.epoch()));
+            }
+        }
+        if !matches!(replica.stage, Stage::Following | Stage::Member) || applied < self.hosts[i].compared {
+            compared = applied;
+        }
+        for index in compared + 1..=applied {
+            let Some(entry) = replica.log.get(index) else { continue };
+            let own = (entry.epoch.0, format!("{:?}", entry.change));
+            match self.committed.get(index as usize - 1) {
+                Some(all) if *all == own => {}
+                Some(all) => wrong = Some(format!("entry {index} is {own:?} at node {i} and was {all:?}")),
+                None if self.committed.len() as u64 == index - 1 => self.committed.push(own),
+                None => wrong = Some(format!("node {i} applied entry {index} before those ahead of it")),
+            }
+        }
+        let log = replica.log.last().index - replica.log.base().index;
+        if log > self.plan.log as u64 {
+            wrong = Some(format!("the log of node {i} has {log} entries"));
+        }
+        self.hosts[i].compared = applied;
+        if let Some(wrong) = wrong {
+            self.fail(wrong);
+        }
+    }
+
+    // Schedules.
+
+    /// Something happens: the next thing that is due, or a fault, or a client does something.
+    pub(super) fn step(&mut self) {
+        self.steps += 1;
+        if self.random.below(1000) < self.plan.clients {
+            self.client();
+        }
+        if !self.healed && self.random.below(1000) < self.plan.faults {
+            self.fault();
+        }
+        let mut next = (self.now + 500, None);
+        for to in 0..self.plan.nodes {
+            let host = &self.hosts[to];
+            let call = host.next_call.max(host.slow_until);
+            if self.runs(to) && call < next.0 {
+                next = (call, Some((to, to)));
+            }
+            for from in (0..self.plan.nodes).filter(|f| *f != to) {
+                let link = &self.links[from][to];
+                let Some((at, _)) = link.queue.front() else { continue };
+                let at = (*at).max(link.blocked_until).max(host.slow_until);
+                if at < next.0 {
+                    next = (at, Some((from, to)));
+                }
+            }
+        }
+        self.now = self.now.max(next.0);
+        match next.1 {
+            Some((from, to)) if from == to => self.pump(to),
+            Some((from, to)) => self.deliver(from, to),
+            None => {}
+        }
+        self.keep_sessions();
+        for i in 0..self.plan.nodes {
+            if !self.runs(i) && self.hosts[i].restart_at <= self.now {
+                self.restart(i);
+            }
+        }
+    }
+
+    fn client(&mut self) {
+        let i = self.random.below(self.plan.nodes as u64) as usize;
+        if !self.runs(i) {
+            return;
+        }
+        let owner = self.random.below(self.plan.nodes as u64) as usize;
+        let local = self.random.below(2) as u16;
+        if !self.is_asking(i) && self.random.one_in(4) {
+            let id = part(i, local);
+            let change = if self.random.one_in(2) { added(id) } else { Change::PartRemoved(id) };
+            self.ask(i, change);
+        } else {
+            self.look_up(i, part(owner, local));
+        }
+    }
+
+    fn fault(&mut self) {
+        let nodes = self.plan.nodes as u64;
+        let (a, b) = (self.random.below(nodes) as usize, self.random.below(nodes) as usize);
+        let long = self.random.below(4 * self.plan.lease.max(4_000));
+        match self.random.below(if self.plan.lease == 0 { 3 } else { 8 }) {
+            0 | 1 if self.may_crash(a) => self.crash(a),
+            2 => {
+                self.note(format!("node {a} stops for {long}"));
+                self.hosts[a].slow_until = self.now + long;
+            }
+            3 if a != b => self.block(a, b, long),
+            4 if a != b => {
+                self.block(a, b, long);
+                self.block(b, a, long);
+            }
+            5 => {
+                for other in (0..self.plan.nodes).filter(|o| *o != a) {
+                    self.block(a, other, long);
+                    self.block(other, a, long);
+                }
+            }
+            6 if a != b && self.session(a, b).up => {
+                self.note(format!("session {a} - {b} breaks"));
+                self.cut(a, b);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether the others can go on when this node loses its state: a primary that a quorum follows has everybody as a member.
+    fn may_crash(&self, i: usize) -> bool {
+        let all = |p: usize| (0..self.plan.nodes).all(|n| self.replica(p).is_member(node(n)));
+        let serves = |p: usize| {
+            self.replica(p).is_serving(self.clock(p)) && self.replica(p).pending.is_none() && all(p)
+        };
+        self.plan.nodes > 2
+            && (0..self.plan.nodes).all(|n| self.runs(n) && self.replica(n).stage == Stage::Member)
+            && (0..self.plan.nodes).any(serves)
+            && self.runs(i)
+    }
+
+    /// Ends all faults.
+    pub(super) fn heal(&mut self) {
+        self.note("all is healed".into());
+        self.healed = true;
+        let now = self.now;
+        for host in &mut self.hosts {
+            host.slow_until = 0;
+            host.restart_at = host.restart_at.min(now + 1_000);
+        }
+        for link in self.links.iter_mut().flatten() {
+            link.blocked_until = 0;
+        }
+        for session in self.sessions.values_mut() {
+            session.up_at = session.up_at.min(now + 5_000);
+        }
+    }
+
+    pub(super) fn run_for(&mut self, nanos: u64) {
+        let end = self.now + nanos;
+        while self.now < end && self.broken.is_none() {
+            self.step();
+        }
+    }
+
+    /// Runs until something is the case, which must be within bounded time.
+    pub(super) fn run_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
+        let end = self.now + 2_000_000;
+        while !done(self) && self.broken.is_none() {
+            self.step();
+            if self.now > end {
+                self.fail(format!("waited in vain for {what}"));
+            }
+        }
+        if self.plan.faults == 0 {
+            assert!(self.broken.is_none(), "{}\n{:?}", self.report(), self.broken);
+        }
+    }
+
+    pub(super) fn tick(&mut self, i: usize) -> Option<Time> {
+        let now = self.clock(i);
+        let host = &mut self.hosts[i];
+        host.replica.as_mut().and_then(|r| r.tick(now, &mut host.table))
+    }
+}
