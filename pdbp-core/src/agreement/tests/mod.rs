@@ -2,6 +2,10 @@
 //! faults; and that the checks notice each rule that is broken.
 
 mod basic;
+mod checker;
+mod faults;
+mod flaws;
 mod history;
 mod table;
+mod wire;
 mod world;

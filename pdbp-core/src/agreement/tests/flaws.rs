@@ -1,0 +1,38 @@
+//! The checks are worth what they notice: each rule of the protocol is broken in turn, and must be caught.
+
+use super::faults::run;
+use crate::agreement::Flaw;
+
+/// The seeds among which one must show the flaw.
+const SEEDS: u64 = 400;
+
+fn is_caught(flaw: Flaw) {
+    let caught = (0..SEEDS).find_map(|seed| {
+        let what = run(seed, 4_000, Some(flaw)).err()?;
+        Some((seed, what.lines().last().map(|line| line.chars().take(90).collect::<std::string::String>())))
+    });
+    let (seed, what) = caught.unwrap_or_else(|| panic!("{flaw:?} was not noticed in {SEEDS} seeds"));
+    std::println!("{flaw:?}: caught by seed {seed}: {}", what.unwrap_or_default());
+}
+
+macro_rules! flaws {
+    ($($name:ident: $flaw:ident,)*) => {
+        $(#[test]
+        fn $name() {
+            is_caught(Flaw::$flaw);
+        })*
+    };
+}
+
+flaws! {
+    commits_by_a_minority_are_noticed: MinorityCommits,
+    two_votes_in_an_epoch_are_noticed: VotesTwice,
+    votes_for_a_stale_log_are_noticed: VotesForStaleLog,
+    primaries_of_old_epochs_that_are_heard_are_noticed: NoFencing,
+    answers_before_all_have_applied_are_noticed: AnswersEarly,
+    lookups_without_a_lease_are_noticed: ReadsWithoutLease,
+    lookups_of_what_not_all_have_are_noticed: ReadsUnstable,
+    votes_after_a_loss_of_memory_are_noticed: AmnesiacVotes,
+    a_membership_change_by_the_new_members_alone_is_noticed: NoJointQuorum,
+    a_vote_under_a_lease_is_noticed: BreaksVow,
+}

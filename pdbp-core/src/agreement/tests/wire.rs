@@ -1,0 +1,99 @@
+//! The wire form.
+
+use std::vec::Vec;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::table::{added, entry, node, part};
+use crate::agreement::{Ballot, Body, Change, Entry, Fit, MESSAGE, Message, Position};
+use crate::id::{Epoch, Time};
+
+fn change() -> impl Strategy<Value = Change> {
+    (0..5, 0usize..0xFFFF, 0u16..0xFFFF).prop_map(|(which, n, local)| match which {
+        0 => Change::Nothing,
+        1 => Change::NodeUp(entry(n)),
+        2 => Change::NodeDown(node(n)),
+        3 => added(part(n, local)),
+        _ => Change::PartRemoved(part(n, local)),
+    })
+}
+
+fn body() -> impl Strategy<Value = Body> {
+    let numbers = (0u64..1 << 48, 0u64..1 << 48, 0u32..1 << 30, any::<u32>());
+    (0..15, numbers, any::<bool>(), change(), 0usize..0xFFFF).prop_map(
+        |(which, (a, b, epoch, number), flag, change, n)| {
+            let place = Position { index: a, epoch: Epoch(epoch) };
+            let ballot = if flag { Ballot::Binding } else { Ballot::Trial };
+            let (sent, stamp) = (Time(a), Time(b));
+            match which {
+                0 => {
+                    let entry = flag.then_some(Entry { epoch: Epoch(epoch), change });
+                    Body::Append { previous: place, commit: b, stable: a, entry }
+                }
+                1 => {
+                    let fit = if flag { Fit::Fits } else { Fit::Differs };
+                    Body::Appended { round: number, matched: a, applied: b, fit }
+                }
+                2 => Body::Vote { ballot, last: place },
+                3 => Body::Voted { ballot, asked: Epoch(epoch), granted: number % 2 == 0 },
+                4 => Body::Alive { sent, stamp },
+                5 => Body::Grant { sent, stamp, readable: flag },
+                6 => Body::Hello { leads: flag },
+                7 => Body::Expelled,
+                8 => Body::Join { number, entry: entry(n) },
+                9 => Body::Begin { number, round: epoch, base: place },
+                10 => Body::Members { first: n as u16, bits: [number as u8; 32] },
+                11 => Body::Row { change },
+                12 => Body::End,
+                13 => Body::Request { number, change },
+                _ => Body::Answer { number, accepted: flag },
+            }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_encoded_is_decoded(epoch in 0u32..1 << 31 - 1, body in body()) {
+        let message = Message { epoch: Epoch(epoch), body };
+        let bytes = message.encode();
+        let read = Message::decode(&bytes).map(|m| std::format!("{m:?}"));
+        prop_assert_eq!(read, Some(std::format!("{message:?}")));
+        prop_assert!(Message::decode(&bytes[1..]).is_none(), "a wrong length is refused");
+    }
+
+    /// Whatever is accepted, is written back as it is understood.
+    #[test]
+    fn arbitrary_bytes_never_panic(kind in 0u8..18, change in 0u8..8, mut bytes in vec(any::<u8>(), MESSAGE)) {
+        (bytes[42], bytes[44]) = (kind, change);
+        for at in (6..8).chain(14..16).chain(22..24).chain([27, 31, 35]) {
+            bytes[at] = 0;
+        }
+        if let Some(message) = Message::decode(&bytes) {
+            let again = Message::decode(&message.encode());
+            prop_assert_eq!(std::format!("{:?}", again), std::format!("{:?}", Some(message)));
+        }
+    }
+}
+
+#[test]
+fn unknown_kinds_and_lengths_of_names_that_lie_are_refused() {
+    let message = Message { epoch: Epoch(1), body: Body::Row { change: added(part(1, 2)) } };
+    let good: Vec<u8> = message.encode().to_vec();
+    assert!(Message::decode(&good).is_some());
+    let with = |at: usize, byte: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = byte;
+        Message::decode(&bytes)
+    };
+    let name = MESSAGE - crate::tables::NAME;
+    for length in [0, 41, 255] {
+        assert!(with(name - 1, length).is_none(), "a name of {length} bytes");
+    }
+    for (at, byte) in [(42, 0), (42, 16), (44, 0), (44, 6), (45, 3)] {
+        assert!(with(at, byte).is_none(), "byte {at} is {byte}");
+    }
+}
