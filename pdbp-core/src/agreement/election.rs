@@ -167,6 +167,9 @@ impl Agreement<'_> {
             self.new_primary = true;
             self.alive_due = self.settings.lease > 0 && self.stage == Stage::Member;
             self.alive_at = self.clock;
+            if self.stage == Stage::Asking && self.attempt > 0 {
+                self.owe(from, owe::JOIN);
+            }
             self.stirred = true;
         }
         if self.stage == Stage::Member {

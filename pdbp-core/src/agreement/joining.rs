@@ -66,7 +66,7 @@ impl Agreement<'_> {
         }
     }
 
-    /// Asks all masters to be let in: this node does not know which of them is primary.
+    /// Asks all masters to be let in, and the primary if it is known, which need not be a master.
     pub(super) fn ask_to_join(&mut self) {
         let wait = self.settings.patience.saturating_add(self.settings.lease).saturating_mul(2);
         self.act_at = self.clock.after(wait);
@@ -77,6 +77,9 @@ impl Agreement<'_> {
         self.attempt = self.attempt.wrapping_add(1);
         for peer in self.peers.iter_mut().take(usize::from(self.settings.masters)) {
             peer.owes |= owe::JOIN;
+        }
+        if let Some(primary) = self.primary {
+            self.owe(primary, owe::JOIN);
         }
         self.stirred = true;
     }
@@ -97,7 +100,7 @@ impl Agreement<'_> {
         peer.owes &= !owe::EXPELLED;
         peer.lost = peer.member;
         peer.flow = if peer.member { Flow::Idle } else { Flow::Begin };
-        self.term.look_members = true;
+        self.look_at_all();
         self.stirred = true;
     }
 

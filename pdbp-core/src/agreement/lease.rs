@@ -147,6 +147,9 @@ impl Agreement<'_> {
             } else {
                 self.stand(super::Ballot::Trial);
             }
+        } else {
+            // About to be a member: whoever becomes primary says whether it is.
+            self.act_at = now.after(self.own_patience());
         }
     }
 

@@ -1,4 +1,49 @@
 //! The agreement on the tables NTA and PTA: one log, a primary that sequences it, a standby that takes over by vote.
+//!
+//! It is Raft (Ongaro 2014: trial votes, leases, one membership change at a time), as a state machine without clock, links or
+//! memory of its own. Messages are made when a link has room for them, from cursors; there are no outboxes.
+//!
+//! ```text
+//!  asker ── Request ─▶ primary ── Append ─▶ all ── Appended{matched} ─▶ quorum: committed
+//!                              ── Append{commit} ─▶ all apply ── Appended{applied} ─▶ all who may read have: stable
+//!  asker ◀─ Answer ── primary  ── Append{stable} ─▶ all may show it
+//! ```
+//!
+//! | messages | what for |
+//! |---|---|
+//! | `Append`, `Appended` | the log, what of it is committed and stable; how far a node is |
+//! | `Vote`, `Voted` | elections, trial and binding |
+//! | `Alive`, `Grant` | leases, see [`lease`] |
+//! | `Hello`, `Expelled` | the newer epoch, the end of a term of office; the receiver is no member |
+//! | `Join`, `Begin`, `Members`, `Row`, `End` | a node comes (back) in, by snapshot |
+//! | `Request`, `Answer` | changes |
+//!
+//! # Why two primaries cannot both commit
+//! A quorum is more than half of the members, or exactly half with the lowest-numbered: any two of one membership share a
+//! node. While a change of the membership is in a log and not known to be committed, its holder needs quorums of both
+//! memberships. A change E is committed by a quorum of the old members that hold E, so whoever is elected later has met one of
+//! them, and holds E (a voter refuses those whose last entry is older than its own); and whoever holds E counts the new
+//! members. So a membership is left only when all later primaries know. An entry counts as committed only in its primary's
+//! own epoch. Every master that has not failed must have it too, lest the standby cannot be elected; if none can be, another
+//! node that has more stands, and gives way.
+//!
+//! A node that has lost its state may have forgotten a vote. It votes again when the entry NodeUp that lets it in is in its
+//! log. Before that NodeDown was committed without it, by a quorum of the others which from then on count without it; whoever
+//! was elected with the forgotten vote needed a quorum of those as well, and so does whoever asks again: they share a node
+//! that has not forgotten.
+//!
+//! # Why lookups are linearizable
+//! A node shows its tables only under a lease, and only when all that it has applied is *stable*: applied at all nodes that may
+//! show theirs. So what one shows, none lacks that shows later; and an answer is given only for what is stable. A primary
+//! gives leases only while a quorum has vowed not to vote, and only to nodes that have applied all that is stable and its own
+//! first entry, which follows all that its predecessors have committed. A new primary takes everybody, member or not, to have
+//! a lease of its predecessor until one has run out. With `lease` 0 nobody has leases and all this holds as long as links fail
+//! only because their nodes have.
+//!
+//! # Bounds
+//! The log keeps what a member lacks, and otherwise the last entries; when three quarters of it are of the former, requests wait. A node
+//! that needs what is gone starts from a snapshot: rows as they are when they are sent, then the log from where it began,
+//! which is idempotent. If that needs more room than the table has, it starts over. Nothing else grows.
 mod election;
 mod joining;
 mod lease;
@@ -433,6 +478,8 @@ impl<'a> Agreement<'a> {
             (self.ack, self.alive_due, self.ask_sent) = (None, false, false);
             self.ask_again();
             if self.settings.lease == 0 {
+                // If it is still primary it says so as soon as there is a new link.
+                self.primary = None;
                 self.act_at = self.clock.after(self.own_patience());
             }
         }

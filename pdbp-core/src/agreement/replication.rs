@@ -149,7 +149,7 @@ impl Agreement<'_> {
         if peer.member {
             peer.lost = true;
             peer.flow = Flow::Probe;
-            self.term.look_members = true;
+            self.look_at_all();
         } else {
             peer.flow = if peer.join.is_some() { Flow::Begin } else { Flow::Idle };
         }
@@ -254,6 +254,9 @@ impl Agreement<'_> {
             if self.role == Role::Primary {
                 peer.heard = self.clock;
                 self.look_at_quorum();
+                if node == me {
+                    self.ask_here();
+                }
             }
         }
         if node == me && self.stage != Stage::Member {

@@ -8,9 +8,7 @@ use std::vec::Vec;
 
 use super::history::{History, Op};
 use super::table::{Table, added, entry, node, part};
-use crate::agreement::{
-    Agreement, Change, Event, Flaw, Message, Role, Settings, Stage, Start, Storage,
-};
+use crate::agreement::{Agreement, Change, Event, Flaw, Message, Role, Settings, Stage, Start, Storage};
 use crate::id::{PartId, Time};
 
 /// What a run is like.
@@ -334,7 +332,8 @@ impl World {
         let Some(mut replica) = self.hosts[i].replica.take() else { return };
         let next = replica.tick(now, &mut self.hosts[i].table);
         let host = &self.hosts[i];
-        self.hosts[i].next_call = next.map_or(u64::MAX, |t| t.0.saturating_sub(host.offset) * 256 / host.rate + 1);
+        self.hosts[i].next_call =
+            next.map_or(u64::MAX, |t| t.0.saturating_sub(host.offset) * 256 / host.rate + 1);
         loop {
             let links = &self.links[i];
             let Some(to) = replica.next_receiver(|n| links[n.index()].queue.len() < WINDOW) else { break };
@@ -547,10 +546,10 @@ impl World {
 
     /// Runs until something is the case, which must be within bounded time.
     pub(super) fn run_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
-        let end = self.now + 2_000_000;
+        let (end, last) = (self.now + 2_000_000, self.steps + 200_000);
         while !done(self) && self.broken.is_none() {
             self.step();
-            if self.now > end {
+            if self.now > end || self.steps > last {
                 self.fail(format!("waited in vain for {what}"));
             }
         }
