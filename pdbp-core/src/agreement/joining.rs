@@ -75,7 +75,10 @@ impl Agreement<'_> {
             self.act_at = self.clock.after(wait);
         }
         self.attempt = self.attempt.wrapping_add(1);
-        for peer in self.peers.iter_mut().take(usize::from(self.settings.masters)) {
+        // Now and then everybody: when all masters are out, another node is primary.
+        let all = self.attempt % 4 == 0;
+        let asked = if all { self.peers.len() } else { usize::from(self.settings.masters) };
+        for peer in self.peers.iter_mut().take(asked) {
             peer.owes |= owe::JOIN;
         }
         if let Some(primary) = self.primary {
@@ -89,7 +92,8 @@ impl Agreement<'_> {
             return;
         }
         let Some(peer) = self.peers.get_mut(from.index()) else { return };
-        if peer.join == Some(number) && peer.flow != Flow::Idle {
+        let late = peer.member && peer.admitted.is_some_and(|n| number <= n);
+        if late || (peer.join == Some(number) && peer.flow != Flow::Idle) {
             return;
         }
         peer.join = Some(number);
@@ -148,6 +152,10 @@ impl Agreement<'_> {
     }
 
     pub(super) fn on_begin(&mut self, number: u32, round: u32, base: Position, replica: &mut impl Replica) {
+        if self.stage == Stage::Member {
+            // The primary gives snapshots only to nodes that are no members.
+            return self.rejoin();
+        }
         if self.may_vote() || number != self.attempt {
             return;
         }

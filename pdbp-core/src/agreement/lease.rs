@@ -148,9 +148,24 @@ impl Agreement<'_> {
                 self.stand(super::Ballot::Trial);
             }
         } else {
-            // About to be a member: whoever becomes primary says whether it is.
-            self.act_at = now.after(self.own_patience());
+            if !self.is_vowed() {
+                self.look_for_primary();
+                // The masters have had their turn. If they are all out, one of the others must stand.
+                self.regent = true;
+            }
+            self.act_at = now.after(self.own_patience().saturating_mul(2));
         }
+    }
+
+    /// Asks the masters for a sign: the primary says so to one that is no member any more and does not know.
+    fn look_for_primary(&mut self) {
+        if self.primary.is_some() {
+            self.leave_office();
+        }
+        for peer in self.peers.iter_mut().take(usize::from(self.settings.masters)) {
+            peer.owes |= super::owe::HELLO;
+        }
+        self.stirred = true;
     }
 
     /// At the primary: whether a member is to be declared down.

@@ -24,8 +24,8 @@
 //! memberships. A change E is committed by a quorum of the old members that hold E, so whoever is elected later has met one of
 //! them, and holds E (a voter refuses those whose last entry is older than its own); and whoever holds E counts the new
 //! members. So a membership is left only when all later primaries know. An entry counts as committed only in its primary's
-//! own epoch. Every master that has not failed must have it too, lest the standby cannot be elected; if none can be, another
-//! node that has more stands, and gives way.
+//! own epoch. Every master that has not failed must have it too, lest the standby cannot be elected; if no master can be, as others
+//! have more or all masters are out, another node stands, and gives way to the first master that has all.
 //!
 //! A node that has lost its state may have forgotten a vote. It votes again when the entry NodeUp that lets it in is in its
 //! log. Before that NodeDown was committed without it, by a quorum of the others which from then on count without it; whoever
@@ -85,7 +85,7 @@ pub struct Settings {
     pub entry: NodeEntry,
     /// Nodes, all of them members at the start.
     pub nodes: u16,
-    /// Nodes with an index below this may become primary.
+    /// Nodes with an index below this are to be primary; others stand only when none of these can be elected.
     pub masters: u16,
     /// Nanoseconds of a lease; 0: there are none, the transport alone tells who has failed.
     pub lease: u64,
@@ -473,6 +473,7 @@ impl<'a> Agreement<'a> {
         (record.matched, record.goal) = (0, 0);
         (record.voted, record.alive, record.request) = (None, None, None);
         (record.waits, record.answer, record.join) = (None, None, None);
+        record.admitted = None;
         self.stirred = true;
         if self.primary == Some(peer) {
             (self.ack, self.alive_due, self.ask_sent) = (None, false, false);
@@ -558,9 +559,8 @@ impl<'a> Agreement<'a> {
         if self.role == Role::Primary {
             return leases.then_some(self.term.check_at);
         }
-        let acts = self.stage != Stage::Member || self.is_candidate();
         let idle = !leases && self.stage == Stage::Member && self.is_vowed();
-        let act = (acts && !idle).then_some(self.act_at);
+        let act = (!idle).then_some(self.act_at);
         let alive =
             (leases && self.stage == Stage::Member && self.primary.is_some()).then_some(self.alive_at);
         [act, alive].into_iter().flatten().min()

@@ -67,6 +67,8 @@ pub struct Peer {
     pub(super) answer: Option<(u32, bool)>,
     /// Number of the attempt to join.
     pub(super) join: Option<u32>,
+    /// The attempt with which it came in, in this session: earlier ones were held up on their way.
+    pub(super) admitted: Option<u32>,
     /// When it has applied this much, a node that joins is let in.
     pub(super) goal: u64,
 }

@@ -250,6 +250,7 @@ impl Agreement<'_> {
             peer.member = true;
             peer.owes |= owe::UP;
             self.news = true;
+            peer.admitted = peer.join;
             (peer.join, peer.lost, peer.request) = (None, false, None);
             if self.role == Role::Primary {
                 peer.heard = self.clock;

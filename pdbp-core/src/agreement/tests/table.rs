@@ -11,11 +11,17 @@ use crate::tables::{Name, NodeEntry, NodeKind, PartEntry, PartKind};
 pub(super) struct Table {
     pub(super) nodes: Vec<Option<NodeEntry>>,
     pub(super) parts: Vec<Option<PartEntry>>,
+    /// What was applied since it was last looked at.
+    pub(super) applied: Vec<Change>,
 }
 
 impl Table {
     pub(super) fn new(nodes: usize, parts: usize) -> Self {
-        Self { nodes: (0..nodes).map(|_| None).collect(), parts: (0..parts).map(|_| None).collect() }
+        Self {
+            nodes: (0..nodes).map(|_| None).collect(),
+            parts: (0..parts).map(|_| None).collect(),
+            applied: Vec::new(),
+        }
     }
 
     pub(super) fn has(&self, id: PartId) -> bool {
@@ -31,6 +37,7 @@ impl Table {
 
 impl Replica for Table {
     fn apply(&mut self, change: &Change) {
+        self.applied.push(change.clone());
         match change {
             Change::Nothing => {}
             Change::NodeUp(entry) => {

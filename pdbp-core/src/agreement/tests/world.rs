@@ -90,7 +90,7 @@ pub(super) struct World {
     links: Vec<Vec<Link>>,
     sessions: BTreeMap<(usize, usize), Session>,
     /// What was committed, entry by entry.
-    committed: Vec<(u32, String)>,
+    committed: Vec<String>,
     primaries: BTreeMap<u32, usize>,
     pub(super) history: History,
     trace: VecDeque<String>,
@@ -397,9 +397,11 @@ impl World {
         if !matches!(replica.stage, Stage::Following | Stage::Member) || applied < self.hosts[i].compared {
             compared = applied;
         }
-        for index in compared + 1..=applied {
-            let Some(entry) = replica.log.get(index) else { continue };
-            let own = (entry.epoch.0, format!("{:?}", entry.change));
+        // The log may have dropped some of them already.
+        let changes = &self.hosts[i].table.applied;
+        let news = changes.iter().skip(changes.len().saturating_sub((applied - compared) as usize));
+        for (index, change) in (compared + 1..).zip(news) {
+            let own = format!("{change:?}");
             match self.committed.get(index as usize - 1) {
                 Some(all) if *all == own => {}
                 Some(all) => wrong = Some(format!("entry {index} is {own:?} at node {i} and was {all:?}")),
@@ -412,6 +414,7 @@ impl World {
             wrong = Some(format!("the log of node {i} has {log} entries"));
         }
         self.hosts[i].compared = applied;
+        self.hosts[i].table.applied.clear();
         if let Some(wrong) = wrong {
             self.fail(wrong);
         }
