@@ -37,9 +37,6 @@ impl Agreement<'_> {
 
     /// Whether this node has promised not to vote.
     pub(super) fn is_vowed(&self) -> bool {
-        if self.has_flaw(Flaw::BreaksVow) {
-            return false;
-        }
         if self.role == Role::Primary {
             return self.is_serving(self.clock);
         }

@@ -228,7 +228,6 @@ pub(crate) enum Flaw {
     ReadsUnstable,
     AmnesiacVotes,
     NoJointQuorum,
-    BreaksVow,
 }
 
 /// What a primary knows in its term of office.

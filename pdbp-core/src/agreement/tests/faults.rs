@@ -22,6 +22,7 @@ pub(super) fn plan(seed: u64, flaw: Option<Flaw>) -> Plan {
         log: 8 + random.below(24) as usize,
         faults: [2, 6, 15][random.below(3) as usize],
         clients: [100, 300, 600][random.below(3) as usize],
+        slow: [50, 50, 3][random.below(3) as usize],
         flaw,
     }
 }

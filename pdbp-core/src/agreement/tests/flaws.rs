@@ -35,5 +35,4 @@ flaws! {
     lookups_of_what_not_all_have_are_noticed: ReadsUnstable,
     votes_after_a_loss_of_memory_are_noticed: AmnesiacVotes,
     a_membership_change_by_the_new_members_alone_is_noticed: NoJointQuorum,
-    a_vote_under_a_lease_is_noticed: BreaksVow,
 }

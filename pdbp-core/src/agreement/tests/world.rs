@@ -22,12 +22,24 @@ pub(super) struct Plan {
     /// Out of 1000 steps.
     pub(super) faults: u64,
     pub(super) clients: u64,
+    /// One message in so many is slow, longer than a candidate's patience. With 0 none is.
+    pub(super) slow: u64,
     pub(super) flaw: Option<Flaw>,
 }
 
 impl Plan {
     pub(super) fn quiet() -> Self {
-        Self { nodes: 3, masters: 2, lease: 16_000, parts: 8, log: 12, faults: 0, clients: 0, flaw: None }
+        Self {
+            nodes: 3,
+            masters: 2,
+            lease: 16_000,
+            parts: 8,
+            log: 12,
+            faults: 0,
+            clients: 0,
+            slow: 0,
+            flaw: None,
+        }
     }
 }
 
@@ -349,8 +361,8 @@ impl World {
         if !self.session(from, to).up {
             return;
         }
-        let slow = self.random.one_in(if self.plan.faults > 0 { 50 } else { u64::MAX });
-        let delay = if slow { self.random.below(8_000) } else { 30 + self.random.below(400) };
+        let slow = self.plan.slow > 0 && !self.healed && self.random.one_in(self.plan.slow);
+        let delay = if slow { self.random.below(20_000) } else { 30 + self.random.below(400) };
         let queue = &mut self.links[from][to].queue;
         let at = queue.back().map_or(0, |(t, _)| *t).max(self.now + delay);
         queue.push_back((at, message.encode().to_vec()));
