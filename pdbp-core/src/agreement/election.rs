@@ -183,6 +183,7 @@ impl Agreement<'_> {
         if ballot == Ballot::Binding {
             self.epoch = Epoch(self.epoch.0.saturating_add(1));
             self.voted = Some(self.me);
+            self.round = 0;
         }
         for peer in self.peers.iter_mut() {
             peer.granted = false;

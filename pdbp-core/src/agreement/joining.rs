@@ -76,7 +76,7 @@ impl Agreement<'_> {
         }
         self.attempt = self.attempt.wrapping_add(1);
         // Now and then everybody: when all masters are out, another node is primary.
-        let all = self.attempt % 4 == 0;
+        let all = self.attempt.is_multiple_of(4);
         let asked = if all { self.peers.len() } else { usize::from(self.settings.masters) };
         for peer in self.peers.iter_mut().take(asked) {
             peer.owes |= owe::JOIN;
