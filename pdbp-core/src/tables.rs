@@ -1,10 +1,11 @@
 //! NTA and PTA, the tables of nodes and parts, of which every node has a replica (S0; SPEC §1).
 //!
-//! The master (node 0) puts the changes of PTA in one order and distributes them; a change is confirmed to whoever asked for
-//! it once every live node has applied it (see [`engine`](crate::engine)).
+//! The primary master puts their changes in one order and distributes them; a change is confirmed to whoever asked for it once
+//! every live node has applied it (see [`agreement`](crate::agreement)).
 
 use managed::ManagedSlice;
 
+use crate::agreement::{Change, Replica};
 use crate::id::{NodeId, PartId};
 
 /// Longest name of a node or part in bytes.
@@ -130,11 +131,7 @@ impl Tables<'_> {
         self.parts.iter().flatten().find(|p| p.id == id)
     }
 
-    pub(crate) fn has_room(&self) -> bool {
-        self.parts.iter().any(Option::is_none)
-    }
-
-    pub(crate) fn insert(&mut self, entry: PartEntry) {
+    fn insert(&mut self, entry: PartEntry) {
         let same = self.parts.iter().position(|p| p.as_ref().is_some_and(|p| p.id == entry.id));
         let place = same.or_else(|| self.parts.iter().position(Option::is_none));
         if let Some(slot) = place.and_then(|i| self.parts.get_mut(i)) {
@@ -142,9 +139,82 @@ impl Tables<'_> {
         }
     }
 
-    pub(crate) fn remove(&mut self, id: PartId) {
+    fn remove(&mut self, id: PartId) {
         for slot in self.parts.iter_mut().filter(|p| p.as_ref().is_some_and(|p| p.id == id)) {
             *slot = None;
         }
+    }
+}
+
+/// Rows of a snapshot: two for each node, up and down, then one for each part.
+impl Replica for Tables<'_> {
+    fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Nothing => {}
+            Change::NodeUp(entry) => {
+                if let Some(slot) = self.nodes.get_mut(entry.id.index()) {
+                    *slot = Some(entry.clone());
+                }
+            }
+            Change::NodeDown(node) => {
+                if let Some(Some(entry)) = self.nodes.get_mut(node.index()) {
+                    entry.failed = true;
+                }
+                for slot in self.parts.iter_mut().filter(|p| p.as_ref().is_some_and(|p| p.id.node() == *node))
+                {
+                    *slot = None;
+                }
+            }
+            Change::PartAdded(entry) => self.insert(entry.clone()),
+            Change::PartRemoved(id) => self.remove(*id),
+        }
+    }
+
+    fn contains(&self, change: &Change) -> bool {
+        match change {
+            Change::Nothing => true,
+            Change::NodeUp(entry) => {
+                let known = self.nodes.get(entry.id.index()).and_then(Option::as_ref);
+                known.is_some_and(|k| !k.failed && k.name == entry.name && k.kind == entry.kind)
+            }
+            Change::NodeDown(node) => {
+                self.nodes.get(node.index()).and_then(Option::as_ref).is_some_and(|k| k.failed)
+            }
+            Change::PartAdded(entry) => {
+                self.part(entry.id).is_some_and(|k| k.name == entry.name && k.kind == entry.kind)
+            }
+            Change::PartRemoved(id) => self.part(*id).is_none(),
+        }
+    }
+
+    fn room(&self) -> usize {
+        self.parts.iter().filter(|p| p.is_none()).count()
+    }
+
+    fn row(&self, cursor: u64) -> Option<(Change, u64)> {
+        let (nodes, mut at) = (self.nodes.len() as u64, cursor);
+        while at < 2 * nodes {
+            let entry = self.nodes.get((at / 2) as usize).and_then(Option::as_ref);
+            let row = match entry {
+                Some(entry) if at % 2 == 0 => {
+                    Some(Change::NodeUp(NodeEntry { failed: false, ..entry.clone() }))
+                }
+                Some(entry) if entry.failed => Some(Change::NodeDown(entry.id)),
+                _ => None,
+            };
+            at += 1;
+            if let Some(row) = row {
+                return Some((row, at));
+            }
+        }
+        let first = (at - 2 * nodes) as usize;
+        let (skipped, entry) =
+            self.parts.iter().skip(first).enumerate().find_map(|(i, p)| Some((i as u64, p.as_ref()?)))?;
+        Some((Change::PartAdded(entry.clone()), at + skipped + 1))
+    }
+
+    fn clear(&mut self) {
+        self.nodes.iter_mut().for_each(|slot| *slot = None);
+        self.parts.iter_mut().for_each(|slot| *slot = None);
     }
 }

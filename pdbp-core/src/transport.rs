@@ -166,6 +166,26 @@ pub trait Transport {
         self.capabilities().largest_block
     }
 
+    /// Whether a peer whose link has failed is known to have ended: its process, or its transport, is gone and will never send
+    /// anything to anybody. Then those that are left can decide without it; of a peer that merely cannot be reached nobody knows
+    /// with whom it decides what. By default nothing is known.
+    fn has_ended(&self, peer: NodeId) -> bool {
+        let _ = peer;
+        false
+    }
+
+    /// Whether links that have failed may be restored, so that it is worth while to keep blocks for them. By default not.
+    fn restores_links(&self) -> bool {
+        false
+    }
+
+    /// Ends the link to and from a peer that is no member of the cluster any more, as if it had failed, so that nothing that is
+    /// under way arrives later. A transport that can restore links does it, and restores the link when it may; others need
+    /// not, and do nothing by default: then what still arrives is refused.
+    fn disconnect(&mut self, peer: NodeId) {
+        let _ = peer;
+    }
+
     /// Takes an operation.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use std::thread;
 
 use pdbp_core::cdu::{CduClass, Route};
 use pdbp_core::engine::{Checksum, Counters, Event};
-use pdbp_core::id::{Epoch, NodeId, PartId, PipeId, Time};
+use pdbp_core::id::{NodeId, PartId, PipeId, Time};
 use pdbp_core::policy::Adaptive;
 use pdbp_core::tables::{Name, PartKind};
 use pdbp_core::umb::{HeapMemory, stride};
@@ -80,7 +80,10 @@ impl<T: Transport> Host<T> {
             flush_after: 1_000,
             interval: 100_000,
             checksum,
-            epoch: Epoch(1),
+            masters: 1,
+            lease: 0,
+            patience: 1_000_000,
+            joining: false,
         };
         let storage = Storage::allocate(&config, BLOCKS, 8);
         let engine = Engine::new(config, Adaptive::DEFAULT, transport, memory, storage).unwrap();

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use pdbp_core::cdu::{CduClass, Route};
 use pdbp_core::engine::{Checksum, LocalPart};
-use pdbp_core::id::{Epoch, NodeId, PartId, PipeId, Time};
+use pdbp_core::id::{NodeId, PartId, PipeId, Time};
 use pdbp_core::policy::{Adaptive, Fixed, SpacePolicy};
 use pdbp_core::tables::{Name, PartKind};
 use pdbp_core::umb::{HeapMemory, OpenBlock, stride};
@@ -197,7 +197,10 @@ fn config(id: usize, scenario: &Scenario, allocation: Allocation) -> Config {
         flush_after: 100_000,
         interval: 1_000_000,
         checksum: Checksum::Off,
-        epoch: Epoch(1),
+        masters: 1,
+        lease: 0,
+        patience: 1_000_000,
+        joining: false,
     }
 }
 

@@ -17,7 +17,7 @@ use core::mem::MaybeUninit;
 use loopback::{Loopback, Wire};
 use pdbp_core::cdu::{CduClass, Route, flag};
 use pdbp_core::engine::{Checksum, DeliveryKind, LocalPart, PrivatePipes, StaticStorage, StreamTag};
-use pdbp_core::id::{Epoch, NodeId, PartId, PipeId, Time};
+use pdbp_core::id::{NodeId, PartId, PipeId, Time};
 use pdbp_core::policy::Adaptive;
 use pdbp_core::tables::{Name, PartKind};
 use pdbp_core::umb::{Aligned, StaticMemory, stride};
@@ -147,7 +147,10 @@ fn start(index: usize, wire: &'static RefCell<Wire>) -> Option<Node> {
         flush_after: 1_000,
         interval: 1_000_000,
         checksum: Checksum::On,
-        epoch: Epoch(1),
+        masters: 1,
+            lease: 0,
+            patience: 1_000_000,
+            joining: false,
     };
     let transport = Loopback::new(node(index)?, wire);
     Engine::new(config, Adaptive::DEFAULT, transport, StaticMemory::new(memory), tables.storage()).ok()

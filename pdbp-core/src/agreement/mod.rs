@@ -243,6 +243,8 @@ struct Term {
     /// Replicas that have the entry `sought`, which is to be committed next.
     sought: u64,
     ayes: usize,
+    /// Members when that was counted, but for those that have ended.
+    voters: usize,
     /// Replicas that have not applied `settling`, which is to be stable next.
     settling: u64,
     behind: usize,
@@ -387,6 +389,18 @@ impl<'a> Agreement<'a> {
         false
     }
 
+    /// Starts the clock, which stood still until now. The first candidate does not wait for anybody.
+    pub fn begin(&mut self, now: Time) {
+        self.clock = now;
+        let waits = if self.stage == Stage::Member && self.me.index() > 0 { self.own_patience() } else { 0 };
+        (self.act_at, self.alive_at) = (now.after(waits), now);
+    }
+
+    /// Whether there may be a message to somebody: a look at one flag.
+    pub fn has_news(&self) -> bool {
+        self.stirred
+    }
+
     /// The primary, as far as this node knows.
     pub fn primary(&self) -> Option<NodeId> {
         self.primary
@@ -461,12 +475,14 @@ impl<'a> Agreement<'a> {
         self.next_call()
     }
 
-    /// The link to and from the peer is down; what was on its way is lost.
-    pub fn link_down(&mut self, now: Time, peer: NodeId) {
+    /// The link to and from the peer is down; what was on its way is lost. `ended`: the peer is known to have ended, and not
+    /// merely out of reach, so that the others decide without it from now on.
+    pub fn link_down(&mut self, now: Time, peer: NodeId, ended: bool) {
         self.clock = now.max(self.clock);
         let member = self.participates(peer);
         let Some(record) = self.peers.get_mut(peer.index()) else { return };
         record.linked = false;
+        record.ended |= ended;
         record.owes &= owe::DOWN | owe::UP;
         record.flow = if member { Flow::Probe } else { Flow::Idle };
         (record.matched, record.goal) = (0, 0);

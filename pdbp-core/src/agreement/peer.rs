@@ -41,6 +41,8 @@ pub struct Peer {
     /// Member as far as is committed and applied here.
     pub(super) member: bool,
     pub(super) linked: bool,
+    /// It will never vote again, at least not before it is let in anew.
+    pub(super) ended: bool,
     /// At the primary: has lost its state.
     pub(super) lost: bool,
     pub(super) owes: u8,
@@ -76,8 +78,18 @@ pub struct Peer {
 impl Peer {
     /// Forgets what belongs to a term of office as primary.
     pub(super) fn start_term(&mut self, now: Time, next: u64) {
-        let Self { member, linked, owes, voted, .. } = *self;
-        *self = Self { member, linked, owes, voted, flow: Flow::Probe, next, heard: now, ..Self::default() };
+        let Self { member, linked, ended, owes, voted, .. } = *self;
+        *self = Self {
+            member,
+            linked,
+            ended,
+            owes,
+            voted,
+            flow: Flow::Probe,
+            next,
+            heard: now,
+            ..Self::default()
+        };
     }
 }
 
@@ -121,7 +133,7 @@ impl Agreement<'_> {
                 Some(p) if p.node == node => p.joins,
                 _ => peer.member,
             };
-            if !peer.member && !will {
+            if (!peer.member && !will) || peer.ended {
                 continue;
             }
             let aye = aye(node, peer);

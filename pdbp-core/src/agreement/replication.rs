@@ -130,7 +130,7 @@ impl Agreement<'_> {
         let matched = matched.max(peer.matched);
         if peer.matched < term.sought && matched >= term.sought {
             term.ayes += 1;
-            term.look_commit |= term.ayes * 2 >= self.peers.len() / 2 || self.peers.len() < 8;
+            term.look_commit |= term.ayes * 2 >= term.voters / 2 || term.voters < 8;
         }
         let Some(peer) = self.peers.get_mut(from.index()) else { return };
         if peer.applied < term.settling && applied >= term.settling {
@@ -200,6 +200,7 @@ impl Agreement<'_> {
         self.term.sought = self.commit.saturating_add(1).max(self.term.floor);
         let sought = self.term.sought;
         self.term.ayes = self.peers.iter().filter(|p| p.matched >= sought).count();
+        self.term.voters = self.peers.iter().filter(|p| p.member && !p.ended).count();
     }
 
     pub(super) fn apply_committed(&mut self, replica: &mut impl Replica) {
@@ -247,7 +248,7 @@ impl Agreement<'_> {
         let me = self.me;
         let Some(peer) = self.peers.get_mut(node.index()) else { return };
         if !peer.member {
-            peer.member = true;
+            (peer.member, peer.ended) = (true, false);
             peer.owes |= owe::UP;
             self.news = true;
             peer.admitted = peer.join;

@@ -4,12 +4,13 @@ use managed::ManagedSlice;
 
 use super::receiving::Element;
 use super::sending::PublicPipe;
-use super::{LocalPart, Peer};
+use super::{Local, Peer};
+use crate::agreement;
 use crate::cdu::Packer;
-use crate::id::{Epoch, NodeId, PipeId};
+use crate::id::{NodeId, PipeId};
 use crate::matrix::{RecvRow, SendRow};
 use crate::pipe::{PipeEntry, StreamMapping};
-use crate::tables::{Name, NodeEntry, PartEntry};
+use crate::tables::{Name, NodeEntry, NodeKind, PartEntry};
 use crate::umb::BlockInfo;
 
 /// Whether blocks carry a checksum.
@@ -50,8 +51,15 @@ pub struct Config {
     pub interval: u64,
     /// Checksums on sent blocks. Received ones are checked if they carry one.
     pub checksum: Checksum,
-    /// The master's epoch. Blocks of another are refused.
-    pub epoch: Epoch,
+    /// Nodes that may become primary master: those with an index below this.
+    pub masters: u16,
+    /// Nanoseconds for which a node may rely on its tables without news from the primary, and after which (and an eighth
+    /// more) it is declared down; 0: who has failed is told by transports alone.
+    pub lease: u64,
+    /// Nanoseconds that a standby waits before it stands for election; more than a message and its answer take.
+    pub patience: u64,
+    /// The node was started again while the others went on: it has to be let in.
+    pub joining: bool,
 }
 
 /// A value that cannot work, and what would.
@@ -83,6 +91,8 @@ pub enum ConfigError {
         /// Blocks needed.
         need: u64,
     },
+    /// What the agreement on the tables cannot work with.
+    Agreement(agreement::SettingsError),
     /// A slice of [`Storage`] is shorter than the configuration asks for.
     Storage {
         /// The slice.
@@ -123,6 +133,7 @@ impl core::fmt::Display for ConfigError {
                 "{have} blocks are too few: the rows' initial space and the control blocks need {need}; give more memory, \
                  or a smaller block or initial space"
             ),
+            Self::Agreement(e) => e.fmt(f),
             Self::Storage { slice, have, need } => {
                 write!(f, "storage slice `{slice}` has {have} entries and needs {need}")
             }
@@ -160,6 +171,23 @@ impl Config {
         Ok(())
     }
 
+    pub(super) fn entry(&self) -> NodeEntry {
+        let kind =
+            if self.node.index() < usize::from(self.masters) { NodeKind::Master } else { NodeKind::Compute };
+        NodeEntry { id: self.node, name: self.name.clone(), kind, failed: false }
+    }
+
+    pub(super) fn agreement(&self) -> agreement::Settings {
+        agreement::Settings {
+            entry: self.entry(),
+            nodes: self.nodes,
+            masters: self.masters,
+            lease: self.lease,
+            patience: self.patience,
+            start: if self.joining { agreement::Start::Joining } else { agreement::Start::Together },
+        }
+    }
+
     pub(super) fn elements(&self) -> usize {
         usize::from(self.nodes) * self.row as usize
     }
@@ -174,6 +202,9 @@ impl Config {
         Packer::longest(self.body)
     }
 }
+
+/// Entries that the log of the tables keeps: a node that misses more gets the tables whole.
+const LOG: usize = 64;
 
 /// The memory of an engine's tables. With borrowed slices the engine runs without a heap.
 pub struct Storage<'a> {
@@ -196,13 +227,15 @@ pub struct Storage<'a> {
     /// PTA: one per part of the whole cluster.
     pub parts: ManagedSlice<'a, Option<PartEntry>>,
     /// One per part of this node.
-    pub local_parts: ManagedSlice<'a, LocalPart>,
+    pub local_parts: ManagedSlice<'a, Local>,
     /// GP-Pipe-Bind-Tab: one per part of this node.
     pub bound: ManagedSlice<'a, Option<PipeId>>,
     /// Pipe-Tab: private pipes + local parts + stream pipes.
     pub pipes: ManagedSlice<'a, PipeEntry>,
     /// MTA: nodes × stream pipes.
     pub streams: ManagedSlice<'a, Option<StreamMapping>>,
+    /// The log of the tables, and a record per node.
+    pub agreement: agreement::Storage<'a>,
 }
 
 impl Storage<'_> {
@@ -217,6 +250,8 @@ impl Storage<'_> {
             ("peers", self.peers.len(), nodes),
             ("public_pipes", self.public_pipes.len(), nodes),
             ("nodes", self.nodes.len(), nodes),
+            ("agreement.peers", self.agreement.peers.len(), nodes),
+            ("agreement.log", self.agreement.log.len(), agreement::LEAST_LOG),
             ("parts", self.parts.len(), 1),
             ("local_parts", self.local_parts.len(), local),
             ("bound", self.bound.len(), local),
@@ -255,6 +290,7 @@ impl Storage<'static> {
             bound: table(local),
             pipes: table(config.pipes()),
             streams: table(nodes * usize::from(config.stream_pipes)),
+            agreement: agreement::Storage::allocate(config.nodes, LOG),
         }
     }
 }
@@ -280,10 +316,12 @@ pub struct StaticStorage<
     public_pipes: [PublicPipe; NODES],
     nodes: [Option<NodeEntry>; NODES],
     parts: [Option<PartEntry>; PARTS],
-    local_parts: [LocalPart; LOCAL],
+    local_parts: [Local; LOCAL],
     bound: [Option<PipeId>; LOCAL],
     pipes: [PipeEntry; PIPES],
     streams: [Option<StreamMapping>; STREAMS],
+    log: [Option<agreement::Entry>; LOG],
+    records: [agreement::Peer; NODES],
 }
 
 impl<
@@ -310,10 +348,12 @@ impl<
             public_pipes: from_fn(|_| PublicPipe::default()),
             nodes: [const { None }; NODES],
             parts: [const { None }; PARTS],
-            local_parts: [LocalPart::default(); LOCAL],
+            local_parts: from_fn(|_| Local::default()),
             bound: [None; LOCAL],
             pipes: [PipeEntry::default(); PIPES],
             streams: [None; STREAMS],
+            log: [const { None }; LOG],
+            records: from_fn(|_| agreement::Peer::default()),
         }
     }
 
@@ -333,6 +373,10 @@ impl<
             bound: ManagedSlice::Borrowed(&mut self.bound),
             pipes: ManagedSlice::Borrowed(&mut self.pipes),
             streams: ManagedSlice::Borrowed(&mut self.streams),
+            agreement: agreement::Storage {
+                log: ManagedSlice::Borrowed(&mut self.log),
+                peers: ManagedSlice::Borrowed(&mut self.records),
+            },
         }
     }
 }

@@ -1,100 +1,118 @@
-//! Control messages between engines: host information, changes of PTA and barriers.
+//! What engines say to each other beside data: the agreement on the tables, and barriers.
 //!
-//! Everything goes through the master, node 0. Each kind of message has at most one instance under way per link, so that the
-//! outboxes are small and bounded.
+//! Barriers and quiescence go through the primary master. Each kind of message has at most one instance under way per link, so
+//! that the outboxes are small and bounded; those of the agreement are made when a block has room for them. Under a new primary
+//! every node says again what it waits for.
 
 use heapless::Deque;
 
-use super::peer::OUTBOX;
 use super::{Engine, Event, LocalPart, PrivatePipes};
-use crate::id::NodeId;
-use crate::mesp::{Change, Control};
+use crate::agreement::{self, Change};
+use crate::id::{NodeId, Time};
+use crate::mesp::Control;
 use crate::policy::SpacePolicy;
-use crate::tables::{Name, NodeEntry, NodeKind};
+use crate::tables::Name;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
 const ASKS: usize = 32;
 
-/// What a node, and the master, remember of control in progress.
+/// What a node, and the primary, remember of control in progress.
 #[derive(Debug, Default)]
 pub(super) struct State {
+    /// The time of the poll under way.
+    pub(super) now: Time,
+    begun: bool,
+    /// When the agreement wants to be called.
+    pub(super) tick_at: Option<Time>,
     /// Something has happened since `advance_control` found nothing to do.
     pub(super) stirred: bool,
     /// Some peer's blocks were refused for good.
     pub(super) refused: bool,
-    /// Requests of this node; the first is with the master when `asked`.
-    pub(super) asks: Deque<(u32, Change), ASKS>,
-    pub(super) asked: bool,
-    pub(super) next_request: u32,
-    /// The master's log position, and the change under way.
-    pub(super) index: u64,
-    pub(super) under_way: Option<(NodeId, u32)>,
+    /// Requests of this node for parts; number of the one that is asked, and whether that is the first of them.
+    pub(super) asks: Deque<Change, ASKS>,
+    asked: Option<(u32, Asked)>,
+    introduced: bool,
+    /// The next part of this node that is to be registered anew, since this node was no member for a while.
+    relist: Option<u16>,
     /// Barriers: arrived at, and passed.
     pub(super) generation: u32,
     pub(super) passed: u32,
     /// Quiescence: requests made by and answered to this node.
     pub(super) quiet_asked: u32,
     pub(super) quiet_done: u32,
-    /// At the master: wave under way, and the sum that the last wave found.
+    /// At the primary: wave under way, and the sum that the last wave found.
     pub(super) wave: u32,
     pub(super) counting: bool,
     pub(super) last_sum: Option<u64>,
 }
 
+/// What the agreement is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    /// The node's own row.
+    Introduction,
+    /// The first of the requests that wait.
+    First,
+    /// A part that had been registered.
+    Again(u16),
+}
+
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    const MASTER: NodeId = NodeId::from_index(0);
-
     pub(super) fn is_master(&self) -> bool {
-        self.config.node == Self::MASTER
+        self.agreement.primary() == Some(self.config.node)
     }
 
-    /// Reports this node to the master.
-    pub(super) fn introduce(&mut self) {
-        let me = self.config.node;
-        self.control.stirred = true;
-        let kind = if self.is_master() { NodeKind::Master } else { NodeKind::Compute };
-        let entry = NodeEntry { id: me, name: self.config.name.clone(), kind, failed: false };
-        let info = Control::HostInfo { node: me, kind, name: entry.name.clone() };
-        self.set_node(entry);
-        if !self.is_master() {
-            self.tell(Self::MASTER, info);
-        }
+    /// The primary master, if there is one that this node knows of.
+    pub fn master(&self) -> Option<NodeId> {
+        self.agreement.primary()
     }
 
-    /// Whether the master's table of nodes has arrived in full, so that names can be used.
+    /// The agreement on the tables: its epoch, its members, how far its log is applied.
+    pub fn agreement(&self) -> &agreement::Agreement<'_> {
+        &self.agreement
+    }
+
+    /// Whether the tables of this node can be relied on now: no change that any node knows to be made is missing from them.
+    pub fn is_current(&self, now: Time) -> bool {
+        self.agreement.is_current(now)
+    }
+
+    /// Whether all members are in the table of nodes, so that names can be used.
     pub fn is_ready(&self) -> bool {
-        let known = self.tables.nodes.iter().take(usize::from(self.config.nodes));
-        known.into_iter().all(Option::is_some)
-            && (!self.is_master()
-                || self.peers.iter().take(usize::from(self.config.nodes)).enumerate().all(|(i, p)| {
-                    i == 0 || p.failed || usize::from(p.hosts_told) == usize::from(self.config.nodes)
-                }))
+        let known = |(i, slot): (usize, &Option<_>)| {
+            slot.is_some() || !self.agreement.is_member(NodeId::from_index(i))
+        };
+        self.control.introduced
+            && self.tables.nodes.iter().take(usize::from(self.config.nodes)).enumerate().all(known)
     }
 
     pub(super) fn is_asked(&self, name: &Name) -> bool {
-        self.control.asks.iter().any(|(_, c)| matches!(c, Change::PartAdded(e) if e.name == *name))
+        self.control.asks.iter().any(|c| matches!(c, Change::PartAdded(e) if e.name == *name))
     }
 
-    /// Queues a request to the master.
+    /// Queues a request for a change of PTA.
     pub(super) fn ask(&mut self, change: Change) -> Result<(), Change> {
-        let number = self.control.next_request;
-        self.control.asks.push_back((number, change)).map_err(|(_, change)| change)?;
+        self.control.asks.push_back(change)?;
         self.control.stirred = true;
-        self.control.next_request = number.wrapping_add(1);
         Ok(())
     }
 
     /// Arrives at the next barrier; it is passed when [`barrier_passed`](Self::barrier_passed) says so. Call once per node and barrier.
     pub fn arrive(&mut self) -> u32 {
         self.control.generation = self.control.generation.wrapping_add(1);
-        let generation = self.control.generation;
-        if self.is_master() {
-            self.note_arrival(Self::MASTER, generation);
-        } else {
-            self.tell(Self::MASTER, Control::Arrived { generation });
+        self.say_arrival();
+        self.control.generation
+    }
+
+    fn say_arrival(&mut self) {
+        let (me, generation) = (self.config.node, self.control.generation);
+        match self.master() {
+            Some(master) if master == me => self.note_arrival(me, generation),
+            Some(master) => self.tell(master, Control::Arrived { generation }),
+            // The next one is told.
+            None => {}
         }
-        generation
     }
 
     /// Whether all nodes have arrived at barrier `generation`.
@@ -102,19 +120,18 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.control.passed.wrapping_sub(generation) < u32::MAX / 2
     }
 
-    /// Nodes that have not arrived at barrier `generation`, as far as this node knows: all of them at the master, else the master.
+    /// Nodes that have not arrived at barrier `generation`, as far as this node knows: all of them at the primary, else the
+    /// primary, and without one the masters that could be it.
     pub fn barrier_missing(&self, generation: u32) -> impl Iterator<Item = NodeId> {
-        let at_master = self.is_master();
-        (0..usize::from(self.config.nodes)).map(NodeId::from_index).filter(move |n| {
-            let arrived = self.peers.get(n.index()).map_or(0, |p| p.arrived);
-            if at_master { arrived.wrapping_sub(generation) >= u32::MAX / 2 } else { *n == Self::MASTER }
+        let (me, master) = (self.config.node, self.master());
+        (0..usize::from(self.config.nodes)).map(NodeId::from_index).filter(move |n| match master {
+            Some(master) if master == me => {
+                let arrived = self.peers.get(n.index()).map_or(0, |p| p.arrived);
+                arrived.wrapping_sub(generation) >= u32::MAX / 2
+            }
+            Some(master) => *n == master,
+            None => *n != me && n.index() < usize::from(self.config.masters),
         })
-    }
-
-    fn set_node(&mut self, entry: NodeEntry) {
-        if let Some(slot) = self.tables.nodes.get_mut(entry.id.index()) {
-            *slot = Some(entry);
-        }
     }
 
     pub(super) fn tell(&mut self, node: NodeId, message: Control) {
@@ -123,24 +140,158 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
+    /// Lets the agreement do what is due, and follows what it says.
+    pub(super) fn advance_agreement(&mut self, pipes: &mut impl PrivatePipes) {
+        let now = self.control.now;
+        if !core::mem::replace(&mut self.control.begun, true) {
+            self.agreement.begin(now);
+            self.control.tick_at = Some(now);
+        }
+        let due = self.control.tick_at.is_some_and(|at| at <= now);
+        if !due && !self.control.stirred && !self.agreement.has_news() {
+            return;
+        }
+        self.ask_next();
+        self.control.tick_at = self.agreement.tick(now, &mut self.tables);
+        while let Some(event) = self.agreement.next_event() {
+            self.control.stirred = true;
+            match event {
+                agreement::Event::Answered { number, accepted } => self.answered(number, accepted, pipes),
+                agreement::Event::MemberDown(node) => self.member_down(node, pipes),
+                agreement::Event::MemberUp(node) => self.member_up(node, pipes),
+                agreement::Event::Expelled => self.expelled(pipes),
+                agreement::Event::NewPrimary { node, epoch } => {
+                    self.start_term();
+                    pipes.event(Event::NewMaster { node, epoch });
+                }
+            }
+        }
+    }
+
+    /// Asks for the next change that this node wants.
+    fn ask_next(&mut self) {
+        if self.control.asked.is_some() || self.agreement.is_asking() {
+            return;
+        }
+        let (change, asked) = if !self.control.introduced {
+            (Change::NodeUp(self.config.entry()), Asked::Introduction)
+        } else if let Some((local, change)) = self.next_to_relist() {
+            (change, Asked::Again(local))
+        } else if let Some(change) = self.control.asks.front().cloned() {
+            (change, Asked::First)
+        } else {
+            return;
+        };
+        if let Ok(number) = self.agreement.request(change) {
+            self.control.asked = Some((number, asked));
+        }
+    }
+
+    fn wants_to_ask(&self) -> bool {
+        !self.control.introduced || self.control.relist.is_some() || !self.control.asks.is_empty()
+    }
+
+    fn next_to_relist(&mut self) -> Option<(u16, Change)> {
+        let from = self.control.relist.filter(|_| self.agreement.is_member(self.config.node))?;
+        let mut rest = self.local.iter().enumerate().skip(usize::from(from));
+        let found = rest.find_map(|(i, local)| match (local.state, &local.entry) {
+            (LocalPart::Known, Some(entry)) => Some((i as u16, Change::PartAdded(entry.clone()))),
+            _ => None,
+        });
+        if found.is_none() {
+            self.control.relist = None;
+        }
+        found
+    }
+
+    fn answered(&mut self, number: u32, accepted: bool, pipes: &mut impl PrivatePipes) {
+        let Some((_, asked)) = self.control.asked.take_if(|(n, _)| *n == number) else { return };
+        let (part, state) = match asked {
+            Asked::Introduction => {
+                self.control.introduced = true;
+                return;
+            }
+            Asked::Again(local) => {
+                self.control.relist = self.control.relist.map(|_| local.saturating_add(1));
+                if accepted {
+                    return;
+                }
+                let entry = self.local.get(usize::from(local)).and_then(|l| l.entry.clone());
+                let Some(entry) = entry else { return };
+                (entry.id, LocalPart::Refused)
+            }
+            Asked::First => match self.control.asks.pop_front() {
+                Some(Change::PartAdded(entry)) if accepted => (entry.id, LocalPart::Known),
+                Some(Change::PartAdded(entry)) => (entry.id, LocalPart::Refused),
+                Some(Change::PartRemoved(id)) => (id, LocalPart::Free),
+                _ => return,
+            },
+        };
+        if let Some(slot) = self.local.get_mut(usize::from(part.local())) {
+            slot.state = state;
+        }
+        pipes.event(Event::Changed { part, accepted });
+    }
+
+    /// The node is no member any more: nothing is sent to it or taken from it until it is one again.
+    fn member_down(&mut self, node: NodeId, pipes: &mut impl PrivatePipes) {
+        if node != self.config.node {
+            self.set_down(node, true, pipes);
+        }
+    }
+
+    fn member_up(&mut self, node: NodeId, pipes: &mut impl PrivatePipes) {
+        if node != self.config.node {
+            return self.set_down(node, false, pipes);
+        }
+        for peer in (0..usize::from(self.config.nodes)).map(NodeId::from_index).filter(|n| *n != node) {
+            let down = !self.agreement.is_member(peer);
+            self.set_down(peer, down, pipes);
+        }
+    }
+
+    /// This node is no member: it has no peers until it is let in again, and registers its parts anew then.
+    fn expelled(&mut self, pipes: &mut impl PrivatePipes) {
+        let me = self.config.node;
+        for peer in (0..usize::from(self.config.nodes)).map(NodeId::from_index).filter(|n| *n != me) {
+            self.set_down(peer, true, pipes);
+        }
+        self.control.relist = Some(0);
+        pipes.event(Event::Expelled);
+    }
+
+    /// There is another primary: it is told what this node waits for; if this is the node, it knows of nobody yet.
+    fn start_term(&mut self) {
+        self.control.counting = false;
+        self.control.last_sum = None;
+        let me = self.config.node;
+        for (i, peer) in self.peers.iter_mut().enumerate() {
+            (peer.quiet_request, peer.count) = (None, None);
+            if i != me.index() {
+                peer.arrived = 0;
+            }
+        }
+        if self.control.generation > 0 {
+            self.say_arrival();
+        }
+    }
+
     /// Takes the next steps that depend on nothing but this node's state. A poll in which nothing has happened and nothing is
     /// under way costs a look at one flag, however many nodes there are.
     pub(super) fn advance_control(&mut self, pipes: &mut impl PrivatePipes) {
+        self.advance_agreement(pipes);
         if !self.control.stirred {
             return;
         }
-        let mut busy = !self.control.asks.is_empty();
-        self.forward_asks();
+        let mut busy = self.control.asked.is_none() && self.wants_to_ask();
         if self.is_master() {
-            busy |= self.tell_hosts();
-            busy |= self.advance_change(pipes);
             busy |= self.advance_quiet(pipes);
-        } else {
+        } else if let Some(master) = self.master() {
             let (asked, done) = (self.control.quiet_asked, self.control.quiet_done);
             busy |= asked != done;
             let waiting = self.peers.get(self.config.node.index()).is_some_and(|p| p.quiet_request.is_some());
             if asked != done && !waiting {
-                self.tell(Self::MASTER, Control::QuietRequest { number: asked });
+                self.tell(master, Control::QuietRequest { number: asked });
                 if let Some(own) = self.peers.get_mut(self.config.node.index()) {
                     own.quiet_request = Some((asked, 0));
                 }
@@ -149,121 +300,25 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.control.stirred = busy;
     }
 
-    fn forward_asks(&mut self) {
-        if self.control.asked {
-            return;
-        }
-        let Some((number, change)) = self.control.asks.front().cloned() else { return };
-        self.control.asked = true;
-        if self.is_master() {
-            if let Some(own) = self.peers.get_mut(0) {
-                own.request = Some((number, change));
-            }
-        } else {
-            self.tell(Self::MASTER, Control::Request { number, change });
-        }
-    }
-
-    /// Master: sends the table of nodes once it is complete, a few rows at a time. Whether there is more to tell.
-    fn tell_hosts(&mut self) -> bool {
-        let nodes = usize::from(self.config.nodes);
-        if self.tables.nodes.iter().take(nodes).any(Option::is_none) {
-            return true;
-        }
-        let mut more = false;
-        for peer in self.peers.iter_mut().take(nodes).skip(1).filter(|p| !p.failed) {
-            while usize::from(peer.hosts_told) < nodes && peer.outbox.len() < OUTBOX / 2 {
-                if let Some(Some(entry)) = self.tables.nodes.get(usize::from(peer.hosts_told)) {
-                    peer.post(Control::HostInfo {
-                        node: entry.id,
-                        kind: entry.kind,
-                        name: entry.name.clone(),
-                    });
-                }
-                peer.hosts_told += 1;
-            }
-            more |= usize::from(peer.hosts_told) < nodes;
-        }
-        more
-    }
-
-    /// Master: takes the next request when no change is under way, and answers the asker when all have applied it. Whether it
-    /// wants to be called again.
-    fn advance_change(&mut self, pipes: &mut impl PrivatePipes) -> bool {
-        if let Some((asker, number)) = self.control.under_way {
-            if self.peers.iter().take(usize::from(self.config.nodes)).any(|p| !p.applied && !p.failed) {
-                return true;
-            }
-            self.control.under_way = None;
-            self.answer(asker, number, true, pipes);
-        }
-        let next = self.peers.iter_mut().enumerate().find_map(|(i, p)| Some((i, p.request.take()?)));
-        let Some((asker, (number, change))) = next else { return false };
-        let asker = NodeId::from_index(asker);
-        if matches!(change, Change::PartAdded(_)) && !self.tables.has_room() {
-            self.answer(asker, number, false, pipes);
-            return true;
-        }
-        self.control.index += 1;
-        let index = self.control.index;
-        self.control.under_way = Some((asker, number));
-        for (i, peer) in self.peers.iter_mut().take(usize::from(self.config.nodes)).enumerate() {
-            peer.applied = i == 0;
-            if i != 0 && !peer.failed {
-                peer.post(Control::Binding { index, change: change.clone() });
-            }
-        }
-        self.apply(change);
-        true
-    }
-
-    fn answer(&mut self, asker: NodeId, number: u32, accepted: bool, pipes: &mut impl PrivatePipes) {
-        if asker == self.config.node {
-            self.answered(number, accepted, pipes);
-        } else {
-            self.tell(asker, Control::Answer { number, accepted });
-        }
-    }
-
-    fn answered(&mut self, number: u32, accepted: bool, pipes: &mut impl PrivatePipes) {
-        if self.control.asks.front().is_none_or(|(n, _)| *n != number) {
-            return;
-        }
-        let Some((_, change)) = self.control.asks.pop_front() else { return };
-        self.control.asked = false;
-        let (part, state) = match change {
-            Change::PartAdded(entry) if accepted => (entry.id, LocalPart::Known),
-            Change::PartAdded(entry) => (entry.id, LocalPart::Refused),
-            Change::PartRemoved(id) => (id, LocalPart::Free),
-        };
-        if let Some(slot) = self.local.get_mut(usize::from(part.local())) {
-            *slot = state;
-        }
-        pipes.event(Event::Changed { part, accepted });
-    }
-
-    fn apply(&mut self, change: Change) {
-        match change {
-            Change::PartAdded(entry) => self.tables.insert(entry),
-            Change::PartRemoved(id) => self.tables.remove(id),
-        }
-    }
-
     fn note_arrival(&mut self, node: NodeId, generation: u32) {
-        let passed = self.control.passed;
+        let (me, passed) = (self.config.node, self.control.passed);
         // How far a node is beyond the last barrier that all have passed.
         let beyond =
             |arrived: u32| Some(arrived.wrapping_sub(passed)).filter(|n| *n < u32::MAX / 2).unwrap_or(0);
         if let Some(peer) = self.peers.get_mut(node.index())
-            && beyond(generation) > beyond(peer.arrived)
+            && (beyond(generation) > beyond(peer.arrived) || peer.arrived == 0)
         {
             peer.arrived = generation;
         }
         let all = self.peers.iter().map(|p| beyond(p.arrived)).min().unwrap_or(0);
         if all > 0 {
-            let generation = passed.wrapping_add(all);
-            self.control.passed = generation;
-            for peer in self.peers.iter_mut().skip(1) {
+            self.control.passed = passed.wrapping_add(all);
+        }
+        // Also who has not heard of it, since the primary that said so has failed, is told.
+        let generation = self.control.passed;
+        for (_, peer) in self.peers.iter_mut().enumerate().filter(|(i, _)| *i != me.index()) {
+            let is_behind = |arrived: u32| generation != 0 && arrived.wrapping_sub(generation) == 0;
+            if all > 0 || is_behind(peer.arrived) {
                 peer.post(Control::Released { generation });
             }
         }
@@ -271,37 +326,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     pub(super) fn handle_control(&mut self, from: NodeId, message: Control, pipes: &mut impl PrivatePipes) {
         let master = self.is_master();
-        let of_master = from == Self::MASTER;
+        let of_master = self.master() == Some(from);
         self.control.stirred = true;
         match message {
-            Control::HostInfo { node, kind, name } if if master { node == from } else { of_master } => {
-                if node.index() < usize::from(self.config.nodes) {
-                    let failed = self.has_failed(node);
-                    self.set_node(NodeEntry { id: node, name, kind, failed });
-                }
-            }
-            Control::Request { number, change } if master => {
-                let own = match &change {
-                    Change::PartAdded(entry) => entry.id.node() == from,
-                    Change::PartRemoved(id) => id.node() == from,
-                };
-                if let Some(peer) = self.peers.get_mut(from.index()).filter(|_| own) {
-                    peer.request = Some((number, change));
-                }
-            }
-            Control::Answer { number, accepted } if of_master => self.answered(number, accepted, pipes),
-            Control::Binding { index, change } if of_master => {
-                self.apply(change);
-                self.tell(Self::MASTER, Control::Applied { index });
-            }
-            Control::Applied { index } if master => {
-                let current = index == self.control.index;
-                if let Some(peer) = self.peers.get_mut(from.index()).filter(|_| current) {
-                    peer.applied = true;
-                }
-            }
             Control::Arrived { generation } if master => self.note_arrival(from, generation),
-            Control::Released { generation } if of_master => self.control.passed = generation,
+            Control::Released { generation } if of_master => {
+                if generation.wrapping_sub(self.control.passed) < u32::MAX / 2 {
+                    self.control.passed = generation;
+                }
+            }
             Control::QuietRequest { number } if master => {
                 if let Some(peer) = self.peers.get_mut(from.index()) {
                     peer.quiet_request = Some((number, 0));
@@ -311,7 +344,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 self.flush();
                 pipes.event(Event::FlushWanted);
                 let (sent, delivered, open) = self.counts();
-                self.tell(Self::MASTER, Control::Count { wave, sent, delivered, open });
+                self.tell(from, Control::Count { wave, sent, delivered, open });
             }
             Control::Count { wave, sent, delivered, open } if master => {
                 let current = wave == self.control.wave;
@@ -325,12 +358,27 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                     own.quiet_request = None;
                 }
             }
+            Control::Welcome => {
+                if let Some(peer) = self.peers.get_mut(from.index())
+                    && !core::mem::replace(&mut peer.welcome, true)
+                {
+                    self.open_peer(from, pipes);
+                }
+            }
             Control::Probe => {
                 if let Some(peer) = self.peers.get_mut(from.index()) {
                     peer.probed = true;
                 }
             }
+            // Of or for a master that was one.
             _ => self.counters.misdirected += 1,
         }
+    }
+
+    pub(super) fn handle_agreement(&mut self, from: NodeId, message: agreement::Message) {
+        let now = self.control.now;
+        self.agreement.handle(now, from, message, &mut self.tables);
+        self.control.stirred = true;
+        self.control.tick_at = Some(now);
     }
 }

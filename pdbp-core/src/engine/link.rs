@@ -4,6 +4,7 @@
 use super::{BUDGET, Engine, Event, PrivatePipes};
 use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, Cdus, Malformed, flag};
 use crate::id::NodeId;
+use crate::matrix::RecvRow;
 use crate::policy::SpacePolicy;
 use crate::transport::{Completion, Op, Reason, Transport};
 use crate::umb::{ArrivedBlock, BlockMemory, BlockState, VacantBlock};
@@ -33,7 +34,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 Completion::Received { peer, block } => self.arrived(peer, block, pipes),
                 Completion::Unused { peer, block } => self.unpost(peer, block),
                 Completion::PeerFailed { peer, .. } => self.peer_failed(peer, pipes),
-                Completion::PeerRestored { peer } => self.peer_restored(peer, pipes),
+                Completion::PeerRestored { peer } => self.peer_restored(peer),
             }
         }
         worked
@@ -76,8 +77,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return Ok(Admitted::Stale);
         }
         let data = header.class() != BlockClass::Control;
-        if header.epoch() != self.config.epoch {
-            self.settle(from, u64::from(data));
+        if data && self.peers.get(from.index()).is_some_and(|p| p.down) {
+            // The peer does not know that one of the two is no member. It learns that its messages are in doubt by the end of
+            // the link.
+            self.settle(from, 1);
+            self.transport.disconnect(from);
             return Ok(Admitted::Stale);
         }
         let body = bytes.get(BLOCK_HEADER..BLOCK_HEADER + header.length()).unwrap_or(&[]);
@@ -140,7 +144,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    fn note_malformed(&mut self, peer: NodeId, reason: Malformed, pipes: &mut impl PrivatePipes) {
+    pub(super) fn note_malformed(&mut self, peer: NodeId, reason: Malformed, pipes: &mut impl PrivatePipes) {
         if let Some(entry) = self.peers.get_mut(peer.index()) {
             entry.malformed += 1;
         }
@@ -166,7 +170,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             if self.has_posts(node) {
                 return;
             }
-            let Some(index) = self.umb.take() else {
+            // The first ones are those that were set aside while the link was down.
+            let first = self.recv_rows.get(node.index()).is_some_and(|r| r.posted <= SPARE_POSTS);
+            let index = if first || self.free_for_rows() > 0 { self.umb.take() } else { None };
+            let Some(index) = index else {
                 self.short_of_posts = true;
                 return;
             };
@@ -183,7 +190,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Whether enough blocks are posted: one for each vacant element, and the spare ones in any case.
     fn has_posts(&self, node: NodeId) -> bool {
-        let failed = self.has_failed(node);
+        let failed = self.peers.get(node.index()).is_none_or(|p| p.failed);
         self.recv_rows.get(node.index()).is_none_or(|r| {
             failed || r.posted >= SPARE_POSTS && r.posted + r.space.used() >= r.space.real() + SPARE_POSTS
         })
@@ -261,54 +268,116 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     fn peer_failed(&mut self, node: NodeId, pipes: &mut impl PrivatePipes) {
-        let Some(peer) = self.peers.get_mut(node.index()) else { return };
-        if peer.failed {
-            return;
-        }
+        let Some(peer) = self.peers.get_mut(node.index()).filter(|p| !p.failed) else { return };
+        let was_gone = peer.is_gone();
         peer.fail();
         self.control.stirred = true;
-        if let Some(Some(entry)) = self.tables.nodes.get_mut(node.index()) {
-            entry.failed = true;
+        let ended = self.transport.has_ended(node);
+        self.agreement.link_down(self.control.now, node, ended);
+        self.control.tick_at = Some(self.control.now);
+        if was_gone { self.empty_control(node) } else { self.leave_peer(node, pipes) }
+    }
+
+    /// Whether a peer is a member, as the agreement says.
+    pub(super) fn set_down(&mut self, node: NodeId, down: bool, pipes: &mut impl PrivatePipes) {
+        let Some(peer) = self.peers.get_mut(node.index()).filter(|p| p.down != down) else { return };
+        peer.down = down;
+        let was_open = !peer.failed && peer.welcome;
+        if !down {
+            self.tell(node, crate::mesp::Control::Welcome);
+            self.open_peer(node, pipes);
+            return;
         }
+        // What it was told on this link does not count any more, nor does what it still sends.
+        let linked = !peer.failed;
+        if was_open {
+            self.leave_peer(node, pipes);
+        }
+        if linked {
+            self.transport.disconnect(node);
+        }
+    }
+
+    /// Data may go to the peer again, if nothing speaks against it.
+    pub(super) fn open_peer(&mut self, node: NodeId, pipes: &mut impl PrivatePipes) {
+        if !self.has_failed(node) {
+            self.furnish(node);
+            pipes.event(Event::PeerRestored { peer: node });
+        }
+    }
+
+    /// No data goes to the peer from now on or comes from it.
+    fn leave_peer(&mut self, node: NodeId, pipes: &mut impl PrivatePipes) {
         // Segments that have arrived and wait for a private pipe are delivered first.
         if self.recv_rows.get(node.index()).is_none_or(|r| r.pending.len == 0) {
             self.end_streams_of(node, pipes);
         }
+        self.set_aside(node);
+        self.empty_control(node);
         self.give_up_queue(node, pipes);
         self.shrink_recv(node, u32::MAX);
     }
 
     /// The link is up again. Rows get space as at the start; deliveries of the old link, and blocks on their way back to their
     /// writers, keep theirs until they are released.
-    fn peer_restored(&mut self, node: NodeId, pipes: &mut impl PrivatePipes) {
-        if !self.has_failed(node) || node == self.config.node {
-            return;
-        }
-        let blocks = self.send_rows.get(node.index()).map_or(0, |r| r.blocks);
-        if let Some(peer) = self.peers.get_mut(node.index()) {
-            peer.renew(blocks);
-        }
+    fn peer_restored(&mut self, node: NodeId) {
+        let failed = self.peers.get_mut(node.index()).filter(|p| p.failed && node != self.config.node);
+        let Some(peer) = failed else { return };
+        peer.renew();
+        let down = peer.down;
+        self.agreement.link_up(self.control.now, node);
+        self.control.tick_at = Some(self.control.now);
         if let Some(row) = self.recv_rows.get_mut(node.index()) {
             row.old = row.space.used();
         }
-        if let Some(Some(entry)) = self.tables.nodes.get_mut(node.index()) {
-            entry.failed = false;
-        }
         self.control.stirred = true;
-        self.furnish(node);
-        pipes.event(Event::PeerRestored { peer: node });
+        // Control messages need no credit, but room to arrive in.
+        if self.is_posted_link(node) {
+            self.post(node);
+        }
+        if !down {
+            self.tell(node, crate::mesp::Control::Welcome);
+        }
     }
 
-    /// Gives the rows of a restored link space, as far as there is some. A row that got none is seen to at the next interval.
+    /// Of blocks, and of credit for what arrives in place: what a link needs to carry anything at all.
+    fn least(&self, node: NodeId) -> (u32, u32) {
+        if self.is_posted_link(node) { (1 + 1 + SPARE_POSTS, 0) } else { (1, 1) }
+    }
+
+    /// While a link is down, what it needs is kept from other rows, if it may come up again.
+    fn set_aside(&mut self, node: NodeId) {
+        let (blocks, credit) = self.least(node);
+        if self.transport.restores_links()
+            && let Some(peer) = self.peers.get_mut(node.index())
+            && !core::mem::replace(&mut peer.aside, true)
+        {
+            self.blocks_aside += blocks;
+            self.credit_aside += credit;
+        }
+    }
+
+    /// Gives the rows of a restored link space, as far as there is some. A row that got none, since readers or writers keep its
+    /// blocks, is seen to at the next interval.
     pub(super) fn furnish(&mut self, node: NodeId) {
+        let (blocks, credit) = self.least(node);
+        if let Some(peer) = self.peers.get_mut(node.index())
+            && core::mem::take(&mut peer.aside)
+        {
+            self.blocks_aside -= blocks;
+            self.credit_aside -= credit;
+        }
         let initial = self.config.initial;
         let real = self.send_rows.get(node.index()).map_or(0, |r| r.space.real());
-        self.grow_send(node, initial.saturating_sub(real));
+        let more = self.free_for_rows().max(u32::from(real == 0));
+        self.grow_send(node, initial.saturating_sub(real).min(more));
         let posted = self.is_posted_link(node);
-        let credit = if posted { initial } else { self.credit };
+        let window = self.recv_rows.get(node.index()).map_or(0, RecvRow::window);
+        let more = if posted { self.free_for_rows() } else { self.free_credit() }.max(u32::from(window == 0));
+        let more = if posted { more } else { more.min(self.credit) };
         if let Some(row) = self.recv_rows.get_mut(node.index()) {
             let before = row.space.real();
-            row.space.grow(initial.saturating_sub(row.window()).min(credit));
+            row.space.grow(initial.saturating_sub(window).min(more));
             if !posted {
                 self.credit -= row.space.real() - before;
             }
@@ -317,6 +386,23 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.post(node);
         }
         self.grown = true;
+        let send = self.send_rows.get(node.index()).is_some_and(|r| r.space.real() > 0);
+        let recv = self.recv_rows.get(node.index());
+        let recv = recv.is_some_and(|r| r.window() > 0 && (!posted || r.posted > SPARE_POSTS));
+        if !send || !recv {
+            // What it lacks is with readers and writers still; no other row shall have it when it comes back.
+            self.set_aside(node);
+        }
+    }
+
+    /// Blocks that rows may grow by.
+    pub(super) fn free_for_rows(&self) -> u32 {
+        self.umb.free().saturating_sub(self.blocks_aside)
+    }
+
+    /// Credit, for blocks that arrive in place, that rows may grow by.
+    pub(super) fn free_credit(&self) -> u32 {
+        self.credit.saturating_sub(self.credit_aside)
     }
 }
 

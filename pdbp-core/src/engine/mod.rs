@@ -16,10 +16,13 @@
 //! **Priorities.** Commands are packed into *urgent* blocks, which overtake waiting blocks in their row; one element of
 //! credit is kept for them once the row has four. Control messages do not need credit and use blocks set aside for them.
 //!
-//! **Tables.** Node 0, the master, puts the changes of PTA in one order, sends each to all nodes, and answers the asker when
-//! all that live have applied it; one change is under way at a time.
-//! (Failure of the master is not handled yet: every change carries the epoch in its block header, and blocks of another
-//! epoch are refused, which is where a take-over will hook in.)
+//! **Tables.** The primary master puts the changes of NTA and PTA in one order, and whoever asked is answered when all
+//! members have applied the change; a standby takes over when the primary fails, and a node that fails is declared down by a
+//! change as well: see [`agreement`](crate::agreement). To such a node nothing is sent, and what it sends is refused.
+//!
+//! **Failure.** What a node did not get goes back to the parts that sent it, as deliveries of the kind
+//! [`Returned`](DeliveryKind::Returned); streams from it end. A transport may restore a link, and the members may let a node
+//! in again: then everything between the two begins anew.
 //!
 //! **Stopping.** Dropping the engine frees everything, unless open blocks or deliveries are still out: then memory and
 //! transport are leaked, so that no token ever dangles.
@@ -40,11 +43,12 @@ mod tests;
 
 use managed::ManagedSlice;
 
-use crate::id::{NodeId, PartId, PipeId, Time};
+use crate::agreement::Agreement;
+use crate::id::{Epoch, NodeId, PartId, PipeId, Time};
 use crate::matrix::{RecvRow, RowSpace, SendRow};
 use crate::pipe::{PipeError, PipePool, StreamMap, StreamMapping};
 use crate::policy::SpacePolicy;
-use crate::tables::{Name, NameError, Tables};
+use crate::tables::{Name, NameError, PartEntry, Tables};
 use crate::transport::{Arrival, Capabilities, Transport};
 use crate::umb::{BlockMemory, BlockState, Held, NIL, Umb};
 use crate::{cdu::Malformed, matrix::Queue};
@@ -119,6 +123,15 @@ pub enum Event {
         /// The peer.
         peer: NodeId,
     },
+    /// There is another primary master.
+    NewMaster {
+        /// Which.
+        node: NodeId,
+        /// Its term of office.
+        epoch: Epoch,
+    },
+    /// This node was declared down: it is no member of the cluster, has no peers, and asks to be let in again.
+    Expelled,
     /// A stream from a failed node has ended without its last segment.
     StreamBroken {
         /// The mapping tuple that was removed.
@@ -151,6 +164,14 @@ pub enum LocalPart {
     Refused,
     /// Waits until all nodes have forgotten it.
     Leaving,
+}
+
+/// A part of this node.
+#[derive(Clone, Debug, Default)]
+pub struct Local {
+    state: LocalPart,
+    /// Its row of PTA, for when it has to be registered anew.
+    entry: Option<PartEntry>,
 }
 
 /// Why a part could not be registered.
@@ -201,8 +222,12 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     reserve: Queue,
     /// Blocks of credit for peers whose blocks arrive in place that no row of RM has.
     credit: u32,
+    /// Of the free blocks and of the credit: what is kept for links that may be restored.
+    blocks_aside: u32,
+    credit_aside: u32,
     tables: Tables<'a>,
-    local: ManagedSlice<'a, LocalPart>,
+    agreement: Agreement<'a>,
+    local: ManagedSlice<'a, Local>,
     pipes: PipePool<'a>,
     streams: StreamMap<'a>,
     next_local: u16,
@@ -244,7 +269,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         }
         let Storage { blocks, mut send_matrix, mut recv_matrix, mut send_rows, mut recv_rows, .. } = storage;
         let Storage { mut peers, mut public_pipes, mut nodes, mut parts, mut local_parts, .. } = storage;
-        let Storage { mut bound, mut pipes, mut streams, .. } = storage;
+        let Storage { mut bound, mut pipes, mut streams, mut agreement, .. } = storage;
         // Indices are checked by the lengths of the tables, so these are what the configuration says, not more.
         let (count, local) = (usize::from(config.nodes), usize::from(config.local_parts));
         cut(&mut send_matrix, config.elements());
@@ -254,6 +279,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         cut(&mut peers, count);
         cut(&mut public_pipes, count);
         cut(&mut nodes, count);
+        cut(&mut agreement.peers, count);
         cut(&mut local_parts, local);
         cut(&mut bound, local);
         cut(&mut pipes, config.pipes());
@@ -262,15 +288,19 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         recv_matrix.fill_with(Element::default);
         send_rows.fill_with(SendRow::default);
         recv_rows.fill_with(RecvRow::default);
-        peers.fill_with(|| Peer::new(config.initial));
+        // The peers of a node that joins begin anew as well, and every one tells its space.
+        let window = if config.joining { 0 } else { config.initial };
+        peers.fill_with(|| Peer { welcome: !config.joining, down: config.joining, ..Peer::new(window) });
         public_pipes.fill_with(PublicPipe::default);
         nodes.fill_with(|| None);
         parts.fill_with(|| None);
-        local_parts.fill(LocalPart::Free);
+        local_parts.fill_with(Local::default);
         bound.fill(None);
         streams.fill(None);
         let pipes = PipePool::new(pipes, bound, config.private_pipes, config.local_parts);
         let streams = StreamMap::new(streams, usize::from(config.stream_pipes));
+        let settings = config.agreement();
+        let agreement = Agreement::new(Time(0), settings, agreement).map_err(ConfigError::Agreement)?;
         let mut engine = Self {
             umb: Umb::new(memory, config.node, config.body, blocks),
             policy,
@@ -284,7 +314,10 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             public: public_pipes,
             reserve: Queue::default(),
             credit: 0,
+            blocks_aside: 0,
+            credit_aside: 0,
             tables: Tables { nodes, parts },
+            agreement,
             local: local_parts,
             pipes,
             streams,
@@ -303,7 +336,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             peer.posted = engine.transport.arrival(NodeId::from_index(i)) == Arrival::Posted;
         }
         engine.lay_out()?;
-        engine.introduce();
+        engine.control.stirred = true;
         Ok(engine)
     }
 
@@ -367,6 +400,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
     /// Does a bounded amount of work: takes what has arrived, delivers it, sends what is queued, and looks after tables and
     /// space. `now` must not go back.
     pub fn poll(&mut self, now: Time, pipes: &mut impl PrivatePipes) -> Progress {
+        self.control.now = now;
         let mut worked = self.poll_transport(pipes);
         worked += self.route_pending(pipes);
         worked += self.route_returned(pipes);
@@ -382,7 +416,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
     fn next_call(&self) -> Option<Time> {
         let deadline = self.public.iter().filter_map(|p| p.deadline(self.config.flush_after)).min();
         let upkeep = self.grown.then(|| self.maintained.after(self.config.interval));
-        [deadline, upkeep].into_iter().flatten().min()
+        [deadline, upkeep, self.control.tick_at].into_iter().flatten().min()
     }
 
     /// A part that is free or about to be must not get pipes: nobody would give them back.

@@ -1,6 +1,7 @@
 //! Parts and their pipes: registering, looking up, binding; streams opened and closed.
 
-use super::{Engine, LocalPart, RegisterError};
+use super::{Engine, Local, LocalPart, RegisterError};
+use crate::agreement::Change;
 use crate::id::{NodeId, PartId, PipeId, StreamNo};
 use crate::pipe::{PipeError, PipeKind, StreamMapping};
 use crate::policy::SpacePolicy;
@@ -22,17 +23,17 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         // The index that has been free for longest: who still has the id of a part that is gone shall not reach another soon.
         let (used, fresh) = self.local.split_at(usize::from(self.next_local).min(self.local.len()));
-        let free = |parts: &[LocalPart]| parts.iter().position(|p| *p == LocalPart::Free);
+        let free = |parts: &[Local]| parts.iter().position(|p| p.state == LocalPart::Free);
         let local = free(fresh).map(|i| i + used.len()).or_else(|| free(used));
         let id = local.and_then(|i| PartId::new(me, i as u16));
         let id = id.ok_or(RegisterError::Full(self.local.len() as u16))?;
-        self.ask(crate::mesp::Change::PartAdded(PartEntry { id, name, kind }))
-            .map_err(|_| RegisterError::Busy)?;
+        let entry = PartEntry { id, name, kind };
+        self.ask(Change::PartAdded(entry.clone())).map_err(|_| RegisterError::Busy)?;
         self.next_local = id.local() + 1;
         // There is a message pipe for every local part.
         let _ = self.pipes.take(PipeKind::Message, id.local());
         if let Some(slot) = self.local.get_mut(usize::from(id.local())) {
-            *slot = LocalPart::Asked;
+            *slot = Local { state: LocalPart::Asked, entry: Some(entry) };
         }
         Ok(id)
     }
@@ -44,13 +45,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// [`RegisterError::Busy`]: too many requests wait for the master; call again after a poll.
     pub fn free(&mut self, part: PartId) -> Result<(), RegisterError> {
         let local = usize::from(part.local());
-        let state = self.local.get(local).copied().unwrap_or_default();
+        let state = self.local_part(part.local());
         if part.node() != self.config.node || !matches!(state, LocalPart::Known | LocalPart::Refused) {
             // A part that is still being announced is freed by a later call.
             return if state == LocalPart::Asked { Err(RegisterError::Busy) } else { Ok(()) };
         }
         let next = if state == LocalPart::Known {
-            self.ask(crate::mesp::Change::PartRemoved(part)).map_err(|_| RegisterError::Busy)?;
+            self.ask(Change::PartRemoved(part)).map_err(|_| RegisterError::Busy)?;
             LocalPart::Leaving
         } else {
             LocalPart::Free
@@ -58,14 +59,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.pipes.give_all(part.local());
         self.streams.remove_if(|m| m.part == part.local());
         if let Some(slot) = self.local.get_mut(local) {
-            *slot = next;
+            slot.state = next;
         }
         Ok(())
     }
 
     /// What is known of part number `local` of this node.
     pub fn local_part(&self, local: u16) -> LocalPart {
-        self.local.get(usize::from(local)).copied().unwrap_or_default()
+        self.local.get(usize::from(local)).map(|l| l.state).unwrap_or_default()
     }
 
     /// The part with this name on this node, from the replica of PTA.

@@ -3,15 +3,16 @@
 use heapless::Deque;
 
 use super::{BUDGET, Engine};
-use crate::cdu::{BLOCK_HEADER, BlockClass, CduClass, Packer, Route};
+use crate::agreement::MESSAGE;
+use crate::cdu::{BLOCK_HEADER, BlockClass, CDU_HEADER, CduClass, Packer, Route};
 use crate::id::NodeId;
 use crate::matrix::RecvRow;
-use crate::mesp::{CONTROL, Change, Control};
+use crate::mesp::{AGREEMENT, CONTROL, Control};
 use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::{BlockMemory, BlockState, SealedBlock};
 
-pub(super) const OUTBOX: usize = 16;
+pub(super) const OUTBOX: usize = 9;
 
 /// What is known of the other end of a link.
 #[derive(Debug, Default)]
@@ -43,20 +44,21 @@ pub struct Peer {
     /// Messages that the peer did not get, since it failed.
     pub(super) undelivered: u64,
     pub(super) failed: bool,
+    /// It is no member of the cluster, or this node is none.
+    pub(super) down: bool,
+    /// This node is a member for the peer, as far as is known, so that it takes data.
+    pub(super) welcome: bool,
+    /// Blocks and credit are set aside for when the link is restored.
+    pub(super) aside: bool,
     /// The transport has refused a block for good.
     pub(super) refused: bool,
     /// How often the link was restored. Blocks that came by an earlier one are none of this one's business.
     pub(super) session: u32,
-    /// Data blocks submitted for the peer before the link was restored.
-    pub(super) blocks_before: u64,
     /// Blocks from and to the peer travel in blocks that the receiver has posted.
     pub(super) posted: bool,
     pub(super) malformed: u64,
     pub(super) outbox: Deque<Control, OUTBOX>,
-    /// At the master: rows of NTA sent, the request that waits, whether the change under way is applied.
-    pub(super) hosts_told: u16,
-    pub(super) request: Option<(u32, Change)>,
-    pub(super) applied: bool,
+    /// At the primary: barriers it has arrived at.
     pub(super) arrived: u32,
     pub(super) quiet_request: Option<(u32, u32)>,
     pub(super) count: Option<(u32, u64, u64, u32)>,
@@ -64,7 +66,8 @@ pub struct Peer {
 
 impl Peer {
     pub(super) fn new(window: u32) -> Self {
-        Self { window, window_told: window, ..Self::default() }
+        // Where all start together they are members for each other.
+        Self { window, window_told: window, welcome: true, ..Self::default() }
     }
 
     /// The peer has been told the credit by a block that leaves now.
@@ -78,36 +81,29 @@ impl Peer {
     pub(super) fn fail(&mut self) {
         self.failed = true;
         self.outbox.clear();
-        self.request = None;
         self.quiet_request = None;
         self.count = None;
     }
 
     /// The link is up again, with everything to begin anew; the peer has no credit before it says so.
-    pub(super) fn renew(&mut self, blocks: u64) {
-        let kept = Self { posted: self.posted, malformed: self.malformed, ..Self::default() };
+    pub(super) fn renew(&mut self) {
+        let Self { posted, malformed, undelivered, arrived, down, aside, .. } = *self;
         let session = self.session.wrapping_add(1);
-        *self = Self {
-            session,
-            undelivered: self.undelivered,
-            blocks_before: blocks,
-            arrived: self.arrived,
-            ..kept
-        };
+        *self = Self { session, posted, malformed, undelivered, arrived, down, aside, ..Self::default() };
+    }
+
+    /// Whether no data goes to it or comes from it.
+    pub(super) fn is_gone(&self) -> bool {
+        self.failed || self.down || !self.welcome
     }
 
     /// Puts a message into the outbox. `false`: there is no room, since the peer asked for more than it should.
     ///
-    /// Of the kinds that the latest replaces one is there at most, of the others few are under way (see the module).
+    /// Of each kind there is one at most: the latest replaces it.
     pub(super) fn post(&mut self, message: Control) -> bool {
         let same = |m: &&mut Control| m.command() == message.command();
         match &message {
             _ if self.failed => true,
-            Control::HostInfo { .. }
-            | Control::Request { .. }
-            | Control::Answer { .. }
-            | Control::Binding { .. }
-            | Control::Applied { .. } => self.outbox.push_back(message).is_ok(),
             _ => match self.outbox.iter_mut().find(same) {
                 Some(before) => {
                     *before = message;
@@ -123,6 +119,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Sends what waits in the outboxes, and credit that no other block carries. `idle`: there was nothing else to do.
     pub(super) fn pump_control(&mut self, idle: bool) -> u32 {
         let mut worked = 0;
+        // One look at a flag tells whether the agreement has something to say to anybody.
+        let talks = self.agreement.next_receiver(|_| true).is_some();
         // A peer that does not take its blocks must not hold those of all others.
         let share = (self.config.control_blocks / u32::from(self.config.nodes)).max(1);
         for node in (0..usize::from(self.config.nodes)).map(NodeId::from_index) {
@@ -130,7 +128,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 continue;
             }
             for _ in 0..BUDGET {
-                if !self.flush_control_queue(node) || !self.wants_control(node, idle) {
+                let wanted =
+                    |e: &Self| e.wants_control(node, idle) || (talks && e.agreement.has_message(node));
+                if !self.flush_control_queue(node) || !wanted(self) {
                     break;
                 }
                 if self.peers.get(node.index()).is_some_and(|p| p.control_away >= share) {
@@ -148,8 +148,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Whether live peers are still to be told something of tables, barriers or quiescence. A node that leaves polls until not.
     pub fn has_news(&self) -> bool {
         let rows = self.send_rows.iter().zip(self.peers.iter());
-        rows.filter(|(_, peer)| !peer.failed)
-            .any(|(row, peer)| !peer.outbox.is_empty() || row.control.len > 0)
+        let talks = self.agreement.has_news();
+        rows.enumerate().filter(|(_, (_, peer))| !peer.failed).any(|(i, (row, peer))| {
+            let agrees = talks && self.agreement.has_message(NodeId::from_index(i));
+            !peer.outbox.is_empty() || row.control.len > 0 || agrees
+        })
     }
 
     /// Gives the transport the control blocks that it refused before. `false`: it still does.
@@ -180,6 +183,16 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let mut raw = self.umb.raw(index);
         let mut packer = Packer::new();
         let body = raw.body_mut();
+        // As many as have room in any case: a message of the agreement that was taken has to leave.
+        let most = body.len() / (MESSAGE + 2 * CDU_HEADER);
+        // First, so that a node knows who is primary before it gets anything else of it.
+        while (packer.messages() as usize) < most
+            && let Some(message) = self.agreement.next_message(node, &self.tables)
+        {
+            let route = Route::raw(CduClass::ShortMessage as u8, AGREEMENT, 0, 0);
+            let pushed = packer.push(body, route, &message.encode());
+            debug_assert!(pushed.is_ok(), "a block has room for the messages that were counted");
+        }
         if let Some(peer) = self.peers.get_mut(node.index()) {
             while let Some(message) = peer.outbox.front() {
                 let bytes: [u8; CONTROL] = message.encode();

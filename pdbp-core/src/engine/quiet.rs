@@ -24,9 +24,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// what was on them will not arrive.
     pub(super) fn counts(&self) -> (u64, u64, u32) {
         let (mut sent, mut delivered, mut open) = (0, 0, 0);
-        let live = self.send_rows.iter().zip(self.peers.iter()).filter(|(_, p)| !p.failed);
+        let live = self.send_rows.iter().zip(self.peers.iter()).filter(|(_, p)| !p.is_gone());
         for (row, peer) in live {
-            sent += row.blocks - peer.blocks_before;
+            // Of the link as it is now: those on their way to the transport, and those that it took.
+            sent += peer.data_sent + u64::from(row.urgent.len + row.queue.len);
             delivered += peer.delivered;
             open += row.open;
         }
@@ -55,10 +56,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
             return wanted;
         }
-        if self.peers.iter().take(nodes).any(|p| p.count.is_none() && !p.failed) {
+        if self.peers.iter().take(nodes).any(|p| p.count.is_none() && !p.is_gone()) {
             return true;
         }
-        let counts = || self.peers.iter().take(nodes).filter(|p| !p.failed).filter_map(|p| p.count);
+        let counts = || self.peers.iter().take(nodes).filter(|p| !p.is_gone()).filter_map(|p| p.count);
         let sent: u64 = counts().map(|c| c.1).sum();
         let delivered: u64 = counts().map(|c| c.2).sum();
         let open: u32 = counts().map(|c| c.3).sum();
@@ -79,7 +80,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 peer.post(Control::Quiet { number });
             }
         }
-        if let Some(own) = self.peers.get_mut(0) {
+        if let Some(own) = self.peers.get_mut(self.config.node.index()) {
             // The master's own answer needs no message.
             while let Some(message) = own.outbox.pop_front() {
                 if let Control::Quiet { number } = message {
@@ -94,23 +95,23 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub(super) fn start_wave(&mut self, pipes: &mut impl PrivatePipes) {
         let nodes = usize::from(self.config.nodes);
         let asked = self.control.quiet_asked;
-        let wave = self.control.wave + 1;
+        let (me, wave) = (self.config.node.index(), self.control.wave.wrapping_add(1));
         self.control.wave = wave;
         self.control.counting = true;
         for (i, peer) in self.peers.iter_mut().take(nodes).enumerate() {
             peer.count = None;
-            if i == 0 {
+            if i == me {
                 if asked != self.control.quiet_done && peer.quiet_request.is_none() {
                     peer.quiet_request = Some((asked, wave));
                 }
-            } else if !peer.failed {
+            } else if !peer.is_gone() {
                 peer.post(Control::CountRequest { wave });
             }
         }
         self.flush();
         pipes.event(Event::FlushWanted);
         let (sent, delivered, open) = self.counts();
-        if let Some(own) = self.peers.get_mut(0) {
+        if let Some(own) = self.peers.get_mut(me) {
             own.count = Some((wave, sent, delivered, open));
         }
     }

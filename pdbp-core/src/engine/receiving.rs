@@ -337,7 +337,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let Some(peer) = self.peers.get_mut(node.index()) else { return };
         if peer.session == session {
             peer.released += 1;
-        } else if !peer.failed {
+        } else if !peer.is_gone() {
             // Its element was lent to the old link, beyond the space of the present one.
             if let Some(row) = self.recv_rows.get_mut(node.index()) {
                 row.old = row.old.saturating_sub(1);
@@ -352,12 +352,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let posted = self.is_posted_link(node);
         let exhausted = |engine: &Self| {
             let row = engine.recv_rows.get(node.index());
-            row.is_some_and(|row| ask(&engine.policy, &row.space, engine.credit) == Growth::Exhausted)
+            row.is_some_and(|row| ask(&engine.policy, &row.space, engine.free_credit()) == Growth::Exhausted)
         };
         if !posted && exhausted(self) {
             self.collect_credit(node);
         }
-        let free = if posted { self.umb.free() } else { self.credit };
+        let free = if posted { self.free_for_rows() } else { self.free_credit() };
         let Some(row) = self.recv_rows.get_mut(node.index()) else { return };
         match ask(&self.policy, &row.space, free) {
             Growth::Keep => {}
@@ -417,6 +417,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 return;
             };
             for message in train.messages() {
+                if train.command() == crate::mesp::AGREEMENT {
+                    match crate::agreement::Message::decode(message) {
+                        Some(message) => self.handle_agreement(peer, message),
+                        None => self.note_malformed(peer, Malformed::Field, pipes),
+                    }
+                    continue;
+                }
                 match crate::mesp::Control::decode(train.command(), message) {
                     Some(control) => self.handle_control(peer, control, pipes),
                     None => {

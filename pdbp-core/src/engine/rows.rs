@@ -44,7 +44,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub(super) fn extend_send(&mut self, node: NodeId, ask: fn(&P, &RowSpace, u32) -> Growth) {
         for attempt in 0..2 {
             let Some(row) = self.send_rows.get(node.index()) else { return };
-            match ask(&self.policy, &row.space, self.umb.free()) {
+            match ask(&self.policy, &row.space, self.free_for_rows()) {
                 Growth::Keep => return,
                 Growth::By(blocks) => {
                     self.grow_send(node, blocks);

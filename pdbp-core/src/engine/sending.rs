@@ -68,7 +68,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// See [`OpenError`].
     pub fn open(&mut self, dest: NodeId) -> Result<OpenBlock, OpenError> {
         let peer = self.peers.get(dest.index()).ok_or(OpenError::NoSuchNode(dest))?;
-        if peer.failed {
+        if peer.is_gone() {
             return Err(OpenError::PeerFailed(dest));
         }
         if self.send_rows.get(dest.index()).is_some_and(|row| row.space.vacant() == 0) {
@@ -235,7 +235,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 class: class as u8,
                 source: self.config.node.raw().into(),
                 dest: dest.raw().into(),
-                epoch: self.config.epoch.0.into(),
+                epoch: self.agreement.epoch().0.into(),
                 length: length.into(),
                 sequence: 0.into(),
                 released: 0.into(),
@@ -298,7 +298,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let outstanding = peer.data_sent - peer.data_acked;
         let window = u64::from(peer.window);
         let kept = u64::from(super::kept(peer.window));
-        if peer.failed {
+        if peer.is_gone() {
             return None;
         }
         if row.urgent.len > 0 && outstanding < window {
@@ -377,6 +377,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.stamp(me, &mut block);
             if let Some(peer) = self.peers.get_mut(me.index()) {
                 peer.sent += 1;
+                peer.data_sent += 1;
             }
             self.hold(me, block.into_arrived());
             self.route_row(me, pipes);
@@ -406,6 +407,16 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if failed && data { self.send_back(node, index, block.length) } else { self.recycle(index) }
     }
 
+    /// Control blocks that a failed peer will not get.
+    pub(super) fn empty_control(&mut self, node: NodeId) {
+        if self.peers.get(node.index()).is_none_or(|p| !p.failed) {
+            return;
+        }
+        while let Some(index) = self.dequeue(|e| e.send_rows.get_mut(node.index()).map(|r| &mut r.control)) {
+            self.recycle(index);
+        }
+    }
+
     /// Sends back what waits for a peer that has failed.
     pub(super) fn give_up_queue(&mut self, node: NodeId, pipes: &mut impl PrivatePipes) {
         if let Some(block) = self.public.get_mut(node.index()).and_then(|p| p.open.take()) {
@@ -414,13 +425,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         while let Some(index) = self
             .dequeue(|e| e.send_rows.get_mut(node.index()).map(|r| &mut r.urgent))
             .or_else(|| self.dequeue(|e| e.send_rows.get_mut(node.index()).map(|r| &mut r.queue)))
-            .or_else(|| self.dequeue(|e| e.send_rows.get_mut(node.index()).map(|r| &mut r.control)))
         {
             let length = self.umb.entry(index).map_or(0, |e| e.length);
-            match self.umb.entry(index).is_some_and(|e| e.row != CONTROL_ROW) {
-                true => self.send_back(node, index, length),
-                false => self.recycle(index),
-            }
+            self.send_back(node, index, length);
         }
         self.shrink_send(node, u32::MAX);
         let undelivered = self.peers.get(node.index()).map_or(0, |p| p.undelivered);

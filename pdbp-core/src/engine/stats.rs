@@ -121,9 +121,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.umb.free()
     }
 
-    /// Whether the peer's link has been reported failed.
+    /// Whether the peer cannot be reached: its link is down, or it is no member of the cluster, or this node is none.
     pub fn has_failed(&self, peer: NodeId) -> bool {
-        self.peers.get(peer.index()).is_none_or(|p| p.failed)
+        self.peers.get(peer.index()).is_none_or(super::Peer::is_gone)
     }
 
     /// Pipes of a group.
@@ -143,11 +143,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             if self.has_failed(node) {
                 continue;
             }
-            let lacks = |space: u32| space == 0;
-            let send = self.send_rows.get(node.index()).is_some_and(|r| lacks(r.space.real()));
-            let recv = self.recv_rows.get(node.index()).is_some_and(|r| lacks(r.window()));
-            if send || recv {
+            if self.peers.get(node.index()).is_some_and(|p| p.aside) {
                 self.furnish(node);
+                grown = true;
             }
             if let Some(row) = self.send_rows.get_mut(node.index()) {
                 row.space.close_interval();

@@ -247,6 +247,18 @@ impl<T: Transport> Transport for FaultInjector<T> {
         self.inner.best_block(peer)
     }
 
+    fn has_ended(&self, peer: NodeId) -> bool {
+        self.inner.has_ended(peer)
+    }
+
+    fn disconnect(&mut self, peer: NodeId) {
+        self.inner.disconnect(peer);
+    }
+
+    fn restores_links(&self) -> bool {
+        self.inner.restores_links()
+    }
+
     fn submit(&mut self, op: Op) -> Result<(), Refused<T::Error>> {
         let (peer, can_wait) = match &op {
             Op::Send { peer, .. } | Op::Recv { peer, .. } => (*peer, true),

@@ -287,6 +287,11 @@ impl Transport for Local {
         self.links.get(peer.index()).and_then(Option::as_ref).map_or(Arrival::Posted, |link| link.arrival)
     }
 
+    /// Nodes of one process fail only by being dropped.
+    fn has_ended(&self, peer: NodeId) -> bool {
+        self.links.get(peer.index()).and_then(Option::as_ref).is_some_and(|link| link.failed)
+    }
+
     fn submit(&mut self, op: Op) -> Result<(), Refused<Infallible>> {
         match op {
             Op::Send { peer, block } => self.send(peer, block),

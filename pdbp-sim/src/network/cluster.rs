@@ -76,7 +76,8 @@ impl<T: Transport> Cluster<T> {
         let id = NodeId::new(node).ok_or(ClusterError::NoSuchNode(node))?;
         let name =
             Name::new(&format!("n{node}")).map_err(|e| ClusterError::Register(RegisterError::Name(e)))?;
-        let config = self.setup.config(id, name);
+        let joining = self.lives.get(at).is_some_and(|lives| *lives > 0);
+        let config = self.setup.config(id, name, joining);
         let bytes = self.setup.memory();
         let memory = HeapMemory::new(bytes).ok_or(ClusterError::Memory(bytes))?;
         let parts = self.setup.nodes + 16;

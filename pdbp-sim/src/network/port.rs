@@ -120,6 +120,23 @@ impl Transport for Port {
         lock(&self.net).physics.arrival
     }
 
+    fn has_ended(&self, peer: NodeId) -> bool {
+        let net = lock(&self.net);
+        net.physics.crash_sight == super::CrashSight::AtOnce && !net.is_alive(peer.raw())
+    }
+
+    fn disconnect(&mut self, peer: NodeId) {
+        let Some(peer) = self.index_of(peer) else { return };
+        let mut net = lock(&self.net);
+        if self.is_alive(&net) {
+            net.fail(self.node, peer);
+        }
+    }
+
+    fn restores_links(&self) -> bool {
+        true
+    }
+
     fn submit(&mut self, op: Op) -> Result<(), Refused<Cause>> {
         let (Op::Send { peer, .. } | Op::Recv { peer, .. } | Op::Return { peer, .. }) = &op;
         let Some(to) = self.index_of(*peer) else {

@@ -30,11 +30,6 @@ impl Scenario {
             let at = random.below(until * 3 / 4);
             draw_fault(&mut scenario, nodes, at, until, random);
         }
-        let parts = |fault: &Fault| matches!(fault, Fault::Partition(_) | Fault::Cut { .. });
-        if scenario.faults.iter().any(|(_, fault)| parts(fault)) {
-            // A row whose link is restored finds no block where other rows keep all that are left.
-            scenario.setup.extra += 2 * u32::from(nodes) * (scenario.setup.row + 2);
-        }
         (scenario.at(until, Fault::heal()), until)
     }
 }
@@ -74,6 +69,8 @@ fn draw_sizes(scenario: &mut Scenario, random: &mut Random) {
     setup.pipe = 1 + random.below(64) as usize;
     setup.checksum = if one_in(3, random) { Checksum::On } else { Checksum::Off };
     setup.flush_after = us(1 + random.below(100));
+    setup.masters = 1 + random.below(3) as u16;
+    setup.lease = if one_in(2, random) { 0 } else { ms(2 + random.below(4)) };
     setup.costs = HostCosts { reads: 1 + random.below(64) as usize, ..HostCosts::default() };
 }
 
@@ -113,8 +110,10 @@ fn draw_fault(scenario: &mut Scenario, nodes: u16, at: u64, until: u64, random: 
             let offset = random.below(ms(10)) as i64 - ms(5) as i64;
             plan(at, Fault::skew(node, offset, random.below(400) as i32 - 200));
         }
-        // A master that is gone is not replaced: then all is about data alone. (Nodes that start again are not drawn: an engine that does
-        // tells its credit to nobody before it has something to send.)
-        _ => plan(at, Fault::crash(node)),
+        4 => plan(at, Fault::crash(node)),
+        _ => {
+            plan(at, Fault::crash(node));
+            plan(later, Fault::restart(node));
+        }
     }
 }

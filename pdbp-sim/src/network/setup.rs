@@ -4,7 +4,7 @@ use std::fmt;
 
 use pdbp_core::cdu::BLOCK_HEADER;
 use pdbp_core::engine::{Checksum, Config, RegisterError};
-use pdbp_core::id::{Epoch, NodeId};
+use pdbp_core::id::NodeId;
 use pdbp_core::tables::Name;
 use pdbp_core::umb::stride;
 use pdbp_core::{Arrival, ConfigError};
@@ -38,6 +38,12 @@ pub struct Setup {
     pub checksum: Checksum,
     /// Nanoseconds after which a message leaves in a block that is not full.
     pub flush_after: u64,
+    /// Nodes that may become primary master.
+    pub masters: u16,
+    /// Nanoseconds of a lease; 0: there are none.
+    pub lease: u64,
+    /// Nanoseconds that a standby waits before it stands for election.
+    pub patience: u64,
     /// What work costs.
     pub costs: HostCosts,
     /// Who sends.
@@ -61,6 +67,9 @@ impl Setup {
             pipe: 64,
             checksum: Checksum::Off,
             flush_after: 20_000,
+            masters: 2,
+            lease: 0,
+            patience: 1_000_000,
             costs: HostCosts::default(),
             traffic: Traffic::uniform().rate(0),
             traffic_until: u64::MAX,
@@ -81,7 +90,8 @@ impl Setup {
         stride(self.body) * self.blocks() as usize
     }
 
-    pub(super) fn config(&self, node: NodeId, name: Name) -> Config {
+    /// `joining`: the node was started again.
+    pub(super) fn config(&self, node: NodeId, name: Name, joining: bool) -> Config {
         Config {
             node,
             nodes: self.nodes as u16,
@@ -96,7 +106,10 @@ impl Setup {
             flush_after: self.flush_after,
             interval: 1_000_000,
             checksum: self.checksum,
-            epoch: Epoch(1),
+            masters: self.masters.min(self.nodes as u16).max(1),
+            lease: self.lease,
+            patience: self.patience,
+            joining,
         }
     }
 

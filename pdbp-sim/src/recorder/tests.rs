@@ -2,7 +2,7 @@
 
 use pdbp_core::cdu::{CduClass, Route};
 use pdbp_core::engine::{Checksum, PrivatePipes};
-use pdbp_core::id::{Epoch, NodeId, PartId, PipeId, Time};
+use pdbp_core::id::{NodeId, PartId, PipeId, Time};
 use pdbp_core::policy::Adaptive;
 use pdbp_core::tables::{Name, PartKind};
 use pdbp_core::umb::{HeapMemory, stride};
@@ -51,7 +51,10 @@ impl<T: Transport> Host<T> {
             flush_after: 10_000,
             interval: 100_000,
             checksum: Checksum::Off,
-            epoch: Epoch(1),
+            masters: 1,
+            lease: 0,
+            patience: 1_000_000,
+            joining: false,
         };
         let storage = Storage::allocate(&config, BLOCKS, 4);
         let memory = HeapMemory::new(BLOCKS * stride(BODY)).unwrap();

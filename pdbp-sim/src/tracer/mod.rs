@@ -171,6 +171,18 @@ impl<T: Transport> Transport for Tracer<T> {
         self.inner.best_block(peer)
     }
 
+    fn has_ended(&self, peer: NodeId) -> bool {
+        self.inner.has_ended(peer)
+    }
+
+    fn disconnect(&mut self, peer: NodeId) {
+        self.inner.disconnect(peer);
+    }
+
+    fn restores_links(&self) -> bool {
+        self.inner.restores_links()
+    }
+
     fn submit(&mut self, op: Op) -> Result<(), Refused<T::Error>> {
         if self.recording == Recording::Off {
             return self.inner.submit(op);

@@ -168,6 +168,24 @@ pub(crate) const KEYS: &[Key] = &[
         show: |s| chosen(&s.progress, &PROGRESS),
     },
     Key {
+        name: "masters",
+        expected: "how many nodes, from node 0 on, may be the master, 1 to 65535",
+        set: |s, v| number(v, 1..=65_535, &mut s.masters),
+        show: |s| s.masters.to_string(),
+    },
+    Key {
+        name: "lease_ms",
+        expected: "milliseconds without a sign of life after which a node is declared down, 10 to 86400000, or 0: only \
+                   when its transport says so",
+        set: |s, v| {
+            let mut n = 0;
+            number(v, 0..=86_400_000, &mut n)?;
+            s.lease = Duration::from_millis(Some(n).filter(|n| *n == 0 || *n >= 10)?);
+            Some(())
+        },
+        show: |s| s.lease.as_millis().to_string(),
+    },
+    Key {
         name: "timeout_ms",
         expected: "milliseconds that blocking calls wait, 1 to 86400000",
         set: |s, v| {

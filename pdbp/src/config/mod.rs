@@ -213,6 +213,11 @@ pub struct Settings {
     pub interval: Duration,
     /// Checksums on blocks.
     pub checksum: Checksum,
+    /// Nodes that may become primary master: node 0 and those after it.
+    pub masters: u16,
+    /// A node that gives no sign of life for so long is declared down; zero: only when its transport reports it failed. All nodes
+    /// have to poll more often than that, so with [`Progress::Inline`] a program has to call.
+    pub lease: Duration,
     /// Who makes progress.
     pub progress: Progress,
     /// How long calls without a timeout of their own wait.
@@ -259,6 +264,8 @@ impl Default for Settings {
             flush_after: Duration::from_micros(100),
             interval: Duration::from_millis(10),
             checksum: Checksum::Off,
+            masters: 2,
+            lease: Duration::ZERO,
             progress: Progress::Thread,
             timeout: Duration::from_secs(30),
             parts: 1024,

@@ -227,7 +227,7 @@ pub(super) fn of(shared: &Shared, engine: &NodeEngine, state: Option<&State>) ->
     NodeFigures {
         node: me.raw(),
         nanos: shared.now().0,
-        epoch: engine.config().epoch.0,
+        epoch: engine.agreement().epoch().0,
         parts: mine.map(|part| part.name.to_string()).collect(),
         private_pipes: pipes(PipeKind::Private, hidden),
         message_pipes: pipes(PipeKind::Message, hidden),

@@ -70,6 +70,18 @@ impl Transport for Backend {
         self.transport.best_block(peer)
     }
 
+    fn has_ended(&self, peer: NodeId) -> bool {
+        self.transport.has_ended(peer)
+    }
+
+    fn disconnect(&mut self, peer: NodeId) {
+        self.transport.disconnect(peer);
+    }
+
+    fn restores_links(&self) -> bool {
+        self.transport.restores_links()
+    }
+
     fn submit(&mut self, op: Op) -> Result<(), Refused<BackendError>> {
         self.transport.submit(op)
     }
@@ -97,6 +109,18 @@ where
 
     fn best_block(&self, peer: NodeId) -> usize {
         self.0.best_block(peer)
+    }
+
+    fn has_ended(&self, peer: NodeId) -> bool {
+        self.0.has_ended(peer)
+    }
+
+    fn disconnect(&mut self, peer: NodeId) {
+        self.0.disconnect(peer);
+    }
+
+    fn restores_links(&self) -> bool {
+        self.0.restores_links()
     }
 
     fn submit(&mut self, op: Op) -> Result<(), Refused<BackendError>> {

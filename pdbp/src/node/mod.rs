@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crossbeam_queue::ArrayQueue;
 use pdbp_core::cdu::BLOCK_HEADER;
 use pdbp_core::engine::{Config, Counters, PipeUse, PrivatePipes, RowStats, Storage};
-use pdbp_core::id::{Epoch, NodeId, PipeId, Time};
+use pdbp_core::id::{NodeId, PipeId, Time};
 use pdbp_core::pipe::PipeKind;
 use pdbp_core::tables::{Name, PartKind};
 use pdbp_core::umb::{BlockMemory, stride};
@@ -35,6 +35,10 @@ pub(crate) type NodeEngine = Engine<'static, Backend, Memory, Policy>;
 
 /// Block memory of any kind.
 pub type Memory = Box<dyn BlockMemory + Send>;
+
+/// Nanoseconds that a standby master waits before it stands for election: several times what a message and its answer take
+/// where nodes outnumber processors.
+const PATIENCE: u64 = 100_000_000;
 
 /// Events kept for [`Node::events`].
 const EVENTS: usize = 256;
@@ -112,7 +116,10 @@ impl Shared {
             flush_after: settings.flush_after.as_nanos() as u64,
             interval: settings.interval.as_nanos() as u64,
             checksum: settings.checksum,
-            epoch: Epoch(1),
+            masters: settings.masters.clamp(1, nodes),
+            lease: settings.lease.as_nanos() as u64,
+            patience: PATIENCE,
+            joining: false,
         };
         let pipes = config.private_pipes;
         let monitors = usize::from(nodes * monitored);
@@ -429,6 +436,13 @@ impl Node {
             |_| Vec::new(),
         );
         found.or_else(|_| self.lookup(address))
+    }
+
+    /// Whether this node knows all changes of the tables that any node knows: lookups under this see every part whose registration
+    /// has returned anywhere. Not so for a moment while a change is under way, and in a node that is cut off from the master.
+    pub fn is_current(&self) -> bool {
+        let now = self.shared.now();
+        self.shared.engine().is_current(now)
     }
 
     /// Waits until every node of the cluster has called this as often as this node. Once per node, by any thread.

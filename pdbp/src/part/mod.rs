@@ -111,7 +111,7 @@ impl Part {
                 // Bound before anybody can know the name, so that no message finds the part without a pipe.
                 other => Some(other.map(|id| (id, engine.bind_pipe(id).map_err(RegisterError::Pipe)))),
             },
-            |_| vec![NodeId::new(0)].into_iter().flatten().collect(),
+            |engine| engine.master().into_iter().collect(),
         );
         let (id, pipe) = waited.map_err(RegisterError::Timeout)?.map_err(RegisterError::Refused)?;
         let nodes = usize::from(shared.engine().config().nodes);
@@ -137,7 +137,7 @@ impl Part {
             timeout,
             "confirmed the part",
             |engine| Some(engine.local_part(id.local())).filter(|s| *s != LocalPart::Asked),
-            |_| vec![NodeId::new(0)].into_iter().flatten().collect(),
+            |engine| engine.master().into_iter().collect(),
         );
         pipe?;
         match state.map_err(RegisterError::Timeout)? {

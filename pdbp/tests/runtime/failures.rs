@@ -182,3 +182,56 @@ fn segments_of_a_stream_come_back_with_its_number() {
         }
     }
 }
+
+/// The standby takes over, and finds what the master knew; what it is asked for meanwhile is done by it.
+#[test]
+fn a_master_that_is_gone_is_replaced() {
+    for cluster in clusters(4) {
+        let parts: Vec<_> = cluster.nodes().iter().map(|node| crate::part(node, "part")).collect();
+        let mut nodes = cluster.into_nodes();
+        let mut parts = parts.into_iter();
+        let master = parts.next();
+        drop((master, nodes.remove(0)));
+        let rest: Vec<_> = parts.collect();
+        let all: Vec<_> = rest.iter().collect();
+        // While nobody is master a registration waits for the next one.
+        let late = std::thread::scope(|scope| {
+            let node = nodes[2].clone();
+            let registers = scope.spawn(move || crate::part(&node, "late").id());
+            while !registers.is_finished() {
+                all.iter().for_each(|part| _ = part.node().poll());
+            }
+            registers.join().unwrap()
+        });
+        let is_new = |event: &Event| matches!(event, Event::NewMaster { node, .. } if node.index() == 1);
+        let events: Vec<_> = nodes[1].take_events();
+        assert!(events.iter().any(is_new), "{events:?}");
+        // The part was dropped with its thread, so that its name is free again.
+        let _ = late;
+        let again = std::thread::scope(|scope| {
+            let node = nodes[0].clone();
+            let registers = scope.spawn(move || {
+                let part = crate::part(&node, "later");
+                (part.lookup("part@node3").unwrap(), part.find("later@node1", SOON).unwrap())
+            });
+            while !registers.is_finished() {
+                all.iter().for_each(|part| _ = part.node().poll());
+            }
+            registers.join().unwrap()
+        });
+        assert_ne!(again.0, again.1);
+        assert!(all[0].lookup("part@node0").is_err(), "parts of the node that is gone are forgotten");
+        // Quiescence goes through the new master as well.
+        rest[0].send(find(&rest[0], "part@node2"), b"x").unwrap();
+        rest[0].flush();
+        std::thread::scope(|scope| {
+            let node = nodes[2].clone();
+            let quiet = scope.spawn(move || node.quiesce(SOON));
+            while !quiet.is_finished() {
+                all.iter().for_each(|part| _ = part.node().poll());
+            }
+            quiet.join().unwrap().unwrap();
+        });
+        assert_eq!(*rest[1].recv().unwrap(), *b"x");
+    }
+}

@@ -57,7 +57,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_encoded_is_decoded(epoch in 0u32..1 << 31 - 1, body in body()) {
+    fn what_is_encoded_is_decoded(epoch in 0u32..1 << 30, body in body()) {
         let message = Message { epoch: Epoch(epoch), body };
         let bytes = message.encode();
         let read = Message::decode(&bytes).map(|m| std::format!("{m:?}"));

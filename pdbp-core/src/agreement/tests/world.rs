@@ -181,7 +181,7 @@ impl World {
         for j in (0..self.plan.nodes).filter(|j| *j != i) {
             if !self.session(i, j).up {
                 let now = self.clock(i);
-                self.replica_mut(i).link_down(now, node(j));
+                self.replica_mut(i).link_down(now, node(j), false);
             }
         }
     }
@@ -318,7 +318,7 @@ impl World {
                     self.session(a, b).tell[end] = None;
                     self.note(format!("node {i} learns that its link to {j} is down"));
                     let now = self.clock(i);
-                    self.replica_mut(i).link_down(now, node(j));
+                    self.replica_mut(i).link_down(now, node(j), false);
                     self.pump(i);
                 }
             }

@@ -1,4 +1,4 @@
-//! What scenarios have found in the engine and what is not mended yet. Each begins to pass when it is.
+//! What scenarios have found in the engine, each as short as it could be made.
 
 use pdbp_core::Arrival;
 
@@ -6,7 +6,6 @@ use crate::network::{Fault, Scenario, Setup, Traffic, ms};
 
 /// Peers of a node that starts again have no credit there before it tells them; it believes that they have what they begin with.
 #[test]
-#[ignore = "a node that starts again and has nothing to send never tells its credit"]
 fn a_node_that_starts_again_can_be_sent_to_before_it_sends() {
     let trace = Traffic::trace("9000000 2 1 64\n").unwrap();
     let scenario = Scenario::new(3).give_up(ms(2)).traffic(trace);
@@ -16,7 +15,6 @@ fn a_node_that_starts_again_can_be_sent_to_before_it_sends() {
 
 /// While a link is down other rows take its blocks, and keep them when they have nothing to send.
 #[test]
-#[ignore = "the row of a restored link finds no block when other rows keep all that are left"]
 fn a_restored_link_carries_even_where_other_rows_have_taken_all_blocks() {
     let mut setup = Setup { row: 4, initial: 1, control: 1, extra: 0, ..Setup::new(4) };
     setup.physics.arrival = Arrival::InPlace;
@@ -24,5 +22,5 @@ fn a_restored_link_carries_even_where_other_rows_have_taken_all_blocks() {
     let traffic = Traffic::uniform().size(400).rate(60_000);
     let outage = Scenario::of(setup).traffic(traffic).at(ms(1), Fault::partition([&[1]]));
     let report = outage.at(ms(8), Fault::heal()).run(ms(12)).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(report.links.restored, 3);
+    assert!(report.links.restored >= 3, "{report}");
 }

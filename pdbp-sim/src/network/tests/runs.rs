@@ -133,7 +133,8 @@ fn links_that_failed_carry_again_when_the_network_is_mended() {
     for arrival in [Arrival::Posted, Arrival::InPlace] {
         let outage = five().arrival(arrival).give_up(ms(2)).at(ms(2), Fault::partition([&[0, 1]]));
         let report = outage.at(ms(8), Fault::heal()).run(ms(16)).unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!((report.links.failures, report.links.restored), (6, 6), "{report}");
+        // Six links, and those of members that had declared each other down.
+        assert!(report.links.failures >= 6 && report.links.failures == report.links.restored, "{report}");
         assert!(report.undelivered >= report.lost && report.refused > 0, "{report}");
     }
 }

@@ -71,6 +71,7 @@ pub struct Net {
     ready: Vec<VecDeque<Completion<Infallible>>>,
     memories: Vec<MemoryKeeper>,
     numbered: u32,
+    dead: Vec<bool>,
 }
 
 impl Net {
@@ -85,6 +86,7 @@ impl Net {
             ready: (0..nodes).map(|_| VecDeque::new()).collect(),
             memories: memories.iter().map(HeapMemory::keeper).collect(),
             numbered: 0,
+            dead: std::vec![false; nodes],
         }
     }
 
@@ -106,6 +108,7 @@ impl Net {
 
     /// Node `dead` is gone: the others get their blocks back.
     pub fn kill(&mut self, dead: usize) {
+        self.dead[dead] = true;
         for other in (0..self.nodes).filter(|o| *o != dead) {
             let peer = node(dead);
             let (out, into) = (&mut self.links[other][dead], Link::default());
@@ -221,6 +224,14 @@ impl Transport for Port {
 
     fn arrival(&self, peer: NodeId) -> Arrival {
         self.net.borrow().kinds.between(self.me, peer.index())
+    }
+
+    fn has_ended(&self, peer: NodeId) -> bool {
+        self.net.borrow().dead[peer.index()]
+    }
+
+    fn restores_links(&self) -> bool {
+        true
     }
 
     fn submit(&mut self, op: Op) -> Result<(), Refused<Infallible>> {

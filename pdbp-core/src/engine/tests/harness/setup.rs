@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::vec::Vec;
 
 use pdbp_core::engine::{Checksum, LocalPart};
-use pdbp_core::id::{Epoch, Time};
+use pdbp_core::id::Time;
 use pdbp_core::matrix::RowSpace;
 use pdbp_core::policy::{Adaptive, Fixed, Growth, SpacePolicy, Threshold, ThresholdAllocation};
 use pdbp_core::tables::{Name, PartKind};
@@ -116,7 +116,10 @@ impl Setup {
             flush_after: 1000,
             interval: 10_000,
             checksum: self.checksum,
-            epoch: Epoch(1),
+            masters: self.nodes.min(2) as u16,
+            lease: 0,
+            patience: 2000,
+            joining: false,
         }
     }
 
@@ -139,7 +142,7 @@ impl Setup {
     /// A cluster whose parts are registered everywhere and have their private pipes.
     pub fn ready(&self) -> Cluster {
         let mut cluster = self.start();
-        cluster.run(40, |c| c.hosts.iter().flatten().all(|h| h.engine.is_ready()));
+        cluster.run(60, |c| c.hosts.iter().flatten().all(|h| h.engine.is_ready()));
         for i in 0..self.nodes {
             for local in 0..PARTS {
                 let host = cluster.host(i);
@@ -150,7 +153,7 @@ impl Setup {
             }
         }
         let parts = self.nodes * usize::from(PARTS);
-        cluster.run(20 + 10 * parts, |c| {
+        cluster.run(100 + 60 * parts, |c| {
             c.hosts.iter().flatten().all(|h| {
                 h.engine.parts().count() == parts
                     && (0..PARTS).all(|p| h.engine.local_part(p) == LocalPart::Known)

@@ -2,7 +2,7 @@
 
 use std::vec::Vec;
 
-use super::super::harness::{Cluster, Links, Operation, Setup, node};
+use super::super::harness::{Cluster, Host, Links, Operation, Setup, node};
 use super::{ALL, BOTH, delivered, push, rounds, setup, ship};
 use crate::{Event, OpenError};
 
@@ -124,6 +124,14 @@ fn a_link_that_is_up_again_carries_messages_and_has_all_its_credit() {
         let returned = c.host(0).pipes.returned.len() as u64;
         assert_eq!(returned, c.host(0).engine.counters().undelivered, "round {round}");
         c.net.borrow_mut().mend(0, 1);
+        // The master has declared node 1 down, and lets it in again.
+        c.run(200, |c| {
+            let members = |h: &Host| (0..2).all(|i| h.engine.agreement().is_member(node(i)));
+            c.hosts
+                .iter()
+                .flatten()
+                .all(|h| members(h) && !h.engine.has_failed(node(0)) && !h.engine.has_failed(node(1)))
+        });
         rounds(&mut c, 4);
         let restored = |e: &&Event| matches!(e, Event::PeerRestored { peer } if *peer == node(1));
         assert_eq!(c.host(0).pipes.events.iter().filter(restored).count(), round + 1);
