@@ -337,6 +337,11 @@ impl Far {
         self.answer(gate, node);
     }
 
+    /// Whether the node has said goodbye. Of one that merely cannot be reached nobody knows whether it still lives.
+    pub(crate) fn has_left(&self, peer: NodeId) -> bool {
+        self.links.get(peer.index()).is_some_and(|link| link.expected.is_some())
+    }
+
     /// Sends the node a goodbye, once: the number of blocks sent to it, and one, since zero stands for a node that cannot say.
     fn answer(&mut self, gate: &Gate, node: usize) {
         let Some(link) = self.links.get_mut(node) else { return };

@@ -33,6 +33,8 @@ pub(crate) struct Near {
     capacity: usize,
     largest: usize,
     pub(crate) failed: bool,
+    /// It failed since its process, or its transport, is gone, and not since it wrote what cannot be.
+    pub(crate) ended: bool,
 }
 
 /// Something that happened on the link.
@@ -67,6 +69,7 @@ impl Near {
             capacity,
             largest,
             failed: false,
+            ended: false,
         }
     }
 

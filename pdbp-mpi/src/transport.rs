@@ -177,7 +177,7 @@ impl Mpi {
         if !astray && !link.has_ended(look) {
             return None;
         }
-        link.failed = true;
+        (link.failed, link.ended) = (true, !astray);
         let cause = astray.then(|| MpiError {
             call: "ring in the shared window",
             code: 0,
@@ -236,6 +236,14 @@ impl Transport for Mpi {
         match self.link(peer) {
             Link::Far => self.largest.min(FAR_BLOCK),
             Link::Own | Link::Near(_) => self.largest,
+        }
+    }
+
+    fn has_ended(&self, peer: NodeId) -> bool {
+        match self.link(peer) {
+            Link::Own => false,
+            Link::Near(at) => self.near.get(at).is_some_and(|link| link.ended),
+            Link::Far => self.far.as_ref().is_some_and(|far| far.has_left(peer)),
         }
     }
 
