@@ -154,13 +154,15 @@ impl StreamWriter<'_> {
         self.seal(&mut block, flags);
         let part = self.part;
         let mut engine = part.shared().engine();
+        // Submitted all the same, so that the segment comes back.
+        let failed = engine.has_failed(self.to.node());
         engine.submit(block);
         if self.done {
             // Taken in `open_stream` and given back only here.
             let _ = engine.close_stream(self.group);
         }
         part.poll_with(&mut engine);
-        Ok(())
+        if failed { Err(SendError::PeerFailed(self.to.node())) } else { Ok(()) }
     }
 
     fn seal(&mut self, block: &mut OpenBlock, flags: u16) {
