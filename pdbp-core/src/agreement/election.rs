@@ -40,6 +40,9 @@ impl Agreement<'_> {
         if self.role == Role::Primary {
             return self.is_serving(self.clock);
         }
+        if self.has_flaw(Flaw::BreaksVows) {
+            return false;
+        }
         match self.settings.lease {
             0 => self.primary.is_some_and(|p| self.is_linked(p)),
             _ => self.clock < self.vow_until,
@@ -162,6 +165,7 @@ impl Agreement<'_> {
             self.role = Role::Follower;
             self.primary = Some(from);
             self.new_primary = true;
+            self.ask_sent = false;
             self.alive_due = self.settings.lease > 0 && self.stage == Stage::Member;
             self.alive_at = self.clock;
             if self.stage == Stage::Asking && self.attempt > 0 {
@@ -253,12 +257,15 @@ impl Agreement<'_> {
     }
 
     fn take_office(&mut self) {
-        let next = self.log.last().index.saturating_add(1);
-        let nothing = Entry { epoch: self.epoch, change: Change::Nothing };
-        let Some(floor) = self.log.push(nothing, self.applied) else {
-            // Every primary leaves room for the first entries of its successors; all of it is used up.
-            return self.leave_office();
-        };
+        let last = self.log.last();
+        let next = last.index.saturating_add(1);
+        let floor = last.index.max(1);
+        if last.index == 0 {
+            self.log.push(Entry { epoch: self.epoch, change: Change::Nothing }, 0);
+        } else if last.index > self.commit {
+            // It becomes an entry of this epoch, whose quorum commits it and all before. So a term of office takes no room.
+            self.log.renew(Position { index: last.index, epoch: self.epoch });
+        }
         self.role = Role::Primary;
         self.primary = Some(self.me);
         self.new_primary = true;

@@ -24,15 +24,23 @@ impl Agreement<'_> {
         let me = self.me.index();
         let failed = self.peers.iter().enumerate().find(|(i, p)| *i != me && p.member && self.has_failed(p));
         if let Some((i, _)) = failed {
-            self.propose(Change::NodeDown(NodeId::from_index(i)));
+            self.term.cramped |= self.propose(Change::NodeDown(NodeId::from_index(i))).is_none();
             return;
         }
-        let ready = self.peers.iter_mut().find(|p| {
+        // One that joins may be primary next, and must be able to serve all members from its log. One place in the log is left
+        // for a NodeDown.
+        let kept = self.droppable(true);
+        let room = self.log.last().index - kept < self.log.capacity() - 1;
+        let is_ready = |p: &super::Peer| {
             !p.member && p.join.is_some() && p.flow == Flow::Stream && p.goal > 0 && p.applied >= p.goal
-        });
+        };
+        let now = self.clock;
+        self.term.cramped |= self.peers.iter().any(is_ready);
+        let ready = self.peers.iter_mut().find(|p| is_ready(p) && p.base <= kept && room);
         if let Some(peer) = ready
             && let Some((_, entry)) = peer.request.clone()
         {
+            peer.heard = now;
             self.propose(entry);
         }
     }
@@ -99,7 +107,7 @@ impl Agreement<'_> {
         peer.join = Some(number);
         peer.request = Some((number, Change::NodeUp(entry)));
         (peer.matched, peer.applied, peer.goal) = (0, 0, 0);
-        (peer.alive, peer.stamp, peer.answer) = (None, None, None);
+        (peer.alive, peer.stamp, peer.answer, peer.asked) = (None, None, None, None);
         self.term.waiting -= usize::from(peer.waits.take().is_some()).min(self.term.waiting);
         peer.owes &= !owe::EXPELLED;
         peer.lost = peer.member;
@@ -127,7 +135,7 @@ impl Agreement<'_> {
                 self.term.rounds = self.term.rounds.wrapping_add(1);
                 (peer.round, peer.flow) = (self.term.rounds, Flow::Members(0));
                 (peer.matched, peer.applied, peer.goal) = (0, 0, 0);
-                peer.next = base.index.saturating_add(1);
+                (peer.base, peer.next) = (base.index, base.index.saturating_add(1));
                 (peer.told_commit, peer.told_stable) = (0, 0);
                 Some(Body::Begin { number: peer.join?, round: peer.round, base })
             }
@@ -156,7 +164,9 @@ impl Agreement<'_> {
             // The primary gives snapshots only to nodes that are no members.
             return self.rejoin();
         }
-        if self.may_vote() || number != self.attempt {
+        // An entry that lets it in, and that this primary has not, is void when the primary has committed another in its place.
+        let void = self.pending.is_some_and(|p| p.index <= base.index);
+        if (self.may_vote() && !void) || number != self.attempt {
             return;
         }
         self.stage = Stage::Installing;

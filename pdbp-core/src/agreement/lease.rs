@@ -63,7 +63,7 @@ impl Agreement<'_> {
         if lease == 0 {
             let holds = self.is_quorum(|node, peer| node == me || peer.linked);
             self.term.serves_until = Time(if holds { u64::MAX } else { 0 });
-            if !holds {
+            if !holds && !self.is_last() {
                 self.leave_office();
             }
             return;
@@ -80,6 +80,13 @@ impl Agreement<'_> {
         if self.is_serving(now) {
             self.term.since = self.term.serves_until;
         }
+    }
+
+    /// At the primary: whether it is the only member, and lets another in. If the other is half of both, it can be needed for
+    /// an election before it may vote: only this primary can give it the entry with which it may.
+    fn is_last(&self) -> bool {
+        let others = self.peers.iter().enumerate().any(|(i, p)| p.member && i != self.me.index());
+        !others && self.is_member(self.me) && self.pending.is_some_and(|p| p.joins)
     }
 
     pub(super) fn on_alive(&mut self, from: NodeId, sent: Time, stamp: Time) {
@@ -125,7 +132,10 @@ impl Agreement<'_> {
             if lease > 0 && now >= self.term.check_at {
                 self.term.check_at = now.after((lease / 8).max(1));
                 self.look_at_all();
-                if !self.is_serving(now) && now > self.term.since.after(lease.saturating_mul(2)) {
+                if !self.is_serving(now)
+                    && !self.is_last()
+                    && now > self.term.since.after(lease.saturating_mul(2))
+                {
                     self.leave_office();
                 }
             }

@@ -80,6 +80,25 @@ impl<'a> Log<'a> {
         Some(index)
     }
 
+    /// The entry at `to.index` counts as one of that epoch, if it did as one of an earlier.
+    pub(super) fn renew(&mut self, to: Position) {
+        if self.epoch_at(to.index).is_none_or(|e| e >= to.epoch) {
+            return;
+        }
+        if to.index == self.base.index {
+            self.base = to;
+        }
+        if to.index == self.last.index {
+            self.last = to;
+        }
+        let slot = self.slot(to.index);
+        if to.index > self.base.index
+            && let Some(Some(entry)) = self.ring.get_mut(slot)
+        {
+            entry.epoch = to.epoch;
+        }
+    }
+
     /// Removes the entries from `index` on.
     pub(super) fn truncate(&mut self, index: u64) {
         let Some(last) = index.checked_sub(1).and_then(|i| self.position(i)) else { return };

@@ -24,7 +24,8 @@
 //! memberships. A change E is committed by a quorum of the old members that hold E, so whoever is elected later has met one of
 //! them, and holds E (a voter refuses those whose last entry is older than its own); and whoever holds E counts the new
 //! members. So a membership is left only when all later primaries know. An entry counts as committed only in its primary's
-//! own epoch. Every master that has not failed must have it too, lest the standby cannot be elected; if no master can be, as others
+//! own epoch; a new primary takes the last entry that it does not know to be committed over into its epoch, so that terms of
+//! office take no room. Every master that has not failed must have it too, lest the standby cannot be elected; if no master can be, as others
 //! have more or all masters are out, another node stands, and gives way to the first master that has all.
 //!
 //! A node that has lost its state may have forgotten a vote. It votes again when the entry NodeUp that lets it in is in its
@@ -35,13 +36,17 @@
 //! # Why lookups are linearizable
 //! A node shows its tables only under a lease, and only when all that it has applied is *stable*: applied at all nodes that may
 //! show theirs. So what one shows, none lacks that shows later; and an answer is given only for what is stable. A primary
-//! gives leases only while a quorum has vowed not to vote, and only to nodes that have applied all that is stable and its own
-//! first entry, which follows all that its predecessors have committed. A new primary takes everybody, member or not, to have
+//! gives leases only while a quorum has vowed not to vote, and only to nodes that have applied all that is stable and all that
+//! was in its log when it took office, which is all that its predecessors have committed. A new primary takes everybody, member or not, to have
 //! a lease of its predecessor until one has run out. With `lease` 0 nobody has leases and all this holds as long as links fail
 //! only because their nodes have.
 //!
 //! # Bounds
-//! The log keeps what a member lacks, and otherwise the last entries; when three quarters of it are of the former, requests wait. A node
+//! The log keeps what a member lacks, and otherwise the last entries; when three quarters of it are of the former, requests wait,
+//! and nodes are let in as long as a place is left for a NodeDown. Whoever is let in waits until all members have what its log
+//! begins after. So any member that is elected can lead any other on from its log: that one may be needed for the quorum
+//! without which nobody is declared down. Elections add nothing, and one change of the membership at a time is under way:
+//! what is not committed never fills a log of [`LEAST_LOG`], and what those lack who have failed goes for a NodeDown. A node
 //! that needs what is gone starts from a snapshot: rows as they are when they are sent, then the log from where it began,
 //! which is idempotent. If that needs more room than the table has, it starts over. Nothing else grows.
 mod election;
@@ -104,7 +109,7 @@ pub struct Storage<'a> {
     pub peers: ManagedSlice<'a, Peer>,
 }
 
-/// The shortest log.
+/// The shortest log: three quarters for requests, a place for a node that is let in, and one for a NodeDown.
 pub const LEAST_LOG: usize = 8;
 
 #[cfg(feature = "alloc")]
@@ -228,12 +233,13 @@ pub(crate) enum Flaw {
     ReadsUnstable,
     AmnesiacVotes,
     NoJointQuorum,
+    BreaksVows,
 }
 
 /// What a primary knows in its term of office.
 #[derive(Clone, Debug, Default)]
 struct Term {
-    /// Its first entry.
+    /// The last entry when it took office.
     floor: u64,
     /// Since when a quorum has been missing, at the latest.
     since: Time,
@@ -251,6 +257,8 @@ struct Term {
     /// Parts in the log that are to be added and are not applied.
     adding: usize,
     rounds: u32,
+    /// Something waits for room in the log, or for members to have what a node that joins starts from.
+    cramped: bool,
     /// Requests that wait for an answer.
     waiting: usize,
     /// What may be possible now.
@@ -476,7 +484,8 @@ impl<'a> Agreement<'a> {
     }
 
     /// The link to and from the peer is down; what was on its way is lost. `ended`: the peer is known to have ended, and not
-    /// merely out of reach, so that the others decide without it from now on.
+    /// merely out of reach: all that are left may decide without it, whatever their number. To be said before it can be let in
+    /// again.
     pub fn link_down(&mut self, now: Time, peer: NodeId, ended: bool) {
         self.clock = now.max(self.clock);
         let member = self.participates(peer);
@@ -488,7 +497,7 @@ impl<'a> Agreement<'a> {
         (record.matched, record.goal) = (0, 0);
         (record.voted, record.alive, record.request) = (None, None, None);
         (record.waits, record.answer, record.join) = (None, None, None);
-        record.admitted = None;
+        (record.admitted, record.asked) = (None, None);
         self.stirred = true;
         if self.primary == Some(peer) {
             (self.ack, self.alive_due, self.ask_sent) = (None, false, false);

@@ -64,6 +64,9 @@ pub struct Peer {
     pub(super) stamp: Option<Time>,
     /// A request that is not in the log yet. Of a node that joins: its row.
     pub(super) request: Option<(u32, Change)>,
+    /// Number of its last request in this session and term of office: a request is sent again when the asker is in doubt, and
+    /// must not be made twice.
+    pub(super) asked: Option<u32>,
     /// A request that is answered when this index is stable.
     pub(super) waits: Option<(u32, u64)>,
     pub(super) answer: Option<(u32, bool)>,
@@ -71,6 +74,8 @@ pub struct Peer {
     pub(super) join: Option<u32>,
     /// The attempt with which it came in, in this session: earlier ones were held up on their way.
     pub(super) admitted: Option<u32>,
+    /// The entry after which the log of a node that joins begins.
+    pub(super) base: u64,
     /// When it has applied this much, a node that joins is let in.
     pub(super) goal: u64,
 }
@@ -107,18 +112,23 @@ struct Count {
     members: usize,
     ayes: usize,
     lowest: Option<bool>,
+    /// Members that have not ended and are no ayes.
+    reluctant: usize,
 }
 
 impl Count {
-    fn add(&mut self, aye: bool) {
+    fn add(&mut self, aye: bool, ended: bool) {
         self.members += 1;
+        self.reluctant += usize::from(!aye && !ended);
         self.ayes += usize::from(aye);
         self.lowest.get_or_insert(aye);
     }
 
-    /// More than half, or exactly half with the lowest-numbered member.
+    /// More than half, or exactly half with the lowest-numbered member, or all that have not ended. To leave those that have
+    /// ended out of the count would not do: before their end they may have decided with others of which half knows nothing.
     fn is_quorum(&self) -> bool {
-        self.ayes * 2 > self.members || (self.ayes * 2 == self.members && self.lowest == Some(true))
+        let half = self.ayes * 2 == self.members && self.lowest == Some(true);
+        self.ayes * 2 > self.members || half || (self.reluctant == 0 && self.ayes > 0)
     }
 }
 
@@ -133,15 +143,15 @@ impl Agreement<'_> {
                 Some(p) if p.node == node => p.joins,
                 _ => peer.member,
             };
-            if (!peer.member && !will) || peer.ended {
+            if !peer.member && !will {
                 continue;
             }
-            let aye = aye(node, peer);
+            let aye = !peer.ended && aye(node, peer);
             if peer.member {
-                old.add(aye);
+                old.add(aye, peer.ended);
             }
             if will {
-                new.add(aye);
+                new.add(aye, peer.ended);
             }
         }
         if self.has_flaw(Flaw::MinorityCommits) && self.role == super::Role::Primary {

@@ -37,19 +37,21 @@ impl Agreement<'_> {
     /// At the primary: appends an entry of its own.
     pub(super) fn propose(&mut self, change: Change) -> Option<u64> {
         let adds = matches!(change, Change::PartAdded(_));
-        let index = self.push(Entry { epoch: self.epoch, change }, self.droppable(false))?;
+        // What those lack who have failed may go for their sake alone, so that they can be declared down.
+        let repairs = matches!(change, Change::NodeDown(_)) || !self.is_member(self.me);
+        let index = self.push(Entry { epoch: self.epoch, change }, self.droppable(!repairs))?;
         self.term.adding += usize::from(adds);
         self.term.look_commit |= self.term.sought == 0;
         self.stirred = true;
         Some(index)
     }
 
-    /// All up to here may leave the log: it is applied here, and no member needs it. What those need who have not yet said
-    /// how far they are, counts only if `strict`.
+    /// All up to here may leave the log: it is applied here, and no member needs it; if `strict`, not even one that has failed.
+    /// A member may be needed for the quorum that declares it, or another, down, and only the log leads it there.
     pub(super) fn droppable(&self, strict: bool) -> u64 {
         let needs = |(i, p): (usize, &super::Peer)| {
-            let asked = strict || !matches!(p.flow, Flow::Probe | Flow::Probing);
-            (p.member && p.linked && !p.lost && asked && i != self.me.index()).then_some(p.matched)
+            let counts = p.member && !p.lost && !p.ended && (strict || !self.has_failed(p));
+            (counts && i != self.me.index()).then_some(p.matched)
         };
         self.peers.iter().enumerate().filter_map(needs).min().unwrap_or(u64::MAX).min(self.applied)
     }
@@ -73,6 +75,7 @@ impl Agreement<'_> {
             return;
         }
         self.learn_commit(commit.min(previous.index), replica);
+        self.log.renew(previous);
         let mut matched = previous.index;
         if let Some(entry) = entry {
             let index = previous.index.saturating_add(1);
@@ -81,6 +84,8 @@ impl Agreement<'_> {
                 if self.push(entry, self.applied) != Some(index) {
                     return;
                 }
+            } else {
+                self.log.renew(Position { index, epoch: entry.epoch });
             }
             matched = index;
         }
@@ -123,6 +128,12 @@ impl Agreement<'_> {
             Fit::Differs if matched >= base => {
                 (peer.flow, peer.next) = (Flow::Stream, matched.saturating_add(1));
             }
+            // It may have more than it knows to be committed: where the two logs agree is looked for from the end.
+            Fit::Differs if peer.flow == Flow::Probing && peer.next > base.saturating_add(1) => {
+                (peer.flow, peer.next) = (Flow::Probe, peer.next.min(last.saturating_add(1)) - 1);
+                self.stirred = true;
+                return;
+            }
             Fit::Differs => return self.restore(from),
             Fit::Fits => {}
         }
@@ -138,8 +149,9 @@ impl Agreement<'_> {
             term.look_stable |= term.behind == 0;
         }
         (peer.matched, peer.applied) = (matched, applied);
-        term.look_members |= peer.join.is_some() && applied >= peer.goal;
-        term.look_requests |= last > commit;
+        let cramped = core::mem::take(&mut term.cramped);
+        term.look_members |= (peer.join.is_some() && applied >= peer.goal) || cramped;
+        term.look_requests |= last > commit || cramped;
         self.stirred = true;
     }
 
@@ -157,12 +169,18 @@ impl Agreement<'_> {
     }
 
     /// Whether a quorum has the entry, and every master that has not failed: who may take over is to have all that is
-    /// committed, lest nobody can be elected.
+    /// committed, lest nobody can be elected. So has a node that an entry lets in, unless it has failed: it cannot vote
+    /// before, and as a member that cannot it would be one failure already.
     fn is_held(&self, index: u64) -> bool {
         let masters = self.peers.iter().enumerate().take(usize::from(self.settings.masters));
         let lacks = |(i, p): (usize, &super::Peer)| {
             i != self.me.index() && p.member && p.matched < index && !self.has_failed(p)
         };
+        let joins = self.pending.filter(|p| p.joins && p.index <= index && p.node != self.me);
+        let waits = joins.and_then(|p| Some((p, self.peers.get(p.node.index())?)));
+        if waits.is_some_and(|(p, peer)| peer.matched < p.index && !self.has_failed(peer)) {
+            return false;
+        }
         self.is_quorum(|node, peer| node == self.me || peer.matched >= index)
             && (!masters.into_iter().any(lacks) || self.has_flaw(Flaw::MinorityCommits))
     }
@@ -251,8 +269,11 @@ impl Agreement<'_> {
             (peer.member, peer.ended) = (true, false);
             peer.owes |= owe::UP;
             self.news = true;
-            peer.admitted = peer.join;
-            (peer.join, peer.lost, peer.request) = (None, false, None);
+            if peer.join.is_some() {
+                peer.request = None;
+            }
+            peer.admitted = peer.join.take();
+            peer.lost = false;
             if self.role == Role::Primary {
                 peer.heard = self.clock;
                 self.look_at_quorum();

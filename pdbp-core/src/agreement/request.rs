@@ -78,9 +78,14 @@ impl Agreement<'_> {
         if self.role != Role::Primary || !Self::is_allowed(&change, from) {
             return;
         }
-        let Some(peer) = self.peers.get_mut(from.index()).filter(|p| p.member && p.join.is_none()) else {
+        // One that an entry lets in which is not applied here may know already that it is a member, and asks once.
+        if !self.participates(from) {
             return;
-        };
+        }
+        let Some(peer) = self.peers.get_mut(from.index()).filter(|p| p.join.is_none()) else { return };
+        if from != self.me && peer.asked.replace(number) == Some(number) {
+            return;
+        }
         self.term.waiting -= usize::from(peer.waits.take().is_some()).min(self.term.waiting);
         peer.answer = None;
         peer.request = Some((number, change));
@@ -109,6 +114,7 @@ impl Agreement<'_> {
             }
             let strict = *strict.get_or_insert_with(|| self.droppable(true));
             if self.log.last().index - strict >= most {
+                self.term.cramped = true;
                 return;
             }
             self.propose_request(NodeId::from_index(i), replica);

@@ -24,6 +24,8 @@ pub(super) struct Plan {
     pub(super) clients: u64,
     /// One message in so many is slow, longer than a candidate's patience. With 0 none is.
     pub(super) slow: u64,
+    /// Whether crashes may be reported as certain.
+    pub(super) ends: bool,
     pub(super) flaw: Option<Flaw>,
 }
 
@@ -38,6 +40,7 @@ impl Plan {
             faults: 0,
             clients: 0,
             slow: 0,
+            ends: false,
             flaw: None,
         }
     }
@@ -90,6 +93,8 @@ struct Session {
     up: bool,
     /// When each end learns that it is down.
     tell: [Option<u64>; 2],
+    /// Whether they learn that the other has ended, and is not merely out of reach.
+    ended: bool,
     up_at: u64,
 }
 
@@ -136,7 +141,7 @@ impl World {
         let mut sessions = BTreeMap::new();
         for a in 0..plan.nodes {
             for b in a + 1..plan.nodes {
-                sessions.insert((a, b), Session { up: true, tell: [None; 2], up_at: 0 });
+                sessions.insert((a, b), Session { up: true, tell: [None; 2], ended: false, up_at: 0 });
             }
         }
         let mut world = Self {
@@ -268,8 +273,10 @@ impl World {
         if self.hosts[i].asking.take().is_some() {
             self.history.forget();
         }
+        let ended = self.plan.ends && self.random.one_in(2);
         for j in (0..self.plan.nodes).filter(|j| *j != i) {
             self.cut(i, j);
+            self.session(i, j).ended = ended;
         }
         if self.plan.faults > 0 {
             self.hosts[i].restart_at = self.now + 1_000 + self.random.below(100_000);
@@ -297,7 +304,7 @@ impl World {
                 session.tell[end] = Some(now + lag[end]);
             }
         }
-        (session.up, session.up_at) = (false, up_at);
+        (session.up, session.up_at, session.ended) = (false, up_at, false);
     }
 
     /// Holds up what goes from one node to the other for some time.
@@ -316,9 +323,11 @@ impl World {
                 let due = self.session(a, b).tell[end].is_some_and(|t| t <= self.now);
                 if due {
                     self.session(a, b).tell[end] = None;
-                    self.note(format!("node {i} learns that its link to {j} is down"));
+                    let ended = self.session(a, b).ended;
+                    let what = if ended { "has ended" } else { "is out of reach" };
+                    self.note(format!("node {i} learns that {j} {what}"));
                     let now = self.clock(i);
-                    self.replica_mut(i).link_down(now, node(j), false);
+                    self.replica_mut(i).link_down(now, node(j), ended);
                     self.pump(i);
                 }
             }
@@ -467,7 +476,9 @@ impl World {
         }
         self.keep_sessions();
         for i in 0..self.plan.nodes {
-            if !self.runs(i) && self.hosts[i].restart_at <= self.now {
+            // Who is said to have ended is not back before all have heard it.
+            let told = (0..self.plan.nodes).all(|j| j == i || self.session(i, j).tell == [None; 2]);
+            if !self.runs(i) && told && self.hosts[i].restart_at <= self.now {
                 self.restart(i);
             }
         }
