@@ -1,6 +1,6 @@
 use std::io::Write;
 
-use pdbp::{Event, Interest, RecvError, SendError};
+use pdbp::{Event, Interest, Progress, RecvError, SendError};
 
 use crate::{SOON, clusters, find, pair, until};
 
@@ -102,7 +102,8 @@ fn a_panic_in_one_node_is_passed_on() {
 /// A message is delivered or comes back to the part that sent it, whatever kind it is of.
 #[test]
 fn what_a_node_that_is_gone_did_not_get_comes_back_to_its_senders() {
-    for cluster in clusters(2) {
+    for progress in [Progress::Thread, Progress::Inline, Progress::Host] {
+        let cluster = crate::small(2, progress);
         let (a, b) = pair(&cluster);
         let other = crate::part(&cluster.node(0).unwrap(), "other");
         let b2 = crate::part(&cluster.node(1).unwrap(), "b2");
@@ -146,7 +147,7 @@ fn what_a_node_that_is_gone_did_not_get_comes_back_to_its_senders() {
             }
             rest += other.try_returned().unwrap().into_iter().count();
             let undelivered = a.node().stats().counters.undelivered as usize;
-            (undelivered > 0 && returned.len() + rest >= undelivered).then_some(())
+            (returned.len() + rest >= undelivered).then_some(())
         });
         let numbers: Vec<u32> = returned
             .iter()
@@ -156,7 +157,10 @@ fn what_a_node_that_is_gone_did_not_get_comes_back_to_its_senders() {
         assert!(numbers.is_sorted(), "{numbers:?}");
         // Blocks that had been delivered whole or in part do not come back.
         assert!(numbers.iter().all(|n| !delivered.contains(n)));
-        assert_eq!(sent.last(), numbers.last(), "the last messages never left");
+        // A thread of its node may have put all of them into b's pipe; otherwise the last never left.
+        if progress != Progress::Thread || !numbers.is_empty() {
+            assert_eq!(sent.last(), numbers.last());
+        }
         let whole = a.node().stats().counters.undelivered;
         assert_eq!(returned.len() + rest, whole as usize, "all that was not delivered came back");
         drop(returned);
