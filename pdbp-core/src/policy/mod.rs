@@ -9,12 +9,14 @@
 //!   ([`SpacePolicy::spare`]).
 
 mod adaptive;
+mod choice;
 mod fixed;
 #[cfg(test)]
 mod tests;
 mod threshold;
 
 pub use adaptive::Adaptive;
+pub use choice::Choice;
 pub use fixed::Fixed;
 pub use threshold::{Threshold, ThresholdAllocation};
 

@@ -2,7 +2,6 @@
 
 use pdbp_core::engine::RegisterError;
 use pdbp_core::id::NodeId;
-use pdbp_core::policy::Adaptive;
 use pdbp_core::tables::{Name, PartKind};
 use pdbp_core::umb::{HeapMemory, stride};
 use pdbp_core::{Engine, Storage, Transport};
@@ -83,7 +82,7 @@ impl<T: Transport> Cluster<T> {
         let parts = self.setup.nodes + 16;
         let storage = Storage::allocate(&config, self.setup.blocks() as usize, parts);
         let end = (self.wrap)(port);
-        let engine = Engine::new(config, Adaptive::DEFAULT, end, memory, storage);
+        let engine = Engine::new(config, self.setup.policy, end, memory, storage);
         let mut engine = engine.map_err(ClusterError::Config)?;
         let part = engine.register("part", PartKind::Cpu).map_err(ClusterError::Register)?;
         engine.bind_pipe(part).map_err(ClusterError::Pipe)?;
@@ -229,6 +228,8 @@ impl<T: Transport> Cluster<T> {
             self.past.sent += host.totals.sent;
             self.past.delivered += host.totals.delivered;
             self.past.bytes += host.totals.bytes;
+            self.past.timely += host.totals.timely;
+            self.past.timely_bytes += host.totals.timely_bytes;
             self.past.refused += host.totals.refused;
             self.past.returned += host.totals.returned;
         }

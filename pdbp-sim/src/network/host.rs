@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use pdbp_core::cdu::{CduClass, Route};
 use pdbp_core::engine::{DeliveryKind, PrivatePipes, SendError};
 use pdbp_core::id::{NodeId, PartId, PipeId, Time};
-use pdbp_core::policy::Adaptive;
+use pdbp_core::policy::Choice;
 use pdbp_core::umb::HeapMemory;
 use pdbp_core::{Delivery, Engine, Event, OpenError, Transport};
 
@@ -90,6 +90,10 @@ pub(super) struct Totals {
     pub(super) sent: u64,
     pub(super) delivered: u64,
     pub(super) bytes: u64,
+    /// Messages read while there was traffic.
+    pub(super) timely: u64,
+    /// Their bytes.
+    pub(super) timely_bytes: u64,
     /// Messages that were not sent since their peer's link was down.
     pub(super) refused: u64,
     /// Messages that came back since their peer did not get them.
@@ -98,7 +102,7 @@ pub(super) struct Totals {
 
 /// One life of a node.
 pub(super) struct Host<T: Transport> {
-    pub(super) engine: Engine<'static, T, HeapMemory, Adaptive>,
+    pub(super) engine: Engine<'static, T, HeapMemory, Choice>,
     pub(super) inbox: Inbox,
     pub(super) clock: Clock,
     pub(super) life: u32,
@@ -112,6 +116,8 @@ pub(super) struct Host<T: Transport> {
     /// By source.
     pub(super) lanes: BTreeMap<u16, Lane>,
     pub(super) totals: Totals,
+    /// The fewest blocks that have been free.
+    pub(super) least_free: u32,
     message: Vec<u8>,
 }
 
@@ -122,7 +128,7 @@ pub(super) fn part(node: u16) -> Option<PartId> {
 
 impl<T: Transport> Host<T> {
     pub(super) fn new(
-        engine: Engine<'static, T, HeapMemory, Adaptive>,
+        engine: Engine<'static, T, HeapMemory, Choice>,
         sender: Sender,
         life: u32,
         capacity: usize,
@@ -139,6 +145,7 @@ impl<T: Transport> Host<T> {
             sent: BTreeMap::new(),
             lanes: BTreeMap::new(),
             totals: Totals::default(),
+            least_free: u32::MAX,
             message: Vec::new(),
         }
     }
@@ -158,16 +165,24 @@ impl<T: Transport> Host<T> {
         let local = Time(self.clock.local(now));
         let mut work = Work::default();
         self.send_due(now.min(traffic_until), local, &mut work)?;
+        // Rows grow while messages are written, and give space back in the poll.
+        self.least_free = self.least_free.min(self.engine.free_blocks());
         let progress = self.engine.poll(local, &mut self.inbox);
         work.blocks += u64::from(progress.worked);
         work.next = progress.next;
         for _ in 0..reads {
             let Some(delivery) = self.inbox.queue.pop_front() else { break };
+            let before = self.totals;
             let read = self.read(now, &delivery, latencies);
+            if now <= traffic_until {
+                self.totals.timely += self.totals.delivered - before.delivered;
+                self.totals.timely_bytes += self.totals.bytes - before.bytes;
+            }
             self.engine.release(delivery);
             work.messages += read?;
             work.blocks += 1;
         }
+        self.least_free = self.least_free.min(self.engine.free_blocks());
         Ok(work)
     }
 

@@ -85,6 +85,10 @@ pub struct Report {
     pub returned: u64,
     /// Messages that engines reported undelivered.
     pub undelivered: u64,
+    /// Messages read while there was traffic.
+    pub timely: u64,
+    /// Their bytes.
+    pub timely_bytes: u64,
     /// Latencies of the messages that were read.
     pub latencies: Latencies,
     /// Blocks that went through send rows.
@@ -95,6 +99,12 @@ pub struct Report {
     pub block_memory: usize,
     /// Bytes of the tables of one node's engine.
     pub table_memory: usize,
+    /// The most blocks that a node has had in rows or posted at a time.
+    pub most_blocks: u32,
+    /// The same of each node that lives at the end, on average.
+    pub mean_blocks: f64,
+    /// The highest epoch of a node's tables; more than that of the start when a master has been elected.
+    pub epoch: u32,
     /// Runs of hosts.
     pub steps: u64,
     /// What the links did.
@@ -103,6 +113,10 @@ pub struct Report {
     pub digest: u64,
     body_bytes: u64,
     body: usize,
+    /// Blocks that can be in rows or posted, of one node.
+    blocks_of_rows: u32,
+    /// Of the nodes so far, for the mean.
+    added: u32,
 }
 
 impl Report {
@@ -115,11 +129,14 @@ impl Report {
             sent: past.sent,
             delivered: past.delivered,
             bytes: past.bytes,
+            timely: past.timely,
+            timely_bytes: past.timely_bytes,
             refused: past.refused,
             returned: past.returned,
             block_memory: setup.memory(),
             table_memory: tables(setup),
             body: setup.body,
+            blocks_of_rows: setup.blocks().saturating_sub(setup.control),
             ..Self::default()
         }
     }
@@ -128,9 +145,16 @@ impl Report {
         self.sent += host.totals.sent;
         self.delivered += host.totals.delivered;
         self.bytes += host.totals.bytes;
+        self.timely += host.totals.timely;
+        self.timely_bytes += host.totals.timely_bytes;
         self.refused += host.totals.refused;
         self.returned += host.totals.returned;
         self.lost += missing;
+        let blocks = self.blocks_of_rows.saturating_sub(host.least_free);
+        self.most_blocks = self.most_blocks.max(blocks);
+        self.added += 1;
+        self.mean_blocks += (f64::from(blocks) - self.mean_blocks) / f64::from(self.added);
+        self.epoch = self.epoch.max(host.engine.agreement().epoch().0);
         self.undelivered += host.engine.counters().undelivered;
         for peer in (0..self.nodes as u16).filter_map(NodeId::new) {
             let Some(row) = host.engine.send_row(peer) else { continue };
@@ -141,9 +165,15 @@ impl Report {
         self.fill = if room == 0 { 0.0 } else { self.body_bytes as f64 / room as f64 };
     }
 
-    /// Bytes of messages read per second of traffic.
+    /// Messages read while there was traffic, of 1 for each that was due; a network that keeps up has little less than 1.
+    pub fn efficiency(&self) -> f64 {
+        let due = self.sent + self.refused;
+        if due == 0 { 1.0 } else { self.timely as f64 / due as f64 }
+    }
+
+    /// Bytes of messages read while there was traffic, per second.
     pub fn throughput(&self) -> f64 {
-        if self.traffic_time == 0 { 0.0 } else { self.bytes as f64 * 1e9 / self.traffic_time as f64 }
+        if self.traffic_time == 0 { 0.0 } else { self.timely_bytes as f64 * 1e9 / self.traffic_time as f64 }
     }
 }
 
@@ -192,8 +222,8 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "memory of a node: {} bytes of blocks, {} of tables",
-            self.block_memory, self.table_memory
+            "memory of a node: {} bytes of blocks, {} of tables; up to {} blocks in use, {:.0} on average",
+            self.block_memory, self.table_memory, self.most_blocks, self.mean_blocks
         )?;
         writeln!(f, "{} steps, digest {:016x}", self.steps, self.digest)
     }

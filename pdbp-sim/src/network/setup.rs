@@ -5,6 +5,7 @@ use std::fmt;
 use pdbp_core::cdu::BLOCK_HEADER;
 use pdbp_core::engine::{Checksum, Config, RegisterError};
 use pdbp_core::id::NodeId;
+use pdbp_core::policy::Choice;
 use pdbp_core::tables::Name;
 use pdbp_core::umb::stride;
 use pdbp_core::{Arrival, ConfigError};
@@ -28,6 +29,8 @@ pub struct Setup {
     pub row: u32,
     /// Blocks of a row at the start.
     pub initial: u32,
+    /// How rows grow and shrink.
+    pub policy: Choice,
     /// Blocks set aside for control messages.
     pub control: u32,
     /// Blocks beyond what is needed.
@@ -62,6 +65,7 @@ impl Setup {
             body: 2048 - BLOCK_HEADER,
             row: 16,
             initial: 2,
+            policy: Choice::DEFAULT,
             control: 8,
             extra: 64,
             pipe: 64,

@@ -5,8 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use pdbp_core::id::NodeId;
-use pdbp_core::matrix::RowSpace;
-use pdbp_core::policy::{Adaptive, Fixed, Growth, SpacePolicy, ThresholdAllocation};
+use pdbp_core::policy::{Adaptive, Choice, Fixed, ThresholdAllocation};
 use pdbp_core::{Arrival, Bell, Capabilities, Completion, Op, Reason, Refused, Transport};
 
 use crate::config::{PolicyKind, Settings};
@@ -150,42 +149,11 @@ where
 }
 
 /// The policy that the settings choose.
-pub(crate) enum Policy {
-    Adaptive(Adaptive),
-    Threshold(ThresholdAllocation),
-    Fixed(Fixed),
-}
-
-impl Policy {
-    pub(crate) fn of(settings: &Settings) -> Self {
-        let threshold = settings.threshold;
-        match settings.policy {
-            PolicyKind::Adaptive => Self::Adaptive(Adaptive { threshold, ..Adaptive::DEFAULT }),
-            PolicyKind::Threshold => Self::Threshold(ThresholdAllocation { threshold }),
-            PolicyKind::Fixed => Self::Fixed(Fixed),
-        }
-    }
-
-    fn get(&self) -> &dyn SpacePolicy {
-        match self {
-            Self::Adaptive(p) => p,
-            Self::Threshold(p) => p,
-            Self::Fixed(p) => p,
-        }
-    }
-}
-
-impl SpacePolicy for Policy {
-    fn at_critical(&self, row: &RowSpace, free: u32) -> Growth {
-        self.get().at_critical(row, free)
-    }
-    fn at_stall(&self, row: &RowSpace, free: u32) -> Growth {
-        self.get().at_stall(row, free)
-    }
-    fn surplus(&self, row: &RowSpace) -> u32 {
-        self.get().surplus(row)
-    }
-    fn spare(&self, row: &RowSpace) -> u32 {
-        self.get().spare(row)
+pub(crate) fn policy(settings: &Settings) -> Choice {
+    let threshold = settings.threshold;
+    match settings.policy {
+        PolicyKind::Adaptive => Choice::Adaptive(Adaptive { threshold, ..Adaptive::DEFAULT }),
+        PolicyKind::Threshold => Choice::Threshold(ThresholdAllocation { threshold }),
+        PolicyKind::Fixed => Choice::Fixed(Fixed),
     }
 }

@@ -15,6 +15,7 @@ use pdbp_core::cdu::BLOCK_HEADER;
 use pdbp_core::engine::{Config, Counters, PipeUse, PrivatePipes, RowStats, Storage};
 use pdbp_core::id::{NodeId, PipeId, Time};
 use pdbp_core::pipe::PipeKind;
+use pdbp_core::policy::Choice;
 use pdbp_core::tables::{Name, PartKind};
 use pdbp_core::umb::{BlockMemory, stride};
 use pdbp_core::{Arrival, Bell, Capabilities, Delivery, Engine, Event, Transport as _};
@@ -28,10 +29,9 @@ use crate::error::{LookupError, RegisterError, Timeout};
 use crate::monitor::{Endpoint, Monitor};
 use crate::part::{Due, Flushed, Part, SharedLanes, Target};
 use crate::trace::NodeTrace;
-use backend::Policy;
 use pipes::Sink;
 
-pub(crate) type NodeEngine = Engine<'static, Backend, Memory, Policy>;
+pub(crate) type NodeEngine = Engine<'static, Backend, Memory, Choice>;
 
 /// Block memory of any kind.
 pub type Memory = Box<dyn BlockMemory + Send>;
@@ -130,7 +130,7 @@ impl Shared {
             |peer| backend.best_block(peer).saturating_sub(BLOCK_HEADER).clamp(256, settings.block_bytes);
         let bodies = peers.map(body).collect();
         let crowded = backend.crowded;
-        let mut engine = Engine::new(config, Policy::of(&settings), backend, memory, storage)?;
+        let mut engine = Engine::new(config, backend::policy(&settings), backend, memory, storage)?;
         // A new engine has room for a part and a pipe; were it not so, the node would be silent.
         let monitor = (monitored > 0).then(|| Monitor::start(&mut engine).ok()).flatten();
         let pipes = (0..pipes).map(|_| Pipe::new(settings.pipe_depth)).collect();

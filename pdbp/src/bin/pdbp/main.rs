@@ -1,7 +1,8 @@
-//! `pdbp`: shows the configuration in effect, a first measurement on this machine, and a running cluster.
+//! `pdbp`: shows the configuration in effect, a first measurement on this machine, a running cluster, and clusters in virtual time.
 #![forbid(unsafe_code)]
 
 mod ping;
+mod sim;
 mod top;
 
 use std::error::Error;
@@ -15,6 +16,7 @@ use lexopt::prelude::*;
 use pdbp::config::{ConfigError, Origin, Settings};
 use pdbp::{Launch, StartError};
 use ping::Ping;
+use sim::{Sim, Wrong};
 use top::Top;
 
 const HELP: &str = "\
@@ -24,6 +26,7 @@ Usage: pdbp config [--markdown] [SETTINGS]
        pdbp ping [--count N] [--bytes N] [--nodes N] [--transport NAME] [SETTINGS]
        mpirun -n 4 pdbp ping …
        pdbp top [--connect ADDRESS] [--interval TIME] [--once]
+       pdbp sim [--nodes N,N,…] [--traffic PATTERN] [--fault FAULT…] …
 
 Commands:
   config        Print every setting with its value and where the value came from; the output is a configuration file
@@ -40,6 +43,33 @@ Commands:
     --interval TIME
                   Time between two frames, such as 500ms or 2s [default: 1s]
     --once        Print one frame as plain text, as without a terminal, with rates over one interval
+  sim           Run clusters in virtual time and print what came of it, the same for the same options, byte for byte
+    --nodes N,N   A run for each number of nodes [default: 4]
+    --seed N      What all that is random depends on [default: 0]
+    --traffic PATTERN
+                  uniform; hot-spot or hot-spot=0.8: half of the messages, or such a share, go to node 0; zipf or zipf=1.2;
+                  bursty or bursty=2ms/8ms: nodes send, then pause; or a file with a line for each message: time_ns source dest
+                  bytes [default: uniform]
+    --size BYTES  Bytes of a message, 24 or more [default: 64]
+    --rate N      Messages per second of each node, such as 500, 20k or 1M [default: 10k]
+    --time TIME   How long there is traffic, such as 500us or 50ms; all then comes to rest [default: 50ms]
+    --latency TIME, --jitter TIME
+                  What a frame takes, and how much more at most [default: 20us and 0]
+    --link RATE, --host-link RATE
+                  What one link carries, and what leaves a node, such as 1gbit; 0: no limit [default: 1gbit and 0]
+    --loss SHARE  Share of the frames that are lost and sent again [default: 0]
+    --reorder     Let later frames overtake one in a hundred
+    --arrival HOW posted: into blocks that the receiver has laid out; in-place: read where they are [default: posted]
+    --policy NAME adaptive, threshold (Algorithm 1 as published) or fixed [default: adaptive]
+    --initial N, --row N, --extra N, --block BYTES
+                  Blocks of a row at the start and at most, of a node for rows that grow; bytes of a block
+                  [default: 2, 16, 64 and 2048]
+    --fault FAULT…
+                  'partition 0,1|2,3@10ms' 'cut 0,1@10ms' 'heal@50ms' 'crash 2@70ms' 'restart 2@90ms' 'slow 2,10@5ms'
+    --give-up TIME
+                  Silence after which links are given up, which tells of crashes and partitions [default: 1s]
+    --lease TIME  Silence after which nodes are declared down; 0: only links tell [default: 0]
+    --csv FILE    Write all figures to a file, too
 
 Settings, the later over the earlier: defaults, file, environment (PDBP_BLOCK_BYTES=32768), command line:
   --file FILE   Read a configuration file (TOML) [default: the one that PDBP_CONFIG names, if any]
@@ -60,6 +90,7 @@ enum Command {
     Config { settings: Settings, markdown: bool },
     Ping(Settings, Ping),
     Top(Top),
+    Sim(Box<Sim>),
 }
 
 fn main() -> ExitCode {
@@ -81,6 +112,18 @@ fn main() -> ExitCode {
         Command::Config { settings, markdown: false } if is_first() => settings.to_string(),
         Command::Config { settings, markdown: true } if is_first() => table(&settings),
         Command::Print(_) | Command::Config { .. } => return ExitCode::SUCCESS,
+        Command::Sim(_) if !is_first() => return ExitCode::SUCCESS,
+        Command::Sim(sim) => match sim.run() {
+            Ok(table) => table,
+            Err(Wrong::Options(error)) => {
+                eprintln!("pdbp: {error}\nTry `pdbp --help`.");
+                return ExitCode::from(2);
+            }
+            Err(Wrong::Run(error)) => {
+                eprintln!("pdbp: {error}");
+                return ExitCode::FAILURE;
+            }
+        },
         Command::Top(top) => {
             return match top.run() {
                 Ok(()) => ExitCode::SUCCESS,
@@ -132,6 +175,7 @@ fn let_first_speak() {
 
 fn parse(mut arguments: lexopt::Parser) -> Result<Command, Failed> {
     let (mut name, mut markdown, mut ping, mut top) = (None, false, Ping::default(), Top::default());
+    let mut sim = Box::<Sim>::default();
     let (mut file, mut set): (Option<PathBuf>, Vec<(String, String)>) = (None, Vec::new());
     while let Some(argument) = arguments.next()? {
         match (argument, name.as_deref()) {
@@ -143,6 +187,10 @@ fn parse(mut arguments: lexopt::Parser) -> Result<Command, Failed> {
             (Long("connect"), Some("top")) => top.connect = arguments.value()?.string()?,
             (Long("interval"), Some("top")) => top.interval = top::interval(&arguments.value()?.string()?)?,
             (Long("once"), Some("top")) => top.once = true,
+            (Long(option), Some("sim")) => {
+                let option = option.to_owned();
+                sim.option(&option, &mut arguments)?;
+            }
             (Long("file"), Some("config" | "ping")) => file = Some(arguments.value()?.into()),
             (Long("set"), Some("config" | "ping")) => {
                 let pair = arguments.value()?.string()?;
@@ -176,9 +224,12 @@ fn parse(mut arguments: lexopt::Parser) -> Result<Command, Failed> {
             Ok(Command::Ping(settings, ping))
         }
         Some("top") => Ok(Command::Top(top)),
+        Some("sim") => Ok(Command::Sim(sim)),
         Some("help") => Ok(Command::Print(HELP)),
-        Some(other) => Err(format!("unknown command \"{other}\"; there are config, ping and top").into()),
-        None => Err("which command? There are config, ping and top".into()),
+        Some(other) => {
+            Err(format!("unknown command \"{other}\"; there are config, ping, top and sim").into())
+        }
+        None => Err("which command? There are config, ping, top and sim".into()),
     }
 }
 

@@ -1,0 +1,114 @@
+//! `pdbp sim`: a cluster in virtual time, and what came of it.
+//!
+//! The options ([`options`], their values in [`units`] and [`faults`]) say what happens; each number of nodes is a run, and a row of
+//! what is printed ([`table`]).
+
+mod faults;
+mod options;
+mod table;
+mod units;
+
+use std::path::PathBuf;
+
+use pdbp_sim::network::{Fault, Report, Scenario, ScenarioError, Setup, Traffic, ms};
+
+use super::Failed;
+
+/// What is run.
+pub(crate) struct Sim {
+    /// A run for each.
+    nodes: Vec<usize>,
+    /// Of all runs, but for the number of nodes and the traffic.
+    setup: Setup,
+    traffic: Traffic,
+    /// Bytes of a message.
+    size: usize,
+    /// Messages per second and node.
+    rate: u64,
+    /// Nanoseconds of traffic.
+    time: u64,
+    faults: Vec<(u64, Fault)>,
+    csv: Option<PathBuf>,
+}
+
+impl Default for Sim {
+    fn default() -> Self {
+        Self {
+            nodes: vec![4],
+            setup: Setup::new(4),
+            traffic: Traffic::uniform(),
+            size: 64,
+            rate: 10_000,
+            time: ms(50),
+            faults: Vec::new(),
+            csv: None,
+        }
+    }
+}
+
+/// Why there is no table.
+#[derive(Debug)]
+pub(crate) enum Wrong {
+    /// The options do not fit each other.
+    Options(String),
+    /// A run or the file failed.
+    Run(String),
+}
+
+impl Sim {
+    /// Runs all, and says what came of them.
+    ///
+    /// # Errors
+    /// What cannot be run; what does not hold, with the seed that shows it again and the last events; a file that cannot be written.
+    pub(crate) fn run(&self) -> Result<String, Wrong> {
+        let mut reports = Vec::new();
+        for nodes in &self.nodes {
+            reports.push(self.run_one(*nodes).map_err(|error| wrong(*nodes, error))?);
+        }
+        let policy = options::policy_name(self.setup.policy);
+        if let Some(path) = &self.csv {
+            std::fs::write(path, table::csv(policy, &reports))
+                .map_err(|error| Wrong::Run(format!("cannot write {}: {error}", path.display())))?;
+        }
+        Ok(table::text(policy, &reports))
+    }
+
+    fn run_one(&self, nodes: usize) -> Result<Report, ScenarioError> {
+        let traffic = self.traffic.clone().size(self.size).rate(self.rate);
+        let physics = &self.setup.physics;
+        // A standby waits for longer than a message and its answer take.
+        let patience = self.setup.patience.max(8 * (physics.latency + physics.jitter));
+        let scenario = Scenario::of(Setup { nodes, traffic, patience, ..self.setup.clone() });
+        let faults = self.faults.iter().cloned();
+        faults.fold(scenario, |scenario, (at, fault)| scenario.at(at, fault)).run(self.time)
+    }
+}
+
+fn wrong(nodes: usize, error: ScenarioError) -> Wrong {
+    match error {
+        ScenarioError::Broken(broken) => Wrong::Run(format!("{nodes} nodes, {broken}")),
+        other => Wrong::Options(format!("{nodes} nodes: {other}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pdbp_sim::network::{Broken, Invariant};
+
+    #[test]
+    fn a_run_that_fails_says_its_seed_and_the_last_events() {
+        let broken = Broken {
+            seed: 4711,
+            at: 5,
+            node: 1,
+            invariant: Invariant::Order,
+            what: "message 3 came when message 2 was next".to_owned(),
+            trace: vec!["an event".to_owned()],
+        };
+        let Wrong::Run(text) = wrong(3, ScenarioError::Broken(Box::new(broken))) else { panic!() };
+        for part in ["3 nodes", "seed 4711", "message 3 came", "an event"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The options of `pdbp sim`.
+
+use lexopt::prelude::*;
+use pdbp_core::Arrival;
+use pdbp_core::cdu::BLOCK_HEADER;
+use pdbp_core::policy::{Choice, Fixed, Threshold, ThresholdAllocation};
+use pdbp_sim::network::{Probability, Traffic};
+
+use super::{Failed, Sim, faults, units};
+
+/// The most nodes of a simulation: each has a row for each other, all in this process.
+const NODES: u64 = 4096;
+/// Share of the frames that later ones overtake with `--reorder`.
+const REORDER: f64 = 0.01;
+/// Share of the messages that go to node 0 with `--traffic hot-spot`.
+const HOT: f64 = 0.5;
+
+impl Sim {
+    /// Takes the option `--name` with what follows it.
+    ///
+    /// # Errors
+    /// An option that there is not, or a value that cannot be used.
+    pub(crate) fn option(&mut self, name: &str, arguments: &mut lexopt::Parser) -> Result<(), Failed> {
+        let option = format!("--{name}");
+        match name {
+            "reorder" => self.setup.physics.reorder = probability(REORDER),
+            "fault" => {
+                for value in arguments.values()? {
+                    self.faults.push(faults::read(&value.string()?)?);
+                }
+            }
+            "latency" | "jitter" | "give-up" | "link" | "host-link" | "loss" | "arrival" => {
+                self.network(&option, &arguments.value()?.string()?)?;
+            }
+            "block" | "initial" | "row" | "extra" | "policy" | "lease" => {
+                self.memory(&option, &arguments.value()?.string()?)?;
+            }
+            "nodes" | "seed" | "traffic" | "size" | "rate" | "time" | "csv" => {
+                self.what(&option, &arguments.value()?.string()?)?;
+            }
+            _ => return Err(lexopt::Error::UnexpectedOption(option).into()),
+        }
+        Ok(())
+    }
+
+    /// What is run, and where its figures go.
+    fn what(&mut self, option: &str, text: &str) -> Result<(), Failed> {
+        match option {
+            "--nodes" => {
+                let each = text.split(',').map(|number| units::whole(option, number.trim(), 1, NODES));
+                self.nodes = each.map(|nodes| Ok(nodes? as usize)).collect::<Result<_, Failed>>()?;
+            }
+            "--seed" => self.setup.seed = units::whole(option, text, 0, u64::MAX)?,
+            "--traffic" => self.traffic = traffic(text)?,
+            "--size" => self.size = units::whole(option, text, 1, 1 << 30)? as usize,
+            "--rate" => self.rate = units::count(option, text)?,
+            "--time" => self.time = units::time(option, text)?,
+            _ => self.csv = Some(text.into()),
+        }
+        Ok(())
+    }
+
+    fn network(&mut self, option: &str, text: &str) -> Result<(), Failed> {
+        let physics = &mut self.setup.physics;
+        match option {
+            "--latency" => physics.latency = units::time(option, text)?,
+            "--jitter" => physics.jitter = units::time(option, text)?,
+            "--give-up" => physics.give_up = units::time(option, text)?,
+            "--link" => physics.rate = units::link(option, text)?,
+            "--host-link" => physics.host_rate = units::link(option, text)?,
+            "--loss" => physics.loss = probability(units::share(option, text)?),
+            _ => physics.arrival = arrival(text)?,
+        }
+        Ok(())
+    }
+
+    fn memory(&mut self, option: &str, text: &str) -> Result<(), Failed> {
+        let setup = &mut self.setup;
+        match option {
+            "--block" => {
+                let least = BLOCK_HEADER as u64 + 256;
+                setup.body = units::whole(option, text, least, 1 << 30)? as usize - BLOCK_HEADER;
+            }
+            "--initial" => setup.initial = units::whole(option, text, 1, 1 << 20)? as u32,
+            "--row" => setup.row = units::whole(option, text, 1, 1 << 20)? as u32,
+            "--extra" => setup.extra = units::whole(option, text, 0, 1 << 24)? as u32,
+            "--lease" => setup.lease = units::time(option, text)?,
+            _ => setup.policy = policy(text)?,
+        }
+        Ok(())
+    }
+}
+
+/// Of a share that is one: never for any other.
+fn probability(share: f64) -> Probability {
+    Probability::new(share).unwrap_or_default()
+}
+
+fn traffic(text: &str) -> Result<Traffic, Failed> {
+    let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
+    match name {
+        "uniform" if value.is_none() => Ok(Traffic::uniform()),
+        "hot-spot" => {
+            let share = value.map_or(Ok(HOT), |share| units::share("--traffic hot-spot:", share))?;
+            Ok(Traffic::hot_spot(0, (share * 1000.0).round() as u32))
+        }
+        "zipf" => {
+            let exponent = value.map_or(Some(1.0), |value| value.parse().ok());
+            let exponent = exponent.filter(|exponent| (0.0..=8.0).contains(exponent));
+            let remedy = || format!("--traffic {text}: use an exponent from 0 to 8, such as zipf=1.2");
+            Ok(Traffic::zipf(exponent.ok_or_else(remedy)?))
+        }
+        "bursty" => {
+            let (on, off) = value.unwrap_or("2ms/8ms").split_once('/').ok_or_else(|| {
+                format!("--traffic {text}: say how long nodes send and pause, such as bursty=2ms/8ms")
+            })?;
+            let time = |text| units::time("--traffic bursty:", text);
+            Ok(Traffic::uniform().bursts(time(on)?, time(off)?))
+        }
+        _ => file(text),
+    }
+}
+
+fn file(path: &str) -> Result<Traffic, Failed> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        format!("--traffic {path}: use uniform, hot-spot, zipf, bursty or a file of messages ({error})")
+    })?;
+    Traffic::trace(&text).map_err(|error| format!("--traffic {path}: {error}").into())
+}
+
+fn arrival(text: &str) -> Result<Arrival, Failed> {
+    match text {
+        "posted" => Ok(Arrival::Posted),
+        "in-place" => Ok(Arrival::InPlace),
+        _ => Err(format!("--arrival {text}: use posted or in-place").into()),
+    }
+}
+
+fn policy(text: &str) -> Result<Choice, Failed> {
+    match text {
+        "adaptive" => Ok(Choice::DEFAULT),
+        "threshold" => Ok(Choice::Threshold(ThresholdAllocation { threshold: Threshold::DEFAULT })),
+        "fixed" => Ok(Choice::Fixed(Fixed)),
+        _ => Err(format!("--policy {text}: use adaptive, threshold or fixed").into()),
+    }
+}
+
+/// As it is written.
+pub(super) fn policy_name(policy: Choice) -> &'static str {
+    match policy {
+        Choice::Adaptive(_) => "adaptive",
+        Choice::Threshold(_) => "threshold",
+        Choice::Fixed(_) => "fixed",
+    }
+}

@@ -1,0 +1,137 @@
+//! `pdbp sim`, run as a user runs it.
+
+use std::process::{Command, Output};
+
+fn sim(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pdbp")).arg("sim").args(arguments).env_clear().output().unwrap()
+}
+
+fn printed(arguments: &[&str]) -> String {
+    let output = sim(arguments);
+    assert!(output.status.success() && output.stderr.is_empty(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The rows of the file that `--csv` writes, by the names of the columns.
+fn figures(arguments: &[&str]) -> Vec<Box<dyn Fn(&str) -> f64>> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    printed(&[arguments, &["--csv", file.path().to_str().unwrap()]].concat());
+    let text = std::fs::read_to_string(file.path()).unwrap();
+    let names: Vec<String> = text.lines().next().unwrap().split(',').map(str::to_owned).collect();
+    let row = |line: &str| -> Box<dyn Fn(&str) -> f64> {
+        let (names, values) = (names.clone(), line.split(',').map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(names.len(), values.len(), "{text}");
+        Box::new(move |name| values[names.iter().position(|n| n == name).unwrap()].parse().unwrap())
+    };
+    text.lines().skip(1).map(row).collect()
+}
+
+#[test]
+fn each_number_of_nodes_is_a_row_and_the_seed_repeats_it() {
+    let arguments =
+        ["--nodes", "2,5,9", "--seed", "7", "--time", "10ms", "--jitter", "5us", "--loss", "0.01"];
+    let text = printed(&arguments);
+    for nodes in ["2", "5", "9"] {
+        let rows = text.lines().filter(|line| line.split_whitespace().next() == Some(nodes));
+        assert_eq!(rows.count(), 2, "{text}");
+    }
+    assert_eq!(text, printed(&arguments));
+    let rows = figures(&arguments);
+    let column = |name| rows.iter().map(|row| row(name)).collect::<Vec<_>>();
+    assert_eq!(column("nodes"), [2.0, 5.0, 9.0]);
+    assert_eq!(column("sent"), column("delivered"));
+    assert!(
+        column("sent").iter().zip([200.0, 500.0, 900.0]).all(|(sent, due)| (sent / due - 1.0).abs() < 0.2)
+    );
+    assert!(column("table_bytes").is_sorted() && column("p50_us").iter().all(|us| *us >= 20.0));
+    assert!(column("frames_lost").iter().sum::<f64>() > 0.0);
+}
+
+#[test]
+fn faults_are_seen_and_mended() {
+    let rows = figures(&[
+        "--nodes",
+        "4",
+        "--time",
+        "100ms",
+        "--give-up",
+        "4ms",
+        "--rate",
+        "5k",
+        "--fault",
+        "partition 0,1@10ms",
+        "heal@40ms",
+        "crash 2@60ms",
+        "restart 2@80ms",
+        "--lease",
+        "10ms",
+    ]);
+    let row = &rows[0];
+    assert!(row("links_failed") >= 4.0 && row("links_restored") >= 4.0 && row("refused") > 0.0);
+}
+
+#[test]
+fn a_crashed_master_is_followed_by_one_of_a_later_epoch() {
+    let epoch = |fault: &[&str]| {
+        let always = ["--nodes", "3", "--time", "100ms", "--give-up", "4ms", "--lease", "10ms"];
+        figures(&[&always, fault].concat())[0]("epoch")
+    };
+    assert!(epoch(&["--fault", "crash 0@20ms"]) > epoch(&[]));
+}
+
+#[test]
+fn policies_arrivals_and_traffic_are_chosen() {
+    let always =
+        ["--nodes", "4", "--time", "5ms", "--rate", "100k", "--reorder", "--link", "100mbit", "--seed", "3"];
+    let most = |more: &[&str]| {
+        let row = &figures(&[&always, more].concat())[0];
+        assert_eq!(row("sent"), row("delivered"), "{more:?}");
+        row("most_blocks")
+    };
+    let fixed = most(&["--policy", "fixed"]);
+    assert!(fixed < most(&["--policy", "threshold"]));
+    assert!(fixed < most(&["--policy", "adaptive"]));
+    assert!(fixed < most(&["--policy", "fixed", "--initial", "4"]));
+    assert!(fixed > most(&["--policy", "fixed", "--arrival", "in-place"]));
+    for traffic in ["hot-spot=0.9", "zipf=1.2", "bursty=1ms/1ms"] {
+        most(&["--traffic", traffic]);
+    }
+}
+
+#[test]
+fn traffic_comes_from_a_file() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "1000 0 1 64\n2000 1 0 100\n").unwrap();
+    let row = &figures(&["--nodes", "2", "--traffic", file.path().to_str().unwrap()])[0];
+    assert_eq!((row("sent"), row("delivered")), (2.0, 2.0));
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_value_and_a_remedy() {
+    for (arguments, value, remedy) in [
+        (&["--time", "5"] as &[&str], "--time 5", "50ms"),
+        (&["--link", "fast"], "--link fast", "1gbit"),
+        (&["--nodes", "4,0"], "--nodes 0", "from 1 to"),
+        (&["--policy", "best"], "--policy best", "adaptive, threshold or fixed"),
+        (&["--arrival", "late"], "--arrival late", "posted or in-place"),
+        (&["--traffic", "nowhere.trace"], "nowhere.trace", "zipf"),
+        (&["--traffic", "zipf=much"], "zipf=much", "from 0 to 8"),
+        (&["--fault", "crash 9@1ms"], "node 9", "below"),
+        (&["--fault", "explode 1@1ms"], "explode 1@1ms", "restart 2@90ms"),
+        (&["--size", "8"], "8 bytes", "24"),
+        (&["--initial", "30"], "30 at the start", "no more at the start"),
+        (&["--warp", "9"], "--warp", "--help"),
+    ] {
+        let output = sim(arguments);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {text}");
+        assert!(text.contains(value) && text.contains(remedy) && output.stdout.is_empty(), "{text}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_an_error() {
+    let output = sim(&["--time", "1ms", "--csv", "/nonexistent/figures.csv"]);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && text.contains("/nonexistent/figures.csv"), "{text}");
+}
