@@ -12,13 +12,16 @@ fn printed(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The rows of the file that `--csv` writes, by the names of the columns.
-fn figures(arguments: &[&str]) -> Vec<Box<dyn Fn(&str) -> f64>> {
+/// A figure by the name of its column.
+type Row = Box<dyn Fn(&str) -> f64>;
+
+/// The rows of the file that `--csv` writes.
+fn figures(arguments: &[&str]) -> Vec<Row> {
     let file = tempfile::NamedTempFile::new().unwrap();
     printed(&[arguments, &["--csv", file.path().to_str().unwrap()]].concat());
     let text = std::fs::read_to_string(file.path()).unwrap();
     let names: Vec<String> = text.lines().next().unwrap().split(',').map(str::to_owned).collect();
-    let row = |line: &str| -> Box<dyn Fn(&str) -> f64> {
+    let row = |line: &str| -> Row {
         let (names, values) = (names.clone(), line.split(',').map(str::to_owned).collect::<Vec<_>>());
         assert_eq!(names.len(), values.len(), "{text}");
         Box::new(move |name| values[names.iter().position(|n| n == name).unwrap()].parse().unwrap())
