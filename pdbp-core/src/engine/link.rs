@@ -18,15 +18,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Takes what the transport reports, up to the budget.
     pub(super) fn poll_transport(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
         let mut worked = 0;
-        if core::mem::take(&mut self.control.refused) {
-            for node in (0..self.peers.len()).map(NodeId::from_index) {
-                if self.peers.get(node.index()).is_some_and(|p| p.refused) {
-                    self.peer_failed(node, pipes);
-                }
-            }
-        }
         while worked < BUDGET as u32 {
-            let Some(completion) = self.transport.poll_completion() else { break };
+            let Some(completion) = self.transport.poll_completion() else {
+                self.fail_refused(pipes);
+                break;
+            };
             worked += 1;
             match completion {
                 Completion::Sent { peer, block } => self.sent(peer, block, false),
@@ -38,6 +34,18 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
         }
         worked
+    }
+
+    /// Links on which the transport has refused a block for good have failed. Not before all is taken that it gives back, since
+    /// that left before what still waits here.
+    fn fail_refused(&mut self, pipes: &mut impl PrivatePipes) {
+        if core::mem::take(&mut self.control.refused) {
+            for node in (0..self.peers.len()).map(NodeId::from_index) {
+                if self.peers.get(node.index()).is_some_and(|p| p.refused) {
+                    self.peer_failed(node, pipes);
+                }
+            }
+        }
     }
 
     fn arrived(&mut self, peer: NodeId, block: ArrivedBlock, pipes: &mut impl PrivatePipes) {

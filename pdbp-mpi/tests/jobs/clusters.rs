@@ -11,7 +11,7 @@ use crate::launch;
 
 /// Long enough for a loaded machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
-const BLOCK: usize = 2048;
+pub(crate) const BLOCK: usize = 2048;
 const ROUNDS: u64 = 8;
 const PER_ROUND: u64 = 20;
 const MANY: u64 = 12;
@@ -66,7 +66,7 @@ pub(crate) fn two_hosts() -> Result<(), String> {
 }
 
 /// All that a program does with a cluster.
-fn use_all(cluster: &Cluster) {
+pub(crate) fn use_all(cluster: &Cluster) {
     let (me, size) = (node(cluster).id().index(), cluster.size());
     if let Some((rank, ranks)) = launch::place() {
         assert_eq!((me, size), (rank, ranks));

@@ -6,6 +6,7 @@
 mod clusters;
 mod conformance;
 mod endings;
+mod faults;
 mod launch;
 mod lifecycle;
 mod starting;
@@ -41,6 +42,11 @@ const JOBS: &[Job] = &[
     well("clusters_of_hosts_of_their_own", &[2, 3, 8], clusters::apart),
     well("clusters_of_two_hosts", &[3, 8], clusters::two_hosts),
     well("clusters_without_a_progress_thread", &[3], clusters::inline),
+    well("conformance_of_one_host_with_faults", &[3], faults::conformance_of_one_host),
+    well("conformance_of_hosts_of_their_own_with_faults", &[3], faults::conformance_apart),
+    well("clusters_of_one_host_with_faults", &[3], faults::clusters_of_one_host),
+    well("clusters_of_hosts_of_their_own_with_faults", &[3], faults::clusters_apart),
+    well("a_lost_link_is_agreed_on", &[3], faults::lost_link),
     well("messages_arrive_while_another_cluster_starts", &[2], clusters::another_starts),
     well("a_cluster_on_a_communicator_of_the_program", &[3], lifecycle::on_a_communicator),
     well("ended_domains_are_freed", &[2], lifecycle::again_and_again),

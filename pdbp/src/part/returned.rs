@@ -89,8 +89,9 @@ impl fmt::Debug for Returned {
 
 impl Part {
     /// The next message that this part has sent and that was not delivered, since its target's node has failed: in the order
-    /// in which they were sent to that node. Does not wait, but lets the node make progress. The messages keep their blocks, as
-    /// many as the row to the failed node had, until they are dropped.
+    /// in which they were sent to that node, but for what a process that still runs may be reading when its link is given up,
+    /// which comes when it has been given back. Does not wait, but lets the node make progress. The messages keep their blocks,
+    /// as many as the row to the failed node had, until they are dropped.
     ///
     /// Messages that had left are with the transport: between processes of a host what was not delivered comes back all
     /// the same; between hosts nobody can know, and [`RowStats::in_doubt`](crate::RowStats::in_doubt) counts their blocks.

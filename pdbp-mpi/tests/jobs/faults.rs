@@ -1,0 +1,131 @@
+//! Faults injected between the engine and MPI.
+
+use std::time::Instant;
+
+use pdbp::{Backend, Cluster, Event, Memory, Part, SendError};
+use pdbp_core::id::NodeId;
+use pdbp_core::umb::stride;
+use pdbp_mpi::{Hosts, Mpi, MpiMemory, Options};
+use pdbp_sim::conformance::Node;
+use pdbp_sim::fault::{Chance, FaultInjector, Faults, LinkFailure};
+
+use crate::clusters::{BLOCK, SOON, builder, exchange, find, node, part, use_all};
+use crate::{conformance, launch};
+
+/// The node to which node 0 loses its link. It is no master.
+const LOST: usize = 2;
+/// When that is: later than what comes before takes, also on a slow machine.
+const OPERATIONS: u64 = 5000;
+
+fn busy_and_late() -> Faults {
+    Faults { busy: Chance::in_thousand(200).unwrap_or_default(), delay: 3, seed: 7, ..Faults::default() }
+}
+
+pub(crate) fn conformance_of_one_host() -> Result<(), String> {
+    conformance_on(|_| Hosts::Detected)
+}
+
+pub(crate) fn conformance_apart() -> Result<(), String> {
+    conformance_on(|_| Hosts::Apart)
+}
+
+fn conformance_on(hosts: fn(u16) -> Hosts) -> Result<(), String> {
+    let (rank, ranks) = launch::place().ok_or("not started by a launcher")?;
+    let options = conformance::options(ranks, hosts(rank as u16));
+    conformance::run(|| {
+        let (end, memory) = Mpi::start(&options).unwrap();
+        Node::new(FaultInjector::new(end, busy_and_late()), memory, conformance::BODY)
+    })
+}
+
+pub(crate) fn clusters_of_one_host() -> Result<(), String> {
+    use_all(&cluster(Hosts::Detected, busy_and_late())?);
+    Ok(())
+}
+
+pub(crate) fn clusters_apart() -> Result<(), String> {
+    use_all(&cluster(Hosts::Apart, busy_and_late())?);
+    Ok(())
+}
+
+fn cluster(hosts: Hosts, faults: Faults) -> Result<Cluster, String> {
+    let mut options = Options::new(4 << 20, stride(BLOCK));
+    options.hosts = hosts;
+    let (end, memory): (Mpi, MpiMemory) = Mpi::start(&options).map_err(|e| e.to_string())?;
+    let bell = end.bell();
+    let backend = Backend::new(FaultInjector::new(end, faults), bell);
+    builder().start_on(vec![(backend, Box::new(memory) as Memory)]).map_err(|e| e.to_string())
+}
+
+/// Node 0 loses its link to a node in the middle of traffic: what did not leave comes back, and the others agree to go on without
+/// that node. It waits for their end. (Between hosts an injector cannot take links down: it would post blocks that are not in
+/// MPI's memory.)
+pub(crate) fn lost_link() -> Result<(), String> {
+    let (me, size) = launch::place().ok_or("not started by a launcher")?;
+    let peer = NodeId::new(LOST as u16).ok_or("a node")?;
+    let fail = (me == 0).then_some(LinkFailure { peer, after: OPERATIONS });
+    let cluster = cluster(Hosts::Detected, Faults { fail, ..Faults::default() })?;
+    let (here, after) = (part(&node(&cluster), "all"), part(&node(&cluster), "after"));
+    exchange(&here, me, size);
+    node(&cluster).barrier(SOON).map_err(|e| e.to_string())?;
+    let to = find(&here, "all", LOST);
+    let other = find(&after, "after", 1 - me.min(1));
+    match me {
+        0 => send_until_it_fails(&here, to),
+        LOST => return wait_for_the_end_of(1, &cluster, &here),
+        _ => {
+            wait_for_the_end_of(LOST, &cluster, &here)?;
+            assert!(matches!(here.try_send(to, b"x"), Err(SendError::PeerFailed(_))));
+        }
+    }
+    for number in 0..100u64 {
+        after.send(other, &number.to_le_bytes()).unwrap();
+        after.flush();
+        assert_eq!(after.recv_timeout(SOON).unwrap()[..], number.to_le_bytes());
+    }
+    Ok(())
+}
+
+/// All that was not delivered comes back.
+fn send_until_it_fails(here: &Part, to: pdbp::Target) {
+    let since = Instant::now();
+    let mut sent = 0u64;
+    loop {
+        assert!(since.elapsed() < SOON, "the link does not fail");
+        match here.try_send(to, &sent.to_le_bytes()) {
+            Ok(()) => sent += 1,
+            Err(SendError::PeerFailed(_)) => break,
+            Err(SendError::WouldBlock) => std::thread::yield_now(),
+            Err(error) => panic!("{error}"),
+        }
+        here.flush();
+    }
+    let undelivered = || here.node().stats().counters.undelivered;
+    let mut numbers = Vec::new();
+    while (numbers.len() as u64) < undelivered() {
+        assert!(since.elapsed() < SOON, "{} of {} came back", numbers.len(), undelivered());
+        match here.try_returned().unwrap() {
+            Some(message) => numbers.push(u64::from_le_bytes((*message).try_into().unwrap())),
+            None => std::thread::yield_now(),
+        }
+    }
+    // The other node goes on to read, so that blocks which it has may come back last.
+    numbers.sort_unstable();
+    assert!(numbers.last() == Some(&(sent - 1)) && numbers.is_sorted_by(|a, b| a + 1 == *b), "{numbers:?}");
+}
+
+/// Reads what comes until a node is reported as failed.
+fn wait_for_the_end_of(gone: usize, cluster: &Cluster, here: &Part) -> Result<(), String> {
+    let is_it = |event: &Event| matches!(event, Event::PeerFailed { peer, .. } if peer.index() == gone);
+    let since = Instant::now();
+    let mut events = Vec::new();
+    while !events.iter().any(is_it) {
+        if since.elapsed() > SOON {
+            return Err(format!("waited in vain; there were {events:?}"));
+        }
+        while here.try_recv().map_err(|e| e.to_string())?.is_some() {}
+        std::thread::yield_now();
+        events.extend(node(cluster).take_events());
+    }
+    Ok(())
+}
