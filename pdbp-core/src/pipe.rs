@@ -8,6 +8,7 @@
 use managed::ManagedSlice;
 
 use crate::id::{NodeId, PipeId, StreamNo};
+use crate::routing::Slot;
 
 /// The group of a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -198,8 +199,8 @@ impl<'a> StreamMap<'a> {
         Self { entries, groups }
     }
 
-    /// The entry of stream pipe `group` of node `source`; `None` when there is no such pipe.
-    pub(crate) fn entry(&mut self, source: NodeId, group: u16) -> Option<&mut Option<StreamMapping>> {
+    /// The entry of stream pipe `group` of the node with row `source`; `None` when there is no such pipe.
+    pub(crate) fn entry(&mut self, source: Slot, group: u16) -> Option<&mut Option<StreamMapping>> {
         if group as usize >= self.groups {
             return None;
         }

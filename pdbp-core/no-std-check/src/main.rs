@@ -150,6 +150,7 @@ fn start(index: usize, wire: &'static RefCell<Wire>) -> Option<Node> {
         masters: 1,
             lease: 0,
             patience: 1_000_000,
+            routing: pdbp_core::Routing::Direct,
             joining: false,
     };
     let transport = Loopback::new(node(index)?, wire);

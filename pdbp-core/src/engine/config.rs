@@ -10,6 +10,7 @@ use crate::cdu::Packer;
 use crate::id::{NodeId, PipeId};
 use crate::matrix::{RecvRow, SendRow};
 use crate::pipe::{PipeEntry, StreamMapping};
+use crate::routing::{Links, Routing};
 use crate::tables::{Name, NodeEntry, NodeKind, PartEntry};
 use crate::umb::BlockInfo;
 
@@ -58,6 +59,8 @@ pub struct Config {
     pub lease: u64,
     /// Nanoseconds that a standby waits before it stands for election; more than a message and its answer take.
     pub patience: u64,
+    /// Which nodes have links, and how messages go between those that have none. The same on all nodes.
+    pub routing: Routing,
     /// The node was started again while the others went on: it has to be let in.
     pub joining: bool,
 }
@@ -188,8 +191,18 @@ impl Config {
         }
     }
 
+    /// The links of this node.
+    pub(super) fn links(&self) -> Links {
+        Links::new(self.routing, self.node, self.nodes, self.masters)
+    }
+
+    /// Rows of SM and RM: the links of this node, and one for itself. With [`Routing::Direct`] as many as there are nodes.
+    pub fn rows(&self) -> usize {
+        self.links().len()
+    }
+
     pub(super) fn elements(&self) -> usize {
-        usize::from(self.nodes) * self.row as usize
+        self.rows() * self.row as usize
     }
 
     pub(super) fn pipes(&self) -> usize {
@@ -210,17 +223,17 @@ const LOG: usize = 64;
 pub struct Storage<'a> {
     /// UMBInfo-Tab: one entry per block.
     pub blocks: ManagedSlice<'a, BlockInfo>,
-    /// SM: nodes × row size.
+    /// SM: rows × row size; see [`Config::rows`].
     pub send_matrix: ManagedSlice<'a, u32>,
-    /// RM: nodes × row size.
+    /// RM: rows × row size.
     pub recv_matrix: ManagedSlice<'a, Element>,
-    /// One per node.
+    /// One per row.
     pub send_rows: ManagedSlice<'a, SendRow>,
-    /// One per node.
+    /// One per row.
     pub recv_rows: ManagedSlice<'a, RecvRow>,
-    /// One per node.
+    /// One per row.
     pub peers: ManagedSlice<'a, Peer>,
-    /// One per node.
+    /// One per row.
     pub public_pipes: ManagedSlice<'a, PublicPipe>,
     /// NTA: one per node.
     pub nodes: ManagedSlice<'a, Option<NodeEntry>>,
@@ -232,7 +245,7 @@ pub struct Storage<'a> {
     pub bound: ManagedSlice<'a, Option<PipeId>>,
     /// Pipe-Tab: private pipes + local parts + stream pipes.
     pub pipes: ManagedSlice<'a, PipeEntry>,
-    /// MTA: nodes × stream pipes.
+    /// MTA: rows × stream pipes.
     pub streams: ManagedSlice<'a, Option<StreamMapping>>,
     /// The log of the tables, and a record per node.
     pub agreement: agreement::Storage<'a>,
@@ -241,14 +254,15 @@ pub struct Storage<'a> {
 impl Storage<'_> {
     pub(super) fn check(&self, config: &Config) -> Result<(), ConfigError> {
         let nodes = usize::from(config.nodes);
+        let rows = config.rows();
         let local = usize::from(config.local_parts);
         for (slice, have, need) in [
             ("send_matrix", self.send_matrix.len(), config.elements()),
             ("recv_matrix", self.recv_matrix.len(), config.elements()),
-            ("send_rows", self.send_rows.len(), nodes),
-            ("recv_rows", self.recv_rows.len(), nodes),
-            ("peers", self.peers.len(), nodes),
-            ("public_pipes", self.public_pipes.len(), nodes),
+            ("send_rows", self.send_rows.len(), rows),
+            ("recv_rows", self.recv_rows.len(), rows),
+            ("peers", self.peers.len(), rows),
+            ("public_pipes", self.public_pipes.len(), rows),
             ("nodes", self.nodes.len(), nodes),
             ("agreement.peers", self.agreement.peers.len(), nodes),
             ("agreement.log", self.agreement.log.len(), agreement::LEAST_LOG),
@@ -256,7 +270,7 @@ impl Storage<'_> {
             ("local_parts", self.local_parts.len(), local),
             ("bound", self.bound.len(), local),
             ("pipes", self.pipes.len(), config.pipes()),
-            ("streams", self.streams.len(), nodes * usize::from(config.stream_pipes)),
+            ("streams", self.streams.len(), rows * usize::from(config.stream_pipes)),
         ] {
             if have < need {
                 return Err(ConfigError::Storage { slice, have, need });
@@ -275,21 +289,22 @@ impl Storage<'static> {
             ManagedSlice::Owned((0..len).map(|_| T::default()).collect::<Vec<_>>())
         }
         let nodes = usize::from(config.nodes);
+        let rows = config.rows();
         let local = usize::from(config.local_parts);
         Self {
             blocks: table(blocks),
             send_matrix: table(config.elements()),
             recv_matrix: table(config.elements()),
-            send_rows: table(nodes),
-            recv_rows: table(nodes),
-            peers: table(nodes),
-            public_pipes: table(nodes),
+            send_rows: table(rows),
+            recv_rows: table(rows),
+            peers: table(rows),
+            public_pipes: table(rows),
             nodes: table(nodes),
             parts: table(parts),
             local_parts: table(local),
             bound: table(local),
             pipes: table(config.pipes()),
-            streams: table(nodes * usize::from(config.stream_pipes)),
+            streams: table(rows * usize::from(config.stream_pipes)),
             agreement: agreement::Storage::allocate(config.nodes, LOG),
         }
     }

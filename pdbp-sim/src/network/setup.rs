@@ -113,6 +113,7 @@ impl Setup {
             masters: self.masters.min(self.nodes as u16).max(1),
             lease: self.lease,
             patience: self.patience,
+            routing: pdbp_core::Routing::Direct,
             joining,
         }
     }

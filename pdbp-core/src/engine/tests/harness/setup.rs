@@ -119,6 +119,7 @@ impl Setup {
             masters: self.nodes.min(2) as u16,
             lease: 0,
             patience: 2000,
+            routing: pdbp_core::Routing::Direct,
             joining: false,
         }
     }
