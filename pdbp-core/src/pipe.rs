@@ -42,6 +42,8 @@ pub enum PipeError {
     AlreadyBound(PipeId),
     /// There is no such part on this node.
     NoSuchPart(u16),
+    /// The node is reached by a relay, which streams are not.
+    Relayed(NodeId),
 }
 
 impl core::fmt::Display for PipeError {
@@ -64,6 +66,11 @@ impl core::fmt::Display for PipeError {
             Self::AlreadyBound(pipe) => {
                 write!(f, "the part has private pipe {} already; release it first", pipe.0)
             }
+            Self::Relayed(node) => write!(
+                f,
+                "{node} is reached by a relay, and streams need a link: send messages, which may be longer than a block, or use \
+                 direct routing"
+            ),
             Self::NoSuchPart(part) => write!(f, "this node has no part {part}"),
         }
     }

@@ -191,7 +191,7 @@ fn run() -> Option<()> {
             let (stream, segment) = (streams.get_mut(me)?, streamed.get_mut(me)?);
             let (group, number) = match *stream {
                 Some(open) => open,
-                None => *stream.insert(engine.open_stream(from).ok()?),
+                None => *stream.insert(engine.open_stream(from, to.node()).ok()?),
             };
             if *segment < SEGMENTS
                 && let Ok(mut block) = engine.open(to.node())

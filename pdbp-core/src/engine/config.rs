@@ -6,7 +6,7 @@ use super::receiving::Element;
 use super::sending::PublicPipe;
 use super::{Local, Peer};
 use crate::agreement;
-use crate::cdu::Packer;
+use crate::cdu::{Packer, VIA_HEADER};
 use crate::id::{NodeId, PipeId};
 use crate::matrix::{RecvRow, SendRow};
 use crate::pipe::{PipeEntry, StreamMapping};
@@ -210,9 +210,13 @@ impl Config {
         usize::from(self.private_pipes) + usize::from(self.local_parts) + usize::from(self.stream_pipes)
     }
 
-    /// The longest message that travels in one block.
+    /// The longest message that travels in one block, whichever way it goes.
     pub fn longest_unsegmented(&self) -> usize {
-        Packer::longest(self.body)
+        let extension = match self.routing {
+            Routing::Direct => 0,
+            Routing::Grid => VIA_HEADER,
+        };
+        Packer::longest(self.body) - extension
     }
 }
 

@@ -1,8 +1,9 @@
 //! What comes from a peer: blocks are checked against their link, their numbers and credit taken, their room posted anew; and
 //! the end of a link.
 
+use super::relaying::Way;
 use super::{BUDGET, Engine, Event, PrivatePipes};
-use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, Cdus, Malformed, flag};
+use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, Cdus, Malformed, Via, flag};
 use crate::id::NodeId;
 use crate::matrix::RecvRow;
 use crate::policy::SpacePolicy;
@@ -94,8 +95,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return Ok(Admitted::Stale);
         }
         let body = bytes.get(BLOCK_HEADER..BLOCK_HEADER + header.length()).unwrap_or(&[]);
+        let node = self.links.node(from);
         if !self.capabilities.trusted
-            && let Err(reason) = check_body(header, body)
+            && let Err(reason) = check_body(header, body, |via| self.links.way(via, node))
         {
             self.settle(from, u64::from(data));
             return Err(reason);
@@ -428,8 +430,9 @@ enum Admitted {
 }
 
 /// Checks what the readers of an untrusted peer's block rely on: every CDU is whole, there are as many messages as the
-/// header says, all for the part that it names if it names one, and in a block of a stream just one.
-fn check_body(header: &BlockHeader, body: &[u8]) -> Result<(), Malformed> {
+/// header says, all for the part that it names if it names one, and in a block of a stream just one; and that what goes by a
+/// relay is on its way.
+fn check_body(header: &BlockHeader, body: &[u8], way: impl Fn(Option<Via>) -> Way) -> Result<(), Malformed> {
     let stream = header.class() == BlockClass::Stream;
     let one_part = stream || header.has(flag::UNIFORM);
     let mut messages = 0u64;
@@ -438,6 +441,14 @@ fn check_body(header: &BlockHeader, body: &[u8]) -> Result<(), Malformed> {
         messages += u64::from(train.count());
         if one_part && train.dest_part() != Some(header.part.get()) {
             return Err(Malformed::Field);
+        }
+        if train.via().is_some() {
+            if one_part || header.class() == BlockClass::Control {
+                return Err(Malformed::Field);
+            }
+            if let Way::None = way(train.via()) {
+                return Err(Malformed::Relay);
+            }
         }
     }
     if messages != u64::from(header.messages()) || (stream && messages != 1) {

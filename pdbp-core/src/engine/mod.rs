@@ -34,6 +34,7 @@ mod parts;
 mod peer;
 mod quiet;
 mod receiving;
+mod relaying;
 mod returning;
 mod rows;
 mod sending;
@@ -133,6 +134,15 @@ pub enum Event {
     },
     /// This node was declared down: it is no member of the cluster, has no peers, and asks to be let in again.
     Expelled,
+    /// This node is the relay of two others, and cannot pass messages on since its link to the second has failed.
+    NotPassedOn {
+        /// The node that has sent them.
+        source: NodeId,
+        /// The node that they are for.
+        dest: NodeId,
+        /// How many.
+        messages: u32,
+    },
     /// A stream from a failed node has ended without its last segment.
     StreamBroken {
         /// The mapping tuple that was removed.
@@ -339,6 +349,12 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             returning: false,
             config,
         };
+        if !links.are_all() {
+            let nodes = (0..usize::from(engine.config.nodes)).map(NodeId::from_index);
+            for node in nodes.filter(|node| links.slot(*node) == Slot::NONE) {
+                engine.agreement.without_link(node);
+            }
+        }
         for (i, peer) in engine.peers.iter_mut().enumerate() {
             peer.posted = engine.transport.arrival(links.node(Slot::from_index(i))) == Arrival::Posted;
         }

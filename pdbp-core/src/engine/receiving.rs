@@ -2,6 +2,7 @@
 
 use zerocopy::FromBytes;
 
+use super::relaying::Way;
 use super::{Delivery, DeliveryKind, Engine, Event, PrivatePipes};
 use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, Cdus, Malformed, flag};
 use crate::id::{NodeId, PipeId, StreamNo};
@@ -33,7 +34,7 @@ impl Default for Element {
 }
 
 /// How far routing of a block came.
-enum Routed {
+pub(super) enum Routed {
     Done,
     /// A private pipe was full.
     Blocked,
@@ -193,19 +194,23 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         to: &mut Routing,
         pipes: &mut impl PrivatePipes,
     ) -> Routed {
-        let mut run: Option<(u16, u32)> = None;
+        let from = to.source;
+        let urgent = matches!(kind, DeliveryKind::Messages { urgent: true });
+        let mut run: Option<(u16, NodeId, u32)> = None;
         let mut cdus = Cdus::new(body.get(to.at..).unwrap_or(&[]));
         loop {
             let here = body.len() - cdus.remaining();
             let next = cdus.next();
-            let part = match &next {
-                Some(Ok(train)) => train.dest_part(),
-                _ => None,
+            let (part, way) = match &next {
+                Some(Ok(train)) => (train.dest_part(), self.links.way(train.via(), from)),
+                _ => (None, Way::None),
             };
-            // A run ends before a CDU of another part, before a set, at a malformed CDU and at the end.
-            if let Some((of, messages)) = run
-                && part != Some(of)
+            // A run ends before a CDU of another part or source, before a set, what is to be passed on, a malformed CDU and at
+            // the end.
+            if let Some((of, source, messages)) = run
+                && !matches!(way, Way::Here(node) if part == Some(of) && node == source)
             {
+                to.source = source;
                 if let Routed::Blocked = self.hand_out(block, of, (to.at, here), kind, messages, to, pipes) {
                     return Routed::Blocked;
                 }
@@ -216,17 +221,30 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 None => return Routed::Done,
                 Some(Err(reason)) => {
                     // Untrusted blocks were checked whole before; this is one of a trusted peer, read in parts.
-                    self.counters.malformed += 1;
-                    pipes.event(Event::Malformed { peer: self.links.node(to.node), reason });
+                    self.note_malformed(from, reason, pipes);
                     return Routed::Done;
                 }
-                Some(Ok(train)) => match part {
-                    Some(part) => {
-                        let messages = run.map_or(0, |(_, n)| n);
-                        run = Some((part, messages.saturating_add(train.count())));
+                Some(Ok(train)) => match (way, part) {
+                    (Way::Here(source), Some(part)) => {
+                        let messages = run.map_or(0, |(_, _, n)| n);
+                        run = Some((part, source, messages.saturating_add(train.count())));
                     }
-                    None => {
+                    (Way::On(via), _) => {
                         let end = body.len() - cdus.remaining();
+                        let bytes = body.get(to.at..end).unwrap_or(&[]);
+                        if let Routed::Blocked = self.pass_on((&train, bytes), via, urgent, to, pipes) {
+                            return Routed::Blocked;
+                        }
+                        to.at = end;
+                    }
+                    (Way::None, _) => {
+                        // As above.
+                        self.note_malformed(from, Malformed::Relay, pipes);
+                        to.at = body.len() - cdus.remaining();
+                    }
+                    (Way::Here(source), None) => {
+                        let end = body.len() - cdus.remaining();
+                        to.source = source;
                         let me = self.config.node;
                         let here_parts = train.set();
                         for part in here_parts.parts().filter(|p| p.node() == me).skip(to.served) {
@@ -310,7 +328,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     ) -> Routed {
         let Some(pipe) = self.pipes.of(part) else {
             self.counters.unroutable += u64::from(messages);
-            pipes.event(Event::Unroutable { peer: self.links.node(to.node), part, messages });
+            pipes.event(Event::Unroutable { peer: to.source, part, messages });
             return Routed::Done;
         };
         if to.offer(block, pipe, range, kind, pipes) { Routed::Done } else { Routed::Blocked }
@@ -440,13 +458,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 }
 
 /// Where routing of a block stands.
-struct Routing {
+pub(super) struct Routing {
     node: Slot,
     /// The node that has sent what is routed.
     source: NodeId,
     element: u32,
     at: usize,
-    served: usize,
+    pub(super) served: usize,
     readers: u32,
 }
 

@@ -66,7 +66,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Runs of CDUs of the same part go back to it. How many deliveries were made, and where it goes on if a pipe was full.
     fn route_back(
-        &self,
+        &mut self,
         block: &ArrivedBlock,
         place: (Slot, u32),
         mut at: usize,
@@ -81,22 +81,23 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             let mut cdus = Cdus::new(body.get(at..).unwrap_or(&[]));
             // This engine's writers have packed the block, so that it can be read.
             let Some(Ok(first)) = cdus.next() else { break };
-            let part = first.source_part();
+            let (part, via) = (first.source_part(), first.via());
+            let mut messages = first.count();
             let mut end = body.len() - cdus.remaining();
             while let Some(Ok(next)) = cdus.next()
-                && next.source_part() == part
+                && (next.source_part(), next.via()) == (part, via)
             {
+                messages = messages.saturating_add(next.count());
                 end = body.len() - cdus.remaining();
             }
+            let me = self.config.node;
+            if let Some(via) = via.filter(|via| via.origin != me) {
+                self.lose(via, messages, pipes);
             // A part that is gone does not want them back.
-            if let Some(pipe) = self.pipes.of(part) {
-                let delivery = Delivery::new(
-                    block,
-                    (at, end),
-                    place,
-                    self.links.node(place.0),
-                    DeliveryKind::Returned { stream },
-                );
+            } else if let Some(pipe) = self.pipes.of(part) {
+                let dest = via.map_or(self.links.node(place.0), |via| via.dest);
+                let kind = DeliveryKind::Returned { stream };
+                let delivery = Delivery::new(block, (at, end), place, dest, kind);
                 match pipes.deliver(pipe, delivery) {
                     // A host that hands back another delivery has kept this one.
                     Err(back) if back.is_of(block, place) => return (readers, Some(at)),

@@ -53,6 +53,18 @@ pub struct PublicPipe {
 }
 
 impl PublicPipe {
+    pub(super) fn filled(block: OpenBlock, since: Time) -> Self {
+        Self { open: Some(block), since }
+    }
+
+    pub(super) fn take(&mut self) -> Option<OpenBlock> {
+        self.open.take()
+    }
+
+    pub(super) fn since(&self) -> Time {
+        self.since
+    }
+
     pub(super) fn is_open(&self) -> bool {
         self.open.is_some()
     }
@@ -63,12 +75,22 @@ impl PublicPipe {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Gives out a vacant block of SCBP_dest to be filled; it comes back with [`submit`](Self::submit).
+    /// Gives out a vacant block of SCBP_dest, or of the relay by which that node is reached, to be filled with messages for that
+    /// node; it comes back with [`submit`](Self::submit).
     ///
     /// # Errors
     /// See [`OpenError`].
     pub fn open(&mut self, dest: NodeId) -> Result<OpenBlock, OpenError> {
-        let slot = self.links.slot(dest);
+        let (slot, via) = self.first_hop(dest)?;
+        let mut block = self.open_row(slot, dest)?;
+        if via.is_some() {
+            block.packer.turn(via);
+        }
+        Ok(block)
+    }
+
+    /// A vacant block of a row, for messages to `dest`.
+    pub(super) fn open_row(&mut self, slot: Slot, dest: NodeId) -> Result<OpenBlock, OpenError> {
         let peer = self.peers.get(slot.index()).ok_or(OpenError::NoSuchNode(dest))?;
         if peer.is_gone() {
             return Err(OpenError::PeerFailed(dest));
@@ -116,7 +138,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return;
         }
         self.seal(&block, length, messages);
-        if self.is_gone(dest) {
+        // A stream has no way by a relay; see `open_stream`.
+        if self.is_gone(dest) || (block.stream.is_some() && block.packer.is_turned()) {
             self.send_back(dest, index, length);
             return;
         }
@@ -152,20 +175,24 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return Err(SendError::TooLong(most));
         }
         let node = dest.node();
+        let (slot, via) = self.first_hop(node).map_err(SendError::Open)?;
         for _ in 0..2 {
-            let Some(pipe) = self.public.get_mut(self.links.slot(node).index()) else {
+            let Some(pipe) = self.public.get_mut(slot.index()) else {
                 return Err(SendError::Open(OpenError::NoSuchNode(node)));
             };
-            if let Some(block) = &mut pipe.open
-                && block.push(route, data).is_ok()
-            {
-                return Ok(());
+            if let Some(block) = &mut pipe.open {
+                if self.links.is_grid() {
+                    block.packer.turn(via);
+                }
+                if block.push(route, data).is_ok() {
+                    return Ok(());
+                }
             }
             if let Some(full) = pipe.open.take() {
                 self.submit(full);
             }
-            let block = self.open(node).map_err(SendError::Open)?;
-            if let Some(pipe) = self.public.get_mut(self.links.slot(node).index()) {
+            let block = self.open_row(slot, node).map_err(SendError::Open)?;
+            if let Some(pipe) = self.public.get_mut(slot.index()) {
                 *pipe = PublicPipe { open: Some(block), since: now };
             }
         }

@@ -29,10 +29,14 @@ pub struct Counters {
     pub stray_segments: u64,
     /// Control messages from a node that must not send them.
     pub misdirected: u64,
-    /// Messages that a failed peer did not get. They go back to the parts that sent them.
+    /// Messages that a failed peer did not get. They go back to the parts that sent them, unless those are on other nodes.
     pub undelivered: u64,
     /// Blocks that could not be returned since their owner had failed.
     pub lost_returns: u64,
+    /// Messages of other nodes that this one, their relay, has passed on.
+    pub relayed: u64,
+    /// Messages of other nodes that this one, their relay, could not pass on, since its link to their destination had failed.
+    pub relay_lost: u64,
     /// Control messages that found no room since a peer asked for more than it should.
     pub dropped_control: u64,
     /// Tokens of blocks and deliveries handed in that are not of this engine. They are left alone, and so is their block.
