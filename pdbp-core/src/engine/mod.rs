@@ -39,6 +39,7 @@ mod returning;
 mod rows;
 mod sending;
 mod stats;
+mod storage;
 #[cfg(test)]
 mod tests;
 
@@ -56,11 +57,12 @@ use crate::umb::{BlockMemory, BlockState, Held, NIL, Umb};
 use crate::{cdu::Malformed, matrix::Queue};
 
 pub use crate::umb::{Delivery, DeliveryKind, StreamTag};
-pub use config::{Checksum, Config, ConfigError, StaticStorage, Storage};
+pub use config::{Checksum, Config, ConfigError};
 pub use peer::Peer;
 pub use receiving::Element;
 pub use sending::{OpenError, PublicPipe, SendError};
 pub use stats::{Counters, PipeUse, RowStats};
+pub use storage::{StaticStorage, Storage};
 
 /// In UMBInfo-Tab: a block set aside for control messages.
 const CONTROL_ROW: u16 = u16::MAX;
