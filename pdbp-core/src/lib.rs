@@ -42,11 +42,13 @@ pub mod matrix;
 pub mod mesp;
 pub mod pipe;
 pub mod policy;
+pub mod routing;
 pub mod tables;
 pub mod transport;
 #[allow(unsafe_code)]
 pub mod umb;
 
 pub use engine::{Config, ConfigError, Delivery, Engine, Event, OpenError, PrivatePipes, Progress, Storage};
+pub use routing::Routing;
 pub use transport::{Arrival, Bell, Capabilities, Completion, Op, Reason, Refused, Transport};
 pub use umb::{ArrivedBlock, BlockMemory, OpenBlock, SealedBlock, Space, VacantBlock};

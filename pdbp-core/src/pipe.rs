@@ -8,6 +8,7 @@
 use managed::ManagedSlice;
 
 use crate::id::{NodeId, PipeId, StreamNo};
+use crate::routing::Slot;
 
 /// The group of a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -41,6 +42,8 @@ pub enum PipeError {
     AlreadyBound(PipeId),
     /// There is no such part on this node.
     NoSuchPart(u16),
+    /// The node is reached by a relay, which streams are not.
+    Relayed(NodeId),
 }
 
 impl core::fmt::Display for PipeError {
@@ -63,6 +66,11 @@ impl core::fmt::Display for PipeError {
             Self::AlreadyBound(pipe) => {
                 write!(f, "the part has private pipe {} already; release it first", pipe.0)
             }
+            Self::Relayed(node) => write!(
+                f,
+                "{node} is reached by a relay, and streams need a link: send messages, which may be longer than a block, or use \
+                 direct routing"
+            ),
             Self::NoSuchPart(part) => write!(f, "this node has no part {part}"),
         }
     }
@@ -198,8 +206,8 @@ impl<'a> StreamMap<'a> {
         Self { entries, groups }
     }
 
-    /// The entry of stream pipe `group` of node `source`; `None` when there is no such pipe.
-    pub(crate) fn entry(&mut self, source: NodeId, group: u16) -> Option<&mut Option<StreamMapping>> {
+    /// The entry of stream pipe `group` of the node with row `source`; `None` when there is no such pipe.
+    pub(crate) fn entry(&mut self, source: Slot, group: u16) -> Option<&mut Option<StreamMapping>> {
         if group as usize >= self.groups {
             return None;
         }

@@ -102,6 +102,19 @@ fn policies_arrivals_and_traffic_are_chosen() {
 }
 
 #[test]
+fn a_grid_needs_less_memory_and_its_messages_more_time() {
+    let run = |routing| {
+        let arguments = ["--nodes", "36", "--time", "5ms", "--traffic", "sparse=2", "--routing", routing];
+        figures(&arguments).remove(0)
+    };
+    let (direct, grid) = (run("direct"), run("grid"));
+    assert_eq!((direct("sent"), direct("relayed")), (grid("delivered"), 0.0));
+    assert!(grid("relayed") > grid("delivered") / 2.0);
+    assert!(grid("block_bytes") < direct("block_bytes") / 2.0);
+    assert!(grid("p50_us") > direct("p50_us"));
+}
+
+#[test]
 fn traffic_comes_from_a_file() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "1000 0 1 64\n2000 1 0 100\n").unwrap();
@@ -116,6 +129,9 @@ fn what_cannot_be_is_refused_with_the_value_and_a_remedy() {
         (&["--link", "fast"], "--link fast", "1gbit"),
         (&["--nodes", "4,0"], "--nodes 0", "from 1 to"),
         (&["--policy", "best"], "--policy best", "adaptive, threshold or fixed"),
+        (&["--routing", "ring"], "--routing ring", "direct or grid"),
+        (&["--nodes", "5000"], "5000 nodes", "--routing grid"),
+        (&["--traffic", "sparse=0"], "sparse", "from 1 to"),
         (&["--arrival", "late"], "--arrival late", "posted or in-place"),
         (&["--traffic", "nowhere.trace"], "nowhere.trace", "zipf"),
         (&["--traffic", "zipf=much"], "zipf=much", "from 0 to 8"),

@@ -200,6 +200,7 @@ fn config(id: usize, scenario: &Scenario, allocation: Allocation) -> Config {
         masters: 1,
         lease: 0,
         patience: 1_000_000,
+        routing: pdbp_core::Routing::Direct,
         joining: false,
     }
 }

@@ -150,6 +150,7 @@ fn start(index: usize, wire: &'static RefCell<Wire>) -> Option<Node> {
         masters: 1,
             lease: 0,
             patience: 1_000_000,
+            routing: pdbp_core::Routing::Direct,
             joining: false,
     };
     let transport = Loopback::new(node(index)?, wire);
@@ -190,7 +191,7 @@ fn run() -> Option<()> {
             let (stream, segment) = (streams.get_mut(me)?, streamed.get_mut(me)?);
             let (group, number) = match *stream {
                 Some(open) => open,
-                None => *stream.insert(engine.open_stream(from).ok()?),
+                None => *stream.insert(engine.open_stream(from, to.node()).ok()?),
             };
             if *segment < SEGMENTS
                 && let Ok(mut block) = engine.open(to.node())

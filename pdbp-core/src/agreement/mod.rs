@@ -310,6 +310,8 @@ pub struct Agreement<'a> {
     new_primary: bool,
     news: bool,
     stirred: bool,
+    /// Some nodes are out of reach by design, so that this one does not stand when all masters are out.
+    partial: bool,
     /// Where the search for somebody to send to goes on.
     turn: usize,
     #[cfg(test)]
@@ -376,6 +378,7 @@ impl<'a> Agreement<'a> {
             new_primary: false,
             news: false,
             stirred: false,
+            partial: false,
             turn: 0,
             #[cfg(test)]
             flaw: None,
@@ -395,6 +398,15 @@ impl<'a> Agreement<'a> {
     #[cfg(not(test))]
     const fn has_flaw(&self, _: Flaw) -> bool {
         false
+    }
+
+    /// There is no link to the peer and never will be, at either end. All nodes have links to the masters. A node that is no
+    /// master and lacks links never stands for election: without a master there are no changes until one is back.
+    pub fn without_link(&mut self, peer: NodeId) {
+        self.partial = true;
+        if let Some(record) = self.peers.get_mut(peer.index()) {
+            record.linked = false;
+        }
     }
 
     /// Starts the clock, which stood still until now. The first candidate does not wait for anybody.

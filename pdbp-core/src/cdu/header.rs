@@ -13,11 +13,14 @@ pub const VERSION: u8 = 1;
 pub const BLOCK_HEADER: usize = 64;
 /// Bytes of a CDU header.
 pub const CDU_HEADER: usize = 16;
+/// Bytes of the extension of messages that go by a relay.
+pub const VIA_HEADER: usize = 8;
 
 const _: () = assert!(size_of::<BlockHeader>() == BLOCK_HEADER);
 const _: () = assert!(size_of::<CduHeader>() == CDU_HEADER);
 const _: () = assert!(size_of::<SegmentHeader>() == 16);
 const _: () = assert!(size_of::<SetHeader>() == 8);
+const _: () = assert!(size_of::<ViaHeader>() == VIA_HEADER);
 
 /// What a block carries; decides the way it is routed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,8 +107,10 @@ pub enum Malformed {
     Checksum,
     /// A CDU runs past the end of its block, or its size overflows.
     Length,
-    /// An empty or unreadable destination set or segment extension.
+    /// An empty or unreadable destination set, segment or relay extension.
     Extension,
+    /// A CDU that this node is to pass on, but it is not the relay of that pair; or that came by a node which is not.
+    Relay,
     /// The peer sent more blocks than it had credit for.
     Overrun,
     /// The block's numbers do not follow those of the blocks before it.
@@ -124,7 +129,8 @@ impl core::fmt::Display for Malformed {
             Self::Length => f.write_str("a CDU runs past the end of its block"),
             Self::Overrun => f.write_str("block was sent without credit"),
             Self::Sequence => f.write_str("block's numbers do not follow those of its link"),
-            Self::Extension => f.write_str("a CDU has an unreadable destination set or segment number"),
+            Self::Extension => f.write_str("a CDU has an unreadable destination set, segment number or way"),
+            Self::Relay => f.write_str("a CDU is not on the way that its two nodes have by a relay"),
         }
     }
 }
@@ -236,7 +242,7 @@ pub enum CduClass {
 ///  +-------+-------+---------+-------------+-----------+--------+--------+
 ///  | class | zero  | command | source part | dest part | length | count  |
 ///  +-------+-------+---------+-------------+-----------+--------+--------+
-///  [segment extension, 16 bytes] [destination set, 8 + 4·n bytes, padded to 8] data, padded to 8
+///  [relay extension, 8 bytes] [segment extension, 16 bytes] [destination set, 8 + 4·n bytes, padded to 8] data, padded to 8
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -255,8 +261,43 @@ pub(crate) const HAS_SEGMENT: u8 = 0x10;
 /// In [`CduHeader::class`]: a destination set follows.
 pub(crate) const HAS_SET: u8 = 0x20;
 
+/// In [`CduHeader::class`]: a relay extension follows.
+pub(crate) const HAS_VIA: u8 = 0x40;
+
 /// The most messages without bytes in one train: they take no room, so this bounds what a block can make a reader do.
 pub(crate) const MOST_EMPTY: u32 = 256;
+
+/// Extension of messages that go by a relay: the block's nodes are those of one link of their way, these are its ends.
+///
+/// ```text
+///  0        2        4        8
+///  +--------+--------+--------+
+///  | origin | dest   | zero   |
+///  +--------+--------+--------+
+/// ```
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct ViaHeader {
+    pub(crate) origin: U16,
+    pub(crate) dest: U16,
+    pub(crate) zero: [u8; 4],
+}
+
+/// The ends of the way of messages that go by a relay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Via {
+    /// The node whose part has sent them.
+    pub origin: NodeId,
+    /// The node that they are for.
+    pub dest: NodeId,
+}
+
+impl ViaHeader {
+    pub(crate) fn read(&self) -> Option<Via> {
+        let (origin, dest) = (NodeId::new(self.origin.get())?, NodeId::new(self.dest.get())?);
+        (self.zero == [0; 4]).then_some(Via { origin, dest })
+    }
+}
 
 /// Extension of a message that is longer than a block and travels in segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

@@ -13,7 +13,8 @@
 //! form has a version; blocks of another version are refused.
 //!
 //! Messages that follow each other with the same parts, class, command and length form a *train* and share one
-//! header. A message to several parts carries the whole set of destinations, once per destination *node*.
+//! header. Messages that go by a [relay](crate::routing) carry the nodes at the ends of their way in an extension, and are copied
+//! from block to block there. A message to several parts carries the whole set of destinations, once per destination *node*.
 
 mod header;
 mod pack;
@@ -24,10 +25,10 @@ use zerocopy::FromBytes;
 
 pub use header::{
     BLOCK_HEADER, BlockClass, BlockHeader, CDU_HEADER, CduClass, CduHeader, MAGIC, Malformed, SegmentHeader,
-    VERSION, flag,
+    VERSION, VIA_HEADER, Via, flag,
 };
-pub(crate) use header::{HAS_SEGMENT, HAS_SET, checksum};
-use header::{MOST_EMPTY, SetHeader, padded};
+pub(crate) use header::{HAS_SEGMENT, HAS_SET, HAS_VIA, checksum};
+use header::{MOST_EMPTY, SetHeader, ViaHeader, padded};
 pub use pack::{Full, Packer, Route};
 
 use crate::id::{NodeId, PartId, StreamNo};
@@ -105,6 +106,7 @@ impl<'a> Destinations<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Train<'a> {
     header: &'a CduHeader,
+    via: Option<Via>,
     segment: Option<&'a SegmentHeader>,
     set: &'a [u8],
     data: &'a [u8],
@@ -133,6 +135,20 @@ impl<'a> Train<'a> {
     /// The receiving part's index on the block's destination node; `None` when there is a set of them.
     pub fn dest_part(&self) -> Option<u16> {
         if self.set.is_empty() { Some(self.header.dest_part.get()) } else { None }
+    }
+
+    /// The ends of their way, when the messages go by a relay: then these are the nodes of the parts, not the block's.
+    pub fn via(&self) -> Option<Via> {
+        self.via
+    }
+
+    /// Its route, unless it has a segment number or a destination set.
+    pub(crate) fn plain_route(&self) -> Option<Route> {
+        let CduHeader { class, .. } = *self.header;
+        let plain = self.segment.is_none() && self.set.is_empty();
+        plain.then(|| {
+            Route::raw(class & 0x0F, self.command(), self.source_part(), self.header.dest_part.get())
+        })
     }
 
     /// The destination set; empty for a single destination.
@@ -173,9 +189,10 @@ impl<'a> Train<'a> {
         first: u32,
     ) -> Option<impl Iterator<Item = Cdu<'a>> + use<'a>> {
         let (node, dest_node) = (block.source()?, block.dest()?);
-        let source = PartId::new(node, self.source_part())?;
+        let Via { origin, dest } = self.via.unwrap_or(Via { origin: node, dest: dest_node });
+        let source = PartId::new(origin, self.source_part())?;
         let dest = match self.dest_part() {
-            Some(part) => Destinations::One(PartId::new(dest_node, part)?),
+            Some(part) => Destinations::One(PartId::new(dest, part)?),
             None => Destinations::Set(self.set),
         };
         let (class, command) = (self.class(), self.command());
@@ -237,14 +254,19 @@ impl<'a> Cdus<'a> {
         if header.dest_part.get() == PartId::MANY {
             return Err(Malformed::Field);
         }
-        self.finish(header, None, &[], rest)
+        self.finish(header, None, None, &[], rest)
     }
 
     #[inline(never)]
     fn read_extended(&mut self, header: &'a CduHeader, mut rest: &'a [u8]) -> Result<Train<'a>, Malformed> {
-        let known = HAS_SEGMENT | HAS_SET | 0x0F;
+        let known = HAS_SEGMENT | HAS_SET | HAS_VIA | 0x0F;
         if header.class & !known != 0 || header.class & 0x0F > CduClass::Stream as u8 {
             return Err(Malformed::Field);
+        }
+        let mut via = None;
+        if header.class & HAS_VIA != 0 {
+            let (extension, after) = ViaHeader::ref_from_prefix(rest).map_err(|_| Malformed::Extension)?;
+            (via, rest) = (Some(extension.read().ok_or(Malformed::Extension)?), after);
         }
         let mut segment = None;
         if header.class & HAS_SEGMENT != 0 {
@@ -268,7 +290,7 @@ impl<'a> Cdus<'a> {
         } else if header.dest_part.get() == PartId::MANY {
             return Err(Malformed::Field);
         }
-        self.finish(header, segment, set, rest)
+        self.finish(header, via, segment, set, rest)
     }
 
     /// What all trains have in common: `count` messages of `length` bytes, padded.
@@ -276,6 +298,7 @@ impl<'a> Cdus<'a> {
     fn finish(
         &mut self,
         header: &'a CduHeader,
+        via: Option<Via>,
         segment: Option<&'a SegmentHeader>,
         set: &'a [u8],
         rest: &'a [u8],
@@ -292,7 +315,7 @@ impl<'a> Cdus<'a> {
         let bytes = usize::try_from(length * count).map_err(|_| Malformed::Length)?;
         let data = rest.get(..bytes).ok_or(Malformed::Length)?;
         self.rest = rest.get(padded(bytes)..).ok_or(Malformed::Length)?;
-        Ok(Train { header, segment, set, data })
+        Ok(Train { header, via, segment, set, data })
     }
 }
 

@@ -3,8 +3,8 @@
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::header::{
-    BLOCK_HEADER, CDU_HEADER, CduClass, CduHeader, HAS_SEGMENT, HAS_SET, MOST_EMPTY, SegmentHeader,
-    SetHeader, padded,
+    BLOCK_HEADER, CDU_HEADER, CduClass, CduHeader, HAS_SEGMENT, HAS_SET, HAS_VIA, MOST_EMPTY, SegmentHeader,
+    SetHeader, VIA_HEADER, Via, padded,
 };
 use crate::id::PartId;
 
@@ -69,8 +69,12 @@ pub struct Packer {
     most: u32,
     /// The one part that all messages are for, `NOTHING` or `MIXED`.
     only: u32,
+    /// The relay extension that trains get from now on, in wire form; `STRAIGHT` for none.
+    via: u64,
 }
 
+/// No node has the number in it.
+const STRAIGHT: u64 = u64::MAX;
 const NOTHING: u32 = u32::MAX;
 const MIXED: u32 = u32::MAX - 1;
 
@@ -97,6 +101,7 @@ impl Packer {
             closed: 0,
             most: 0,
             only: NOTHING,
+            via: STRAIGHT,
         }
     }
 
@@ -113,6 +118,33 @@ impl Packer {
     /// The longest message that an empty body of `room` bytes takes without segmentation.
     pub const fn longest(room: usize) -> usize {
         room.saturating_sub(CDU_HEADER) & !7
+    }
+
+    /// The messages that follow go by a relay, between these ends, or `None`: by the block's own link.
+    pub(crate) fn turn(&mut self, via: Option<Via>) {
+        let raw = via.map_or(STRAIGHT, |v| u64::from(v.origin.raw()) | u64::from(v.dest.raw()) << 16);
+        if raw != self.via {
+            self.via = raw;
+            // The open train, if there is one, takes no more.
+            self.route = Route::NONE;
+        }
+    }
+
+    /// Whether the messages that follow go by a relay.
+    pub(crate) const fn is_turned(&self) -> bool {
+        self.via != STRAIGHT
+    }
+
+    /// Appends a train of `messages` messages as it is in another block: header, extensions and data, padded.
+    pub(crate) fn copy(&mut self, body: &mut [u8], train: &[u8], messages: u32) -> Result<(), Full> {
+        let at = padded(self.written);
+        let end = at.checked_add(train.len()).filter(|end| *end <= usable(body)).ok_or(Full)?;
+        self.close(body);
+        body.get_mut(at..end).ok_or(Full)?.copy_from_slice(train);
+        self.written = end;
+        self.closed = self.closed.saturating_add(messages);
+        self.only = MIXED;
+        Ok(())
     }
 
     /// Appends one message.
@@ -211,7 +243,7 @@ impl Packer {
 
     /// Bytes beside its data that a message to `parts` destinations costs at most (header, extensions, padding).
     pub const fn overhead(parts: usize) -> usize {
-        CDU_HEADER + 16 + 8 + padded(4 * parts) + 8 + 8
+        CDU_HEADER + VIA_HEADER + 16 + 8 + padded(4 * parts) + 8 + 8
     }
 
     /// Closes the last train and returns the length of the body.
@@ -228,6 +260,9 @@ impl Packer {
     /// Begins a train with a plain header, which is three numbers side by side.
     #[inline(never)]
     fn start<'b>(&mut self, body: &'b mut [u8], route: Route, length: usize) -> Result<&'b mut [u8], Full> {
+        if self.via != STRAIGHT {
+            return self.start_extended(body, route, length, None, &[]);
+        }
         let header_at = padded(self.written);
         let data_at = header_at + CDU_HEADER;
         let end = data_at.checked_add(length).ok_or(Full)?;
@@ -264,7 +299,8 @@ impl Packer {
         set: &[PartId],
     ) -> Result<&'b mut [u8], Full> {
         let header_at = padded(self.written);
-        let extensions = if segment.is_some() { size_of::<SegmentHeader>() } else { 0 }
+        let extensions = if self.via == STRAIGHT { 0 } else { VIA_HEADER }
+            + if segment.is_some() { size_of::<SegmentHeader>() } else { 0 }
             + if set.is_empty() { 0 } else { size_of::<SetHeader>() + padded(4 * set.len()) };
         let data_at = header_at + CDU_HEADER + extensions;
         let end = data_at.checked_add(length).ok_or(Full)?;
@@ -275,7 +311,7 @@ impl Packer {
         self.write_header(body, header_at, route, length, segment, set);
         self.open(route, length, header_at, end);
         let dest = u32::from(route.dest());
-        let same = set.is_empty() && (self.only == NOTHING || self.only == dest);
+        let same = set.is_empty() && self.via == STRAIGHT && (self.only == NOTHING || self.only == dest);
         self.only = if same { dest } else { MIXED };
         // In bounds: `end <= body.len()` was checked above.
         body.get_mut(data_at..end).ok_or(Full)
@@ -295,6 +331,7 @@ impl Packer {
         let [class, zero, c0, c1, s0, s1, d0, d1] = route.0.to_le_bytes();
         *header = CduHeader {
             class: class
+                | if self.via == STRAIGHT { 0 } else { HAS_VIA }
                 | if segment.is_some() { HAS_SEGMENT } else { 0 }
                 | if set.is_empty() { 0 } else { HAS_SET },
             zero,
@@ -304,6 +341,11 @@ impl Packer {
             length: (length as u32).into(),
             count: 1.into(),
         };
+        let via_bytes = if self.via == STRAIGHT { 0 } else { VIA_HEADER };
+        let Some((to, rest)) = rest.split_at_mut_checked(via_bytes) else { return };
+        if via_bytes > 0 {
+            to.copy_from_slice(&self.via.to_le_bytes());
+        }
         let segment_bytes = if segment.is_some() { size_of::<SegmentHeader>() } else { 0 };
         let Some((to, rest)) = rest.split_at_mut_checked(segment_bytes) else { return };
         if let Some(segment) = segment {

@@ -26,6 +26,7 @@ struct Message {
     dest: u16,
     set: Vec<PartId>,
     segment: Option<(u32, u32, u64)>,
+    via: Option<Via>,
     data: Vec<u8>,
 }
 
@@ -41,14 +42,12 @@ fn message() -> impl Strategy<Value = Message> {
     ];
     let segment = prop_oneof![4 => Just(None), 1 => any::<(u32, u32, u64)>().prop_map(Some)];
     let data = prop_oneof![vec(any::<u8>(), 0..4), vec(any::<u8>(), 0..100)];
-    (route, set, segment, data).prop_map(|((class, command, source, dest), set, segment, data)| Message {
-        class,
-        command,
-        source,
-        dest,
-        set,
-        segment,
-        data,
+    let via = prop_oneof![
+        2 => Just(None),
+        1 => (0u16..3, 0u16..0xFFFF).prop_map(|(o, d)| Some(Via { origin: node(o), dest: node(d) }))
+    ];
+    (route, set, segment, via, data).prop_map(|((class, command, source, dest), set, segment, via, data)| {
+        Message { class, command, source, dest, set, segment, via, data }
     })
 }
 
@@ -60,6 +59,7 @@ fn pack(body: &mut [u8], messages: &[Message]) -> (usize, Packer, usize) {
         let route = Route::raw(m.class as u8, m.command, m.source, m.dest);
         let segment = m.segment.map(|(a, b, c)| SegmentHeader::new(a, b, c));
         let length = m.data.len();
+        packer.turn(m.via);
         let room = match (m.set.is_empty(), segment) {
             (true, None) => packer.reserve(body, route, length),
             (true, Some(segment)) => packer.reserve_segment(body, route, segment, length),
@@ -85,6 +85,7 @@ fn unpack(body: &[u8]) -> Result<Vec<Message>, Malformed> {
                 source: train.source_part(),
                 dest: train.dest_part().unwrap_or(0),
                 set: train.set().parts().collect(),
+                via: train.via(),
                 segment: train.segment().map(|s| (s.message(), s.segment(), s.total())),
                 data: data.to_vec(),
             });
@@ -143,7 +144,7 @@ proptest! {
         let expected: Vec<_> = messages[..packed].iter().map(as_read).collect();
         prop_assert_eq!(unpack(&body[..length]), Ok(expected));
         if let Some(only) = packer.only_part() {
-            prop_assert!(messages[..packed].iter().all(|m| m.set.is_empty() && m.dest == only));
+            prop_assert!(messages[..packed].iter().all(|m| m.set.is_empty() && m.via.is_none() && m.dest == only));
         }
     }
 
@@ -160,7 +161,7 @@ proptest! {
             let _ = packer.push(&mut body, other, &undone.data);
             packer = mark;
             if packer.push(&mut body, route, &m.data).is_ok() {
-                expected.push(Message { set: Vec::new(), segment: None, ..m.clone() });
+                expected.push(Message { set: Vec::new(), segment: None, via: None, ..m.clone() });
             }
         }
         let length = packer.finish(&mut body);
@@ -375,7 +376,8 @@ fn each_kind_of_damage_is_named() {
         (48, &[1], Malformed::Checksum),
         (62, &[1], Malformed::Field),
         (64, &[3], Malformed::Field),
-        (64, &[0x40], Malformed::Field),
+        (64, &[0x80], Malformed::Field),
+        (64, &[0x40], Malformed::Extension),
         (65, &[1], Malformed::Field),
         (64, &[0x10], Malformed::Extension),
         (64, &[0x20], Malformed::Extension),

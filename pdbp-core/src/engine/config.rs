@@ -1,17 +1,10 @@
-//! Sizes and times of an engine, and the storage for its tables.
+//! Sizes and times of an engine.
 
-use managed::ManagedSlice;
-
-use super::receiving::Element;
-use super::sending::PublicPipe;
-use super::{Local, Peer};
 use crate::agreement;
-use crate::cdu::Packer;
-use crate::id::{NodeId, PipeId};
-use crate::matrix::{RecvRow, SendRow};
-use crate::pipe::{PipeEntry, StreamMapping};
-use crate::tables::{Name, NodeEntry, NodeKind, PartEntry};
-use crate::umb::BlockInfo;
+use crate::cdu::{Packer, VIA_HEADER};
+use crate::id::NodeId;
+use crate::routing::{Links, Routing};
+use crate::tables::{Name, NodeEntry, NodeKind};
 
 /// Whether blocks carry a checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +51,8 @@ pub struct Config {
     pub lease: u64,
     /// Nanoseconds that a standby waits before it stands for election; more than a message and its answer take.
     pub patience: u64,
+    /// Which nodes have links, and how messages go between those that have none. The same on all nodes.
+    pub routing: Routing,
     /// The node was started again while the others went on: it has to be let in.
     pub joining: bool,
 }
@@ -188,8 +183,23 @@ impl Config {
         }
     }
 
+    /// The links of this node.
+    pub(super) fn links(&self) -> Links {
+        Links::new(self.routing, self.node, self.nodes, self.masters)
+    }
+
+    /// Rows of SM and RM: the links of this node, and one for itself. With [`Routing::Direct`] as many as there are nodes.
+    pub fn rows(&self) -> usize {
+        self.links().len()
+    }
+
+    /// As [`rows`](Self::rows), of any node.
+    pub fn rows_of(routing: Routing, node: NodeId, nodes: u16, masters: u16) -> usize {
+        Links::new(routing, node, nodes, masters).len()
+    }
+
     pub(super) fn elements(&self) -> usize {
-        usize::from(self.nodes) * self.row as usize
+        self.rows() * self.row as usize
     }
 
     pub(super) fn pipes(&self) -> usize {
@@ -197,186 +207,12 @@ impl Config {
         usize::from(self.private_pipes) + usize::from(self.local_parts) + usize::from(self.stream_pipes)
     }
 
-    /// The longest message that travels in one block.
+    /// The longest message that travels in one block, whichever way it goes.
     pub fn longest_unsegmented(&self) -> usize {
-        Packer::longest(self.body)
-    }
-}
-
-/// Entries that the log of the tables keeps: a node that misses more gets the tables whole.
-const LOG: usize = 64;
-
-/// The memory of an engine's tables. With borrowed slices the engine runs without a heap.
-pub struct Storage<'a> {
-    /// UMBInfo-Tab: one entry per block.
-    pub blocks: ManagedSlice<'a, BlockInfo>,
-    /// SM: nodes × row size.
-    pub send_matrix: ManagedSlice<'a, u32>,
-    /// RM: nodes × row size.
-    pub recv_matrix: ManagedSlice<'a, Element>,
-    /// One per node.
-    pub send_rows: ManagedSlice<'a, SendRow>,
-    /// One per node.
-    pub recv_rows: ManagedSlice<'a, RecvRow>,
-    /// One per node.
-    pub peers: ManagedSlice<'a, Peer>,
-    /// One per node.
-    pub public_pipes: ManagedSlice<'a, PublicPipe>,
-    /// NTA: one per node.
-    pub nodes: ManagedSlice<'a, Option<NodeEntry>>,
-    /// PTA: one per part of the whole cluster.
-    pub parts: ManagedSlice<'a, Option<PartEntry>>,
-    /// One per part of this node.
-    pub local_parts: ManagedSlice<'a, Local>,
-    /// GP-Pipe-Bind-Tab: one per part of this node.
-    pub bound: ManagedSlice<'a, Option<PipeId>>,
-    /// Pipe-Tab: private pipes + local parts + stream pipes.
-    pub pipes: ManagedSlice<'a, PipeEntry>,
-    /// MTA: nodes × stream pipes.
-    pub streams: ManagedSlice<'a, Option<StreamMapping>>,
-    /// The log of the tables, and a record per node.
-    pub agreement: agreement::Storage<'a>,
-}
-
-impl Storage<'_> {
-    pub(super) fn check(&self, config: &Config) -> Result<(), ConfigError> {
-        let nodes = usize::from(config.nodes);
-        let local = usize::from(config.local_parts);
-        for (slice, have, need) in [
-            ("send_matrix", self.send_matrix.len(), config.elements()),
-            ("recv_matrix", self.recv_matrix.len(), config.elements()),
-            ("send_rows", self.send_rows.len(), nodes),
-            ("recv_rows", self.recv_rows.len(), nodes),
-            ("peers", self.peers.len(), nodes),
-            ("public_pipes", self.public_pipes.len(), nodes),
-            ("nodes", self.nodes.len(), nodes),
-            ("agreement.peers", self.agreement.peers.len(), nodes),
-            ("agreement.log", self.agreement.log.len(), agreement::LEAST_LOG),
-            ("parts", self.parts.len(), 1),
-            ("local_parts", self.local_parts.len(), local),
-            ("bound", self.bound.len(), local),
-            ("pipes", self.pipes.len(), config.pipes()),
-            ("streams", self.streams.len(), nodes * usize::from(config.stream_pipes)),
-        ] {
-            if have < need {
-                return Err(ConfigError::Storage { slice, have, need });
-            }
-        }
-        Ok(())
-    }
-}
-
-#[cfg(feature = "alloc")]
-impl Storage<'static> {
-    /// Tables on the heap for `config`, with `blocks` blocks and room for `parts` parts in the whole cluster.
-    pub fn allocate(config: &Config, blocks: usize, parts: usize) -> Self {
-        use alloc::vec::Vec;
-        fn table<T: Default>(len: usize) -> ManagedSlice<'static, T> {
-            ManagedSlice::Owned((0..len).map(|_| T::default()).collect::<Vec<_>>())
-        }
-        let nodes = usize::from(config.nodes);
-        let local = usize::from(config.local_parts);
-        Self {
-            blocks: table(blocks),
-            send_matrix: table(config.elements()),
-            recv_matrix: table(config.elements()),
-            send_rows: table(nodes),
-            recv_rows: table(nodes),
-            peers: table(nodes),
-            public_pipes: table(nodes),
-            nodes: table(nodes),
-            parts: table(parts),
-            local_parts: table(local),
-            bound: table(local),
-            pipes: table(config.pipes()),
-            streams: table(nodes * usize::from(config.stream_pipes)),
-            agreement: agreement::Storage::allocate(config.nodes, LOG),
-        }
-    }
-}
-
-/// Storage of constant size, for a `static` or a stack frame.
-///
-/// `ELEMENTS` = `NODES` × row size, `PIPES` = private pipes + `LOCAL` + stream pipes, `STREAMS` = `NODES` × stream pipes.
-pub struct StaticStorage<
-    const NODES: usize,
-    const BLOCKS: usize,
-    const ELEMENTS: usize,
-    const PARTS: usize,
-    const LOCAL: usize,
-    const PIPES: usize,
-    const STREAMS: usize,
-> {
-    blocks: [BlockInfo; BLOCKS],
-    send_matrix: [u32; ELEMENTS],
-    recv_matrix: [Element; ELEMENTS],
-    send_rows: [SendRow; NODES],
-    recv_rows: [RecvRow; NODES],
-    peers: [Peer; NODES],
-    public_pipes: [PublicPipe; NODES],
-    nodes: [Option<NodeEntry>; NODES],
-    parts: [Option<PartEntry>; PARTS],
-    local_parts: [Local; LOCAL],
-    bound: [Option<PipeId>; LOCAL],
-    pipes: [PipeEntry; PIPES],
-    streams: [Option<StreamMapping>; STREAMS],
-    log: [Option<agreement::Entry>; LOG],
-    records: [agreement::Peer; NODES],
-}
-
-impl<
-    const NODES: usize,
-    const BLOCKS: usize,
-    const ELEMENTS: usize,
-    const PARTS: usize,
-    const LOCAL: usize,
-    const PIPES: usize,
-    const STREAMS: usize,
-> StaticStorage<NODES, BLOCKS, ELEMENTS, PARTS, LOCAL, PIPES, STREAMS>
-{
-    /// Empty tables.
-    #[expect(clippy::new_without_default, reason = "too large to be made in passing")]
-    pub fn new() -> Self {
-        use core::array::from_fn;
-        Self {
-            blocks: [BlockInfo::default(); BLOCKS],
-            send_matrix: [0; ELEMENTS],
-            recv_matrix: from_fn(|_| Element::default()),
-            send_rows: [SendRow::default(); NODES],
-            recv_rows: [RecvRow::default(); NODES],
-            peers: from_fn(|_| Peer::default()),
-            public_pipes: from_fn(|_| PublicPipe::default()),
-            nodes: [const { None }; NODES],
-            parts: [const { None }; PARTS],
-            local_parts: from_fn(|_| Local::default()),
-            bound: [None; LOCAL],
-            pipes: [PipeEntry::default(); PIPES],
-            streams: [None; STREAMS],
-            log: [const { None }; LOG],
-            records: from_fn(|_| agreement::Peer::default()),
-        }
-    }
-
-    /// The tables as an engine takes them.
-    pub fn storage(&mut self) -> Storage<'_> {
-        Storage {
-            blocks: ManagedSlice::Borrowed(&mut self.blocks),
-            send_matrix: ManagedSlice::Borrowed(&mut self.send_matrix),
-            recv_matrix: ManagedSlice::Borrowed(&mut self.recv_matrix),
-            send_rows: ManagedSlice::Borrowed(&mut self.send_rows),
-            recv_rows: ManagedSlice::Borrowed(&mut self.recv_rows),
-            peers: ManagedSlice::Borrowed(&mut self.peers),
-            public_pipes: ManagedSlice::Borrowed(&mut self.public_pipes),
-            nodes: ManagedSlice::Borrowed(&mut self.nodes),
-            parts: ManagedSlice::Borrowed(&mut self.parts),
-            local_parts: ManagedSlice::Borrowed(&mut self.local_parts),
-            bound: ManagedSlice::Borrowed(&mut self.bound),
-            pipes: ManagedSlice::Borrowed(&mut self.pipes),
-            streams: ManagedSlice::Borrowed(&mut self.streams),
-            agreement: agreement::Storage {
-                log: ManagedSlice::Borrowed(&mut self.log),
-                peers: ManagedSlice::Borrowed(&mut self.records),
-            },
-        }
+        let extension = match self.routing {
+            Routing::Direct => 0,
+            Routing::Grid => VIA_HEADER,
+        };
+        Packer::longest(self.body) - extension
     }
 }

@@ -11,6 +11,7 @@ use crate::agreement::{self, Change};
 use crate::id::{NodeId, Time};
 use crate::mesp::Control;
 use crate::policy::SpacePolicy;
+use crate::routing::Slot;
 use crate::tables::Name;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
@@ -126,7 +127,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let (me, master) = (self.config.node, self.master());
         (0..usize::from(self.config.nodes)).map(NodeId::from_index).filter(move |n| match master {
             Some(master) if master == me => {
-                let arrived = self.peers.get(n.index()).map_or(0, |p| p.arrived);
+                let arrived = self.peers.get(self.links.slot(*n).index()).map_or(0, |p| p.arrived);
                 arrived.wrapping_sub(generation) >= u32::MAX / 2
             }
             Some(master) => *n == master,
@@ -135,7 +136,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     pub(super) fn tell(&mut self, node: NodeId, message: Control) {
-        if let Some(peer) = self.peers.get_mut(node.index()) {
+        if let Some(peer) = self.peers.get_mut(self.links.slot(node).index()) {
             self.counters.dropped_control += u64::from(!peer.post(message));
         }
     }
@@ -236,17 +237,26 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// The node is no member any more: nothing is sent to it or taken from it until it is one again.
     fn member_down(&mut self, node: NodeId, pipes: &mut impl PrivatePipes) {
         if node != self.config.node {
-            self.set_down(node, true, pipes);
+            self.set_member(node, false, pipes);
+        }
+    }
+
+    /// A node without a link to this one is known by what the agreement says alone.
+    fn set_member(&mut self, node: NodeId, member: bool, pipes: &mut impl PrivatePipes) {
+        match self.links.slot(node) {
+            Slot::NONE if member => pipes.event(Event::PeerRestored { peer: node }),
+            Slot::NONE => pipes.event(Event::PeerFailed { peer: node, undelivered: 0 }),
+            slot => self.set_down(slot, !member, pipes),
         }
     }
 
     fn member_up(&mut self, node: NodeId, pipes: &mut impl PrivatePipes) {
         if node != self.config.node {
-            return self.set_down(node, false, pipes);
+            return self.set_member(node, true, pipes);
         }
         for peer in (0..usize::from(self.config.nodes)).map(NodeId::from_index).filter(|n| *n != node) {
-            let down = !self.agreement.is_member(peer);
-            self.set_down(peer, down, pipes);
+            let member = self.agreement.is_member(peer);
+            self.set_member(peer, member, pipes);
         }
     }
 
@@ -254,7 +264,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     fn expelled(&mut self, pipes: &mut impl PrivatePipes) {
         let me = self.config.node;
         for peer in (0..usize::from(self.config.nodes)).map(NodeId::from_index).filter(|n| *n != me) {
-            self.set_down(peer, true, pipes);
+            self.set_member(peer, false, pipes);
         }
         self.control.relist = Some(0);
         pipes.event(Event::Expelled);
@@ -264,7 +274,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     fn start_term(&mut self) {
         self.control.counting = false;
         self.control.last_sum = None;
-        let me = self.config.node;
+        let me = self.own;
         for (i, peer) in self.peers.iter_mut().enumerate() {
             (peer.quiet_request, peer.count) = (None, None);
             if i != me.index() {
@@ -289,10 +299,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         } else if let Some(master) = self.master() {
             let (asked, done) = (self.control.quiet_asked, self.control.quiet_done);
             busy |= asked != done;
-            let waiting = self.peers.get(self.config.node.index()).is_some_and(|p| p.quiet_request.is_some());
+            let waiting = self.peers.get(self.own.index()).is_some_and(|p| p.quiet_request.is_some());
             if asked != done && !waiting {
                 self.tell(master, Control::QuietRequest { number: asked });
-                if let Some(own) = self.peers.get_mut(self.config.node.index()) {
+                if let Some(own) = self.peers.get_mut(self.own.index()) {
                     own.quiet_request = Some((asked, 0));
                 }
             }
@@ -301,11 +311,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     fn note_arrival(&mut self, node: NodeId, generation: u32) {
-        let (me, passed) = (self.config.node, self.control.passed);
+        let (me, passed) = (self.own, self.control.passed);
         // How far a node is beyond the last barrier that all have passed.
         let beyond =
             |arrived: u32| Some(arrived.wrapping_sub(passed)).filter(|n| *n < u32::MAX / 2).unwrap_or(0);
-        if let Some(peer) = self.peers.get_mut(node.index())
+        if let Some(peer) = self.peers.get_mut(self.links.slot(node).index())
             && (beyond(generation) > beyond(peer.arrived) || peer.arrived == 0)
         {
             peer.arrived = generation;
@@ -336,7 +346,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 }
             }
             Control::QuietRequest { number } if master => {
-                if let Some(peer) = self.peers.get_mut(from.index()) {
+                if let Some(peer) = self.peers.get_mut(self.links.slot(from).index()) {
                     peer.quiet_request = Some((number, 0));
                 }
             }
@@ -348,25 +358,25 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
             Control::Count { wave, sent, delivered, open } if master => {
                 let current = wave == self.control.wave;
-                if let Some(peer) = self.peers.get_mut(from.index()).filter(|_| current) {
+                if let Some(peer) = self.peers.get_mut(self.links.slot(from).index()).filter(|_| current) {
                     peer.count = Some((wave, sent, delivered, open));
                 }
             }
             Control::Quiet { number } if of_master => {
                 self.control.quiet_done = number;
-                if let Some(own) = self.peers.get_mut(self.config.node.index()) {
+                if let Some(own) = self.peers.get_mut(self.own.index()) {
                     own.quiet_request = None;
                 }
             }
             Control::Welcome => {
-                if let Some(peer) = self.peers.get_mut(from.index())
+                if let Some(peer) = self.peers.get_mut(self.links.slot(from).index())
                     && !core::mem::replace(&mut peer.welcome, true)
                 {
-                    self.open_peer(from, pipes);
+                    self.open_peer(self.links.slot(from), pipes);
                 }
             }
             Control::Probe => {
-                if let Some(peer) = self.peers.get_mut(from.index()) {
+                if let Some(peer) = self.peers.get_mut(self.links.slot(from).index()) {
                     peer.probed = true;
                 }
             }

@@ -1,11 +1,13 @@
 //! What comes from a peer: blocks are checked against their link, their numbers and credit taken, their room posted anew; and
 //! the end of a link.
 
+use super::relaying::Way;
 use super::{BUDGET, Engine, Event, PrivatePipes};
-use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, Cdus, Malformed, flag};
+use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, Cdus, Malformed, Via, flag};
 use crate::id::NodeId;
 use crate::matrix::RecvRow;
 use crate::policy::SpacePolicy;
+use crate::routing::Slot;
 use crate::transport::{Completion, Op, Reason, Transport};
 use crate::umb::{ArrivedBlock, BlockMemory, BlockState, VacantBlock};
 
@@ -25,12 +27,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             };
             worked += 1;
             match completion {
-                Completion::Sent { peer, block } => self.sent(peer, block, false),
-                Completion::Failed { peer, block } => self.sent(peer, block, true),
+                Completion::Sent { peer, block } => self.sent(self.links.slot(peer), block, false),
+                Completion::Failed { peer, block } => self.sent(self.links.slot(peer), block, true),
                 Completion::Received { peer, block } => self.arrived(peer, block, pipes),
-                Completion::Unused { peer, block } => self.unpost(peer, block),
-                Completion::PeerFailed { peer, .. } => self.peer_failed(peer, pipes),
-                Completion::PeerRestored { peer } => self.peer_restored(peer),
+                Completion::Unused { peer, block } => self.unpost(self.links.slot(peer), block),
+                Completion::PeerFailed { peer, .. } => self.peer_failed(self.links.slot(peer), pipes),
+                Completion::PeerRestored { peer } => self.peer_restored(self.links.slot(peer)),
             }
         }
         worked
@@ -40,7 +42,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// that left before what still waits here.
     fn fail_refused(&mut self, pipes: &mut impl PrivatePipes) {
         if core::mem::take(&mut self.control.refused) {
-            for node in (0..self.peers.len()).map(NodeId::from_index) {
+            for node in (0..self.peers.len()).map(Slot::from_index) {
                 if self.peers.get(node.index()).is_some_and(|p| p.refused) {
                     self.peer_failed(node, pipes);
                 }
@@ -49,12 +51,20 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     fn arrived(&mut self, peer: NodeId, block: ArrivedBlock, pipes: &mut impl PrivatePipes) {
+        let node = peer;
+        let peer = self.links.slot(node);
+        if peer == Slot::NONE {
+            // There is no link in this routing; its owner gets it back.
+            self.note_malformed(node, Malformed::Address, pipes);
+            self.return_to(node, block);
+            return;
+        }
         if let Some(row) = self.recv_rows.get_mut(peer.index()) {
             row.posted = row.posted.saturating_sub(1);
         }
         match self.admit(peer, &block) {
             Err(reason) => {
-                self.note_malformed(peer, reason, pipes);
+                self.note_malformed(node, reason, pipes);
                 self.give_back(peer, block);
             }
             Ok(Admitted::Stale) => {
@@ -62,12 +72,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 self.give_back(peer, block);
             }
             Ok(Admitted::Control) => {
-                self.read_control(peer, &block, pipes);
+                self.read_control(node, &block, pipes);
                 self.give_back(peer, block);
             }
             Ok(Admitted::Data) if !self.has_element(peer) => {
                 self.settle(peer, 1);
-                self.note_malformed(peer, Malformed::Overrun, pipes);
+                self.note_malformed(node, Malformed::Overrun, pipes);
                 self.give_back(peer, block);
             }
             Ok(Admitted::Data) => {
@@ -78,7 +88,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Checks a block against its link, and takes the credit it carries. The block is settled unless it is admitted.
-    fn admit(&mut self, from: NodeId, block: &ArrivedBlock) -> Result<Admitted, Malformed> {
+    fn admit(&mut self, from: Slot, block: &ArrivedBlock) -> Result<Admitted, Malformed> {
         let bytes = block.bytes();
         let header = self.read_header(from, bytes).inspect_err(|_| self.note_unreadable(from))?;
         if !self.take_turn(from, header).inspect_err(|_| self.note_unreadable(from))? {
@@ -89,12 +99,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             // The peer does not know that one of the two is no member. It learns that its messages are in doubt by the end of
             // the link.
             self.settle(from, 1);
-            self.transport.disconnect(from);
+            self.transport.disconnect(self.links.node(from));
             return Ok(Admitted::Stale);
         }
         let body = bytes.get(BLOCK_HEADER..BLOCK_HEADER + header.length()).unwrap_or(&[]);
+        let node = self.links.node(from);
         if !self.capabilities.trusted
-            && let Err(reason) = check_body(header, body)
+            && let Err(reason) = check_body(header, body, |via| self.links.way(via, node))
         {
             self.settle(from, u64::from(data));
             return Err(reason);
@@ -102,9 +113,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(if data { Admitted::Data } else { Admitted::Control })
     }
 
-    fn read_header<'b>(&self, from: NodeId, bytes: &'b [u8]) -> Result<&'b BlockHeader, Malformed> {
+    fn read_header<'b>(&self, from: Slot, bytes: &'b [u8]) -> Result<&'b BlockHeader, Malformed> {
         let header = BlockHeader::read(bytes)?;
-        if header.source() != Some(from) || header.dest() != Some(self.config.node) {
+        if header.source() != Some(self.links.node(from)) || header.dest() != Some(self.config.node) {
             return Err(Malformed::Address);
         }
         Ok(header)
@@ -114,7 +125,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     ///
     /// Blocks that are missing were refused as unreadable, or lost by a transport that broke its contract. How many of them
     /// needed credit the numbers tell; these are settled now.
-    fn take_turn(&mut self, from: NodeId, header: &BlockHeader) -> Result<bool, Malformed> {
+    fn take_turn(&mut self, from: Slot, header: &BlockHeader) -> Result<bool, Malformed> {
         let posted = self.is_posted_link(from);
         let most = u64::from(self.config.row) + MOST_MISSING;
         let peer = self.peers.get_mut(from.index()).ok_or(Malformed::Address)?;
@@ -136,15 +147,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// A block whose numbers cannot be read: the peer is asked for another one, whose numbers will tell what this one was.
-    fn note_unreadable(&mut self, from: NodeId) {
+    fn note_unreadable(&mut self, from: Slot) {
         if let Some(peer) = self.peers.get_mut(from.index()) {
             peer.unread += 1;
         }
-        self.tell(from, crate::mesp::Control::Probe);
+        self.tell(self.links.node(from), crate::mesp::Control::Probe);
     }
 
     /// Data blocks that are done with and did not enter RM: their credit is the peer's again.
-    fn settle(&mut self, from: NodeId, blocks: u64) {
+    fn settle(&mut self, from: Slot, blocks: u64) {
         self.counters.blocks_delivered += blocks;
         if let Some(peer) = self.peers.get_mut(from.index()) {
             peer.released += blocks;
@@ -153,7 +164,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     pub(super) fn note_malformed(&mut self, peer: NodeId, reason: Malformed, pipes: &mut impl PrivatePipes) {
-        if let Some(entry) = self.peers.get_mut(peer.index()) {
+        if let Some(entry) = self.peers.get_mut(self.links.slot(peer).index()) {
             entry.malformed += 1;
         }
         self.counters.malformed += 1;
@@ -161,11 +172,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Returns a block to its owner: the peer, or with posted arrival the transport for the next one.
-    pub(super) fn give_back(&mut self, peer: NodeId, block: ArrivedBlock) {
+    pub(super) fn give_back(&mut self, peer: Slot, block: ArrivedBlock) {
         if self.is_posted_link(peer) {
             self.repost(peer, VacantBlock { raw: block.raw });
             return;
         }
+        self.return_to(self.links.node(peer), block);
+    }
+
+    fn return_to(&mut self, peer: NodeId, block: ArrivedBlock) {
         if self.transport.submit(Op::Return { peer, block }).is_err() {
             // Contract: a return is refused only when the peer has failed, and then its memory is the transport's concern.
             self.counters.lost_returns += 1;
@@ -173,7 +188,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Gives the transport blocks to receive into, as many as the row's space asks for.
-    pub(super) fn post(&mut self, node: NodeId) {
+    pub(super) fn post(&mut self, node: Slot) {
         loop {
             if self.has_posts(node) {
                 return;
@@ -197,7 +212,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Whether enough blocks are posted: one for each vacant element, and the spare ones in any case.
-    fn has_posts(&self, node: NodeId) -> bool {
+    fn has_posts(&self, node: Slot) -> bool {
         let failed = self.peers.get(node.index()).is_none_or(|p| p.failed);
         self.recv_rows.get(node.index()).is_none_or(|r| {
             failed || r.posted >= SPARE_POSTS && r.posted + r.space.used() >= r.space.real() + SPARE_POSTS
@@ -209,15 +224,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if !core::mem::take(&mut self.short_of_posts) {
             return;
         }
-        for node in (0..self.recv_rows.len()).map(NodeId::from_index) {
-            if node != self.config.node && self.is_posted_link(node) {
+        for node in (0..self.recv_rows.len()).map(Slot::from_index) {
+            if node != self.own && self.is_posted_link(node) {
                 self.post(node);
             }
         }
     }
 
-    fn post_block(&mut self, peer: NodeId, block: VacantBlock) -> bool {
-        match self.transport.submit(Op::Recv { peer, block }) {
+    fn post_block(&mut self, peer: Slot, block: VacantBlock) -> bool {
+        match self.transport.submit(Op::Recv { peer: self.links.node(peer), block }) {
             Ok(()) => {
                 if let Some(row) = self.recv_rows.get_mut(peer.index()) {
                     row.posted += 1;
@@ -238,7 +253,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    fn repost(&mut self, peer: NodeId, block: VacantBlock) {
+    fn repost(&mut self, peer: Slot, block: VacantBlock) {
         if !self.is_posted(&block) {
             return;
         }
@@ -258,7 +273,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         posted
     }
 
-    fn unpost(&mut self, peer: NodeId, block: VacantBlock) {
+    fn unpost(&mut self, peer: Slot, block: VacantBlock) {
         if let Some(row) = self.recv_rows.get_mut(peer.index()) {
             row.posted = row.posted.saturating_sub(1);
         }
@@ -268,31 +283,32 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// The transport does not take blocks for the peer, and will not: the link counts as failed from the next poll on.
-    pub(super) fn give_up(&mut self, node: NodeId) {
+    pub(super) fn give_up(&mut self, node: Slot) {
         if let Some(peer) = self.peers.get_mut(node.index()) {
             peer.refused = true;
             self.control.refused = true;
         }
     }
 
-    fn peer_failed(&mut self, node: NodeId, pipes: &mut impl PrivatePipes) {
+    fn peer_failed(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
         let Some(peer) = self.peers.get_mut(node.index()).filter(|p| !p.failed) else { return };
         let was_gone = peer.is_gone();
         peer.fail();
         self.control.stirred = true;
-        let ended = self.transport.has_ended(node);
-        self.agreement.link_down(self.control.now, node, ended);
+        let peer = self.links.node(node);
+        let ended = self.transport.has_ended(peer);
+        self.agreement.link_down(self.control.now, peer, ended);
         self.control.tick_at = Some(self.control.now);
         if was_gone { self.empty_control(node) } else { self.leave_peer(node, pipes) }
     }
 
     /// Whether a peer is a member, as the agreement says.
-    pub(super) fn set_down(&mut self, node: NodeId, down: bool, pipes: &mut impl PrivatePipes) {
+    pub(super) fn set_down(&mut self, node: Slot, down: bool, pipes: &mut impl PrivatePipes) {
         let Some(peer) = self.peers.get_mut(node.index()).filter(|p| p.down != down) else { return };
         peer.down = down;
         let was_open = !peer.failed && peer.welcome;
         if !down {
-            self.tell(node, crate::mesp::Control::Welcome);
+            self.tell(self.links.node(node), crate::mesp::Control::Welcome);
             self.open_peer(node, pipes);
             return;
         }
@@ -302,20 +318,20 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.leave_peer(node, pipes);
         }
         if linked {
-            self.transport.disconnect(node);
+            self.transport.disconnect(self.links.node(node));
         }
     }
 
     /// Data may go to the peer again, if nothing speaks against it.
-    pub(super) fn open_peer(&mut self, node: NodeId, pipes: &mut impl PrivatePipes) {
-        if !self.has_failed(node) {
+    pub(super) fn open_peer(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
+        if !self.is_gone(node) {
             self.furnish(node);
-            pipes.event(Event::PeerRestored { peer: node });
+            pipes.event(Event::PeerRestored { peer: self.links.node(node) });
         }
     }
 
     /// No data goes to the peer from now on or comes from it.
-    fn leave_peer(&mut self, node: NodeId, pipes: &mut impl PrivatePipes) {
+    fn leave_peer(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
         // Segments that have arrived and wait for a private pipe are delivered first.
         if self.recv_rows.get(node.index()).is_none_or(|r| r.pending.len == 0) {
             self.end_streams_of(node, pipes);
@@ -328,12 +344,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// The link is up again. Rows get space as at the start; deliveries of the old link, and blocks on their way back to their
     /// writers, keep theirs until they are released.
-    fn peer_restored(&mut self, node: NodeId) {
-        let failed = self.peers.get_mut(node.index()).filter(|p| p.failed && node != self.config.node);
+    fn peer_restored(&mut self, node: Slot) {
+        let failed = self.peers.get_mut(node.index()).filter(|p| p.failed && node != self.own);
         let Some(peer) = failed else { return };
         peer.renew();
         let down = peer.down;
-        self.agreement.link_up(self.control.now, node);
+        self.agreement.link_up(self.control.now, self.links.node(node));
         self.control.tick_at = Some(self.control.now);
         if let Some(row) = self.recv_rows.get_mut(node.index()) {
             row.old = row.space.used();
@@ -344,17 +360,17 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.post(node);
         }
         if !down {
-            self.tell(node, crate::mesp::Control::Welcome);
+            self.tell(self.links.node(node), crate::mesp::Control::Welcome);
         }
     }
 
     /// Of blocks, and of credit for what arrives in place: what a link needs to carry anything at all.
-    fn least(&self, node: NodeId) -> (u32, u32) {
+    fn least(&self, node: Slot) -> (u32, u32) {
         if self.is_posted_link(node) { (1 + 1 + SPARE_POSTS, 0) } else { (1, 1) }
     }
 
     /// While a link is down, what it needs is kept from other rows, if it may come up again.
-    fn set_aside(&mut self, node: NodeId) {
+    fn set_aside(&mut self, node: Slot) {
         let (blocks, credit) = self.least(node);
         if self.transport.restores_links()
             && let Some(peer) = self.peers.get_mut(node.index())
@@ -367,7 +383,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Gives the rows of a restored link space, as far as there is some. A row that got none, since readers or writers keep its
     /// blocks, is seen to at the next interval.
-    pub(super) fn furnish(&mut self, node: NodeId) {
+    pub(super) fn furnish(&mut self, node: Slot) {
         let (blocks, credit) = self.least(node);
         if let Some(peer) = self.peers.get_mut(node.index())
             && core::mem::take(&mut peer.aside)
@@ -422,8 +438,9 @@ enum Admitted {
 }
 
 /// Checks what the readers of an untrusted peer's block rely on: every CDU is whole, there are as many messages as the
-/// header says, all for the part that it names if it names one, and in a block of a stream just one.
-fn check_body(header: &BlockHeader, body: &[u8]) -> Result<(), Malformed> {
+/// header says, all for the part that it names if it names one, and in a block of a stream just one; and that what goes by a
+/// relay is on its way.
+fn check_body(header: &BlockHeader, body: &[u8], way: impl Fn(Option<Via>) -> Way) -> Result<(), Malformed> {
     let stream = header.class() == BlockClass::Stream;
     let one_part = stream || header.has(flag::UNIFORM);
     let mut messages = 0u64;
@@ -432,6 +449,14 @@ fn check_body(header: &BlockHeader, body: &[u8]) -> Result<(), Malformed> {
         messages += u64::from(train.count());
         if one_part && train.dest_part() != Some(header.part.get()) {
             return Err(Malformed::Field);
+        }
+        if train.via().is_some() {
+            if one_part || header.class() == BlockClass::Control {
+                return Err(Malformed::Field);
+            }
+            if let Way::None = way(train.via()) {
+                return Err(Malformed::Relay);
+            }
         }
     }
     if messages != u64::from(header.messages()) || (stream && messages != 1) {

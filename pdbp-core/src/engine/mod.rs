@@ -34,10 +34,12 @@ mod parts;
 mod peer;
 mod quiet;
 mod receiving;
+mod relaying;
 mod returning;
 mod rows;
 mod sending;
 mod stats;
+mod storage;
 #[cfg(test)]
 mod tests;
 
@@ -48,17 +50,19 @@ use crate::id::{Epoch, NodeId, PartId, PipeId, Time};
 use crate::matrix::{RecvRow, RowSpace, SendRow};
 use crate::pipe::{PipeError, PipePool, StreamMap, StreamMapping};
 use crate::policy::SpacePolicy;
+use crate::routing::{Links, Slot};
 use crate::tables::{Name, NameError, PartEntry, Tables};
 use crate::transport::{Arrival, Capabilities, Transport};
 use crate::umb::{BlockMemory, BlockState, Held, NIL, Umb};
 use crate::{cdu::Malformed, matrix::Queue};
 
 pub use crate::umb::{Delivery, DeliveryKind, StreamTag};
-pub use config::{Checksum, Config, ConfigError, StaticStorage, Storage};
+pub use config::{Checksum, Config, ConfigError};
 pub use peer::Peer;
 pub use receiving::Element;
 pub use sending::{OpenError, PublicPipe, SendError};
 pub use stats::{Counters, PipeUse, RowStats};
+pub use storage::{StaticStorage, Storage};
 
 /// In UMBInfo-Tab: a block set aside for control messages.
 const CONTROL_ROW: u16 = u16::MAX;
@@ -132,6 +136,15 @@ pub enum Event {
     },
     /// This node was declared down: it is no member of the cluster, has no peers, and asks to be let in again.
     Expelled,
+    /// This node is the relay of two others, and cannot pass messages on since its link to the second has failed.
+    NotPassedOn {
+        /// The node that has sent them.
+        source: NodeId,
+        /// The node that they are for.
+        dest: NodeId,
+        /// How many.
+        messages: u32,
+    },
     /// A stream from a failed node has ended without its last segment.
     StreamBroken {
         /// The mapping tuple that was removed.
@@ -206,6 +219,9 @@ impl core::error::Error for RegisterError {}
 /// The protocol engine of one node. See the [module](self).
 pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     config: Config,
+    links: Links,
+    /// The row of the node itself.
+    own: Slot,
     policy: P,
     transport: Held<T>,
     capabilities: Capabilities,
@@ -271,15 +287,16 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         let Storage { mut peers, mut public_pipes, mut nodes, mut parts, mut local_parts, .. } = storage;
         let Storage { mut bound, mut pipes, mut streams, mut agreement, .. } = storage;
         // Indices are checked by the lengths of the tables, so these are what the configuration says, not more.
-        let (count, local) = (usize::from(config.nodes), usize::from(config.local_parts));
+        let links = config.links();
+        let (count, local) = (links.len(), usize::from(config.local_parts));
         cut(&mut send_matrix, config.elements());
         cut(&mut recv_matrix, config.elements());
         cut(&mut send_rows, count);
         cut(&mut recv_rows, count);
         cut(&mut peers, count);
         cut(&mut public_pipes, count);
-        cut(&mut nodes, count);
-        cut(&mut agreement.peers, count);
+        cut(&mut nodes, usize::from(config.nodes));
+        cut(&mut agreement.peers, usize::from(config.nodes));
         cut(&mut local_parts, local);
         cut(&mut bound, local);
         cut(&mut pipes, config.pipes());
@@ -302,6 +319,8 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         let settings = config.agreement();
         let agreement = Agreement::new(Time(0), settings, agreement).map_err(ConfigError::Agreement)?;
         let mut engine = Self {
+            links,
+            own: links.slot(config.node),
             umb: Umb::new(memory, config.node, config.body, blocks),
             policy,
             transport: Held::new(transport),
@@ -332,8 +351,14 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             returning: false,
             config,
         };
+        if !links.are_all() {
+            let nodes = (0..usize::from(engine.config.nodes)).map(NodeId::from_index);
+            for node in nodes.filter(|node| links.slot(*node) == Slot::NONE) {
+                engine.agreement.without_link(node);
+            }
+        }
         for (i, peer) in engine.peers.iter_mut().enumerate() {
-            peer.posted = engine.transport.arrival(NodeId::from_index(i)) == Arrival::Posted;
+            peer.posted = engine.transport.arrival(links.node(Slot::from_index(i))) == Arrival::Posted;
         }
         engine.lay_out()?;
         engine.control.stirred = true;
@@ -343,10 +368,10 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
     /// Gives every row its initial space.
     fn lay_out(&mut self) -> Result<(), ConfigError> {
         let (row, initial) = (self.config.row, self.config.initial);
-        let nodes = u32::from(self.config.nodes);
+        let nodes = self.links.len() as u32;
         let per_row = u64::from(initial);
-        let own = self.config.node;
-        let peers = || (0..usize::from(self.config.nodes)).map(NodeId::from_index).filter(|n| *n != own);
+        let own = self.own;
+        let peers = || (0..self.peers.len()).map(Slot::from_index).filter(|n| *n != own);
         let posted_rows = peers().filter(|n| self.is_posted_link(*n)).count() as u32;
         let need = u64::from(nodes) * per_row
             + u64::from(posted_rows) * (per_row + u64::from(link::SPARE_POSTS))
@@ -365,12 +390,12 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             }
         }
         self.credit = have.saturating_sub((nodes - 1 - posted_rows) * initial);
-        for node in (0..usize::from(self.config.nodes)).map(NodeId::from_index) {
+        for node in (0..self.peers.len()).map(Slot::from_index) {
             if let Some(send) = self.send_rows.get_mut(node.index()) {
                 send.space = RowSpace::new(row, 0);
             }
             self.grow_send(node, initial);
-            let own = node == self.config.node;
+            let own = node == self.own;
             if let Some(recv) = self.recv_rows.get_mut(node.index()) {
                 recv.space = RowSpace::new(row, if own { row } else { initial });
             }
@@ -383,7 +408,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
     }
 
     /// Whether blocks of the peer arrive in blocks that we have posted.
-    fn is_posted_link(&self, peer: NodeId) -> bool {
+    fn is_posted_link(&self, peer: Slot) -> bool {
         self.peers.get(peer.index()).is_some_and(|p| p.posted)
     }
 

@@ -112,13 +112,16 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.pipes.release(pipe)
     }
 
-    /// Takes a public pipe of the stream group for a stream of `part` and numbers the stream. The pipe is busy until
-    /// [`close_stream`](Self::close_stream).
+    /// Takes a public pipe of the stream group for a stream of `part` to a part of the node `dest`, and numbers the stream. The
+    /// pipe is busy until [`close_stream`](Self::close_stream).
     ///
     /// # Errors
-    /// [`PipeError::NoneIdle`], [`PipeError::NoSuchPart`].
-    pub fn open_stream(&mut self, part: PartId) -> Result<(u16, StreamNo), PipeError> {
+    /// [`PipeError::NoneIdle`], [`PipeError::NoSuchPart`]; [`PipeError::Relayed`], since streams need a link from node to node.
+    pub fn open_stream(&mut self, part: PartId, dest: NodeId) -> Result<(u16, StreamNo), PipeError> {
         self.check_hosted(part)?;
+        if self.is_relayed(dest) {
+            return Err(PipeError::Relayed(dest));
+        }
         let pipe = self.pipes.take(PipeKind::Stream, part.local())?;
         let number = StreamNo(self.next_stream);
         self.next_stream = self.next_stream.wrapping_add(1).max(1);

@@ -5,10 +5,10 @@ use heapless::Deque;
 use super::{BUDGET, Engine};
 use crate::agreement::MESSAGE;
 use crate::cdu::{BLOCK_HEADER, BlockClass, CDU_HEADER, CduClass, Packer, Route};
-use crate::id::NodeId;
 use crate::matrix::RecvRow;
 use crate::mesp::{AGREEMENT, CONTROL, Control};
 use crate::policy::SpacePolicy;
+use crate::routing::Slot;
 use crate::transport::Transport;
 use crate::umb::{BlockMemory, BlockState, SealedBlock};
 
@@ -122,14 +122,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         // One look at a flag tells whether the agreement has something to say to anybody.
         let talks = self.agreement.next_receiver(|_| true).is_some();
         // A peer that does not take its blocks must not hold those of all others.
-        let share = (self.config.control_blocks / u32::from(self.config.nodes)).max(1);
-        for node in (0..usize::from(self.config.nodes)).map(NodeId::from_index) {
-            if node == self.config.node || self.peers.get(node.index()).is_none_or(|p| p.failed) {
+        let share = (self.config.control_blocks / self.links.len() as u32).max(1);
+        for node in (0..self.peers.len()).map(Slot::from_index) {
+            if node == self.own || self.peers.get(node.index()).is_none_or(|p| p.failed) {
                 continue;
             }
             for _ in 0..BUDGET {
-                let wanted =
-                    |e: &Self| e.wants_control(node, idle) || (talks && e.agreement.has_message(node));
+                let wanted = |e: &Self| {
+                    e.wants_control(node, idle) || (talks && e.agreement.has_message(e.links.node(node)))
+                };
                 if !self.flush_control_queue(node) || !wanted(self) {
                     break;
                 }
@@ -150,13 +151,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let rows = self.send_rows.iter().zip(self.peers.iter());
         let talks = self.agreement.has_news();
         rows.enumerate().filter(|(_, (_, peer))| !peer.failed).any(|(i, (row, peer))| {
-            let agrees = talks && self.agreement.has_message(NodeId::from_index(i));
+            let agrees = talks && self.agreement.has_message(self.links.node(Slot::from_index(i)));
             !peer.outbox.is_empty() || row.control.len > 0 || agrees
         })
     }
 
     /// Gives the transport the control blocks that it refused before. `false`: it still does.
-    pub(super) fn flush_control_queue(&mut self, node: NodeId) -> bool {
+    pub(super) fn flush_control_queue(&mut self, node: Slot) -> bool {
         while let Some(index) = self.dequeue(|e| e.send_rows.get_mut(node.index()).map(|r| &mut r.control)) {
             if !self.transmit(node, index, false) {
                 self.requeue(index, |e| e.send_rows.get_mut(node.index()).map(|r| &mut r.control));
@@ -166,7 +167,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         true
     }
 
-    pub(super) fn wants_control(&self, node: NodeId, idle: bool) -> bool {
+    pub(super) fn wants_control(&self, node: Slot, idle: bool) -> bool {
         let posted = self.is_posted_link(node);
         let Some(real) = self.recv_rows.get(node.index()).map(RecvRow::window) else { return false };
         let Some(peer) = self.peers.get(node.index()) else { return false };
@@ -179,7 +180,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Packs the messages of an outbox, as many as fit, into a block set aside for control.
-    pub(super) fn fill_control(&mut self, node: NodeId, index: u32) {
+    pub(super) fn fill_control(&mut self, node: Slot, index: u32) {
         let mut raw = self.umb.raw(index);
         let mut packer = Packer::new();
         let body = raw.body_mut();
@@ -187,7 +188,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let most = body.len() / (MESSAGE + 2 * CDU_HEADER);
         // First, so that a node knows who is primary before it gets anything else of it.
         while (packer.messages() as usize) < most
-            && let Some(message) = self.agreement.next_message(node, &self.tables)
+            && let Some(message) = self.agreement.next_message(self.links.node(node), &self.tables)
         {
             let route = Route::raw(CduClass::ShortMessage as u8, AGREEMENT, 0, 0);
             let pushed = packer.push(body, route, &message.encode());

@@ -37,7 +37,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Master: counts in waves until two in a row find every block sent delivered, and the same number of them. Whether it wants
     /// to be called again.
     pub(super) fn advance_quiet(&mut self, pipes: &mut impl PrivatePipes) -> bool {
-        let nodes = usize::from(self.config.nodes);
+        let nodes = self.peers.len();
         if !self.control.counting {
             let own = self.control.quiet_asked != self.control.quiet_done;
             let wave = self.control.wave;
@@ -80,7 +80,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 peer.post(Control::Quiet { number });
             }
         }
-        if let Some(own) = self.peers.get_mut(self.config.node.index()) {
+        if let Some(own) = self.peers.get_mut(self.own.index()) {
             // The master's own answer needs no message.
             while let Some(message) = own.outbox.pop_front() {
                 if let Control::Quiet { number } = message {
@@ -93,9 +93,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     pub(super) fn start_wave(&mut self, pipes: &mut impl PrivatePipes) {
-        let nodes = usize::from(self.config.nodes);
+        let nodes = self.peers.len();
         let asked = self.control.quiet_asked;
-        let (me, wave) = (self.config.node.index(), self.control.wave.wrapping_add(1));
+        let (me, wave) = (self.own.index(), self.control.wave.wrapping_add(1));
         self.control.wave = wave;
         self.control.counting = true;
         for (i, peer) in self.peers.iter_mut().take(nodes).enumerate() {

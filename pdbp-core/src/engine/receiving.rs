@@ -2,11 +2,13 @@
 
 use zerocopy::FromBytes;
 
+use super::relaying::Way;
 use super::{Delivery, DeliveryKind, Engine, Event, PrivatePipes};
 use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, Cdus, Malformed, flag};
 use crate::id::{NodeId, PipeId, StreamNo};
 use crate::pipe::StreamMapping;
 use crate::policy::{Growth, SpacePolicy};
+use crate::routing::Slot;
 use crate::transport::Transport;
 use crate::umb::{ArrivedBlock, BlockMemory, NIL};
 
@@ -32,7 +34,7 @@ impl Default for Element {
 }
 
 /// How far routing of a block came.
-enum Routed {
+pub(super) enum Routed {
     Done,
     /// A private pipe was full.
     Blocked,
@@ -41,7 +43,7 @@ enum Routed {
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Takes back a delivery. When it was the last of its block, the block goes back to its owner.
     pub fn release(&mut self, delivery: Delivery) {
-        let node = NodeId::from_index(usize::from(delivery.row));
+        let node = Slot::from_index(usize::from(delivery.row));
         if let DeliveryKind::Returned { .. } = delivery.kind() {
             self.release_returned(node, delivery);
             return;
@@ -56,7 +58,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Puts an arrived block into a free element of its row.
-    pub(super) fn hold(&mut self, node: NodeId, block: ArrivedBlock) {
+    pub(super) fn hold(&mut self, node: Slot, block: ArrivedBlock) {
         let Some(row) = self.recv_rows.get_mut(node.index()) else { return };
         row.blocks += 1;
         if let Ok((header, _)) = BlockHeader::ref_from_prefix(block.bytes()) {
@@ -77,7 +79,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         } else if let Some(last) = self.rm.get_mut(node.index() * self.config.row as usize + tail as usize) {
             last.next = element;
         }
-        if node == self.config.node {
+        if node == self.own {
             return;
         }
         // As full as the peer may make it with messages: one element of four and more is kept for commands.
@@ -94,11 +96,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    pub(super) fn has_element(&self, node: NodeId) -> bool {
+    pub(super) fn has_element(&self, node: Slot) -> bool {
         self.recv_rows.get(node.index()).is_some_and(|r| r.free != NIL)
     }
 
-    pub(super) fn link_elements(&mut self, node: NodeId) {
+    pub(super) fn link_elements(&mut self, node: Slot) {
         let size = self.config.row;
         for i in 0..size {
             let at = self.element(node, i);
@@ -114,7 +116,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Goes on with the blocks that found a private pipe full.
     pub(super) fn route_pending(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
         let mut worked = 0;
-        for node in (0..self.recv_rows.len()).map(NodeId::from_index) {
+        for node in (0..self.recv_rows.len()).map(Slot::from_index) {
             if self.recv_rows.get(node.index()).is_some_and(|r| r.pending.len > 0) {
                 worked += self.route_row(node, pipes);
             }
@@ -123,21 +125,22 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// PipeM: routes the arrived blocks of a row, oldest first, until one does not find room.
-    pub(super) fn route_row(&mut self, node: NodeId, pipes: &mut impl PrivatePipes) -> u32 {
+    pub(super) fn route_row(&mut self, node: Slot, pipes: &mut impl PrivatePipes) -> u32 {
         let mut worked = 0;
         loop {
             let Some(row) = self.recv_rows.get(node.index()) else { return worked };
             let element = row.pending.head;
             let at = self.element(node, element);
             if row.pending.len == 0 {
-                if worked > 0 && self.has_failed(node) {
+                if worked > 0 && self.is_gone(node) {
                     self.end_streams_of(node, pipes);
                 }
                 return worked;
             }
             let Some(slot) = self.rm.get_mut(at) else { return worked };
             let Some(block) = slot.block.take() else { return worked };
-            let mut routing = Routing { node, element, at: slot.at, served: slot.served, readers: 0 };
+            let source = self.links.node(node);
+            let mut routing = Routing { node, source, element, at: slot.at, served: slot.served, readers: 0 };
             let outcome = self.route(&block, &mut routing, pipes);
             self.tokens += u64::from(routing.readers);
             let Some(slot) = self.rm.get_mut(at) else { return worked };
@@ -191,19 +194,23 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         to: &mut Routing,
         pipes: &mut impl PrivatePipes,
     ) -> Routed {
-        let mut run: Option<(u16, u32)> = None;
+        let from = to.source;
+        let urgent = matches!(kind, DeliveryKind::Messages { urgent: true });
+        let mut run: Option<(u16, NodeId, u32)> = None;
         let mut cdus = Cdus::new(body.get(to.at..).unwrap_or(&[]));
         loop {
             let here = body.len() - cdus.remaining();
             let next = cdus.next();
-            let part = match &next {
-                Some(Ok(train)) => train.dest_part(),
-                _ => None,
+            let (part, way) = match &next {
+                Some(Ok(train)) => (train.dest_part(), self.links.way(train.via(), from)),
+                _ => (None, Way::None),
             };
-            // A run ends before a CDU of another part, before a set, at a malformed CDU and at the end.
-            if let Some((of, messages)) = run
-                && part != Some(of)
+            // A run ends before a CDU of another part or source, before a set, what is to be passed on, a malformed CDU and at
+            // the end.
+            if let Some((of, source, messages)) = run
+                && !matches!(way, Way::Here(node) if part == Some(of) && node == source)
             {
+                to.source = source;
                 if let Routed::Blocked = self.hand_out(block, of, (to.at, here), kind, messages, to, pipes) {
                     return Routed::Blocked;
                 }
@@ -214,17 +221,30 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 None => return Routed::Done,
                 Some(Err(reason)) => {
                     // Untrusted blocks were checked whole before; this is one of a trusted peer, read in parts.
-                    self.counters.malformed += 1;
-                    pipes.event(Event::Malformed { peer: to.node, reason });
+                    self.note_malformed(from, reason, pipes);
                     return Routed::Done;
                 }
-                Some(Ok(train)) => match part {
-                    Some(part) => {
-                        let messages = run.map_or(0, |(_, n)| n);
-                        run = Some((part, messages.saturating_add(train.count())));
+                Some(Ok(train)) => match (way, part) {
+                    (Way::Here(source), Some(part)) => {
+                        let messages = run.map_or(0, |(_, _, n)| n);
+                        run = Some((part, source, messages.saturating_add(train.count())));
                     }
-                    None => {
+                    (Way::On(via), _) => {
                         let end = body.len() - cdus.remaining();
+                        let bytes = body.get(to.at..end).unwrap_or(&[]);
+                        if let Routed::Blocked = self.pass_on((&train, bytes), via, urgent, to, pipes) {
+                            return Routed::Blocked;
+                        }
+                        to.at = end;
+                    }
+                    (Way::None, _) => {
+                        // As above.
+                        self.note_malformed(from, Malformed::Relay, pipes);
+                        to.at = body.len() - cdus.remaining();
+                    }
+                    (Way::Here(source), None) => {
+                        let end = body.len() - cdus.remaining();
+                        to.source = source;
                         let me = self.config.node;
                         let here_parts = train.set();
                         for part in here_parts.parts().filter(|p| p.node() == me).skip(to.served) {
@@ -264,10 +284,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if first && segment == 0 {
             let Some(pipe) = bound else {
                 self.counters.unroutable += 1;
-                pipes.event(Event::Unroutable { peer: to.node, part, messages: 1 });
+                pipes.event(Event::Unroutable { peer: self.links.node(to.node), part, messages: 1 });
                 return Routed::Done;
             };
-            let mapping = StreamMapping { source: to.node, group, number, part, pipe, segment: 0 };
+            let mapping = StreamMapping { source: to.source, group, number, part, pipe, segment: 0 };
             let before = entry.replace(mapping).filter(|m| m.number != number);
             if let Some(mapping) = before {
                 // The pipe was given to another stream before the last segment of this one came.
@@ -308,13 +328,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     ) -> Routed {
         let Some(pipe) = self.pipes.of(part) else {
             self.counters.unroutable += u64::from(messages);
-            pipes.event(Event::Unroutable { peer: to.node, part, messages });
+            pipes.event(Event::Unroutable { peer: to.source, part, messages });
             return Routed::Done;
         };
         if to.offer(block, pipe, range, kind, pipes) { Routed::Done } else { Routed::Blocked }
     }
 
-    fn drop_reader(&mut self, node: NodeId, element: u32) {
+    fn drop_reader(&mut self, node: Slot, element: u32) {
         let at = self.element(node, element);
         let Some(slot) = self.rm.get_mut(at) else { return };
         slot.readers = slot.readers.saturating_sub(1);
@@ -327,11 +347,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             slot.next = core::mem::replace(&mut row.free, element);
             row.space.give();
         }
-        if node == self.config.node {
+        if node == self.own {
             self.recycle(block.id().index);
             return;
         }
-        if self.has_failed(node) {
+        if self.is_gone(node) {
             self.shrink_recv(node, u32::MAX);
         }
         let Some(peer) = self.peers.get_mut(node.index()) else { return };
@@ -348,7 +368,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Asks the policy whether RCBP_node should have more space, which is more credit for the peer.
-    fn extend_recv(&mut self, node: NodeId, ask: fn(&P, &crate::matrix::RowSpace, u32) -> Growth) {
+    fn extend_recv(&mut self, node: Slot, ask: fn(&P, &crate::matrix::RowSpace, u32) -> Growth) {
         let posted = self.is_posted_link(node);
         let exhausted = |engine: &Self| {
             let row = engine.recv_rows.get(node.index());
@@ -373,9 +393,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Takes back the credit that other rows can spare, since one waits and none is left.
-    fn collect_credit(&mut self, needy: NodeId) {
-        let own = self.config.node;
-        for node in (0..self.recv_rows.len()).map(NodeId::from_index).filter(|n| *n != needy && *n != own) {
+    fn collect_credit(&mut self, needy: Slot) {
+        let own = self.own;
+        for node in (0..self.recv_rows.len()).map(Slot::from_index).filter(|n| *n != needy && *n != own) {
             if self.is_posted_link(node) {
                 continue;
             }
@@ -386,8 +406,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Takes up to `blocks` of its vacant elements from a row and leaves it one, unless its peer has failed: without any
     /// credit nothing would arrive that could make the row grow again.
-    pub(super) fn shrink_recv(&mut self, node: NodeId, blocks: u32) {
-        let least = u32::from(!self.has_failed(node));
+    pub(super) fn shrink_recv(&mut self, node: Slot, blocks: u32) {
+        let least = u32::from(!self.is_gone(node));
         let posted = self.is_posted_link(node);
         let Some(row) = self.recv_rows.get_mut(node.index()) else { return };
         let before = row.space.real();
@@ -399,7 +419,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Ends the streams that come from a failed node.
-    pub(super) fn end_streams_of(&mut self, node: NodeId, pipes: &mut impl PrivatePipes) {
+    pub(super) fn end_streams_of(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
+        let node = self.links.node(node);
         self.streams.remove_if(|mapping| {
             if mapping.source == node {
                 pipes.event(Event::StreamBroken { mapping: *mapping });
@@ -437,11 +458,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 }
 
 /// Where routing of a block stands.
-struct Routing {
-    node: NodeId,
+pub(super) struct Routing {
+    node: Slot,
+    /// The node that has sent what is routed.
+    source: NodeId,
     element: u32,
     at: usize,
-    served: usize,
+    pub(super) served: usize,
     readers: u32,
 }
 
@@ -456,7 +479,7 @@ impl Routing {
         pipes: &mut impl PrivatePipes,
     ) -> bool {
         let place = (self.node, self.element);
-        match pipes.deliver(pipe, Delivery::new(block, range, place, kind)) {
+        match pipes.deliver(pipe, Delivery::new(block, range, place, self.source, kind)) {
             // A host that hands back another delivery has kept this one.
             Err(back) if back.is_of(block, place) => false,
             _ => {

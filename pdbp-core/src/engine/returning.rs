@@ -7,14 +7,15 @@ use zerocopy::FromBytes;
 
 use super::{Delivery, DeliveryKind, Engine, PrivatePipes};
 use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, Cdus};
-use crate::id::{NodeId, StreamNo};
+use crate::id::StreamNo;
 use crate::policy::SpacePolicy;
+use crate::routing::Slot;
 use crate::transport::Transport;
 use crate::umb::{ArrivedBlock, BlockInfo, BlockMemory, BlockState, SealedBlock};
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Counts the messages of a data block that its peer did not get, and queues it for the parts that wrote it.
-    pub(super) fn send_back(&mut self, node: NodeId, index: u32, length: u32) {
+    pub(super) fn send_back(&mut self, node: Slot, index: u32, length: u32) {
         let block = SealedBlock { raw: self.umb.raw(index), length };
         let header = BlockHeader::ref_from_prefix(block.bytes()).map(|(header, _)| header);
         let messages = header.map_or(0, |h| u64::from(h.messages.get()));
@@ -36,7 +37,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return 0;
         }
         let mut worked = 0;
-        for node in (0..self.send_rows.len()).map(NodeId::from_index) {
+        for node in (0..self.send_rows.len()).map(Slot::from_index) {
             while let Some(row) = self.send_rows.get(node.index()).filter(|row| row.returned.len > 0) {
                 let (index, at) = (row.returned.head, row.returned_at);
                 let length = self.umb.entry(index).map_or(0, |e| e.length);
@@ -65,9 +66,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Runs of CDUs of the same part go back to it. How many deliveries were made, and where it goes on if a pipe was full.
     fn route_back(
-        &self,
+        &mut self,
         block: &ArrivedBlock,
-        place: (NodeId, u32),
+        place: (Slot, u32),
         mut at: usize,
         pipes: &mut impl PrivatePipes,
     ) -> (u32, Option<usize>) {
@@ -80,16 +81,23 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             let mut cdus = Cdus::new(body.get(at..).unwrap_or(&[]));
             // This engine's writers have packed the block, so that it can be read.
             let Some(Ok(first)) = cdus.next() else { break };
-            let part = first.source_part();
+            let (part, via) = (first.source_part(), first.via());
+            let mut messages = first.count();
             let mut end = body.len() - cdus.remaining();
             while let Some(Ok(next)) = cdus.next()
-                && next.source_part() == part
+                && (next.source_part(), next.via()) == (part, via)
             {
+                messages = messages.saturating_add(next.count());
                 end = body.len() - cdus.remaining();
             }
+            let me = self.config.node;
+            if let Some(via) = via.filter(|via| via.origin != me) {
+                self.lose(via, messages, pipes);
             // A part that is gone does not want them back.
-            if let Some(pipe) = self.pipes.of(part) {
-                let delivery = Delivery::new(block, (at, end), place, DeliveryKind::Returned { stream });
+            } else if let Some(pipe) = self.pipes.of(part) {
+                let dest = via.map_or(self.links.node(place.0), |via| via.dest);
+                let kind = DeliveryKind::Returned { stream };
+                let delivery = Delivery::new(block, (at, end), place, dest, kind);
                 match pipes.deliver(pipe, delivery) {
                     // A host that hands back another delivery has kept this one.
                     Err(back) if back.is_of(block, place) => return (readers, Some(at)),
@@ -101,7 +109,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         (readers, None)
     }
 
-    pub(super) fn release_returned(&mut self, node: NodeId, delivery: Delivery) {
+    pub(super) fn release_returned(&mut self, node: Slot, delivery: Delivery) {
         let index = delivery.element;
         let returned = |e: &mut BlockInfo| e.state == BlockState::Returned && e.readers > 0;
         let is_own = self.umb.entry(index).is_some_and(returned) && {

@@ -1,9 +1,9 @@
 //! The rows of SM: their space grows and shrinks here, and their blocks are linked into queues.
 
 use super::{CONTROL_ROW, Engine};
-use crate::id::NodeId;
 use crate::matrix::{Queue, RowSpace};
 use crate::policy::{Growth, SpacePolicy};
+use crate::routing::Slot;
 use crate::transport::Transport;
 use crate::umb::{BlockMemory, BlockState, NIL};
 
@@ -16,7 +16,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.enqueue(index, |engine| Some(&mut engine.reserve));
             return;
         }
-        let (freed, dest) = (entry.slot, NodeId::from_index(usize::from(entry.row)));
+        let (freed, dest) = (entry.slot, Slot::from_index(usize::from(entry.row)));
         let Some(row) = self.send_rows.get_mut(dest.index()) else { return };
         row.space.give();
         let last = row.space.used();
@@ -30,18 +30,18 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 entry.slot = last;
             }
         }
-        if self.has_failed(dest) {
+        if self.is_gone(dest) {
             self.shrink_send(dest, u32::MAX);
         }
     }
 
     /// Index in SM or RM of element `element` of a row.
-    pub(super) fn element(&self, row: NodeId, element: u32) -> usize {
+    pub(super) fn element(&self, row: Slot, element: u32) -> usize {
         row.index() * self.config.row as usize + element as usize
     }
 
     /// Asks the policy whether SCBP_node should have more space, and gives it.
-    pub(super) fn extend_send(&mut self, node: NodeId, ask: fn(&P, &RowSpace, u32) -> Growth) {
+    pub(super) fn extend_send(&mut self, node: Slot, ask: fn(&P, &RowSpace, u32) -> Growth) {
         for attempt in 0..2 {
             let Some(row) = self.send_rows.get(node.index()) else { return };
             match ask(&self.policy, &row.space, self.free_for_rows()) {
@@ -61,14 +61,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Takes back what other rows can spare, since one waits and the UMB is exhausted.
-    fn collect_spare(&mut self, needy: NodeId) {
-        for node in (0..self.send_rows.len()).map(NodeId::from_index).filter(|n| *n != needy) {
+    fn collect_spare(&mut self, needy: Slot) {
+        for node in (0..self.send_rows.len()).map(Slot::from_index).filter(|n| *n != needy) {
             let spare = self.send_rows.get(node.index()).map_or(0, |r| self.policy.spare(&r.space));
             self.shrink_send(node, spare);
         }
     }
 
-    pub(super) fn grow_send(&mut self, node: NodeId, blocks: u32) {
+    pub(super) fn grow_send(&mut self, node: Slot, blocks: u32) {
         // A policy may ask for more than the row can hold.
         let room = self.send_rows.get(node.index()).map_or(0, |r| r.space.virtual_space());
         for _ in 0..blocks.min(room) {
@@ -90,8 +90,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Takes up to `blocks` vacant blocks from a row and leaves it one, unless its peer has failed.
-    pub(super) fn shrink_send(&mut self, node: NodeId, blocks: u32) {
-        let least = u32::from(!self.has_failed(node));
+    pub(super) fn shrink_send(&mut self, node: Slot, blocks: u32) {
+        let least = u32::from(!self.is_gone(node));
         for _ in 0..blocks {
             let Some(row) = self.send_rows.get_mut(node.index()) else { return };
             if row.space.vacant() == 0 || row.space.real() <= least {

@@ -7,6 +7,7 @@ use crate::cdu::{self, BLOCK_HEADER, BlockClass, BlockHeader, MAGIC, Route, VERS
 use crate::id::{NodeId, PartId, Time};
 use crate::matrix::RecvRow;
 use crate::policy::SpacePolicy;
+use crate::routing::Slot;
 use crate::transport::{Op, Reason, Transport};
 use crate::umb::{BlockMemory, BlockState, NIL, OpenBlock, SealedBlock};
 
@@ -52,6 +53,18 @@ pub struct PublicPipe {
 }
 
 impl PublicPipe {
+    pub(super) fn filled(block: OpenBlock, since: Time) -> Self {
+        Self { open: Some(block), since }
+    }
+
+    pub(super) fn take(&mut self) -> Option<OpenBlock> {
+        self.open.take()
+    }
+
+    pub(super) fn since(&self) -> Time {
+        self.since
+    }
+
     pub(super) fn is_open(&self) -> bool {
         self.open.is_some()
     }
@@ -62,19 +75,30 @@ impl PublicPipe {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Gives out a vacant block of SCBP_dest to be filled; it comes back with [`submit`](Self::submit).
+    /// Gives out a vacant block of SCBP_dest, or of the relay by which that node is reached, to be filled with messages for that
+    /// node; it comes back with [`submit`](Self::submit).
     ///
     /// # Errors
     /// See [`OpenError`].
     pub fn open(&mut self, dest: NodeId) -> Result<OpenBlock, OpenError> {
-        let peer = self.peers.get(dest.index()).ok_or(OpenError::NoSuchNode(dest))?;
+        let (slot, via) = self.first_hop(dest)?;
+        let mut block = self.open_row(slot, dest)?;
+        if via.is_some() {
+            block.packer.turn(via);
+        }
+        Ok(block)
+    }
+
+    /// A vacant block of a row, for messages to `dest`.
+    pub(super) fn open_row(&mut self, slot: Slot, dest: NodeId) -> Result<OpenBlock, OpenError> {
+        let peer = self.peers.get(slot.index()).ok_or(OpenError::NoSuchNode(dest))?;
         if peer.is_gone() {
             return Err(OpenError::PeerFailed(dest));
         }
-        if self.send_rows.get(dest.index()).is_some_and(|row| row.space.vacant() == 0) {
-            self.extend_send(dest, SpacePolicy::at_stall);
+        if self.send_rows.get(slot.index()).is_some_and(|row| row.space.vacant() == 0) {
+            self.extend_send(slot, SpacePolicy::at_stall);
         }
-        let row = self.send_rows.get_mut(dest.index()).ok_or(OpenError::NoSuchNode(dest))?;
+        let row = self.send_rows.get_mut(slot.index()).ok_or(OpenError::NoSuchNode(dest))?;
         if row.space.vacant() == 0 {
             row.stalls += 1;
             return Err(OpenError::WouldBlock);
@@ -83,21 +107,21 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let critical = row.space.take();
         row.open += 1;
         self.tokens += 1;
-        let index = self.sm.get(self.element(dest, element)).copied().unwrap_or(NIL);
+        let index = self.sm.get(self.element(slot, element)).copied().unwrap_or(NIL);
         if let Some(entry) = self.umb.entry(index) {
             entry.state = BlockState::Open;
         }
         let raw = self.umb.raw(index);
         if critical {
-            self.extend_send(dest, SpacePolicy::at_critical);
+            self.extend_send(slot, SpacePolicy::at_critical);
         }
-        Ok(OpenBlock { raw, packer: cdu::Packer::new(), dest, urgent: false, stream: None })
+        Ok(OpenBlock { raw, packer: cdu::Packer::new(), dest, row: slot, urgent: false, stream: None })
     }
 
     /// Takes a block back from its writer and sends it, or queues it for its node when there is no credit. One without messages
     /// just becomes vacant.
     pub fn submit(&mut self, mut block: OpenBlock) {
-        let dest = block.dest;
+        let dest = block.row;
         let length = block.finish();
         let messages = block.packer.messages();
         let index = block.raw_index();
@@ -114,7 +138,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return;
         }
         self.seal(&block, length, messages);
-        if self.has_failed(dest) {
+        // A stream has no way by a relay; see `open_stream`.
+        if self.is_gone(dest) || (block.stream.is_some() && block.packer.is_turned()) {
             self.send_back(dest, index, length);
             return;
         }
@@ -134,7 +159,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             Some(if urgent { &mut row.urgent } else { &mut row.queue })
         });
         // It need not wait for a poll.
-        if dest != self.config.node {
+        if dest != self.own {
             self.pump_row(dest);
         }
     }
@@ -150,20 +175,24 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return Err(SendError::TooLong(most));
         }
         let node = dest.node();
+        let (slot, via) = self.first_hop(node).map_err(SendError::Open)?;
         for _ in 0..2 {
-            let Some(pipe) = self.public.get_mut(node.index()) else {
+            let Some(pipe) = self.public.get_mut(slot.index()) else {
                 return Err(SendError::Open(OpenError::NoSuchNode(node)));
             };
-            if let Some(block) = &mut pipe.open
-                && block.push(route, data).is_ok()
-            {
-                return Ok(());
+            if let Some(block) = &mut pipe.open {
+                if self.links.is_grid() {
+                    block.packer.turn(via);
+                }
+                if block.push(route, data).is_ok() {
+                    return Ok(());
+                }
             }
             if let Some(full) = pipe.open.take() {
                 self.submit(full);
             }
-            let block = self.open(node).map_err(SendError::Open)?;
-            if let Some(pipe) = self.public.get_mut(node.index()) {
+            let block = self.open_row(slot, node).map_err(SendError::Open)?;
+            if let Some(pipe) = self.public.get_mut(slot.index()) {
                 *pipe = PublicPipe { open: Some(block), since: now };
             }
         }
@@ -210,7 +239,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             (stream, segment, group) = (tag.number.0, tag.segment, tag.group);
         }
         let mut sealed = SealedBlock { raw: self.umb.raw(block.raw_index()), length };
-        self.write_fixed(&mut sealed, block.dest, class, flags, messages);
+        self.write_fixed(&mut sealed, block.row, class, flags, messages);
         if let Ok((header, _)) = BlockHeader::mut_from_prefix(sealed.header_mut()) {
             header.part.set(part);
             header.stream.set(stream);
@@ -222,7 +251,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub(super) fn write_fixed(
         &self,
         block: &mut SealedBlock,
-        dest: NodeId,
+        dest: Slot,
         class: BlockClass,
         flags: u16,
         messages: u32,
@@ -234,7 +263,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 version: VERSION,
                 class: class as u8,
                 source: self.config.node.raw().into(),
-                dest: dest.raw().into(),
+                dest: self.links.node(dest).raw().into(),
                 epoch: self.agreement.epoch().0.into(),
                 length: length.into(),
                 sequence: 0.into(),
@@ -256,11 +285,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Hands queued blocks to the transport as far as credit goes.
     pub(super) fn pump_rows(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
         let mut worked = 0;
-        for node in (0..self.send_rows.len()).map(NodeId::from_index) {
+        for node in (0..self.send_rows.len()).map(Slot::from_index) {
             if self.send_rows.get(node.index()).is_none_or(|r| r.urgent.len + r.queue.len == 0) {
                 continue;
             }
-            if node == self.config.node {
+            if node == self.own {
                 worked += self.loop_back(pipes);
             } else {
                 worked += self.pump_row(node);
@@ -269,7 +298,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         worked
     }
 
-    fn pump_row(&mut self, node: NodeId) -> u32 {
+    fn pump_row(&mut self, node: Slot) -> u32 {
         let mut worked = 0;
         for _ in 0..BUDGET {
             let Some(urgent) = self.may_send(node) else { break };
@@ -292,7 +321,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Whether credit allows one more block, and whether that is an urgent one.
-    fn may_send(&self, node: NodeId) -> Option<bool> {
+    fn may_send(&self, node: Slot) -> Option<bool> {
         let peer = self.peers.get(node.index())?;
         let row = self.send_rows.get(node.index())?;
         let outstanding = peer.data_sent - peer.data_acked;
@@ -308,11 +337,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Gives a block to the transport. `false`: it did not take it.
-    pub(super) fn transmit(&mut self, node: NodeId, index: u32, data: bool) -> bool {
+    pub(super) fn transmit(&mut self, node: Slot, index: u32, data: bool) -> bool {
         let length = self.umb.entry(index).map_or(0, |e| e.length);
         let mut block = SealedBlock { raw: self.umb.raw(index), length };
         self.stamp(node, &mut block);
-        match self.transport.submit(Op::Send { peer: node, block }) {
+        match self.transport.submit(Op::Send { peer: self.links.node(node), block }) {
             Ok(()) => {}
             Err(refused) => {
                 // What is not busy now will not do better later: the link is given up rather than tried for ever.
@@ -336,7 +365,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Writes sequence, credit and checksum.
-    fn stamp(&self, node: NodeId, block: &mut SealedBlock) {
+    fn stamp(&self, node: Slot, block: &mut SealedBlock) {
         let (Some(peer), Some(recv)) = (self.peers.get(node.index()), self.recv_rows.get(node.index()))
         else {
             return;
@@ -362,7 +391,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Blocks for parts of this node: they meet no transport.
     fn loop_back(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
-        let me = self.config.node;
+        let me = self.own;
         let mut worked = 0;
         while worked < BUDGET as u32 && self.has_element(me) {
             let next = self
@@ -387,7 +416,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// A block of ours has come back from the transport.
-    pub(super) fn sent(&mut self, node: NodeId, block: SealedBlock, failed: bool) {
+    pub(super) fn sent(&mut self, node: Slot, block: SealedBlock, failed: bool) {
         let index = block.id().index;
         let owned = self.umb.owns(&block.raw);
         let in_flight = self.umb.entry(index).filter(|e| owned && e.state == BlockState::InFlight);
@@ -397,7 +426,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         };
         let data = row != CONTROL_ROW;
         // The row of the block, not the transport, says where a data block went.
-        let node = if data { NodeId::from_index(usize::from(row)) } else { node };
+        let node = if data { Slot::from_index(usize::from(row)) } else { node };
         let in_place = !self.is_posted_link(node);
         if let Some(peer) = self.peers.get_mut(node.index()) {
             peer.data_acked += u64::from(data && in_place);
@@ -408,7 +437,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Control blocks that a failed peer will not get.
-    pub(super) fn empty_control(&mut self, node: NodeId) {
+    pub(super) fn empty_control(&mut self, node: Slot) {
         if self.peers.get(node.index()).is_none_or(|p| !p.failed) {
             return;
         }
@@ -418,7 +447,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Sends back what waits for a peer that has failed.
-    pub(super) fn give_up_queue(&mut self, node: NodeId, pipes: &mut impl PrivatePipes) {
+    pub(super) fn give_up_queue(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
         if let Some(block) = self.public.get_mut(node.index()).and_then(|p| p.open.take()) {
             self.submit(block);
         }
@@ -431,7 +460,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         self.shrink_send(node, u32::MAX);
         let undelivered = self.peers.get(node.index()).map_or(0, |p| p.undelivered);
-        pipes.event(Event::PeerFailed { peer: node, undelivered });
+        pipes.event(Event::PeerFailed { peer: self.links.node(node), undelivered });
     }
 }
 

@@ -5,6 +5,7 @@ use crate::id::{NodeId, Time};
 use crate::matrix::RowSpace;
 use crate::pipe::PipeKind;
 use crate::policy::SpacePolicy;
+use crate::routing::Slot;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
@@ -28,10 +29,14 @@ pub struct Counters {
     pub stray_segments: u64,
     /// Control messages from a node that must not send them.
     pub misdirected: u64,
-    /// Messages that a failed peer did not get. They go back to the parts that sent them.
+    /// Messages that a failed peer did not get. They go back to the parts that sent them, unless those are on other nodes.
     pub undelivered: u64,
     /// Blocks that could not be returned since their owner had failed.
     pub lost_returns: u64,
+    /// Messages of other nodes that this one, their relay, has passed on.
+    pub relayed: u64,
+    /// Messages of other nodes that this one, their relay, could not pass on, since its link to their destination had failed.
+    pub relay_lost: u64,
     /// Control messages that found no room since a peer asked for more than it should.
     pub dropped_control: u64,
     /// Tokens of blocks and deliveries handed in that are not of this engine. They are left alone, and so is their block.
@@ -79,8 +84,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// SCBP_peer.
     pub fn send_row(&self, peer: NodeId) -> Option<RowStats> {
-        let row = self.send_rows.get(peer.index())?;
-        let link = self.peers.get(peer.index()).filter(|link| link.failed);
+        let row = self.send_rows.get(self.links.slot(peer).index())?;
+        let link = self.peers.get(self.links.slot(peer).index()).filter(|link| link.failed);
         Some(RowStats {
             peer,
             space: row.space,
@@ -96,7 +101,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// RCBP_peer.
     pub fn recv_row(&self, peer: NodeId) -> Option<RowStats> {
-        let row = self.recv_rows.get(peer.index())?;
+        let row = self.recv_rows.get(self.links.slot(peer).index())?;
         Some(RowStats {
             peer,
             space: row.space,
@@ -113,7 +118,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Blocks submitted for a node that have not come back: queued here, under way, or with its readers. While there are any, a
     /// block that leaves half empty does not arrive earlier; it only takes the element that a full one could have.
     pub fn backlog(&self, peer: NodeId) -> u32 {
-        self.send_rows.get(peer.index()).map_or(0, |row| row.space.used().saturating_sub(row.open))
+        let next = self.links.relay_to(peer).unwrap_or(peer);
+        self.send_rows
+            .get(self.links.slot(next).index())
+            .map_or(0, |row| row.space.used().saturating_sub(row.open))
     }
 
     /// Blocks of the UMB that no row has.
@@ -121,9 +129,16 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.umb.free()
     }
 
-    /// Whether the peer cannot be reached: its link is down, or it is no member of the cluster, or this node is none.
+    /// Whether the peer cannot be reached: its link, or that of the relay by which it is reached, is down, or one of these
+    /// is no member of the cluster.
     pub fn has_failed(&self, peer: NodeId) -> bool {
-        self.peers.get(peer.index()).is_none_or(super::Peer::is_gone)
+        let next = self.links.relay_to(peer).unwrap_or(peer);
+        self.is_gone(self.links.slot(next)) || (next != peer && !self.agreement.is_member(peer))
+    }
+
+    /// Whether no data goes by a link.
+    pub(super) fn is_gone(&self, slot: Slot) -> bool {
+        self.peers.get(slot.index()).is_none_or(super::Peer::is_gone)
     }
 
     /// Pipes of a group.
@@ -139,8 +154,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         self.maintained = now;
         let mut grown = false;
-        for node in (0..usize::from(self.config.nodes)).map(NodeId::from_index) {
-            if self.has_failed(node) {
+        for node in (0..self.peers.len()).map(Slot::from_index) {
+            if self.is_gone(node) {
                 continue;
             }
             if self.peers.get(node.index()).is_some_and(|p| p.aside) {
@@ -156,7 +171,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 row.space.open_interval();
                 grown |= row.space.real() > self.config.initial;
             }
-            if node == self.config.node {
+            if node == self.own {
                 continue;
             }
             if let Some(row) = self.recv_rows.get_mut(node.index()) {

@@ -6,6 +6,7 @@ use core::slice;
 use super::block::ArrivedBlock;
 use crate::cdu::BLOCK_HEADER;
 use crate::id::NodeId;
+use crate::routing::Slot;
 
 /// What a delivery is a piece of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +47,7 @@ pub struct Delivery {
     start: u32,
     end: u32,
     pub(crate) row: u16,
+    source: NodeId,
     pub(crate) element: u32,
     kind: DeliveryKind,
 }
@@ -60,20 +62,29 @@ impl Delivery {
     pub(crate) fn new(
         block: &ArrivedBlock,
         (start, end): (usize, usize),
-        (row, element): (NodeId, u32),
+        (row, element): (Slot, u32),
+        source: NodeId,
         kind: DeliveryKind,
     ) -> Self {
         debug_assert!(start <= end && BLOCK_HEADER + end <= block.length as usize);
-        Self { block: block.raw.base(), start: start as u32, end: end as u32, row: row.raw(), element, kind }
+        Self {
+            block: block.raw.base(),
+            start: start as u32,
+            end: end as u32,
+            row: row.raw(),
+            source,
+            element,
+            kind,
+        }
     }
 
     /// The node that sent it; of what was returned the node that it was for.
     pub fn source(&self) -> NodeId {
-        NodeId::from_index(self.row as usize)
+        self.source
     }
 
     /// Whether it is a piece of `block`, as held by element `element` of row `row`.
-    pub(crate) fn is_of(&self, block: &ArrivedBlock, (row, element): (NodeId, u32)) -> bool {
+    pub(crate) fn is_of(&self, block: &ArrivedBlock, (row, element): (Slot, u32)) -> bool {
         self.block == block.raw.base() && self.row == row.raw() && self.element == element
     }
 

@@ -3,6 +3,7 @@
 use super::block::RawBlock;
 use crate::cdu::{BLOCK_HEADER, Full, Packer, Route, SegmentHeader};
 use crate::id::{NodeId, PartId};
+use crate::routing::Slot;
 
 /// Marks the segment of a stream that a block carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,7 @@ pub struct OpenBlock {
     pub(crate) raw: RawBlock,
     pub(crate) packer: Packer,
     pub(crate) dest: NodeId,
+    pub(crate) row: Slot,
     pub(crate) urgent: bool,
     pub(crate) stream: Option<StreamTag>,
 }

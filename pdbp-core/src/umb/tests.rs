@@ -20,7 +20,14 @@ fn umb(blocks: usize) -> Umb<'static, HeapMemory> {
 }
 
 fn open(umb: &Umb<'static, HeapMemory>, index: u32) -> OpenBlock {
-    OpenBlock { raw: umb.raw(index), packer: Packer::new(), dest: node(0), urgent: false, stream: None }
+    OpenBlock {
+        raw: umb.raw(index),
+        packer: Packer::new(),
+        dest: node(0),
+        row: crate::routing::Slot::from_index(0),
+        urgent: false,
+        stream: None,
+    }
 }
 
 proptest! {

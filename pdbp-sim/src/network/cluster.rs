@@ -4,7 +4,7 @@ use pdbp_core::engine::RegisterError;
 use pdbp_core::id::NodeId;
 use pdbp_core::tables::{Name, PartKind};
 use pdbp_core::umb::{HeapMemory, stride};
-use pdbp_core::{Engine, Storage, Transport};
+use pdbp_core::{Engine, Routing, Storage, Transport};
 
 use super::events::Kind;
 use super::host::{Host, Totals};
@@ -47,7 +47,7 @@ impl<T: Transport> Cluster<T> {
     /// What in the set-up cannot work.
     pub fn wrapped(mut setup: Setup, wrap: impl FnMut(Port) -> T + 'static) -> Result<Self, ClusterError> {
         setup.physics.largest_block = stride(setup.body);
-        let longest = pdbp_core::cdu::Packer::longest(setup.body);
+        let longest = setup.longest();
         setup.traffic.check(setup.nodes, longest).map_err(ClusterError::Traffic)?;
         let made = Network::new(setup.nodes, setup.physics.clone(), setup.seed);
         let (network, ports) = made.map_err(ClusterError::Physics)?;
@@ -77,10 +77,11 @@ impl<T: Transport> Cluster<T> {
             Name::new(&format!("n{node}")).map_err(|e| ClusterError::Register(RegisterError::Name(e)))?;
         let joining = self.lives.get(at).is_some_and(|lives| *lives > 0);
         let config = self.setup.config(id, name, joining);
-        let bytes = self.setup.memory();
+        let bytes = self.setup.memory(id);
         let memory = HeapMemory::new(bytes).ok_or(ClusterError::Memory(bytes))?;
         let parts = self.setup.nodes + 16;
-        let storage = Storage::allocate(&config, self.setup.blocks() as usize, parts);
+        let storage = Storage::allocate(&config, self.setup.blocks(id) as usize, parts);
+        let tables = storage.bytes();
         let end = (self.wrap)(port);
         let engine = Engine::new(config, self.setup.policy, end, memory, storage);
         let mut engine = engine.map_err(ClusterError::Config)?;
@@ -93,7 +94,7 @@ impl<T: Transport> Cluster<T> {
         });
         let seed = self.setup.seed.wrapping_add(u64::from(life) << 20);
         let sender = self.setup.traffic.sender(node, self.setup.nodes, now, seed);
-        let host = Host::new(engine, sender, life, self.setup.pipe);
+        let host = Host::new(engine, sender, life, self.setup.pipe, (bytes, tables));
         if let Some(slot) = self.hosts.get_mut(at) {
             *slot = Some(host);
         }
@@ -175,6 +176,8 @@ impl<T: Transport> Cluster<T> {
         }
         host.wake_at = None;
         self.steps += 1;
+        // A relay may have lost messages of which neither end of their way knows.
+        host.gaps = self.setup.routing == Routing::Grid && self.network.counts().failures > 0;
         let outcome = host.run(now, until, costs.reads.max(1), &mut self.latencies);
         let work = match outcome {
             Ok(work) => work,
@@ -240,7 +243,8 @@ impl<T: Transport> Cluster<T> {
         let mut report = Report::new(&self.setup, self.network.now(), self.past);
         for (node, host) in self.hosts.iter().enumerate() {
             let Some(host) = host else { continue };
-            report.add(host, self.missing(node as u16).map(|(_, missing)| missing).sum());
+            let missing = self.missing(node as u16).map(|(_, missing)| missing).sum();
+            report.add(&self.setup, host, missing);
         }
         report.latencies = self.latencies.clone();
         report.latencies.sort();

@@ -118,6 +118,10 @@ pub(super) struct Host<T: Transport> {
     pub(super) totals: Totals,
     /// The fewest blocks that have been free.
     pub(super) least_free: u32,
+    /// Bytes of blocks and of tables.
+    pub(super) memory: (usize, usize),
+    /// Messages can be missing between two that have come, although no link of this node has failed.
+    pub(super) gaps: bool,
     message: Vec<u8>,
 }
 
@@ -132,6 +136,7 @@ impl<T: Transport> Host<T> {
         sender: Sender,
         life: u32,
         capacity: usize,
+        memory: (usize, usize),
     ) -> Self {
         Self {
             engine,
@@ -146,6 +151,8 @@ impl<T: Transport> Host<T> {
             lanes: BTreeMap::new(),
             totals: Totals::default(),
             least_free: u32::MAX,
+            memory,
+            gaps: false,
             message: Vec::new(),
         }
     }
@@ -257,7 +264,7 @@ impl<T: Transport> Host<T> {
     /// Enters a message into the books of its lane.
     fn take(&mut self, payload: Payload) -> Result<(), Breach> {
         let Payload { source, life, number, .. } = payload;
-        let failed = self.inbox.failed.contains(&source);
+        let failed = self.gaps || self.inbox.failed.contains(&source);
         // Messages to this node's life before are not this one's.
         let next = if self.life > 1 { number } else { 0 };
         let lane = self.lanes.entry(source).or_insert(Lane { life, next, ..Lane::default() });

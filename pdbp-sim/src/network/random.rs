@@ -1,7 +1,7 @@
 //! Scenarios drawn from a seed.
 
-use pdbp_core::Arrival;
 use pdbp_core::engine::Checksum;
+use pdbp_core::{Arrival, Routing};
 
 use super::{CrashSight, Fault, HostCosts, Scenario, Traffic, gbit, mbit, ms, us};
 use crate::random::Random;
@@ -19,11 +19,22 @@ impl Scenario {
     /// # Ok::<(), pdbp_sim::network::ScenarioError>(())
     /// ```
     pub fn random(seed: u64) -> (Self, u64) {
+        Self::drawn(seed, Routing::Direct)
+    }
+
+    /// The same in a grid of 4 to 12 nodes.
+    pub fn random_grid(seed: u64) -> (Self, u64) {
+        Self::drawn(seed, Routing::Grid)
+    }
+
+    fn drawn(seed: u64, routing: Routing) -> (Self, u64) {
         let mut random = Random::new(seed ^ 0x5CE9_A210);
         let random = &mut random;
-        let nodes = 2 + random.below(6) as u16;
+        let (least, more) = if routing == Routing::Grid { (4, 9) } else { (2, 6) };
+        let nodes = least + random.below(more) as u16;
         let until = ms(6 + random.below(20));
-        let mut scenario = Self::new(usize::from(nodes)).seed(seed).traffic(traffic(nodes, random));
+        let new = Self::new(usize::from(nodes)).routing(routing);
+        let mut scenario = new.seed(seed).traffic(traffic(nodes, random));
         draw_physics(&mut scenario, random);
         draw_sizes(&mut scenario, random);
         for _ in 0..random.below(4) {

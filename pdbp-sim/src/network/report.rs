@@ -3,11 +3,7 @@
 use std::fmt;
 
 use pdbp_core::Transport;
-use pdbp_core::engine::{Element, LocalPart, Peer, PublicPipe};
 use pdbp_core::id::NodeId;
-use pdbp_core::matrix::{RecvRow, SendRow};
-use pdbp_core::tables::{NodeEntry, PartEntry};
-use pdbp_core::umb::BlockInfo;
 
 use super::LinkCounts;
 use super::host::{Host, Totals};
@@ -85,6 +81,10 @@ pub struct Report {
     pub returned: u64,
     /// Messages that engines reported undelivered.
     pub undelivered: u64,
+    /// Messages that relays have passed on.
+    pub relayed: u64,
+    /// Messages that relays could not pass on.
+    pub relay_lost: u64,
     /// Messages read while there was traffic.
     pub timely: u64,
     /// Their bytes.
@@ -95,9 +95,9 @@ pub struct Report {
     pub blocks: u64,
     /// Bytes in their bodies, of 1 for each that they have room for.
     pub fill: f64,
-    /// Bytes of block memory of one node.
+    /// Bytes of block memory of one node, on average.
     pub block_memory: usize,
-    /// Bytes of the tables of one node's engine.
+    /// Bytes of the tables of one node's engine, on average.
     pub table_memory: usize,
     /// The most blocks that a node has had in rows or posted at a time.
     pub most_blocks: u32,
@@ -113,10 +113,9 @@ pub struct Report {
     pub digest: u64,
     body_bytes: u64,
     body: usize,
-    /// Blocks that can be in rows or posted, of one node.
-    blocks_of_rows: u32,
-    /// Of the nodes so far, for the mean.
+    /// Of the nodes so far, for the means.
     added: u32,
+    memory: (u64, u64),
 }
 
 impl Report {
@@ -133,15 +132,12 @@ impl Report {
             timely_bytes: past.timely_bytes,
             refused: past.refused,
             returned: past.returned,
-            block_memory: setup.memory(),
-            table_memory: tables(setup),
             body: setup.body,
-            blocks_of_rows: setup.blocks().saturating_sub(setup.control),
             ..Self::default()
         }
     }
 
-    pub(super) fn add<T: Transport>(&mut self, host: &Host<T>, missing: u64) {
+    pub(super) fn add<T: Transport>(&mut self, setup: &Setup, host: &Host<T>, missing: u64) {
         self.sent += host.totals.sent;
         self.delivered += host.totals.delivered;
         self.bytes += host.totals.bytes;
@@ -150,12 +146,20 @@ impl Report {
         self.refused += host.totals.refused;
         self.returned += host.totals.returned;
         self.lost += missing;
-        let blocks = self.blocks_of_rows.saturating_sub(host.least_free);
+        let counters = host.engine.counters();
+        self.relayed += counters.relayed;
+        self.relay_lost += counters.relay_lost;
+        let all = setup.blocks(host.engine.config().node).saturating_sub(setup.control);
+        let blocks = all.saturating_sub(host.least_free);
         self.most_blocks = self.most_blocks.max(blocks);
         self.added += 1;
         self.mean_blocks += (f64::from(blocks) - self.mean_blocks) / f64::from(self.added);
+        let (block_memory, table_memory) = host.memory;
+        self.memory = (self.memory.0 + block_memory as u64, self.memory.1 + table_memory as u64);
+        self.block_memory = (self.memory.0 / u64::from(self.added)) as usize;
+        self.table_memory = (self.memory.1 / u64::from(self.added)) as usize;
         self.epoch = self.epoch.max(host.engine.agreement().epoch().0);
-        self.undelivered += host.engine.counters().undelivered;
+        self.undelivered += counters.undelivered;
         for peer in (0..self.nodes as u16).filter_map(NodeId::new) {
             let Some(row) = host.engine.send_row(peer) else { continue };
             self.blocks += row.blocks;
@@ -175,20 +179,6 @@ impl Report {
     pub fn throughput(&self) -> f64 {
         if self.traffic_time == 0 { 0.0 } else { self.timely_bytes as f64 * 1e9 / self.traffic_time as f64 }
     }
-}
-
-/// Bytes of an engine's tables, as `Storage::allocate` makes them.
-fn tables(setup: &Setup) -> usize {
-    let (nodes, row) = (setup.nodes, setup.row as usize);
-    let per_node = row * (size_of::<u32>() + size_of::<Element>())
-        + size_of::<SendRow>()
-        + size_of::<RecvRow>()
-        + size_of::<Peer>()
-        + size_of::<PublicPipe>()
-        + size_of::<Option<NodeEntry>>()
-        + size_of::<Option<pdbp_core::pipe::StreamMapping>>();
-    let parts = (nodes + 16) * size_of::<Option<PartEntry>>();
-    nodes * per_node + parts + setup.blocks() as usize * size_of::<BlockInfo>() + 2 * size_of::<LocalPart>()
 }
 
 impl fmt::Display for Report {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use pdbp_core::engine::Checksum;
-use pdbp_core::{Arrival, Transport};
+use pdbp_core::{Arrival, Routing, Transport};
 
 use super::cluster::Cluster;
 use super::setup::{ClusterError, Setup};
@@ -122,6 +122,13 @@ impl Scenario {
     #[must_use]
     pub fn give_up(mut self, nanos: u64) -> Self {
         self.setup.physics.give_up = nanos;
+        self
+    }
+
+    /// See [`Setup::routing`].
+    #[must_use]
+    pub fn routing(mut self, routing: Routing) -> Self {
+        self.setup.routing = routing;
         self
     }
 

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use pdbp_core::cdu::BLOCK_HEADER;
+use pdbp_core::cdu::{BLOCK_HEADER, Packer, VIA_HEADER};
 use pdbp_core::engine::{Checksum, Config, RegisterError};
 use pdbp_core::id::NodeId;
 use pdbp_core::policy::Choice;
 use pdbp_core::tables::Name;
 use pdbp_core::umb::stride;
-use pdbp_core::{Arrival, ConfigError};
+use pdbp_core::{Arrival, ConfigError, Routing};
 
 use super::check::{Broken, Division};
 use super::host::HostCosts;
@@ -49,6 +49,8 @@ pub struct Setup {
     pub patience: u64,
     /// What work costs.
     pub costs: HostCosts,
+    /// Which nodes have links, and how messages go between those that have none.
+    pub routing: Routing,
     /// Who sends.
     pub traffic: Traffic,
     /// Nanoseconds of virtual time at which nothing is sent any more.
@@ -75,23 +77,42 @@ impl Setup {
             lease: 0,
             patience: 1_000_000,
             costs: HostCosts::default(),
+            routing: Routing::Direct,
             traffic: Traffic::uniform().rate(0),
             traffic_until: u64::MAX,
         }
     }
 
-    /// Blocks of each node.
-    pub fn blocks(&self) -> u32 {
-        let posted = match self.physics.arrival {
-            Arrival::Posted => (self.nodes as u32).saturating_sub(1) * (self.initial + 2),
-            Arrival::InPlace => 0,
-        };
-        self.nodes as u32 * self.initial + posted + self.control + self.extra
+    /// Rows of a node: with direct routing as many as there are nodes.
+    pub fn rows(&self, node: NodeId) -> usize {
+        Config::rows_of(self.routing, node, self.nodes as u16, self.masters())
     }
 
-    /// Bytes of block memory of each node.
-    pub fn memory(&self) -> usize {
-        stride(self.body) * self.blocks() as usize
+    /// Blocks of a node.
+    pub fn blocks(&self, node: NodeId) -> u32 {
+        let rows = self.rows(node) as u32;
+        let posted = match self.physics.arrival {
+            Arrival::Posted => rows.saturating_sub(1) * (self.initial + 2),
+            Arrival::InPlace => 0,
+        };
+        rows * self.initial + posted + self.control + self.extra
+    }
+
+    /// Bytes of block memory of a node.
+    pub fn memory(&self, node: NodeId) -> usize {
+        stride(self.body) * self.blocks(node) as usize
+    }
+
+    fn masters(&self) -> u16 {
+        self.masters.min(self.nodes as u16).max(1)
+    }
+
+    /// The longest message.
+    pub(super) fn longest(&self) -> usize {
+        match self.routing {
+            Routing::Direct => Packer::longest(self.body),
+            Routing::Grid => Packer::longest(self.body).saturating_sub(VIA_HEADER),
+        }
     }
 
     /// `joining`: the node was started again.
@@ -110,17 +131,18 @@ impl Setup {
             flush_after: self.flush_after,
             interval: 1_000_000,
             checksum: self.checksum,
-            masters: self.masters.min(self.nodes as u16).max(1),
+            masters: self.masters(),
             lease: self.lease,
             patience: self.patience,
+            routing: self.routing,
             joining,
         }
     }
 
-    pub(super) fn division(&self) -> Division {
+    pub(super) fn division(&self, node: NodeId) -> Division {
         Division {
             nodes: self.nodes as u16,
-            blocks: self.blocks(),
+            blocks: self.blocks(node),
             control: self.control,
             row: self.row,
             posted: self.physics.arrival == Arrival::Posted,

@@ -15,6 +15,8 @@ enum Pattern {
     HotSpot { node: u16, permille: u32 },
     /// The other nodes by rank: weight 1 / rank^exponent; node 0 is the first.
     Zipf { exponent: f64 },
+    /// Each node to a few others, always the same, all alike.
+    Sparse { partners: u32 },
     /// As written.
     Trace(Vec<TraceEntry>),
 }
@@ -50,6 +52,12 @@ impl Traffic {
     /// Node k gets a share as 1 / (k + 1)^exponent.
     pub fn zipf(exponent: f64) -> Self {
         Self::new(Pattern::Zipf { exponent })
+    }
+
+    /// Each node sends to `partners` others only, drawn once and not the same for any two nodes (or to fewer, when some are drawn
+    /// twice).
+    pub fn sparse(partners: u32) -> Self {
+        Self::new(Pattern::Sparse { partners })
     }
 
     /// Messages as the text says: a line each, `time_ns source dest bytes`, from the start of the traffic. Size, rate and bursts
@@ -102,6 +110,9 @@ impl Traffic {
             }
             Pattern::HotSpot { permille, .. } if *permille > 1000 => {
                 Err(format!("the hot spot gets {permille} of 1000 messages; let it be 1000 or fewer"))
+            }
+            Pattern::Sparse { partners: 0 } => {
+                Err("nodes with 0 partners send to nobody; give them 1".to_owned())
             }
             Pattern::Zipf { exponent } if !(0.0..=8.0).contains(exponent) => {
                 Err(format!("a Zipf exponent of {exponent}; choose one from 0 to 8"))
@@ -209,6 +220,12 @@ impl Sender {
             Pattern::HotSpot { node, permille } if *node != self.node => {
                 if self.random.below(1000) < u64::from(*permille) { *node } else { any(&mut self.random) }
             }
+            Pattern::Sparse { partners } => {
+                let which = self.random.below(u64::from(*partners).max(1));
+                let other =
+                    Random::new(u64::from(self.node) << 32 | which).below(self.nodes as u64 - 1) as u16;
+                other + u16::from(other >= self.node)
+            }
             Pattern::Zipf { .. } => {
                 let drawn = self.random.below(self.weights.last().copied().unwrap_or(0));
                 self.weights.partition_point(|sum| *sum <= drawn) as u16
@@ -241,6 +258,9 @@ mod tests {
         );
         let hot = shares(&Traffic::hot_spot(2, 700), 0, 4);
         assert!(hot[0] == 0 && (7500..8500).contains(&hot[2]), "{hot:?}");
+        let sparse = shares(&Traffic::sparse(3), 5, 50);
+        assert!(sparse[5] == 0 && (1..=3).contains(&sparse.iter().filter(|n| **n > 0).count()), "{sparse:?}");
+        assert_ne!(sparse, shares(&Traffic::sparse(3), 6, 50));
         let zipf = shares(&Traffic::zipf(1.0), 3, 4);
         assert!(zipf[3] == 0 && (5000..5900).contains(&zipf[0]) && zipf[1] > zipf[2], "{zipf:?}");
     }

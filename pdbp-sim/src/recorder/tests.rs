@@ -54,6 +54,7 @@ impl<T: Transport> Host<T> {
             masters: 1,
             lease: 0,
             patience: 1_000_000,
+            routing: pdbp_core::Routing::Direct,
             joining: false,
         };
         let storage = Storage::allocate(&config, BLOCKS, 4);

@@ -119,6 +119,7 @@ impl Shared {
             masters: settings.masters.clamp(1, nodes),
             lease: settings.lease.as_nanos() as u64,
             patience: PATIENCE,
+            routing: pdbp_core::Routing::Direct,
             joining: false,
         };
         let pipes = config.private_pipes;

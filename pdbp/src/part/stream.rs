@@ -44,7 +44,7 @@ impl Part {
     /// # Errors
     /// [`PipeError::NoneIdle`] when as many streams are open as the setting `stream_pipes` allows.
     pub fn open_stream(&self, to: Target) -> Result<StreamWriter<'_>, PipeError> {
-        let (group, number) = self.shared().engine().open_stream(self.id())?;
+        let (group, number) = self.shared().engine().open_stream(self.id(), to.node())?;
         let (block, done) = (None, false);
         Ok(StreamWriter { part: self, to, group, number, segment: 0, block, filled: 0, lent: 0, done })
     }

@@ -56,8 +56,13 @@ fn a_row_with_more_blocks_than_it_may_have() {
     let mut cluster = Cluster::new(setup.clone()).unwrap();
     cluster.run_until(ms(1)).unwrap();
     let engine = &cluster.hosts()[0].as_ref().unwrap().engine;
-    let division =
-        Division { nodes: 2, blocks: setup.blocks(), control: setup.control, row: 1, posted: true };
+    let division = Division {
+        nodes: 2,
+        blocks: setup.blocks(pdbp_core::id::NodeId::new(0).unwrap()),
+        control: setup.control,
+        row: 1,
+        posted: true,
+    };
     let breach = check_blocks(engine, division, |_| 0).unwrap_err();
     assert_eq!(breach.invariant, Invariant::Space, "{breach:?}");
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use pdbp_core::Arrival;
+use pdbp_core::{Arrival, Routing};
 
 use crate::network::{CrashSight, Fault, Report, Scenario, ScenarioError, Traffic, gbit, ms, us};
 
@@ -48,11 +48,11 @@ fn the_same_seed_is_the_same_run_and_another_is_another() {
 }
 
 /// Seeds of random scenarios until there were so many steps.
-fn random_steps(first: u64, steps: u64) -> Vec<Report> {
+fn random_steps(random: fn(u64) -> (Scenario, u64), first: u64, steps: u64) -> Vec<Report> {
     let mut reports = Vec::new();
     let mut done = 0;
     for seed in first.. {
-        let (scenario, until) = Scenario::random(seed);
+        let (scenario, until) = random(seed);
         let report = scenario.run(until).unwrap_or_else(|e| panic!("random scenario {seed}: {e}"));
         done += report.steps;
         reports.push(report);
@@ -65,11 +65,33 @@ fn random_steps(first: u64, steps: u64) -> Vec<Report> {
 
 #[test]
 fn random_scenarios_hold() {
-    let reports = random_steps(0, 100_000);
+    let reports = random_steps(Scenario::random, 0, 100_000);
     let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
     // They are not all peaceful.
     assert!(sum(|r| r.links.failures) > 0 && sum(|r| r.links.lost) > 0 && sum(|r| r.links.repeated) > 0);
     assert!(sum(|r| r.delivered) > 10_000);
+}
+
+#[test]
+fn random_scenarios_hold_in_a_grid() {
+    let reports = random_steps(Scenario::random_grid, 0, 100_000);
+    let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
+    assert!(sum(|r| r.links.failures) > 0 && sum(|r| r.relay_lost) > 0);
+    assert!(sum(|r| r.relayed) > 2_000);
+}
+
+#[test]
+fn a_relay_that_fails_cuts_off_those_behind_it_until_it_is_let_in_again() {
+    for arrival in [Arrival::Posted, Arrival::InPlace] {
+        let grid =
+            Scenario::new(9).seed(3).arrival(arrival).routing(Routing::Grid).give_up(ms(2)).latency(us(20));
+        let traffic = Traffic::uniform().size(64).rate(20_000);
+        let report = grid.traffic(traffic).at(ms(4), Fault::crash(4)).at(ms(8), Fault::restart(4));
+        let report = report.run(ms(40)).unwrap_or_else(|e| panic!("{e}"));
+        // One of nine is the relay of few pairs, for a quarter of the time.
+        assert!(report.refused > 0 && report.refused < report.sent / 4, "{report}");
+        assert!(report.relayed > report.sent / 10, "{report}");
+    }
 }
 
 /// `PDBP_SIM_SECONDS=3600 cargo test --release -p pdbp-sim overnight -- --nocapture`; `PDBP_SIM_SEED` is the first seed.
@@ -82,9 +104,10 @@ fn overnight() {
     };
     let (began, mut seed, mut steps) = (Instant::now(), number("PDBP_SIM_SEED").unwrap_or(1 << 32), 0);
     while began.elapsed().as_secs() < seconds {
-        let reports = random_steps(seed, 1);
-        seed += reports.len() as u64;
-        steps += reports.iter().map(|r| r.steps).sum::<u64>();
+        let direct = random_steps(Scenario::random, seed, 1);
+        let grid = random_steps(Scenario::random_grid, seed, 1);
+        seed += direct.len().min(grid.len()) as u64;
+        steps += direct.iter().chain(&grid).map(|r| r.steps).sum::<u64>();
     }
     println!("{steps} steps up to seed {seed} in {} s", began.elapsed().as_secs());
 }

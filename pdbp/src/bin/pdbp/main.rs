@@ -45,9 +45,12 @@ Commands:
     --once        Print one frame as plain text, as without a terminal, with rates over one interval
   sim           Run clusters in virtual time and print what came of it, the same for the same options, byte for byte
     --nodes N,N   A run for each number of nodes [default: 4]
+    --routing HOW direct: a link between any two nodes, up to 4096 nodes; grid: by relays, with links in rows and columns only
+                  [default: direct]
     --seed N      What all that is random depends on [default: 0]
     --traffic PATTERN
                   uniform; hot-spot or hot-spot=0.8: half of the messages, or such a share, go to node 0; zipf or zipf=1.2;
+                  sparse or sparse=8: each node sends to so many others only, 4 if not given;
                   bursty or bursty=2ms/8ms: nodes send, then pause; or a file with a line for each message: time_ns source dest
                   bytes [default: uniform]
     --size BYTES  Bytes of a message, 24 or more [default: 64]

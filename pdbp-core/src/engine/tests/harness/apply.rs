@@ -72,7 +72,8 @@ impl Cluster {
     }
 
     fn send(&mut self, i: usize, source: u16, (to, dest): (usize, u16), length: usize) {
-        let data = self.fill(length);
+        let longest = self.setup.config(i).longest_unsegmented();
+        let data = self.fill(length.min(longest));
         let route = Route::new(CduClass::ShortMessage, 1, part(i, source), part(to, dest));
         let (now, gone) = (self.now, self.dead.contains(&to));
         let Some(host) = self.hosts[i].as_mut() else { return };
@@ -84,7 +85,8 @@ impl Cluster {
                 }
             }
             Err(SendError::Open(OpenError::WouldBlock)) => {}
-            Err(SendError::Open(_)) => assert!(gone),
+            // The node, or its relay.
+            Err(SendError::Open(_)) => assert!(gone || host.engine.has_failed(node(to))),
             Err(e) => panic!("{e:?}"),
         }
     }
@@ -115,7 +117,7 @@ impl Cluster {
                 return;
             }
             self.submit(i, to, urgent);
-            data.truncate(BODY - 32);
+            data.truncate(BODY - 40);
         }
         panic!("an empty block has no room for {length} bytes");
     }
@@ -161,7 +163,7 @@ impl Cluster {
                 }
                 Err(OpenError::WouldBlock) => return None,
                 Err(e) => {
-                    assert!(gone, "{e}");
+                    assert!(gone || host.engine.has_failed(node(to)), "{e}");
                     return None;
                 }
             }
@@ -194,7 +196,7 @@ impl Cluster {
             if gone {
                 return;
             }
-            let Ok((group, number)) = host.engine.open_stream(part(i, source)) else { return };
+            let Ok((group, number)) = host.engine.open_stream(part(i, source), node(to)) else { return };
             let tag = StreamTag { group, number, segment: 0, dest: part(to, dest), flags: flag::FIRST };
             entry.insert(Outgoing { tag, source });
         }

@@ -11,7 +11,7 @@ use pdbp_core::matrix::RowSpace;
 use pdbp_core::policy::{Adaptive, Fixed, Growth, SpacePolicy, Threshold, ThresholdAllocation};
 use pdbp_core::tables::{Name, PartKind};
 use pdbp_core::umb::{HeapMemory, stride};
-use pdbp_core::{Arrival, Config, Engine, Storage};
+use pdbp_core::{Arrival, Config, Engine, Routing, Storage};
 
 use super::host::Host;
 use super::net::{Links, Net, port};
@@ -58,6 +58,7 @@ impl SpacePolicy for Policy {
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub nodes: usize,
+    pub routing: Routing,
     pub links: Links,
     pub trusted: bool,
     pub policy: Policy,
@@ -78,6 +79,7 @@ impl Default for Setup {
     fn default() -> Self {
         Self {
             nodes: 3,
+            routing: Routing::Direct,
             links: Links::InPlace,
             trusted: false,
             policy: Policy::Adaptive,
@@ -116,9 +118,11 @@ impl Setup {
             flush_after: 1000,
             interval: 10_000,
             checksum: self.checksum,
-            masters: self.nodes.min(2) as u16,
+            // In a grid the fewer have links to all, the more is relayed.
+            masters: if self.routing == Routing::Grid { 1 } else { self.nodes.min(2) as u16 },
             lease: 0,
             patience: 2000,
+            routing: self.routing,
             joining: false,
         }
     }
@@ -142,7 +146,7 @@ impl Setup {
     /// A cluster whose parts are registered everywhere and have their private pipes.
     pub fn ready(&self) -> Cluster {
         let mut cluster = self.start();
-        cluster.run(60, |c| c.hosts.iter().flatten().all(|h| h.engine.is_ready()));
+        cluster.run(60 * self.nodes.max(3) / 3, |c| c.hosts.iter().flatten().all(|h| h.engine.is_ready()));
         for i in 0..self.nodes {
             for local in 0..PARTS {
                 let host = cluster.host(i);

@@ -119,7 +119,7 @@ fn a_stream_pipe_used_again_before_the_last_segment_breaks_the_first_stream_alou
     c.host(1).pipes.checked = false;
     for number in 0..2 {
         let engine = &mut c.host(0).engine;
-        let (group, stream) = engine.open_stream(part(0, 0)).unwrap();
+        let (group, stream) = engine.open_stream(part(0, 0), node(1)).unwrap();
         let mut block = engine.open(node(1)).unwrap();
         let tag = StreamTag { group, number: stream, segment: 0, dest: part(1, 0), flags: flag::FIRST };
         block.set_stream(tag);

@@ -6,6 +6,7 @@ mod delivery;
 mod failure;
 mod flow;
 mod mixed;
+mod relays;
 mod set_up;
 
 use super::harness::{Cluster, Links, Operation, Policy, Setup};

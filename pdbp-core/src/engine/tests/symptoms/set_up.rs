@@ -51,7 +51,7 @@ fn a_freed_part_is_forgotten_everywhere_and_its_index_is_used_again() {
     c.host(1).engine.free(part(1, 1)).unwrap();
     assert_eq!(c.host(1).engine.local_part(1), LocalPart::Leaving);
     assert_eq!(c.host(1).engine.bind_pipe(part(1, 1)), Err(PipeError::NoSuchPart(1)), "a leaving part");
-    assert_eq!(c.host(1).engine.open_stream(part(1, 1)), Err(PipeError::NoSuchPart(1)));
+    assert_eq!(c.host(1).engine.open_stream(part(1, 1), node(0)), Err(PipeError::NoSuchPart(1)));
     rounds(&mut c, 10);
     assert!(c.host(0).engine.lookup(node(1), "p1").is_none());
     assert_eq!(c.host(1).engine.local_part(1), LocalPart::Free);
@@ -101,10 +101,10 @@ fn pipes_are_bound_once_and_released_once() {
     assert_eq!(engine.release_pipe(PipeId(0)), Err(PipeError::NotBound(PipeId(0))));
     assert_eq!(engine.release_pipe(PipeId(99)), Err(PipeError::NotBound(PipeId(99))));
     assert_eq!(engine.bind_pipe(part(0, 0)), Ok(PipeId(0)));
-    let (first, _) = engine.open_stream(part(0, 0)).unwrap();
-    let (second, _) = engine.open_stream(part(0, 1)).unwrap();
+    let (first, _) = engine.open_stream(part(0, 0), node(0)).unwrap();
+    let (second, _) = engine.open_stream(part(0, 1), node(0)).unwrap();
     assert_ne!(first, second);
-    let none = engine.open_stream(part(0, 0)).unwrap_err();
+    let none = engine.open_stream(part(0, 0), node(0)).unwrap_err();
     assert_eq!(none, PipeError::NoneIdle(PipeKind::Stream, 2));
     assert!(none.to_string().contains("all 2 stream pipes"), "{none}");
     engine.close_stream(first).unwrap();
@@ -127,9 +127,9 @@ fn storage_with_room_to_spare_changes_nothing() {
     assert_eq!(engine.open(node(2)).unwrap_err(), OpenError::NoSuchNode(node(2)));
     assert_eq!(engine.pipes(PipeKind::Stream).total, 2);
     engine.register("a", PartKind::Cpu).unwrap();
-    engine.open_stream(part(1, 0)).unwrap();
-    engine.open_stream(part(1, 0)).unwrap();
-    assert!(engine.open_stream(part(1, 0)).is_err());
+    engine.open_stream(part(1, 0), node(0)).unwrap();
+    engine.open_stream(part(1, 0), node(0)).unwrap();
+    assert!(engine.open_stream(part(1, 0), node(0)).is_err());
     c.kill(1);
 }
 

@@ -10,6 +10,7 @@ mod units;
 
 use std::path::PathBuf;
 
+use pdbp_core::Routing;
 use pdbp_sim::network::{Fault, Report, Scenario, ScenarioError, Setup, Traffic, ms};
 
 use super::Failed;
@@ -61,16 +62,28 @@ impl Sim {
     /// # Errors
     /// What cannot be run; what does not hold, with the seed that shows it again and the last events; a file that cannot be written.
     pub(crate) fn run(&self) -> Result<String, Wrong> {
+        self.check()?;
         let mut reports = Vec::new();
         for nodes in &self.nodes {
             reports.push(self.run_one(*nodes).map_err(|error| wrong(*nodes, error))?);
         }
         let policy = options::policy_name(self.setup.policy);
+        let routing = options::routing_name(self.setup.routing);
         if let Some(path) = &self.csv {
-            std::fs::write(path, table::csv(policy, &reports))
+            std::fs::write(path, table::csv(policy, routing, &reports))
                 .map_err(|error| Wrong::Run(format!("cannot write {}: {error}", path.display())))?;
         }
-        Ok(table::text(policy, &reports))
+        Ok(table::text(policy, routing, &reports))
+    }
+
+    /// Direct routing needs rows by the square of the number of nodes.
+    fn check(&self) -> Result<(), Wrong> {
+        let most = self.nodes.iter().copied().max().unwrap_or(0);
+        if self.setup.routing == Routing::Direct && most > options::DIRECT {
+            let remedy = format!("{most} nodes, each with a row for each other; add --routing grid");
+            return Err(Wrong::Options(remedy));
+        }
+        Ok(())
     }
 
     fn run_one(&self, nodes: usize) -> Result<Report, ScenarioError> {

@@ -1,15 +1,19 @@
 //! The options of `pdbp sim`.
 
 use lexopt::prelude::*;
-use pdbp_core::Arrival;
 use pdbp_core::cdu::BLOCK_HEADER;
 use pdbp_core::policy::{Choice, Fixed, Threshold, ThresholdAllocation};
+use pdbp_core::{Arrival, Routing};
 use pdbp_sim::network::{Probability, Traffic};
 
 use super::{Failed, Sim, faults, units};
 
-/// The most nodes of a simulation: each has a row for each other, all in this process.
-const NODES: u64 = 4096;
+/// The most nodes of a simulation, all of them in this process.
+const NODES: u64 = 65_535;
+/// The most with a row for each other.
+pub(super) const DIRECT: usize = 4096;
+/// To how many others each node sends with `--traffic sparse`.
+const PARTNERS: u64 = 4;
 /// Share of the frames that later ones overtake with `--reorder`.
 const REORDER: f64 = 0.01;
 /// Share of the messages that go to node 0 with `--traffic hot-spot`.
@@ -35,7 +39,7 @@ impl Sim {
             "block" | "initial" | "row" | "extra" | "policy" | "lease" => {
                 self.memory(&option, &arguments.value()?.string()?)?;
             }
-            "nodes" | "seed" | "traffic" | "size" | "rate" | "time" | "csv" => {
+            "nodes" | "routing" | "seed" | "traffic" | "size" | "rate" | "time" | "csv" => {
                 self.what(&option, &arguments.value()?.string()?)?;
             }
             _ => return Err(lexopt::Error::UnexpectedOption(option).into()),
@@ -50,6 +54,7 @@ impl Sim {
                 let each = text.split(',').map(|number| units::whole(option, number.trim(), 1, NODES));
                 self.nodes = each.map(|nodes| Ok(nodes? as usize)).collect::<Result<_, Failed>>()?;
             }
+            "--routing" => self.setup.routing = routing(text)?,
             "--seed" => self.setup.seed = units::whole(option, text, 0, u64::MAX)?,
             "--traffic" => self.traffic = traffic(text)?,
             "--size" => self.size = units::whole(option, text, 1, 1 << 30)? as usize,
@@ -104,6 +109,10 @@ fn traffic(text: &str) -> Result<Traffic, Failed> {
             let share = value.map_or(Ok(HOT), |share| units::share("--traffic hot-spot:", share))?;
             Ok(Traffic::hot_spot(0, (share * 1000.0).round() as u32))
         }
+        "sparse" => {
+            let partners = value.map_or(Ok(PARTNERS), |n| units::whole("--traffic sparse:", n, 1, NODES))?;
+            Ok(Traffic::sparse(partners as u32))
+        }
         "zipf" => {
             let exponent = value.map_or(Some(1.0), |value| value.parse().ok());
             let exponent = exponent.filter(|exponent| (0.0..=8.0).contains(exponent));
@@ -123,9 +132,27 @@ fn traffic(text: &str) -> Result<Traffic, Failed> {
 
 fn file(path: &str) -> Result<Traffic, Failed> {
     let text = std::fs::read_to_string(path).map_err(|error| {
-        format!("--traffic {path}: use uniform, hot-spot, zipf, bursty or a file of messages ({error})")
+        format!(
+            "--traffic {path}: use uniform, hot-spot, sparse, zipf, bursty or a file of messages ({error})"
+        )
     })?;
     Traffic::trace(&text).map_err(|error| format!("--traffic {path}: {error}").into())
+}
+
+fn routing(text: &str) -> Result<Routing, Failed> {
+    match text {
+        "direct" => Ok(Routing::Direct),
+        "grid" => Ok(Routing::Grid),
+        _ => Err(format!("--routing {text}: use direct or grid").into()),
+    }
+}
+
+/// As it is written.
+pub(super) fn routing_name(routing: Routing) -> &'static str {
+    match routing {
+        Routing::Direct => "direct",
+        Routing::Grid => "grid",
+    }
 }
 
 fn arrival(text: &str) -> Result<Arrival, Failed> {

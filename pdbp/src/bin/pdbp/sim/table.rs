@@ -8,13 +8,13 @@ const MICROSECOND: f64 = 1e3;
 const MEBIBYTE: f64 = 1024.0 * 1024.0;
 
 /// Two tables of a row for each report: what came of the traffic, and what it took.
-pub(super) fn text(policy: &str, reports: &[Report]) -> String {
+pub(super) fn text(policy: &str, routing: &str, reports: &[Report]) -> String {
     let mut text = String::new();
     let seed = reports.first().map_or(0, |report| report.seed);
     // Writing to a String cannot fail, here and below.
     let _ = writeln!(
         text,
-        "virtual time, seed {seed}, policy {policy}\n\n                              \
+        "virtual time, seed {seed}, policy {policy}, routing {routing}\n\n                              \
          in              latency, µs\n nodes   messages     MB/s    time       \
          50 %      90 %      99 %    99.9 %      most     lost  refused"
     );
@@ -64,11 +64,12 @@ fn latencies(report: &Report) -> [f64; 5] {
 }
 
 /// All figures, the names of the columns first.
-pub(super) fn csv(policy: &str, reports: &[Report]) -> String {
+pub(super) fn csv(policy: &str, routing: &str, reports: &[Report]) -> String {
     let mut text = String::from(
         "nodes,seed,policy,time_ns,traffic_ns,sent,delivered,in_time,lost,refused,returned,bytes_per_s,efficiency,\
          p50_us,p90_us,p99_us,p999_us,most_us,blocks,fill,mean_blocks,most_blocks,block_bytes,table_bytes,frames,\
-         frames_lost,frames_repeated,links_failed,links_restored,epoch,digest\n",
+         frames_lost,frames_repeated,links_failed,links_restored,epoch,digest,routing,relayed,\
+         relay_lost\n",
     );
     for report in reports {
         let Report { nodes, seed, time, traffic_time, sent, delivered, timely, .. } = report;
@@ -85,7 +86,7 @@ pub(super) fn csv(policy: &str, reports: &[Report]) -> String {
         }
         let _ = writeln!(
             text,
-            "{},{:.4},{:.1},{},{block_memory},{table_memory},{},{},{},{},{},{},{:016x}",
+            "{},{:.4},{:.1},{},{block_memory},{table_memory},{},{},{},{},{},{},{:016x},{routing},{},{}",
             report.blocks,
             report.fill,
             report.mean_blocks,
@@ -96,7 +97,9 @@ pub(super) fn csv(policy: &str, reports: &[Report]) -> String {
             links.failures,
             links.restored,
             report.epoch,
-            report.digest
+            report.digest,
+            report.relayed,
+            report.relay_lost
         );
     }
     text

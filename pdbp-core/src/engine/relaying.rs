@@ -1,0 +1,148 @@
+//! Two hops: which link a message leaves by, and what a relay does with messages of other nodes.
+//!
+//! A relay does not put a CDU that is for another node into a pipe. It copies it into the block that its own messages to that
+//! node are being packed into, so that messages of many sources share blocks on their second hop; a command gets an urgent block
+//! of its own. When there is no room the arrived block waits in its row of RM, as for a private pipe that is full: its
+//! credit stays with this node, so that the source waits, nothing is lost, and nothing overtakes. See
+//! [`routing`](crate::routing) for why that cannot come full circle.
+
+use super::receiving::{Routed, Routing};
+use super::sending::PublicPipe;
+use super::{Engine, Event, OpenError, PrivatePipes};
+use crate::cdu::{Full, Malformed, Train, Via};
+use crate::id::NodeId;
+use crate::policy::SpacePolicy;
+use crate::routing::{Links, Slot};
+use crate::transport::Transport;
+use crate::umb::{BlockMemory, OpenBlock};
+
+/// What is to be done with an arrived CDU.
+pub(super) enum Way {
+    /// It is for parts of this node, and was sent by this one.
+    Here(NodeId),
+    /// It is to be passed on.
+    On(Via),
+    /// It should not have come.
+    None,
+}
+
+impl Links {
+    /// Where CDUs that came from the node `from` and have this extension go.
+    #[inline]
+    pub(super) fn way(&self, via: Option<Via>, from: NodeId) -> Way {
+        match via {
+            None => Way::Here(from),
+            Some(via) => self.way_of(via, from),
+        }
+    }
+
+    fn way_of(&self, via: Via, from: NodeId) -> Way {
+        let Via { origin, dest } = via;
+        let relay = self.relay(origin, dest);
+        if dest == self.own() && relay == Some(from) {
+            return Way::Here(origin);
+        }
+        if origin == from && relay == Some(self.own()) { Way::On(via) } else { Way::None }
+    }
+}
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
+    /// The link by which messages for a node leave, and what they carry if it is a relay's.
+    pub(super) fn first_hop(&self, dest: NodeId) -> Result<(Slot, Option<Via>), OpenError> {
+        let slot = self.links.slot(dest);
+        if slot != Slot::NONE {
+            return Ok((slot, None));
+        }
+        let relay = self.links.relay_to(dest).ok_or(OpenError::NoSuchNode(dest))?;
+        if !self.agreement.is_member(dest) {
+            return Err(OpenError::PeerFailed(dest));
+        }
+        Ok((self.links.slot(relay), Some(Via { origin: self.config.node, dest })))
+    }
+
+    /// Whether messages for the node go by a relay: then streams cannot.
+    pub fn is_relayed(&self, dest: NodeId) -> bool {
+        self.links.relay_to(dest).is_some()
+    }
+
+    /// Passes a train on, `bytes` of the arrived block: as much of it as there is room for. `to.served` counts the messages of it
+    /// that have left.
+    pub(super) fn pass_on(
+        &mut self,
+        (train, bytes): (&Train<'_>, &[u8]),
+        via: Via,
+        urgent: bool,
+        to: &mut Routing,
+        pipes: &mut impl PrivatePipes,
+    ) -> Routed {
+        let slot = self.links.slot(via.dest);
+        let now = self.control.now;
+        while (to.served as u64) < u64::from(train.count()) {
+            if self.is_gone(slot) {
+                let left = u64::from(train.count()).saturating_sub(to.served as u64);
+                self.lose(via, left as u32, pipes);
+                break;
+            }
+            let open = self.public.get_mut(slot.index()).filter(|_| !urgent).and_then(PublicPipe::take);
+            let had = open.is_some();
+            let Some(mut block) = open.or_else(|| self.open_row(slot, via.dest).ok()) else {
+                return Routed::Blocked;
+            };
+            let before = to.served;
+            let copied = block.copy_train(train, bytes, via, &mut to.served);
+            self.counters.relayed += (to.served - before) as u64;
+            if urgent {
+                self.submit(block.into_urgent());
+            } else if copied.is_ok() || !had {
+                let since = self.public.get(slot.index()).filter(|_| had).map_or(now, PublicPipe::since);
+                if let Some(pipe) = self.public.get_mut(slot.index()) {
+                    *pipe = PublicPipe::filled(block, since);
+                }
+            } else {
+                self.submit(block);
+            }
+            if copied.is_err() && !had && to.served == before {
+                // Longer than a block of this node: its sender has others.
+                self.counters.malformed += 1;
+                pipes.event(Event::Malformed { peer: via.origin, reason: Malformed::Length });
+                break;
+            }
+        }
+        to.served = 0;
+        Routed::Done
+    }
+
+    /// Messages of another node that cannot be passed on, since the link to their destination has failed.
+    pub(super) fn lose(&mut self, via: Via, messages: u32, pipes: &mut impl PrivatePipes) {
+        self.counters.relay_lost += u64::from(messages);
+        pipes.event(Event::NotPassedOn { source: via.origin, dest: via.dest, messages });
+    }
+}
+
+impl OpenBlock {
+    /// Appends the messages of a train from number `served` on, as many as there is room for, and counts them.
+    fn copy_train(
+        &mut self,
+        train: &Train<'_>,
+        bytes: &[u8],
+        via: Via,
+        served: &mut usize,
+    ) -> Result<(), Full> {
+        let Self { raw, packer, .. } = self;
+        packer.turn(Some(via));
+        let Some(route) = train.plain_route() else {
+            packer.copy(raw.body_mut(), bytes, train.count())?;
+            *served = train.count() as usize;
+            return Ok(());
+        };
+        let length = train.length();
+        while *served < train.count() as usize {
+            let left = train.count() - *served as u32;
+            let (room, messages) = packer.reserve_train(raw.body_mut(), route, length, left)?;
+            let from = train.data().get(*served * length..).unwrap_or(&[]);
+            room.copy_from_slice(from.get(..room.len()).ok_or(Full)?);
+            *served += messages as usize;
+        }
+        Ok(())
+    }
+}

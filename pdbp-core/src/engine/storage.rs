@@ -1,0 +1,208 @@
+//! The memory of an engine's tables.
+
+use managed::ManagedSlice;
+
+use super::receiving::Element;
+use super::sending::PublicPipe;
+use super::{Config, ConfigError, Local, Peer};
+use crate::agreement;
+use crate::id::PipeId;
+use crate::matrix::{RecvRow, SendRow};
+use crate::pipe::{PipeEntry, StreamMapping};
+use crate::tables::{NodeEntry, PartEntry};
+use crate::umb::BlockInfo;
+
+/// Entries that the log of the tables keeps: a node that misses more gets the tables whole.
+const LOG: usize = 64;
+
+/// The memory of an engine's tables. With borrowed slices the engine runs without a heap.
+pub struct Storage<'a> {
+    /// UMBInfo-Tab: one entry per block.
+    pub blocks: ManagedSlice<'a, BlockInfo>,
+    /// SM: rows × row size; see [`Config::rows`].
+    pub send_matrix: ManagedSlice<'a, u32>,
+    /// RM: rows × row size.
+    pub recv_matrix: ManagedSlice<'a, Element>,
+    /// One per row.
+    pub send_rows: ManagedSlice<'a, SendRow>,
+    /// One per row.
+    pub recv_rows: ManagedSlice<'a, RecvRow>,
+    /// One per row.
+    pub peers: ManagedSlice<'a, Peer>,
+    /// One per row.
+    pub public_pipes: ManagedSlice<'a, PublicPipe>,
+    /// NTA: one per node.
+    pub nodes: ManagedSlice<'a, Option<NodeEntry>>,
+    /// PTA: one per part of the whole cluster.
+    pub parts: ManagedSlice<'a, Option<PartEntry>>,
+    /// One per part of this node.
+    pub local_parts: ManagedSlice<'a, Local>,
+    /// GP-Pipe-Bind-Tab: one per part of this node.
+    pub bound: ManagedSlice<'a, Option<PipeId>>,
+    /// Pipe-Tab: private pipes + local parts + stream pipes.
+    pub pipes: ManagedSlice<'a, PipeEntry>,
+    /// MTA: rows × stream pipes.
+    pub streams: ManagedSlice<'a, Option<StreamMapping>>,
+    /// The log of the tables, and a record per node.
+    pub agreement: agreement::Storage<'a>,
+}
+
+impl Storage<'_> {
+    pub(super) fn check(&self, config: &Config) -> Result<(), ConfigError> {
+        let nodes = usize::from(config.nodes);
+        let rows = config.rows();
+        let local = usize::from(config.local_parts);
+        for (slice, have, need) in [
+            ("send_matrix", self.send_matrix.len(), config.elements()),
+            ("recv_matrix", self.recv_matrix.len(), config.elements()),
+            ("send_rows", self.send_rows.len(), rows),
+            ("recv_rows", self.recv_rows.len(), rows),
+            ("peers", self.peers.len(), rows),
+            ("public_pipes", self.public_pipes.len(), rows),
+            ("nodes", self.nodes.len(), nodes),
+            ("agreement.peers", self.agreement.peers.len(), nodes),
+            ("agreement.log", self.agreement.log.len(), agreement::LEAST_LOG),
+            ("parts", self.parts.len(), 1),
+            ("local_parts", self.local_parts.len(), local),
+            ("bound", self.bound.len(), local),
+            ("pipes", self.pipes.len(), config.pipes()),
+            ("streams", self.streams.len(), rows * usize::from(config.stream_pipes)),
+        ] {
+            if have < need {
+                return Err(ConfigError::Storage { slice, have, need });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Storage<'_> {
+    /// Bytes of all tables, those of the agreement included.
+    pub fn bytes(&self) -> usize {
+        fn of<T>(table: &ManagedSlice<'_, T>) -> usize {
+            table.len() * size_of::<T>()
+        }
+        let matrices = of(&self.send_matrix) + of(&self.recv_matrix);
+        let rows = of(&self.send_rows) + of(&self.recv_rows) + of(&self.peers) + of(&self.public_pipes);
+        let parts = of(&self.local_parts) + of(&self.bound) + of(&self.pipes) + of(&self.streams);
+        let replicas = of(&self.nodes) + of(&self.parts);
+        let agreement = of(&self.agreement.log) + of(&self.agreement.peers);
+        of(&self.blocks) + matrices + rows + parts + replicas + agreement
+    }
+}
+
+#[cfg(feature = "alloc")]
+impl Storage<'static> {
+    /// Tables on the heap for `config`, with `blocks` blocks and room for `parts` parts in the whole cluster.
+    pub fn allocate(config: &Config, blocks: usize, parts: usize) -> Self {
+        use alloc::vec::Vec;
+        fn table<T: Default>(len: usize) -> ManagedSlice<'static, T> {
+            ManagedSlice::Owned((0..len).map(|_| T::default()).collect::<Vec<_>>())
+        }
+        let nodes = usize::from(config.nodes);
+        let rows = config.rows();
+        let local = usize::from(config.local_parts);
+        Self {
+            blocks: table(blocks),
+            send_matrix: table(config.elements()),
+            recv_matrix: table(config.elements()),
+            send_rows: table(rows),
+            recv_rows: table(rows),
+            peers: table(rows),
+            public_pipes: table(rows),
+            nodes: table(nodes),
+            parts: table(parts),
+            local_parts: table(local),
+            bound: table(local),
+            pipes: table(config.pipes()),
+            streams: table(rows * usize::from(config.stream_pipes)),
+            agreement: agreement::Storage::allocate(config.nodes, LOG),
+        }
+    }
+}
+
+/// Storage of constant size, for a `static` or a stack frame.
+///
+/// `ELEMENTS` = `NODES` × row size, `PIPES` = private pipes + `LOCAL` + stream pipes, `STREAMS` = `NODES` × stream pipes.
+pub struct StaticStorage<
+    const NODES: usize,
+    const BLOCKS: usize,
+    const ELEMENTS: usize,
+    const PARTS: usize,
+    const LOCAL: usize,
+    const PIPES: usize,
+    const STREAMS: usize,
+> {
+    blocks: [BlockInfo; BLOCKS],
+    send_matrix: [u32; ELEMENTS],
+    recv_matrix: [Element; ELEMENTS],
+    send_rows: [SendRow; NODES],
+    recv_rows: [RecvRow; NODES],
+    peers: [Peer; NODES],
+    public_pipes: [PublicPipe; NODES],
+    nodes: [Option<NodeEntry>; NODES],
+    parts: [Option<PartEntry>; PARTS],
+    local_parts: [Local; LOCAL],
+    bound: [Option<PipeId>; LOCAL],
+    pipes: [PipeEntry; PIPES],
+    streams: [Option<StreamMapping>; STREAMS],
+    log: [Option<agreement::Entry>; LOG],
+    records: [agreement::Peer; NODES],
+}
+
+impl<
+    const NODES: usize,
+    const BLOCKS: usize,
+    const ELEMENTS: usize,
+    const PARTS: usize,
+    const LOCAL: usize,
+    const PIPES: usize,
+    const STREAMS: usize,
+> StaticStorage<NODES, BLOCKS, ELEMENTS, PARTS, LOCAL, PIPES, STREAMS>
+{
+    /// Empty tables.
+    #[expect(clippy::new_without_default, reason = "too large to be made in passing")]
+    pub fn new() -> Self {
+        use core::array::from_fn;
+        Self {
+            blocks: [BlockInfo::default(); BLOCKS],
+            send_matrix: [0; ELEMENTS],
+            recv_matrix: from_fn(|_| Element::default()),
+            send_rows: [SendRow::default(); NODES],
+            recv_rows: [RecvRow::default(); NODES],
+            peers: from_fn(|_| Peer::default()),
+            public_pipes: from_fn(|_| PublicPipe::default()),
+            nodes: [const { None }; NODES],
+            parts: [const { None }; PARTS],
+            local_parts: from_fn(|_| Local::default()),
+            bound: [None; LOCAL],
+            pipes: [PipeEntry::default(); PIPES],
+            streams: [None; STREAMS],
+            log: [const { None }; LOG],
+            records: from_fn(|_| agreement::Peer::default()),
+        }
+    }
+
+    /// The tables as an engine takes them.
+    pub fn storage(&mut self) -> Storage<'_> {
+        Storage {
+            blocks: ManagedSlice::Borrowed(&mut self.blocks),
+            send_matrix: ManagedSlice::Borrowed(&mut self.send_matrix),
+            recv_matrix: ManagedSlice::Borrowed(&mut self.recv_matrix),
+            send_rows: ManagedSlice::Borrowed(&mut self.send_rows),
+            recv_rows: ManagedSlice::Borrowed(&mut self.recv_rows),
+            peers: ManagedSlice::Borrowed(&mut self.peers),
+            public_pipes: ManagedSlice::Borrowed(&mut self.public_pipes),
+            nodes: ManagedSlice::Borrowed(&mut self.nodes),
+            parts: ManagedSlice::Borrowed(&mut self.parts),
+            local_parts: ManagedSlice::Borrowed(&mut self.local_parts),
+            bound: ManagedSlice::Borrowed(&mut self.bound),
+            pipes: ManagedSlice::Borrowed(&mut self.pipes),
+            streams: ManagedSlice::Borrowed(&mut self.streams),
+            agreement: agreement::Storage {
+                log: ManagedSlice::Borrowed(&mut self.log),
+                peers: ManagedSlice::Borrowed(&mut self.records),
+            },
+        }
+    }
+}

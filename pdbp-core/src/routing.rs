@@ -1,0 +1,299 @@
+//! Which nodes have a link to each other, and by which node a message goes between two that have none.
+//!
+//! **Direct.** Every node has a link to every other: a row of SM and of RM for each.
+//!
+//! **Grid.** The M nodes lie row by row in a grid of C = ⌈√M⌉ columns, whose last row may be shorter. A node has links to the
+//! nodes of its row, to those of its column, and to the masters; masters have links to all. That is about 2·√M rows. Any other
+//! node is two links away:
+//!
+//! ```text
+//!            c1            c2                           c1      c2, which the last row does not have
+//!  r1    source ──────▶ relay                 r2       relay ──────▶ destination
+//!                         │                              ▲
+//!  r2                 destination             last     source
+//! ```
+//!
+//! The relay is the node in the source's row and the destination's column; if there is none, since the source is in a last row
+//! that is too short, the one in the destination's row and the source's column. So it is the same for all messages of a
+//! pair, and they stay in order.
+//!
+//! # Why relays cannot wait for each other in a circle
+//! A block that has arrived and holds messages for a further link waits until that has room; whatever else it holds goes to
+//! private pipes. Let L be the length of the last row. The kinds of links, and what blocks that came by them can wait for:
+//!
+//! | | link | waits for |
+//! |---|---|---|
+//! | 1 | within a row, to a column below L | 2 |
+//! | 2 | within a column below L | 3, if it comes from the last row |
+//! | 3 | within a row, to a column from L on | 4 |
+//! | 4 | within a column from L on | private pipes only |
+//!
+//! Each waits for greater numbers only. Every link has blocks and credit of its own, so that one that waits takes nothing from
+//! another.
+//!
+//! # What a relay takes
+//! A message for another node is passed on only if it came from the very node that sent it first, and if this node is the
+//! relay of that pair; what has been passed on once is for the node where it arrives, or it is refused. So there are no loops,
+//! whatever the bytes say.
+
+use crate::id::NodeId;
+
+/// How messages find their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Routing {
+    /// Every node has a link to every other.
+    #[default]
+    Direct,
+    /// Two hops by a grid of relays: about 2·√M links of each node; see the [module](self).
+    Grid,
+}
+
+/// A link of this node: its row in SM and RM. With direct routing it has the index of its peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot(u16);
+
+impl Slot {
+    /// Of a node without a link: there is no such row.
+    pub(crate) const NONE: Self = Self(u16::MAX);
+
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    pub(crate) const fn raw(self) -> u16 {
+        self.0
+    }
+
+    pub(crate) const fn from_index(index: usize) -> Self {
+        debug_assert!(index < NodeId::MAX_NODES);
+        Self(index as u16)
+    }
+}
+
+/// The links of one node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Links {
+    me: u16,
+    nodes: u16,
+    /// Columns of the grid; 0: every node has a link to every other.
+    columns: u16,
+    masters: u16,
+}
+
+impl Links {
+    pub(crate) fn new(routing: Routing, me: NodeId, nodes: u16, masters: u16) -> Self {
+        let columns = match routing {
+            Routing::Direct => 0,
+            Routing::Grid => {
+                let floor = nodes.isqrt();
+                floor + u16::from(u32::from(floor) * u32::from(floor) < u32::from(nodes))
+            }
+        };
+        Self { me: me.raw(), nodes, columns, masters: masters.min(nodes) }
+    }
+
+    /// Rows of SM and RM, the node's own included.
+    pub(crate) fn len(&self) -> usize {
+        if self.reaches_all(self.me) {
+            return usize::from(self.nodes);
+        }
+        let (start, end) = self.row_range();
+        let (first, last) = self.column_range();
+        usize::from(self.masters) + usize::from(end - start) + usize::from(last - first - 1)
+    }
+
+    /// Of a node: whether it has a link to every other.
+    fn reaches_all(&self, node: u16) -> bool {
+        self.columns == 0 || node < self.masters
+    }
+
+    /// Whether this node has a link to every other.
+    pub(crate) fn are_all(&self) -> bool {
+        self.reaches_all(self.me)
+    }
+
+    /// Whether messages between some nodes go by a relay.
+    pub(crate) fn is_grid(&self) -> bool {
+        self.columns > 0
+    }
+
+    /// The nodes of this node's row that are no masters.
+    fn row_range(&self) -> (u16, u16) {
+        let start = self.me / self.columns.max(1) * self.columns;
+        (start.max(self.masters), start.saturating_add(self.columns).min(self.nodes))
+    }
+
+    /// The rows in which this node's column has nodes that are no masters; this node's own row is among them.
+    fn column_range(&self) -> (u16, u16) {
+        let columns = self.columns.max(1);
+        let column = self.me % columns;
+        let first = self.masters.saturating_sub(column).div_ceil(columns);
+        (first, (self.nodes - column).div_ceil(columns))
+    }
+
+    /// The row of the link to a node; [`Slot::NONE`] when there is no link, or no such node.
+    #[inline]
+    pub(crate) fn slot(&self, node: NodeId) -> Slot {
+        if self.columns == 0 { Slot(node.raw()) } else { self.slot_in_grid(node.raw()) }
+    }
+
+    fn slot_in_grid(&self, node: u16) -> Slot {
+        if node >= self.nodes || !self.are_linked(self.me, node) {
+            return Slot::NONE;
+        }
+        if node < self.masters || self.are_all() {
+            return Slot(node);
+        }
+        let (start, end) = self.row_range();
+        if (start..end).contains(&node) {
+            return Slot(self.masters + (node - start));
+        }
+        let ((first, _), row, own) =
+            (self.column_range(), node / self.columns.max(1), self.me / self.columns.max(1));
+        Slot(self.masters + (end - start) + (row - first) - u16::from(row > own))
+    }
+
+    /// The node at the other end of the link with this row.
+    #[inline]
+    pub(crate) fn node(&self, slot: Slot) -> NodeId {
+        NodeId::from_index(usize::from(if self.columns == 0 { slot.0 } else { self.node_in_grid(slot.0) }))
+    }
+
+    fn node_in_grid(&self, slot: u16) -> u16 {
+        if slot < self.masters || self.are_all() {
+            return slot.min(u16::MAX - 1);
+        }
+        let (start, end) = self.row_range();
+        let place = slot - self.masters;
+        if place < end - start {
+            return start + place;
+        }
+        let columns = self.columns.max(1);
+        let (row, own) = (self.column_range().0 + (place - (end - start)), self.me / columns);
+        let row = row + u16::from(row >= own);
+        row.saturating_mul(columns).saturating_add(self.me % columns).min(u16::MAX - 1)
+    }
+
+    /// Whether two nodes have a link to each other.
+    fn are_linked(&self, a: u16, b: u16) -> bool {
+        let columns = self.columns.max(1);
+        self.reaches_all(a) || b < self.masters || a / columns == b / columns || a % columns == b % columns
+    }
+
+    /// The node by which messages go from one node to another; `None` when they have a link, or there is no such node.
+    pub(crate) fn relay(&self, from: NodeId, to: NodeId) -> Option<NodeId> {
+        let (from, to, columns) = (from.raw(), to.raw(), self.columns);
+        if columns == 0 || from >= self.nodes || to >= self.nodes || self.are_linked(from, to) {
+            return None;
+        }
+        let corner = |row: u16, column: u16| {
+            let node = u32::from(row) * u32::from(columns) + u32::from(column);
+            u16::try_from(node).ok().filter(|n| *n < self.nodes)
+        };
+        let across = corner(from / columns, to % columns).or_else(|| corner(to / columns, from % columns));
+        across.and_then(NodeId::new)
+    }
+
+    /// The node by which messages go to a node from here.
+    pub(crate) fn relay_to(&self, node: NodeId) -> Option<NodeId> {
+        self.relay(self.own(), node)
+    }
+
+    /// This node.
+    pub(crate) fn own(&self) -> NodeId {
+        NodeId::from_index(usize::from(self.me))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn node(index: u16) -> NodeId {
+        NodeId::new(index).unwrap()
+    }
+
+    fn grids() -> impl Iterator<Item = (u16, u16)> {
+        (1..=40).flat_map(|nodes| (1..=3.min(nodes)).map(move |masters| (nodes, masters)))
+    }
+
+    fn links(nodes: u16, masters: u16) -> std::vec::Vec<Links> {
+        (0..nodes).map(|me| Links::new(Routing::Grid, node(me), nodes, masters)).collect()
+    }
+
+    #[test]
+    fn rows_and_peers_are_each_other_s_inverse_and_links_have_two_ends() {
+        for (nodes, masters) in grids() {
+            let all = links(nodes, masters);
+            for (me, own) in all.iter().enumerate() {
+                let peers: BTreeSet<_> = (0..own.len()).map(|i| own.node(Slot::from_index(i))).collect();
+                assert_eq!(peers.len(), own.len(), "{nodes} nodes, node {me}");
+                for (to, other) in all.iter().enumerate() {
+                    let (me, to) = (node(me as u16), node(to as u16));
+                    let slot = own.slot(to);
+                    assert_eq!(peers.contains(&to), slot != Slot::NONE, "{nodes} nodes, {me} to {to}");
+                    assert_eq!(slot == Slot::NONE, other.slot(me) == Slot::NONE);
+                    assert_eq!(slot == Slot::NONE, own.relay_to(to).is_some());
+                    if slot != Slot::NONE {
+                        assert!(slot.index() < own.len());
+                        assert_eq!(own.node(slot), to);
+                    }
+                }
+                assert_eq!(own.slot(node(nodes)), Slot::NONE);
+            }
+        }
+    }
+
+    #[test]
+    fn a_relay_has_links_to_both() {
+        for (nodes, masters) in grids() {
+            let all = links(nodes, masters);
+            for own in &all {
+                for to in (0..nodes).map(node) {
+                    let Some(relay) = own.relay_to(to) else { continue };
+                    let relay = &all[relay.index()];
+                    assert!(relay.slot(own.own()) != Slot::NONE && relay.slot(to) != Slot::NONE);
+                    assert_eq!(relay.relay(own.own(), to), Some(relay.own()));
+                }
+            }
+        }
+    }
+
+    /// The table of the module: what a kind of link waits for has a greater number.
+    #[test]
+    fn relays_do_not_wait_in_a_circle() {
+        for (nodes, masters) in grids() {
+            let columns = links(nodes, masters)[0].columns;
+            let last = nodes - (nodes - 1) / columns * columns;
+            let kind = |from: u16, to: u16| match (from / columns == to / columns, to % columns < last) {
+                (true, true) => 1,
+                (false, true) => 2,
+                (true, false) => 3,
+                (false, false) => 4,
+            };
+            for from in links(nodes, masters) {
+                for to in (0..nodes).map(node) {
+                    let Some(relay) = from.relay_to(to) else { continue };
+                    let (first, second) = (kind(from.me, relay.raw()), kind(relay.raw(), to.raw()));
+                    assert!(
+                        first < second,
+                        "{nodes} nodes, {} to {to} by {relay}: {first}, {second}",
+                        from.own()
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn there_are_about_two_roots_of_links() {
+        let links = Links::new(Routing::Grid, node(5_050), 10_000, 2);
+        assert_eq!(links.len(), 100 + 99 + 2);
+        let direct = Links::new(Routing::Direct, node(5_050), 10_000, 2);
+        assert_eq!(direct.len(), 10_000);
+        let most = Links::new(Routing::Grid, node(65_534), 65_535, 1);
+        assert!(most.len() < 520, "{}", most.len());
+    }
+}
