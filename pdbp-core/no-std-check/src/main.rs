@@ -148,10 +148,10 @@ fn start(index: usize, wire: &'static RefCell<Wire>) -> Option<Node> {
         interval: 1_000_000,
         checksum: Checksum::On,
         masters: 1,
-            lease: 0,
-            patience: 1_000_000,
-            routing: pdbp_core::Routing::Direct,
-            joining: false,
+        lease: 0,
+        patience: 1_000_000,
+        routing: pdbp_core::Routing::Direct,
+        joining: false,
     };
     let transport = Loopback::new(node(index)?, wire);
     Engine::new(config, Adaptive::DEFAULT, transport, StaticMemory::new(memory), tables.storage()).ok()
