@@ -1,7 +1,7 @@
 //! Tests that need several processes. Run as it is (`cargo test -p pdbp-mpi`), this program starts `mpirun` for each of its jobs with
 //! itself as the program; what a rank finds wrong fails the job.
 //!
-//! `cargo test -p pdbp-mpi -- NAME` runs the jobs whose names contain NAME. `MPIEXEC` names another launcher.
+//! `cargo test -p pdbp-mpi -- NAME` runs the jobs whose names contain NAME, as in `conformance_of_one_host_3_ranks`. `MPIEXEC` names another launcher.
 
 mod clusters;
 mod conformance;
@@ -94,8 +94,7 @@ const fn without_one(
 }
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1).filter(|a| !a.starts_with("--"));
-    let first = arguments.next();
+    let first = std::env::args().skip(1).find(|a| !a.starts_with("--")).unwrap_or_default();
     if let Some(name) = std::env::var_os(launch::JOB) {
         let job = JOBS.iter().find(|job| *job.name == *name);
         return match job.map(|job| (job.program)()) {
@@ -111,34 +110,17 @@ fn main() -> ExitCode {
         };
     }
     let (mut passed, mut failed, mut filtered) = (0, 0, 0);
-    for job in JOBS {
-        if first.as_ref().is_some_and(|part| !job.name.contains(part.as_str())) {
-            filtered += job.ranks.len();
-            continue;
-        }
-        if job.ends == Ends::WithoutOneKilled && !launch::is_open_mpi() {
-            println!(
-                "test {} ... skipped: the launcher of MPICH kills all ranks when one is killed",
-                job.name
-            );
-            continue;
-        }
-        for ranks in job.ranks {
-            let since = Instant::now();
-            let outcome = launch::run(job, *ranks);
-            let verdict = if outcome.is_ok() { "ok" } else { "FAILED" };
-            println!(
-                "test {}_{ranks}_ranks ... {verdict} ({:.1} s)",
-                job.name,
-                since.elapsed().as_secs_f64()
-            );
-            match outcome {
-                Ok(()) => passed += 1,
-                Err(what) => {
-                    println!("{what}");
-                    failed += 1;
-                }
-            }
+    for (job, ranks) in JOBS.iter().flat_map(|job| job.ranks.iter().map(move |ranks| (job, *ranks))) {
+        let name = format!("{}_{ranks}_ranks", job.name);
+        if !name.contains(&first) {
+            filtered += 1;
+        } else if job.ends == Ends::WithoutOneKilled && !launch::is_open_mpi() {
+            println!("test {name} ... skipped: the launcher of MPICH kills all ranks when one is killed");
+            filtered += 1;
+        } else if run(&name, job, ranks) {
+            passed += 1;
+        } else {
+            failed += 1;
         }
     }
     let verdict = if failed == 0 { "ok" } else { "FAILED" };
@@ -146,4 +128,13 @@ fn main() -> ExitCode {
         "\ntest result: {verdict}. {passed} passed; {failed} failed; 0 ignored; 0 measured; {filtered} filtered out\n"
     );
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs a job and prints how it went.
+fn run(name: &str, job: &Job, ranks: usize) -> bool {
+    let since = Instant::now();
+    let outcome = launch::run(job, ranks);
+    let verdict = if outcome.is_ok() { "ok" } else { "FAILED" };
+    println!("test {name} ... {verdict} ({:.1} s)", since.elapsed().as_secs_f64());
+    outcome.map_err(|what| println!("{what}")).is_ok()
 }
