@@ -287,7 +287,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         let Storage { mut peers, mut public_pipes, mut nodes, mut parts, mut local_parts, .. } = storage;
         let Storage { mut bound, mut pipes, mut streams, mut agreement, .. } = storage;
         // Indices are checked by the lengths of the tables, so these are what the configuration says, not more.
-        let links = config.links();
+        let (links, settings) = (config.links(), config.agreement());
         let (count, local) = (links.len(), usize::from(config.local_parts));
         cut(&mut send_matrix, config.elements());
         cut(&mut recv_matrix, config.elements());
@@ -296,7 +296,9 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         cut(&mut peers, count);
         cut(&mut public_pipes, count);
         cut(&mut nodes, usize::from(config.nodes));
-        cut(&mut agreement.peers, usize::from(config.nodes));
+        let near = settings.near().min(config.nodes);
+        cut(&mut agreement.peers, usize::from(near));
+        cut(&mut agreement.far, usize::from(config.nodes - near));
         cut(&mut local_parts, local);
         cut(&mut bound, local);
         cut(&mut pipes, config.pipes());
@@ -316,7 +318,6 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         streams.fill(None);
         let pipes = PipePool::new(pipes, bound, config.private_pipes, config.local_parts);
         let streams = StreamMap::new(streams, usize::from(config.stream_pipes));
-        let settings = config.agreement();
         let agreement = Agreement::new(Time(0), settings, agreement).map_err(ConfigError::Agreement)?;
         let mut engine = Self {
             links,
@@ -351,12 +352,6 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             returning: false,
             config,
         };
-        if !links.are_all() {
-            let nodes = (0..usize::from(engine.config.nodes)).map(NodeId::from_index);
-            for node in nodes.filter(|node| links.slot(*node) == Slot::NONE) {
-                engine.agreement.without_link(node);
-            }
-        }
         for (i, peer) in engine.peers.iter_mut().enumerate() {
             peer.posted = engine.transport.arrival(links.node(Slot::from_index(i))) == Arrival::Posted;
         }
