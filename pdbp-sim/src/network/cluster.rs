@@ -41,6 +41,12 @@ impl Cluster {
     }
 }
 
+impl<T: Transport> Drop for Cluster<T> {
+    fn drop(&mut self) {
+        self.network.end();
+    }
+}
+
 impl<T: Transport> Cluster<T> {
     /// As [`new`](Cluster::new), with something around each port.
     ///
