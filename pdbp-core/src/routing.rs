@@ -31,6 +31,24 @@
 //! Each waits for greater numbers only. Every link has blocks and credit of its own, so that one that waits takes nothing from
 //! another.
 //!
+//! What came by one link to a relay stays in order, whomever it is for: a message to the relay itself waits behind one that
+//! cannot be passed on, as messages of any link wait behind one whose private pipe is full. Control messages never wait with them.
+//!
+//! # What goes by relays
+//! Messages, commands, long messages in segments and messages to sets of parts, from [`send`](crate::Engine::send) and in blocks
+//! of writers' own; the way of each is in an [extension](crate::cdu::Via) of its CDU, which takes 8 bytes more. Streams do not:
+//! [`open_stream`](crate::Engine::open_stream) says so. Tables, barriers and quiescence need no relays, since all nodes have links
+//! to the masters; but no node other than a master ever leads, so that nothing is decided while all masters are out. A relay
+//! counts what it has taken as delivered and what it packs as sent, so that quiescence holds end to end.
+//!
+//! # When nodes fail
+//! A pair has one relay. While it is out (its link is down, or it is no member) the two are out of reach of each other, as
+//! [`has_failed`](crate::Engine::has_failed) says, until it is let in again; another way would let messages overtake. What had not
+//! reached the relay comes back to its sender. What the relay had taken and not passed on is lost with it, and what it cannot
+//! pass on, since the destination has failed, it drops, counts in [`relay_lost`](crate::engine::Counters::relay_lost) and tells
+//! its host ([`NotPassedOn`](crate::Event::NotPassedOn)). The sender learns of it as [`PeerFailed`](crate::Event::PeerFailed) of the
+//! relay or, once the members have declared it down, of the destination.
+//!
 //! # What a relay takes
 //! A message for another node is passed on only if it came from the very node that sent it first, and if this node is the
 //! relay of that pair; what has been passed on once is for the node where it arrives, or it is refused. So there are no loops,

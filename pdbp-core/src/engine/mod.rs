@@ -16,6 +16,9 @@
 //! **Priorities.** Commands are packed into *urgent* blocks, which overtake waiting blocks in their row; one element of
 //! credit is kept for them once the row has four. Control messages do not need credit and use blocks set aside for them.
 //!
+//! **Routing.** With [`Routing::Grid`](crate::Routing) a node has rows only for the nodes of its row and column in a grid, and
+//! passes on messages of others: see [`routing`](crate::routing).
+//!
 //! **Tables.** The primary master puts the changes of NTA and PTA in one order, and whoever asked is answered when all
 //! members have applied the change; a standby takes over when the primary fails, and a node that fails is declared down by a
 //! change as well: see [`agreement`](crate::agreement). To such a node nothing is sent, and what it sends is refused.
