@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pdbp_core::agreement::{Agreement, Change, MESSAGE, Message, Replica, Settings, Start, Storage};
+use pdbp_core::agreement::{Agreement, Change, MESSAGE, Message, Reach, Replica, Settings, Start, Storage};
 use pdbp_core::id::{NodeId, Time};
 use pdbp_core::tables::{Name, NodeEntry, NodeKind, PartEntry};
 
@@ -54,10 +54,12 @@ fuzz_target!(|bytes: &[u8]| {
         masters: 2,
         lease: if first & 64 == 0 { 0 } else { 16_000 },
         patience: 6_000,
+        reach: if first & 32 != 0 && first % 3 == 2 { Reach::Masters } else { Reach::All },
         start: if first & 128 == 0 { Start::Together } else { Start::Joining },
     };
     let mut now = Time(1_000);
-    let mut agreement = Agreement::new(now, settings, Storage::allocate(3, 8)).expect("good settings");
+    let storage = Storage::allocate_near(3, settings.near(), 8);
+    let mut agreement = Agreement::new(now, settings, storage).expect("good settings");
     let mut parts = Parts::default();
     while let [call, wait, after @ ..] = rest {
         rest = after;

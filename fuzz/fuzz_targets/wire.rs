@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pdbp_core::cdu::{BLOCK_HEADER, BlockHeader, CduClass, Cdus, Packer, Route, Train};
+use pdbp_core::cdu::{BLOCK_HEADER, BlockHeader, CduClass, Cdus, Packer, Route, Train, Via};
 use pdbp_core::id::{NodeId, PartId};
 use pdbp_core::mesp::Control;
 
@@ -21,6 +21,7 @@ fn pack(body: &[u8]) -> Option<Vec<u8>> {
         let train = train.ok()?;
         let route = route(&train)?;
         let set: Vec<_> = train.set().parts().collect();
+        packer.turn(train.via());
         for message in train.messages() {
             let length = message.len();
             let room = match (train.segment().copied(), set.is_empty()) {
@@ -44,14 +45,14 @@ fn pack(body: &[u8]) -> Option<Vec<u8>> {
 /// One line for each message, as far as it depends on the message and not on how messages share headers.
 fn list(
     body: &[u8],
-) -> Vec<(CduClass, u16, u16, Option<u16>, Vec<PartId>, Option<(u32, u32, u64)>, Vec<u8>)> {
+) -> Vec<(CduClass, u16, u16, Option<u16>, Option<Via>, Vec<PartId>, Option<(u32, u32, u64)>, Vec<u8>)> {
     let trains = Cdus::new(body).map(|train| train.expect("was validated"));
     let messages = trains.flat_map(|t| t.messages().map(move |m| (t, m)));
     messages
         .map(|(t, m)| {
             let segment = t.segment().map(|s| (s.message(), s.segment(), s.total()));
             let set = t.set().parts().collect();
-            (t.class(), t.command(), t.source_part(), t.dest_part(), set, segment, m.to_vec())
+            (t.class(), t.command(), t.source_part(), t.dest_part(), t.via(), set, segment, m.to_vec())
         })
         .collect()
 }

@@ -189,8 +189,9 @@ impl Agreement<'_> {
         if self.stage != Stage::Installing {
             return;
         }
-        for (i, peer) in self.peers.iter_mut().skip(usize::from(first)).take(MEMBERS).enumerate() {
-            peer.member = bits.get(i / 8).is_some_and(|byte| byte >> (i % 8) & 1 == 1);
+        for (i, node) in (first..self.settings.nodes).take(MEMBERS).enumerate() {
+            let member = bits.get(i / 8).is_some_and(|byte| byte >> (i % 8) & 1 == 1);
+            self.set_member(NodeId::from_index(usize::from(node)), member);
         }
         self.wait_for_more();
     }

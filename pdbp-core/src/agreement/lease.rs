@@ -161,7 +161,7 @@ impl Agreement<'_> {
             if !self.is_vowed() {
                 self.look_for_primary();
                 // The masters have had their turn. If they are all out, one of the others must stand.
-                self.regent = !self.partial;
+                self.regent = self.settings.reach == super::Reach::All;
             }
             self.act_at = now.after(self.own_patience().saturating_mul(2));
         }

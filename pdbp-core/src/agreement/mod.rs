@@ -50,6 +50,7 @@
 //! that needs what is gone starts from a snapshot: rows as they are when they are sent, then the log from where it began,
 //! which is idempotent. If that needs more room than the table has, it starts over. Nothing else grows.
 mod election;
+mod far;
 mod joining;
 mod lease;
 mod log;
@@ -69,6 +70,7 @@ use crate::tables::NodeEntry;
 use log::Log;
 use peer::{Flow, Pending, owe};
 
+pub use far::{Far, Reach};
 pub use message::{Ballot, Body, Change, Entry, Fit, MEMBERS, Message, Position};
 pub use peer::Peer;
 pub use request::RequestError;
@@ -97,16 +99,30 @@ pub struct Settings {
     /// Nanoseconds that candidate 0 waits before an election, and a node between attempts to join. Longer than a message
     /// and its answer take.
     pub patience: u64,
+    /// With whom this node agrees.
+    pub reach: Reach,
     /// How this node starts.
     pub start: Start,
+}
+
+impl Settings {
+    /// How many nodes have records, from the first on.
+    pub fn near(&self) -> u16 {
+        match self.reach {
+            Reach::All => self.nodes,
+            Reach::Masters => self.masters.min(self.nodes),
+        }
+    }
 }
 
 /// The memory of a replica.
 pub struct Storage<'a> {
     /// The last entries of the log; at least [`LEAST_LOG`], and the same number on all nodes.
     pub log: ManagedSlice<'a, Option<Entry>>,
-    /// One per node.
+    /// One per node; with [`Reach::Masters`] one per master.
     pub peers: ManagedSlice<'a, Peer>,
+    /// One per node that has no place in `peers`.
+    pub far: ManagedSlice<'a, Far>,
 }
 
 /// The shortest log: three quarters for requests, a place for a node that is let in, and one for a NodeDown.
@@ -114,12 +130,18 @@ pub const LEAST_LOG: usize = 8;
 
 #[cfg(feature = "alloc")]
 impl Storage<'static> {
-    /// On the heap: for so many nodes, with a log of so many entries.
+    /// On the heap: for so many nodes, with a log of so many entries, for [`Reach::All`].
     pub fn allocate(nodes: u16, log: usize) -> Self {
+        Self::allocate_near(nodes, nodes, log)
+    }
+
+    /// The same with records for the first `near` nodes only; see [`Settings::near`].
+    pub fn allocate_near(nodes: u16, near: u16, log: usize) -> Self {
         use alloc::vec::Vec;
         Self {
             log: ManagedSlice::Owned((0..log).map(|_| None).collect::<Vec<_>>()),
-            peers: ManagedSlice::Owned((0..nodes).map(|_| Peer::default()).collect::<Vec<_>>()),
+            peers: ManagedSlice::Owned((0..near).map(|_| Peer::default()).collect::<Vec<_>>()),
+            far: ManagedSlice::Owned((near..nodes).map(|_| Far::default()).collect::<Vec<_>>()),
         }
     }
 }
@@ -136,7 +158,7 @@ pub enum SettingsError {
     Patience,
     /// The log has so many entries, fewer than [`LEAST_LOG`].
     Log(usize),
-    /// There are records for so many nodes, which is not their number.
+    /// There are records for so many nodes, or masters, which is not their number; or not as many `far` as are left.
     Peers(usize),
 }
 
@@ -149,7 +171,7 @@ impl core::fmt::Display for SettingsError {
                 f.write_str("a patience of 0 ns; choose more than a message and its answer take")
             }
             Self::Log(n) => write!(f, "a log of {n} entries is too short; give at least {LEAST_LOG}"),
-            Self::Peers(n) => write!(f, "{n} records of nodes; give one for each node"),
+            Self::Peers(n) => write!(f, "{n} records of nodes; give one for each node, or master"),
         }
     }
 }
@@ -273,6 +295,7 @@ pub struct Agreement<'a> {
     settings: Settings,
     me: NodeId,
     peers: ManagedSlice<'a, Peer>,
+    far: ManagedSlice<'a, Far>,
     log: Log<'a>,
     epoch: Epoch,
     voted: Option<NodeId>,
@@ -310,8 +333,6 @@ pub struct Agreement<'a> {
     new_primary: bool,
     news: bool,
     stirred: bool,
-    /// Some nodes are out of reach by design, so that this one does not stand when all masters are out.
-    partial: bool,
     /// Where the search for somebody to send to goes on.
     turn: usize,
     #[cfg(test)]
@@ -338,16 +359,19 @@ impl<'a> Agreement<'a> {
         if storage.log.len() < LEAST_LOG {
             return Err(SettingsError::Log(storage.log.len()));
         }
-        let mut peers = storage.peers;
-        if peers.len() != nodes {
+        let Storage { mut peers, mut far, log } = storage;
+        let near = settings.near();
+        if peers.len() != usize::from(near) || peers.len() + far.len() != nodes {
             return Err(SettingsError::Peers(peers.len()));
         }
         let member = settings.start == Start::Together;
+        far.fill_with(|| Far::new(member));
         peers.fill_with(|| Peer { member, linked: true, ..Peer::default() });
         let mut agreement = Self {
             me,
             peers,
-            log: Log::new(storage.log),
+            far,
+            log: Log::new(log),
             epoch: Epoch(0),
             voted: None,
             role: Role::Follower,
@@ -378,7 +402,6 @@ impl<'a> Agreement<'a> {
             new_primary: false,
             news: false,
             stirred: false,
-            partial: false,
             turn: 0,
             #[cfg(test)]
             flaw: None,
@@ -398,15 +421,6 @@ impl<'a> Agreement<'a> {
     #[cfg(not(test))]
     const fn has_flaw(&self, _: Flaw) -> bool {
         false
-    }
-
-    /// There is no link to the peer and never will be, at either end. All nodes have links to the masters. A node that is no
-    /// master and lacks links never stands for election: without a master there are no changes until one is back.
-    pub fn without_link(&mut self, peer: NodeId) {
-        self.partial = true;
-        if let Some(record) = self.peers.get_mut(peer.index()) {
-            record.linked = false;
-        }
     }
 
     /// Starts the clock, which stood still until now. The first candidate does not wait for anybody.
@@ -429,11 +443,6 @@ impl<'a> Agreement<'a> {
     /// The epoch that this node is in.
     pub fn epoch(&self) -> Epoch {
         self.epoch
-    }
-
-    /// Whether the node is a member, as far as is applied here.
-    pub fn is_member(&self, node: NodeId) -> bool {
-        self.peers.get(node.index()).is_some_and(|p| p.member)
     }
 
     /// All entries up to here are committed.
@@ -471,6 +480,12 @@ impl<'a> Agreement<'a> {
                     peer.owes &= !bit;
                     return Some(event);
                 }
+            }
+        }
+        for (i, far) in (self.peers.len()..).zip(self.far.iter_mut()) {
+            if let Some(joins) = far.take_news() {
+                let node = NodeId::from_index(i);
+                return Some(if joins { Event::MemberUp(node) } else { Event::MemberDown(node) });
             }
         }
         self.news = false;

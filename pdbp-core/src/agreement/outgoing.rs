@@ -12,8 +12,7 @@ impl Agreement<'_> {
         if !self.stirred {
             return None;
         }
-        // Only masters lead and stand where some nodes have no link to each other.
-        let nodes = if self.partial { usize::from(self.settings.masters) } else { self.peers.len() };
+        let nodes = self.peers.len();
         let mut waits = false;
         for i in 0..nodes {
             let node = NodeId::from_index((self.turn + i) % nodes);

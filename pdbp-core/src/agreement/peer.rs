@@ -165,8 +165,7 @@ impl Agreement<'_> {
 
     /// Whether the node is a member, or would be after the pending change.
     pub(super) fn participates(&self, node: NodeId) -> bool {
-        self.peers.get(node.index()).is_some_and(|p| p.member)
-            || self.pending.is_some_and(|p| p.node == node && p.joins)
+        self.is_member(node) || self.pending.is_some_and(|p| p.node == node && p.joins)
     }
 
     pub(super) fn is_linked(&self, node: NodeId) -> bool {

@@ -13,8 +13,8 @@ impl Agreement<'_> {
             Change::NodeDown(node) => (*node, false),
             _ => return None,
         };
-        let known = self.peers.get(node.index())?;
-        (known.member != joins).then_some(Pending { index, node, joins })
+        let known = node.index() < usize::from(self.settings.nodes);
+        (known && self.is_member(node) != joins).then_some(Pending { index, node, joins })
     }
 
     /// Appends an entry; `None` when the log has no room, or another membership change is pending.
@@ -264,8 +264,10 @@ impl Agreement<'_> {
 
     fn note_up(&mut self, node: NodeId) {
         let me = self.me;
-        let Some(peer) = self.peers.get_mut(node.index()) else { return };
-        if !peer.member {
+        self.note_far(node, true);
+        if let Some(peer) = self.peers.get_mut(node.index())
+            && !peer.member
+        {
             (peer.member, peer.ended) = (true, false);
             peer.owes |= owe::UP;
             self.news = true;
@@ -290,6 +292,7 @@ impl Agreement<'_> {
     }
 
     fn note_down(&mut self, node: NodeId) {
+        self.note_far(node, false);
         let Some(peer) = self.peers.get_mut(node.index()) else { return };
         if !peer.member {
             return;

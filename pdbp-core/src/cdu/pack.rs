@@ -121,7 +121,7 @@ impl Packer {
     }
 
     /// The messages that follow go by a relay, between these ends, or `None`: by the block's own link.
-    pub(crate) fn turn(&mut self, via: Option<Via>) {
+    pub fn turn(&mut self, via: Option<Via>) {
         let raw = via.map_or(STRAIGHT, |v| u64::from(v.origin.raw()) | u64::from(v.dest.raw()) << 16);
         if raw != self.via {
             self.via = raw;

@@ -94,6 +94,50 @@ fn unpack(body: &[u8]) -> Result<Vec<Message>, Malformed> {
     Ok(messages)
 }
 
+/// Copied from block to block, as a relay does it, trains stay what they are.
+#[test]
+fn a_train_that_is_copied_is_the_same() {
+    let set = [part(1, 4), part(2, 0), part(1, 5)];
+    let via = Some(Via { origin: node(3), dest: node(1) });
+    let mut first = [0; 512];
+    let mut packer = Packer::new();
+    packer.turn(via);
+    let route = Route::raw(0, 7, 1, 2);
+    for data in [b"one", b"two", b"six"] {
+        packer.push(&mut first, route, data).unwrap();
+    }
+    packer
+        .reserve_segment(&mut first, route, SegmentHeader::new(1, 2, 3), 5)
+        .unwrap()
+        .copy_from_slice(b"seven");
+    packer.reserve_set(&mut first, route, &set, None, 4).unwrap().copy_from_slice(b"nine");
+    let length = packer.finish(&mut first);
+    assert_eq!(Cdus::new(&first[..length]).count(), 3, "messages with one way share a header");
+    let mut second = [0xEE; 512];
+    let mut packer = Packer::new();
+    packer.push(&mut second, route, b"straight").unwrap();
+    let mut cdus = Cdus::new(&first[..length]);
+    let mut at = 0;
+    while let Some(train) = cdus.next() {
+        let end = length - cdus.remaining();
+        packer.copy(&mut second, &first[at..end], train.unwrap().count()).unwrap();
+        at = end;
+    }
+    assert_eq!(packer.copy(&mut second, &first, 1), Err(Full));
+    assert_eq!((packer.messages(), packer.only_part()), (6, None));
+    let copied = packer.finish(&mut second);
+    let (before, after) = (unpack(&first[..length]).unwrap(), unpack(&second[..copied]).unwrap());
+    assert_eq!(after[1..], before[..]);
+    assert_eq!((after[0].via, after[1].via), (None, via));
+    for train in Cdus::new(&first[..length]) {
+        let header = header(BlockClass::Message, 0, &first[..length], 5);
+        for cdu in train.unwrap().cdus(&header, 0).unwrap() {
+            assert_eq!((cdu.source.node(), cdu.id.source), (node(3), node(3)));
+            assert!(cdu.dest.parts().any(|part| part.node() == node(1)));
+        }
+    }
+}
+
 /// What is read of a message to a set: its single destination is of no account.
 fn as_read(m: &Message) -> Message {
     Message { dest: if m.set.is_empty() { m.dest } else { 0 }, ..m.clone() }

@@ -179,6 +179,8 @@ impl Config {
             masters: self.masters,
             lease: self.lease,
             patience: self.patience,
+            // Where not all nodes have links, all have links to the masters.
+            reach: if self.links().are_all() { agreement::Reach::All } else { agreement::Reach::Masters },
             start: if self.joining { agreement::Start::Joining } else { agreement::Start::Together },
         }
     }

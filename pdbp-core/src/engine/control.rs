@@ -28,6 +28,8 @@ pub(super) struct State {
     pub(super) tick_at: Option<Time>,
     /// Something has happened since `advance_control` found nothing to do.
     pub(super) stirred: bool,
+    /// The row with which the next round of control messages begins.
+    pub(super) turn: usize,
     /// Some peer's blocks were refused for good.
     pub(super) refused: bool,
     /// Requests of this node for parts; number of the one that is asked, and whether that is the first of them.

@@ -16,6 +16,9 @@
 //! **Priorities.** Commands are packed into *urgent* blocks, which overtake waiting blocks in their row; one element of
 //! credit is kept for them once the row has four. Control messages do not need credit and use blocks set aside for them.
 //!
+//! **Routing.** With [`Routing::Grid`](crate::Routing) a node has rows only for the nodes of its row and column in a grid, and
+//! passes on messages of others: see [`routing`](crate::routing).
+//!
 //! **Tables.** The primary master puts the changes of NTA and PTA in one order, and whoever asked is answered when all
 //! members have applied the change; a standby takes over when the primary fails, and a node that fails is declared down by a
 //! change as well: see [`agreement`](crate::agreement). To such a node nothing is sent, and what it sends is refused.
@@ -287,7 +290,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         let Storage { mut peers, mut public_pipes, mut nodes, mut parts, mut local_parts, .. } = storage;
         let Storage { mut bound, mut pipes, mut streams, mut agreement, .. } = storage;
         // Indices are checked by the lengths of the tables, so these are what the configuration says, not more.
-        let links = config.links();
+        let (links, settings) = (config.links(), config.agreement());
         let (count, local) = (links.len(), usize::from(config.local_parts));
         cut(&mut send_matrix, config.elements());
         cut(&mut recv_matrix, config.elements());
@@ -296,7 +299,9 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         cut(&mut peers, count);
         cut(&mut public_pipes, count);
         cut(&mut nodes, usize::from(config.nodes));
-        cut(&mut agreement.peers, usize::from(config.nodes));
+        let near = settings.near().min(config.nodes);
+        cut(&mut agreement.peers, usize::from(near));
+        cut(&mut agreement.far, usize::from(config.nodes - near));
         cut(&mut local_parts, local);
         cut(&mut bound, local);
         cut(&mut pipes, config.pipes());
@@ -316,7 +321,6 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         streams.fill(None);
         let pipes = PipePool::new(pipes, bound, config.private_pipes, config.local_parts);
         let streams = StreamMap::new(streams, usize::from(config.stream_pipes));
-        let settings = config.agreement();
         let agreement = Agreement::new(Time(0), settings, agreement).map_err(ConfigError::Agreement)?;
         let mut engine = Self {
             links,
@@ -351,12 +355,6 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             returning: false,
             config,
         };
-        if !links.are_all() {
-            let nodes = (0..usize::from(engine.config.nodes)).map(NodeId::from_index);
-            for node in nodes.filter(|node| links.slot(*node) == Slot::NONE) {
-                engine.agreement.without_link(node);
-            }
-        }
         for (i, peer) in engine.peers.iter_mut().enumerate() {
             peer.posted = engine.transport.arrival(links.node(Slot::from_index(i))) == Arrival::Posted;
         }

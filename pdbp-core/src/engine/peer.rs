@@ -123,7 +123,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let talks = self.agreement.next_receiver(|_| true).is_some();
         // A peer that does not take its blocks must not hold those of all others.
         let share = (self.config.control_blocks / self.links.len() as u32).max(1);
-        for node in (0..self.peers.len()).map(Slot::from_index) {
+        // Nor may those with low numbers take them all the time: it goes on behind the one that got the last.
+        let turn = self.control.turn.min(self.peers.len());
+        for node in (turn..self.peers.len()).chain(0..turn).map(Slot::from_index) {
             if node == self.own || self.peers.get(node.index()).is_none_or(|p| p.failed) {
                 continue;
             }
@@ -139,6 +141,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 }
                 let Some(index) = self.dequeue(|e| Some(&mut e.reserve)) else { break };
                 self.fill_control(node, index);
+                self.control.turn = node.index() + 1;
                 self.enqueue(index, |e| e.send_rows.get_mut(node.index()).map(|r| &mut r.control));
                 worked += 1;
             }

@@ -51,6 +51,7 @@ impl Storage<'_> {
     pub(super) fn check(&self, config: &Config) -> Result<(), ConfigError> {
         let nodes = usize::from(config.nodes);
         let rows = config.rows();
+        let near = usize::from(config.agreement().near()).min(nodes);
         let local = usize::from(config.local_parts);
         for (slice, have, need) in [
             ("send_matrix", self.send_matrix.len(), config.elements()),
@@ -60,7 +61,8 @@ impl Storage<'_> {
             ("peers", self.peers.len(), rows),
             ("public_pipes", self.public_pipes.len(), rows),
             ("nodes", self.nodes.len(), nodes),
-            ("agreement.peers", self.agreement.peers.len(), nodes),
+            ("agreement.peers", self.agreement.peers.len(), near),
+            ("agreement.far", self.agreement.far.len(), nodes - near),
             ("agreement.log", self.agreement.log.len(), agreement::LEAST_LOG),
             ("parts", self.parts.len(), 1),
             ("local_parts", self.local_parts.len(), local),
@@ -86,7 +88,7 @@ impl Storage<'_> {
         let rows = of(&self.send_rows) + of(&self.recv_rows) + of(&self.peers) + of(&self.public_pipes);
         let parts = of(&self.local_parts) + of(&self.bound) + of(&self.pipes) + of(&self.streams);
         let replicas = of(&self.nodes) + of(&self.parts);
-        let agreement = of(&self.agreement.log) + of(&self.agreement.peers);
+        let agreement = of(&self.agreement.log) + of(&self.agreement.peers) + of(&self.agreement.far);
         of(&self.blocks) + matrices + rows + parts + replicas + agreement
     }
 }
@@ -116,7 +118,7 @@ impl Storage<'static> {
             bound: table(local),
             pipes: table(config.pipes()),
             streams: table(rows * usize::from(config.stream_pipes)),
-            agreement: agreement::Storage::allocate(config.nodes, LOG),
+            agreement: agreement::Storage::allocate_near(config.nodes, config.agreement().near(), LOG),
         }
     }
 }
@@ -148,6 +150,7 @@ pub struct StaticStorage<
     streams: [Option<StreamMapping>; STREAMS],
     log: [Option<agreement::Entry>; LOG],
     records: [agreement::Peer; NODES],
+    far: [agreement::Far; NODES],
 }
 
 impl<
@@ -180,6 +183,7 @@ impl<
             streams: [None; STREAMS],
             log: [const { None }; LOG],
             records: from_fn(|_| agreement::Peer::default()),
+            far: [agreement::Far::default(); NODES],
         }
     }
 
@@ -202,6 +206,7 @@ impl<
             agreement: agreement::Storage {
                 log: ManagedSlice::Borrowed(&mut self.log),
                 peers: ManagedSlice::Borrowed(&mut self.records),
+                far: ManagedSlice::Borrowed(&mut self.far),
             },
         }
     }

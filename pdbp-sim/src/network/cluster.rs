@@ -12,7 +12,8 @@ use super::report::{Latencies, Report};
 use super::setup::{ClusterError, Setup};
 use super::{Fault, Network, Port};
 
-/// Up to so many nodes every step is followed by all checks of its node; with more, one in so many.
+/// Up to so many nodes every step is followed by all checks of its node; with more, one in so many, or in an eighth of the
+/// nodes, as many of which may have rows to be looked at.
 const CHECKED: u64 = 16;
 
 /// A cluster of engines in virtual time. `T` is a [`Port`], or what has been put around it.
@@ -37,6 +38,12 @@ impl Cluster {
     /// What in the set-up cannot work.
     pub fn new(setup: Setup) -> Result<Self, ClusterError> {
         Self::wrapped(setup, |port| port)
+    }
+}
+
+impl<T: Transport> Drop for Cluster<T> {
+    fn drop(&mut self) {
+        self.network.end();
     }
 }
 
@@ -193,7 +200,8 @@ impl<T: Transport> Cluster<T> {
         if let Some(next) = [sends, wants, again].into_iter().flatten().min() {
             self.wake_at(node, next);
         }
-        if self.setup.nodes as u64 <= CHECKED || self.steps.is_multiple_of(CHECKED) {
+        let nodes = self.setup.nodes as u64;
+        if nodes <= CHECKED || self.steps.is_multiple_of(CHECKED.max(nodes / 8)) {
             self.check(node)?;
         }
         Ok(())

@@ -192,7 +192,7 @@ impl Transport for Port {
 impl Drop for Port {
     fn drop(&mut self) {
         let mut net = lock(&self.net);
-        if self.is_alive(&net) {
+        if self.is_alive(&net) && !net.over {
             net.crash(self.node);
         }
     }

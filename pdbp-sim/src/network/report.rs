@@ -149,7 +149,9 @@ impl Report {
         let counters = host.engine.counters();
         self.relayed += counters.relayed;
         self.relay_lost += counters.relay_lost;
-        let all = setup.blocks(host.engine.config().node).saturating_sub(setup.control);
+        let all = setup
+            .blocks(host.engine.config().node)
+            .saturating_sub(setup.control_blocks(host.engine.config().node));
         let blocks = all.saturating_sub(host.least_free);
         self.most_blocks = self.most_blocks.max(blocks);
         self.added += 1;

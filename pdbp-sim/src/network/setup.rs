@@ -95,7 +95,16 @@ impl Setup {
             Arrival::Posted => rows.saturating_sub(1) * (self.initial + 2),
             Arrival::InPlace => 0,
         };
-        rows * self.initial + posted + self.control + self.extra
+        rows * self.initial + posted + self.control_blocks(node) + self.extra
+    }
+
+    /// Blocks that a node has set aside for control messages: where there are relays a master, which has many more links than others,
+    /// has one for each eight of them.
+    pub fn control_blocks(&self, node: NodeId) -> u32 {
+        match self.routing {
+            Routing::Direct => self.control,
+            Routing::Grid => self.control.max(self.rows(node) as u32 / 8),
+        }
     }
 
     /// Bytes of block memory of a node.
@@ -124,7 +133,7 @@ impl Setup {
             body: self.body,
             row: self.row,
             initial: self.initial,
-            control_blocks: self.control,
+            control_blocks: self.control_blocks(node),
             local_parts: 2,
             private_pipes: 2,
             stream_pipes: 1,
@@ -143,7 +152,7 @@ impl Setup {
         Division {
             nodes: self.nodes as u16,
             blocks: self.blocks(node),
-            control: self.control,
+            control: self.control_blocks(node),
             row: self.row,
             posted: self.physics.arrival == Arrival::Posted,
         }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use pdbp_core::cdu::BlockClass;
 use pdbp_core::id::{BlockId, NodeId};
 use pdbp_core::{Completion, Reason, SealedBlock, VacantBlock};
 
@@ -14,6 +15,8 @@ use crate::random::Random;
 
 /// Bytes of a frame that carries no block.
 const SHORT_FRAME: usize = 16;
+/// Where a block's class is in its header.
+const CLASS: usize = 3;
 /// Events that are kept for the message of a failed check.
 const TRACE: usize = 48;
 
@@ -60,6 +63,21 @@ pub(super) enum Ready {
     },
 }
 
+impl Ready {
+    /// Whether it is about a control block: one between engines, outside of credit.
+    pub(super) fn is_control(&self) -> bool {
+        let class = match self {
+            Self::InPlace { words, .. } => words.first().map(|word| word.to_ne_bytes()[CLASS]),
+            Self::Done(Completion::Received { block, .. }) => block.bytes().get(CLASS).copied(),
+            Self::Done(Completion::Sent { block, .. } | Completion::Failed { block, .. }) => {
+                block.bytes().get(CLASS).copied()
+            }
+            Self::Done(_) => None,
+        };
+        class == Some(BlockClass::Control as u8)
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct NodeState {
     pub(super) alive: bool,
@@ -87,6 +105,8 @@ pub(super) struct Net {
     pub(super) digest: Digest,
     pub(super) trace: Trace,
     pub(super) counts: LinkCounts,
+    /// Nobody looks any more: what ends from now on is no crash.
+    pub(super) over: bool,
     /// Nodes for which something is ready, in the order in which it became so.
     pub(super) rung: Vec<u16>,
     #[cfg(test)]
@@ -122,6 +142,7 @@ impl Net {
             digest,
             trace: Trace::new(TRACE),
             counts: LinkCounts::default(),
+            over: false,
             rung: Vec::new(),
             #[cfg(test)]
             saboteur: None,

@@ -7,7 +7,7 @@ use std::string::String;
 use super::checker::is_linearizable;
 use super::table::{node, part};
 use super::world::{Plan, Random, World};
-use crate::agreement::Flaw;
+use crate::agreement::{Flaw, Reach};
 
 /// A plan that depends on the seed alone.
 pub(super) fn plan(seed: u64, flaw: Option<Flaw>) -> Plan {
@@ -24,6 +24,7 @@ pub(super) fn plan(seed: u64, flaw: Option<Flaw>) -> Plan {
         clients: [100, 300, 600][random.below(3) as usize],
         slow: [50, 50, 3][random.below(3) as usize],
         ends: random.one_in(2),
+        reach: Reach::All,
         flaw,
     }
 }
@@ -87,6 +88,34 @@ fn schedules_that_once_stalled_go_on() {
         let plan = Plan { ends: false, ..plan(seed, None) };
         run_plan(seed, 4_000, plan).unwrap_or_else(|what| panic!("{what}"));
     }
+}
+
+/// Where those that are no masters have links to masters alone. (That all comes to rest is not asked for: when all masters have
+/// lost their state there is nobody to lead.)
+#[test]
+fn schedules_of_nodes_that_reach_masters_only_keep_the_rules() {
+    let mut records = 0;
+    for seed in 5_000..5_030 {
+        let drawn = plan(seed, None);
+        let nodes = drawn.nodes.max(4);
+        let plan = Plan { nodes, masters: 2, reach: Reach::Masters, parts: 2 * nodes, ..drawn };
+        let mut world = World::new(seed, plan);
+        while world.steps < 3_000 && world.broken.is_none() {
+            world.step();
+        }
+        assert_eq!(world.broken, None, "seed {seed}: {}", world.report());
+        for (id, history) in world.history.by_part() {
+            assert!(is_linearizable(&history), "seed {seed}, {id}: {history:?}");
+        }
+        records += world.history.len();
+    }
+    assert!(records > 500, "{records}");
+}
+
+#[test]
+fn nodes_that_reach_masters_only_agree_as_others_do() {
+    let plan = Plan { nodes: 7, masters: 2, reach: Reach::Masters, parts: 14, ..Plan::quiet() };
+    run_plan(1, 2_000, Plan { clients: 100, ..plan }).unwrap_or_else(|what| panic!("{what}"));
 }
 
 #[test]

@@ -8,7 +8,9 @@ use std::vec::Vec;
 
 use super::history::{History, Op};
 use super::table::{Table, added, entry, node, part};
-use crate::agreement::{Agreement, Change, Event, Flaw, Message, Role, Settings, Stage, Start, Storage};
+use crate::agreement::{
+    Agreement, Change, Event, Flaw, Message, Reach, Role, Settings, Stage, Start, Storage,
+};
 use crate::id::{PartId, Time};
 
 /// What a run is like.
@@ -26,6 +28,8 @@ pub(super) struct Plan {
     pub(super) slow: u64,
     /// Whether crashes may be reported as certain.
     pub(super) ends: bool,
+    /// With whom those agree that are no masters.
+    pub(super) reach: Reach,
     pub(super) flaw: Option<Flaw>,
 }
 
@@ -41,6 +45,7 @@ impl Plan {
             clients: 0,
             slow: 0,
             ends: false,
+            reach: Reach::All,
             flaw: None,
         }
     }
@@ -173,9 +178,10 @@ impl World {
             masters: self.plan.masters.min(self.plan.nodes) as u16,
             lease: self.plan.lease,
             patience: 6_000,
+            reach: if i < self.plan.masters { Reach::All } else { self.plan.reach },
             start,
         };
-        let storage = Storage::allocate(self.plan.nodes as u16, self.plan.log);
+        let storage = Storage::allocate_near(self.plan.nodes as u16, settings.near(), self.plan.log);
         let mut replica = Agreement::new(self.clock(i), settings, storage).unwrap();
         replica.flaw = self.plan.flaw;
         let host = &mut self.hosts[i];

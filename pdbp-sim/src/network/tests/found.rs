@@ -13,6 +13,15 @@ fn a_node_that_starts_again_can_be_sent_to_before_it_sends() {
     assert_eq!(report.unwrap_or_else(|e| panic!("{e}")).delivered, 1);
 }
 
+/// With one block for control messages those to the first peers took it all the time, and the last ones' credit was never sent.
+#[test]
+fn the_last_of_many_peers_hears_of_its_credit_although_there_is_one_block_for_control_messages() {
+    let (scenario, until) = Scenario::random_grid(100_837);
+    assert_eq!((scenario.setup.nodes, scenario.setup.control), (11, 1));
+    let report = scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(report.sent, report.delivered);
+}
+
 /// While a link is down other rows take its blocks, and keep them when they have nothing to send.
 #[test]
 fn a_restored_link_carries_even_where_other_rows_have_taken_all_blocks() {

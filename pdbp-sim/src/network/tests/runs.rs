@@ -53,7 +53,9 @@ fn random_steps(random: fn(u64) -> (Scenario, u64), first: u64, steps: u64) -> V
     let mut done = 0;
     for seed in first.. {
         let (scenario, until) = random(seed);
-        let report = scenario.run(until).unwrap_or_else(|e| panic!("random scenario {seed}: {e}"));
+        let routing = scenario.setup.routing;
+        let report = scenario.run(until);
+        let report = report.unwrap_or_else(|e| panic!("random scenario {seed}, {routing:?}: {e}"));
         done += report.steps;
         reports.push(report);
         if done >= steps {

@@ -1,0 +1,87 @@
+//! Nodes that a replica knows by name only: where messages go by relays, a node that is no master talks of the tables with
+//! masters alone. Of the others it keeps whether they are members: two bytes, where a record has hundreds.
+
+use super::Agreement;
+use super::peer::owe;
+use crate::id::NodeId;
+
+/// With whom a node agrees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Reach {
+    /// With any other: there is a link, and a record, for each.
+    #[default]
+    All,
+    /// With the masters, of which it is none. It never stands for election.
+    Masters,
+}
+
+/// What a replica knows of a node without a record. One for each, in [`Storage`](super::Storage).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Far {
+    member: bool,
+    /// Events that the host has not taken.
+    news: u8,
+}
+
+impl Far {
+    pub(super) fn new(member: bool) -> Self {
+        Self { member, news: 0 }
+    }
+
+    /// The next event that the host has not taken: whether the node has become a member, or is none any more.
+    pub(super) fn take_news(&mut self) -> Option<bool> {
+        let joins =
+            if self.news & owe::DOWN != 0 { false } else { (self.news & owe::UP != 0).then_some(true)? };
+        self.news &= if joins { !owe::UP } else { !owe::DOWN };
+        Some(joins)
+    }
+}
+
+impl Agreement<'_> {
+    fn far(&mut self, node: NodeId) -> Option<&mut Far> {
+        let place = node.index().checked_sub(self.peers.len())?;
+        self.far.get_mut(place)
+    }
+
+    /// Whether the node is a member, as far as is applied here.
+    pub fn is_member(&self, node: NodeId) -> bool {
+        match self.peers.get(node.index()) {
+            Some(peer) => peer.member,
+            None => {
+                let place = node.index().saturating_sub(self.peers.len());
+                self.far.get(place).is_some_and(|far| far.member)
+            }
+        }
+    }
+
+    /// A node without a record is a member from now on, or not any more.
+    pub(super) fn note_far(&mut self, node: NodeId, member: bool) {
+        let Some(far) = self.far(node).filter(|far| far.member != member) else { return };
+        far.member = member;
+        far.news = if member { far.news | owe::UP } else { (far.news | owe::DOWN) & !owe::UP };
+        self.news = true;
+    }
+
+    /// Of a snapshot: whether the node is a member.
+    pub(super) fn set_member(&mut self, node: NodeId, member: bool) {
+        match self.peers.get_mut(node.index()) {
+            Some(peer) => peer.member = member,
+            None => {
+                if let Some(far) = self.far(node) {
+                    far.member = member;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn news_of_a_node_are_told_once_and_in_order() {
+        let mut far = Far { member: true, news: owe::DOWN | owe::UP };
+        assert_eq!([far.take_news(), far.take_news(), far.take_news()], [Some(false), Some(true), None]);
+    }
+}
