@@ -165,6 +165,8 @@ impl Agreement<'_> {
             self.role = Role::Follower;
             self.primary = Some(from);
             self.new_primary = true;
+            // What agreed with the log of another need not agree with its.
+            self.matched = self.commit;
             self.ask_sent = false;
             self.alive_due = self.settings.lease > 0 && self.stage == Stage::Member;
             self.alive_at = self.clock;

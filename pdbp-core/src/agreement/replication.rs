@@ -98,6 +98,7 @@ impl Agreement<'_> {
 
     fn truncate(&mut self, index: u64) {
         self.log.truncate(index);
+        self.matched = self.matched.min(self.log.last().index);
         if self.pending.is_some_and(|p| p.index >= index) {
             self.pending = None;
         }
