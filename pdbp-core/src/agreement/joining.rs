@@ -190,7 +190,8 @@ impl Agreement<'_> {
             return;
         }
         for (i, peer) in self.peers.iter_mut().skip(usize::from(first)).take(MEMBERS).enumerate() {
-            peer.member = bits.get(i / 8).is_some_and(|byte| byte >> (i % 8) & 1 == 1);
+            // One of which this node has heard that it had ended may have come back while this node was out.
+            (peer.member, peer.ended) = (bits.get(i / 8).is_some_and(|byte| byte >> (i % 8) & 1 == 1), false);
         }
         self.wait_for_more();
     }

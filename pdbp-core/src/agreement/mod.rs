@@ -484,14 +484,15 @@ impl<'a> Agreement<'a> {
     }
 
     /// The link to and from the peer is down; what was on its way is lost. `ended`: the peer is known to have ended, and not
-    /// merely out of reach: all that are left may decide without it, whatever their number. To be said before it can be let in
-    /// again.
+    /// merely out of reach. Without leases all that are left then decide without it, whatever their number. To be said before it
+    /// can be let in again.
     pub fn link_down(&mut self, now: Time, peer: NodeId, ended: bool) {
         self.clock = now.max(self.clock);
         let member = self.participates(peer);
         let Some(record) = self.peers.get_mut(peer.index()) else { return };
         record.linked = false;
-        record.ended |= ended;
+        // Under leases a member may have been declared down that still runs, and those that did so may all have ended since.
+        record.ended |= ended && self.settings.lease == 0;
         record.owes &= owe::DOWN | owe::UP;
         record.flow = if member { Flow::Probe } else { Flow::Idle };
         (record.matched, record.goal) = (0, 0);

@@ -146,12 +146,14 @@ impl Agreement<'_> {
             if !peer.member && !will {
                 continue;
             }
-            let aye = !peer.ended && aye(node, peer);
+            // One that is let in is not who has ended.
+            let ended = peer.ended && peer.member;
+            let aye = !ended && aye(node, peer);
             if peer.member {
-                old.add(aye, peer.ended);
+                old.add(aye, ended);
             }
             if will {
-                new.add(aye, peer.ended);
+                new.add(aye, ended);
             }
         }
         if self.has_flaw(Flaw::MinorityCommits) && self.role == super::Role::Primary {
