@@ -264,8 +264,9 @@ impl Agreement<'_> {
         let floor = last.index.max(1);
         if last.index == 0 {
             self.log.push(Entry { epoch: self.epoch, change: Change::Nothing }, 0);
-        } else if last.index > self.commit {
-            // It becomes an entry of this epoch, whose quorum commits it and all before. So a term of office takes no room.
+        } else {
+            // It becomes an entry of this epoch, whose quorum commits it and all before. So a term of office takes no room; and
+            // whoever has more, of an earlier epoch, sees that it is void.
             self.log.renew(Position { index: last.index, epoch: self.epoch });
         }
         self.role = Role::Primary;

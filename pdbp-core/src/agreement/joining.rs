@@ -1,7 +1,7 @@
 //! Nodes leave and come back.
 
 use super::message::{Body, Change, MEMBERS, Position};
-use super::peer::{Flow, owe};
+use super::peer::{Flow, Pending, owe};
 use super::{Agreement, Replica, Role, Stage};
 use crate::id::{Epoch, NodeId, Time};
 use crate::tables::NodeEntry;
@@ -165,7 +165,8 @@ impl Agreement<'_> {
             return self.rejoin();
         }
         // An entry that lets it in, and that this primary has not, is void when the primary has committed another in its place.
-        let void = self.pending.is_some_and(|p| p.index <= base.index);
+        let stale = |p: Pending| self.log.epoch_at(p.index).is_some_and(|epoch| epoch < base.epoch);
+        let void = self.pending.is_some_and(|p| p.index <= base.index || stale(p));
         if (self.may_vote() && !void) || number != self.attempt {
             return;
         }

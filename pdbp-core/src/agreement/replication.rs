@@ -76,6 +76,11 @@ impl Agreement<'_> {
         }
         self.learn_commit(commit.min(previous.index), replica);
         self.log.renew(previous);
+        let next = previous.index.saturating_add(1);
+        if next > self.commit && self.log.epoch_at(next).is_some_and(|epoch| epoch < previous.epoch) {
+            // A primary took office without these entries.
+            self.truncate(next);
+        }
         let mut matched = previous.index;
         if let Some(entry) = entry {
             let index = previous.index.saturating_add(1);
