@@ -86,7 +86,9 @@ impl Agreement<'_> {
         match body {
             Body::Join { number, entry } => return self.on_join(from, number, entry),
             Body::Vote { ballot, last } => return self.on_vote(from, epoch, ballot, last),
-            Body::Expelled if self.primary.is_none() && epoch < self.epoch => return self.rejoin(),
+            Body::Expelled if self.primary.is_none() && (self.since..self.epoch).contains(&epoch) => {
+                return self.rejoin();
+            }
             _ => {}
         }
         if epoch < self.epoch && !(self.has_flaw(Flaw::NoFencing) && matches!(body, Body::Append { .. })) {

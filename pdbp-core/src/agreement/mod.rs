@@ -281,6 +281,8 @@ pub struct Agreement<'a> {
     regent: bool,
     primary: Option<NodeId>,
     stage: Stage,
+    /// The epoch in which it became a member: who says in an earlier one that it is none did so before.
+    since: Epoch,
     commit: u64,
     applied: u64,
     stable: u64,
@@ -352,6 +354,7 @@ impl<'a> Agreement<'a> {
             regent: false,
             primary: None,
             stage: if member { Stage::Member } else { Stage::Asking },
+            since: Epoch(0),
             commit: 0,
             applied: 0,
             stable: 0,

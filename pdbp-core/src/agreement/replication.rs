@@ -289,7 +289,7 @@ impl Agreement<'_> {
             }
         }
         if node == me && self.stage != Stage::Member {
-            self.stage = Stage::Member;
+            (self.stage, self.since) = (Stage::Member, self.epoch);
             self.alive_due = self.settings.lease > 0;
             self.act_at = self.clock.after(self.settings.lease.saturating_add(self.own_patience()));
         }
