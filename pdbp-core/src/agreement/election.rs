@@ -203,12 +203,29 @@ impl Agreement<'_> {
 
     fn count_votes(&mut self) {
         let Role::Candidate(ballot) = self.role else { return };
-        if self.is_quorum(|node, peer| node == self.me || peer.granted) {
-            match ballot {
-                Ballot::Trial => self.stand(Ballot::Binding),
-                Ballot::Binding => self.take_office(),
-            }
+        let ayes = |node, peer: &super::Peer| node == self.me || peer.granted;
+        let (joint, own) = (self.is_quorum(ayes), self.withdrawable());
+        if !joint && (own.is_none() || !self.is_quorum_of_old(ayes)) {
+            return;
         }
+        if ballot == Ballot::Trial {
+            return self.stand(Ballot::Binding);
+        }
+        match own {
+            // From now on its log ends in this epoch.
+            Some(own) if joint => self.proposed = Some(Position { epoch: self.epoch, ..own }),
+            Some(own) => self.truncate(own.index),
+            None => {}
+        }
+        self.take_office();
+    }
+
+    /// The pending change of the membership if it can be taken back: this node has proposed it, has not committed it, and has
+    /// followed no later primary that might have; see the [module](super).
+    fn withdrawable(&self) -> Option<Position> {
+        let own = self.proposed.filter(|p| self.pending.is_some_and(|e| e.index == p.index))?;
+        let untouched = self.log.last().epoch == own.epoch && self.commit < own.index;
+        (untouched || self.has_flaw(Flaw::Withdraws)).then_some(own)
     }
 
     fn on_vote(&mut self, from: NodeId, epoch: Epoch, ballot: Ballot, last: Position) {

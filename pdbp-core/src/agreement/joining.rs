@@ -59,7 +59,7 @@ impl Agreement<'_> {
         self.voted = None;
         self.leave_office();
         self.log.restart(Position::START);
-        self.pending = None;
+        (self.pending, self.proposed) = (None, None);
         (self.commit, self.applied, self.stable, self.matched) = (0, 0, 0, 0);
         self.round = 0;
         self.vow_until = Time(0);

@@ -24,9 +24,17 @@
 //! memberships. A change E is committed by a quorum of the old members that hold E, so whoever is elected later has met one of
 //! them, and holds E (a voter refuses those whose last entry is older than its own); and whoever holds E counts the new
 //! members. So a membership is left only when all later primaries know. An entry counts as committed only in its primary's
-//! own epoch; a new primary takes the last entry that it does not know to be committed over into its epoch, so that terms of
-//! office take no room. Every master that has not failed must have it too, lest the standby cannot be elected; if no master can be, as others
-//! have more or all masters are out, another node stands, and gives way to the first master that has all.
+//! own epoch; a new primary takes its last entry over into its epoch, so that terms of office take no room. What follows that
+//! entry elsewhere, and is of an earlier epoch, is void: somebody took office without it, so nobody had committed it. Every
+//! master that has not failed must have an entry too before it is committed, lest the standby cannot be elected; if no master
+//! can be, as others have more or all masters are out, another node stands, and gives way to the first master that has all.
+//!
+//! A primary whose change E of the membership cannot be committed, as one of the new members has failed meanwhile, leaves
+//! office. When it stands again the votes of the old members do, and with those alone it takes office without E. Only the
+//! node that has proposed E may do so, and only while its log ends in its own last term of office. Then nobody has committed E:
+//! it has not itself, and a later primary that had would have done so with a quorum of the old members, whose logs end in a
+//! later epoch and which refuse their votes to one that ends in an earlier. Once it commits anything, a quorum of the old
+//! members likewise refuses whoever still holds E.
 //!
 //! A node that has lost its state may have forgotten a vote. It votes again when the entry NodeUp that lets it in is in its
 //! log. Before that NodeDown was committed without it, by a quorum of the others which from then on count without it; whoever
@@ -40,6 +48,19 @@
 //! was in its log when it took office, which is all that its predecessors have committed. A new primary takes everybody, member or not, to have
 //! a lease of its predecessor until one has run out. With `lease` 0 nobody has leases and all this holds as long as links fail
 //! only because their nodes have.
+//!
+//! # What a cluster survives
+//! * Nodes that are slow, stopped or cut off, and lost links: any number. No quorum, no decisions; the cluster goes on when one
+//!   can talk again.
+//! * Nodes that lose their state: as long as those that keep theirs are a quorum of the members, and of those that a pending
+//!   change leads to unless who has proposed it is among them. So of three or more nodes one after the other, each from when
+//!   the one before was declared down; of two nodes that with the higher number. Until the change is committed, one that is
+//!   about to be declared down though it has merely been silent is a failure like any other if the primary fails too, and so
+//!   is one that is about to be let in. Otherwise the state is lost, and the cluster must be started again.
+//! * Without leases, nodes that are known to have ended: all but one. Those that are left need not wait for them when they
+//!   agree, for with links that fail only because their nodes have, nobody has decided against them. What they lack was
+//!   shown nowhere. Under leases that knowledge does not help: a node that was stopped or cut off for longer than a lease may
+//!   hear, when it is back, that all those have ended who have meanwhile declared it down and let others in.
 //!
 //! # Bounds
 //! The log keeps what a member lacks, and otherwise the last entries; when three quarters of it are of the former, requests wait,
@@ -234,6 +255,7 @@ pub(crate) enum Flaw {
     AmnesiacVotes,
     NoJointQuorum,
     BreaksVows,
+    Withdraws,
 }
 
 /// What a primary knows in its term of office.
@@ -289,6 +311,9 @@ pub struct Agreement<'a> {
     /// Up to here the log is known to be the primary's.
     matched: u64,
     pending: Option<Pending>,
+    /// The last change of the membership that it has put into the log as primary, and the last of its epochs since then in which
+    /// it had that change in its log.
+    proposed: Option<Position>,
     clock: Time,
     /// When to do something about a missing primary, or about not being a member.
     act_at: Time,
@@ -360,6 +385,7 @@ impl<'a> Agreement<'a> {
             stable: 0,
             matched: 0,
             pending: None,
+            proposed: None,
             clock: now,
             act_at: now,
             alive_at: now,

@@ -40,6 +40,9 @@ impl Agreement<'_> {
         // What those lack who have failed may go for their sake alone, so that they can be declared down.
         let repairs = matches!(change, Change::NodeDown(_)) || !self.is_member(self.me);
         let index = self.push(Entry { epoch: self.epoch, change }, self.droppable(!repairs))?;
+        if self.pending.is_some_and(|p| p.index == index) {
+            self.proposed = Some(Position { index, epoch: self.epoch });
+        }
         self.term.adding += usize::from(adds);
         self.term.look_commit |= self.term.sought == 0;
         self.stirred = true;
@@ -101,7 +104,8 @@ impl Agreement<'_> {
         self.ack = Some(Fit::Fits);
     }
 
-    fn truncate(&mut self, index: u64) {
+    /// Removes the entries from `index` on.
+    pub(super) fn truncate(&mut self, index: u64) {
         self.log.truncate(index);
         self.matched = self.matched.min(self.log.last().index);
         if self.pending.is_some_and(|p| p.index >= index) {
