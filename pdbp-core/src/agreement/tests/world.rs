@@ -240,7 +240,32 @@ impl World {
         self.trace.iter().fold(String::new(), |all, line| all + line + "\n")
     }
 
+    /// How a node is, in one line.
+    fn state(&self, i: usize) -> String {
+        let Some(r) = self.hosts[i].replica.as_ref() else { return format!("node {i} does not run") };
+        let which = |is: &dyn Fn(usize) -> bool| (0..self.plan.nodes).filter(|n| is(*n)).collect::<Vec<_>>();
+        let members = which(&|n| r.peers[n].member);
+        let ended = which(&|n| r.peers[n].ended);
+        let linked = which(&|n| r.peers[n].linked);
+        format!(
+            "node {i}: {:?} {:?} of {:?} in {:?}, {:?}, log {:?} to {:?}, committed {}, stable {}, members {members:?}, ended {ended:?}, linked {linked:?}",
+            r.stage,
+            r.role,
+            r.primary,
+            r.epoch,
+            r.pending,
+            r.log.base(),
+            r.log.last(),
+            r.commit,
+            r.stable,
+        )
+    }
+
     fn fail(&mut self, what: String) {
+        for i in 0..self.plan.nodes {
+            let state = self.state(i);
+            self.note(state);
+        }
         self.note(format!("BROKEN: {what}"));
         self.broken.get_or_insert(what);
     }
