@@ -57,10 +57,11 @@
 //!   the one before was declared down; of two nodes that with the higher number. Until the change is committed, one that is
 //!   about to be declared down though it has merely been silent is a failure like any other if the primary fails too, and so
 //!   is one that is about to be let in. Otherwise the state is lost, and the cluster must be started again.
-//! * Without leases, nodes that are known to have ended: all but one. Those that are left need not wait for them when they
-//!   agree, for with links that fail only because their nodes have, nobody has decided against them. What they lack was
-//!   shown nowhere. Under leases that knowledge does not help: a node that was stopped or cut off for longer than a lease may
-//!   hear, when it is back, that all those have ended who have meanwhile declared it down and let others in.
+//! * Without leases, members that are known to have ended: all but one, unless the others end while a node is let in. Those
+//!   that are left need not wait for them when they agree, for with links that fail only because their nodes have, nobody has
+//!   decided against them; what they lack was shown nowhere. Under leases that knowledge does not help: a node that was
+//!   stopped or cut off for longer than a lease may hear, when it is back, that all those have ended who have meanwhile
+//!   declared it down and let others in.
 //!
 //! # Bounds
 //! The log keeps what a member lacks, and otherwise the last entries; when three quarters of it are of the former, requests wait,

@@ -126,6 +126,7 @@ impl Count {
 
     /// More than half, or exactly half with the lowest-numbered member, or all that have not ended. To leave those that have
     /// ended out of the count would not do: before their end they may have decided with others of which half knows nothing.
+    /// Nobody counts as ended under leases; see the [module](super).
     fn is_quorum(&self) -> bool {
         let half = self.ayes * 2 == self.members && self.lowest == Some(true);
         self.ayes * 2 > self.members || half || (self.reluctant == 0 && self.ayes > 0)
@@ -162,14 +163,12 @@ impl Agreement<'_> {
             if !peer.member && !will {
                 continue;
             }
-            // One that is let in is not who has ended.
-            let ended = peer.ended && peer.member;
-            let aye = !ended && aye(node, peer);
+            let aye = !peer.ended && aye(node, peer);
             if peer.member {
-                old.add(aye, ended);
+                old.add(aye, peer.ended);
             }
             if will {
-                new.add(aye, ended);
+                new.add(aye, peer.ended);
             }
         }
         (old, new)

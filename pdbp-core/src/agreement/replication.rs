@@ -25,7 +25,11 @@ impl Agreement<'_> {
             return None;
         }
         self.log.push(entry, droppable)?;
-        if pending.is_some() {
+        if let Some(Pending { node, joins, .. }) = pending {
+            if let Some(peer) = self.peers.get_mut(node.index()).filter(|_| joins) {
+                // One that is let in is not who has ended.
+                peer.ended = false;
+            }
             self.pending = pending;
             if self.role == Role::Primary {
                 self.look_at_quorum();
@@ -276,7 +280,7 @@ impl Agreement<'_> {
         let me = self.me;
         let Some(peer) = self.peers.get_mut(node.index()) else { return };
         if !peer.member {
-            (peer.member, peer.ended) = (true, false);
+            peer.member = true;
             peer.owes |= owe::UP;
             self.news = true;
             if peer.join.is_some() {
@@ -304,7 +308,7 @@ impl Agreement<'_> {
         if !peer.member {
             return;
         }
-        peer.member = false;
+        (peer.member, peer.ended) = (false, false);
         peer.owes = (peer.owes | owe::DOWN) & !owe::UP;
         self.news = true;
         let gone = matches!(peer.request, Some((_, ref c)) if !matches!(c, Change::NodeUp(_)));
