@@ -74,12 +74,15 @@
 mod election;
 mod joining;
 mod lease;
+mod links;
 mod log;
 mod message;
 mod outgoing;
 mod peer;
 mod replication;
 mod request;
+mod settings;
+mod term;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -87,96 +90,15 @@ mod wire;
 use managed::ManagedSlice;
 
 use crate::id::{Epoch, NodeId, Time};
-use crate::tables::NodeEntry;
 use log::Log;
-use peer::{Flow, Pending, owe};
+use peer::{Pending, owe};
+use term::Term;
 
 pub use message::{Ballot, Body, Change, Entry, Fit, MEMBERS, Message, Position};
 pub use peer::Peer;
 pub use request::RequestError;
+pub use settings::{LEAST_LOG, Settings, SettingsError, Start, Storage};
 pub use wire::MESSAGE;
-
-/// How a node starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// With all others, none of which has a log.
-    Together,
-    /// Alone, after a loss of its state: it neither votes nor reads until the members have let it in.
-    Joining,
-}
-
-/// Sizes and times. The same on all nodes but for `entry` and `start`.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// This node, its name and its type.
-    pub entry: NodeEntry,
-    /// Nodes, all of them members at the start.
-    pub nodes: u16,
-    /// Nodes with an index below this are to be primary; others stand only when none of these can be elected.
-    pub masters: u16,
-    /// Nanoseconds of a lease; 0: there are none, the transport alone tells who has failed.
-    pub lease: u64,
-    /// Nanoseconds that candidate 0 waits before an election, and a node between attempts to join. Longer than a message
-    /// and its answer take.
-    pub patience: u64,
-    /// How this node starts.
-    pub start: Start,
-}
-
-/// The memory of a replica.
-pub struct Storage<'a> {
-    /// The last entries of the log; at least [`LEAST_LOG`], and the same number on all nodes.
-    pub log: ManagedSlice<'a, Option<Entry>>,
-    /// One per node.
-    pub peers: ManagedSlice<'a, Peer>,
-}
-
-/// The shortest log: three quarters for requests, a place for a node that is let in, and one for a NodeDown.
-pub const LEAST_LOG: usize = 8;
-
-#[cfg(feature = "alloc")]
-impl Storage<'static> {
-    /// On the heap: for so many nodes, with a log of so many entries.
-    pub fn allocate(nodes: u16, log: usize) -> Self {
-        use alloc::vec::Vec;
-        Self {
-            log: ManagedSlice::Owned((0..log).map(|_| None).collect::<Vec<_>>()),
-            peers: ManagedSlice::Owned((0..nodes).map(|_| Peer::default()).collect::<Vec<_>>()),
-        }
-    }
-}
-
-/// Settings or storage that cannot work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SettingsError {
-    /// No nodes, or this node is not one of them.
-    Nodes(u16),
-    /// No masters, or more than nodes.
-    Masters(u16),
-    /// No patience.
-    Patience,
-    /// The log has so many entries, fewer than [`LEAST_LOG`].
-    Log(usize),
-    /// There are records for so many nodes, which is not their number.
-    Peers(usize),
-}
-
-impl core::fmt::Display for SettingsError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Nodes(n) => write!(f, "this node is not one of {n} nodes; use an index below their number"),
-            Self::Masters(n) => write!(f, "{n} masters do not work; choose 1 up to the number of nodes"),
-            Self::Patience => {
-                f.write_str("a patience of 0 ns; choose more than a message and its answer take")
-            }
-            Self::Log(n) => write!(f, "a log of {n} entries is too short; give at least {LEAST_LOG}"),
-            Self::Peers(n) => write!(f, "{n} records of nodes; give one for each node"),
-        }
-    }
-}
-
-impl core::error::Error for SettingsError {}
 
 /// A replica of the tables, as the agreement sees it. Changes are idempotent.
 pub trait Replica {
@@ -257,38 +179,6 @@ pub(crate) enum Flaw {
     NoJointQuorum,
     BreaksVows,
     Withdraws,
-}
-
-/// What a primary knows in its term of office.
-#[derive(Clone, Debug, Default)]
-struct Term {
-    /// The last entry when it took office.
-    floor: u64,
-    /// Since when a quorum has been missing, at the latest.
-    since: Time,
-    /// A quorum votes for nobody else until then, by this node's clock.
-    serves_until: Time,
-    check_at: Time,
-    /// Replicas that have the entry `sought`, which is to be committed next.
-    sought: u64,
-    ayes: usize,
-    /// Members when that was counted, but for those that have ended.
-    voters: usize,
-    /// Replicas that have not applied `settling`, which is to be stable next.
-    settling: u64,
-    behind: usize,
-    /// Parts in the log that are to be added and are not applied.
-    adding: usize,
-    rounds: u32,
-    /// Something waits for room in the log, or for members to have what a node that joins starts from.
-    cramped: bool,
-    /// Requests that wait for an answer.
-    waiting: usize,
-    /// What may be possible now.
-    look_commit: bool,
-    look_stable: bool,
-    look_members: bool,
-    look_requests: bool,
 }
 
 /// The replica of one node. See the [module](self).
@@ -511,113 +401,5 @@ impl<'a> Agreement<'a> {
         self.run_timers();
         self.advance(replica);
         self.next_call()
-    }
-
-    /// The link to and from the peer is down; what was on its way is lost. `ended`: the peer is known to have ended, and not
-    /// merely out of reach. Without leases all that are left then decide without it, whatever their number. To be said before it
-    /// can be let in again.
-    pub fn link_down(&mut self, now: Time, peer: NodeId, ended: bool) {
-        self.clock = now.max(self.clock);
-        let member = self.participates(peer);
-        let Some(record) = self.peers.get_mut(peer.index()) else { return };
-        record.linked = false;
-        // Under leases a member may have been declared down that still runs, and those that did so may all have ended since.
-        record.ended |= ended && self.settings.lease == 0;
-        record.owes &= owe::DOWN | owe::UP;
-        record.flow = if member { Flow::Probe } else { Flow::Idle };
-        (record.matched, record.goal) = (0, 0);
-        (record.voted, record.alive, record.request) = (None, None, None);
-        (record.waits, record.answer, record.join) = (None, None, None);
-        (record.admitted, record.asked) = (None, None);
-        self.stirred = true;
-        if self.primary == Some(peer) {
-            (self.ack, self.alive_due, self.ask_sent) = (None, false, false);
-            self.ask_again();
-            if self.settings.lease == 0 {
-                // If it is still primary it says so as soon as there is a new link.
-                self.primary = None;
-                self.act_at = self.clock.after(self.own_patience());
-            }
-        }
-        if self.role == Role::Primary {
-            self.look_at_all();
-        }
-    }
-
-    /// There is a new link to and from the peer, on which nothing was sent.
-    pub fn link_up(&mut self, now: Time, peer: NodeId) {
-        self.clock = now.max(self.clock);
-        let Some(record) = self.peers.get_mut(peer.index()) else { return };
-        record.linked = true;
-        let master = peer.index() < usize::from(self.settings.masters);
-        if master && self.stage == Stage::Asking {
-            self.owe(peer, owe::JOIN);
-        }
-        if master {
-            self.owe(peer, owe::HELLO);
-        }
-        if self.primary == Some(peer) {
-            self.alive_due = self.settings.lease > 0;
-        }
-        if self.role == Role::Primary {
-            self.look_at_quorum();
-        }
-        self.stirred = true;
-    }
-
-    /// Does what has become possible.
-    fn advance(&mut self, replica: &mut impl Replica) {
-        // Each round goes one step further with what the round before has made possible; in a cluster of one node a request
-        // is committed, applied and answered in one call.
-        for _ in 0..4 {
-            if self.role == Role::Primary && core::mem::take(&mut self.term.look_commit) {
-                self.try_commit();
-                self.give_way();
-            }
-            self.apply_committed(replica);
-            if self.role != Role::Primary {
-                return;
-            }
-            if core::mem::take(&mut self.term.look_stable) {
-                self.settle();
-            }
-            if core::mem::take(&mut self.term.look_members) {
-                self.propose_members();
-            }
-            if core::mem::take(&mut self.term.look_requests) {
-                self.propose_requests(replica);
-            }
-            if !self.is_looking() {
-                return;
-            }
-        }
-    }
-
-    /// At the primary: somebody may have failed.
-    fn look_at_all(&mut self) {
-        self.term.look_members = true;
-        self.term.look_stable = true;
-        self.term.look_commit = true;
-        self.look_at_quorum();
-    }
-
-    fn is_looking(&self) -> bool {
-        let Term { look_commit, look_stable, look_members, look_requests, .. } = self.term;
-        self.role == Role::Primary && (look_commit || look_stable || look_members || look_requests)
-    }
-
-    fn next_call(&self) -> Option<Time> {
-        if self.is_looking() {
-            return Some(self.clock);
-        }
-        let leases = self.settings.lease > 0;
-        if self.role == Role::Primary {
-            return leases.then_some(self.term.check_at);
-        }
-        let idle = !leases && self.stage == Stage::Member && self.is_vowed();
-        let act = (!idle).then_some(self.act_at);
-        let alive =
-            (leases && self.stage == Stage::Member && self.primary.is_some()).then_some(self.alive_at);
-        [act, alive].into_iter().flatten().min()
     }
 }

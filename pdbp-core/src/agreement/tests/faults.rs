@@ -5,8 +5,9 @@ use std::format;
 use std::string::String;
 
 use super::checker::is_linearizable;
+use super::plan::{Plan, Random};
 use super::table::{node, part};
-use super::world::{Plan, Random, World};
+use super::world::World;
 use crate::agreement::Flaw;
 
 /// A plan that depends on the seed alone.
