@@ -167,7 +167,12 @@ impl Agreement<'_> {
         // An entry that lets it in, and that this primary has not, is void when the primary has committed another in its place.
         let stale = |p: Pending| self.log.epoch_at(p.index).is_some_and(|epoch| epoch < base.epoch);
         let void = self.pending.is_some_and(|p| p.index <= base.index || stale(p));
-        if (self.may_vote() && !void) || number != self.attempt {
+        if self.may_vote() && !void {
+            // A call of its own came late. It keeps its log, from which the primary leads it on, and answers as is expected.
+            self.round = round;
+            return;
+        }
+        if number != self.attempt {
             return;
         }
         self.stage = Stage::Installing;
