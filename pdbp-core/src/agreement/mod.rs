@@ -13,7 +13,7 @@
 //! |---|---|
 //! | `Append`, `Appended` | the log, what of it is committed and stable; how far a node is |
 //! | `Vote`, `Voted` | elections, trial and binding |
-//! | `Alive`, `Grant` | leases, see [`lease`] |
+//! | `Alive`, `Grant` | leases, see `lease.rs` |
 //! | `Hello`, `Expelled` | the newer epoch, the end of a term of office; the receiver is no member |
 //! | `Join`, `Begin`, `Members`, `Row`, `End` | a node comes (back) in, by snapshot |
 //! | `Request`, `Answer` | changes |
