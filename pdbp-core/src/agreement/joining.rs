@@ -118,7 +118,11 @@ impl Agreement<'_> {
 
     /// At the primary: the next message of a snapshot.
     pub(super) fn next_of_snapshot(&mut self, to: NodeId, replica: &impl Replica) -> Option<Body> {
-        let (base, nodes) = (self.log.position(self.applied)?, self.settings.nodes);
+        let nodes = self.settings.nodes;
+        // One that starts anew after its entry is in the log may be primary next all the same: it is to have what members lack.
+        let kept = self.droppable(true).max(self.log.base().index);
+        let from = if self.participates(to) { self.applied.min(kept) } else { self.applied };
+        let base = self.log.position(from)?;
         let flow = self.peers.get(to.index())?.flow;
         let mut bits = [0; MEMBERS / 8];
         if let Flow::Members(first) = flow {

@@ -91,8 +91,9 @@ fn schedules_that_once_stalled_go_on() {
     // A node falls silent, another crashes, and the first is back before it is declared down without the other (three of
     // them); entries that a primary had taken office without, which made their holder's log look newer; one whose successors
     // had nothing to add; what agreed with the log of one primary, said to the next (two); word from a deposed primary that a
-    // node was no member, held up until it was one; a call to be let in, held up until the entry that lets its sender in was there.
-    for seed in [1_498, 8_618, 18_379, 12_950, 13_038, 20_020, 23_248, 115_423, 704_097] {
+    // node was no member, held up until it was one; a call to be let in, held up until the entry that lets its sender in was there;
+    // a node that started anew while it was let in, from a snapshot of what a member lacked.
+    for seed in [1_498, 8_618, 18_379, 12_950, 13_038, 20_020, 23_248, 115_423, 704_097, 708_868] {
         run(seed, 4_000, None).unwrap_or_else(|what| panic!("{what}"));
     }
 }
