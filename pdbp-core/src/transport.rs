@@ -167,8 +167,8 @@ pub trait Transport {
     }
 
     /// Whether a peer whose link has failed is known to have ended: its process, or its transport, is gone and will never send
-    /// anything to anybody. Then those that are left can decide without it; of a peer that merely cannot be reached nobody knows
-    /// with whom it decides what. By default nothing is known.
+    /// anything to anybody. Without leases those that are left can then decide without it; of a peer that merely cannot be
+    /// reached nobody knows with whom it decides what. By default nothing is known.
     fn has_ended(&self, peer: NodeId) -> bool {
         let _ = peer;
         false

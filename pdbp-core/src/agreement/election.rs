@@ -86,7 +86,9 @@ impl Agreement<'_> {
         match body {
             Body::Join { number, entry } => return self.on_join(from, number, entry),
             Body::Vote { ballot, last } => return self.on_vote(from, epoch, ballot, last),
-            Body::Expelled if self.primary.is_none() && epoch < self.epoch => return self.rejoin(),
+            Body::Expelled if self.primary.is_none() && (self.since..self.epoch).contains(&epoch) => {
+                return self.rejoin();
+            }
             _ => {}
         }
         if epoch < self.epoch && !(self.has_flaw(Flaw::NoFencing) && matches!(body, Body::Append { .. })) {
@@ -165,6 +167,8 @@ impl Agreement<'_> {
             self.role = Role::Follower;
             self.primary = Some(from);
             self.new_primary = true;
+            // What agreed with the log of another need not agree with its.
+            self.matched = self.commit;
             self.ask_sent = false;
             self.alive_due = self.settings.lease > 0 && self.stage == Stage::Member;
             self.alive_at = self.clock;
@@ -199,12 +203,29 @@ impl Agreement<'_> {
 
     fn count_votes(&mut self) {
         let Role::Candidate(ballot) = self.role else { return };
-        if self.is_quorum(|node, peer| node == self.me || peer.granted) {
-            match ballot {
-                Ballot::Trial => self.stand(Ballot::Binding),
-                Ballot::Binding => self.take_office(),
-            }
+        let ayes = |node, peer: &super::Peer| node == self.me || peer.granted;
+        let (joint, own) = (self.is_quorum(ayes), self.withdrawable());
+        if !joint && (own.is_none() || !self.is_quorum_of_old(ayes)) {
+            return;
         }
+        if ballot == Ballot::Trial {
+            return self.stand(Ballot::Binding);
+        }
+        match own {
+            // From now on its log ends in this epoch.
+            Some(own) if joint => self.proposed = Some(Position { epoch: self.epoch, ..own }),
+            Some(own) => self.truncate(own.index),
+            None => {}
+        }
+        self.take_office();
+    }
+
+    /// The pending change of the membership if it can be taken back: this node has proposed it, has not committed it, and has
+    /// followed no later primary that might have; see the [module](super).
+    fn withdrawable(&self) -> Option<Position> {
+        let own = self.proposed.filter(|p| self.pending.is_some_and(|e| e.index == p.index))?;
+        let untouched = self.log.last().epoch == own.epoch && self.commit < own.index;
+        (untouched || self.has_flaw(Flaw::Withdraws)).then_some(own)
     }
 
     fn on_vote(&mut self, from: NodeId, epoch: Epoch, ballot: Ballot, last: Position) {
@@ -262,8 +283,9 @@ impl Agreement<'_> {
         let floor = last.index.max(1);
         if last.index == 0 {
             self.log.push(Entry { epoch: self.epoch, change: Change::Nothing }, 0);
-        } else if last.index > self.commit {
-            // It becomes an entry of this epoch, whose quorum commits it and all before. So a term of office takes no room.
+        } else {
+            // It becomes an entry of this epoch, whose quorum commits it and all before. So a term of office takes no room; and
+            // whoever has more, of an earlier epoch, sees that it is void.
             self.log.renew(Position { index: last.index, epoch: self.epoch });
         }
         self.role = Role::Primary;

@@ -65,7 +65,8 @@ impl Agreement<'_> {
     /// Of a snapshot: whether the node is a member.
     pub(super) fn set_member(&mut self, node: NodeId, member: bool) {
         match self.peers.get_mut(node.index()) {
-            Some(peer) => peer.member = member,
+            // One of which this node has heard that it had ended may have come back while this node was out.
+            Some(peer) => (peer.member, peer.ended) = (member, false),
             None => {
                 if let Some(far) = self.far(node) {
                     far.member = member;

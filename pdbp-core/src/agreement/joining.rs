@@ -1,7 +1,7 @@
 //! Nodes leave and come back.
 
 use super::message::{Body, Change, MEMBERS, Position};
-use super::peer::{Flow, owe};
+use super::peer::{Flow, Pending, owe};
 use super::{Agreement, Replica, Role, Stage};
 use crate::id::{Epoch, NodeId, Time};
 use crate::tables::NodeEntry;
@@ -59,7 +59,7 @@ impl Agreement<'_> {
         self.voted = None;
         self.leave_office();
         self.log.restart(Position::START);
-        self.pending = None;
+        (self.pending, self.proposed) = (None, None);
         (self.commit, self.applied, self.stable, self.matched) = (0, 0, 0, 0);
         self.round = 0;
         self.vow_until = Time(0);
@@ -118,7 +118,11 @@ impl Agreement<'_> {
 
     /// At the primary: the next message of a snapshot.
     pub(super) fn next_of_snapshot(&mut self, to: NodeId, replica: &impl Replica) -> Option<Body> {
-        let (base, nodes) = (self.log.position(self.applied)?, self.settings.nodes);
+        let nodes = self.settings.nodes;
+        // One that starts anew after its entry is in the log may be primary next all the same: it is to have what members lack.
+        let kept = self.droppable(true).max(self.log.base().index);
+        let from = if self.participates(to) { self.applied.min(kept) } else { self.applied };
+        let base = self.log.position(from)?;
         let flow = self.peers.get(to.index())?.flow;
         let mut bits = [0; MEMBERS / 8];
         if let Flow::Members(first) = flow {
@@ -165,8 +169,14 @@ impl Agreement<'_> {
             return self.rejoin();
         }
         // An entry that lets it in, and that this primary has not, is void when the primary has committed another in its place.
-        let void = self.pending.is_some_and(|p| p.index <= base.index);
-        if (self.may_vote() && !void) || number != self.attempt {
+        let stale = |p: Pending| self.log.epoch_at(p.index).is_some_and(|epoch| epoch < base.epoch);
+        let void = self.pending.is_some_and(|p| p.index <= base.index || stale(p));
+        if self.may_vote() && !void {
+            // A call of its own came late. It keeps its log, from which the primary leads it on, and answers as is expected.
+            self.round = round;
+            return;
+        }
+        if number != self.attempt {
             return;
         }
         self.stage = Stage::Installing;

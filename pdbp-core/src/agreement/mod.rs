@@ -13,7 +13,7 @@
 //! |---|---|
 //! | `Append`, `Appended` | the log, what of it is committed and stable; how far a node is |
 //! | `Vote`, `Voted` | elections, trial and binding |
-//! | `Alive`, `Grant` | leases, see [`lease`] |
+//! | `Alive`, `Grant` | leases, see `lease.rs` |
 //! | `Hello`, `Expelled` | the newer epoch, the end of a term of office; the receiver is no member |
 //! | `Join`, `Begin`, `Members`, `Row`, `End` | a node comes (back) in, by snapshot |
 //! | `Request`, `Answer` | changes |
@@ -24,9 +24,17 @@
 //! memberships. A change E is committed by a quorum of the old members that hold E, so whoever is elected later has met one of
 //! them, and holds E (a voter refuses those whose last entry is older than its own); and whoever holds E counts the new
 //! members. So a membership is left only when all later primaries know. An entry counts as committed only in its primary's
-//! own epoch; a new primary takes the last entry that it does not know to be committed over into its epoch, so that terms of
-//! office take no room. Every master that has not failed must have it too, lest the standby cannot be elected; if no master can be, as others
-//! have more or all masters are out, another node stands, and gives way to the first master that has all.
+//! own epoch; a new primary takes its last entry over into its epoch, so that terms of office take no room. What follows that
+//! entry elsewhere, and is of an earlier epoch, is void: somebody took office without it, so nobody had committed it. Every
+//! master that has not failed must have an entry too before it is committed, lest the standby cannot be elected; if no master
+//! can be, as others have more or all masters are out, another node stands, and gives way to the first master that has all.
+//!
+//! A primary whose change E of the membership cannot be committed, as one of the new members has failed meanwhile, leaves
+//! office. When it stands again the votes of the old members do, and with those alone it takes office without E. Only the
+//! node that has proposed E may do so, and only while its log ends in its own last term of office. Then nobody has committed E:
+//! it has not itself, and a later primary that had would have done so with a quorum of the old members, whose logs end in a
+//! later epoch and which refuse their votes to one that ends in an earlier. Once it commits anything, a quorum of the old
+//! members likewise refuses whoever still holds E.
 //!
 //! A node that has lost its state may have forgotten a vote. It votes again when the entry NodeUp that lets it in is in its
 //! log. Before that NodeDown was committed without it, by a quorum of the others which from then on count without it; whoever
@@ -41,6 +49,20 @@
 //! a lease of its predecessor until one has run out. With `lease` 0 nobody has leases and all this holds as long as links fail
 //! only because their nodes have.
 //!
+//! # What a cluster survives
+//! * Nodes that are slow, stopped or cut off, and lost links: any number. No quorum, no decisions; the cluster goes on when one
+//!   can talk again.
+//! * Nodes that lose their state: as long as those that keep theirs are a quorum of the members, and of those that a pending
+//!   change leads to unless who has proposed it is among them. So of three or more nodes one after the other, each from when
+//!   the one before was declared down; of two nodes that with the higher number. Until the change is committed, one that is
+//!   about to be declared down though it has merely been silent is a failure like any other if the primary fails too, and so
+//!   is one that is about to be let in. Otherwise the state is lost, and the cluster must be started again.
+//! * Without leases, members that are known to have ended: all but one, unless the others end while a node is let in. Those
+//!   that are left need not wait for them when they agree, for with links that fail only because their nodes have, nobody has
+//!   decided against them; what they lack was shown nowhere. Under leases that knowledge does not help: a node that was
+//!   stopped or cut off for longer than a lease may hear, when it is back, that all those have ended who have meanwhile
+//!   declared it down and let others in.
+//!
 //! # Bounds
 //! The log keeps what a member lacks, and otherwise the last entries; when three quarters of it are of the former, requests wait,
 //! and nodes are let in as long as a place is left for a NodeDown. Whoever is let in waits until all members have what its log
@@ -53,12 +75,15 @@ mod election;
 mod far;
 mod joining;
 mod lease;
+mod links;
 mod log;
 mod message;
 mod outgoing;
 mod peer;
 mod replication;
 mod request;
+mod settings;
+mod term;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -66,117 +91,16 @@ mod wire;
 use managed::ManagedSlice;
 
 use crate::id::{Epoch, NodeId, Time};
-use crate::tables::NodeEntry;
 use log::Log;
-use peer::{Flow, Pending, owe};
+use peer::{Pending, owe};
+use term::Term;
 
 pub use far::{Far, Reach};
 pub use message::{Ballot, Body, Change, Entry, Fit, MEMBERS, Message, Position};
 pub use peer::Peer;
 pub use request::RequestError;
+pub use settings::{LEAST_LOG, Settings, SettingsError, Start, Storage};
 pub use wire::MESSAGE;
-
-/// How a node starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// With all others, none of which has a log.
-    Together,
-    /// Alone, after a loss of its state: it neither votes nor reads until the members have let it in.
-    Joining,
-}
-
-/// Sizes and times. The same on all nodes but for `entry` and `start`.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// This node, its name and its type.
-    pub entry: NodeEntry,
-    /// Nodes, all of them members at the start.
-    pub nodes: u16,
-    /// Nodes with an index below this are to be primary; others stand only when none of these can be elected.
-    pub masters: u16,
-    /// Nanoseconds of a lease; 0: there are none, the transport alone tells who has failed.
-    pub lease: u64,
-    /// Nanoseconds that candidate 0 waits before an election, and a node between attempts to join. Longer than a message
-    /// and its answer take.
-    pub patience: u64,
-    /// With whom this node agrees.
-    pub reach: Reach,
-    /// How this node starts.
-    pub start: Start,
-}
-
-impl Settings {
-    /// How many nodes have records, from the first on.
-    pub fn near(&self) -> u16 {
-        match self.reach {
-            Reach::All => self.nodes,
-            Reach::Masters => self.masters.min(self.nodes),
-        }
-    }
-}
-
-/// The memory of a replica.
-pub struct Storage<'a> {
-    /// The last entries of the log; at least [`LEAST_LOG`], and the same number on all nodes.
-    pub log: ManagedSlice<'a, Option<Entry>>,
-    /// One per node; with [`Reach::Masters`] one per master.
-    pub peers: ManagedSlice<'a, Peer>,
-    /// One per node that has no place in `peers`.
-    pub far: ManagedSlice<'a, Far>,
-}
-
-/// The shortest log: three quarters for requests, a place for a node that is let in, and one for a NodeDown.
-pub const LEAST_LOG: usize = 8;
-
-#[cfg(feature = "alloc")]
-impl Storage<'static> {
-    /// On the heap: for so many nodes, with a log of so many entries, for [`Reach::All`].
-    pub fn allocate(nodes: u16, log: usize) -> Self {
-        Self::allocate_near(nodes, nodes, log)
-    }
-
-    /// The same with records for the first `near` nodes only; see [`Settings::near`].
-    pub fn allocate_near(nodes: u16, near: u16, log: usize) -> Self {
-        use alloc::vec::Vec;
-        Self {
-            log: ManagedSlice::Owned((0..log).map(|_| None).collect::<Vec<_>>()),
-            peers: ManagedSlice::Owned((0..near).map(|_| Peer::default()).collect::<Vec<_>>()),
-            far: ManagedSlice::Owned((near..nodes).map(|_| Far::default()).collect::<Vec<_>>()),
-        }
-    }
-}
-
-/// Settings or storage that cannot work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SettingsError {
-    /// No nodes, or this node is not one of them.
-    Nodes(u16),
-    /// No masters, or more than nodes.
-    Masters(u16),
-    /// No patience.
-    Patience,
-    /// The log has so many entries, fewer than [`LEAST_LOG`].
-    Log(usize),
-    /// There are records for so many nodes, or masters, which is not their number; or not as many `far` as are left.
-    Peers(usize),
-}
-
-impl core::fmt::Display for SettingsError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Nodes(n) => write!(f, "this node is not one of {n} nodes; use an index below their number"),
-            Self::Masters(n) => write!(f, "{n} masters do not work; choose 1 up to the number of nodes"),
-            Self::Patience => {
-                f.write_str("a patience of 0 ns; choose more than a message and its answer take")
-            }
-            Self::Log(n) => write!(f, "a log of {n} entries is too short; give at least {LEAST_LOG}"),
-            Self::Peers(n) => write!(f, "{n} records of nodes; give one for each node, or master"),
-        }
-    }
-}
-
-impl core::error::Error for SettingsError {}
 
 /// A replica of the tables, as the agreement sees it. Changes are idempotent.
 pub trait Replica {
@@ -256,38 +180,7 @@ pub(crate) enum Flaw {
     AmnesiacVotes,
     NoJointQuorum,
     BreaksVows,
-}
-
-/// What a primary knows in its term of office.
-#[derive(Clone, Debug, Default)]
-struct Term {
-    /// The last entry when it took office.
-    floor: u64,
-    /// Since when a quorum has been missing, at the latest.
-    since: Time,
-    /// A quorum votes for nobody else until then, by this node's clock.
-    serves_until: Time,
-    check_at: Time,
-    /// Replicas that have the entry `sought`, which is to be committed next.
-    sought: u64,
-    ayes: usize,
-    /// Members when that was counted, but for those that have ended.
-    voters: usize,
-    /// Replicas that have not applied `settling`, which is to be stable next.
-    settling: u64,
-    behind: usize,
-    /// Parts in the log that are to be added and are not applied.
-    adding: usize,
-    rounds: u32,
-    /// Something waits for room in the log, or for members to have what a node that joins starts from.
-    cramped: bool,
-    /// Requests that wait for an answer.
-    waiting: usize,
-    /// What may be possible now.
-    look_commit: bool,
-    look_stable: bool,
-    look_members: bool,
-    look_requests: bool,
+    Withdraws,
 }
 
 /// The replica of one node. See the [module](self).
@@ -304,12 +197,17 @@ pub struct Agreement<'a> {
     regent: bool,
     primary: Option<NodeId>,
     stage: Stage,
+    /// The epoch in which it became a member: who says in an earlier one that it is none did so before.
+    since: Epoch,
     commit: u64,
     applied: u64,
     stable: u64,
     /// Up to here the log is known to be the primary's.
     matched: u64,
     pending: Option<Pending>,
+    /// The last change of the membership that it has put into the log as primary, and the last of its epochs since then in which
+    /// it had that change in its log.
+    proposed: Option<Position>,
     clock: Time,
     /// When to do something about a missing primary, or about not being a member.
     act_at: Time,
@@ -378,11 +276,13 @@ impl<'a> Agreement<'a> {
             regent: false,
             primary: None,
             stage: if member { Stage::Member } else { Stage::Asking },
+            since: Epoch(0),
             commit: 0,
             applied: 0,
             stable: 0,
             matched: 0,
             pending: None,
+            proposed: None,
             clock: now,
             act_at: now,
             alive_at: now,
@@ -508,112 +408,5 @@ impl<'a> Agreement<'a> {
         self.run_timers();
         self.advance(replica);
         self.next_call()
-    }
-
-    /// The link to and from the peer is down; what was on its way is lost. `ended`: the peer is known to have ended, and not
-    /// merely out of reach: all that are left may decide without it, whatever their number. To be said before it can be let in
-    /// again.
-    pub fn link_down(&mut self, now: Time, peer: NodeId, ended: bool) {
-        self.clock = now.max(self.clock);
-        let member = self.participates(peer);
-        let Some(record) = self.peers.get_mut(peer.index()) else { return };
-        record.linked = false;
-        record.ended |= ended;
-        record.owes &= owe::DOWN | owe::UP;
-        record.flow = if member { Flow::Probe } else { Flow::Idle };
-        (record.matched, record.goal) = (0, 0);
-        (record.voted, record.alive, record.request) = (None, None, None);
-        (record.waits, record.answer, record.join) = (None, None, None);
-        (record.admitted, record.asked) = (None, None);
-        self.stirred = true;
-        if self.primary == Some(peer) {
-            (self.ack, self.alive_due, self.ask_sent) = (None, false, false);
-            self.ask_again();
-            if self.settings.lease == 0 {
-                // If it is still primary it says so as soon as there is a new link.
-                self.primary = None;
-                self.act_at = self.clock.after(self.own_patience());
-            }
-        }
-        if self.role == Role::Primary {
-            self.look_at_all();
-        }
-    }
-
-    /// There is a new link to and from the peer, on which nothing was sent.
-    pub fn link_up(&mut self, now: Time, peer: NodeId) {
-        self.clock = now.max(self.clock);
-        let Some(record) = self.peers.get_mut(peer.index()) else { return };
-        record.linked = true;
-        let master = peer.index() < usize::from(self.settings.masters);
-        if master && self.stage == Stage::Asking {
-            self.owe(peer, owe::JOIN);
-        }
-        if master {
-            self.owe(peer, owe::HELLO);
-        }
-        if self.primary == Some(peer) {
-            self.alive_due = self.settings.lease > 0;
-        }
-        if self.role == Role::Primary {
-            self.look_at_quorum();
-        }
-        self.stirred = true;
-    }
-
-    /// Does what has become possible.
-    fn advance(&mut self, replica: &mut impl Replica) {
-        // Each round goes one step further with what the round before has made possible; in a cluster of one node a request
-        // is committed, applied and answered in one call.
-        for _ in 0..4 {
-            if self.role == Role::Primary && core::mem::take(&mut self.term.look_commit) {
-                self.try_commit();
-                self.give_way();
-            }
-            self.apply_committed(replica);
-            if self.role != Role::Primary {
-                return;
-            }
-            if core::mem::take(&mut self.term.look_stable) {
-                self.settle();
-            }
-            if core::mem::take(&mut self.term.look_members) {
-                self.propose_members();
-            }
-            if core::mem::take(&mut self.term.look_requests) {
-                self.propose_requests(replica);
-            }
-            if !self.is_looking() {
-                return;
-            }
-        }
-    }
-
-    /// At the primary: somebody may have failed.
-    fn look_at_all(&mut self) {
-        self.term.look_members = true;
-        self.term.look_stable = true;
-        self.term.look_commit = true;
-        self.look_at_quorum();
-    }
-
-    fn is_looking(&self) -> bool {
-        let Term { look_commit, look_stable, look_members, look_requests, .. } = self.term;
-        self.role == Role::Primary && (look_commit || look_stable || look_members || look_requests)
-    }
-
-    fn next_call(&self) -> Option<Time> {
-        if self.is_looking() {
-            return Some(self.clock);
-        }
-        let leases = self.settings.lease > 0;
-        if self.role == Role::Primary {
-            return leases.then_some(self.term.check_at);
-        }
-        let idle = !leases && self.stage == Stage::Member && self.is_vowed();
-        let act = (!idle).then_some(self.act_at);
-        let alive =
-            (leases && self.stage == Stage::Member && self.primary.is_some()).then_some(self.alive_at);
-        [act, alive].into_iter().flatten().min()
     }
 }

@@ -126,6 +126,7 @@ impl Count {
 
     /// More than half, or exactly half with the lowest-numbered member, or all that have not ended. To leave those that have
     /// ended out of the count would not do: before their end they may have decided with others of which half knows nothing.
+    /// Nobody counts as ended under leases; see the [module](super).
     fn is_quorum(&self) -> bool {
         let half = self.ayes * 2 == self.members && self.lowest == Some(true);
         self.ayes * 2 > self.members || half || (self.reluctant == 0 && self.ayes > 0)
@@ -136,6 +137,22 @@ impl Agreement<'_> {
     /// Whether the nodes for which `aye` holds decide: in the membership as committed, and, while a change of it is
     /// pending, also in the membership that it leads to.
     pub(super) fn is_quorum(&self, aye: impl Fn(NodeId, &Peer) -> bool) -> bool {
+        let (old, new) = self.count(aye);
+        if self.has_flaw(Flaw::MinorityCommits) && self.role == super::Role::Primary {
+            return old.ayes * 2 + 1 >= old.members.saturating_sub(1);
+        }
+        if self.has_flaw(Flaw::NoJointQuorum) && self.pending.is_some() {
+            return new.is_quorum();
+        }
+        old.is_quorum() && new.is_quorum()
+    }
+
+    /// Whether they decide in the membership as committed, whatever change of it is pending.
+    pub(super) fn is_quorum_of_old(&self, aye: impl Fn(NodeId, &Peer) -> bool) -> bool {
+        self.count(aye).0.is_quorum()
+    }
+
+    fn count(&self, aye: impl Fn(NodeId, &Peer) -> bool) -> (Count, Count) {
         let (mut old, mut new) = (Count::default(), Count::default());
         for (i, peer) in self.peers.iter().enumerate() {
             let node = NodeId::from_index(i);
@@ -154,13 +171,7 @@ impl Agreement<'_> {
                 new.add(aye, peer.ended);
             }
         }
-        if self.has_flaw(Flaw::MinorityCommits) && self.role == super::Role::Primary {
-            return old.ayes * 2 + 1 >= old.members.saturating_sub(1);
-        }
-        if self.has_flaw(Flaw::NoJointQuorum) && self.pending.is_some() {
-            return new.is_quorum();
-        }
-        old.is_quorum() && new.is_quorum()
+        (old, new)
     }
 
     /// Whether the node is a member, or would be after the pending change.

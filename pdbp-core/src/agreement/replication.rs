@@ -25,7 +25,11 @@ impl Agreement<'_> {
             return None;
         }
         self.log.push(entry, droppable)?;
-        if pending.is_some() {
+        if let Some(Pending { node, joins, .. }) = pending {
+            if let Some(peer) = self.peers.get_mut(node.index()).filter(|_| joins) {
+                // One that is let in is not who has ended.
+                peer.ended = false;
+            }
             self.pending = pending;
             if self.role == Role::Primary {
                 self.look_at_quorum();
@@ -40,6 +44,9 @@ impl Agreement<'_> {
         // What those lack who have failed may go for their sake alone, so that they can be declared down.
         let repairs = matches!(change, Change::NodeDown(_)) || !self.is_member(self.me);
         let index = self.push(Entry { epoch: self.epoch, change }, self.droppable(!repairs))?;
+        if self.pending.is_some_and(|p| p.index == index) {
+            self.proposed = Some(Position { index, epoch: self.epoch });
+        }
         self.term.adding += usize::from(adds);
         self.term.look_commit |= self.term.sought == 0;
         self.stirred = true;
@@ -76,6 +83,11 @@ impl Agreement<'_> {
         }
         self.learn_commit(commit.min(previous.index), replica);
         self.log.renew(previous);
+        let next = previous.index.saturating_add(1);
+        if next > self.commit && self.log.epoch_at(next).is_some_and(|epoch| epoch < previous.epoch) {
+            // A primary took office without these entries.
+            self.truncate(next);
+        }
         let mut matched = previous.index;
         if let Some(entry) = entry {
             let index = previous.index.saturating_add(1);
@@ -96,8 +108,10 @@ impl Agreement<'_> {
         self.ack = Some(Fit::Fits);
     }
 
-    fn truncate(&mut self, index: u64) {
+    /// Removes the entries from `index` on.
+    pub(super) fn truncate(&mut self, index: u64) {
         self.log.truncate(index);
+        self.matched = self.matched.min(self.log.last().index);
         if self.pending.is_some_and(|p| p.index >= index) {
             self.pending = None;
         }
@@ -268,7 +282,7 @@ impl Agreement<'_> {
         if let Some(peer) = self.peers.get_mut(node.index())
             && !peer.member
         {
-            (peer.member, peer.ended) = (true, false);
+            peer.member = true;
             peer.owes |= owe::UP;
             self.news = true;
             if peer.join.is_some() {
@@ -285,7 +299,7 @@ impl Agreement<'_> {
             }
         }
         if node == me && self.stage != Stage::Member {
-            self.stage = Stage::Member;
+            (self.stage, self.since) = (Stage::Member, self.epoch);
             self.alive_due = self.settings.lease > 0;
             self.act_at = self.clock.after(self.settings.lease.saturating_add(self.own_patience()));
         }
@@ -297,7 +311,7 @@ impl Agreement<'_> {
         if !peer.member {
             return;
         }
-        peer.member = false;
+        (peer.member, peer.ended) = (false, false);
         peer.owes = (peer.owes | owe::DOWN) & !owe::UP;
         self.news = true;
         let gone = matches!(peer.request, Some((_, ref c)) if !matches!(c, Change::NodeUp(_)));

@@ -1,7 +1,8 @@
 //! What a few nodes do when nothing, or one thing, goes wrong.
 
+use super::plan::Plan;
 use super::table::{added, node, part};
-use super::world::{Plan, World};
+use super::world::World;
 use crate::agreement::{Change, RequestError};
 
 fn quiet(nodes: usize, lease: u64) -> World {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::vec::Vec;
 
 use super::history::{Op, Record};
-use super::world::Random;
+use super::plan::Random;
 
 /// What a part becomes by an operation; `None` if the operation cannot have seen what it saw.
 fn after(known: bool, op: Op) -> Option<bool> {

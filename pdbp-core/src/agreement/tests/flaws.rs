@@ -28,12 +28,13 @@ macro_rules! flaws {
 flaws! {
     commits_by_a_minority_are_noticed: MinorityCommits from 1,
     two_votes_in_an_epoch_are_noticed: VotesTwice from 98,
-    votes_for_a_stale_log_are_noticed: VotesForStaleLog from 25,
+    votes_for_a_stale_log_are_noticed: VotesForStaleLog from 97,
     primaries_of_old_epochs_that_are_heard_are_noticed: NoFencing from 4248,
     answers_before_all_have_applied_are_noticed: AnswersEarly from 0,
     lookups_without_a_lease_are_noticed: ReadsWithoutLease from 1,
     lookups_of_what_not_all_have_are_noticed: ReadsUnstable from 0,
     votes_after_a_loss_of_memory_are_noticed: AmnesiacVotes from 3,
     votes_before_a_vow_is_over_are_noticed: BreaksVows from 4871,
+    a_change_of_another_that_is_taken_back_is_noticed: Withdraws from 4310,
     a_membership_change_by_the_new_members_alone_is_noticed: NoJointQuorum from 221,
 }

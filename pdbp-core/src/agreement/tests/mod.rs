@@ -6,6 +6,7 @@ mod checker;
 mod faults;
 mod flaws;
 mod history;
+mod plan;
 mod table;
 mod wire;
 mod world;

@@ -1,5 +1,7 @@
 //! A cluster in virtual time: replicas, links with sessions, clocks that drift, and the checks after every step.
 
+mod schedule;
+
 use std::boxed::Box;
 use std::collections::{BTreeMap, VecDeque};
 use std::format;
@@ -7,69 +9,10 @@ use std::string::String;
 use std::vec::Vec;
 
 use super::history::{History, Op};
-use super::table::{Table, added, entry, node, part};
-use crate::agreement::{
-    Agreement, Change, Event, Flaw, Message, Reach, Role, Settings, Stage, Start, Storage,
-};
+use super::plan::{Plan, Random};
+use super::table::{Table, entry, node};
+use crate::agreement::{Agreement, Change, Event, Message, Reach, Role, Settings, Stage, Start, Storage};
 use crate::id::{PartId, Time};
-
-/// What a run is like.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
-    pub(super) nodes: usize,
-    pub(super) masters: usize,
-    pub(super) lease: u64,
-    pub(super) parts: usize,
-    pub(super) log: usize,
-    /// Out of 1000 steps.
-    pub(super) faults: u64,
-    pub(super) clients: u64,
-    /// One message in so many is slow, longer than a candidate's patience. With 0 none is.
-    pub(super) slow: u64,
-    /// Whether crashes may be reported as certain.
-    pub(super) ends: bool,
-    /// With whom those agree that are no masters.
-    pub(super) reach: Reach,
-    pub(super) flaw: Option<Flaw>,
-}
-
-impl Plan {
-    pub(super) fn quiet() -> Self {
-        Self {
-            nodes: 3,
-            masters: 2,
-            lease: 16_000,
-            parts: 8,
-            log: 12,
-            faults: 0,
-            clients: 0,
-            slow: 0,
-            ends: false,
-            reach: Reach::All,
-            flaw: None,
-        }
-    }
-}
-
-/// xorshift64*.
-pub(super) struct Random(u64);
-
-impl Random {
-    pub(super) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    pub(super) fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % n.max(1)
-    }
-
-    pub(super) fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
 
 struct Host {
     replica: Option<Box<Agreement<'static>>>,
@@ -246,7 +189,32 @@ impl World {
         self.trace.iter().fold(String::new(), |all, line| all + line + "\n")
     }
 
+    /// How a node is, in one line.
+    fn state(&self, i: usize) -> String {
+        let Some(r) = self.hosts[i].replica.as_ref() else { return format!("node {i} does not run") };
+        let which = |is: &dyn Fn(usize) -> bool| (0..self.plan.nodes).filter(|n| is(*n)).collect::<Vec<_>>();
+        let members = which(&|n| r.peers[n].member);
+        let ended = which(&|n| r.peers[n].ended);
+        let linked = which(&|n| r.peers[n].linked);
+        format!(
+            "node {i}: {:?} {:?} of {:?} in {:?}, {:?}, log {:?} to {:?}, committed {}, stable {}, members {members:?}, ended {ended:?}, linked {linked:?}",
+            r.stage,
+            r.role,
+            r.primary,
+            r.epoch,
+            r.pending,
+            r.log.base(),
+            r.log.last(),
+            r.commit,
+            r.stable,
+        )
+    }
+
     fn fail(&mut self, what: String) {
+        for i in 0..self.plan.nodes {
+            let state = self.state(i);
+            self.note(state);
+        }
         self.note(format!("BROKEN: {what}"));
         self.broken.get_or_insert(what);
     }
@@ -445,154 +413,5 @@ impl World {
         if let Some(wrong) = wrong {
             self.fail(wrong);
         }
-    }
-
-    // Schedules.
-
-    /// Something happens: the next thing that is due, or a fault, or a client does something.
-    pub(super) fn step(&mut self) {
-        self.steps += 1;
-        if self.random.below(1000) < self.plan.clients {
-            self.client();
-        }
-        if !self.healed && self.random.below(1000) < self.plan.faults {
-            self.fault();
-        }
-        let mut next = (self.now + 500, None);
-        for to in 0..self.plan.nodes {
-            let host = &self.hosts[to];
-            let call = host.next_call.max(host.slow_until);
-            if self.runs(to) && call < next.0 {
-                next = (call, Some((to, to)));
-            }
-            for from in (0..self.plan.nodes).filter(|f| *f != to) {
-                let link = &self.links[from][to];
-                let Some((at, _)) = link.queue.front() else { continue };
-                let at = (*at).max(link.blocked_until).max(host.slow_until);
-                if at < next.0 {
-                    next = (at, Some((from, to)));
-                }
-            }
-        }
-        self.now = self.now.max(next.0);
-        match next.1 {
-            Some((from, to)) if from == to => self.pump(to),
-            Some((from, to)) => self.deliver(from, to),
-            None => {}
-        }
-        self.keep_sessions();
-        for i in 0..self.plan.nodes {
-            // Who is said to have ended is not back before all have heard it.
-            let told = (0..self.plan.nodes).all(|j| j == i || self.session(i, j).tell == [None; 2]);
-            if !self.runs(i) && told && self.hosts[i].restart_at <= self.now {
-                self.restart(i);
-            }
-        }
-    }
-
-    fn client(&mut self) {
-        let i = self.random.below(self.plan.nodes as u64) as usize;
-        if !self.runs(i) {
-            return;
-        }
-        let owner = self.random.below(self.plan.nodes as u64) as usize;
-        let local = self.random.below(2) as u16;
-        if !self.is_asking(i) && self.random.one_in(4) {
-            let id = part(i, local);
-            let change = if self.random.one_in(2) { added(id) } else { Change::PartRemoved(id) };
-            self.ask(i, change);
-        } else {
-            self.look_up(i, part(owner, local));
-        }
-    }
-
-    fn fault(&mut self) {
-        let nodes = self.plan.nodes as u64;
-        let (a, b) = (self.random.below(nodes) as usize, self.random.below(nodes) as usize);
-        let long = self.random.below(4 * self.plan.lease.max(4_000));
-        match self.random.below(if self.plan.lease == 0 { 3 } else { 8 }) {
-            0 | 1 if self.may_crash(a) => self.crash(a),
-            2 => {
-                self.note(format!("node {a} stops for {long}"));
-                self.hosts[a].slow_until = self.now + long;
-            }
-            3 if a != b => self.block(a, b, long),
-            4 if a != b => {
-                self.block(a, b, long);
-                self.block(b, a, long);
-            }
-            5 => {
-                for other in (0..self.plan.nodes).filter(|o| *o != a) {
-                    self.block(a, other, long);
-                    self.block(other, a, long);
-                }
-            }
-            6 if a != b && self.session(a, b).up => {
-                self.note(format!("session {a} - {b} breaks"));
-                self.cut(a, b);
-            }
-            _ => {}
-        }
-    }
-
-    /// Whether the others can go on when this node loses its state: a primary that a quorum follows has everybody as a member,
-    /// and nothing is about to make one of the others fail too.
-    fn may_crash(&self, i: usize) -> bool {
-        let all = |p: usize| (0..self.plan.nodes).all(|n| self.replica(p).is_member(node(n)));
-        let serves = |p: usize| {
-            self.replica(p).is_serving(self.clock(p)) && self.replica(p).pending.is_none() && all(p)
-        };
-        let whole = self.sessions.values().all(|s| s.up)
-            && self.links.iter().flatten().all(|l| l.blocked_until <= self.now)
-            && self.hosts.iter().all(|h| h.slow_until <= self.now);
-        whole
-            && self.plan.nodes > 2
-            && (0..self.plan.nodes).all(|n| self.runs(n) && self.replica(n).stage == Stage::Member)
-            && (0..self.plan.nodes).any(serves)
-            && self.runs(i)
-    }
-
-    /// Ends all faults.
-    pub(super) fn heal(&mut self) {
-        self.note("all is healed".into());
-        self.healed = true;
-        let now = self.now;
-        for host in &mut self.hosts {
-            host.slow_until = 0;
-            host.restart_at = host.restart_at.min(now + 1_000);
-        }
-        for link in self.links.iter_mut().flatten() {
-            link.blocked_until = 0;
-        }
-        for session in self.sessions.values_mut() {
-            session.up_at = session.up_at.min(now + 5_000);
-        }
-    }
-
-    pub(super) fn run_for(&mut self, nanos: u64) {
-        let end = self.now + nanos;
-        while self.now < end && self.broken.is_none() {
-            self.step();
-        }
-    }
-
-    /// Runs until something is the case, which must be within bounded time.
-    pub(super) fn run_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
-        let (end, last) = (self.now + 2_000_000, self.steps + 200_000);
-        while !done(self) && self.broken.is_none() {
-            self.step();
-            if self.now > end || self.steps > last {
-                self.fail(format!("waited in vain for {what}"));
-            }
-        }
-        if self.plan.faults == 0 {
-            assert!(self.broken.is_none(), "{}\n{:?}", self.report(), self.broken);
-        }
-    }
-
-    pub(super) fn tick(&mut self, i: usize) -> Option<Time> {
-        let now = self.clock(i);
-        let host = &mut self.hosts[i];
-        host.replica.as_mut().and_then(|r| r.tick(now, &mut host.table))
     }
 }

@@ -1,0 +1,59 @@
+//! Links come and go.
+
+use super::peer::{Flow, owe};
+use super::{Agreement, Role, Stage};
+use crate::id::{NodeId, Time};
+
+impl Agreement<'_> {
+    /// The link to and from the peer is down; what was on its way is lost. `ended`: the peer is known to have ended, and not
+    /// merely out of reach. Without leases all that are left then decide without it, whatever their number. To be said before it
+    /// can be let in again.
+    pub fn link_down(&mut self, now: Time, peer: NodeId, ended: bool) {
+        self.clock = now.max(self.clock);
+        let member = self.participates(peer);
+        let Some(record) = self.peers.get_mut(peer.index()) else { return };
+        record.linked = false;
+        // Under leases a member may have been declared down that still runs, and those that did so may all have ended since.
+        record.ended |= ended && self.settings.lease == 0;
+        record.owes &= owe::DOWN | owe::UP;
+        record.flow = if member { Flow::Probe } else { Flow::Idle };
+        (record.matched, record.goal) = (0, 0);
+        (record.voted, record.alive, record.request) = (None, None, None);
+        (record.waits, record.answer, record.join) = (None, None, None);
+        (record.admitted, record.asked) = (None, None);
+        self.stirred = true;
+        if self.primary == Some(peer) {
+            (self.ack, self.alive_due, self.ask_sent) = (None, false, false);
+            self.ask_again();
+            if self.settings.lease == 0 {
+                // If it is still primary it says so as soon as there is a new link.
+                self.primary = None;
+                self.act_at = self.clock.after(self.own_patience());
+            }
+        }
+        if self.role == Role::Primary {
+            self.look_at_all();
+        }
+    }
+
+    /// There is a new link to and from the peer, on which nothing was sent.
+    pub fn link_up(&mut self, now: Time, peer: NodeId) {
+        self.clock = now.max(self.clock);
+        let Some(record) = self.peers.get_mut(peer.index()) else { return };
+        record.linked = true;
+        let master = peer.index() < usize::from(self.settings.masters);
+        if master && self.stage == Stage::Asking {
+            self.owe(peer, owe::JOIN);
+        }
+        if master {
+            self.owe(peer, owe::HELLO);
+        }
+        if self.primary == Some(peer) {
+            self.alive_due = self.settings.lease > 0;
+        }
+        if self.role == Role::Primary {
+            self.look_at_quorum();
+        }
+        self.stirred = true;
+    }
+}

@@ -1,0 +1,108 @@
+//! What a replica is made with.
+
+use managed::ManagedSlice;
+
+use super::{Entry, Far, Peer, Reach};
+use crate::tables::NodeEntry;
+
+/// How a node starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// With all others, none of which has a log.
+    Together,
+    /// Alone, after a loss of its state: it neither votes nor reads until the members have let it in.
+    Joining,
+}
+
+/// Sizes and times. The same on all nodes but for `entry` and `start`.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// This node, its name and its type.
+    pub entry: NodeEntry,
+    /// Nodes, all of them members at the start.
+    pub nodes: u16,
+    /// Nodes with an index below this are to be primary; others stand only when none of these can be elected.
+    pub masters: u16,
+    /// Nanoseconds of a lease; 0: there are none, the transport alone tells who has failed.
+    pub lease: u64,
+    /// Nanoseconds that candidate 0 waits before an election, and a node between attempts to join. Longer than a message
+    /// and its answer take.
+    pub patience: u64,
+    /// With whom this node agrees.
+    pub reach: Reach,
+    /// How this node starts.
+    pub start: Start,
+}
+
+impl Settings {
+    /// How many nodes have records, from the first on.
+    pub fn near(&self) -> u16 {
+        match self.reach {
+            Reach::All => self.nodes,
+            Reach::Masters => self.masters.min(self.nodes),
+        }
+    }
+}
+
+/// The memory of a replica.
+pub struct Storage<'a> {
+    /// The last entries of the log; at least [`LEAST_LOG`], and the same number on all nodes.
+    pub log: ManagedSlice<'a, Option<Entry>>,
+    /// One per node; with [`Reach::Masters`] one per master.
+    pub peers: ManagedSlice<'a, Peer>,
+    /// One per node that has no place in `peers`.
+    pub far: ManagedSlice<'a, Far>,
+}
+
+/// The shortest log: three quarters for requests, a place for a node that is let in, and one for a NodeDown.
+pub const LEAST_LOG: usize = 8;
+
+#[cfg(feature = "alloc")]
+impl Storage<'static> {
+    /// On the heap: for so many nodes, with a log of so many entries, for [`Reach::All`].
+    pub fn allocate(nodes: u16, log: usize) -> Self {
+        Self::allocate_near(nodes, nodes, log)
+    }
+
+    /// The same with records for the first `near` nodes only; see [`Settings::near`].
+    pub fn allocate_near(nodes: u16, near: u16, log: usize) -> Self {
+        use alloc::vec::Vec;
+        Self {
+            log: ManagedSlice::Owned((0..log).map(|_| None).collect::<Vec<_>>()),
+            peers: ManagedSlice::Owned((0..near).map(|_| Peer::default()).collect::<Vec<_>>()),
+            far: ManagedSlice::Owned((near..nodes).map(|_| Far::default()).collect::<Vec<_>>()),
+        }
+    }
+}
+
+/// Settings or storage that cannot work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// No nodes, or this node is not one of them.
+    Nodes(u16),
+    /// No masters, or more than nodes.
+    Masters(u16),
+    /// No patience.
+    Patience,
+    /// The log has so many entries, fewer than [`LEAST_LOG`].
+    Log(usize),
+    /// There are records for so many nodes, or masters, which is not their number; or not as many `far` as are left.
+    Peers(usize),
+}
+
+impl core::fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Nodes(n) => write!(f, "this node is not one of {n} nodes; use an index below their number"),
+            Self::Masters(n) => write!(f, "{n} masters do not work; choose 1 up to the number of nodes"),
+            Self::Patience => {
+                f.write_str("a patience of 0 ns; choose more than a message and its answer take")
+            }
+            Self::Log(n) => write!(f, "a log of {n} entries is too short; give at least {LEAST_LOG}"),
+            Self::Peers(n) => write!(f, "{n} records of nodes; give one for each node, or master"),
+        }
+    }
+}
+
+impl core::error::Error for SettingsError {}

@@ -1,0 +1,61 @@
+//! What a run is like, and chance.
+
+use crate::agreement::{Flaw, Reach};
+
+/// What a run is like.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) nodes: usize,
+    pub(super) masters: usize,
+    pub(super) lease: u64,
+    pub(super) parts: usize,
+    pub(super) log: usize,
+    /// Out of 1000 steps.
+    pub(super) faults: u64,
+    pub(super) clients: u64,
+    /// One message in so many is slow, longer than a candidate's patience. With 0 none is.
+    pub(super) slow: u64,
+    /// Whether crashes may be reported as certain.
+    pub(super) ends: bool,
+    /// With whom those agree that are no masters.
+    pub(super) reach: Reach,
+    pub(super) flaw: Option<Flaw>,
+}
+
+impl Plan {
+    pub(super) fn quiet() -> Self {
+        Self {
+            nodes: 3,
+            masters: 2,
+            lease: 16_000,
+            parts: 8,
+            log: 12,
+            faults: 0,
+            clients: 0,
+            slow: 0,
+            ends: false,
+            reach: Reach::All,
+            flaw: None,
+        }
+    }
+}
+
+/// xorshift64*.
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    pub(super) fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % n.max(1)
+    }
+
+    pub(super) fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
