@@ -222,6 +222,8 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     reserve: Queue,
     /// Blocks of credit for peers whose blocks arrive in place that no row of RM has.
     credit: u32,
+    /// A row has found no free block since the interval began: rows that have more than they may give back what comes free.
+    contended: bool,
     /// Of the free blocks and of the credit: what is kept for links that may be restored.
     blocks_aside: u32,
     credit_aside: u32,
@@ -314,6 +316,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             public: public_pipes,
             reserve: Queue::default(),
             credit: 0,
+            contended: false,
             blocks_aside: 0,
             credit_aside: 0,
             tables: Tables { nodes, parts },
@@ -372,7 +375,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             self.grow_send(node, initial);
             let own = node == self.config.node;
             if let Some(recv) = self.recv_rows.get_mut(node.index()) {
-                recv.space = RowSpace::new(row, if own { row } else { initial });
+                recv.space = RowSpace::of_receiver(row, if own { row } else { initial });
             }
             self.link_elements(node);
             if !own && self.is_posted_link(node) {
@@ -414,7 +417,9 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
     }
 
     fn next_call(&self) -> Option<Time> {
-        let deadline = self.public.iter().filter_map(|p| p.deadline(self.config.flush_after)).min();
+        let after = self.config.flush_after;
+        let open = self.public.iter().enumerate().filter(|(i, _)| !self.is_held_up(*i));
+        let deadline = open.filter_map(|(_, p)| p.deadline(after)).min();
         let upkeep = self.grown.then(|| self.maintained.after(self.config.interval));
         [deadline, upkeep, self.control.tick_at].into_iter().flatten().min()
     }

@@ -138,6 +138,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return;
         }
         self.maintained = now;
+        self.contended = false;
         let mut grown = false;
         for node in (0..usize::from(self.config.nodes)).map(NodeId::from_index) {
             if self.has_failed(node) {
