@@ -175,7 +175,7 @@ impl<T: Transport> Cluster<T> {
         }
         host.wake_at = None;
         self.steps += 1;
-        let outcome = host.run(now, until, costs.reads.max(1), &mut self.latencies);
+        let outcome = host.run(now, (self.setup.warm_up, until), costs.reads.max(1), &mut self.latencies);
         let work = match outcome {
             Ok(work) => work,
             Err(breach) => return Err(self.broken(node, breach)),

@@ -100,6 +100,28 @@ pub(super) struct Totals {
     pub(super) returned: u64,
 }
 
+/// Free blocks over time, until traffic ends.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Held {
+    /// Free blocks times nanoseconds.
+    pub(super) free: u128,
+    /// Nanoseconds.
+    pub(super) time: u64,
+    /// Since when so many blocks are free.
+    since: Option<(u64, u32)>,
+}
+
+impl Held {
+    /// So many blocks are free from `now` on.
+    fn note(&mut self, now: u64, free: u32) {
+        if let Some((since, before)) = self.since {
+            self.time += now - since;
+            self.free += u128::from(before) * u128::from(now - since);
+        }
+        self.since = Some((now, free));
+    }
+}
+
 /// One life of a node.
 pub(super) struct Host<T: Transport> {
     pub(super) engine: Engine<'static, T, HeapMemory, Choice>,
@@ -118,6 +140,7 @@ pub(super) struct Host<T: Transport> {
     pub(super) totals: Totals,
     /// The fewest blocks that have been free.
     pub(super) least_free: u32,
+    pub(super) held: Held,
     message: Vec<u8>,
 }
 
@@ -146,6 +169,7 @@ impl<T: Transport> Host<T> {
             lanes: BTreeMap::new(),
             totals: Totals::default(),
             least_free: u32::MAX,
+            held: Held::default(),
             message: Vec::new(),
         }
     }
@@ -158,11 +182,14 @@ impl<T: Transport> Host<T> {
     pub(super) fn run(
         &mut self,
         now: u64,
-        traffic_until: u64,
+        measured: (u64, u64),
         reads: usize,
         latencies: &mut Latencies,
     ) -> Result<Work, Breach> {
         let local = Time(self.clock.local(now));
+        let (warm, traffic_until) = measured;
+        let in_time = now.clamp(warm, traffic_until.max(warm));
+        self.held.note(in_time, self.engine.free_blocks());
         let mut work = Work::default();
         self.send_due(now.min(traffic_until), local, &mut work)?;
         // Rows grow while messages are written, and give space back in the poll.
@@ -173,7 +200,7 @@ impl<T: Transport> Host<T> {
         for _ in 0..reads {
             let Some(delivery) = self.inbox.queue.pop_front() else { break };
             let before = self.totals;
-            let read = self.read(now, &delivery, latencies);
+            let read = self.read(now, warm, &delivery, latencies);
             if now <= traffic_until {
                 self.totals.timely += self.totals.delivered - before.delivered;
                 self.totals.timely_bytes += self.totals.bytes - before.bytes;
@@ -183,6 +210,7 @@ impl<T: Transport> Host<T> {
             work.blocks += 1;
         }
         self.least_free = self.least_free.min(self.engine.free_blocks());
+        self.held.note(in_time, self.engine.free_blocks());
         Ok(work)
     }
 
@@ -223,7 +251,13 @@ impl<T: Transport> Host<T> {
     }
 
     /// Checks the messages of a delivery; their number.
-    fn read(&mut self, now: u64, delivery: &Delivery, latencies: &mut Latencies) -> Result<u64, Breach> {
+    fn read(
+        &mut self,
+        now: u64,
+        warm: u64,
+        delivery: &Delivery,
+        latencies: &mut Latencies,
+    ) -> Result<u64, Breach> {
         let me = self.node();
         let from = delivery.source().raw();
         // What is not messages of a peer are messages of this node that a peer whose link failed did not get.
@@ -248,7 +282,9 @@ impl<T: Transport> Host<T> {
                 self.take(payload)?;
                 self.totals.delivered += 1;
                 self.totals.bytes += bytes.len() as u64;
-                latencies.note(now.saturating_sub(payload.sent_at));
+                if payload.sent_at >= warm {
+                    latencies.note(now.saturating_sub(payload.sent_at));
+                }
             }
         }
         Ok(messages)

@@ -103,6 +103,9 @@ pub struct Report {
     pub most_blocks: u32,
     /// The same of each node that lives at the end, on average.
     pub mean_blocks: f64,
+    /// Blocks that a node has in rows or posted, on average over the nodes that live at the end and the time of the traffic without
+    /// its warm-up.
+    pub held_blocks: f64,
     /// The highest epoch of a node's tables; more than that of the start when a master has been elected.
     pub epoch: u32,
     /// Runs of hosts.
@@ -115,6 +118,8 @@ pub struct Report {
     body: usize,
     /// Blocks that can be in rows or posted, of one node.
     blocks_of_rows: u32,
+    /// Free blocks times nanoseconds, and nanoseconds.
+    free: (u128, u64),
     /// Of the nodes so far, for the mean.
     added: u32,
 }
@@ -153,6 +158,9 @@ impl Report {
         let blocks = self.blocks_of_rows.saturating_sub(host.least_free);
         self.most_blocks = self.most_blocks.max(blocks);
         self.added += 1;
+        self.free = (self.free.0 + host.held.free, self.free.1 + host.held.time);
+        let free = self.free.0 as f64 / self.free.1.max(1) as f64;
+        self.held_blocks = (f64::from(self.blocks_of_rows) - free).max(0.0);
         self.mean_blocks += (f64::from(blocks) - self.mean_blocks) / f64::from(self.added);
         self.epoch = self.epoch.max(host.engine.agreement().epoch().0);
         self.undelivered += host.engine.counters().undelivered;
@@ -169,6 +177,11 @@ impl Report {
     pub fn efficiency(&self) -> f64 {
         let due = self.sent + self.refused;
         if due == 0 { 1.0 } else { self.timely as f64 / due as f64 }
+    }
+
+    /// Blocks that can be in rows or posted, of one node.
+    pub fn blocks_of_rows(&self) -> u32 {
+        self.blocks_of_rows
     }
 
     /// Bytes of messages read while there was traffic, per second.

@@ -51,6 +51,9 @@ pub struct Setup {
     pub costs: HostCosts,
     /// Who sends.
     pub traffic: Traffic,
+    /// Nanoseconds from the start that are not measured: latencies are of messages that should be sent later, blocks in use of the
+    /// time after.
+    pub warm_up: u64,
     /// Nanoseconds of virtual time at which nothing is sent any more.
     pub traffic_until: u64,
 }
@@ -76,6 +79,7 @@ impl Setup {
             patience: 1_000_000,
             costs: HostCosts::default(),
             traffic: Traffic::uniform().rate(0),
+            warm_up: 0,
             traffic_until: u64::MAX,
         }
     }
