@@ -17,6 +17,16 @@
 
 use crate::umb::NIL;
 
+/// Which matrix a row belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Side {
+    /// A row of SM: its elements are blocks of this node.
+    #[default]
+    Send,
+    /// A row of RM: its elements are the peer's credit.
+    Receive,
+}
+
 /// The counters of one row, and what follows from them: DF, SU and RSR.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RowSpace {
@@ -31,12 +41,25 @@ pub struct RowSpace {
     /// The largest peak of the intervals before the present one, as far back as `quiet` counts.
     before: u32,
     quiet: u32,
+    /// Of RM: see `wanted`.
+    wanted: u32,
+    side: Side,
 }
 
 impl RowSpace {
     /// A row of `size` elements (N), the first `real` of them real.
     pub fn new(size: u32, real: u32) -> Self {
         Self { size, real: real.min(size), ..Self::default() }
+    }
+
+    /// As [`new`](Self::new), of RM.
+    pub fn of_receiver(size: u32, real: u32) -> Self {
+        Self { side: Side::Receive, ..Self::new(size, real) }
+    }
+
+    /// Which matrix it belongs to.
+    pub fn side(&self) -> Side {
+        self.side
     }
 
     /// N, the largest number of elements.
@@ -74,7 +97,7 @@ impl RowSpace {
         self.send
     }
 
-    /// The most elements in use at once in the current interval.
+    /// The most elements in use at once in the current interval; in RM what the peer wanted counts as well.
     pub fn peak(&self) -> u32 {
         self.peak
     }
@@ -88,6 +111,12 @@ impl RowSpace {
     /// Intervals in a row that ended with a peak under a quarter of the real space.
     pub fn quiet(&self) -> u32 {
         self.quiet
+    }
+
+    /// Of RM: elements that the peer could use, as the last block to arrive said, at most N. That counts what [`used`](Self::used)
+    /// does not see: blocks on their way here, and those for which the peer has no credit.
+    pub fn wanted(&self) -> u32 {
+        self.wanted
     }
 
     /// Density factor DF = curSize / N (SPEC (1)).
@@ -119,6 +148,12 @@ impl RowSpace {
         }
         self.passed += 1;
         self.passed >= self.real
+    }
+
+    /// The peer could use so many elements.
+    pub(crate) fn want(&mut self, wanted: u32) {
+        self.wanted = wanted.min(self.size);
+        self.peak = self.peak.max(self.wanted);
     }
 
     /// An element leaves use.

@@ -96,8 +96,43 @@ fn policies_arrivals_and_traffic_are_chosen() {
     assert!(fixed < most(&["--policy", "adaptive"]));
     assert!(fixed < most(&["--policy", "fixed", "--initial", "4"]));
     assert!(fixed > most(&["--policy", "fixed", "--arrival", "in-place"]));
-    for traffic in ["hot-spot=0.9", "zipf=1.2", "bursty=1ms/1ms"] {
+    for traffic in ["hot-spot=0.9", "moving=0.9/1ms", "zipf=1.2", "bursty=1ms/1ms"] {
         most(&["--traffic", traffic]);
+    }
+}
+
+/// What the default is there for: under a hot spot it is as fast as a static allocation of more memory, and no other is.
+#[test]
+fn policies_are_compared_and_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("new/report");
+    let arguments = ["--compare", "hot-spot", "--time", "2ms", "--report", path.to_str().unwrap()];
+    let text = printed(&arguments);
+    assert!(
+        text.contains("hot-spot, posted") && text.ends_with("adaptive is beaten in\n  nowhere\n"),
+        "{text}"
+    );
+    let figures = std::fs::read_to_string(path.join("figures.csv")).unwrap();
+    let efficiency = |policy: &str| -> f64 {
+        let line = figures.lines().find(|line| line.starts_with(&format!("hot-spot,in-place,{policy},")));
+        line.and_then(|line| line.split(',').nth(5)).unwrap().parse().unwrap()
+    };
+    assert!(efficiency("adaptive") > 0.95 && efficiency("threshold") < 0.8, "{figures}");
+    for (file, part) in
+        [("latency-posted.svg", "µs"), ("held-in-place.svg", "fixed-8x"), ("index.html", "<img")]
+    {
+        let text = std::fs::read_to_string(path.join(file)).unwrap();
+        assert!(text.contains(part), "{file}: {text}");
+    }
+}
+
+#[test]
+fn a_report_has_plots_over_the_number_of_nodes() {
+    let folder = tempfile::tempdir().unwrap();
+    printed(&["--nodes", "2,8", "--time", "2ms", "--report", folder.path().to_str().unwrap()]);
+    for file in ["memory.svg", "held.svg", "fill.svg", "latency.svg", "efficiency.svg"] {
+        let text = std::fs::read_to_string(folder.path().join(file)).unwrap();
+        assert!(text.starts_with("<svg") && text.contains(">nodes<") && !text.contains("NaN"), "{text}");
     }
 }
 
@@ -139,6 +174,9 @@ fn what_cannot_be_is_refused_with_the_value_and_a_remedy() {
         (&["--fault", "explode 1@1ms"], "explode 1@1ms", "restart 2@90ms"),
         (&["--size", "8"], "8 bytes", "24"),
         (&["--initial", "30"], "30 at the start", "no more at the start"),
+        (&["--traffic", "moving=0.5"], "moving=0.5", "moving=0.8/5ms"),
+        (&["--compare", "hot-spot,cold"], "--compare cold", "hot-spot,moving"),
+        (&["--compare", "all", "--nodes", "9"], "--nodes", "--seed"),
         (&["--warp", "9"], "--warp", "--help"),
     ] {
         let output = sim(arguments);

@@ -43,10 +43,11 @@ pub enum BlockClass {
 ///  +--------+-------+-------+--------+-------+---------+---------+
 /// 16 link sequence number               24 blocks released so far
 /// 32 window   36 flags  38 part         40 stream    44 segment
-/// 48 checksum 52 messages               56 group     58 data     62 zero
+/// 48 checksum 52 messages               56 group     58 data     62 wanted
 /// ```
 /// `sequence` counts all blocks of the link, `data` only those that need credit: from the two a receiver knows what it missed
-/// when blocks before this one were unreadable.
+/// when blocks before this one were unreadable. `wanted` is the credit that the sender could use: blocks that are under way or
+/// with their readers, this one included, and those that wait; 65535 for more.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct BlockHeader {
@@ -68,7 +69,7 @@ pub struct BlockHeader {
     pub(crate) messages: U32,
     pub(crate) group: U16,
     pub(crate) data: U32,
-    pub(crate) zero: [u8; 2],
+    pub(crate) wanted: U16,
 }
 
 /// Bits of a block header's flags.
@@ -99,7 +100,7 @@ pub enum Malformed {
     Magic,
     /// Written by another version of the wire format.
     Version(u8),
-    /// Class, type or flag outside the values of this version, or reserved bytes that are not zero.
+    /// Class, type or flag outside the values of this version, or reserved bytes of a CDU that are not zero.
     Field,
     /// Source or destination is not a node at the ends of this link.
     Address,
@@ -151,10 +152,7 @@ impl BlockHeader {
         if header.version != VERSION {
             return Err(Malformed::Version(header.version));
         }
-        if header.class > BlockClass::Control as u8
-            || header.flags.get() & !flag::ALL != 0
-            || header.zero != [0; 2]
-        {
+        if header.class > BlockClass::Control as u8 || header.flags.get() & !flag::ALL != 0 {
             return Err(Malformed::Field);
         }
         let length = header.length.get() as usize;

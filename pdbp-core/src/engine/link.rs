@@ -1,6 +1,8 @@
 //! What comes from a peer: blocks are checked against their link, their numbers and credit taken, their room posted anew; and
 //! the end of a link.
 
+use zerocopy::FromBytes;
+
 use super::relaying::Way;
 use super::{BUDGET, Engine, Event, PrivatePipes};
 use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, Cdus, Malformed, Via, flag};
@@ -72,6 +74,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 self.give_back(peer, block);
             }
             Ok(Admitted::Control) => {
+                self.requested(peer, wanted(&block));
                 self.read_control(node, &block, pipes);
                 self.give_back(peer, block);
             }
@@ -81,8 +84,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 self.give_back(peer, block);
             }
             Ok(Admitted::Data) => {
+                let wanted = wanted(&block);
                 self.hold(peer, block);
                 self.route_row(peer, pipes);
+                self.requested(peer, wanted);
             }
         }
     }
@@ -428,6 +433,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub(super) fn free_credit(&self) -> u32 {
         self.credit.saturating_sub(self.credit_aside)
     }
+}
+
+/// Credit that the sender of a block could use.
+fn wanted(block: &ArrivedBlock) -> u32 {
+    BlockHeader::ref_from_prefix(block.bytes()).map_or(0, |(header, _)| header.wanted.get().into())
 }
 
 enum Admitted {

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! **Credit.** Node j may have as many unreleased blocks at this node as RCBP_j has real elements; every block header tells
-//! the peer that number, and the number of blocks released so far. When it changes and no block is on its way, a block
-//! without a body carries it. So a reader that does not read stops its sender, in the sender's own memory, and nobody else.
+//! the peer that number, the number of blocks released so far, and how many this node could use at the peer (*wanted*: under way or
+//! waiting). When the first changes and no block is on its way, a block without a body carries it. So a reader that does not read stops its sender, in the sender's own memory, and nobody else.
 //!
 //! **Priorities.** Commands are packed into *urgent* blocks, which overtake waiting blocks in their row; one element of
 //! credit is kept for them once the row has four. Control messages do not need credit and use blocks set aside for them.
@@ -241,6 +241,8 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     reserve: Queue,
     /// Blocks of credit for peers whose blocks arrive in place that no row of RM has.
     credit: u32,
+    /// A row has found no free block since the interval began: rows that have more than they may give back what comes free.
+    contended: bool,
     /// Of the free blocks and of the credit: what is kept for links that may be restored.
     blocks_aside: u32,
     credit_aside: u32,
@@ -337,6 +339,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             public: public_pipes,
             reserve: Queue::default(),
             credit: 0,
+            contended: false,
             blocks_aside: 0,
             credit_aside: 0,
             tables: Tables { nodes, parts },
@@ -395,7 +398,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             self.grow_send(node, initial);
             let own = node == self.own;
             if let Some(recv) = self.recv_rows.get_mut(node.index()) {
-                recv.space = RowSpace::new(row, if own { row } else { initial });
+                recv.space = RowSpace::of_receiver(row, if own { row } else { initial });
             }
             self.link_elements(node);
             if !own && self.is_posted_link(node) {
@@ -437,7 +440,9 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
     }
 
     fn next_call(&self) -> Option<Time> {
-        let deadline = self.public.iter().filter_map(|p| p.deadline(self.config.flush_after)).min();
+        let after = self.config.flush_after;
+        let open = self.public.iter().enumerate().filter(|(i, _)| !self.is_held_up(*i));
+        let deadline = open.filter_map(|(_, p)| p.deadline(after)).min();
         let upkeep = self.grown.then(|| self.maintained.after(self.config.interval));
         [deadline, upkeep, self.control.tick_at].into_iter().flatten().min()
     }

@@ -367,15 +367,26 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.give_back(node, block);
     }
 
+    /// The peer says that it could use credit for so many blocks.
+    pub(super) fn requested(&mut self, node: Slot, wanted: u32) {
+        let Some(row) = self.recv_rows.get_mut(node.index()) else { return };
+        row.space.want(wanted);
+        row.stalls += u64::from(wanted + super::kept(row.space.real()) > row.space.real());
+        self.extend_recv(node, SpacePolicy::at_request);
+    }
+
     /// Asks the policy whether RCBP_node should have more space, which is more credit for the peer.
     fn extend_recv(&mut self, node: Slot, ask: fn(&P, &crate::matrix::RowSpace, u32) -> Growth) {
         let posted = self.is_posted_link(node);
-        let exhausted = |engine: &Self| {
-            let row = engine.recv_rows.get(node.index());
-            row.is_some_and(|row| ask(&engine.policy, &row.space, engine.free_credit()) == Growth::Exhausted)
-        };
-        if !posted && exhausted(self) {
+        let exhausted = self.recv_rows.get(node.index()).is_some_and(|row| {
+            let free = if posted { self.free_for_rows() } else { self.free_credit() };
+            ask(&self.policy, &row.space, free) == Growth::Exhausted
+        });
+        if exhausted && !posted {
             self.collect_credit(node);
+        } else if exhausted && !self.contended {
+            self.contended = true;
+            self.collect_spare(None);
         }
         let free = if posted { self.free_for_rows() } else { self.free_credit() };
         let Some(row) = self.recv_rows.get_mut(node.index()) else { return };
@@ -399,7 +410,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             if self.is_posted_link(node) {
                 continue;
             }
-            let spare = self.recv_rows.get(node.index()).map_or(0, |row| self.policy.spare(&row.space));
+            let spare = self
+                .recv_rows
+                .get(node.index())
+                .map_or(0, |row| self.policy.spare(&row.space, self.free_credit()));
             self.shrink_recv(node, spare);
         }
     }

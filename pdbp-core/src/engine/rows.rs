@@ -32,6 +32,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         if self.is_gone(dest) {
             self.shrink_send(dest, u32::MAX);
+        } else if self.contended {
+            // Others wait for what comes free here.
+            let free = self.free_for_rows();
+            let spare = self.send_rows.get(dest.index()).map_or(0, |r| self.policy.spare(&r.space, free));
+            self.shrink_send(dest, spare.min(1));
         }
     }
 
@@ -51,19 +56,27 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                     self.grown = true;
                     return;
                 }
-                Growth::Exhausted if attempt == 0 => self.collect_spare(node),
-                Growth::Exhausted => {}
+                Growth::Exhausted if attempt == 0 && !self.contended => {
+                    self.contended = true;
+                    self.collect_spare(Some(node));
+                }
+                Growth::Exhausted => break,
             }
         }
         if let Some(row) = self.send_rows.get_mut(node.index()) {
             row.exhausted += 1;
+            self.contended = true;
         }
     }
 
-    /// Takes back what other rows can spare, since one waits and the UMB is exhausted.
-    fn collect_spare(&mut self, needy: Slot) {
-        for node in (0..self.send_rows.len()).map(Slot::from_index).filter(|n| *n != needy) {
-            let spare = self.send_rows.get(node.index()).map_or(0, |r| self.policy.spare(&r.space));
+    /// Takes back what rows other than one that waits can spare, since the UMB is exhausted. Once in an interval: until its end rows
+    /// give back what they can spare as it comes free.
+    pub(super) fn collect_spare(&mut self, needy: Option<Slot>) {
+        for node in (0..self.send_rows.len()).map(Slot::from_index).filter(|n| Some(*n) != needy) {
+            let spare = self
+                .send_rows
+                .get(node.index())
+                .map_or(0, |r| self.policy.spare(&r.space, self.free_for_rows()));
             self.shrink_send(node, spare);
         }
     }

@@ -208,6 +208,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
+    /// Whether blocks to node number `node` wait for credit or for the transport. One more that leaves half empty would not arrive
+    /// earlier for it; it would only take the element that a full one could have.
+    pub(super) fn is_held_up(&self, node: usize) -> bool {
+        self.send_rows.get(node).is_some_and(|row| row.queue.len + row.urgent.len > 0)
+    }
+
     pub(super) fn flush_public(&mut self, now: Time, idle: bool) -> u32 {
         let mut flushed = 0;
         for i in 0..self.public.len() {
@@ -215,7 +221,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 .public
                 .get(i)
                 .and_then(|p| p.deadline(self.config.flush_after))
-                .is_some_and(|deadline| idle || deadline <= now);
+                .is_some_and(|deadline| idle || deadline <= now)
+                && !self.is_held_up(i);
             if due && let Some(block) = self.public.get_mut(i).and_then(|p| p.open.take()) {
                 self.submit(block);
                 flushed += 1;
@@ -277,7 +284,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 messages: messages.into(),
                 group: 0.into(),
                 data: 0.into(),
-                zero: [0; 2],
+                wanted: 0.into(),
             };
         }
     }
@@ -340,7 +347,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub(super) fn transmit(&mut self, node: Slot, index: u32, data: bool) -> bool {
         let length = self.umb.entry(index).map_or(0, |e| e.length);
         let mut block = SealedBlock { raw: self.umb.raw(index), length };
-        self.stamp(node, &mut block);
+        self.stamp(node, &mut block, data);
         match self.transport.submit(Op::Send { peer: self.links.node(node), block }) {
             Ok(()) => {}
             Err(refused) => {
@@ -364,13 +371,21 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         true
     }
 
+    /// Credit that this node could use: blocks under way, and blocks that wait.
+    pub(super) fn wanted(&self, node: Slot) -> u64 {
+        let waiting = self.send_rows.get(node.index()).map_or(0, |row| row.urgent.len + row.queue.len);
+        self.peers.get(node.index()).map_or(0, |peer| peer.data_sent - peer.data_acked) + u64::from(waiting)
+    }
+
     /// Writes sequence, credit and checksum.
-    fn stamp(&self, node: Slot, block: &mut SealedBlock) {
+    fn stamp(&self, node: Slot, block: &mut SealedBlock, data: bool) {
         let (Some(peer), Some(recv)) = (self.peers.get(node.index()), self.recv_rows.get(node.index()))
         else {
             return;
         };
+        let wanted = self.wanted(node) + u64::from(data);
         if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
+            header.wanted.set(wanted.min(u64::from(u16::MAX)) as u16);
             header.sequence.set(peer.sent);
             header.data.set(peer.data_sent as u32);
             header.released.set(peer.released);
@@ -403,7 +418,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 entry.state = BlockState::InFlight;
             }
             let mut block = SealedBlock { raw: self.umb.raw(index), length };
-            self.stamp(me, &mut block);
+            self.stamp(me, &mut block, true);
             if let Some(peer) = self.peers.get_mut(me.index()) {
                 peer.sent += 1;
                 peer.data_sent += 1;

@@ -153,6 +153,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return;
         }
         self.maintained = now;
+        self.contended = false;
         let mut grown = false;
         for node in (0..self.peers.len()).map(Slot::from_index) {
             if self.is_gone(node) {

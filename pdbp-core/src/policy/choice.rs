@@ -34,11 +34,15 @@ impl SpacePolicy for Choice {
         self.chosen().at_stall(row, free)
     }
 
+    fn at_request(&self, row: &RowSpace, free: u32) -> Growth {
+        self.chosen().at_request(row, free)
+    }
+
     fn surplus(&self, row: &RowSpace) -> u32 {
         self.chosen().surplus(row)
     }
 
-    fn spare(&self, row: &RowSpace) -> u32 {
-        self.chosen().spare(row)
+    fn spare(&self, row: &RowSpace, free: u32) -> u32 {
+        self.chosen().spare(row, free)
     }
 }

@@ -4,7 +4,9 @@
 //! same policy serves send queues (SCBP) and receive credit (RCBP). The engine asks it
 //!
 //! * when a row's `recv` cursor reaches its critical real element ([`SpacePolicy::at_critical`], Algorithm 1 of S1),
-//! * when a writer or a peer waits because the row has no vacant element ([`SpacePolicy::at_stall`]),
+//! * when a writer waits because the row has no vacant element, or the last that a peer may use has arrived
+//!   ([`SpacePolicy::at_stall`]),
+//! * when a block has arrived, which says what its sender could use ([`SpacePolicy::at_request`]),
 //! * at the end of every interval ([`SpacePolicy::surplus`]), and for rows that could help one that waits
 //!   ([`SpacePolicy::spare`]).
 
@@ -44,6 +46,12 @@ pub trait SpacePolicy {
         Growth::Keep
     }
 
+    /// Of RM: a block has arrived, with what its sender could use ([`RowSpace::wanted`]); `free` blocks are unused.
+    fn at_request(&self, row: &RowSpace, free: u32) -> Growth {
+        let _ = (row, free);
+        Growth::Keep
+    }
+
     /// An interval has ended; how many elements the row gives back. [`RowSpace::peak`] is the most it used in the
     /// interval, [`RowSpace::quiet`] for how many intervals it has been far below its space.
     fn surplus(&self, row: &RowSpace) -> u32 {
@@ -51,9 +59,9 @@ pub trait SpacePolicy {
         0
     }
 
-    /// Another row waits and no block is free; how many elements this row can spare now.
-    fn spare(&self, row: &RowSpace) -> u32 {
-        let _ = row;
+    /// Another row waits and there is no block for it; how many elements this row can spare now. `free` blocks are unused.
+    fn spare(&self, row: &RowSpace, free: u32) -> u32 {
+        let _ = (row, free);
         0
     }
 }

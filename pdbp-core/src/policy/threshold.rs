@@ -19,6 +19,11 @@ impl Threshold {
         self.0
     }
 
+    /// The least space of which `used` elements are no more than the threshold.
+    pub(super) fn enough_for(self, used: u32) -> u32 {
+        (u64::from(used) * 1000).div_ceil(u64::from(self.0)).min(u64::from(u32::MAX)) as u32
+    }
+
     /// SU of the row > threshold.
     pub(super) fn exceeded(self, row: &RowSpace) -> bool {
         u64::from(row.used()) * 1000 > u64::from(self.0) * u64::from(row.real())

@@ -185,7 +185,7 @@ impl<T: Transport> Cluster<T> {
         self.steps += 1;
         // A relay may have lost messages of which neither end of their way knows.
         host.gaps = self.setup.routing == Routing::Grid && self.network.counts().failures > 0;
-        let outcome = host.run(now, until, costs.reads.max(1), &mut self.latencies);
+        let outcome = host.run(now, (self.setup.warm_up, until), costs.reads.max(1), &mut self.latencies);
         let work = match outcome {
             Ok(work) => work,
             Err(breach) => return Err(self.broken(node, breach)),

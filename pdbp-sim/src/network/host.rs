@@ -100,6 +100,28 @@ pub(super) struct Totals {
     pub(super) returned: u64,
 }
 
+/// Free blocks over time, until traffic ends.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Held {
+    /// Free blocks times nanoseconds.
+    pub(super) free: u128,
+    /// Nanoseconds.
+    pub(super) time: u64,
+    /// Since when so many blocks are free.
+    since: Option<(u64, u32)>,
+}
+
+impl Held {
+    /// So many blocks are free from `now` on.
+    fn note(&mut self, now: u64, free: u32) {
+        if let Some((since, before)) = self.since {
+            self.time += now - since;
+            self.free += u128::from(before) * u128::from(now - since);
+        }
+        self.since = Some((now, free));
+    }
+}
+
 /// One life of a node.
 pub(super) struct Host<T: Transport> {
     pub(super) engine: Engine<'static, T, HeapMemory, Choice>,
@@ -122,6 +144,7 @@ pub(super) struct Host<T: Transport> {
     pub(super) memory: (usize, usize),
     /// Messages can be missing between two that have come, although no link of this node has failed.
     pub(super) gaps: bool,
+    pub(super) held: Held,
     message: Vec<u8>,
 }
 
@@ -153,6 +176,7 @@ impl<T: Transport> Host<T> {
             least_free: u32::MAX,
             memory,
             gaps: false,
+            held: Held::default(),
             message: Vec::new(),
         }
     }
@@ -165,11 +189,14 @@ impl<T: Transport> Host<T> {
     pub(super) fn run(
         &mut self,
         now: u64,
-        traffic_until: u64,
+        measured: (u64, u64),
         reads: usize,
         latencies: &mut Latencies,
     ) -> Result<Work, Breach> {
         let local = Time(self.clock.local(now));
+        let (warm, traffic_until) = measured;
+        let in_time = now.clamp(warm, traffic_until.max(warm));
+        self.held.note(in_time, self.engine.free_blocks());
         let mut work = Work::default();
         self.send_due(now.min(traffic_until), local, &mut work)?;
         // Rows grow while messages are written, and give space back in the poll.
@@ -180,7 +207,7 @@ impl<T: Transport> Host<T> {
         for _ in 0..reads {
             let Some(delivery) = self.inbox.queue.pop_front() else { break };
             let before = self.totals;
-            let read = self.read(now, &delivery, latencies);
+            let read = self.read(now, warm, &delivery, latencies);
             if now <= traffic_until {
                 self.totals.timely += self.totals.delivered - before.delivered;
                 self.totals.timely_bytes += self.totals.bytes - before.bytes;
@@ -190,6 +217,7 @@ impl<T: Transport> Host<T> {
             work.blocks += 1;
         }
         self.least_free = self.least_free.min(self.engine.free_blocks());
+        self.held.note(in_time, self.engine.free_blocks());
         Ok(work)
     }
 
@@ -230,7 +258,13 @@ impl<T: Transport> Host<T> {
     }
 
     /// Checks the messages of a delivery; their number.
-    fn read(&mut self, now: u64, delivery: &Delivery, latencies: &mut Latencies) -> Result<u64, Breach> {
+    fn read(
+        &mut self,
+        now: u64,
+        warm: u64,
+        delivery: &Delivery,
+        latencies: &mut Latencies,
+    ) -> Result<u64, Breach> {
         let me = self.node();
         let from = delivery.source().raw();
         // What is not messages of a peer are messages of this node that a peer whose link failed did not get.
@@ -255,7 +289,9 @@ impl<T: Transport> Host<T> {
                 self.take(payload)?;
                 self.totals.delivered += 1;
                 self.totals.bytes += bytes.len() as u64;
-                latencies.note(now.saturating_sub(payload.sent_at));
+                if payload.sent_at >= warm {
+                    latencies.note(now.saturating_sub(payload.sent_at));
+                }
             }
         }
         Ok(messages)

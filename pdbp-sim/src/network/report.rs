@@ -103,6 +103,9 @@ pub struct Report {
     pub most_blocks: u32,
     /// The same of each node that lives at the end, on average.
     pub mean_blocks: f64,
+    /// Blocks that a node has in rows or posted, on average over the nodes that live at the end and the time of the traffic without
+    /// its warm-up.
+    pub held_blocks: f64,
     /// The highest epoch of a node's tables; more than that of the start when a master has been elected.
     pub epoch: u32,
     /// Runs of hosts.
@@ -113,6 +116,10 @@ pub struct Report {
     pub digest: u64,
     body_bytes: u64,
     body: usize,
+    /// Blocks that can be in rows or posted, of all nodes so far.
+    all_blocks: u64,
+    /// Free blocks times nanoseconds, and nanoseconds.
+    free: (u128, u64),
     /// Of the nodes so far, for the means.
     added: u32,
     memory: (u64, u64),
@@ -155,6 +162,10 @@ impl Report {
         let blocks = all.saturating_sub(host.least_free);
         self.most_blocks = self.most_blocks.max(blocks);
         self.added += 1;
+        self.free = (self.free.0 + host.held.free, self.free.1 + host.held.time);
+        let free = self.free.0 as f64 / self.free.1.max(1) as f64;
+        self.all_blocks += u64::from(all);
+        self.held_blocks = (self.all_blocks as f64 / f64::from(self.added) - free).max(0.0);
         self.mean_blocks += (f64::from(blocks) - self.mean_blocks) / f64::from(self.added);
         let (block_memory, table_memory) = host.memory;
         self.memory = (self.memory.0 + block_memory as u64, self.memory.1 + table_memory as u64);
@@ -175,6 +186,11 @@ impl Report {
     pub fn efficiency(&self) -> f64 {
         let due = self.sent + self.refused;
         if due == 0 { 1.0 } else { self.timely as f64 / due as f64 }
+    }
+
+    /// Blocks that can be in rows or posted, of one node, on average.
+    pub fn blocks_of_rows(&self) -> u32 {
+        (self.all_blocks / u64::from(self.added.max(1))) as u32
     }
 
     /// Bytes of messages read while there was traffic, per second.

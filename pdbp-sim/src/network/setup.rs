@@ -53,6 +53,9 @@ pub struct Setup {
     pub routing: Routing,
     /// Who sends.
     pub traffic: Traffic,
+    /// Nanoseconds from the start that are not measured: latencies are of messages that should be sent later, blocks in use of the
+    /// time after.
+    pub warm_up: u64,
     /// Nanoseconds of virtual time at which nothing is sent any more.
     pub traffic_until: u64,
 }
@@ -79,6 +82,7 @@ impl Setup {
             costs: HostCosts::default(),
             routing: Routing::Direct,
             traffic: Traffic::uniform().rate(0),
+            warm_up: 0,
             traffic_until: u64::MAX,
         }
     }

@@ -13,6 +13,8 @@ enum Pattern {
     Uniform,
     /// A share of 1000 to one node, the others alike.
     HotSpot { node: u16, permille: u32 },
+    /// A share of 1000 to one node, another one after so many nanoseconds.
+    Moving { permille: u32, every: u64 },
     /// The other nodes by rank: weight 1 / rank^exponent; node 0 is the first.
     Zipf { exponent: f64 },
     /// Each node to a few others, always the same, all alike.
@@ -47,6 +49,12 @@ impl Traffic {
     /// `permille` of 1000 messages go to `node`, the others to all alike.
     pub fn hot_spot(node: u16, permille: u32) -> Self {
         Self::new(Pattern::HotSpot { node, permille })
+    }
+
+    /// As [`hot_spot`](Self::hot_spot), and the hot spot moves: it is node 0 for `every` nanoseconds from the start of time, then node
+    /// 1, and so on, again and again.
+    pub fn moving_hot_spot(permille: u32, every: u64) -> Self {
+        Self::new(Pattern::Moving { permille, every })
     }
 
     /// Node k gets a share as 1 / (k + 1)^exponent.
@@ -108,11 +116,14 @@ impl Traffic {
             Pattern::HotSpot { node, .. } if usize::from(*node) >= nodes => {
                 Err(format!("the hot spot is node {node}; name one below {nodes}"))
             }
-            Pattern::HotSpot { permille, .. } if *permille > 1000 => {
+            Pattern::HotSpot { permille, .. } | Pattern::Moving { permille, .. } if *permille > 1000 => {
                 Err(format!("the hot spot gets {permille} of 1000 messages; let it be 1000 or fewer"))
             }
             Pattern::Sparse { partners: 0 } => {
                 Err("nodes with 0 partners send to nobody; give them 1".to_owned())
+            }
+            Pattern::Moving { every: 0, .. } => {
+                Err("the hot spot stays at a node for 0 ns; let it stay for longer".to_owned())
             }
             Pattern::Zipf { exponent } if !(0.0..=8.0).contains(exponent) => {
                 Err(format!("a Zipf exponent of {exponent}; choose one from 0 to 8"))
@@ -197,7 +208,7 @@ impl Sender {
         }
         let distance = 1 + self.random.below(2 * mean.max(1));
         let at = self.awake(after.saturating_add(distance));
-        let dest = self.dest();
+        let dest = self.dest(at);
         self.next = Some(TraceEntry { at, source: self.node, dest, bytes: self.traffic.size });
     }
 
@@ -211,15 +222,19 @@ impl Sender {
         if place < on { at } else { at + (on + off - place) }
     }
 
-    fn dest(&mut self) -> u16 {
-        let any = |random: &mut Random| {
-            let other = random.below(self.nodes as u64 - 1) as u16;
-            other + u16::from(other >= self.node)
+    /// Of a message that is sent then.
+    fn dest(&mut self, at: u64) -> u16 {
+        let hot = match &self.traffic.pattern {
+            Pattern::HotSpot { node, permille } => Some((*node, *permille)),
+            Pattern::Moving { permille, every } => Some(((at / every % self.nodes as u64) as u16, *permille)),
+            _ => None,
         };
+        if let Some((node, _)) = hot
+            .filter(|(node, permille)| *node != self.node && self.random.below(1000) < u64::from(*permille))
+        {
+            return node;
+        }
         match &self.traffic.pattern {
-            Pattern::HotSpot { node, permille } if *node != self.node => {
-                if self.random.below(1000) < u64::from(*permille) { *node } else { any(&mut self.random) }
-            }
             Pattern::Sparse { partners } => {
                 let which = self.random.below(u64::from(*partners).max(1));
                 let other =
@@ -230,7 +245,10 @@ impl Sender {
                 let drawn = self.random.below(self.weights.last().copied().unwrap_or(0));
                 self.weights.partition_point(|sum| *sum <= drawn) as u16
             }
-            _ => any(&mut self.random),
+            _ => {
+                let other = self.random.below(self.nodes as u64 - 1) as u16;
+                other + u16::from(other >= self.node)
+            }
         }
     }
 }
@@ -263,6 +281,18 @@ mod tests {
         assert_ne!(sparse, shares(&Traffic::sparse(3), 6, 50));
         let zipf = shares(&Traffic::zipf(1.0), 3, 4);
         assert!(zipf[3] == 0 && (5000..5900).contains(&zipf[0]) && zipf[1] > zipf[2], "{zipf:?}");
+    }
+
+    #[test]
+    fn a_hot_spot_moves() {
+        let mut sender = Traffic::moving_hot_spot(1000, 1_000_000).rate(1_000_000).sender(3, 4, 0, 1);
+        for _ in 0..20_000 {
+            let message = sender.next().unwrap();
+            let hot = (message.at / 1_000_000 % 4) as u16;
+            assert!(if hot == 3 { message.dest != 3 } else { message.dest == hot }, "{message:?}");
+            sender.advance();
+        }
+        assert!(Traffic::moving_hot_spot(500, 0).check(4, 100).unwrap_err().contains("longer"));
     }
 
     #[test]

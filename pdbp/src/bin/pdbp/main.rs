@@ -26,7 +26,8 @@ Usage: pdbp config [--markdown] [SETTINGS]
        pdbp ping [--count N] [--bytes N] [--nodes N] [--transport NAME] [SETTINGS]
        mpirun -n 4 pdbp ping …
        pdbp top [--connect ADDRESS] [--interval TIME] [--once]
-       pdbp sim [--nodes N,N,…] [--traffic PATTERN] [--fault FAULT…] …
+       pdbp sim [--nodes N,N,…] [--traffic PATTERN] [--fault FAULT…] [--report DIR] …
+       pdbp sim --compare all [--report DIR]
 
 Commands:
   config        Print every setting with its value and where the value came from; the output is a configuration file
@@ -49,7 +50,8 @@ Commands:
                   [default: direct]
     --seed N      What all that is random depends on [default: 0]
     --traffic PATTERN
-                  uniform; hot-spot or hot-spot=0.8: half of the messages, or such a share, go to node 0; zipf or zipf=1.2;
+                  uniform; hot-spot or hot-spot=0.8: half of the messages, or such a share, go to node 0; moving or
+                  moving=0.8/5ms: such a share goes to node 0, after such a time to node 1, and so on; zipf or zipf=1.2;
                   sparse or sparse=8: each node sends to so many others only, 4 if not given;
                   bursty or bursty=2ms/8ms: nodes send, then pause; or a file with a line for each message: time_ns source dest
                   bytes [default: uniform]
@@ -72,7 +74,11 @@ Commands:
     --give-up TIME
                   Silence after which links are given up, which tells of crashes and partitions [default: 1s]
     --lease TIME  Silence after which nodes are declared down; 0: only links tell [default: 0]
+    --compare NAMES
+                  Run policies in the same scenarios instead, and say which beat the default: all, or some of uniform, hot-spot,
+                  moving, zipf, bursty, incast, slow-reader, small, large and scarce; with --seed, --time, --csv and --report only
     --csv FILE    Write all figures to a file, too
+    --report DIR  Write a page with tables and plots to a folder, too
 
 Settings, the later over the earlier: defaults, file, environment (PDBP_BLOCK_BYTES=32768), command line:
   --file FILE   Read a configuration file (TOML) [default: the one that PDBP_CONFIG names, if any]

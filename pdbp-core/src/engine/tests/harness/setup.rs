@@ -49,8 +49,15 @@ impl SpacePolicy for Policy {
             _ => 0,
         }
     }
-    fn spare(&self, row: &RowSpace) -> u32 {
-        if let Self::Adaptive = self { Adaptive::DEFAULT.spare(row) } else { 0 }
+    fn at_request(&self, row: &RowSpace, free: u32) -> Growth {
+        match self {
+            Self::Glutton => Growth::By(1_000_000),
+            Self::Adaptive => Adaptive::DEFAULT.at_request(row, free),
+            _ => Growth::Keep,
+        }
+    }
+    fn spare(&self, row: &RowSpace, free: u32) -> u32 {
+        if let Self::Adaptive = self { Adaptive::DEFAULT.spare(row, free) } else { 0 }
     }
 }
 

@@ -144,10 +144,10 @@ fn idle_rows_help_one_that_starves() {
     for _ in 0..8 {
         ship(&mut c, 0, 1);
     }
-    assert_eq!(c.host(0).engine.send_row(node(1)).unwrap().space.real(), 8);
-    for peer in [0, 2] {
-        assert_eq!(c.host(0).engine.send_row(node(peer)).unwrap().space.real(), 2, "the least it keeps");
-    }
+    let space = |c: &mut Cluster, peer| c.host(0).engine.send_row(node(peer)).unwrap().space.real();
+    assert_eq!(space(&mut c, 0), 2, "the least it keeps");
+    assert_eq!(space(&mut c, 2), 4, "its share of the two that are free then");
+    assert_eq!(space(&mut c, 1), 5, "its share: one stays free for others");
     ship(&mut c, 0, 1);
     assert!(c.host(0).engine.send_row(node(1)).unwrap().exhausted > 0, "the notice of Algorithm 1");
     c.settle();
@@ -176,8 +176,8 @@ fn credit_is_collected_from_an_idle_row_when_none_is_left() {
     }
     let [one, two, idle] = granted(&mut c);
     assert_eq!(idle, 2, "the least it keeps");
-    assert_eq!((c.host(0).engine.credit, one + two), (0, 4 + 4 + 5 + 2));
-    assert_eq!(delivered(&c), 15 - 2, "all credit but the elements kept for commands");
+    assert_eq!((c.host(0).engine.credit, one + two), (4, 11), "of 17, their shares");
+    assert_eq!(delivered(&c), 11 - 2, "all credit but the elements kept for commands");
     let told = c.host(3).engine.peers[0].window;
     assert_eq!(told, 2, "its peer knows");
     // What it gave it gets again when it needs it and the others have not for an interval.

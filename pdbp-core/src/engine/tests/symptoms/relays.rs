@@ -79,7 +79,7 @@ fn a_reader_behind_a_relay_that_does_not_read_stops_its_sender_and_no_control() 
             rounds(&mut c, 3);
             sent += c.oracle.borrow().serial - before;
         }
-        assert!(sent < 40, "{sent} messages were taken, and one was read");
+        assert!(sent < 120, "{sent} messages of 200 were taken, and one was read");
         assert!(c.host(4).engine.recv_row(node(3)).unwrap().waiting > 0, "they wait at the relay");
         // From 3 to 2 it is by node 5; nothing is in the way there. Barriers go by the master.
         let before = delivered(&c);

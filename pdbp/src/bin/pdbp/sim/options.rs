@@ -26,6 +26,9 @@ impl Sim {
     /// An option that there is not, or a value that cannot be used.
     pub(crate) fn option(&mut self, name: &str, arguments: &mut lexopt::Parser) -> Result<(), Failed> {
         let option = format!("--{name}");
+        if !["compare", "seed", "time", "csv", "report"].contains(&name) {
+            self.unused.get_or_insert_with(|| option.clone());
+        }
         match name {
             "reorder" => self.setup.physics.reorder = probability(REORDER),
             "fault" => {
@@ -39,7 +42,8 @@ impl Sim {
             "block" | "initial" | "row" | "extra" | "policy" | "lease" => {
                 self.memory(&option, &arguments.value()?.string()?)?;
             }
-            "nodes" | "routing" | "seed" | "traffic" | "size" | "rate" | "time" | "csv" => {
+            "nodes" | "routing" | "seed" | "traffic" | "size" | "rate" | "time" | "csv" | "compare"
+            | "report" => {
                 self.what(&option, &arguments.value()?.string()?)?;
             }
             _ => return Err(lexopt::Error::UnexpectedOption(option).into()),
@@ -59,7 +63,9 @@ impl Sim {
             "--traffic" => self.traffic = traffic(text)?,
             "--size" => self.size = units::whole(option, text, 1, 1 << 30)? as usize,
             "--rate" => self.rate = units::count(option, text)?,
-            "--time" => self.time = units::time(option, text)?,
+            "--time" => self.time = Some(units::time(option, text)?),
+            "--compare" => self.compare = Some(text.into()),
+            "--report" => self.report = Some(text.into()),
             _ => self.csv = Some(text.into()),
         }
         Ok(())
@@ -119,6 +125,16 @@ fn traffic(text: &str) -> Result<Traffic, Failed> {
             let remedy = || format!("--traffic {text}: use an exponent from 0 to 8, such as zipf=1.2");
             Ok(Traffic::zipf(exponent.ok_or_else(remedy)?))
         }
+        "moving" => {
+            let (share, every) = value.unwrap_or("0.8/5ms").split_once('/').ok_or_else(|| {
+                format!(
+                    "--traffic {text}: say which share and how long a node has it, such as moving=0.8/5ms"
+                )
+            })?;
+            let share = units::share("--traffic moving:", share)?;
+            let every = units::time("--traffic moving:", every)?;
+            Ok(Traffic::moving_hot_spot((share * 1000.0).round() as u32, every))
+        }
         "bursty" => {
             let (on, off) = value.unwrap_or("2ms/8ms").split_once('/').ok_or_else(|| {
                 format!("--traffic {text}: say how long nodes send and pause, such as bursty=2ms/8ms")
@@ -133,7 +149,7 @@ fn traffic(text: &str) -> Result<Traffic, Failed> {
 fn file(path: &str) -> Result<Traffic, Failed> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         format!(
-            "--traffic {path}: use uniform, hot-spot, sparse, zipf, bursty or a file of messages ({error})"
+             "--traffic {path}: use uniform, hot-spot, moving, sparse, zipf, bursty or a file of messages ({error})"
         )
     })?;
     Traffic::trace(&text).map_err(|error| format!("--traffic {path}: {error}").into())
