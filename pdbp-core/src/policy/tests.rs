@@ -103,7 +103,9 @@ fn a_row_with_more_in_use_than_real_grows_without_overflow() {
     assert_eq!(published(750).at_critical(&row, 100), Growth::By(12));
     assert_eq!(Adaptive::DEFAULT.at_stall(&row, 100), Growth::By(1));
     let mut credit = RowSpace::of_receiver(16, 4);
-    (0..6).for_each(|_| drop(credit.take()));
+    for _ in 0..6 {
+        credit.take();
+    }
     assert_eq!(Adaptive::DEFAULT.at_stall(&credit, 100), Growth::By(4));
     assert_eq!((Adaptive::DEFAULT.surplus(&row), Adaptive::DEFAULT.spare(&row, 0)), (0, 0));
 }
