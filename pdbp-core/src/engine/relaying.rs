@@ -48,11 +48,17 @@ impl Links {
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// The link by which messages for a node leave, and what they carry if it is a relay's.
+    #[inline]
     pub(super) fn first_hop(&self, dest: NodeId) -> Result<(Slot, Option<Via>), OpenError> {
         let slot = self.links.slot(dest);
-        if slot != Slot::NONE {
+        if !self.links.is_grid() || slot != Slot::NONE {
             return Ok((slot, None));
         }
+        self.way_by_relay(dest)
+    }
+
+    #[inline(never)]
+    fn way_by_relay(&self, dest: NodeId) -> Result<(Slot, Option<Via>), OpenError> {
         let relay = self.links.relay_to(dest).ok_or(OpenError::NoSuchNode(dest))?;
         if !self.agreement.is_member(dest) {
             return Err(OpenError::PeerFailed(dest));
