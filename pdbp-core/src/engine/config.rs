@@ -88,7 +88,7 @@ pub enum ConfigError {
     },
     /// What the agreement on the tables cannot work with.
     Agreement(agreement::SettingsError),
-    /// A slice of [`Storage`] is shorter than the configuration asks for.
+    /// A slice of [`Storage`](super::Storage) is shorter than the configuration asks for.
     Storage {
         /// The slice.
         slice: &'static str,
