@@ -368,9 +368,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// The peer says that it could use credit for so many blocks.
+    #[inline]
     pub(super) fn requested(&mut self, node: Slot, wanted: u32) {
         let Some(row) = self.recv_rows.get_mut(node.index()) else { return };
         row.space.want(wanted);
+        // It is below any threshold: most blocks of a link that is not busy.
+        if wanted <= row.space.real() / 2 {
+            return;
+        }
         row.stalls += u64::from(wanted + super::kept(row.space.real()) > row.space.real());
         self.extend_recv(node, SpacePolicy::at_request);
     }
@@ -378,19 +383,29 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Asks the policy whether RCBP_node should have more space, which is more credit for the peer.
     fn extend_recv(&mut self, node: Slot, ask: fn(&P, &crate::matrix::RowSpace, u32) -> Growth) {
         let posted = self.is_posted_link(node);
-        let exhausted = self.recv_rows.get(node.index()).is_some_and(|row| {
-            let free = if posted { self.free_for_rows() } else { self.free_credit() };
-            ask(&self.policy, &row.space, free) == Growth::Exhausted
-        });
-        if exhausted && !posted {
-            self.collect_credit(node);
-        } else if exhausted && !self.contended {
-            self.contended = true;
-            self.collect_spare(None);
+        let answer = |engine: &Self| {
+            let free = if posted { engine.free_for_rows() } else { engine.free_credit() };
+            engine
+                .recv_rows
+                .get(node.index())
+                .map_or(Growth::Keep, |row| ask(&engine.policy, &row.space, free))
+        };
+        let mut growth = answer(self);
+        if growth == Growth::Keep {
+            return;
+        }
+        if growth == Growth::Exhausted {
+            if !posted {
+                self.collect_credit(node);
+            } else if !self.contended {
+                self.contended = true;
+                self.collect_spare(None);
+            }
+            growth = answer(self);
         }
         let free = if posted { self.free_for_rows() } else { self.free_credit() };
         let Some(row) = self.recv_rows.get_mut(node.index()) else { return };
-        match ask(&self.policy, &row.space, free) {
+        match growth {
             Growth::Keep => {}
             Growth::Exhausted => row.exhausted += 1,
             Growth::By(blocks) => {

@@ -6,7 +6,7 @@
 //! * when a row's `recv` cursor reaches its critical real element ([`SpacePolicy::at_critical`], Algorithm 1 of S1),
 //! * when a writer waits because the row has no vacant element, or the last that a peer may use has arrived
 //!   ([`SpacePolicy::at_stall`]),
-//! * when a block has arrived, which says what its sender could use ([`SpacePolicy::at_request`]),
+//! * when a block has arrived whose sender could use more than half of the row ([`SpacePolicy::at_request`]),
 //! * at the end of every interval ([`SpacePolicy::surplus`]), and for rows that could help one that waits
 //!   ([`SpacePolicy::spare`]).
 
@@ -46,7 +46,7 @@ pub trait SpacePolicy {
         Growth::Keep
     }
 
-    /// Of RM: a block has arrived, with what its sender could use ([`RowSpace::wanted`]); `free` blocks are unused.
+    /// Of RM: a block has arrived whose sender could use more than half of the row ([`RowSpace::wanted`]); `free` blocks are unused.
     fn at_request(&self, row: &RowSpace, free: u32) -> Growth {
         let _ = (row, free);
         Growth::Keep
