@@ -137,7 +137,7 @@ impl Net {
         }
         let before = std::mem::take(end);
         end.belief = Belief::Down;
-        end.posts_away = before.posts_away;
+        (end.posts_away, end.untold) = (before.posts_away, before.untold + 1);
         let from = id(peer);
         let loads = before.out.frames.into_iter().filter_map(|frame| match frame.load {
             Load::Block(block) => Some(block),
@@ -188,6 +188,7 @@ impl Net {
             end.out.heard = now;
             let waiting = end.out.base..end.out.next();
             if was_down {
+                end.untold += 1;
                 self.make_ready(node, Ready::Done(Completion::PeerRestored { peer: id(peer) }));
             }
             waiting.for_each(|sequence| self.launch(node, peer, sequence));

@@ -48,6 +48,8 @@ pub(super) struct End {
     pub(super) posted: VecDeque<VacantBlock>,
     /// Of those, and of the completions that hold one: how many the node has not got back.
     pub(super) posts_away: u32,
+    /// Ends and beginnings of the link that the node has not taken yet. What it sends before it has is for a link that is gone.
+    pub(super) untold: u32,
     /// In place: blocks that the peer reads, by index.
     pub(super) lent: BTreeMap<u32, SealedBlock>,
 }

@@ -179,9 +179,16 @@ impl Transport for Port {
                 Some(Completion::Received { peer, block })
             }
             Ready::Done(completion) => {
-                if let Completion::Received { peer, .. } | Completion::Unused { peer, .. } = &completion {
-                    let end = net.end(self.node, peer.raw());
-                    end.posts_away = end.posts_away.saturating_sub(1);
+                match &completion {
+                    Completion::Received { peer, .. } | Completion::Unused { peer, .. } => {
+                        let end = net.end(self.node, peer.raw());
+                        end.posts_away = end.posts_away.saturating_sub(1);
+                    }
+                    Completion::PeerFailed { peer, .. } | Completion::PeerRestored { peer } => {
+                        let end = net.end(self.node, peer.raw());
+                        end.untold = end.untold.saturating_sub(1);
+                    }
+                    Completion::Sent { .. } | Completion::Failed { .. } => {}
                 }
                 Some(completion)
             }

@@ -208,6 +208,7 @@ impl Net {
         let end = self.end(from, to);
         match end.belief {
             Belief::Down => return Err((block, Reason::PeerFailed)),
+            _ if end.untold > 0 => return Err((block, Reason::PeerFailed)),
             _ if end.away() >= most => return Err((block, Reason::Busy)),
             _ => {}
         }
@@ -218,7 +219,7 @@ impl Net {
 
     pub(super) fn post(&mut self, me: u16, peer: u16, block: VacantBlock) -> Result<(), VacantBlock> {
         let end = self.end(me, peer);
-        if end.belief == Belief::Down {
+        if end.belief == Belief::Down || end.untold > 0 {
             return Err(block);
         }
         end.posted.push_back(block);

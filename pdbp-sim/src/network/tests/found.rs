@@ -33,3 +33,11 @@ fn a_restored_link_carries_even_where_other_rows_have_taken_all_blocks() {
     let report = outage.at(ms(8), Fault::heal()).run(ms(12)).unwrap_or_else(|e| panic!("{e}"));
     assert!(report.links.restored >= 3, "{report}");
 }
+
+/// A link came up again before its node had taken that it was down, and what the node sent then, for the old one, went by the new.
+#[test]
+fn what_is_sent_before_the_end_of_a_link_is_known_does_not_go_by_the_next() {
+    let (scenario, until) = Scenario::random(4_294_967_441);
+    let report = scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
+    assert!(report.links.restored > 0, "{report}");
+}
