@@ -354,15 +354,16 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if self.is_gone(node) {
             self.shrink_recv(node, u32::MAX);
         }
+        let gone = self.is_gone(node);
         let Some(peer) = self.peers.get_mut(node.index()) else { return };
         if peer.session == session {
             peer.released += 1;
-        } else if !peer.is_gone() {
-            // Its element was lent to the old link, beyond the space of the present one.
+        } else {
+            // Its element was lent to the old link, beyond the space of the present one, whose peer may not be let in yet.
             if let Some(row) = self.recv_rows.get_mut(node.index()) {
                 row.old = row.old.saturating_sub(1);
             }
-            self.shrink_recv(node, 1);
+            self.shrink_recv(node, u32::from(!gone));
         }
         self.give_back(node, block);
     }

@@ -41,3 +41,11 @@ fn what_is_sent_before_the_end_of_a_link_is_known_does_not_go_by_the_next() {
     let report = scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
     assert!(report.links.restored > 0, "{report}");
 }
+
+/// Blocks of the old link that were read before the peer was let in again counted against its credit for ever.
+#[test]
+fn a_peer_that_is_let_in_again_has_credit_when_what_came_before_was_read_meanwhile() {
+    let (scenario, until) = Scenario::random_grid(101_529);
+    let report = scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
+    assert!(report.links.restored > 0, "{report}");
+}
