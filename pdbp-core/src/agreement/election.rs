@@ -61,7 +61,7 @@ impl Agreement<'_> {
         self.ask_again();
     }
 
-    /// Is nobody's follower for now.
+    /// Follows nobody until a primary is heard of.
     pub(super) fn leave_office(&mut self) {
         if self.role == Role::Primary {
             for peer in self.peers.iter_mut() {

@@ -1,4 +1,4 @@
-//! The rows of SM: their space grows and shrinks here, and their blocks are linked into queues.
+//! The space of rows grows and shrinks here: of SM by blocks, which are linked into queues, and of RM by credit.
 
 use super::{CONTROL_ROW, Engine};
 use crate::matrix::{Queue, RowSpace};
@@ -157,5 +157,85 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             list.tail = NIL;
         }
         Some(head)
+    }
+
+    /// The peer says that it could use credit for so many blocks.
+    #[inline]
+    pub(super) fn requested(&mut self, node: Slot, wanted: u32) {
+        let Some(row) = self.recv_rows.get_mut(node.index()) else { return };
+        row.space.want(wanted);
+        // It is below any threshold: most blocks of a link that is not busy.
+        if wanted <= row.space.real() / 2 {
+            return;
+        }
+        row.stalls += u64::from(wanted + super::kept(row.space.real()) > row.space.real());
+        self.extend_recv(node, SpacePolicy::at_request);
+    }
+
+    /// Asks the policy whether RCBP_node should have more space, which is more credit for the peer.
+    pub(super) fn extend_recv(&mut self, node: Slot, ask: fn(&P, &RowSpace, u32) -> Growth) {
+        let posted = self.is_posted_link(node);
+        let answer = |engine: &Self| {
+            let free = if posted { engine.free_for_rows() } else { engine.free_credit() };
+            engine
+                .recv_rows
+                .get(node.index())
+                .map_or(Growth::Keep, |row| ask(&engine.policy, &row.space, free))
+        };
+        let mut growth = answer(self);
+        if growth == Growth::Keep {
+            return;
+        }
+        if growth == Growth::Exhausted {
+            if !posted {
+                self.collect_credit(node);
+            } else if !self.contended {
+                self.contended = true;
+                self.collect_spare(None);
+            }
+            growth = answer(self);
+        }
+        let free = if posted { self.free_for_rows() } else { self.free_credit() };
+        let Some(row) = self.recv_rows.get_mut(node.index()) else { return };
+        match growth {
+            Growth::Keep => {}
+            Growth::Exhausted => row.exhausted += 1,
+            Growth::By(blocks) => {
+                let before = row.space.real();
+                row.space.grow(blocks.min(free));
+                let grown = row.space.real() - before;
+                self.grown = true;
+                if posted { self.post(node) } else { self.credit -= grown }
+            }
+        }
+    }
+
+    /// Takes back the credit that other rows can spare, since one waits and none is left.
+    fn collect_credit(&mut self, needy: Slot) {
+        let own = self.own;
+        for node in (0..self.recv_rows.len()).map(Slot::from_index).filter(|n| *n != needy && *n != own) {
+            if self.is_posted_link(node) {
+                continue;
+            }
+            let spare = self
+                .recv_rows
+                .get(node.index())
+                .map_or(0, |row| self.policy.spare(&row.space, self.free_credit()));
+            self.shrink_recv(node, spare);
+        }
+    }
+
+    /// Takes up to `blocks` of its vacant elements from a row and leaves it one, unless its peer has failed: without any
+    /// credit nothing would arrive that could make the row grow again.
+    pub(super) fn shrink_recv(&mut self, node: Slot, blocks: u32) {
+        let least = u32::from(!self.is_gone(node));
+        let posted = self.is_posted_link(node);
+        let Some(row) = self.recv_rows.get_mut(node.index()) else { return };
+        let before = row.space.real();
+        row.space.shrink(blocks.min(before.saturating_sub(least)));
+        if !posted {
+            self.credit += before - row.space.real();
+        }
+        // With posted arrival the blocks come back as they are filled: `repost` keeps those beyond the real space.
     }
 }

@@ -76,9 +76,7 @@ impl Storage<'_> {
         }
         Ok(())
     }
-}
 
-impl Storage<'_> {
     /// Bytes of all tables, those of the agreement included.
     pub fn bytes(&self) -> usize {
         fn of<T>(table: &ManagedSlice<'_, T>) -> usize {
