@@ -17,14 +17,16 @@
 
 use crate::umb::NIL;
 
-/// Which matrix a row belongs to.
+/// Which matrix a row belongs to, and what its real elements are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Side {
-    /// A row of SM: its elements are blocks of this node.
+    /// A row of SM: blocks of this node.
     #[default]
     Send,
-    /// A row of RM: its elements are the peer's credit.
-    Receive,
+    /// A row of RM with posted arrival: credit of the peer, and a block of this node for each.
+    Posted,
+    /// A row of RM with arrival in place: credit of the peer alone.
+    Credit,
 }
 
 /// The counters of one row, and what follows from them: DF, SU and RSR.
@@ -43,21 +45,30 @@ pub struct RowSpace {
     quiet: u32,
     /// Of RM: see `wanted`.
     wanted: u32,
+    /// See `equal_part`.
+    equal: u32,
     side: Side,
 }
 
 impl RowSpace {
-    /// A row of `size` elements (N), the first `real` of them real.
+    /// A row of SM of `size` elements (N), the first `real` of them real.
     pub fn new(size: u32, real: u32) -> Self {
         Self { size, real: real.min(size), ..Self::default() }
     }
 
-    /// As [`new`](Self::new), of RM.
-    pub fn of_receiver(size: u32, real: u32) -> Self {
-        Self { side: Side::Receive, ..Self::new(size, real) }
+    /// The same row on another side.
+    #[must_use]
+    pub fn on(self, side: Side) -> Self {
+        Self { side, ..self }
     }
 
-    /// Which matrix it belongs to.
+    /// The same row with an [equal part](Self::equal_part).
+    #[must_use]
+    pub fn with_equal_part(self, equal: u32) -> Self {
+        Self { equal: equal.min(self.size), ..self }
+    }
+
+    /// Which matrix it belongs to, and what its real elements are.
     pub fn side(&self) -> Side {
         self.side
     }
@@ -117,6 +128,12 @@ impl RowSpace {
     /// does not see: blocks on their way here, and those for which the peer has no credit.
     pub fn wanted(&self) -> u32 {
         self.wanted
+    }
+
+    /// The elements that it would have were all rows of its side alike, at most N. 0 where that means nothing: with posted arrival
+    /// rows of both matrices have blocks from one store, and none of them a part.
+    pub fn equal_part(&self) -> u32 {
+        self.equal
     }
 
     /// Density factor DF = curSize / N (SPEC (1)).

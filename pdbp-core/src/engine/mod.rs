@@ -50,7 +50,7 @@ use managed::ManagedSlice;
 
 use crate::agreement::Agreement;
 use crate::id::{Epoch, NodeId, PartId, PipeId, Time};
-use crate::matrix::{RecvRow, RowSpace, SendRow};
+use crate::matrix::{RecvRow, RowSpace, SendRow, Side};
 use crate::pipe::{PipeError, PipePool, StreamMap, StreamMapping};
 use crate::policy::SpacePolicy;
 use crate::routing::{Links, Slot};
@@ -246,6 +246,8 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     /// Of the free blocks and of the credit: what is kept for links that may be restored.
     blocks_aside: u32,
     credit_aside: u32,
+    /// The row that credit was taken back from last, for another.
+    collected: Slot,
     tables: Tables<'a>,
     agreement: Agreement<'a>,
     local: ManagedSlice<'a, Local>,
@@ -342,6 +344,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             contended: false,
             blocks_aside: 0,
             credit_aside: 0,
+            collected: Slot::from_index(0),
             tables: Tables { nodes, parts },
             agreement,
             local: local_parts,
@@ -390,18 +393,25 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
                 self.enqueue(index, |engine| Some(&mut engine.reserve));
             }
         }
-        self.credit = have.saturating_sub((nodes - 1 - posted_rows) * initial);
+        let credit_rows = nodes - 1 - posted_rows;
+        self.credit = have.saturating_sub(credit_rows * initial);
+        let credit_part = have.checked_div(credit_rows).unwrap_or(0);
+        let block_part = if posted_rows == 0 { have / nodes.max(1) } else { 0 };
         for node in (0..self.peers.len()).map(Slot::from_index) {
+            let (is_own, posted) = (node == self.own, self.is_posted_link(node));
             if let Some(send) = self.send_rows.get_mut(node.index()) {
-                send.space = RowSpace::new(row, 0);
+                send.space = RowSpace::new(row, 0).with_equal_part(block_part);
             }
             self.grow_send(node, initial);
-            let own = node == self.own;
             if let Some(recv) = self.recv_rows.get_mut(node.index()) {
-                recv.space = RowSpace::of_receiver(row, if own { row } else { initial });
+                let space = RowSpace::new(row, if is_own { row } else { initial });
+                recv.space = match posted {
+                    true => space.on(Side::Posted),
+                    false => space.on(Side::Credit).with_equal_part(credit_part),
+                };
             }
             self.link_elements(node);
-            if !own && self.is_posted_link(node) {
+            if posted && !is_own {
                 self.post(node);
             }
         }

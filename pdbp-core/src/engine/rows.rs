@@ -188,7 +188,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         if growth == Growth::Exhausted {
             if !posted {
-                self.collect_credit(node);
+                self.collect_credit(node, ask);
             } else if !self.contended {
                 self.contended = true;
                 self.collect_spare(None);
@@ -210,18 +210,29 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Takes back the credit that other rows can spare, since one waits and none is left.
-    fn collect_credit(&mut self, needy: Slot) {
-        let own = self.own;
-        for node in (0..self.recv_rows.len()).map(Slot::from_index).filter(|n| *n != needy && *n != own) {
-            if self.is_posted_link(node) {
+    /// Takes back credit that other rows can spare, since one waits and none is left, until the policy has something to give: of one
+    /// row after another half of it, then the rest. The next time it begins with the row after the last.
+    fn collect_credit(&mut self, needy: Slot, ask: fn(&P, &RowSpace, u32) -> Growth) {
+        let rows = self.recv_rows.len();
+        let (own, start) = (self.own, self.collected.index());
+        for step in 0..2 * rows {
+            let node = Slot::from_index((start + 1 + step) % rows);
+            if node == needy || node == own || self.is_posted_link(node) {
                 continue;
             }
-            let spare = self
-                .recv_rows
-                .get(node.index())
-                .map_or(0, |row| self.policy.spare(&row.space, self.free_credit()));
-            self.shrink_recv(node, spare);
+            let free = self.free_credit();
+            let space = self.recv_rows.get(node.index()).map(|row| row.space);
+            let spare = space.map_or(0, |space| self.policy.spare(&space, free));
+            if spare == 0 {
+                continue;
+            }
+            self.shrink_recv(node, if step < rows { spare.div_ceil(2) } else { spare });
+            self.collected = node;
+            let free = self.free_credit();
+            let waiting = self.recv_rows.get(needy.index()).map(|row| ask(&self.policy, &row.space, free));
+            if waiting != Some(Growth::Exhausted) {
+                return;
+            }
         }
     }
 

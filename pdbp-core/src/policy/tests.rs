@@ -4,6 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::matrix::Side;
 
 /// A row of `size` with `real` elements, `used` of them in use.
 fn row(size: u32, real: u32, used: u32) -> RowSpace {
@@ -102,7 +103,7 @@ fn a_row_with_more_in_use_than_real_grows_without_overflow() {
     let row = row(16, 4, 6);
     assert_eq!(published(750).at_critical(&row, 100), Growth::By(12));
     assert_eq!(Adaptive::DEFAULT.at_stall(&row, 100), Growth::By(1));
-    let mut credit = RowSpace::of_receiver(16, 4);
+    let mut credit = RowSpace::new(16, 4).on(Side::Credit);
     for _ in 0..6 {
         credit.take();
     }
@@ -131,16 +132,28 @@ fn a_row_that_waits_gets_a_quarter_within_its_share() {
 #[test]
 fn a_row_of_credit_grows_to_what_the_peer_wants_and_a_reserve() {
     use Growth::{By, Exhausted, Keep};
-    for (real, wanted, free, grows, why) in [
-        (8, 6, 100, Keep, "6 / 8 is not above the threshold"),
-        (8, 7, 100, By(2), "7 / 10 is not"),
-        (2, 12, 100, By(14), "12 / 16 is not"),
-        (2, 50, 1000, By(62), "no row is longer than N"),
-        (2, 12, 6, By(3), "2 + 3 ≤ 2 · 3"),
-        (8, 7, 3, Exhausted, "8 > 2 · 3, and the peer has no credit left but the element kept for commands"),
-        (9, 7, 3, Keep, "what is in reserve is not worth what others give for it"),
+    use Side::{Credit, Posted};
+    for (side, real, wanted, free, grows, why) in [
+        (Posted, 8, 6, 64, Keep, "6 / 8 is not above the threshold, and 8 an eighth of what is free"),
+        (Posted, 8, 6, 80, By(2), "an eighth of what is free"),
+        (Posted, 8, 7, 64, By(2), "7 / 10 is not above the threshold"),
+        (Posted, 2, 12, 64, By(14), "12 / 16 is not"),
+        (Posted, 2, 50, 1000, By(62), "no row is longer than N"),
+        (Posted, 2, 12, 6, By(3), "2 + 3 ≤ 2 · 3"),
+        (
+            Posted,
+            8,
+            7,
+            3,
+            Exhausted,
+            "8 > 2 · 3, and the peer has no credit left but the element kept for commands",
+        ),
+        (Posted, 9, 7, 3, Keep, "what is in reserve is not worth what others give for it"),
+        (Credit, 8, 6, 64, By(4), "twice what the peer wants"),
+        (Credit, 8, 6, 5, By(1), "no more than its share, 2 · 5, nor too much of it at once"),
+        (Credit, 12, 6, 64, Keep, "it has as much"),
     ] {
-        let mut row = RowSpace::of_receiver(64, real);
+        let mut row = RowSpace::new(64, real).on(side);
         row.want(wanted);
         assert_eq!(Adaptive::DEFAULT.at_request(&row, free), grows, "{why}");
         assert_eq!(published(750).at_request(&row, free), Keep, "Algorithm 1 does not know of it");
@@ -153,7 +166,7 @@ fn idle_rows_help() {
     assert_eq!(policy.spare(&row(64, 20, 5), 0), 15, "all that is vacant");
     assert_eq!(policy.spare(&row(64, 20, 5), 4), 12, "its share, 2 · 4, stays");
     assert_eq!(policy.spare(&RowSpace::new(64, 20), 0), 18, "two elements stay");
-    let mut credit = RowSpace::of_receiver(64, 20);
+    let mut credit = RowSpace::new(64, 20).on(Side::Credit);
     credit.want(12);
     assert_eq!(policy.spare(&credit, 0), 8, "what the peer wanted may be on its way");
     credit.close_interval();
@@ -162,6 +175,25 @@ fn idle_rows_help() {
     credit.close_interval();
     credit.open_interval();
     assert_eq!(policy.spare(&credit, 0), 18);
+}
+
+#[test]
+fn equal_parts_are_safe_while_they_are_used() {
+    let policy = Adaptive::DEFAULT;
+    let sending = row(64, 40, 6).with_equal_part(16);
+    assert_eq!(policy.spare(&sending, 0), 28, "twice what it used stays");
+    let mut credit = RowSpace::new(64, 40).on(Side::Credit).with_equal_part(16);
+    for quiet in 0..16 {
+        assert_eq!(policy.spare(&credit, 0), 24, "its part stays after {quiet} quiet intervals");
+        credit.close_interval();
+        credit.open_interval();
+    }
+    assert_eq!(policy.spare(&credit, 0), 38, "not for ever");
+    let mut heavy = row(64, 40, 12).with_equal_part(16);
+    for _ in 0..12 {
+        heavy.give();
+    }
+    assert_eq!(policy.spare(&heavy, 0), 24, "no more than its part");
 }
 
 /// Runs intervals of the given peaks and returns the number of times that the row grew and shrank.

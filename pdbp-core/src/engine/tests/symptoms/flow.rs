@@ -153,9 +153,8 @@ fn idle_rows_help_one_that_starves() {
     c.settle();
 }
 
-/// Two rows need more credit than there is, and one that is idle has some.
-#[test]
-fn credit_is_collected_from_an_idle_row_when_none_is_left() {
+/// Node 0 of four, with 17 of credit and 4 in each row; what its rows have of it.
+fn short_of_credit() -> (Cluster, impl Fn(&mut Cluster) -> [u32; 3]) {
     let setup = Setup {
         policy: Policy::Adaptive,
         initial: 4,
@@ -168,18 +167,38 @@ fn credit_is_collected_from_an_idle_row_when_none_is_left() {
     let granted =
         |c: &mut Cluster| [1, 2, 3].map(|peer| c.host(0).engine.recv_row(node(peer)).unwrap().space.real());
     assert_eq!((c.host(0).engine.credit, granted(&mut c)), (5, [4, 4, 4]));
+    (c, granted)
+}
+
+fn two_peers_want_credit(c: &mut Cluster) {
     for _ in 0..9 {
         for peer in [1, 2] {
-            ship(&mut c, peer, 0);
-            rounds(&mut c, 3);
+            ship(c, peer, 0);
+            rounds(c, 3);
         }
     }
+}
+
+#[test]
+fn a_row_keeps_its_equal_part_of_the_credit_when_others_want_it() {
+    let (mut c, granted) = short_of_credit();
+    two_peers_want_credit(&mut c);
+    assert_eq!(granted(&mut c)[2], 4, "17 / 3 is more");
+    c.settle();
+}
+
+#[test]
+fn credit_is_collected_from_an_idle_row_when_none_is_left() {
+    let (mut c, granted) = short_of_credit();
+    let space = &mut c.host(0).engine.recv_rows[3].space;
+    *space = space.with_equal_part(2);
+    two_peers_want_credit(&mut c);
     let [one, two, idle] = granted(&mut c);
-    assert_eq!(idle, 2, "the least it keeps");
-    assert_eq!((c.host(0).engine.credit, one + two), (4, 11), "of 17, their shares");
-    assert_eq!(delivered(&c), 11 - 2, "all credit but the elements kept for commands");
+    assert_eq!(idle, 3, "no more is taken than helps");
+    assert_eq!((c.host(0).engine.credit, one + two), (2, 12), "of 17, their shares");
+    assert_eq!(delivered(&c), 12 - 3, "but the elements kept for commands, and one that came last");
     let told = c.host(3).engine.peers[0].window;
-    assert_eq!(told, 2, "its peer knows");
+    assert_eq!(told, 3, "its peer knows");
     // What it gave it gets again when it needs it and the others have not for an interval.
     c.settle();
     for _ in 0..2 {
@@ -190,6 +209,6 @@ fn credit_is_collected_from_an_idle_row_when_none_is_left() {
         ship(&mut c, 3, 0);
         rounds(&mut c, 3);
     }
-    assert!(granted(&mut c)[2] > 2);
+    assert!(granted(&mut c)[2] > 3);
     c.settle();
 }

@@ -81,6 +81,8 @@ fn idle_posted_rows_keep_their_space_when_a_row_in_place_needs_credit() {
     let setup = Setup { policy: Policy::Adaptive, initial: 4, row: 16, extra: 12, ..mixed(5) };
     let mut c = setup.ready();
     c.host(0).engine.credit = 0;
+    let space = &mut c.host(0).engine.recv_rows[4].space;
+    *space = space.with_equal_part(2);
     for _ in 0..12 {
         ship(&mut c, 2, 0);
         rounds(&mut c, 3);
