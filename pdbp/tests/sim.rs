@@ -106,7 +106,7 @@ fn policies_arrivals_and_traffic_are_chosen() {
 fn policies_are_compared_and_drawn() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("new/report");
-    let arguments = ["--compare", "hot-spot", "--time", "2ms", "--report", path.to_str().unwrap()];
+    let arguments = ["--compare", "hot-spot", "--time", "6ms", "--report", path.to_str().unwrap()];
     let text = printed(&arguments);
     assert!(
         text.contains("hot-spot, posted") && text.ends_with("adaptive is beaten in\n  nowhere\n"),
@@ -134,6 +134,19 @@ fn a_report_has_plots_over_the_number_of_nodes() {
         let text = std::fs::read_to_string(folder.path().join(file)).unwrap();
         assert!(text.starts_with("<svg") && text.contains(">nodes<") && !text.contains("NaN"), "{text}");
     }
+}
+
+#[test]
+fn both_routings_share_a_table_a_file_and_plots() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = ["--nodes", "36,9", "--time", "2ms", "--routing", "direct=9,grid"];
+    let text = printed(&[&runs[..], &["--report", folder.path().to_str().unwrap()]].concat());
+    assert!(text.contains("routing direct") && text.contains("routing grid"), "{text}");
+    let nodes: Vec<_> = figures(&runs).iter().map(|row| (row("nodes"), row("relayed") > 0.0)).collect();
+    assert_eq!(nodes, [(9.0, false), (9.0, true), (36.0, true)]);
+    let plot = std::fs::read_to_string(folder.path().join("memory.svg")).unwrap();
+    assert!(plot.contains("direct, tables") && plot.contains("grid, tables"), "{plot}");
+    assert_eq!(plot.matches("<circle").count(), 2 + 4, "of blocks and tables: {plot}");
 }
 
 #[test]
@@ -167,6 +180,8 @@ fn what_cannot_be_is_refused_with_the_value_and_a_remedy() {
         (&["--nodes", "4,0"], "--nodes 0", "from 1 to"),
         (&["--policy", "best"], "--policy best", "adaptive, threshold or fixed"),
         (&["--routing", "ring"], "--routing ring", "direct or grid"),
+        (&["--routing", "direct=3,grid"], "direct=3", "leave it out"),
+        (&["--routing", "grid=many"], "grid: many", "from 1 to"),
         (&["--nodes", "5000"], "5000 nodes", "--routing grid"),
         (&["--traffic", "sparse=0"], "sparse", "from 1 to"),
         (&["--arrival", "late"], "--arrival late", "posted or in-place"),

@@ -46,8 +46,8 @@ Commands:
     --once        Print one frame as plain text, as without a terminal, with rates over one interval
   sim           Run clusters in virtual time and print what came of it, the same for the same options, byte for byte
     --nodes N,N   A run for each number of nodes [default: 4]
-    --routing HOW direct: a link between any two nodes, up to 4096 nodes; grid: by relays, with links in rows and columns only
-                  [default: direct]
+    --routing HOW direct: a link between any two nodes, up to 4096 nodes; grid: by relays, with links in rows and columns only;
+                  direct=1000,grid: both, the first only in runs of up to so many nodes [default: direct]
     --seed N      What all that is random depends on [default: 0]
     --traffic PATTERN
                   uniform; hot-spot or hot-spot=0.8: half of the messages, or such a share, go to node 0; moving or

@@ -1,7 +1,7 @@
 //! `pdbp sim`: a cluster in virtual time, and what came of it.
 //!
 //! The options ([`options`], their values in [`units`] and [`faults`]) say what happens; each number of nodes is a run, and a row of
-//! what is printed ([`table`]). Or policies run the same scenarios ([`compare`]). [`report`] writes
+//! what is printed ([`table`]), for each routing. Or policies run the same scenarios ([`compare`]). [`report`] writes
 //! all that into a folder, with plots ([`plot`]).
 
 mod compare;
@@ -24,9 +24,11 @@ const TIME: u64 = ms(50);
 
 /// What is run.
 pub(crate) struct Sim {
-    /// A run for each.
+    /// A run for each, with each of `routings`.
     nodes: Vec<usize>,
-    /// Of all runs, but for the number of nodes and the traffic.
+    /// With the most nodes that it is run with.
+    routings: Vec<(Routing, usize)>,
+    /// Of all runs, but for the number of nodes, the routing and the traffic.
     setup: Setup,
     traffic: Traffic,
     /// Bytes of a message.
@@ -49,6 +51,7 @@ impl Default for Sim {
     fn default() -> Self {
         Self {
             nodes: vec![4],
+            routings: vec![(Routing::Direct, usize::MAX)],
             setup: Setup::new(4),
             traffic: Traffic::uniform(),
             size: 64,
@@ -61,6 +64,12 @@ impl Default for Sim {
             unused: None,
         }
     }
+}
+
+/// Runs with the same routing, which is their name.
+struct Series {
+    name: &'static str,
+    reports: Vec<Report>,
 }
 
 /// Why there is no table.
@@ -89,23 +98,40 @@ impl Sim {
             return self.write(text, &compare::csv(&outcomes), || report::of_policies(&outcomes));
         }
         self.check()?;
-        let mut reports = Vec::new();
-        for nodes in &self.nodes {
-            reports.push(self.run_one(*nodes).map_err(|error| wrong(&format!("{nodes} nodes"), error))?);
+        let mut series = Vec::new();
+        for (routing, most) in &self.routings {
+            let mut reports = Vec::new();
+            for nodes in self.nodes.iter().filter(|nodes| *nodes <= most) {
+                let came = self.run_one(*nodes, *routing);
+                reports.push(came.map_err(|error| wrong(&format!("{nodes} nodes"), error))?);
+            }
+            series.push(Series { name: options::routing_name(*routing), reports });
         }
         let policy = options::policy_name(self.setup.policy);
-        let routing = options::routing_name(self.setup.routing);
-        let series = [report::Series { name: format!("{policy}, {routing}"), reports: &reports }];
-        let text = table::text(policy, routing, &reports);
-        self.write(text, &table::csv(policy, routing, &reports), || report::over_nodes(&series))
+        let text: Vec<_> =
+            series.iter().map(|series| table::text(policy, series.name, &series.reports)).collect();
+        self.write(text.join("\n"), &table::csv(policy, &series), || report::over_nodes(&series))
     }
 
     /// Direct routing needs rows by the square of the number of nodes.
     fn check(&self) -> Result<(), Wrong> {
-        let most = self.nodes.iter().copied().max().unwrap_or(0);
-        if self.setup.routing == Routing::Direct && most > options::DIRECT {
-            let remedy = format!("{most} nodes, each with a row for each other; add --routing grid");
-            return Err(Wrong::Options(remedy));
+        for (routing, most) in &self.routings {
+            let nodes = self.nodes.iter().copied().filter(|nodes| nodes <= most).max();
+            match nodes {
+                Some(nodes) if *routing == Routing::Direct && nodes > options::DIRECT => {
+                    let remedy = format!(
+                        "{nodes} nodes, each with a row for each other; add --routing grid, or direct=1000,grid"
+                    );
+                    return Err(Wrong::Options(remedy));
+                }
+                None => {
+                    let name = options::routing_name(*routing);
+                    return Err(Wrong::Options(format!(
+                        "--routing {name}={most}: all runs have more nodes; leave it out, or give --nodes of no more"
+                    )));
+                }
+                Some(_) => {}
+            }
         }
         Ok(())
     }
@@ -127,12 +153,12 @@ impl Sim {
         Ok(text)
     }
 
-    fn run_one(&self, nodes: usize) -> Result<Report, ScenarioError> {
+    fn run_one(&self, nodes: usize, routing: Routing) -> Result<Report, ScenarioError> {
         let traffic = self.traffic.clone().size(self.size).rate(self.rate);
         let physics = &self.setup.physics;
         // A standby waits for longer than a message and its answer take.
         let patience = self.setup.patience.max(8 * (physics.latency + physics.jitter));
-        let scenario = Scenario::of(Setup { nodes, traffic, patience, ..self.setup.clone() });
+        let scenario = Scenario::of(Setup { nodes, routing, traffic, patience, ..self.setup.clone() });
         let faults = self.faults.iter().cloned();
         faults.fold(scenario, |scenario, (at, fault)| scenario.at(at, fault)).run(self.time.unwrap_or(TIME))
     }

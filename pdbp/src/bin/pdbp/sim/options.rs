@@ -57,8 +57,10 @@ impl Sim {
             "--nodes" => {
                 let each = text.split(',').map(|number| units::whole(option, number.trim(), 1, NODES));
                 self.nodes = each.map(|nodes| Ok(nodes? as usize)).collect::<Result<_, Failed>>()?;
+                self.nodes.sort_unstable();
+                self.nodes.dedup();
             }
-            "--routing" => self.setup.routing = routing(text)?,
+            "--routing" => self.routings = text.split(',').map(routing).collect::<Result<_, _>>()?,
             "--seed" => self.setup.seed = units::whole(option, text, 0, u64::MAX)?,
             "--traffic" => self.traffic = traffic(text)?,
             "--size" => self.size = units::whole(option, text, 1, 1 << 30)? as usize,
@@ -155,11 +157,14 @@ fn file(path: &str) -> Result<Traffic, Failed> {
     Traffic::trace(&text).map_err(|error| format!("--traffic {path}: {error}").into())
 }
 
-fn routing(text: &str) -> Result<Routing, Failed> {
-    match text {
-        "direct" => Ok(Routing::Direct),
-        "grid" => Ok(Routing::Grid),
-        _ => Err(format!("--routing {text}: use direct or grid").into()),
+/// A routing, and the most nodes that it is run with.
+fn routing(text: &str) -> Result<(Routing, usize), Failed> {
+    let (name, most) = text.split_once('=').map_or((text, None), |(name, most)| (name, Some(most)));
+    let most = most.map_or(Ok(NODES), |most| units::whole(&format!("--routing {name}:"), most, 1, NODES))?;
+    match name.trim() {
+        "direct" => Ok((Routing::Direct, most as usize)),
+        "grid" => Ok((Routing::Grid, most as usize)),
+        _ => Err(format!("--routing {text}: use direct or grid, or both: direct=1000,grid").into()),
     }
 }
 

@@ -5,26 +5,20 @@ use std::path::Path;
 
 use pdbp_sim::network::Report;
 
-use super::Wrong;
 use super::compare::Outcome;
 use super::plot::{Plot, Scale};
+use super::{Series, Wrong};
 
 const MEBIBYTE: f64 = 1024.0 * 1024.0;
 
 /// A file of the report: its name and its text.
 pub(super) type File = (&'static str, String);
 
-/// Reports of the same numbers of nodes, under the name by which they are told from others.
-pub(super) struct Series<'a> {
-    pub(super) name: String,
-    pub(super) reports: &'a [Report],
-}
-
 /// A figure of a report, and what it is called.
 type Measure = (&'static str, fn(&Report) -> f64);
 
 /// Memory, block fill, latency and efficiency over the number of nodes. With one series its name is left out.
-pub(super) fn over_nodes(series: &[Series<'_>]) -> Vec<File> {
+pub(super) fn over_nodes(series: &[Series]) -> Vec<File> {
     let memory: [Measure; 2] =
         [("blocks", |r| r.block_memory as f64 / MEBIBYTE), ("tables", |r| r.table_memory as f64 / MEBIBYTE)];
     let held: [Measure; 2] =
@@ -46,15 +40,17 @@ pub(super) fn over_nodes(series: &[Series<'_>]) -> Vec<File> {
     ]
 }
 
-fn lines(series: &[Series<'_>], title: &str, y: &str, scale: Scale, measures: &[Measure]) -> String {
-    let nodes = series.first().map_or(&[] as &[Report], |first| first.reports);
-    let nodes: Vec<f64> = nodes.iter().map(|report| report.nodes as f64).collect();
-    let name = |s: &Series<'_>, name: &str| match (series.len(), measures.len()) {
+fn lines(series: &[Series], title: &str, y: &str, scale: Scale, measures: &[Measure]) -> String {
+    // Those of the others are the first of these.
+    let longest = series.iter().max_by_key(|series| series.reports.len());
+    let nodes = longest.iter().flat_map(|series| &series.reports);
+    let nodes: Vec<f64> = nodes.map(|report| report.nodes as f64).collect();
+    let name = |s: &Series, name: &str| match (series.len(), measures.len()) {
         (1, _) => name.to_owned(),
-        (_, 1) => s.name.clone(),
+        (_, 1) => s.name.to_owned(),
         _ => format!("{}, {name}", s.name),
     };
-    let line = |s: &Series<'_>, m: &Measure| (name(s, m.0), s.reports.iter().map(m.1).collect());
+    let line = |s: &Series, m: &Measure| (name(s, m.0), s.reports.iter().map(m.1).collect());
     let all = series.iter().flat_map(|s| measures.iter().map(move |m| line(s, m)));
     Plot { title, x: "nodes", y, scale, series: all.collect() }.lines(&nodes)
 }

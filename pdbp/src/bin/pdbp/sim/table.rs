@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use pdbp_sim::network::Report;
 
+use super::Series;
+
 const MICROSECOND: f64 = 1e3;
 const MEBIBYTE: f64 = 1024.0 * 1024.0;
 
@@ -64,14 +66,15 @@ fn latencies(report: &Report) -> [f64; 5] {
 }
 
 /// All figures, the names of the columns first.
-pub(super) fn csv(policy: &str, routing: &str, reports: &[Report]) -> String {
+pub(super) fn csv(policy: &str, series: &[Series]) -> String {
     let mut text = String::from(
         "nodes,seed,policy,time_ns,traffic_ns,sent,delivered,in_time,lost,refused,returned,bytes_per_s,efficiency,\
          p50_us,p90_us,p99_us,p999_us,most_us,blocks,fill,mean_blocks,most_blocks,block_bytes,table_bytes,frames,\
          frames_lost,frames_repeated,links_failed,links_restored,epoch,digest,routing,relayed,\
          relay_lost\n",
     );
-    for report in reports {
+    let runs = series.iter().flat_map(|series| series.reports.iter().map(|report| (series.name, report)));
+    for (routing, report) in runs {
         let Report { nodes, seed, time, traffic_time, sent, delivered, timely, .. } = report;
         let Report { lost, refused, returned, links, block_memory, table_memory, .. } = report;
         let _ = write!(
