@@ -255,34 +255,49 @@ impl Drop for Region {
 pub struct MpiMemory {
     region: std::sync::Arc<Region>,
     blocks: NonNull<u8>,
+    len: usize,
 }
 
 // SAFETY: the value is an address and what keeps it mapped; the bytes are reached through block tokens only.
 unsafe impl Send for MpiMemory {}
 
 impl MpiMemory {
-    /// There is one per region: it stands for the right to its blocks.
+    /// There is one per region, or the parts of one: it stands for the right to its blocks.
     pub(crate) fn new(region: std::sync::Arc<Region>) -> Option<Self> {
         let own = region.own();
         let blocks = own.block(own.layout.blocks_at() as u64, 0)?;
-        Some(Self { region, blocks })
+        let len = own.layout.blocks;
+        Some(Self { region, blocks, len })
+    }
+
+    /// Takes the last `bytes` of it away, rounded up to pages, as memory of its own: for blocks of a wrapper of the transport, which
+    /// have to be in this memory, too. `None`, and nothing is changed, when there are not as many.
+    pub fn split_off(&mut self, bytes: usize) -> Option<Self> {
+        const PAGE: usize = 4096;
+        let bytes = bytes.checked_next_multiple_of(PAGE)?;
+        let left = self.len.checked_sub(bytes)? / PAGE * PAGE;
+        // SAFETY: `left` is within the blocks, which are `len` bytes.
+        let blocks = unsafe { self.blocks.add(left) };
+        let len = self.len - left;
+        self.len = left;
+        Some(Self { region: std::sync::Arc::clone(&self.region), blocks, len })
     }
 }
 
 impl std::fmt::Debug for MpiMemory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "MpiMemory({} bytes)", self.region.own.layout.blocks)
+        write!(f, "MpiMemory({} bytes)", self.len)
     }
 }
 
 // SAFETY: zeroed memory on a page boundary, mapped until the region is gone and all processes of the host have agreed to free it;
-// `Mpi::start` makes one value per region, and peers only read blocks that were sent to them.
+// `Mpi::start` makes one value per region, whose parts have no byte in common, and peers only read blocks that were sent to them.
 unsafe impl BlockMemory for MpiMemory {
     fn base(&self) -> NonNull<u8> {
         self.blocks
     }
     fn len(&self) -> usize {
-        self.region.own.layout.blocks
+        self.len
     }
 }
 

@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use pdbp::{Backend, Cluster, Event, Memory, Part, SendError};
 use pdbp_core::id::NodeId;
-use pdbp_core::umb::stride;
+use pdbp_core::umb::{BlockMemory, BlockPool, stride};
+use pdbp_core::{Completion, Op, Transport};
 use pdbp_mpi::{Hosts, Mpi, MpiMemory, Options};
 use pdbp_sim::conformance::Node;
 use pdbp_sim::fault::{Chance, FaultInjector, Faults, LinkFailure};
@@ -16,26 +17,88 @@ use crate::{conformance, launch};
 const LOST: usize = 2;
 /// When that is: later than what comes before takes, also on a slow machine.
 const OPERATIONS: u64 = 5000;
+/// Bytes of the blocks that an injector posts.
+const SHADOWS: usize = 4 << 20;
 
 fn busy_and_late() -> Faults {
     Faults { busy: Chance::in_thousand(200).unwrap_or_default(), delay: 3, seed: 7, ..Faults::default() }
 }
 
+/// What an injector posts has to be in memory that MPI knows.
+fn injector(end: Mpi, memory: &mut MpiMemory, faults: Faults) -> FaultInjector<Mpi, MpiMemory> {
+    FaultInjector::with_memory(end, faults, memory.split_off(SHADOWS).unwrap())
+}
+
 pub(crate) fn conformance_of_one_host() -> Result<(), String> {
-    conformance_on(|_| Hosts::Detected)
+    conformance_on(|_| Hosts::Detected, busy_and_late())
 }
 
 pub(crate) fn conformance_apart() -> Result<(), String> {
-    conformance_on(|_| Hosts::Apart)
+    conformance_on(|_| Hosts::Apart, busy_and_late())
 }
 
-fn conformance_on(hosts: fn(u16) -> Hosts) -> Result<(), String> {
+/// All that arrives goes by blocks of the injector, which could change it.
+pub(crate) fn conformance_by_copies() -> Result<(), String> {
+    conformance_on(|_| Hosts::Apart, Faults { corrupt: Some(Chance::NEVER), ..Faults::default() })
+}
+
+fn conformance_on(hosts: fn(u16) -> Hosts, faults: Faults) -> Result<(), String> {
     let (rank, ranks) = launch::place().ok_or("not started by a launcher")?;
-    let options = conformance::options(ranks, hosts(rank as u16));
+    let mut options = conformance::options(ranks, hosts(rank as u16));
+    options.memory += SHADOWS;
     conformance::run(|| {
-        let (end, memory) = Mpi::start(&options).unwrap();
-        Node::new(FaultInjector::new(end, busy_and_late()), memory, conformance::BODY)
+        let (end, mut memory) = Mpi::start(&options).unwrap();
+        Node::new(injector(end, &mut memory, faults), memory, conformance::BODY)
     })
+}
+
+/// Every block that arrives is changed: the receiver sees that, and what the sender has stays as it is.
+pub(crate) fn corruption_apart() -> Result<(), String> {
+    const BLOCKS: u64 = 20;
+    let (me, _) = launch::place().ok_or("not started by a launcher")?;
+    let peer = NodeId::new(1 - me as u16).ok_or("a node")?;
+    let mut options = Options::new(64 * stride(BLOCK) + SHADOWS, stride(BLOCK));
+    options.hosts = Hosts::Apart;
+    let (end, mut memory) = Mpi::start(&options).map_err(|e| e.to_string())?;
+    let all = memory.len();
+    assert!(memory.split_off(all + 1).is_none() && memory.split_off(usize::MAX).is_none());
+    assert_eq!(memory.len(), all, "what there is not cannot be split off");
+    let corrupt = Some(Chance::in_thousand(1000).ok_or("a share")?);
+    let mut end = injector(end, &mut memory, Faults { corrupt, ..Faults::default() });
+    let mut pool = BlockPool::new(memory, end.capabilities().node, BLOCK);
+    let (mut out, mut back) = (0, 0);
+    let since = Instant::now();
+    while back < BLOCKS {
+        assert!(since.elapsed() < SOON, "{back} of {BLOCKS} blocks");
+        let free = (out - back < 4 && out < BLOCKS).then(|| pool.take()).flatten();
+        if let Some(mut block) = free {
+            let op = if me == 0 {
+                block.bytes_mut().fill(7);
+                Op::Send { peer, block: pool.seal(block, BLOCK) }
+            } else {
+                Op::Recv { peer, block }
+            };
+            end.submit(op).map_err(|refused| format!("{:?}", refused.reason))?;
+            out += 1;
+        }
+        match end.poll_completion() {
+            Some(Completion::Sent { block, .. }) => {
+                assert!(block.bytes().iter().all(|byte| *byte == 7));
+                pool.give_sealed(block).map_err(|_| "a block that is not ours")?;
+                back += 1;
+            }
+            Some(Completion::Received { block, .. }) => {
+                let changed = block.bytes().iter().filter(|byte| **byte != 7).count();
+                assert!(block.bytes().len() == BLOCK && (1..=4).contains(&changed), "{changed} bytes");
+                pool.give_arrived(block).map_err(|_| "a block that is not ours")?;
+                back += 1;
+            }
+            None => std::thread::yield_now(),
+            other => return Err(format!("{other:?}")),
+        }
+    }
+    assert_eq!(end.injected().corrupted, BLOCKS * me as u64);
+    Ok(())
 }
 
 pub(crate) fn clusters_of_one_host() -> Result<(), String> {
@@ -49,22 +112,29 @@ pub(crate) fn clusters_apart() -> Result<(), String> {
 }
 
 fn cluster(hosts: Hosts, faults: Faults) -> Result<Cluster, String> {
-    let mut options = Options::new(4 << 20, stride(BLOCK));
+    let mut options = Options::new((4 << 20) + SHADOWS, stride(BLOCK));
     options.hosts = hosts;
-    let (end, memory): (Mpi, MpiMemory) = Mpi::start(&options).map_err(|e| e.to_string())?;
+    let (end, mut memory) = Mpi::start(&options).map_err(|e| e.to_string())?;
     let bell = end.bell();
-    let backend = Backend::new(FaultInjector::new(end, faults), bell);
+    let backend = Backend::new(injector(end, &mut memory, faults), bell);
     builder().start_on(vec![(backend, Box::new(memory) as Memory)]).map_err(|e| e.to_string())
 }
 
-/// Node 0 loses its link to a node in the middle of traffic: what did not leave comes back, and the others agree to go on without
-/// that node. It waits for their end. (Between hosts an injector cannot take links down: it would post blocks that are not in
-/// MPI's memory.)
 pub(crate) fn lost_link() -> Result<(), String> {
+    lose_a_link(Hosts::Detected)
+}
+
+pub(crate) fn lost_link_apart() -> Result<(), String> {
+    lose_a_link(Hosts::Apart)
+}
+
+/// Node 0 loses its link to a node in the middle of traffic: what did not leave comes back, and the others agree to go on without
+/// that node. It waits for their end.
+fn lose_a_link(hosts: Hosts) -> Result<(), String> {
     let (me, size) = launch::place().ok_or("not started by a launcher")?;
     let peer = NodeId::new(LOST as u16).ok_or("a node")?;
     let fail = (me == 0).then_some(LinkFailure { peer, after: OPERATIONS });
-    let cluster = cluster(Hosts::Detected, Faults { fail, ..Faults::default() })?;
+    let cluster = cluster(hosts, Faults { fail, ..Faults::default() })?;
     let (here, after) = (part(&node(&cluster), "all"), part(&node(&cluster), "after"));
     exchange(&here, me, size);
     node(&cluster).barrier(SOON).map_err(|e| e.to_string())?;

@@ -9,7 +9,8 @@
 //!
 //! Bytes are never changed in a peer's memory: a block that arrived in place is copied, and the copy is changed. On links with
 //! posted arrival, an injector that can corrupt or fail links posts blocks of its own and copies what comes, so that it has the
-//! user's blocks when it needs them.
+//! user's blocks when it needs them. They lie on the heap, or, for a transport that takes only blocks of its own memory, where
+//! [`with_memory`](FaultInjector::with_memory) says.
 
 #[allow(unsafe_code)]
 mod copies;
@@ -21,7 +22,7 @@ use std::collections::VecDeque;
 
 use pdbp_core::cdu::BLOCK_HEADER;
 use pdbp_core::id::NodeId;
-use pdbp_core::umb::{BlockPool, HeapMemory, stride};
+use pdbp_core::umb::{BlockMemory, BlockPool, HeapMemory, stride};
 use pdbp_core::{
     Arrival, ArrivedBlock, Capabilities, Completion, Op, Reason, Refused, Transport, VacantBlock,
 };
@@ -31,7 +32,7 @@ use copies::Copies;
 pub use faults::{Chance, Faults, Injected, LinkFailure};
 
 /// A transport with faults.
-pub struct FaultInjector<T: Transport> {
+pub struct FaultInjector<T: Transport, M: BlockMemory = HeapMemory> {
     inner: T,
     capabilities: Capabilities,
     faults: Faults,
@@ -42,7 +43,7 @@ pub struct FaultInjector<T: Transport> {
     turn: usize,
     copies: Copies,
     /// Blocks to post instead of the user's, for the links with posted arrival.
-    shadows: Option<BlockPool<HeapMemory>>,
+    shadows: Option<BlockPool<M>>,
     injected: Injected,
 }
 
@@ -56,15 +57,28 @@ struct Link<T: Transport> {
 }
 
 impl<T: Transport> FaultInjector<T> {
-    /// Wraps `inner`.
+    /// Wraps `inner`, with blocks on the heap where it needs some to post.
     pub fn new(inner: T, faults: Faults) -> Self {
+        let capabilities = inner.capabilities();
+        let shadows = needs_shadows(&inner, &faults).then(|| shadow_memory(&capabilities)).flatten();
+        Self::assemble(inner, faults, shadows)
+    }
+}
+
+impl<T: Transport, M: BlockMemory> FaultInjector<T, M> {
+    /// Wraps `inner`, with blocks in `memory` where it needs some to post: as many as the user posts, or the user finds the
+    /// transport busy.
+    pub fn with_memory(inner: T, faults: Faults, memory: M) -> Self {
+        let shadows = needs_shadows(&inner, &faults).then_some(memory);
+        Self::assemble(inner, faults, shadows)
+    }
+
+    fn assemble(inner: T, faults: Faults, shadows: Option<M>) -> Self {
         let capabilities = inner.capabilities();
         let link = || Link { queue: VecDeque::new(), posted: VecDeque::new(), operations: 0, failed: false };
         let links = (0..capabilities.nodes).map(|_| link()).collect();
-        let interposes = faults.corrupt.is_some() || faults.fail.is_some();
-        let mut peers = (0..capabilities.nodes).filter_map(NodeId::new).filter(|n| *n != capabilities.node);
-        let any_posted = peers.any(|peer| inner.arrival(peer) == Arrival::Posted);
-        let shadows = (interposes && any_posted).then(|| shadow_pool(&capabilities)).flatten();
+        let body = capabilities.largest_block.saturating_sub(BLOCK_HEADER);
+        let shadows = shadows.map(|memory| BlockPool::new(memory, capabilities.node, body));
         let random = Random::new(faults.seed ^ u64::from(capabilities.node.raw()));
         Self {
             inner,
@@ -231,7 +245,7 @@ impl<T: Transport> FaultInjector<T> {
     }
 }
 
-impl<T: Transport> Transport for FaultInjector<T> {
+impl<T: Transport, M: BlockMemory> Transport for FaultInjector<T, M> {
     type Error = T::Error;
 
     fn capabilities(&self) -> Capabilities {
@@ -299,13 +313,18 @@ impl<T: Transport> Transport for FaultInjector<T> {
     }
 }
 
-/// Blocks to post instead of the user's.
-fn shadow_pool(capabilities: &Capabilities) -> Option<BlockPool<HeapMemory>> {
+/// Whether it has to post blocks of its own instead of the user's.
+fn needs_shadows(inner: &impl Transport, faults: &Faults) -> bool {
+    let Capabilities { nodes, node, .. } = inner.capabilities();
+    let mut peers = (0..nodes).filter_map(NodeId::new).filter(|n| *n != node);
+    (faults.corrupt.is_some() || faults.fail.is_some())
+        && peers.any(|peer| inner.arrival(peer) == Arrival::Posted)
+}
+
+fn shadow_memory(capabilities: &Capabilities) -> Option<HeapMemory> {
     const MOST_BYTES: usize = 64 << 20;
-    let body = capabilities.largest_block.saturating_sub(BLOCK_HEADER);
-    let blocks = (MOST_BYTES / stride(body)).clamp(16, 1024);
-    let memory = HeapMemory::new(blocks * stride(body))?;
-    Some(BlockPool::new(memory, capabilities.node, body))
+    let stride = stride(capabilities.largest_block.saturating_sub(BLOCK_HEADER));
+    HeapMemory::new((MOST_BYTES / stride).clamp(16, 1024) * stride)
 }
 
 /// Changes one to four bytes in a row, each of them: a burst that a CRC-32 always finds.
