@@ -80,6 +80,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     ///
     /// # Errors
     /// See [`OpenError`].
+    #[inline]
     pub fn open(&mut self, dest: NodeId) -> Result<OpenBlock, OpenError> {
         let (slot, via) = self.first_hop(dest)?;
         let mut block = self.open_row(slot, dest)?;
@@ -90,19 +91,43 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// A vacant block of a row, for messages to `dest`.
+    #[inline]
     pub(super) fn open_row(&mut self, slot: Slot, dest: NodeId) -> Result<OpenBlock, OpenError> {
+        self.find_vacant(slot, dest)?;
+        self.take_vacant(slot, dest)
+    }
+
+    /// Sees to it that the row has a vacant block. Writers that have found it full come here again and again, so that a row
+    /// which cannot grow is looked at and nothing else.
+    #[inline]
+    fn find_vacant(&mut self, slot: Slot, dest: NodeId) -> Result<(), OpenError> {
         let peer = self.peers.get(slot.index()).ok_or(OpenError::NoSuchNode(dest))?;
         if peer.is_gone() {
             return Err(OpenError::PeerFailed(dest));
         }
-        if self.send_rows.get(slot.index()).is_some_and(|row| row.space.vacant() == 0) {
-            self.extend_send(slot, SpacePolicy::at_stall);
-        }
         let row = self.send_rows.get_mut(slot.index()).ok_or(OpenError::NoSuchNode(dest))?;
-        if row.space.vacant() == 0 {
-            row.stalls += 1;
-            return Err(OpenError::WouldBlock);
+        if row.space.vacant() > 0 {
+            return Ok(());
         }
+        if row.space.virtual_space() > 0 && self.grow_waiting(slot) {
+            return Ok(());
+        }
+        if let Some(row) = self.send_rows.get_mut(slot.index()) {
+            row.stalls += 1;
+        }
+        Err(OpenError::WouldBlock)
+    }
+
+    /// Asks for more space for a row in which a writer waits. Whether it has some now.
+    #[inline(never)]
+    fn grow_waiting(&mut self, slot: Slot) -> bool {
+        self.extend_send(slot, SpacePolicy::at_stall);
+        self.send_rows.get(slot.index()).is_some_and(|row| row.space.vacant() > 0)
+    }
+
+    #[inline(never)]
+    fn take_vacant(&mut self, slot: Slot, dest: NodeId) -> Result<OpenBlock, OpenError> {
+        let row = self.send_rows.get_mut(slot.index()).ok_or(OpenError::NoSuchNode(dest))?;
         let element = row.space.used();
         let critical = row.space.take();
         row.open += 1;
