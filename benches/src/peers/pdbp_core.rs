@@ -129,6 +129,8 @@ pub struct CoreEndpoint<P: SpacePolicy> {
     open: Vec<Option<OpenBlock>>,
     routes: Vec<Route>,
     arrived: Arrived,
+    /// By destination: there was no block, and nothing has been polled since.
+    refused: Vec<bool>,
     start: Instant,
 }
 
@@ -170,6 +172,7 @@ impl<S: Setup> Fabric for PdbpCore<S> {
                     open: (0..scenario.nodes).map(|_| None).collect(),
                     routes: (0..scenario.nodes).map(|to| route(id, to)).collect(),
                     arrived: Arrived::default(),
+                    refused: vec![false; scenario.nodes],
                     start: Instant::now(),
                 }
             })
@@ -236,6 +239,7 @@ impl<P: SpacePolicy> CoreEndpoint<P> {
     /// Has the engine take what has arrived and send what is queued; blocks moved.
     pub fn poll(&mut self) -> u32 {
         let now = Time(self.start.elapsed().as_nanos() as u64);
+        self.refused.fill(false);
         self.engine.poll(now, &mut self.arrived).worked
     }
 
@@ -249,7 +253,7 @@ impl<P: SpacePolicy> CoreEndpoint<P> {
             copy_packet(room, message);
             return true;
         }
-        self.turn_over(to, route, message)
+        self.pack_elsewhere(to, route, message)
     }
 
     /// Reads all messages that `poll` has delivered, and releases them; their number.
@@ -269,14 +273,24 @@ impl<P: SpacePolicy> CoreEndpoint<P> {
         count
     }
 
-    /// A new block for `to`, in place of the full one, with room for `length` bytes.
     #[cold]
+    #[inline(never)]
+    fn pack_elsewhere(&mut self, to: usize, route: Route, packet: &[u8]) -> bool {
+        // A row that was full is so until a poll finds that blocks have come back.
+        !self.refused[to] && self.turn_over(to, route, packet)
+    }
+
+    /// A new block for `to`, in place of the full one, with room for `length` bytes.
+    #[inline(never)]
     fn turn_over(&mut self, to: usize, route: Route, packet: &[u8]) -> bool {
         if let Some(full) = self.open[to].take() {
             self.engine.submit(full);
             self.poll();
         }
-        let Ok(mut block) = self.engine.open(node(to)) else { return false };
+        let Ok(mut block) = self.engine.open(node(to)) else {
+            self.refused[to] = true;
+            return false;
+        };
         let taken = block.reserve(route, packet.len()).map(|room| copy_packet(room, packet));
         assert!(taken.is_ok(), "a block holds at least one packet of {} bytes", packet.len());
         self.open[to] = Some(block);
