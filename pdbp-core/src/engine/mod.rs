@@ -35,6 +35,7 @@ mod control;
 mod link;
 mod parts;
 mod peer;
+mod public;
 mod quiet;
 mod receiving;
 mod relaying;
@@ -62,8 +63,9 @@ use crate::{cdu::Malformed, matrix::Queue};
 pub use crate::umb::{Delivery, DeliveryKind, StreamTag};
 pub use config::{Checksum, Config, ConfigError};
 pub use peer::Peer;
+pub use public::{PublicPipe, SendError};
 pub use receiving::Element;
-pub use sending::{OpenError, PublicPipe, SendError};
+pub use sending::OpenError;
 pub use stats::{Counters, PipeUse, RowStats};
 pub use storage::{StaticStorage, Storage};
 
@@ -260,6 +262,11 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     /// Open blocks and deliveries that are out.
     tokens: u64,
     maintained: Time,
+    /// Whether blocks may wait in rows of SM, in rows of RM for a private pipe or a further link, or be filled by the engine
+    /// itself: no poll looks through all rows for what is not there.
+    queued: bool,
+    blocked: bool,
+    filling: bool,
     /// Whether some row with posted arrival has fewer blocks posted than it should.
     short_of_posts: bool,
     /// Whether a row could have something to give back.
@@ -356,6 +363,9 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             counters: Counters::default(),
             tokens: 0,
             maintained: Time(0),
+            queued: false,
+            blocked: false,
+            filling: false,
             short_of_posts: false,
             grown: false,
             returning: false,
@@ -450,11 +460,8 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
     }
 
     fn next_call(&self) -> Option<Time> {
-        let after = self.config.flush_after;
-        let open = self.public.iter().enumerate().filter(|(i, _)| !self.is_held_up(*i));
-        let deadline = open.filter_map(|(_, p)| p.deadline(after)).min();
         let upkeep = self.grown.then(|| self.maintained.after(self.config.interval));
-        [deadline, upkeep, self.control.tick_at].into_iter().flatten().min()
+        [self.public_deadline(), upkeep, self.control.tick_at].into_iter().flatten().min()
     }
 
     /// A part that is free or about to be must not get pipes: nobody would give them back.

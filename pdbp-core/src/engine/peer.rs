@@ -1,11 +1,12 @@
 //! The other end of a link: its numbers, its outbox, and the blocks that carry what waits there.
 
+use core::ops::Range;
+
 use heapless::Deque;
 
 use super::{BUDGET, Engine};
 use crate::agreement::MESSAGE;
 use crate::cdu::{BLOCK_HEADER, BlockClass, CDU_HEADER, CduClass, Packer, Route};
-use crate::matrix::RecvRow;
 use crate::mesp::{AGREEMENT, CONTROL, Control};
 use crate::policy::SpacePolicy;
 use crate::routing::Slot;
@@ -97,6 +98,22 @@ impl Peer {
         self.failed || self.down || !self.welcome
     }
 
+    /// Whether the peer is to be told something, or that its credit is `window`. `idle`: there was nothing else to do.
+    #[inline]
+    fn wants_control(&self, window: u32, idle: bool) -> bool {
+        if self.window_told != window || self.probed || !self.outbox.is_empty() {
+            return true;
+        }
+        let news = self.released - self.released_told;
+        if !self.posted || news == 0 {
+            return false;
+        }
+        // A reader may keep half of the blocks while it waits for more: then news of fewer matters to the peer too, as
+        // soon as it may be out of credit (less the element kept for commands).
+        let short = self.data_received.saturating_sub(self.released_told) + 1 >= u64::from(window);
+        news >= u64::from((window / 2).max(1)) || (idle && short)
+    }
+
     /// Puts a message into the outbox. `false`: there is no room, since the peer asked for more than it should.
     ///
     /// Of each kind there is one at most: the latest replaces it.
@@ -118,33 +135,53 @@ impl Peer {
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Sends what waits in the outboxes, and credit that no other block carries. `idle`: there was nothing else to do.
     pub(super) fn pump_control(&mut self, idle: bool) -> u32 {
-        let mut worked = 0;
         // One look at a flag tells whether the agreement has something to say to anybody.
         let talks = self.agreement.next_receiver(|_| true).is_some();
+        // Those with low numbers must not take all blocks: it goes on behind the row that got the last.
+        let (rows, turn) = (self.peers.len(), self.control.turn.min(self.peers.len()));
+        let mut worked = 0;
+        for range in [turn..rows, 0..turn] {
+            let mut from = range.start;
+            while from < range.end
+                && let Some(node) = self.next_with_control(from..range.end, (idle, talks))
+            {
+                worked += self.send_control(node, (idle, talks));
+                from = node.index() + 1;
+            }
+        }
+        worked
+    }
+
+    /// The first of some rows whose peer is to get a control block.
+    fn next_with_control(&self, range: Range<usize>, (idle, talks): (bool, bool)) -> Option<Slot> {
+        let (peers, sends) = (self.peers.get(range.clone())?, self.send_rows.get(range.clone())?);
+        let mut rows = peers.iter().zip(sends).zip(self.recv_rows.get(range.clone())?).zip(range);
+        let found = rows.find(|&(((peer, send), recv), i)| {
+            let says = |i| self.agreement.has_message(self.links.node(Slot::from_index(i)));
+            let wants = peer.wants_control(recv.window(), idle) || send.control.len > 0 || (talks && says(i));
+            wants && !peer.failed && i != self.own.index()
+        });
+        found.map(|(_, i)| Slot::from_index(i))
+    }
+
+    #[inline(never)]
+    fn send_control(&mut self, node: Slot, what: (bool, bool)) -> u32 {
+        let mut worked = 0;
         // A peer that does not take its blocks must not hold those of all others.
         let share = (self.config.control_blocks / self.links.len() as u32).max(1);
-        // Nor may those with low numbers take them all the time: it goes on behind the one that got the last.
-        let turn = self.control.turn.min(self.peers.len());
-        for node in (turn..self.peers.len()).chain(0..turn).map(Slot::from_index) {
-            if node == self.own || self.peers.get(node.index()).is_none_or(|p| p.failed) {
-                continue;
+        for _ in 0..BUDGET {
+            let i = node.index();
+            if !self.flush_control_queue(node) || self.next_with_control(i..i + 1, what).is_none() {
+                break;
             }
-            for _ in 0..BUDGET {
-                let wanted = |e: &Self| {
-                    e.wants_control(node, idle) || (talks && e.agreement.has_message(e.links.node(node)))
-                };
-                if !self.flush_control_queue(node) || !wanted(self) {
-                    break;
-                }
-                if self.peers.get(node.index()).is_some_and(|p| p.control_away >= share) {
-                    break;
-                }
-                let Some(index) = self.dequeue(|e| Some(&mut e.reserve)) else { break };
-                self.fill_control(node, index);
-                self.control.turn = node.index() + 1;
-                self.enqueue(index, |e| e.send_rows.get_mut(node.index()).map(|r| &mut r.control));
-                worked += 1;
+            if self.peers.get(i).is_some_and(|p| p.control_away >= share) {
+                break;
             }
+            let Some(index) = self.dequeue(|e| Some(&mut e.reserve)) else { break };
+            self.fill_control(node, index);
+            self.control.turn = i + 1;
+            self.enqueue(index, |e| e.send_rows.get_mut(i).map(|r| &mut r.control));
+            worked += 1;
         }
         worked
     }
@@ -160,7 +197,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Gives the transport the control blocks that it refused before. `false`: it still does.
-    pub(super) fn flush_control_queue(&mut self, node: Slot) -> bool {
+    fn flush_control_queue(&mut self, node: Slot) -> bool {
         while let Some(index) = self.dequeue(|e| e.send_rows.get_mut(node.index()).map(|r| &mut r.control)) {
             if !self.transmit(node, index, false) {
                 self.requeue(index, |e| e.send_rows.get_mut(node.index()).map(|r| &mut r.control));
@@ -168,18 +205,6 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
         }
         true
-    }
-
-    pub(super) fn wants_control(&self, node: Slot, idle: bool) -> bool {
-        let posted = self.is_posted_link(node);
-        let Some(real) = self.recv_rows.get(node.index()).map(RecvRow::window) else { return false };
-        let Some(peer) = self.peers.get(node.index()) else { return false };
-        let news = peer.released - peer.released_told;
-        // A reader may keep half of the blocks while it waits for more: then news of fewer matters to the peer too, as
-        // soon as it may be out of credit (less the element kept for commands).
-        let short = peer.data_received.saturating_sub(peer.released_told) + 1 >= u64::from(real);
-        let credit = news >= u64::from((real / 2).max(1)) || (news > 0 && idle && short);
-        peer.window_told != real || (posted && credit) || peer.probed || !peer.outbox.is_empty()
     }
 
     /// Packs the messages of an outbox, as many as fit, into a block set aside for control.

@@ -115,6 +115,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Goes on with the blocks that found a private pipe full.
     pub(super) fn route_pending(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
+        if !core::mem::take(&mut self.blocked) {
+            return 0;
+        }
         let mut worked = 0;
         for node in (0..self.recv_rows.len()).map(Slot::from_index) {
             if self.recv_rows.get(node.index()).is_some_and(|r| r.pending.len > 0) {
@@ -149,6 +152,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             (slot.at, slot.served) = (routing.at, routing.served);
             slot.readers += routing.readers;
             if let Routed::Blocked = outcome {
+                self.blocked = true;
                 return worked + routing.readers;
             }
             let next = core::mem::replace(&mut slot.next, NIL);

@@ -6,8 +6,8 @@
 //! credit stays with this node, so that the source waits, nothing is lost, and nothing overtakes. See
 //! [`routing`](crate::routing) for why that cannot come full circle.
 
+use super::public::PublicPipe;
 use super::receiving::{Routed, Routing};
-use super::sending::PublicPipe;
 use super::{Engine, Event, OpenError, PrivatePipes};
 use crate::cdu::{Full, Malformed, Train, Via};
 use crate::id::NodeId;
@@ -101,9 +101,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 self.submit(block.into_urgent());
             } else if copied.is_ok() || !had {
                 let since = self.public.get(slot.index()).filter(|_| had).map_or(now, PublicPipe::since);
-                if let Some(pipe) = self.public.get_mut(slot.index()) {
-                    *pipe = PublicPipe::filled(block, since);
-                }
+                self.fill_public(slot, block, since);
             } else {
                 self.submit(block);
             }

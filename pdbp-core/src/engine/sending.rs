@@ -1,10 +1,10 @@
-//! The sending half: public pipes, SM and the hand-over to the transport.
+//! The sending half: SM and the hand-over to the transport.
 
 use zerocopy::FromBytes;
 
-use super::{BUDGET, CONTROL_ROW, Checksum, Engine, Event, PrivatePipes};
-use crate::cdu::{self, BLOCK_HEADER, BlockClass, BlockHeader, MAGIC, Route, VERSION, flag};
-use crate::id::{NodeId, PartId, Time};
+use super::{BUDGET, CONTROL_ROW, Checksum, Engine, Event, PrivatePipes, PublicPipe};
+use crate::cdu::{self, BLOCK_HEADER, BlockClass, BlockHeader, MAGIC, VERSION, flag};
+use crate::id::NodeId;
 use crate::matrix::RecvRow;
 use crate::policy::SpacePolicy;
 use crate::routing::Slot;
@@ -35,51 +35,13 @@ impl core::fmt::Display for OpenError {
 
 impl core::error::Error for OpenError {}
 
-/// Why [`Engine::send`] did not take a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SendError {
-    /// No block is to be had now.
-    Open(OpenError),
-    /// The message has more bytes than fit a block; the most is given. Send it in segments or as a stream.
-    TooLong(usize),
-}
-
-/// A public pipe of the message group: the block to one node that the engine itself is filling.
-#[derive(Debug, Default)]
-pub struct PublicPipe {
-    open: Option<OpenBlock>,
-    since: Time,
-}
-
-impl PublicPipe {
-    pub(super) fn filled(block: OpenBlock, since: Time) -> Self {
-        Self { open: Some(block), since }
-    }
-
-    pub(super) fn take(&mut self) -> Option<OpenBlock> {
-        self.open.take()
-    }
-
-    pub(super) fn since(&self) -> Time {
-        self.since
-    }
-
-    pub(super) fn is_open(&self) -> bool {
-        self.open.is_some()
-    }
-
-    pub(super) fn deadline(&self, flush_after: u64) -> Option<Time> {
-        self.open.as_ref().map(|_| self.since.after(flush_after))
-    }
-}
-
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Gives out a vacant block of SCBP_dest, or of the relay by which that node is reached, to be filled with messages for that
     /// node; it comes back with [`submit`](Self::submit).
     ///
     /// # Errors
     /// See [`OpenError`].
+    #[inline]
     pub fn open(&mut self, dest: NodeId) -> Result<OpenBlock, OpenError> {
         let (slot, via) = self.first_hop(dest)?;
         let mut block = self.open_row(slot, dest)?;
@@ -90,19 +52,43 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// A vacant block of a row, for messages to `dest`.
+    #[inline]
     pub(super) fn open_row(&mut self, slot: Slot, dest: NodeId) -> Result<OpenBlock, OpenError> {
+        self.find_vacant(slot, dest)?;
+        self.take_vacant(slot, dest)
+    }
+
+    /// Sees to it that the row has a vacant block. Writers that have found it full come here again and again, so that a row
+    /// which cannot grow is looked at and nothing else.
+    #[inline]
+    fn find_vacant(&mut self, slot: Slot, dest: NodeId) -> Result<(), OpenError> {
         let peer = self.peers.get(slot.index()).ok_or(OpenError::NoSuchNode(dest))?;
         if peer.is_gone() {
             return Err(OpenError::PeerFailed(dest));
         }
-        if self.send_rows.get(slot.index()).is_some_and(|row| row.space.vacant() == 0) {
-            self.extend_send(slot, SpacePolicy::at_stall);
-        }
         let row = self.send_rows.get_mut(slot.index()).ok_or(OpenError::NoSuchNode(dest))?;
-        if row.space.vacant() == 0 {
-            row.stalls += 1;
-            return Err(OpenError::WouldBlock);
+        if row.space.vacant() > 0 {
+            return Ok(());
         }
+        if row.space.virtual_space() > 0 && self.grow_waiting(slot) {
+            return Ok(());
+        }
+        if let Some(row) = self.send_rows.get_mut(slot.index()) {
+            row.stalls += 1;
+        }
+        Err(OpenError::WouldBlock)
+    }
+
+    /// Asks for more space for a row in which a writer waits. Whether it has some now.
+    #[inline(never)]
+    fn grow_waiting(&mut self, slot: Slot) -> bool {
+        self.extend_send(slot, SpacePolicy::at_stall);
+        self.send_rows.get(slot.index()).is_some_and(|row| row.space.vacant() > 0)
+    }
+
+    #[inline(never)]
+    fn take_vacant(&mut self, slot: Slot, dest: NodeId) -> Result<OpenBlock, OpenError> {
+        let row = self.send_rows.get_mut(slot.index()).ok_or(OpenError::NoSuchNode(dest))?;
         let element = row.space.used();
         let critical = row.space.take();
         row.open += 1;
@@ -159,76 +145,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             Some(if urgent { &mut row.urgent } else { &mut row.queue })
         });
         // It need not wait for a poll.
-        if dest != self.own {
+        if dest == self.own {
+            self.queued = true;
+        } else {
             self.pump_row(dest);
         }
-    }
-
-    /// Packs one message into the engine's own public pipe to the destination's node. It leaves when the block is full, after
-    /// [`Config::flush_after`](super::Config::flush_after), at [`flush`](Self::flush), or when a poll has nothing else to do.
-    ///
-    /// # Errors
-    /// See [`SendError`]; nothing was sent.
-    pub fn send(&mut self, now: Time, route: Route, dest: PartId, data: &[u8]) -> Result<(), SendError> {
-        let most = self.config.longest_unsegmented();
-        if data.len() > most {
-            return Err(SendError::TooLong(most));
-        }
-        let node = dest.node();
-        let (slot, via) = self.first_hop(node).map_err(SendError::Open)?;
-        for _ in 0..2 {
-            let Some(pipe) = self.public.get_mut(slot.index()) else {
-                return Err(SendError::Open(OpenError::NoSuchNode(node)));
-            };
-            if let Some(block) = &mut pipe.open {
-                if self.links.is_grid() {
-                    block.packer.turn(via);
-                }
-                if block.push(route, data).is_ok() {
-                    return Ok(());
-                }
-            }
-            if let Some(full) = pipe.open.take() {
-                self.submit(full);
-            }
-            let block = self.open_row(slot, node).map_err(SendError::Open)?;
-            if let Some(pipe) = self.public.get_mut(slot.index()) {
-                *pipe = PublicPipe { open: Some(block), since: now };
-            }
-        }
-        Err(SendError::TooLong(most))
-    }
-
-    /// Submits what [`send`](Self::send) has packed.
-    pub fn flush(&mut self) {
-        for i in 0..self.public.len() {
-            if let Some(block) = self.public.get_mut(i).and_then(|p| p.open.take()) {
-                self.submit(block);
-            }
-        }
-    }
-
-    /// Whether blocks to node number `node` wait for credit or for the transport. One more that leaves half empty would not arrive
-    /// earlier for it; it would only take the element that a full one could have.
-    pub(super) fn is_held_up(&self, node: usize) -> bool {
-        self.send_rows.get(node).is_some_and(|row| row.queue.len + row.urgent.len > 0)
-    }
-
-    pub(super) fn flush_public(&mut self, now: Time, idle: bool) -> u32 {
-        let mut flushed = 0;
-        for i in 0..self.public.len() {
-            let due = self
-                .public
-                .get(i)
-                .and_then(|p| p.deadline(self.config.flush_after))
-                .is_some_and(|deadline| idle || deadline <= now)
-                && !self.is_held_up(i);
-            if due && let Some(block) = self.public.get_mut(i).and_then(|p| p.open.take()) {
-                self.submit(block);
-                flushed += 1;
-            }
-        }
-        flushed
     }
 
     /// Writes the header's fields that do not depend on when the block leaves.
@@ -291,9 +212,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Hands queued blocks to the transport as far as credit goes.
     pub(super) fn pump_rows(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
+        if !core::mem::take(&mut self.queued) {
+            return 0;
+        }
         let mut worked = 0;
         for node in (0..self.send_rows.len()).map(Slot::from_index) {
-            if self.send_rows.get(node.index()).is_none_or(|r| r.urgent.len + r.queue.len == 0) {
+            if !self.is_held_up(node.index()) {
                 continue;
             }
             if node == self.own {
@@ -324,6 +248,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
             worked += 1;
         }
+        self.queued |= self.is_held_up(node.index());
         worked
     }
 
@@ -427,6 +352,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.route_row(me, pipes);
             worked += 1;
         }
+        self.queued |= self.is_held_up(me.index());
         worked
     }
 
@@ -463,7 +389,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Sends back what waits for a peer that has failed.
     pub(super) fn give_up_queue(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
-        if let Some(block) = self.public.get_mut(node.index()).and_then(|p| p.open.take()) {
+        if let Some(block) = self.public.get_mut(node.index()).and_then(PublicPipe::take) {
             self.submit(block);
         }
         while let Some(index) = self

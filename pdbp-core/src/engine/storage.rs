@@ -2,8 +2,8 @@
 
 use managed::ManagedSlice;
 
+use super::public::PublicPipe;
 use super::receiving::Element;
-use super::sending::PublicPipe;
 use super::{Config, ConfigError, Local, Peer};
 use crate::agreement;
 use crate::id::PipeId;

@@ -40,7 +40,8 @@ pub trait SpacePolicy {
     /// The `recv` cursor has reached the critical real element; `free` blocks are unused.
     fn at_critical(&self, row: &RowSpace, free: u32) -> Growth;
 
-    /// Somebody waits for an element of this row, all of which are in use; `free` blocks are unused.
+    /// Somebody waits for an element of this row, all of which are in use; `free` blocks are unused. Of SM the engine does not ask
+    /// about a row that has no virtual elements left.
     fn at_stall(&self, row: &RowSpace, free: u32) -> Growth {
         let _ = (row, free);
         Growth::Keep

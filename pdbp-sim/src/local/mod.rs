@@ -214,17 +214,15 @@ impl Local {
         }
     }
 
+    #[inline]
     fn poll_link(&mut self, peer: NodeId) -> Option<Completion<Infallible>> {
-        let link = self.link(peer)?;
+        let link = self.links.get_mut(peer.index())?.as_mut().filter(|l| !l.failed)?;
         if let Ok(parcel) = link.back.pop()
             && let Some(block) = self.away.take(peer, parcel)
         {
-            if let Some(link) = self.link(peer) {
-                link.away -= 1;
-            }
+            link.away -= 1;
             return Some(Completion::Sent { peer, block });
         }
-        let link = self.link(peer)?;
         match link.arrival {
             Arrival::InPlace => {
                 if let Ok(parcel) = link.incoming.pop() {
@@ -246,15 +244,13 @@ impl Local {
                 }
             }
         }
-        self.check_alive(peer)
+        if link.incoming.is_abandoned() { self.check_gone(peer) } else { None }
     }
 
     /// Whether the peer is gone, and all that it left has been taken.
-    fn check_alive(&mut self, peer: NodeId) -> Option<Completion<Infallible>> {
+    #[cold]
+    fn check_gone(&mut self, peer: NodeId) -> Option<Completion<Infallible>> {
         let link = self.link(peer)?;
-        if !link.incoming.is_abandoned() {
-            return None;
-        }
         // The peer may have put something in between the look at the rings and its end.
         let waits =
             !link.incoming.is_empty() && (link.arrival == Arrival::InPlace || !link.posted.is_empty());
@@ -316,7 +312,7 @@ impl Transport for Local {
         let nodes = self.links.len();
         for _ in 0..nodes {
             let peer = self.turn;
-            self.turn = if self.turn + 1 == nodes { 0 } else { self.turn + 1 };
+            self.turn = if peer + 1 == nodes { 0 } else { peer + 1 };
             let completion = NodeId::new(peer as u16).and_then(|peer| self.poll_link(peer));
             if completion.is_some() {
                 return completion;

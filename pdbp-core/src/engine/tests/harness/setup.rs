@@ -7,7 +7,7 @@ use std::vec::Vec;
 
 use pdbp_core::engine::{Checksum, LocalPart};
 use pdbp_core::id::Time;
-use pdbp_core::matrix::RowSpace;
+use pdbp_core::matrix::{RowSpace, Side};
 use pdbp_core::policy::{Adaptive, Fixed, Growth, SpacePolicy, Threshold, ThresholdAllocation};
 use pdbp_core::tables::{Name, PartKind};
 use pdbp_core::umb::{HeapMemory, stride};
@@ -40,6 +40,8 @@ impl SpacePolicy for Policy {
         }
     }
     fn at_stall(&self, row: &RowSpace, free: u32) -> Growth {
+        // Those who find no room ask again and again; see `SpacePolicy::at_stall`.
+        assert!(row.side() != Side::Send || row.virtual_space() > 0, "a full row of SM cannot grow");
         if let Self::Adaptive = self { Adaptive::DEFAULT.at_stall(row, free) } else { Growth::Keep }
     }
     fn surplus(&self, row: &RowSpace) -> u32 {
