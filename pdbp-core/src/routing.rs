@@ -34,12 +34,27 @@
 //! What came by one link to a relay stays in order, whomever it is for: a message to the relay itself waits behind one that
 //! cannot be passed on, as messages of any link wait behind one whose private pipe is full. Control messages never wait with them.
 //!
+//! A block of a stream waits as messages do, for room on the next link; never for another stream. The first block of a stream whose
+//! pipe had one before that is not over waits, too, until the destination of that is told: by a link of the same kind.
+//!
 //! # What goes by relays
 //! Messages, commands, long messages in segments and messages to sets of parts, from [`send`](crate::Engine::send) and in blocks
-//! of writers' own; the way of each is in an [extension](crate::cdu::Via) of its CDU, which takes 8 bytes more. Streams do not:
-//! [`open_stream`](crate::Engine::open_stream) says so. Tables, barriers and quiescence need no relays, since all nodes have links
-//! to the masters; but no node other than a master ever leads, so that nothing is decided while all masters are out. A relay
-//! counts what it has taken as delivered and what it packs as sent, so that quiescence holds end to end.
+//! of writers' own; the way of each is in an [extension](crate::cdu::Via) of its CDU, which takes 8 bytes more. Tables, barriers and
+//! quiescence need no relays, since all nodes have links to the masters; but no node other than a master ever leads, so that nothing is
+//! decided while all masters are out. A relay counts what it has taken as delivered and what it packs as sent, so that quiescence
+//! holds end to end.
+//!
+//! # Streams
+//! The relay copies each block of a stream into one of the row to the destination. The first takes one of
+//! [`stream_pipes`](crate::Config::stream_pipes) *circuits* of that link, the last gives it back; a stream for which there is none is
+//! stopped: its relay drops what comes of it, and tells the source ([`StreamStopped`](crate::Event::StreamStopped),
+//! [`stream_state`](crate::Engine::stream_state)). It does not wait, since it would keep back the blocks on the same link that free
+//! circuits. So a source that closes a stream before it knows that the relay has taken it, does not know whether it arrives.
+//!
+//! Source and relay know a stream by its pipe, relay and destination by its circuit, so that MTA has rows × 2 · `stream_pipes` entries of
+//! 24 bytes, and no table grows with the number of nodes. Whichever of the three nodes or two links fails, both ends are told: the
+//! reader by a last segment that is given up or [`StreamBroken`](crate::Event::StreamBroken), the writer by `StreamStopped`
+//! or [`PeerFailed`](crate::Event::PeerFailed).
 //!
 //! # When nodes fail
 //! A pair has one relay. While it is out (its link is down, or it is no member) the two are out of reach of each other, as

@@ -341,6 +341,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if self.recv_rows.get(node.index()).is_none_or(|r| r.pending.len == 0) {
             self.end_streams_of(node, pipes);
         }
+        self.stop_streams_to(node);
         self.set_aside(node);
         self.empty_control(node);
         self.give_up_queue(node, pipes);
@@ -461,7 +462,7 @@ fn check_body(header: &BlockHeader, body: &[u8], way: impl Fn(Option<Via>) -> Wa
             return Err(Malformed::Field);
         }
         if train.via().is_some() {
-            if one_part || header.class() == BlockClass::Control {
+            if header.has(flag::UNIFORM) || header.class() == BlockClass::Control {
                 return Err(Malformed::Field);
             }
             if let Way::None = way(train.via()) {

@@ -2,6 +2,7 @@
 
 use heapless::Deque;
 
+use super::passing::answer_streams;
 use super::{BUDGET, Engine};
 use crate::agreement::MESSAGE;
 use crate::cdu::{BLOCK_HEADER, BlockClass, CDU_HEADER, CduClass, Packer, Route};
@@ -58,6 +59,8 @@ pub struct Peer {
     pub(super) posted: bool,
     pub(super) malformed: u64,
     pub(super) outbox: Deque<Control, OUTBOX>,
+    /// It is to be told of some of its streams, which go by this node, whether they have a way.
+    pub(super) owes_answers: bool,
     /// At the primary: barriers it has arrived at.
     pub(super) arrived: u32,
     pub(super) quiet_request: Option<(u32, u32)>,
@@ -87,14 +90,21 @@ impl Peer {
 
     /// The link is up again, with everything to begin anew; the peer has no credit before it says so.
     pub(super) fn renew(&mut self) {
-        let Self { posted, malformed, undelivered, arrived, down, aside, .. } = *self;
+        let Self { posted, malformed, undelivered, arrived, down, aside, owes_answers, .. } = *self;
         let session = self.session.wrapping_add(1);
-        *self = Self { session, posted, malformed, undelivered, arrived, down, aside, ..Self::default() };
+        let kept =
+            Self { posted, malformed, undelivered, arrived, down, aside, owes_answers, ..Self::default() };
+        *self = Self { session, ..kept };
     }
 
     /// Whether no data goes to it or comes from it.
     pub(super) fn is_gone(&self) -> bool {
         self.failed || self.down || !self.welcome
+    }
+
+    /// Whether control messages wait for it, those of the agreement aside.
+    fn has_mail(&self) -> bool {
+        !self.outbox.is_empty() || self.owes_answers
     }
 
     /// Puts a message into the outbox. `false`: there is no room, since the peer asked for more than it should.
@@ -155,7 +165,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let talks = self.agreement.has_news();
         rows.enumerate().filter(|(_, (_, peer))| !peer.failed).any(|(i, (row, peer))| {
             let agrees = talks && self.agreement.has_message(self.links.node(Slot::from_index(i)));
-            !peer.outbox.is_empty() || row.control.len > 0 || agrees
+            peer.has_mail() || row.control.len > 0 || agrees
         })
     }
 
@@ -179,7 +189,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         // soon as it may be out of credit (less the element kept for commands).
         let short = peer.data_received.saturating_sub(peer.released_told) + 1 >= u64::from(real);
         let credit = news >= u64::from((real / 2).max(1)) || (news > 0 && idle && short);
-        peer.window_told != real || (posted && credit) || peer.probed || !peer.outbox.is_empty()
+        peer.window_told != real || (posted && credit) || peer.probed || peer.has_mail()
     }
 
     /// Packs the messages of an outbox, as many as fit, into a block set aside for control.
@@ -197,14 +207,19 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             let pushed = packer.push(body, route, &message.encode());
             debug_assert!(pushed.is_ok(), "a block has room for the messages that were counted");
         }
+        let mut pack = |message: &Control| {
+            let bytes: [u8; CONTROL] = message.encode();
+            let route = Route::raw(CduClass::ShortMessage as u8, message.command(), 0, 0);
+            packer.push(body, route, &bytes).is_ok()
+        };
         if let Some(peer) = self.peers.get_mut(node.index()) {
-            while let Some(message) = peer.outbox.front() {
-                let bytes: [u8; CONTROL] = message.encode();
-                let route = Route::raw(CduClass::ShortMessage as u8, message.command(), 0, 0);
-                if packer.push(body, route, &bytes).is_err() {
-                    break;
-                }
+            while let Some(message) = peer.outbox.front()
+                && pack(message)
+            {
                 peer.outbox.pop_front();
+            }
+            if peer.owes_answers {
+                peer.owes_answers = !answer_streams(self.streams.row(node), pack);
             }
         }
         let messages = packer.messages();
