@@ -32,7 +32,9 @@
 //! another.
 //!
 //! What came by one link to a relay stays in order, whomever it is for: a message to the relay itself waits behind one that
-//! cannot be passed on, as messages of any link wait behind one whose private pipe is full. Control messages never wait with them.
+//! cannot be passed on, as messages of any link wait behind one whose private pipe is full. So a part that does not read keeps back
+//! more than where each node has a link of its own: all that comes by the same relay, from whatever node, messages and streams
+//! alike. Control messages never wait with them.
 //!
 //! A block of a stream waits as messages do, for room on the next link; never for another stream. The first block of a stream whose
 //! pipe had one before that is not over waits, too, until the destination of that is told: by a link of the same kind.
@@ -116,6 +118,14 @@ pub enum Routing {
     Direct,
     /// Two hops by a grid of relays: about 2·√M links of each node; see the [module](self).
     Grid,
+}
+
+impl Routing {
+    /// The node by which all goes from one node to another in a cluster of `nodes` nodes, of which the first `masters` may be
+    /// the master; `None` when they have a link.
+    pub fn relay(self, nodes: u16, masters: u16, from: NodeId, to: NodeId) -> Option<NodeId> {
+        Links::new(self, from, nodes, masters).relay_to(to)
+    }
 }
 
 /// A link of this node: its row in SM and RM. With direct routing it has the index of its peer.

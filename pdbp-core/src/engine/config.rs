@@ -191,6 +191,11 @@ impl Config {
         Links::new(self.routing, self.node, self.nodes, self.masters)
     }
 
+    /// The node by which all goes that is for another; `None` when there is a link.
+    pub fn relay_to(&self, dest: NodeId) -> Option<NodeId> {
+        self.links().relay_to(dest)
+    }
+
     /// Rows of SM and RM: the links of this node, and one for itself. With [`Routing::Direct`] as many as there are nodes.
     pub fn rows(&self) -> usize {
         self.links().len()

@@ -170,6 +170,8 @@ counts! {
     undelivered
     /// Blocks that could not be returned since their owner had failed.
     lost_returns
+    /// Messages of other nodes that this one, their relay, could not pass on.
+    relay_lost
     /// Control messages that found no room.
     dropped_control
     /// Tokens handed in that are not of this engine.
