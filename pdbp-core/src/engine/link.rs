@@ -340,6 +340,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         // Segments that have arrived and wait for a private pipe are delivered first.
         if self.recv_rows.get(node.index()).is_none_or(|r| r.pending.len == 0) {
             self.end_streams_of(node, pipes);
+        } else if let Some(peer) = self.peers.get_mut(node.index()) {
+            peer.ending = Some(peer.session);
         }
         self.stop_streams_to(node);
         self.set_aside(node);

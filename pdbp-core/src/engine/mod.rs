@@ -66,6 +66,7 @@ pub use peer::Peer;
 pub use receiving::Element;
 pub use sending::{OpenError, PublicPipe, SendError};
 pub use stats::{Counters, PipeUse, RowStats};
+use storage::cut;
 pub use storage::{StaticStorage, Storage};
 
 /// In UMBInfo-Tab: a block set aside for control messages.
@@ -469,18 +470,6 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             return Err(PipeError::NoSuchPart(part.local()));
         }
         Ok(())
-    }
-}
-
-/// Shortens a table to `length` entries.
-fn cut<E>(table: &mut ManagedSlice<'_, E>, length: usize) {
-    match table {
-        ManagedSlice::Borrowed(entries) => {
-            let kept = core::mem::take(entries).get_mut(..length);
-            *entries = kept.unwrap_or(&mut []);
-        }
-        #[cfg(feature = "alloc")]
-        ManagedSlice::Owned(entries) => entries.truncate(length),
     }
 }
 

@@ -132,10 +132,16 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             let element = row.pending.head;
             let at = self.element(node, element);
             if row.pending.len == 0 {
-                if worked > 0 && self.is_gone(node) {
+                if worked > 0 && self.peers.get(node.index()).is_some_and(|p| p.ending.is_some()) {
                     self.end_streams_of(node, pipes);
                 }
                 return worked;
+            }
+            let Some(peer) = self.peers.get(node.index()) else { return worked };
+            if let Some(session) = peer.ending
+                && self.rm.get(at).is_some_and(|slot| slot.session != session)
+            {
+                self.end_streams_of(node, pipes);
             }
             let Some(slot) = self.rm.get_mut(at) else { return worked };
             let Some(block) = slot.block.take() else { return worked };

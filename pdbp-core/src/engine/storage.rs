@@ -47,6 +47,18 @@ pub struct Storage<'a> {
     pub agreement: agreement::Storage<'a>,
 }
 
+/// Shortens a table to `length` entries.
+pub(super) fn cut<E>(table: &mut ManagedSlice<'_, E>, length: usize) {
+    match table {
+        ManagedSlice::Borrowed(entries) => {
+            let kept = core::mem::take(entries).get_mut(..length);
+            *entries = kept.unwrap_or(&mut []);
+        }
+        #[cfg(feature = "alloc")]
+        ManagedSlice::Owned(entries) => entries.truncate(length),
+    }
+}
+
 impl Storage<'_> {
     pub(super) fn check(&self, config: &Config) -> Result<(), ConfigError> {
         let nodes = usize::from(config.nodes);

@@ -18,7 +18,7 @@ use pdbp_core::pipe::PipeKind;
 use pdbp_core::policy::Choice;
 use pdbp_core::tables::{Name, PartKind};
 use pdbp_core::umb::{BlockMemory, stride};
-use pdbp_core::{Arrival, Bell, Delivery, Engine, Event, Routing, Transport as _};
+use pdbp_core::{Bell, Delivery, Engine, Event, Routing, Transport as _};
 
 pub use backend::{Backend, BackendError};
 pub(crate) use pipes::Pipe;
@@ -123,7 +123,7 @@ impl Shared {
             joining: false,
         };
         if config.initial == 0 {
-            config.initial = initial_blocks(&config, &backend, blocks);
+            config.initial = backend::initial_blocks(&config, &backend, blocks);
         }
         let pipes = config.private_pipes;
         let monitors = usize::from(nodes * monitored);
@@ -368,16 +368,6 @@ impl PrivatePipes for Closed {
     fn deliver(&mut self, _pipe: PipeId, delivery: Delivery) -> Result<(), Delivery> {
         Err(delivery)
     }
-}
-
-/// m, where the user does not say it: as much as leaves half of the blocks for rows to grow into, from 2 to 4.
-fn initial_blocks(config: &Config, backend: &Backend, blocks: usize) -> u32 {
-    let peers = (0..config.nodes).filter_map(NodeId::new).filter(|n| *n != config.node);
-    let linked = peers.filter(|peer| config.relay_to(*peer).is_none());
-    // Those take blocks for receiving too, and two more.
-    let posted = linked.filter(|peer| backend.arrival(*peer) == Arrival::Posted).count();
-    let share = blocks.saturating_sub(2 * posted) / (2 * (config.rows() + posted));
-    (share.clamp(2, 4) as u32).min(config.row)
 }
 
 /// A node that this process hosts. Clones are the same node; any thread may use them.
