@@ -28,9 +28,9 @@ pub struct PipeEntry {
     kind: PipeKind,
     /// Local index of the part that has the pipe.
     holder: Option<u16>,
-    /// Of a stream pipe: its stream, and the relay by which it goes.
+    /// Of a stream pipe: its stream, and the node to which it goes.
     number: StreamNo,
-    relay: Option<NodeId>,
+    dest: Option<NodeId>,
     state: StreamState,
 }
 
@@ -127,25 +127,26 @@ impl<'a> PipePool<'a> {
         Err(PipeError::NoneIdle(kind, number))
     }
 
-    /// The stream that a stream pipe was taken for, and the relay by which it goes.
-    pub(crate) fn begin_stream(&mut self, pipe: PipeId, number: StreamNo, relay: Option<NodeId>) {
+    /// The stream that a stream pipe was taken for, and the node to which it goes.
+    pub(crate) fn begin_stream(
+        &mut self,
+        pipe: PipeId,
+        (number, dest): (StreamNo, NodeId),
+        state: StreamState,
+    ) {
         if let Some(entry) = self.pipes.get_mut(pipe.0 as usize) {
-            let state = if relay.is_some() { StreamState::Asked } else { StreamState::Taken };
-            (entry.number, entry.relay, entry.state) = (number, relay, state);
+            (entry.number, entry.dest, entry.state) = (number, Some(dest), state);
         }
     }
 
-    /// What its relay says of a stream. Local index of the part that sends it; `None` when it is over, or has another relay.
-    pub(crate) fn answer_stream(
+    /// Of a stream that is not over: local index of the part that sends it, the node to which it goes, and how far it has a way.
+    pub(crate) fn stream(
         &mut self,
         pipe: PipeId,
-        (number, relay): (StreamNo, NodeId),
-        state: StreamState,
-    ) -> Option<u16> {
-        let entry = self.pipes.get_mut(pipe.0 as usize)?;
-        let holder = entry.holder.filter(|_| (entry.number, entry.relay) == (number, Some(relay)))?;
-        entry.state = state;
-        Some(holder)
+        number: StreamNo,
+    ) -> Option<(u16, NodeId, &mut StreamState)> {
+        let entry = self.pipes.get_mut(pipe.0 as usize).filter(|entry| entry.number == number)?;
+        Some((entry.holder?, entry.dest?, &mut entry.state))
     }
 
     pub(crate) fn stream_state(&self, pipe: PipeId) -> StreamState {

@@ -17,7 +17,7 @@
 //! credit is kept for them once the row has four. Control messages do not need credit and use blocks set aside for them.
 //!
 //! **Routing.** With [`Routing::Grid`](crate::Routing) a node has rows only for the nodes of its row and column in a grid, and
-//! passes on messages of others: see [`routing`](crate::routing).
+//! passes on messages and streams of others: see [`routing`](crate::routing).
 //!
 //! **Tables.** The primary master puts the changes of NTA and PTA in one order, and whoever asked is answered when all
 //! members have applied the change; a standby takes over when the primary fails, and a node that fails is declared down by a
@@ -159,6 +159,8 @@ pub enum Event {
         number: StreamNo,
         /// The relay that says so.
         relay: NodeId,
+        /// The node to which it goes.
+        dest: NodeId,
     },
     /// A stream from a failed node, or by a relay that has failed, has ended without its last segment.
     StreamBroken {

@@ -123,7 +123,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let pipe = self.pipes.take(PipeKind::Stream, part.local())?;
         let number = StreamNo(self.next_stream);
         self.next_stream = self.next_stream.wrapping_add(1).max(1);
-        self.pipes.begin_stream(pipe, number, self.links.relay_to(dest));
+        let state = if self.is_relayed(dest) { StreamState::Asked } else { StreamState::Taken };
+        self.pipes.begin_stream(pipe, (number, dest), state);
         Ok((pipe.0 - self.pipes.stream_base(), number))
     }
 

@@ -255,11 +255,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         taken: bool,
         pipes: &mut impl PrivatePipes,
     ) {
-        let state = if taken { StreamState::Taken } else { StreamState::Stopped };
-        let holder = self.pipes.answer_stream(self.stream_pipe(group), (number, relay), state);
-        let part = holder.and_then(|local| PartId::new(self.config.node, local));
-        if let Some(part) = part.filter(|_| !taken) {
-            pipes.event(Event::StreamStopped { part, number, relay });
+        let (me, links, pipe) = (self.config.node, self.links, self.stream_pipe(group));
+        let stream =
+            self.pipes.stream(pipe, number).filter(|(_, dest, _)| links.relay_to(*dest) == Some(relay));
+        // It may be over.
+        let Some((local, dest, state)) = stream else { return };
+        *state = if taken { StreamState::Taken } else { StreamState::Stopped };
+        if let Some(part) = PartId::new(me, local).filter(|_| !taken) {
+            pipes.event(Event::StreamStopped { part, number, relay, dest });
         }
     }
 }

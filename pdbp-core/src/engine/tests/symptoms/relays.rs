@@ -8,6 +8,7 @@ use super::{ALL, delivered, push, rounds, setup, ship};
 use crate::cdu::{CduClass, Malformed, Route, Via, flag};
 use crate::engine::{DeliveryKind, Event, StreamTag};
 use crate::id::StreamNo;
+use crate::mesp::Control;
 use crate::pipe::{PipeKind, StreamState};
 use crate::{OpenError, Routing};
 
@@ -215,7 +216,11 @@ fn a_stream_knows_when_its_relay_has_taken_it() {
     let mut c = grid(Links::InPlace).ready();
     segment(&mut c, 3, 0, 1, false);
     let group = c.host(3).streams.values().next().map(|s| s.tag.group).unwrap();
-    assert_eq!(c.host(3).engine.stream_state(group), StreamState::Asked);
+    // Nor does it ask any other node.
+    let number = c.host(3).streams.values().next().map(|s| s.tag.number.0).unwrap();
+    let Host { engine, pipes, .. } = c.host(3);
+    engine.handle_control(node(5), Control::StreamAnswer { group, number, taken: false }, pipes);
+    assert_eq!(engine.stream_state(group), StreamState::Asked);
     rounds(&mut c, 4);
     assert_eq!(c.host(3).engine.stream_state(group), StreamState::Taken);
     // With a link there is nobody to ask.
