@@ -338,10 +338,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// No data goes to the peer from now on or comes from it.
     fn leave_peer(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
         // Segments that have arrived and wait for a private pipe are delivered first.
-        if self.recv_rows.get(node.index()).is_none_or(|r| r.pending.len == 0) {
-            self.end_streams_of(node, pipes);
-        } else if let Some(peer) = self.peers.get_mut(node.index()) {
-            peer.ending = Some(peer.session);
+        let session = self.peers.get(node.index()).map(|p| p.session);
+        match self.recv_rows.get_mut(node.index()).filter(|r| r.pending.len > 0) {
+            Some(row) => row.ending = session,
+            None => self.end_streams_of(node, pipes),
         }
         self.stop_streams_to(node);
         self.set_aside(node);

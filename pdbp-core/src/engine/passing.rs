@@ -221,8 +221,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Ends the streams that come by the link of a peer that has failed.
     pub(super) fn end_streams_of(&mut self, from: Slot, pipes: &mut impl PrivatePipes) {
-        if let Some(peer) = self.peers.get_mut(from.index()) {
-            peer.ending = None;
+        if let Some(row) = self.recv_rows.get_mut(from.index()) {
+            row.ending = None;
         }
         for entry in self.streams.row(from) {
             match &mut entry.carried {

@@ -51,8 +51,6 @@ pub struct Peer {
     pub(super) welcome: bool,
     /// Blocks and credit are set aside for when the link is restored.
     pub(super) aside: bool,
-    /// Streams of this session of the link end when its blocks have been routed that wait for private pipes.
-    pub(super) ending: Option<u32>,
     /// The transport has refused a block for good.
     pub(super) refused: bool,
     /// How often the link was restored. Blocks that came by an earlier one are none of this one's business.
@@ -92,11 +90,10 @@ impl Peer {
 
     /// The link is up again, with everything to begin anew; the peer has no credit before it says so.
     pub(super) fn renew(&mut self) {
-        let Self { posted, malformed, undelivered, arrived, .. } = *self;
-        let Self { down, aside, ending, owes_answers, .. } = *self;
+        let Self { posted, malformed, undelivered, arrived, down, aside, owes_answers, .. } = *self;
         let session = self.session.wrapping_add(1);
-        let kept = Self { down, aside, ending, owes_answers, ..Self::default() };
-        *self = Self { session, posted, malformed, undelivered, arrived, ..kept };
+        let kept = Self { posted, malformed, undelivered, arrived, ..Self::default() };
+        *self = Self { session, down, aside, owes_answers, ..kept };
     }
 
     /// Whether no data goes to it or comes from it.

@@ -132,13 +132,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             let element = row.pending.head;
             let at = self.element(node, element);
             if row.pending.len == 0 {
-                if worked > 0 && self.peers.get(node.index()).is_some_and(|p| p.ending.is_some()) {
+                if worked > 0 && row.ending.is_some() {
                     self.end_streams_of(node, pipes);
                 }
                 return worked;
             }
-            let Some(peer) = self.peers.get(node.index()) else { return worked };
-            if let Some(session) = peer.ending
+            if let Some(session) = row.ending
                 && self.rm.get(at).is_some_and(|slot| slot.session != session)
             {
                 self.end_streams_of(node, pipes);

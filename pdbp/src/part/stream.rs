@@ -146,7 +146,7 @@ impl StreamWriter<'_> {
     /// has been taken by it when this returns.
     ///
     /// # Errors
-    /// See [`SendError`]; the stream is given up then.
+    /// See [`SendError`]; the stream is given up then, if its last segment has not left.
     pub fn finish(mut self) -> Result<(), SendError> {
         self.send_segment(flag::LAST)?;
         let shared = self.part.shared();
