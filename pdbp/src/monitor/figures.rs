@@ -57,7 +57,8 @@ pub struct NodeReport {
     pub figures: Option<NodeFigures>,
 }
 
-/// What a node says of itself. Counts are since its start; what monitors send each other is not in them.
+/// What a node says of itself. Counts are since its start; what monitors send each other is not in them,
+/// but what a relay has passed on of it is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
