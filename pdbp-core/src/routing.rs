@@ -58,6 +58,9 @@
 //! reader by a last segment that is given up or [`StreamBroken`](crate::Event::StreamBroken), the writer by `StreamStopped`
 //! or [`PeerFailed`](crate::Event::PeerFailed).
 //!
+//! 2 GiB as one stream between two of nine nodes of a process, on two cores that did other work as well, medians of three: 8.6 GB/s by
+//! a link, 2.6 by a relay, which copies each block, and whose thread needs a processor too.
+//!
 //! # When nodes fail
 //! A pair has one relay. While it is out (its link is down, or it is no member) the two are out of reach of each other, as
 //! [`has_failed`](crate::Engine::has_failed) says, until it is let in again; another way would let messages overtake. What had not
