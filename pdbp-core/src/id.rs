@@ -93,7 +93,7 @@ pub struct BlockId {
 }
 
 /// The number of a stream (`Sno`), unique among the streams that one node has opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Default, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamNo(pub u32);
 
 /// The master's term of office; messages of another epoch are refused.

@@ -258,6 +258,8 @@ pub struct RecvRow {
     pub(crate) pending: Queue,
     /// Elements in use by blocks that came before the link failed and was restored.
     pub(crate) old: u32,
+    /// Streams of this session of the link end when its blocks have been routed that wait for private pipes.
+    pub(crate) ending: Option<u32>,
     /// Blocks given to a transport to receive into (posted arrival).
     pub(crate) posted: u32,
     pub(crate) blocks: u64,
@@ -274,6 +276,7 @@ impl Default for RecvRow {
             free: NIL,
             pending: Queue::default(),
             old: 0,
+            ending: None,
             posted: 0,
             blocks: 0,
             bytes: 0,

@@ -60,6 +60,15 @@ pub enum Control {
     },
     /// On a link that was restored: the peer is a member for this node, and may send data.
     Welcome,
+    /// Of a stream that the peer sends by this node, its relay: whether it has a way to its destination, or none (any more).
+    StreamAnswer {
+        /// The stream pipe at the peer.
+        group: u16,
+        /// The number of the stream.
+        number: u32,
+        /// Whether it has one.
+        taken: bool,
+    },
     /// A block of the peer was unreadable; any next block, also an empty one, tells by its numbers what is missing.
     Probe,
 }
@@ -92,6 +101,7 @@ impl Control {
             Self::Quiet { .. } => 6,
             Self::Probe => 7,
             Self::Welcome => 8,
+            Self::StreamAnswer { .. } => 9,
         }
     }
 
@@ -109,6 +119,11 @@ impl Control {
                 wire.a = (*sent).into();
                 wire.b = (*delivered).into();
                 wire.open = (*open).into();
+            }
+            Self::StreamAnswer { group, number, taken } => {
+                wire.number = (*number).into();
+                wire.open = u32::from(*group).into();
+                wire.a = u64::from(*taken).into();
             }
             Self::Probe | Self::Welcome => {}
         }
@@ -135,6 +150,10 @@ impl Control {
             6 => Self::Quiet { number },
             7 => Self::Probe,
             8 => Self::Welcome,
+            9 => {
+                let (group, taken) = (u16::try_from(wire.open.get()).ok()?, wire.a.get() != 0);
+                Self::StreamAnswer { group, number, taken }
+            }
             _ => return None,
         })
     }
@@ -149,7 +168,7 @@ mod tests {
 
     fn control() -> impl Strategy<Value = Control> {
         let numbers = (any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>());
-        (0u16..8, numbers).prop_map(|(which, (number, open, sent, delivered))| match which {
+        (0u16..9, numbers).prop_map(|(which, (number, open, sent, delivered))| match which {
             0 => Control::Arrived { generation: number },
             1 => Control::Released { generation: number },
             2 => Control::QuietRequest { number },
@@ -157,6 +176,7 @@ mod tests {
             4 => Control::Count { wave: number, sent, delivered, open },
             5 => Control::Quiet { number },
             6 => Control::Probe,
+            7 => Control::StreamAnswer { group: open as u16, number, taken: sent % 2 == 1 },
             _ => Control::Welcome,
         })
     }

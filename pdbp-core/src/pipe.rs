@@ -28,6 +28,22 @@ pub struct PipeEntry {
     kind: PipeKind,
     /// Local index of the part that has the pipe.
     holder: Option<u16>,
+    /// Of a stream pipe: its stream, and the node to which it goes.
+    number: StreamNo,
+    dest: Option<NodeId>,
+    state: StreamState,
+}
+
+/// How far a stream of this node has a way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum StreamState {
+    /// It has one: a link, or a relay that has room for it.
+    #[default]
+    Taken,
+    /// The relay by which it goes has not said yet whether it has room for it.
+    Asked,
+    /// The relay has no room for it, or has lost its link to the destination. What it did not pass on is lost.
+    Stopped,
 }
 
 /// Why a pipe could not be had or given back.
@@ -42,8 +58,6 @@ pub enum PipeError {
     AlreadyBound(PipeId),
     /// There is no such part on this node.
     NoSuchPart(u16),
-    /// The node is reached by a relay, which streams are not.
-    Relayed(NodeId),
 }
 
 impl core::fmt::Display for PipeError {
@@ -66,11 +80,6 @@ impl core::fmt::Display for PipeError {
             Self::AlreadyBound(pipe) => {
                 write!(f, "the part has private pipe {} already; release it first", pipe.0)
             }
-            Self::Relayed(node) => write!(
-                f,
-                "{node} is reached by a relay, and streams need a link: send messages, which may be longer than a block, or use \
-                 direct routing"
-            ),
             Self::NoSuchPart(part) => write!(f, "this node has no part {part}"),
         }
     }
@@ -100,7 +109,7 @@ impl<'a> PipePool<'a> {
                 _ if i < private + message => PipeKind::Message,
                 _ => PipeKind::Stream,
             };
-            *pipe = PipeEntry { kind, holder: None };
+            *pipe = PipeEntry { kind, ..PipeEntry::default() };
         }
         Self { pipes, bound }
     }
@@ -116,6 +125,32 @@ impl<'a> PipePool<'a> {
             number += 1;
         }
         Err(PipeError::NoneIdle(kind, number))
+    }
+
+    /// The stream that a stream pipe was taken for, and the node to which it goes.
+    pub(crate) fn begin_stream(
+        &mut self,
+        pipe: PipeId,
+        (number, dest): (StreamNo, NodeId),
+        state: StreamState,
+    ) {
+        if let Some(entry) = self.pipes.get_mut(pipe.0 as usize) {
+            (entry.number, entry.dest, entry.state) = (number, Some(dest), state);
+        }
+    }
+
+    /// Of a stream that is not over: local index of the part that sends it, the node to which it goes, and how far it has a way.
+    pub(crate) fn stream(
+        &mut self,
+        pipe: PipeId,
+        number: StreamNo,
+    ) -> Option<(u16, NodeId, &mut StreamState)> {
+        let entry = self.pipes.get_mut(pipe.0 as usize).filter(|entry| entry.number == number)?;
+        Some((entry.holder?, entry.dest?, &mut entry.state))
+    }
+
+    pub(crate) fn stream_state(&self, pipe: PipeId) -> StreamState {
+        self.pipes.get(pipe.0 as usize).map_or(StreamState::Taken, |entry| entry.state)
     }
 
     /// Takes a pipe back.
@@ -151,7 +186,7 @@ impl<'a> PipePool<'a> {
     /// `prcsReleasePipe`: gives the private pipe back.
     pub(crate) fn release(&mut self, pipe: PipeId) -> Result<(), PipeError> {
         let holder = match self.pipes.get(pipe.0 as usize) {
-            Some(PipeEntry { kind: PipeKind::Private, holder: Some(part) }) => *part,
+            Some(PipeEntry { kind: PipeKind::Private, holder: Some(part), .. }) => *part,
             _ => return Err(PipeError::NotBound(pipe)),
         };
         if let Some(bound) = self.bound.get_mut(holder as usize) {
@@ -180,9 +215,9 @@ impl<'a> PipePool<'a> {
 /// A mapping tuple of MTA: a stream pipe of some node (PipeA) bound to a private pipe of this one (PipeB).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamMapping {
-    /// The source node; with `group` it names PipeA.
+    /// The source node.
     pub source: NodeId,
-    /// The stream pipe at the source.
+    /// The stream pipe at the source; of a stream that came by a relay its circuit on the link, which is no number of a pipe.
     pub group: u16,
     /// `sno`, the number of the stream.
     pub number: StreamNo,
@@ -194,35 +229,151 @@ pub struct StreamMapping {
     pub segment: u32,
 }
 
-/// MTA as one node needs it: the streams that arrive here, by source node and stream pipe, so that a block of a stream finds
-/// its private pipe in one step.
+/// A stream of another node that this one, its relay, passes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Passing {
+    pub(crate) number: StreamNo,
+    /// The link to its destination, and the circuit that it has there.
+    pub(crate) next: Slot,
+    pub(crate) circuit: u16,
+    /// Local indices of the parts at its ends.
+    pub(crate) source: u16,
+    pub(crate) dest: u16,
+    /// Segment that comes next.
+    pub(crate) segment: u32,
+    pub(crate) stage: Stage,
+    /// What its source is still to be told: whether it has its circuit.
+    pub(crate) answer: Option<bool>,
+}
+
+/// Where a stream that is passed on stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// It has its circuit.
+    Open,
+    /// No more of it comes, which its destination is still to be told. It has its circuit until then.
+    Broken,
+    /// It goes no further, and what comes of it is lost.
+    Stopped,
+    /// Its last segment has left.
+    Over,
+}
+
+/// What a stream pipe of a peer, or a circuit of its link, carries.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum Carried {
+    #[default]
+    Nothing,
+    /// A stream to a part of this node.
+    Here(StreamMapping),
+    /// A stream that is passed on.
+    On(Passing),
+}
+
+/// A row of MTA.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StreamEntry {
+    pub(crate) carried: Carried,
+    /// The circuit of this number, on the link *to* the peer, has a stream.
+    lent: bool,
+}
+
+const _: () = assert!(size_of::<StreamEntry>() == 24);
+
+/// MTA as one node needs it: the streams that arrive here by each link, so that a block of a stream finds its private pipe, or its
+/// way on, in one step. A row has an entry for each stream pipe of the peer; and where there are relays one for each circuit of
+/// the link, on which the peer passes streams of others on. So a table of rows × pipes is enough for streams of all nodes.
 pub(crate) struct StreamMap<'a> {
-    entries: ManagedSlice<'a, Option<StreamMapping>>,
+    entries: ManagedSlice<'a, StreamEntry>,
+    /// Stream pipes of a node.
     groups: usize,
+    /// Circuits of a link.
+    circuits: usize,
 }
 
 impl<'a> StreamMap<'a> {
-    pub(crate) fn new(entries: ManagedSlice<'a, Option<StreamMapping>>, groups: usize) -> Self {
-        Self { entries, groups }
+    pub(crate) fn new(entries: ManagedSlice<'a, StreamEntry>, groups: usize, circuits: usize) -> Self {
+        Self { entries, groups, circuits }
     }
 
-    /// The entry of stream pipe `group` of the node with row `source`; `None` when there is no such pipe.
-    pub(crate) fn entry(&mut self, source: Slot, group: u16) -> Option<&mut Option<StreamMapping>> {
-        if group as usize >= self.groups {
+    /// Whether a number is that of a circuit.
+    pub(crate) fn is_circuit(&self, group: u16) -> bool {
+        group as usize >= self.groups
+    }
+
+    /// What stream pipe or circuit `group` of the link `row` carries; `None` when there is none of that number.
+    #[inline]
+    pub(crate) fn entry(&mut self, row: Slot, group: u16) -> Option<&mut Carried> {
+        let each = self.groups + self.circuits;
+        if group as usize >= each {
             return None;
         }
-        self.entries.get_mut(source.index() * self.groups + group as usize)
+        self.entries.get_mut(row.index() * each + group as usize).map(|entry| &mut entry.carried)
+    }
+
+    /// A stream that is passed on.
+    pub(crate) fn passing(&mut self, row: Slot, group: u16) -> Option<&mut Passing> {
+        match self.entry(row, group)? {
+            Carried::On(passing) => Some(passing),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn row(&mut self, row: Slot) -> &mut [StreamEntry] {
+        let each = self.groups + self.circuits;
+        self.entries.get_mut(row.index() * each..(row.index() + 1) * each).unwrap_or(&mut [])
+    }
+
+    /// Takes a free circuit on the link to a peer.
+    pub(crate) fn lend(&mut self, to: Slot) -> Option<u16> {
+        let (groups, circuits) = (self.groups, self.circuits);
+        let mut rows = self.row(to).iter_mut().take(circuits);
+        let found = rows.position(|entry| !core::mem::replace(&mut entry.lent, true))?;
+        u16::try_from(groups + found).ok()
+    }
+
+    /// A circuit is free again.
+    pub(crate) fn take_back(&mut self, to: Slot, circuit: u16) {
+        let at = (circuit as usize).saturating_sub(self.groups);
+        if let Some(entry) = self.row(to).get_mut(at) {
+            entry.lent = false;
+        }
+    }
+
+    /// All circuits on the link to a peer are free: it begins anew.
+    pub(crate) fn take_back_all(&mut self, to: Slot) {
+        self.row(to).iter_mut().for_each(|entry| entry.lent = false);
+    }
+
+    /// Circuits that have a stream.
+    #[cfg(test)]
+    pub(crate) fn lent(&self) -> usize {
+        self.entries.iter().filter(|entry| entry.lent).count()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &StreamMapping> {
-        self.entries.iter().flatten()
+        self.entries.iter().filter_map(|entry| match &entry.carried {
+            Carried::Here(mapping) => Some(mapping),
+            _ => None,
+        })
     }
 
-    /// Removes the tuples of a part that is gone, or of a node that has failed.
-    pub(crate) fn remove_if(&mut self, mut gone: impl FnMut(&StreamMapping) -> bool) {
+    /// The streams that are passed on, with the link by which each comes and its stream pipe there.
+    pub(crate) fn passed(&mut self) -> impl Iterator<Item = (Slot, u16, &mut Passing)> {
+        let each = self.groups + self.circuits;
+        self.entries.iter_mut().enumerate().filter_map(move |(i, entry)| match &mut entry.carried {
+            Carried::On(passing) => Some((Slot::from_index(i / each), (i % each) as u16, passing)),
+            _ => None,
+        })
+    }
+
+    /// Removes the tuples of a part or pipe that is gone.
+    pub(crate) fn remove_if(&mut self, gone: impl Fn(&StreamMapping) -> bool) {
         for entry in self.entries.iter_mut() {
-            if entry.as_ref().is_some_and(&mut gone) {
-                *entry = None;
+            if let Carried::Here(mapping) = &entry.carried
+                && gone(mapping)
+            {
+                entry.carried = Carried::Nothing;
             }
         }
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pdbp_core::Arrival;
+use pdbp_core::Routing;
 use pdbp_core::id::NodeId;
 use pdbp_core::umb::HeapMemory;
 #[cfg(feature = "mpi")]
@@ -204,6 +204,16 @@ impl Builder {
         self.set("nodes", &nodes.to_string())
     }
 
+    /// Which nodes have links, and whether the others send to each other by relays.
+    #[must_use]
+    pub fn routing(self, routing: Routing) -> Self {
+        let name = match routing {
+            Routing::Direct => "direct",
+            Routing::Grid => "grid",
+        };
+        self.set("routing", name)
+    }
+
     /// Bytes of a block.
     #[must_use]
     pub fn block_bytes(self, bytes: usize) -> Self {
@@ -266,11 +276,11 @@ impl Builder {
         let settings = self.settings;
         settings.check()?;
         let count = usize::from(settings.nodes);
-        let bytes = settings.memory();
-        let memories = (0..count).map(|_| HeapMemory::new(bytes)).collect::<Option<Vec<_>>>();
-        let memories = memories.ok_or(ConfigError::Memory { bytes })?;
-        let ends =
-            Local::network(&memories, Arrival::InPlace, settings.largest_block(), settings.in_flight());
+        let bytes = (0..settings.nodes).filter_map(NodeId::new).map(|node| settings.memory_of(node));
+        let memories = bytes.map(|bytes| HeapMemory::new(bytes).ok_or(ConfigError::Memory { bytes }));
+        let memories = memories.collect::<Result<Vec<_>, _>>()?;
+        let sizes = (settings.largest_block(), settings.in_flight());
+        let ends = Local::network_of_links(&memories, |a, b| settings.local_link(a, b), sizes.0, sizes.1);
         let crowded = std::thread::available_parallelism().is_ok_and(|cores| count > cores.get());
         let ends = ends.into_iter().map(|end| {
             let bell = end.doorbell();
@@ -294,7 +304,7 @@ impl Builder {
         {
             return Err(StartError::Metrics { address, error });
         }
-        self.join_mpi(launch.map(|launch| launch.ranks), Mpi::start)
+        self.join_mpi(launch.map(|launch| (launch.rank, launch.ranks)), Mpi::start)
     }
 
     /// Starts this process' node of a cluster of all processes of an MPI communicator, on a duplicate of it, in a program
@@ -310,21 +320,29 @@ impl Builder {
         if let Some(wrong) = self.wrong {
             return Err(wrong.into());
         }
-        let ranks = usize::try_from(comm.size()).ok();
-        self.join_mpi(ranks, |options| Mpi::start_on(comm, options))
+        let place = usize::try_from(comm.rank()).ok().zip(usize::try_from(comm.size()).ok());
+        self.join_mpi(place, |options| Mpi::start_on(comm, options))
     }
 
     #[cfg(feature = "mpi")]
     fn join_mpi(
         self,
-        ranks: Option<usize>,
+        place: Option<(usize, usize)>,
         join: impl FnOnce(&Options) -> Result<(Mpi, MpiMemory), pdbp_mpi::StartError>,
     ) -> Result<Cluster, StartError> {
         let mut settings = self.settings;
         settings.transport = TransportKind::Mpi;
-        settings.nodes = ranks.and_then(|ranks| u16::try_from(ranks).ok()).unwrap_or(settings.nodes);
+        settings.nodes = place.and_then(|(_, ranks)| u16::try_from(ranks).ok()).unwrap_or(settings.nodes);
         settings.check()?;
-        let mut options = Options::new(settings.memory(), settings.largest_block());
+        let node = place.and_then(|(rank, _)| NodeId::new(u16::try_from(rank).ok()?));
+        let memory = node.map_or(settings.memory(), |node| settings.memory_of(node));
+        let mut options = Options::new(memory, settings.largest_block());
+        let is_grid = settings.routing == Routing::Grid;
+        options.same = vec![
+            ("`routing` (0: direct, 1: grid)", u64::from(is_grid)),
+            // From them follows who has which links.
+            ("`masters`, with `routing` = \"grid\"", if is_grid { settings.masters.into() } else { 0 }),
+        ];
         options.in_flight = settings.in_flight();
         options.hosts = if settings.mpi_shared_memory { Hosts::Detected } else { Hosts::Apart };
         let both = settings.progress == Progress::Thread && pdbp_mpi::is_initialised_by_program();
@@ -337,6 +355,8 @@ impl Builder {
     /// Starts the nodes whose transports and block memories are given, and returns when they and all others of the cluster know
     /// each other. This is how a backend is chosen by the program: a process of an MPI job gives its one node, tests give
     /// several. The number of nodes is that of the transports; block memory is as long as it is, whatever `memory_bytes` says.
+    /// Nodes of other processes must have the same `block_bytes`, `routing` and `masters`, which nobody checks here: with another
+    /// `routing` some pairs would not reach each other.
     ///
     /// # Errors
     /// See [`StartError`].

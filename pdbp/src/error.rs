@@ -45,6 +45,22 @@ pub enum SendError {
     Timeout(Timeout),
     /// The node has failed.
     PeerFailed(NodeId),
+    /// The node by which another is reached has failed. There is no other way to it.
+    RelayFailed {
+        /// The one that has failed.
+        relay: NodeId,
+        /// The one that was to be reached.
+        dest: NodeId,
+    },
+    /// A stream goes no further; what its relay did not pass on is lost.
+    StreamStopped {
+        /// Its number.
+        number: StreamNo,
+        /// The relay that has no room for it, or no link to the destination any more.
+        relay: NodeId,
+        /// The destination.
+        dest: NodeId,
+    },
     /// The message is longer than a part puts together.
     TooLong {
         /// Its length.
@@ -83,6 +99,15 @@ impl fmt::Display for SendError {
             Self::WouldBlock => f.write_str("no room now; receive, or try again later"),
             Self::Timeout(t) => t.fmt(f),
             Self::PeerFailed(node) => write!(f, "{node} has failed"),
+            Self::RelayFailed { relay, dest } => {
+                write!(f, "{relay} has failed, by which {dest} is reached; there is no other way")
+            }
+            Self::StreamStopped { number, relay, dest } => write!(
+                f,
+                "stream {} to {dest} goes no further than {relay}, which has no link to it any more, or passes on as many \
+                 streams to it as `stream_pipes` says; begin again when others are over, or raise the setting",
+                number.0
+            ),
             Self::TooLong { bytes, limit } => write!(
                 f,
                 "message of {bytes} bytes is longer than `assembly_bytes` = {limit}; send a stream, or raise the setting"
@@ -115,7 +140,9 @@ impl From<SendError> for io::Error {
         let kind = match &e {
             SendError::Timeout(_) => io::ErrorKind::TimedOut,
             SendError::WouldBlock => io::ErrorKind::WouldBlock,
-            SendError::PeerFailed(_) => io::ErrorKind::ConnectionReset,
+            SendError::PeerFailed(_) | SendError::RelayFailed { .. } | SendError::StreamStopped { .. } => {
+                io::ErrorKind::ConnectionReset
+            }
             _ => io::ErrorKind::Other,
         };
         Self::new(kind, e)

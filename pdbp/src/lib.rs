@@ -59,7 +59,7 @@ pub use pdbp_core::id::{NodeId, PartId, PipeId, StreamNo};
 pub use pdbp_core::pipe::PipeError;
 pub use pdbp_core::tables::PartKind;
 pub use pdbp_core::umb::HeapMemory;
-pub use pdbp_core::{Bell, Event};
+pub use pdbp_core::{Bell, Event, Routing};
 pub use pdbp_sim::local::Doorbell;
 
 /// Runs the program in the README as a test.

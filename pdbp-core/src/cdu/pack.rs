@@ -130,9 +130,9 @@ impl Packer {
         }
     }
 
-    /// Whether the messages that follow go by a relay.
-    pub(crate) const fn is_turned(&self) -> bool {
-        self.via != STRAIGHT
+    /// What was packed at `mark`; the way of what follows stays as it is.
+    pub(crate) const fn rewound(self, mark: Self) -> Self {
+        Self { via: self.via, ..mark }
     }
 
     /// Appends a train of `messages` messages as it is in another block: header, extensions and data, padded.

@@ -36,7 +36,8 @@ pub struct Config {
     pub local_parts: u16,
     /// Private pipes of this node.
     pub private_pipes: u16,
-    /// Public pipes of the stream group of *each* node.
+    /// Public pipes of the stream group of *each* node. With relays also the streams that may go from one relay to one
+    /// destination at a time.
     pub stream_pipes: u16,
     /// Nanoseconds after which a message given to [`Engine::send`](super::Engine::send) leaves in a block that is not full.
     pub flush_after: u64,
@@ -190,6 +191,11 @@ impl Config {
         Links::new(self.routing, self.node, self.nodes, self.masters)
     }
 
+    /// The node by which all goes that is for another; `None` when there is a link.
+    pub fn relay_to(&self, dest: NodeId) -> Option<NodeId> {
+        self.links().relay_to(dest)
+    }
+
     /// Rows of SM and RM: the links of this node, and one for itself. With [`Routing::Direct`] as many as there are nodes.
     pub fn rows(&self) -> usize {
         self.links().len()
@@ -202,6 +208,18 @@ impl Config {
 
     pub(super) fn elements(&self) -> usize {
         self.rows() * self.row as usize
+    }
+
+    /// Entries of MTA.
+    pub fn streams(&self) -> usize {
+        self.rows() * (usize::from(self.stream_pipes) + self.circuits())
+    }
+
+    /// Streams of other nodes that a link carries at a time.
+    pub(super) fn circuits(&self) -> usize {
+        // Their numbers follow those of the pipes, and have 16 bits.
+        let (pipes, most) = (usize::from(self.stream_pipes), usize::from(u16::MAX));
+        if self.routing == Routing::Direct { 0 } else { pipes.min(most - pipes) }
     }
 
     pub(super) fn pipes(&self) -> usize {

@@ -8,7 +8,7 @@ use heapless::Deque;
 
 use super::{Engine, Event, LocalPart, PrivatePipes};
 use crate::agreement::{self, Change};
-use crate::id::{NodeId, Time};
+use crate::id::{NodeId, StreamNo, Time};
 use crate::mesp::Control;
 use crate::policy::SpacePolicy;
 use crate::routing::Slot;
@@ -376,6 +376,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 {
                     self.open_peer(self.links.slot(from), pipes);
                 }
+            }
+            Control::StreamAnswer { group, number, taken } => {
+                self.stream_answered(from, (group, StreamNo(number)), taken, pipes);
             }
             Control::Probe => {
                 if let Some(peer) = self.peers.get_mut(self.links.slot(from).index()) {

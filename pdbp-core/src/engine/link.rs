@@ -338,9 +338,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// No data goes to the peer from now on or comes from it.
     fn leave_peer(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
         // Segments that have arrived and wait for a private pipe are delivered first.
-        if self.recv_rows.get(node.index()).is_none_or(|r| r.pending.len == 0) {
-            self.end_streams_of(node, pipes);
+        let session = self.peers.get(node.index()).map(|p| p.session);
+        match self.recv_rows.get_mut(node.index()).filter(|r| r.pending.len > 0) {
+            Some(row) => row.ending = session,
+            None => self.end_streams_of(node, pipes),
         }
+        self.stop_streams_to(node);
         self.set_aside(node);
         self.empty_control(node);
         self.give_up_queue(node, pipes);
@@ -461,7 +464,7 @@ fn check_body(header: &BlockHeader, body: &[u8], way: impl Fn(Option<Via>) -> Wa
             return Err(Malformed::Field);
         }
         if train.via().is_some() {
-            if one_part || header.class() == BlockClass::Control {
+            if header.has(flag::UNIFORM) || header.class() == BlockClass::Control {
                 return Err(Malformed::Field);
             }
             if let Way::None = way(train.via()) {

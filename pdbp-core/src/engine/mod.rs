@@ -17,7 +17,7 @@
 //! credit is kept for them once the row has four. Control messages do not need credit and use blocks set aside for them.
 //!
 //! **Routing.** With [`Routing::Grid`](crate::Routing) a node has rows only for the nodes of its row and column in a grid, and
-//! passes on messages of others: see [`routing`](crate::routing).
+//! passes on messages and streams of others: see [`routing`](crate::routing).
 //!
 //! **Tables.** The primary master puts the changes of NTA and PTA in one order, and whoever asked is answered when all
 //! members have applied the change; a standby takes over when the primary fails, and a node that fails is declared down by a
@@ -34,6 +34,7 @@ mod config;
 mod control;
 mod link;
 mod parts;
+mod passing;
 mod peer;
 mod public;
 mod quiet;
@@ -50,9 +51,9 @@ mod tests;
 use managed::ManagedSlice;
 
 use crate::agreement::Agreement;
-use crate::id::{Epoch, NodeId, PartId, PipeId, Time};
+use crate::id::{Epoch, NodeId, PartId, PipeId, StreamNo, Time};
 use crate::matrix::{RecvRow, RowSpace, SendRow, Side};
-use crate::pipe::{PipeError, PipePool, StreamMap, StreamMapping};
+use crate::pipe::{PipeError, PipePool, StreamEntry, StreamMap, StreamMapping};
 use crate::policy::SpacePolicy;
 use crate::routing::{Links, Slot};
 use crate::tables::{Name, NameError, PartEntry, Tables};
@@ -67,6 +68,7 @@ pub use public::{PublicPipe, SendError};
 pub use receiving::Element;
 pub use sending::OpenError;
 pub use stats::{Counters, PipeUse, RowStats};
+use storage::cut;
 pub use storage::{StaticStorage, Storage};
 
 /// In UMBInfo-Tab: a block set aside for control messages.
@@ -150,7 +152,19 @@ pub enum Event {
         /// How many.
         messages: u32,
     },
-    /// A stream from a failed node has ended without its last segment.
+    /// A stream of this node goes no further: its relay has no room for another one to that destination, or has lost its link
+    /// to it. What the relay did not pass on is lost.
+    StreamStopped {
+        /// The part that sends it.
+        part: PartId,
+        /// Its number.
+        number: StreamNo,
+        /// The relay that says so.
+        relay: NodeId,
+        /// The node to which it goes.
+        dest: NodeId,
+    },
+    /// A stream from a failed node, or by a relay that has failed, has ended without its last segment.
     StreamBroken {
         /// The mapping tuple that was removed.
         mapping: StreamMapping,
@@ -273,6 +287,8 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     grown: bool,
     /// Whether blocks that failed peers did not get wait for their writers.
     returning: bool,
+    /// Whether destinations are to be told of streams that this node, their relay, cannot pass on any further.
+    breaking: bool,
 }
 
 impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
@@ -316,7 +332,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         cut(&mut local_parts, local);
         cut(&mut bound, local);
         cut(&mut pipes, config.pipes());
-        cut(&mut streams, count * usize::from(config.stream_pipes));
+        cut(&mut streams, config.streams());
         send_matrix.fill(NIL);
         recv_matrix.fill_with(Element::default);
         send_rows.fill_with(SendRow::default);
@@ -329,9 +345,9 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         parts.fill_with(|| None);
         local_parts.fill_with(Local::default);
         bound.fill(None);
-        streams.fill(None);
+        streams.fill(StreamEntry::default());
         let pipes = PipePool::new(pipes, bound, config.private_pipes, config.local_parts);
-        let streams = StreamMap::new(streams, usize::from(config.stream_pipes));
+        let streams = StreamMap::new(streams, usize::from(config.stream_pipes), config.circuits());
         let agreement = Agreement::new(Time(0), settings, agreement).map_err(ConfigError::Agreement)?;
         let mut engine = Self {
             links,
@@ -369,6 +385,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             short_of_posts: false,
             grown: false,
             returning: false,
+            breaking: false,
             config,
         };
         for (i, peer) in engine.peers.iter_mut().enumerate() {
@@ -450,6 +467,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         let mut worked = self.poll_transport(pipes);
         worked += self.route_pending(pipes);
         worked += self.route_returned(pipes);
+        worked += self.break_streams();
         worked += self.flush_public(now, worked == 0);
         worked += self.pump_rows(pipes);
         self.advance_control(pipes);
@@ -471,18 +489,6 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             return Err(PipeError::NoSuchPart(part.local()));
         }
         Ok(())
-    }
-}
-
-/// Shortens a table to `length` entries.
-fn cut<E>(table: &mut ManagedSlice<'_, E>, length: usize) {
-    match table {
-        ManagedSlice::Borrowed(entries) => {
-            let kept = core::mem::take(entries).get_mut(..length);
-            *entries = kept.unwrap_or(&mut []);
-        }
-        #[cfg(feature = "alloc")]
-        ManagedSlice::Owned(entries) => entries.truncate(length),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Engine, Local, LocalPart, RegisterError};
 use crate::agreement::Change;
 use crate::id::{NodeId, PartId, PipeId, StreamNo};
-use crate::pipe::{PipeError, PipeKind, StreamMapping};
+use crate::pipe::{PipeError, PipeKind, StreamMapping, StreamState};
 use crate::policy::SpacePolicy;
 use crate::tables::{Name, NodeEntry, PartEntry, PartKind};
 use crate::transport::Transport;
@@ -113,19 +113,28 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Takes a public pipe of the stream group for a stream of `part` to a part of the node `dest`, and numbers the stream. The
-    /// pipe is busy until [`close_stream`](Self::close_stream).
+    /// pipe is busy until [`close_stream`](Self::close_stream). Whether a relay has room for it, [`stream_state`](Self::stream_state)
+    /// tells some time after its first block.
     ///
     /// # Errors
-    /// [`PipeError::NoneIdle`], [`PipeError::NoSuchPart`]; [`PipeError::Relayed`], since streams need a link from node to node.
+    /// [`PipeError::NoneIdle`], [`PipeError::NoSuchPart`].
     pub fn open_stream(&mut self, part: PartId, dest: NodeId) -> Result<(u16, StreamNo), PipeError> {
         self.check_hosted(part)?;
-        if self.is_relayed(dest) {
-            return Err(PipeError::Relayed(dest));
-        }
         let pipe = self.pipes.take(PipeKind::Stream, part.local())?;
         let number = StreamNo(self.next_stream);
         self.next_stream = self.next_stream.wrapping_add(1).max(1);
+        let state = if self.is_relayed(dest) { StreamState::Asked } else { StreamState::Taken };
+        self.pipes.begin_stream(pipe, (number, dest), state);
         Ok((pipe.0 - self.pipes.stream_base(), number))
+    }
+
+    /// Whether the stream of a stream pipe has a way to its destination. With a link to it, always.
+    pub fn stream_state(&self, group: u16) -> StreamState {
+        self.pipes.stream_state(self.stream_pipe(group))
+    }
+
+    pub(super) fn stream_pipe(&self, group: u16) -> PipeId {
+        PipeId(self.pipes.stream_base().saturating_add(group))
     }
 
     /// Gives back the public pipe of a stream whose last block has been submitted.
@@ -133,7 +142,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// # Errors
     /// [`PipeError::NotBound`] when it was given back before.
     pub fn close_stream(&mut self, group: u16) -> Result<(), PipeError> {
-        self.pipes.give(PipeId(self.pipes.stream_base().saturating_add(group)))
+        self.pipes.give(self.stream_pipe(group))
     }
 
     /// The streams that arrive at this node now: its part of MTA.

@@ -4,6 +4,7 @@ use core::ops::Range;
 
 use heapless::Deque;
 
+use super::passing::answer_streams;
 use super::{BUDGET, Engine};
 use crate::agreement::MESSAGE;
 use crate::cdu::{BLOCK_HEADER, BlockClass, CDU_HEADER, CduClass, Packer, Route};
@@ -59,6 +60,8 @@ pub struct Peer {
     pub(super) posted: bool,
     pub(super) malformed: u64,
     pub(super) outbox: Deque<Control, OUTBOX>,
+    /// It is to be told of some of its streams, which go by this node, whether they have a way.
+    pub(super) owes_answers: bool,
     /// At the primary: barriers it has arrived at.
     pub(super) arrived: u32,
     pub(super) quiet_request: Option<(u32, u32)>,
@@ -88,9 +91,10 @@ impl Peer {
 
     /// The link is up again, with everything to begin anew; the peer has no credit before it says so.
     pub(super) fn renew(&mut self) {
-        let Self { posted, malformed, undelivered, arrived, down, aside, .. } = *self;
+        let Self { posted, malformed, undelivered, arrived, down, aside, owes_answers, .. } = *self;
         let session = self.session.wrapping_add(1);
-        *self = Self { session, posted, malformed, undelivered, arrived, down, aside, ..Self::default() };
+        let kept = Self { posted, malformed, undelivered, arrived, ..Self::default() };
+        *self = Self { session, down, aside, owes_answers, ..kept };
     }
 
     /// Whether no data goes to it or comes from it.
@@ -101,7 +105,7 @@ impl Peer {
     /// Whether the peer is to be told something, or that its credit is `window`. `idle`: there was nothing else to do.
     #[inline]
     fn wants_control(&self, window: u32, idle: bool) -> bool {
-        if self.window_told != window || self.probed || !self.outbox.is_empty() {
+        if self.window_told != window || self.probed || self.has_mail() {
             return true;
         }
         let news = self.released - self.released_told;
@@ -112,6 +116,11 @@ impl Peer {
         // soon as it may be out of credit (less the element kept for commands).
         let short = self.data_received.saturating_sub(self.released_told) + 1 >= u64::from(window);
         news >= u64::from((window / 2).max(1)) || (idle && short)
+    }
+
+    /// Whether control messages wait for it, those of the agreement aside.
+    fn has_mail(&self) -> bool {
+        !self.outbox.is_empty() || self.owes_answers
     }
 
     /// Puts a message into the outbox. `false`: there is no room, since the peer asked for more than it should.
@@ -192,7 +201,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let talks = self.agreement.has_news();
         rows.enumerate().filter(|(_, (_, peer))| !peer.failed).any(|(i, (row, peer))| {
             let agrees = talks && self.agreement.has_message(self.links.node(Slot::from_index(i)));
-            !peer.outbox.is_empty() || row.control.len > 0 || agrees
+            peer.has_mail() || row.control.len > 0 || agrees
         })
     }
 
@@ -222,14 +231,19 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             let pushed = packer.push(body, route, &message.encode());
             debug_assert!(pushed.is_ok(), "a block has room for the messages that were counted");
         }
+        let mut pack = |message: &Control| {
+            let bytes: [u8; CONTROL] = message.encode();
+            let route = Route::raw(CduClass::ShortMessage as u8, message.command(), 0, 0);
+            packer.push(body, route, &bytes).is_ok()
+        };
         if let Some(peer) = self.peers.get_mut(node.index()) {
-            while let Some(message) = peer.outbox.front() {
-                let bytes: [u8; CONTROL] = message.encode();
-                let route = Route::raw(CduClass::ShortMessage as u8, message.command(), 0, 0);
-                if packer.push(body, route, &bytes).is_err() {
-                    break;
-                }
+            while let Some(message) = peer.outbox.front()
+                && pack(message)
+            {
                 peer.outbox.pop_front();
+            }
+            if peer.owes_answers {
+                peer.owes_answers = !answer_streams(self.streams.row(node), pack);
             }
         }
         let messages = packer.messages();

@@ -6,7 +6,7 @@ use super::relaying::Way;
 use super::{Delivery, DeliveryKind, Engine, Event, PrivatePipes};
 use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, Cdus, Malformed, flag};
 use crate::id::{NodeId, PipeId, StreamNo};
-use crate::pipe::StreamMapping;
+use crate::pipe::{Carried, StreamMapping};
 use crate::policy::SpacePolicy;
 use crate::routing::Slot;
 use crate::transport::Transport;
@@ -135,10 +135,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             let element = row.pending.head;
             let at = self.element(node, element);
             if row.pending.len == 0 {
-                if worked > 0 && self.is_gone(node) {
+                if worked > 0 && row.ending.is_some() {
                     self.end_streams_of(node, pipes);
                 }
                 return worked;
+            }
+            if let Some(session) = row.ending
+                && self.rm.get(at).is_some_and(|slot| slot.session != session)
+            {
+                self.end_streams_of(node, pipes);
             }
             let Some(slot) = self.rm.get_mut(at) else { return worked };
             let Some(block) = slot.block.take() else { return worked };
@@ -279,29 +284,50 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     ) -> Routed {
         let (group, number) = (header.group.get(), StreamNo(header.stream.get()));
         let (part, segment) = (header.part.get(), header.segment.get());
-        let first = header.has(flag::FIRST);
+        let first = header.has(flag::FIRST) && segment == 0;
+        if self.links.is_grid() {
+            match self.way_of_segment(block, group, to.source) {
+                Way::Here(source) => to.source = source,
+                Way::On(via) => return self.pass_segment(block, via, (to.node, group), pipes),
+                Way::None => {
+                    // As in a block of messages.
+                    self.note_malformed(to.source, Malformed::Relay, pipes);
+                    return Routed::Done;
+                }
+            }
+            if first && !self.end_passed((to.node, group)) {
+                return Routed::Blocked;
+            }
+        }
         let bound = self.pipes.of(part);
         let Some(entry) = self.streams.entry(to.node, group) else {
             self.counters.stray_segments += 1;
             return Routed::Done;
         };
-        if first && segment == 0 {
+        let source = to.source;
+        let is_this = |m: &StreamMapping| (m.source, m.number) == (source, number);
+        if first {
             let Some(pipe) = bound else {
                 self.counters.unroutable += 1;
-                pipes.event(Event::Unroutable { peer: self.links.node(to.node), part, messages: 1 });
+                pipes.event(Event::Unroutable { peer: source, part, messages: 1 });
                 return Routed::Done;
             };
-            let mapping = StreamMapping { source: to.source, group, number, part, pipe, segment: 0 };
-            let before = entry.replace(mapping).filter(|m| m.number != number);
-            if let Some(mapping) = before {
+            let mapping = StreamMapping { source, group, number, part, pipe, segment: 0 };
+            if let Carried::Here(mapping) = core::mem::replace(entry, Carried::Here(mapping))
+                && !is_this(&mapping)
+            {
                 // The pipe was given to another stream before the last segment of this one came.
                 pipes.event(Event::StreamBroken { mapping });
             }
         }
-        let Some(mapping) = entry.as_mut().filter(|m| m.number == number) else {
+        let Carried::Here(mapping) = entry else {
             self.counters.stray_segments += 1;
             return Routed::Done;
         };
+        if !is_this(mapping) {
+            self.counters.stray_segments += 1;
+            return Routed::Done;
+        }
         let pipe = mapping.pipe;
         // A segment is missing: the stream ends here, for its reader too.
         let lost = mapping.segment != segment;
@@ -313,7 +339,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         mapping.segment = mapping.segment.wrapping_add(1);
         if last {
-            *entry = None;
+            *entry = Carried::Nothing;
         }
         Routed::Done
     }
@@ -372,17 +398,6 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
         }
         self.give_back(node, block);
-    }
-
-    /// Ends the streams that come from a failed node.
-    pub(super) fn end_streams_of(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
-        let node = self.links.node(node);
-        self.streams.remove_if(|mapping| {
-            if mapping.source == node {
-                pipes.event(Event::StreamBroken { mapping: *mapping });
-            }
-            mapping.source == node
-        });
     }
 
     /// Reads a control block's messages.

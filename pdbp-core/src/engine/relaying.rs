@@ -4,7 +4,7 @@
 //! node are being packed into, so that messages of many sources share blocks on their second hop; a command gets an urgent block
 //! of its own. When there is no room the arrived block waits in its row of RM, as for a private pipe that is full: its
 //! credit stays with this node, so that the source waits, nothing is lost, and nothing overtakes. See
-//! [`routing`](crate::routing) for why that cannot come full circle.
+//! [`routing`](crate::routing) for why that cannot come full circle; streams have `passing`.
 
 use super::public::PublicPipe;
 use super::receiving::{Routed, Routing};
@@ -66,9 +66,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok((self.links.slot(relay), Some(Via { origin: self.config.node, dest })))
     }
 
-    /// Whether messages for the node go by a relay: then streams cannot.
+    /// Whether what is for the node goes by a relay.
     pub fn is_relayed(&self, dest: NodeId) -> bool {
-        self.links.relay_to(dest).is_some()
+        self.relay_to(dest).is_some()
+    }
+
+    /// The node by which all goes that is for another; `None` when there is a link.
+    pub fn relay_to(&self, dest: NodeId) -> Option<NodeId> {
+        self.links.relay_to(dest)
     }
 
     /// Passes a train on, `bytes` of the arrived block: as much of it as there is room for. `to.served` counts the messages of it

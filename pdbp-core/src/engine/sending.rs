@@ -124,8 +124,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return;
         }
         self.seal(&block, length, messages);
-        // A stream has no way by a relay; see `open_stream`.
-        if self.is_gone(dest) || (block.stream.is_some() && block.packer.is_turned()) {
+        if self.is_gone(dest) {
             self.send_back(dest, index, length);
             return;
         }

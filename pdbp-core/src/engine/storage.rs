@@ -8,7 +8,7 @@ use super::{Config, ConfigError, Local, Peer};
 use crate::agreement;
 use crate::id::PipeId;
 use crate::matrix::{RecvRow, SendRow};
-use crate::pipe::{PipeEntry, StreamMapping};
+use crate::pipe::{PipeEntry, StreamEntry};
 use crate::tables::{NodeEntry, PartEntry};
 use crate::umb::BlockInfo;
 
@@ -41,10 +41,22 @@ pub struct Storage<'a> {
     pub bound: ManagedSlice<'a, Option<PipeId>>,
     /// Pipe-Tab: private pipes + local parts + stream pipes.
     pub pipes: ManagedSlice<'a, PipeEntry>,
-    /// MTA: rows × stream pipes.
-    pub streams: ManagedSlice<'a, Option<StreamMapping>>,
+    /// MTA: rows × stream pipes, and with relays as many again; see [`Config::streams`].
+    pub streams: ManagedSlice<'a, StreamEntry>,
     /// The log of the tables, and a record per node.
     pub agreement: agreement::Storage<'a>,
+}
+
+/// Shortens a table to `length` entries.
+pub(super) fn cut<E>(table: &mut ManagedSlice<'_, E>, length: usize) {
+    match table {
+        ManagedSlice::Borrowed(entries) => {
+            let kept = core::mem::take(entries).get_mut(..length);
+            *entries = kept.unwrap_or(&mut []);
+        }
+        #[cfg(feature = "alloc")]
+        ManagedSlice::Owned(entries) => entries.truncate(length),
+    }
 }
 
 impl Storage<'_> {
@@ -68,7 +80,7 @@ impl Storage<'_> {
             ("local_parts", self.local_parts.len(), local),
             ("bound", self.bound.len(), local),
             ("pipes", self.pipes.len(), config.pipes()),
-            ("streams", self.streams.len(), rows * usize::from(config.stream_pipes)),
+            ("streams", self.streams.len(), config.streams()),
         ] {
             if have < need {
                 return Err(ConfigError::Storage { slice, have, need });
@@ -115,7 +127,7 @@ impl Storage<'static> {
             local_parts: table(local),
             bound: table(local),
             pipes: table(config.pipes()),
-            streams: table(rows * usize::from(config.stream_pipes)),
+            streams: table(config.streams()),
             agreement: agreement::Storage::allocate_near(config.nodes, config.agreement().near(), LOG),
         }
     }
@@ -123,7 +135,8 @@ impl Storage<'static> {
 
 /// Storage of constant size, for a `static` or a stack frame.
 ///
-/// `ELEMENTS` = `NODES` × row size, `PIPES` = private pipes + `LOCAL` + stream pipes, `STREAMS` = `NODES` × stream pipes.
+/// `ELEMENTS` = `NODES` × row size, `PIPES` = private pipes + `LOCAL` + stream pipes, `STREAMS` = `NODES` × stream pipes, and
+/// with relays twice that.
 pub struct StaticStorage<
     const NODES: usize,
     const BLOCKS: usize,
@@ -145,7 +158,7 @@ pub struct StaticStorage<
     local_parts: [Local; LOCAL],
     bound: [Option<PipeId>; LOCAL],
     pipes: [PipeEntry; PIPES],
-    streams: [Option<StreamMapping>; STREAMS],
+    streams: [StreamEntry; STREAMS],
     log: [Option<agreement::Entry>; LOG],
     records: [agreement::Peer; NODES],
     far: [agreement::Far; NODES],
@@ -178,7 +191,7 @@ impl<
             local_parts: from_fn(|_| Local::default()),
             bound: [None; LOCAL],
             pipes: [PipeEntry::default(); PIPES],
-            streams: [None; STREAMS],
+            streams: [StreamEntry::default(); STREAMS],
             log: [const { None }; LOG],
             records: from_fn(|_| agreement::Peer::default()),
             far: [agreement::Far::default(); NODES],

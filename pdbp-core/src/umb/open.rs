@@ -144,11 +144,11 @@ impl OpenBlock {
         self.packer
     }
 
-    /// Takes back everything reserved since `mark` was made. A mark that lies ahead of what is packed is not of this
-    /// block, and does nothing.
+    /// Takes back everything reserved since `mark` was made; all of it with a new [`Packer`]. A mark that lies ahead of what is
+    /// packed is not of this block, and does nothing.
     pub fn rewind(&mut self, mark: Packer) {
         if mark.written() <= self.packer.written() {
-            self.packer = mark;
+            self.packer = self.packer.rewound(mark);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use pdbp::{Backend, Builder, Cluster, Node, Part, PartKind, Progress, Target};
+use pdbp::{Backend, Builder, Cluster, Node, Part, PartKind, Progress, Routing, Target};
 use pdbp_core::umb::stride;
 use pdbp_mpi::{Hosts, Mpi, Options};
 
@@ -45,6 +45,21 @@ pub(crate) fn one_host() -> Result<(), String> {
 
 pub(crate) fn apart() -> Result<(), String> {
     use_all(&builder_apart().start().map_err(|e| e.to_string())?);
+    Ok(())
+}
+
+/// Six nodes in two rows of three: most pairs have no link.
+pub(crate) fn grid() -> Result<(), String> {
+    for builder in [builder(), builder_apart()] {
+        let builder = builder.routing(Routing::Grid).set("masters", "1");
+        let cluster = builder.start().map_err(|e| e.to_string())?;
+        use_all(&cluster);
+        let node = node(&cluster);
+        // Whom node 3 could relay to is the master alone, to which all have links.
+        if node.stats().counters.relayed == 0 && node.id().index() != 3 {
+            return Err("this node is the relay of two pairs, and has passed nothing on".to_owned());
+        }
+    }
     Ok(())
 }
 

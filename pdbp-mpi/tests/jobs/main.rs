@@ -41,6 +41,7 @@ const JOBS: &[Job] = &[
     well("clusters_of_one_host", &[1, 2, 3, 8], clusters::one_host),
     well("clusters_of_hosts_of_their_own", &[2, 3, 8], clusters::apart),
     well("clusters_of_two_hosts", &[3, 8], clusters::two_hosts),
+    well("clusters_with_a_grid_of_links", &[6], clusters::grid),
     well("clusters_without_a_progress_thread", &[3], clusters::inline),
     well("conformance_of_one_host_with_faults", &[3], faults::conformance_of_one_host),
     well("conformance_of_hosts_of_their_own_with_faults", &[3], faults::conformance_apart),

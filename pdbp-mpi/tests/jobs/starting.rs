@@ -1,7 +1,7 @@
 //! Starts that fail: with a clear error on all ranks, and without harm to the next.
 
 use mpi::Threading;
-use pdbp::{Cluster, Progress};
+use pdbp::{Cluster, Progress, Routing};
 use pdbp_mpi::{Hosts, Mpi, Options, StartError};
 
 use crate::clusters::{SOON, builder, builder_apart, node};
@@ -46,6 +46,14 @@ pub(crate) fn disagree() -> Result<(), String> {
         assert!(what.contains("do not agree on the blocks in flight"), "{what}");
         let what = message(if first { builder() } else { builder_apart() }.start());
         assert!(what.contains("do not agree on how memory is shared"), "{what}");
+        let grid = || builder().routing(Routing::Grid);
+        let what = message(if first { grid() } else { builder() }.start());
+        assert!(
+            what.contains("do not agree on `routing` (0: direct, 1: grid): it is 0 in one and 1"),
+            "{what}"
+        );
+        let what = message(grid().set("masters", if first { "2" } else { "3" }).start());
+        assert!(what.contains("do not agree on `masters`") && what.contains("2 in one and 3"), "{what}");
     }
     let mut options = Options::new(1 << 20, 4096);
     options.hosts = if first { Hosts::Detected } else { Hosts::Coloured(1) };

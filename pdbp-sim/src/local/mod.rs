@@ -73,7 +73,7 @@ impl Local {
         largest_block: usize,
         in_flight: usize,
     ) -> Vec<Self> {
-        Self::network_of_links(memories, |_, _| arrival, largest_block, in_flight)
+        Self::network_of_links(memories, |_, _| Some(arrival), largest_block, in_flight)
     }
 
     /// As [`network`](Self::network), of nodes on several hosts: blocks arrive in place between nodes of one host, and are posted
@@ -98,16 +98,17 @@ impl Local {
         in_flight: usize,
     ) -> Vec<Self> {
         let arrival = |a: usize, b: usize| match (hosts.get(a), hosts.get(b)) {
-            (Some(a), Some(b)) if a == b => Arrival::InPlace,
-            _ => Arrival::Posted,
+            (Some(a), Some(b)) if a == b => Some(Arrival::InPlace),
+            _ => Some(Arrival::Posted),
         };
         Self::network_of_links(memories, arrival, largest_block, in_flight)
     }
 
-    /// `arrival` says of two nodes how their blocks arrive, in both directions.
-    fn network_of_links(
+    /// As [`network`](Self::network), with links of any kind: `arrival` says of two nodes how their blocks arrive, the same for both
+    /// directions; `None`: they have no link.
+    pub fn network_of_links(
         memories: &[HeapMemory],
-        arrival: impl Fn(usize, usize) -> Arrival,
+        arrival: impl Fn(usize, usize) -> Option<Arrival>,
         largest_block: usize,
         in_flight: usize,
     ) -> Vec<Self> {
@@ -119,7 +120,7 @@ impl Local {
         let mut incoming = grid(nodes);
         let mut give_back = grid(nodes);
         let mut back = grid(nodes);
-        for (from, to) in pairs(nodes) {
+        for (from, to) in pairs(nodes).filter(|(a, b)| arrival(*a, *b).is_some()) {
             let (producer, consumer) = RingBuffer::new(in_flight);
             out[from][to] = Some(producer);
             incoming[to][from] = Some(consumer);
@@ -133,7 +134,7 @@ impl Local {
                 let links = (0..nodes)
                     .map(|j| {
                         Some(Link {
-                            arrival: arrival(i, j),
+                            arrival: arrival(i, j)?,
                             out: out[i][j].take()?,
                             back: back[i][j].take()?,
                             incoming: incoming[i][j].take()?,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use pdbp_core::Routing;
 use pdbp_core::engine::Checksum;
 use pdbp_core::policy::Threshold;
 
@@ -48,6 +49,7 @@ const TRANSPORTS: [(&str, TransportKind); 3] =
     [("auto", TransportKind::Auto), ("local", TransportKind::Local), ("mpi", TransportKind::Mpi)];
 const MONITORS: [(&str, MonitorKind); 3] =
     [("auto", MonitorKind::Auto), ("on", MonitorKind::On), ("off", MonitorKind::Off)];
+const ROUTINGS: [(&str, Routing); 2] = [("direct", Routing::Direct), ("grid", Routing::Grid)];
 const SWITCH: [(&str, bool); 2] = [("off", false), ("on", true)];
 const CHECKSUMS: [(&str, Checksum); 2] = [("off", Checksum::Off), ("on", Checksum::On)];
 
@@ -81,6 +83,12 @@ pub(crate) const KEYS: &[Key] = &[
         expected: "\"auto\" (MPI under mpirun or srun), \"local\" or \"mpi\"",
         set: |s, v| choice(v, &TRANSPORTS, &mut s.transport),
         show: |s| chosen(&s.transport, &TRANSPORTS),
+    },
+    Key {
+        name: "routing",
+        expected: "\"direct\", or \"grid\": links to some nodes only, and two hops to the others; the same on all nodes",
+        set: |s, v| choice(v, &ROUTINGS, &mut s.routing),
+        show: |s| chosen(&s.routing, &ROUTINGS),
     },
     Key {
         name: "mpi_shared_memory",
@@ -216,7 +224,7 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "stream_pipes",
-        expected: "streams that one node sends at a time, 1 to 16384",
+        expected: "streams that one node sends at a time, and that one relay passes on to one node, 1 to 16384",
         set: |s, v| number(v, 1..=16_384, &mut s.stream_pipes),
         show: |s| s.stream_pipes.to_string(),
     },

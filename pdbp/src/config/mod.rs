@@ -14,9 +14,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pdbp_core::cdu::BLOCK_HEADER;
-use pdbp_core::engine::Checksum;
+use pdbp_core::engine::{Checksum, Config};
+use pdbp_core::id::NodeId;
 use pdbp_core::policy::Threshold;
 use pdbp_core::umb::stride;
+use pdbp_core::{Arrival, Routing};
 
 pub(crate) use keys::KEYS;
 
@@ -188,6 +190,10 @@ pub struct Settings {
     pub nodes: u16,
     /// What carries blocks between nodes.
     pub transport: TransportKind,
+    /// Which nodes have links, and whether the others send to each other by relays; the same on all nodes. With
+    /// [`Routing::Grid`] a node needs memory for about 2·√M of M peers, and what has two hops takes twice as long; see
+    /// [`pdbp_core::routing`]. Up to some hundred nodes [`Routing::Direct`] is the better choice.
+    pub routing: Routing,
     /// Over MPI: whether the processes of a host read each other's blocks in shared memory.
     pub mpi_shared_memory: bool,
     /// Bytes of a block behind its header. A longer message travels in segments.
@@ -253,6 +259,7 @@ impl Default for Settings {
         Self {
             nodes: 2,
             transport: TransportKind::Auto,
+            routing: Routing::Direct,
             mpi_shared_memory: true,
             block_bytes: (128 << 10) + 64,
             pack_bytes: 128 << 10,
@@ -301,15 +308,35 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The bytes of block memory of each node that these settings stand for.
+    /// The bytes of block memory that these settings stand for, of a node that has links to all others.
     pub fn memory(&self) -> usize {
+        self.memory_for(usize::from(self.nodes))
+    }
+
+    /// As [`memory`](Self::memory), of any node: with [`Routing::Grid`] most have links to few others.
+    pub fn memory_of(&self, node: NodeId) -> usize {
+        self.memory_for(Config::rows_of(self.routing, node, self.nodes, self.masters_there_are()))
+    }
+
+    fn memory_for(&self, rows: usize) -> usize {
         const LEAST: usize = 8 << 20;
         // Two blocks for each row of SM (and half of all left for rows to grow into), and those set aside for control. Over
         // MPI as many again for each row of RM, to receive into.
-        let per_node = if self.transport == TransportKind::Mpi { 8 } else { 4 };
-        let blocks = per_node * usize::from(self.nodes) + 16;
+        let per_row = if self.transport == TransportKind::Mpi { 8 } else { 4 };
+        let blocks = per_row * rows + 16;
         let needed = blocks.saturating_mul(stride(self.block_bytes));
         if self.memory_bytes == 0 { needed.max(LEAST) } else { self.memory_bytes }
+    }
+
+    pub(crate) fn masters_there_are(&self) -> u16 {
+        self.masters.clamp(1, self.nodes.max(1))
+    }
+
+    /// How blocks arrive between two nodes of this process; `None` when they have no link.
+    pub(crate) fn local_link(&self, from: usize, to: usize) -> Option<Arrival> {
+        let node = |i: usize| u16::try_from(i).ok().and_then(NodeId::new);
+        let relay = self.routing.relay(self.nodes, self.masters_there_are(), node(from)?, node(to)?);
+        relay.is_none().then_some(Arrival::InPlace)
     }
 
     /// Whether nodes have a monitor.

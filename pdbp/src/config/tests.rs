@@ -100,6 +100,17 @@ fn values_that_do_not_fit_each_other_are_explained() {
 }
 
 #[test]
+fn a_grid_needs_less_memory_of_nodes_that_have_few_links() {
+    let mut settings = Settings { nodes: 100, ..Settings::default() };
+    let of = |settings: &Settings, node| settings.memory_of(NodeId::new(node).unwrap());
+    assert_eq!((of(&settings, 0), of(&settings, 99)), (settings.memory(), settings.memory()));
+    settings.set("routing", "grid", Origin::Builder).unwrap();
+    assert_eq!(of(&settings, 0), settings.memory(), "a master has links to all");
+    assert!(of(&settings, 99) < settings.memory() / 3);
+    assert!(settings.to_string().contains("routing = \"grid\""));
+}
+
+#[test]
 fn values_written_into_the_fields_are_checked_too() {
     let start = |change: fn(&mut Settings)| {
         let mut settings = Settings::default();

@@ -57,7 +57,8 @@ pub struct NodeReport {
     pub figures: Option<NodeFigures>,
 }
 
-/// What a node says of itself. Counts are since its start; what monitors send each other is not in them.
+/// What a node says of itself. Counts are since its start; what monitors send each other is not in them,
+/// but what a relay has passed on of it is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -170,6 +171,8 @@ counts! {
     undelivered
     /// Blocks that could not be returned since their owner had failed.
     lost_returns
+    /// Messages of other nodes that this one, their relay, could not pass on.
+    relay_lost
     /// Control messages that found no room.
     dropped_control
     /// Tokens handed in that are not of this engine.

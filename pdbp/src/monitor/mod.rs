@@ -175,6 +175,8 @@ impl Monitor {
         let Some(pipe) = shared.pipes.get(usize::from(self.pipe.0)) else { return };
         while let Some(delivery) = pipe.urgent.pop().or_else(|| pipe.normal.pop()) {
             let source = delivery.source();
+            // The row by which it came: the node's, or the relay's.
+            let hop = delivery.block().source().map_or(source.index(), NodeId::index);
             if let DeliveryKind::Returned { .. } = delivery.kind() {
                 // Nothing of the program's is lost.
                 state.undelivered +=
@@ -184,7 +186,7 @@ impl Monitor {
             }
             for train in delivery.cdus().flatten().filter(|train| train.class() == CduClass::Command) {
                 let Some(frame) = Frame::read(train.command(), train.data()) else { continue };
-                if let Some(traffic) = state.received.get_mut(source.index()) {
+                if let Some(traffic) = state.received.get_mut(hop) {
                     // It was alone in its block.
                     traffic.blocks += 1;
                     traffic.messages += 1;
@@ -250,7 +252,8 @@ impl Monitor {
         pieces: &[&[u8]],
     ) -> Sent {
         let node = to.node();
-        let Some(before) = engine.send_row(node) else { return Sent::Never };
+        let hop = engine.relay_to(node).unwrap_or(node);
+        let Some(before) = engine.send_row(hop) else { return Sent::Never };
         // A row that is full would count a stall for each try.
         if before.space.vacant() == 0 && before.space.used() > 0 && !engine.has_failed(node) {
             return Sent::Later;
@@ -265,7 +268,7 @@ impl Monitor {
         let fits = block.push(route, &bytes).is_ok();
         // Without a message in it, it just becomes vacant again.
         engine.submit(block);
-        if let (Some(row), Some(traffic)) = (engine.send_row(node), state.sent.get_mut(node.index())) {
+        if let (Some(row), Some(traffic)) = (engine.send_row(hop), state.sent.get_mut(hop.index())) {
             traffic.blocks += row.blocks - before.blocks;
             traffic.messages += row.messages - before.messages;
             traffic.bytes += row.bytes - before.bytes;

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use pdbp_core::engine::Config;
 use pdbp_core::id::NodeId;
 use pdbp_core::policy::{Adaptive, Choice, Fixed, ThresholdAllocation};
 use pdbp_core::{Arrival, Bell, Capabilities, Completion, Op, Reason, Refused, Transport};
@@ -156,4 +157,14 @@ pub(crate) fn policy(settings: &Settings) -> Choice {
         PolicyKind::Threshold => Choice::Threshold(ThresholdAllocation { threshold }),
         PolicyKind::Fixed => Choice::Fixed(Fixed),
     }
+}
+
+/// m, where the user does not say it: as much as leaves half of the blocks for rows to grow into, from 2 to 4.
+pub(crate) fn initial_blocks(config: &Config, backend: &Backend, blocks: usize) -> u32 {
+    let peers = (0..config.nodes).filter_map(NodeId::new).filter(|n| *n != config.node);
+    let linked = peers.filter(|peer| config.relay_to(*peer).is_none());
+    // Those take blocks for receiving too, and two more.
+    let posted = linked.filter(|peer| backend.arrival(*peer) == Arrival::Posted).count();
+    let share = blocks.saturating_sub(2 * posted) / (2 * (config.rows() + posted));
+    (share.clamp(2, 4) as u32).min(config.row)
 }

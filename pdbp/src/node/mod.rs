@@ -11,14 +11,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Wea
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
-use pdbp_core::cdu::BLOCK_HEADER;
+use pdbp_core::cdu::{BLOCK_HEADER, Packer, VIA_HEADER};
 use pdbp_core::engine::{Config, Counters, PipeUse, PrivatePipes, RowStats, Storage};
 use pdbp_core::id::{NodeId, PipeId, Time};
 use pdbp_core::pipe::PipeKind;
 use pdbp_core::policy::Choice;
 use pdbp_core::tables::{Name, PartKind};
 use pdbp_core::umb::{BlockMemory, stride};
-use pdbp_core::{Arrival, Bell, Capabilities, Delivery, Engine, Event, Transport as _};
+use pdbp_core::{Bell, Delivery, Engine, Event, Routing, Transport as _};
 
 pub use backend::{Backend, BackendError};
 pub(crate) use pipes::Pipe;
@@ -55,8 +55,8 @@ pub(crate) struct Shared {
     pub(crate) id: NodeId,
     pub(crate) settings: Settings,
     engine: Mutex<NodeEngine>,
-    /// Of each node: body of the longest block that travels there as fast as any.
-    bodies: Box<[usize]>,
+    /// Of each node: body of the longest block that travels there, or to the relay, as fast as any; and what of it relays need.
+    bodies: Box<[(usize, usize)]>,
     /// See [`Backend::crowded`].
     crowded: bool,
     pub(crate) pipes: Box<[Pipe]>,
@@ -102,13 +102,13 @@ impl Shared {
         let blocks = BlockMemory::len(&memory) / stride(settings.block_bytes);
         // The monitor's part and pipe are not the program's.
         let monitored = u16::from(settings.is_monitored());
-        let config = Config {
+        let mut config = Config {
             node: id,
             nodes,
             name,
             body: settings.block_bytes,
             row: settings.row_blocks,
-            initial: initial_blocks(&settings, &backend, blocks),
+            initial: settings.initial_blocks,
             control_blocks: u32::from(nodes).clamp(2, 16),
             local_parts: settings.local_parts + monitored,
             private_pipes: settings.private_pipes + monitored,
@@ -116,20 +116,27 @@ impl Shared {
             flush_after: settings.flush_after.as_nanos() as u64,
             interval: settings.interval.as_nanos() as u64,
             checksum: settings.checksum,
-            masters: settings.masters.clamp(1, nodes),
+            masters: settings.masters_there_are(),
             lease: settings.lease.as_nanos() as u64,
             patience: PATIENCE,
-            routing: pdbp_core::Routing::Direct,
+            routing: settings.routing,
             joining: false,
         };
+        if config.initial == 0 {
+            config.initial = backend::initial_blocks(&config, &backend, blocks);
+        }
         let pipes = config.private_pipes;
         let monitors = usize::from(nodes * monitored);
         let storage = Storage::allocate(&config, blocks, settings.parts + monitors);
         let bell = Arc::clone(&backend.bell);
         let peers = (0..nodes).filter_map(NodeId::new);
-        let body =
-            |peer| backend.best_block(peer).saturating_sub(BLOCK_HEADER).clamp(256, settings.block_bytes);
-        let bodies = peers.map(body).collect();
+        let bodies = peers.map(|peer| {
+            let relay = config.relay_to(peer);
+            let best = backend.best_block(relay.unwrap_or(peer));
+            let body = best.saturating_sub(BLOCK_HEADER).clamp(256, settings.block_bytes);
+            (body, relay.map_or(0, |_| VIA_HEADER))
+        });
+        let bodies = bodies.collect();
         let crowded = backend.crowded;
         let mut engine = Engine::new(config, backend::policy(&settings), backend, memory, storage)?;
         // A new engine has room for a part and a pipe; were it not so, the node would be silent.
@@ -160,7 +167,19 @@ impl Shared {
 
     /// Bytes behind the header of blocks to a node that are to hold more than one message.
     pub(crate) fn body(&self, node: NodeId) -> usize {
-        self.bodies.get(node.index()).copied().unwrap_or(self.settings.block_bytes)
+        self.bodies.get(node.index()).map_or(self.settings.block_bytes, |(body, _)| *body)
+    }
+
+    /// The longest message that travels in a block of this length to a node.
+    pub(crate) fn longest_to(&self, node: NodeId) -> usize {
+        let (body, relay) = self.bodies.get(node.index()).copied().unwrap_or((self.settings.block_bytes, 0));
+        Packer::longest(body) - relay
+    }
+
+    /// The longest message that travels in one block, whichever way it goes.
+    pub(crate) fn longest(&self) -> usize {
+        let relay = if self.settings.routing == Routing::Grid { VIA_HEADER } else { 0 };
+        Packer::longest(self.settings.block_bytes) - relay
     }
 
     /// Called when a poll has found nothing. With more nodes than processors what this one waits for may wait for its processor.
@@ -351,19 +370,6 @@ impl PrivatePipes for Closed {
     }
 }
 
-/// m: what the user says, or as much as leaves half of the blocks for rows to grow into, from 2 to 4.
-fn initial_blocks(settings: &Settings, backend: &Backend, blocks: usize) -> u32 {
-    if settings.initial_blocks > 0 {
-        return settings.initial_blocks;
-    }
-    let Capabilities { nodes, node, .. } = backend.capabilities();
-    let peers = (0..nodes).filter_map(NodeId::new).filter(|n| *n != node);
-    // Those take blocks for receiving too, and two more.
-    let posted = peers.filter(|peer| backend.arrival(*peer) == Arrival::Posted).count();
-    let share = blocks.saturating_sub(2 * posted) / (2 * (usize::from(nodes) + posted));
-    (share.clamp(2, 4) as u32).min(settings.row_blocks)
-}
-
 /// A node that this process hosts. Clones are the same node; any thread may use them.
 #[derive(Clone)]
 pub struct Node {
@@ -380,9 +386,10 @@ pub struct Node {
 pub struct NodeStats {
     /// The node.
     pub node: NodeId,
-    /// SCBP rows by peer, this node's own row (messages between its parts) included.
+    /// SCBP rows in the order of their peers, this node's own row (messages between its parts) included. A node to which it has no
+    /// link has no row: what is for that is in the row of its relay.
     pub send: Vec<RowStats>,
-    /// RCBP rows by peer.
+    /// RCBP rows, as those of SCBP.
     pub recv: Vec<RowStats>,
     /// Counts since the start.
     pub counters: Counters,

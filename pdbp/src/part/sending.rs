@@ -12,7 +12,7 @@ use pdbp_core::id::{NodeId, PartId, Time};
 use super::{Part, Target};
 use crate::config::Progress;
 use crate::error::{SendError, Timeout};
-use crate::node::Waiter;
+use crate::node::{NodeEngine, Waiter};
 
 /// Sends that found no room between two polls, when nothing else polls.
 const RETRY: u32 = 8;
@@ -229,7 +229,7 @@ impl Part {
 
     /// The longest message that travels in one block.
     pub fn longest(&self) -> usize {
-        Packer::longest(self.shared().settings.block_bytes)
+        self.shared().longest()
     }
 
     fn check_length(&self, message: &[u8]) -> Result<(), SendError> {
@@ -256,7 +256,7 @@ impl Part {
             return self.pack(to.node(), message.len(), patience, |block| block.push(route, message));
         }
         self.check_length(message)?;
-        let most = Packer::longest(self.shared().body(to.node())) - 16;
+        let most = self.shared().longest_to(to.node()) - 16;
         let Patience::For(timeout) = patience else {
             // Several blocks are needed; that there is room for all cannot be known.
             return Err(SendError::NeedsWaiting { bytes: message.len(), limit: self.longest() });
@@ -319,7 +319,7 @@ impl Part {
         let pack = self.shared().settings.pack_bytes.min(body);
         if length < pack / 2 {
             block.limit(pack);
-        } else if length <= Packer::longest(body) {
+        } else if length <= self.shared().longest_to(node) {
             block.limit(body);
         }
         let put = put(&mut block);
@@ -357,9 +357,8 @@ impl Part {
         loop {
             match engine.open(node) {
                 Ok(block) => return Ok((block, now)),
-                Err(OpenError::PeerFailed(node) | OpenError::NoSuchNode(node)) => {
-                    return Err(SendError::PeerFailed(node));
-                }
+                Err(OpenError::PeerFailed(node)) => return Err(failed(&engine, node)),
+                Err(OpenError::NoSuchNode(node)) => return Err(SendError::PeerFailed(node)),
                 Err(_) => {}
             }
             let Patience::For(timeout) = patience else {
@@ -377,7 +376,11 @@ impl Part {
                 } else {
                     "got any block: streams and parts of this node hold all that its row may have open; finish or flush some"
                 };
-                return Err(SendError::Timeout(Timeout { waited: timeout, peers: vec![node], missing }));
+                return Err(SendError::Timeout(Timeout {
+                    waited: timeout,
+                    peers: way(&engine, node),
+                    missing,
+                }));
             }
             drop(engine);
             waiter.pause(self.shared(), None);
@@ -406,5 +409,18 @@ impl Part {
             self.shared().engine().submit(before);
         }
         true
+    }
+}
+
+/// The nodes that what is for a node has to reach: its relay, if there is one, and itself.
+pub(super) fn way(engine: &NodeEngine, node: NodeId) -> Vec<NodeId> {
+    engine.relay_to(node).into_iter().chain([node]).collect()
+}
+
+/// A node is out of reach: which has failed, it or its relay.
+pub(super) fn failed(engine: &NodeEngine, node: NodeId) -> SendError {
+    match engine.relay_to(node).filter(|relay| engine.has_failed(*relay)) {
+        Some(relay) => SendError::RelayFailed { relay, dest: node },
+        None => SendError::PeerFailed(node),
     }
 }

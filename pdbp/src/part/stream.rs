@@ -11,13 +11,14 @@ use pdbp_core::OpenBlock;
 use pdbp_core::cdu::{CduClass, Packer, Route, flag};
 use pdbp_core::engine::StreamTag;
 use pdbp_core::id::{NodeId, StreamNo};
-use pdbp_core::pipe::PipeError;
+use pdbp_core::pipe::{PipeError, StreamState};
 
 use super::inbox::{Inbox, StreamKey};
 use super::message::Run;
+use super::sending::{failed, way};
 use super::{Part, Target};
 use crate::error::{RecvError, SendError, Timeout};
-use crate::node::Waiter;
+use crate::node::{NodeEngine, Waiter};
 
 /// The writing end of a stream (SINFO of the documents). It holds a public stream pipe until it is finished or dropped.
 ///
@@ -25,6 +26,9 @@ use crate::node::Waiter;
 /// A segment that is begun holds a block of the row to its node, so that at most as many streams to one node can be in the
 /// middle of a segment as the setting `row_blocks` says; [`flush_segment`](Self::flush_segment) lets go of it.
 /// Dropping the writer without [`finish`](Self::finish) gives the stream up: its reader gets an error after what was sent.
+///
+/// To a node without a link the stream goes by a relay, which passes on as many streams to one node at a time as the setting
+/// `stream_pipes` says. For one more it has no room, and the writer gets [`SendError::StreamStopped`].
 pub struct StreamWriter<'p> {
     part: &'p Part,
     to: Target,
@@ -89,7 +93,7 @@ impl StreamWriter<'_> {
 
     /// Bytes of a full segment: what a block of the best length for the destination holds.
     pub fn segment_len(&self) -> usize {
-        Packer::longest(self.part.shared().body(self.to.node()))
+        self.part.shared().longest_to(self.to.node())
     }
 
     fn route(&self) -> Route {
@@ -138,12 +142,37 @@ impl StreamWriter<'_> {
         if self.filled > 0 { self.send_segment(0) } else { Ok(()) }
     }
 
-    /// Sends what is left and ends the stream: the mapping tuple is removed and the pipe freed.
+    /// Sends what is left and ends the stream: the mapping tuple is removed and the pipe freed. A stream that goes by a relay
+    /// has been taken by it when this returns.
     ///
     /// # Errors
-    /// See [`SendError`]; the stream is given up then.
+    /// See [`SendError`]; the stream is given up then, if its last segment has not left.
     pub fn finish(mut self) -> Result<(), SendError> {
-        self.send_segment(flag::LAST)
+        self.send_segment(flag::LAST)?;
+        let shared = self.part.shared();
+        if shared.engine().stream_state(self.group) == StreamState::Taken {
+            return Ok(());
+        }
+        let (dest, group) = (self.to.node(), self.group);
+        let ended = |engine: &mut NodeEngine| match engine.stream_state(group) {
+            StreamState::Asked if !engine.has_failed(dest) => None,
+            _ => Some(self.check(engine)),
+        };
+        let missing = "taken the stream, which goes by the first of these to the second";
+        let ended = shared.wait_for(shared.settings.timeout, missing, ended, |e| way(e, dest));
+        ended.map_err(SendError::Timeout)?
+    }
+
+    /// What speaks against that what was sent arrives.
+    fn check(&self, engine: &NodeEngine) -> Result<(), SendError> {
+        let dest = self.to.node();
+        match (engine.stream_state(self.group), engine.relay_to(dest)) {
+            _ if engine.has_failed(dest) => Err(failed(engine, dest)),
+            (StreamState::Stopped, Some(relay)) => {
+                Err(SendError::StreamStopped { number: self.number, relay, dest })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn send_segment(&mut self, flags: u16) -> Result<(), SendError> {
@@ -155,14 +184,10 @@ impl StreamWriter<'_> {
         let part = self.part;
         let mut engine = part.shared().engine();
         // Submitted all the same, so that the segment comes back.
-        let failed = engine.has_failed(self.to.node());
+        let checked = self.check(&engine);
         engine.submit(block);
-        if self.done {
-            // Taken in `open_stream` and given back only here.
-            let _ = engine.close_stream(self.group);
-        }
         part.poll_with(&mut engine);
-        if failed { Err(SendError::PeerFailed(self.to.node())) } else { Ok(()) }
+        checked
     }
 
     fn seal(&mut self, block: &mut OpenBlock, flags: u16) {
@@ -201,11 +226,13 @@ impl io::Write for StreamWriter<'_> {
 
 impl Drop for StreamWriter<'_> {
     fn drop(&mut self) {
-        if self.done {
-            return;
-        }
         let shared = self.part.shared();
         let mut engine = shared.engine();
+        if self.done {
+            // Taken in `open_stream` and given back only here.
+            let _ = engine.close_stream(self.group);
+            return;
+        }
         if self.segment > 0 || self.filled > 0 {
             // One try without waiting: when there is no block to say so, the receiver learns it from the next stream of this
             // pipe.
@@ -252,8 +279,9 @@ fn data_of(run: &Run) -> &[u8] {
 
 /// The reading end of a stream. Dropping it before the end discards the rest as it comes.
 ///
-/// Segments that nobody reads hold their blocks, and with them the credit of their node: a part to which one node writes
-/// several streams at a time has to read them side by side, as it has to read its messages.
+/// Segments that nobody reads hold their blocks, and with them the credit of the node by which they came: a part to which one
+/// node writes several streams at a time, or several nodes that reach it by the same relay, has to read them side by side, as it
+/// has to read its messages.
 pub struct StreamReader<'p> {
     part: &'p Part,
     key: StreamKey,

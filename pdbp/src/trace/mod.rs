@@ -222,6 +222,12 @@ impl NodeTrace {
             Event::StreamBroken { mapping } => {
                 What::Broken { peer: mapping.source, stream: mapping.number.0 }
             }
+            Event::StreamStopped { number, relay, dest, .. } => {
+                What::Stopped { relay: *relay, dest: *dest, stream: number.0 }
+            }
+            Event::NotPassedOn { source, dest, messages } => {
+                What::NotPassedOn { source: *source, dest: *dest, messages: *messages }
+            }
             _ => return,
         };
         self.ring.push(self.ring.now(), what);

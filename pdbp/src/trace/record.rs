@@ -63,19 +63,73 @@ impl Block {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum What {
-    Poll { nanos: u64, worked: u32 },
-    Out { peer: NodeId, nanos: u64, block: Block },
-    Returned { id: BlockId },
-    In { peer: NodeId, nanos: u64, block: Block },
-    Released { id: BlockId },
-    Space { row: Row, peer: NodeId, real: u32 },
-    Stalls { row: Row, peer: NodeId, count: u64 },
-    Part { local: u16, name: Option<Box<str>>, accepted: bool },
-    Failed { peer: NodeId, undelivered: u64 },
-    Restored { peer: NodeId },
-    Malformed { peer: NodeId, reason: Malformed },
-    Unroutable { peer: NodeId, part: u16, messages: u32 },
-    Broken { peer: NodeId, stream: u32 },
+    Poll {
+        nanos: u64,
+        worked: u32,
+    },
+    Out {
+        peer: NodeId,
+        nanos: u64,
+        block: Block,
+    },
+    Returned {
+        id: BlockId,
+    },
+    In {
+        peer: NodeId,
+        nanos: u64,
+        block: Block,
+    },
+    Released {
+        id: BlockId,
+    },
+    Space {
+        row: Row,
+        peer: NodeId,
+        real: u32,
+    },
+    Stalls {
+        row: Row,
+        peer: NodeId,
+        count: u64,
+    },
+    Part {
+        local: u16,
+        name: Option<Box<str>>,
+        accepted: bool,
+    },
+    Failed {
+        peer: NodeId,
+        undelivered: u64,
+    },
+    Restored {
+        peer: NodeId,
+    },
+    Malformed {
+        peer: NodeId,
+        reason: Malformed,
+    },
+    Unroutable {
+        peer: NodeId,
+        part: u16,
+        messages: u32,
+    },
+    Broken {
+        peer: NodeId,
+        stream: u32,
+    },
+    /// A stream of this node, by a relay.
+    Stopped {
+        relay: NodeId,
+        dest: NodeId,
+        stream: u32,
+    },
+    /// By this node, the relay of two others.
+    NotPassedOn {
+        source: NodeId,
+        dest: NodeId,
+        messages: u32,
+    },
 }
 
 /// What happened, and when: nanoseconds since midnight.
@@ -157,6 +211,15 @@ impl Record {
             What::Broken { peer, stream } => {
                 let args = format!("{{\"stream\":{stream}}}");
                 lines.instant(Track::Events, 't', &format!("stream of {peer} broken"), &args);
+            }
+            What::Stopped { relay, dest, stream } => {
+                let args = format!("{{\"stream\":{stream}}}");
+                lines.instant(Track::Events, 't', &format!("stream to {dest} stopped at {relay}"), &args);
+            }
+            What::NotPassedOn { source, dest, messages } => {
+                let args = format!("{{\"messages\":{messages}}}");
+                let name = format!("not passed on from {source} to {dest}");
+                lines.instant(Track::Events, 't', &name, &args);
             }
         }
         lines.count

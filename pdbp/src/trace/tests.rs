@@ -36,6 +36,8 @@ fn kinds() -> Vec<What> {
         What::Malformed { peer, reason: Malformed::Magic },
         What::Unroutable { peer, part: 7, messages: 1 },
         What::Broken { peer, stream: 5 },
+        What::Stopped { relay: peer, dest: peer, stream: 5 },
+        What::NotPassedOn { source: peer, dest: peer, messages: 5 },
     ]
 }
 

@@ -5,6 +5,7 @@ mod blocking;
 mod failures;
 mod messages;
 mod names;
+mod relays;
 mod streams;
 mod together;
 

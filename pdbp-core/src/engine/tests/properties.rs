@@ -39,11 +39,11 @@ fn runs() -> impl Strategy<Value = (Setup, Vec<Operation>)> {
     })
 }
 
-/// In a grid of any shape; the last row may be short.
+/// In a grid of any shape; the last row may be short. A link has circuits for one stream of each part of three nodes and more.
 fn grids() -> impl Strategy<Value = (Setup, Vec<Operation>)> {
     (setups(), 4usize..=11, vec(any::<[u8; 4]>(), 0..600)).prop_map(|(setup, nodes, bytes)| {
         let operations = bytes.into_iter().map(|b| Operation::decode(b, nodes)).collect();
-        (Setup { nodes, routing: Routing::Grid, ..setup }, operations)
+        (Setup { nodes, routing: Routing::Grid, streams: 8, ..setup }, operations)
     })
 }
 
@@ -55,6 +55,13 @@ fn assert_all_credit_is_there(cluster: &mut Cluster) {
         let near = (0..setup.nodes).filter(|p| *p != i && setup.links.between(i, *p) == Arrival::InPlace);
         let granted: u32 = near.filter_map(|p| engine.recv_row(node(p))).map(|row| row.space.real()).sum();
         assert_eq!(engine.credit + granted, setup.blocks(i), "credit of node {i}");
+    }
+}
+
+/// Streams that are over, or broken, have given back what they had of their relays.
+fn assert_no_circuit_is_lent(cluster: &mut Cluster) {
+    for i in cluster.live() {
+        assert_eq!(cluster.host(i).engine.streams.lent(), 0, "circuits of node {i}");
     }
 }
 
@@ -164,6 +171,7 @@ proptest! {
         }
         cluster.settle();
         assert_all_credit_is_there(&mut cluster);
+        assert_no_circuit_is_lent(&mut cluster);
         cluster.close();
     }
 
@@ -182,6 +190,7 @@ proptest! {
         }
         cluster.settle();
         assert_all_credit_is_there(&mut cluster);
+        assert_no_circuit_is_lent(&mut cluster);
         cluster.close();
     }
 

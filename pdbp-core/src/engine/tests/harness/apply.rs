@@ -7,9 +7,10 @@ use std::vec::Vec;
 
 use pdbp_core::cdu::{CduClass, Route, SegmentHeader, flag};
 use pdbp_core::engine::{SendError, StreamTag};
+use pdbp_core::pipe::StreamState;
 use pdbp_core::{OpenBlock, OpenError};
 
-use super::host::Outgoing;
+use super::host::{Host, Outgoing};
 use super::oracle::Lane;
 use super::{BODY, Cluster, Operation, PARTS, node, part};
 
@@ -189,7 +190,8 @@ impl Cluster {
         length: usize,
         last: bool,
     ) {
-        let data = self.fill(length);
+        let longest = self.setup.config(i).longest_unsegmented();
+        let data = self.fill(length.min(longest));
         let gone = self.dead.contains(&to);
         let Some(host) = self.hosts[i].as_mut() else { return };
         if let Entry::Vacant(entry) = host.streams.entry(source) {
@@ -206,7 +208,8 @@ impl Cluster {
             tag.flags |= flag::LAST;
         }
         let Ok(mut block) = host.engine.open(tag.dest.node()) else {
-            if self.dead.contains(&tag.dest.node().index()) {
+            // The node, or its relay.
+            if self.dead.contains(&tag.dest.node().index()) || host.engine.has_failed(tag.dest.node()) {
                 host.streams.remove(&source);
                 host.engine.close_stream(tag.group).unwrap();
             }
@@ -224,11 +227,34 @@ impl Cluster {
         }
         if last {
             host.streams.remove(&source);
-            host.engine.close_stream(tag.group).unwrap();
+            host.closing.push(tag);
         } else if let Some(outgoing) = host.streams.get_mut(&source) {
             outgoing.tag.segment += 1;
             outgoing.tag.flags = 0;
         }
+        drop(oracle);
+        self.close_streams(i);
+    }
+
+    /// Gives back the pipes of streams that are over, and of those that a relay has stopped: what is left of these does not
+    /// arrive.
+    pub(super) fn close_streams(&mut self, i: usize) {
+        let Some(Host { engine, streams, closing, .. }) = self.hosts[i].as_mut() else { return };
+        let mut oracle = self.oracle.borrow_mut();
+        let mut ends = |tag: &StreamTag, over: bool| {
+            let state = engine.stream_state(tag.group);
+            let stopped = state == StreamState::Stopped;
+            let ends = stopped || over && (state == StreamState::Taken || engine.has_failed(tag.dest.node()));
+            if ends {
+                engine.close_stream(tag.group).unwrap();
+            }
+            if stopped {
+                oracle.stop(i, tag.number);
+            }
+            ends
+        };
+        streams.retain(|_, outgoing| !ends(&outgoing.tag, false));
+        closing.retain(|tag| !ends(tag, true));
     }
 
     /// A block that looks like one of the peer, with some of it wrong.

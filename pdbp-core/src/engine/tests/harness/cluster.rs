@@ -32,6 +32,7 @@ impl Cluster {
         let now = self.now;
         let Some(host) = self.hosts[i].as_mut() else { return 0 };
         let worked = host.engine.poll(now, &mut host.pipes).worked;
+        self.close_streams(i);
         self.check(i);
         worked
     }

@@ -92,7 +92,7 @@ impl PrivatePipes for Pipes {
 pub type TestEngine = Engine<'static, Port, HeapMemory, Policy>;
 
 pub struct Outgoing {
-    pub(super) tag: StreamTag,
+    pub tag: StreamTag,
     pub(super) source: u16,
 }
 
@@ -103,6 +103,8 @@ pub struct Host {
     pub open: BTreeMap<(usize, bool), (OpenBlock, Vec<(Lane, Vec<u8>)>)>,
     pub held: Vec<(Delivery, u64)>,
     pub streams: BTreeMap<u16, Outgoing>,
+    /// Streams that are over and whose relay has not said yet that it has room for them.
+    pub closing: Vec<StreamTag>,
     pub barrier: Option<u32>,
     pub barriers: u32,
     pub quiet: Option<(u32, u64)>,
@@ -122,9 +124,9 @@ impl Host {
             returned: vec![],
             checked: true,
         };
-        let (open, held, streams) = (BTreeMap::new(), vec![], BTreeMap::new());
+        let (open, held, streams, closing) = (BTreeMap::new(), vec![], BTreeMap::new(), vec![]);
         let (barrier, quiet) = (None, None);
-        Self { engine, pipes, open, held, streams, barrier, barriers: 0, quiet, quiets: 0 }
+        Self { engine, pipes, open, held, streams, closing, barrier, barriers: 0, quiet, quiets: 0 }
     }
 
     /// Gives all tokens back and drops the engine.

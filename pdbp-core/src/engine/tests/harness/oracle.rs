@@ -19,6 +19,8 @@ pub struct Oracle {
     /// Nodes whose messages nobody waits for.
     pub(super) dead: Vec<usize>,
     pub delivered: u64,
+    /// Streams for which a relay had no room.
+    pub stopped: u32,
 }
 
 impl Oracle {
@@ -69,6 +71,12 @@ impl Oracle {
         }
         let (_, expected, is_last, bytes) = queue.pop_front().expect("a segment that was not sent");
         assert_eq!((expected, is_last, &bytes[..]), (segment, last, data), "stream {number:?} from {from}");
+    }
+
+    /// A relay has stopped a stream: nobody waits for the rest of it.
+    pub(super) fn stop(&mut self, from: usize, number: StreamNo) {
+        self.streams.remove(&(from, number.0));
+        self.stopped += 1;
     }
 
     /// The oldest message that has not been delivered.

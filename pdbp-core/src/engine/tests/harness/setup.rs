@@ -81,6 +81,8 @@ pub struct Setup {
     pub capacity: usize,
     /// Deliveries that a private pipe takes.
     pub pipe: usize,
+    /// Stream pipes of a node, and circuits of a link.
+    pub streams: u16,
     pub body: usize,
 }
 
@@ -99,6 +101,7 @@ impl Default for Setup {
             control: 4,
             capacity: 64,
             pipe: 1 << 20,
+            streams: 2,
             body: BODY,
         }
     }
@@ -123,7 +126,7 @@ impl Setup {
             control_blocks: self.control,
             local_parts: PARTS + 1,
             private_pipes: PARTS + 1,
-            stream_pipes: 2,
+            stream_pipes: self.streams,
             flush_after: 1000,
             interval: 10_000,
             checksum: self.checksum,

@@ -89,6 +89,41 @@ fn a_stream_of_a_failed_node_ends_after_its_segments_that_had_arrived() {
     }
 }
 
+/// Nobody ended it, since the link was no longer down when the last of its segments had found room.
+#[test]
+fn a_stream_ends_though_its_link_is_up_again_before_its_segments_are_read() {
+    let mut c = Setup { pipe: 1, ..setup(Links::Posted) }.ready();
+    c.oracle.borrow_mut().lossy = true;
+    let begin = |c: &mut Cluster, source, segments| {
+        for _ in 0..segments {
+            c.apply(Operation::Segment { node: 1, source, to: 0, dest: 0, length: 5, last: false });
+        }
+        rounds(c, 3);
+    };
+    begin(&mut c, 0, 2);
+    c.net.borrow_mut().cut(0, 1);
+    rounds(&mut c, 3);
+    c.net.borrow_mut().mend(0, 1);
+    c.run(200, |c| {
+        let reaches = |i: usize, peer: usize| !c.hosts[i].as_ref().unwrap().engine.has_failed(node(peer));
+        reaches(0, 1) && reaches(1, 0)
+    });
+    // Of the new link, and behind those of the old one.
+    begin(&mut c, 1, 1);
+    for _ in 0..4 {
+        c.read(0, 0, 1, false);
+        rounds(&mut c, 3);
+    }
+    let broken = |e: &Event| match e {
+        Event::StreamBroken { mapping } => Some(mapping.number.0),
+        _ => None,
+    };
+    let ended: Vec<_> = c.host(0).pipes.events.iter().filter_map(broken).collect();
+    assert_eq!((delivered(&c), &ended[..]), (3, &[1][..]));
+    assert_eq!(c.host(0).engine.stream_mappings().count(), 1);
+    c.settle();
+}
+
 #[test]
 fn a_writer_that_fills_a_block_for_a_failed_peer_can_submit_it() {
     let mut c = setup(Links::InPlace).ready();

@@ -3,15 +3,21 @@
 use std::vec;
 use std::vec::Vec;
 
-use super::super::harness::{Cluster, Links, Operation, Policy, Setup, node, part};
+use super::super::harness::{Cluster, Host, Links, Operation, Policy, Setup, node, part};
 use super::{ALL, delivered, push, rounds, setup, ship};
 use crate::cdu::{CduClass, Malformed, Route, Via, flag};
-use crate::engine::{Event, StreamTag};
-use crate::pipe::PipeError;
+use crate::engine::{DeliveryKind, Event, StreamTag};
+use crate::id::StreamNo;
+use crate::mesp::Control;
+use crate::pipe::{PipeKind, StreamState};
 use crate::{OpenError, Routing};
 
 fn grid(links: Links) -> Setup {
     Setup { nodes: 6, routing: Routing::Grid, ..setup(links) }
+}
+
+fn segment(c: &mut Cluster, from: usize, source: u16, to: usize, last: bool) {
+    c.apply(Operation::Segment { node: from, source, to, dest: 0, length: 40, last });
 }
 
 fn send(c: &mut Cluster, from: usize, to: usize) {
@@ -153,23 +159,239 @@ fn sets_long_messages_and_full_blocks_go_by_relays() {
     }
 }
 
+/// No node has anything left of a stream.
+fn assert_no_stream_is_left(c: &mut Cluster) {
+    for i in c.live() {
+        let engine = &mut c.host(i).engine;
+        assert_eq!(engine.pipes(PipeKind::Stream).busy, 0, "stream pipes of node {i}");
+        assert_eq!((engine.stream_mappings().count(), engine.streams.lent()), (0, 0), "node {i}");
+        assert_eq!(engine.streams.passed().count(), 0, "streams that node {i} passes on");
+    }
+}
+
+/// What the first part of a node has of streams: segments, and whether each is given up.
+fn segments(c: &mut Cluster, i: usize) -> Vec<(u32, bool)> {
+    let queue = c.host(i).pipes.queues[0].iter();
+    let kinds = queue.filter_map(|(delivery, _)| match delivery.kind() {
+        DeliveryKind::Stream { segment, aborted, .. } => Some((segment, aborted)),
+        _ => None,
+    });
+    kinds.collect()
+}
+
+fn is_broken(c: &mut Cluster, at: usize, source: usize) -> bool {
+    let broken = |e: &Event| matches!(e, Event::StreamBroken { mapping } if mapping.source == node(source));
+    c.host(at).pipes.events.iter().any(broken)
+}
+
+fn is_stopped(c: &mut Cluster, at: usize, by: usize) -> bool {
+    let stopped = |e: &Event| matches!(e, Event::StreamStopped { relay, .. } if *relay == node(by));
+    c.host(at).pipes.events.iter().any(stopped)
+}
+
 #[test]
-fn a_stream_to_a_node_without_a_link_is_refused_and_the_error_says_what_to_do() {
+fn a_stream_by_a_relay_arrives_whole_and_in_order_and_leaves_nothing_behind() {
+    for links in ALL {
+        let mut c = grid(links).ready();
+        for n in 0..20 {
+            segment(&mut c, 3, 0, 1, n == 19);
+            segment(&mut c, 1, 1, 3, n == 19);
+            rounds(&mut c, 4);
+            assert_eq!(c.host(1).engine.stream_mappings().count(), usize::from(n < 19));
+            for i in [1, 3] {
+                c.read(i, 0, 1, false);
+            }
+        }
+        // One segment is a stream as well.
+        segment(&mut c, 5, 0, 1, true);
+        c.settle();
+        assert_eq!((delivered(&c), c.oracle.borrow().serial), (41, 41));
+        assert_eq!(c.host(4).engine.counters().relayed, 21);
+        assert_no_stream_is_left(&mut c);
+    }
+}
+
+#[test]
+fn a_stream_knows_when_its_relay_has_taken_it() {
     let mut c = grid(Links::InPlace).ready();
-    let error = c.host(3).engine.open_stream(part(3, 0), node(1)).unwrap_err();
-    assert_eq!(error, PipeError::Relayed(node(1)));
-    assert!(std::format!("{error}").contains("send messages"));
-    // Whoever does not ask gets the segment back.
-    let (group, number) = c.host(3).engine.open_stream(part(3, 0), node(4)).unwrap();
-    let mut block = c.host(3).engine.open(node(1)).unwrap();
-    block.set_stream(StreamTag { group, number, segment: 0, dest: part(1, 0), flags: flag::FIRST });
-    block.push(Route::new(CduClass::Stream, 0, part(3, 0), part(1, 0)), b"segment").unwrap();
-    c.host(3).engine.submit(block);
-    let now = c.now;
-    let host = c.host(3);
-    host.engine.poll(now, &mut host.pipes);
-    assert_eq!(c.host(3).pipes.returned, [(1, b"segment".to_vec())]);
-    c.settle_unchecked();
+    segment(&mut c, 3, 0, 1, false);
+    let group = c.host(3).streams.values().next().map(|s| s.tag.group).unwrap();
+    // Nor does it ask any other node.
+    let number = c.host(3).streams.values().next().map(|s| s.tag.number.0).unwrap();
+    let Host { engine, pipes, .. } = c.host(3);
+    engine.handle_control(node(5), Control::StreamAnswer { group, number, taken: false }, pipes);
+    assert_eq!(engine.stream_state(group), StreamState::Asked);
+    rounds(&mut c, 4);
+    assert_eq!(c.host(3).engine.stream_state(group), StreamState::Taken);
+    // With a link there is nobody to ask.
+    segment(&mut c, 3, 1, 4, false);
+    let Host { engine, streams, .. } = c.host(3);
+    assert!(streams.values().all(|s| engine.stream_state(s.tag.group) == StreamState::Taken));
+    c.settle();
+    assert_no_stream_is_left(&mut c);
+}
+
+#[test]
+fn a_stream_behind_a_relay_whose_reader_does_not_read_stops_its_sender_and_no_other() {
+    for links in ALL {
+        let mut c = Setup { pipe: 1, ..grid(links) }.ready();
+        for _ in 0..200 {
+            segment(&mut c, 3, 0, 1, false);
+            rounds(&mut c, 3);
+        }
+        let sent = c.oracle.borrow().serial;
+        assert!(sent < 40, "{sent} segments of 200 were taken, and one was read");
+        assert!(c.host(4).engine.recv_row(node(3)).unwrap().waiting > 0, "they wait at the relay");
+        let before = delivered(&c);
+        segment(&mut c, 3, 1, 2, true);
+        ship(&mut c, 3, 5);
+        rounds(&mut c, 12);
+        assert_eq!(delivered(&c), before + 2);
+        c.settle();
+        assert_no_stream_is_left(&mut c);
+    }
+}
+
+#[test]
+fn a_stream_for_which_its_relay_has_no_circuit_is_stopped_aloud_and_the_next_finds_one() {
+    for links in ALL {
+        let mut c = Setup { streams: 1, ..grid(links) }.ready();
+        c.oracle.borrow_mut().lossy = true;
+        segment(&mut c, 3, 0, 1, false);
+        rounds(&mut c, 4);
+        segment(&mut c, 5, 0, 1, false);
+        rounds(&mut c, 4);
+        assert!(is_stopped(&mut c, 5, 4) && !is_stopped(&mut c, 3, 4));
+        assert_eq!((segments(&mut c, 1).len(), c.oracle.borrow().stopped), (1, 1));
+        assert_eq!(c.host(4).engine.counters().relay_lost, 1);
+        segment(&mut c, 3, 0, 1, true);
+        rounds(&mut c, 4);
+        segment(&mut c, 5, 0, 1, true);
+        c.settle();
+        assert_eq!((delivered(&c), c.oracle.borrow().stopped), (3, 1));
+        assert_no_stream_is_left(&mut c);
+    }
+}
+
+#[test]
+fn both_ends_of_a_stream_learn_that_its_relay_has_failed() {
+    for links in ALL {
+        let mut c = grid(links).ready();
+        segment(&mut c, 3, 0, 1, false);
+        rounds(&mut c, 4);
+        c.kill(4);
+        c.oracle.borrow_mut().lossy = true;
+        rounds(&mut c, 4);
+        assert!(is_broken(&mut c, 1, 3) && c.host(3).engine.has_failed(node(1)));
+        segment(&mut c, 3, 0, 1, false);
+        c.settle();
+        assert_no_stream_is_left(&mut c);
+    }
+}
+
+#[test]
+fn both_ends_of_a_stream_learn_that_its_relay_is_no_member() {
+    let mut c = grid(Links::Posted).ready();
+    segment(&mut c, 3, 0, 1, false);
+    rounds(&mut c, 4);
+    c.oracle.borrow_mut().lossy = true;
+    for i in [1, 3] {
+        let Host { engine, pipes, .. } = c.host(i);
+        let relay = engine.links.slot(node(4));
+        engine.set_down(relay, true, pipes);
+    }
+    assert!(is_broken(&mut c, 1, 3) && c.host(3).engine.has_failed(node(1)));
+}
+
+#[test]
+fn the_reader_of_a_stream_learns_that_its_source_cannot_reach_the_relay_any_more() {
+    let read_messages = |c: &mut Cluster| {
+        for _ in 0..8 {
+            c.read(1, 1, usize::MAX, false);
+            rounds(c, 2);
+        }
+    };
+    for dies in [false, true] {
+        for stuck in [false, true] {
+            let mut c = grid(Links::Posted).ready();
+            segment(&mut c, 3, 0, 1, false);
+            rounds(&mut c, 4);
+            c.oracle.borrow_mut().lossy = true;
+            c.net.borrow_mut().links[4][1].closed = stuck;
+            for _ in 0..6 {
+                // With these the relay has no room to say so at once, if the link is stuck.
+                let (node, source, to, dest) = (4, 0, 1, 1);
+                c.apply(Operation::Push { node, source, to, dest, length: 9, urgent: false, segment: false });
+                c.submit(4, 1, false);
+            }
+            if dies {
+                c.kill(3);
+            } else {
+                c.net.borrow_mut().cut(3, 4);
+            }
+            read_messages(&mut c);
+            assert_eq!(segments(&mut c, 1).len(), if stuck { 1 } else { 2 });
+            c.net.borrow_mut().links[4][1].closed = false;
+            read_messages(&mut c);
+            assert_eq!(segments(&mut c, 1), [(0, false), (1, true)]);
+            assert!(dies || c.host(3).engine.has_failed(node(1)));
+            c.settle();
+            assert_no_stream_is_left(&mut c);
+        }
+    }
+}
+
+#[test]
+fn the_writer_of_a_stream_learns_that_its_relay_has_lost_the_link_to_the_reader() {
+    let mut c = grid(Links::Posted).ready();
+    segment(&mut c, 3, 0, 1, false);
+    rounds(&mut c, 4);
+    c.oracle.borrow_mut().lossy = true;
+    c.net.borrow_mut().cut(4, 1);
+    rounds(&mut c, 6);
+    assert!(is_stopped(&mut c, 3, 4) && is_broken(&mut c, 1, 3));
+    // Once there is a link again, there is a way for another stream.
+    c.net.borrow_mut().mend(4, 1);
+    rounds(&mut c, 8);
+    let before = delivered(&c);
+    segment(&mut c, 3, 0, 1, true);
+    c.settle();
+    assert_eq!(delivered(&c), before + 1);
+    assert_no_stream_is_left(&mut c);
+}
+
+/// Opens a stream with the first idle pipe, and sends its first segment.
+fn begin(c: &mut Cluster, from: usize, to: usize) -> u16 {
+    let engine = &mut c.host(from).engine;
+    let (group, number) = engine.open_stream(part(from, 0), node(to)).unwrap();
+    let mut block = engine.open(node(to)).unwrap();
+    block.set_stream(StreamTag { group, number, segment: 0, dest: part(to, 0), flags: flag::FIRST });
+    block.push(Route::new(CduClass::Stream, 0, part(from, 0), part(to, 0)), b"segment").unwrap();
+    engine.submit(block);
+    group
+}
+
+#[test]
+fn a_stream_pipe_used_again_before_the_last_segment_breaks_the_first_stream_aloud_behind_relays_too() {
+    // To the same node, to another by the same relay, and to the relay itself; and the other way about.
+    for (nodes, first, second) in [(6, 1, 1), (9, 1, 7), (6, 1, 4), (6, 4, 1)] {
+        let mut c = Setup { nodes, ..grid(Links::InPlace) }.ready();
+        c.host(1).pipes.checked = false;
+        c.host(4).pipes.checked = false;
+        if nodes > 7 {
+            c.host(7).pipes.checked = false;
+        }
+        for to in [first, second] {
+            let group = begin(&mut c, 3, to);
+            rounds(&mut c, 6);
+            c.host(3).engine.close_stream(group).unwrap();
+        }
+        let given_up = segments(&mut c, first).iter().any(|(_, aborted)| *aborted);
+        assert!(given_up || is_broken(&mut c, first, 3), "{first}, then {second}");
+        let lent: usize = (0..nodes).map(|i| c.host(i).engine.streams.lent()).sum();
+        assert_eq!(lent, usize::from(second != 4));
+        c.settle_unchecked();
+    }
 }
 
 #[test]
@@ -222,14 +444,22 @@ fn what_is_not_on_its_way_is_refused() {
         // Back where it came from.
         (3, 4, Via { origin: node(3), dest: node(3) }),
     ];
+    // A stream that its relay passes on has a circuit, and no pipe.
+    let pipe = (4, 1, Via { origin: node(3), dest: node(1) });
+    let streams = ways.into_iter().chain([pipe]).map(|way| (way, true));
+    let cases: Vec<_> = ways.into_iter().map(|way| (way, false)).chain(streams).collect();
     for trusted in [false, true] {
-        for (from, to, via) in ways {
+        for &((from, to, via), stream) in &cases {
             let mut c = Setup { trusted, policy: Policy::Fixed, ..grid(Links::Posted) }.ready();
             c.oracle.borrow_mut().lossy = true;
             let mut block = c.host(from).engine.open(node(to)).unwrap();
             block.packer.turn(Some(via));
             let dest = part(via.dest.index().min(5), 0);
             block.push(Route::new(CduClass::ShortMessage, 0, part(from, 0), dest), b"astray").unwrap();
+            if stream {
+                let (group, number) = (0, StreamNo(7));
+                block.set_stream(StreamTag { group, number, segment: 0, dest, flags: flag::FIRST });
+            }
             c.host(from).engine.submit(block);
             rounds(&mut c, 6);
             let refused = |e: &Event| matches!(e, Event::Malformed { reason: Malformed::Relay, .. });
@@ -245,11 +475,13 @@ fn what_is_not_on_its_way_is_refused() {
 fn a_single_element_everywhere_is_enough() {
     for links in ALL {
         for nodes in [6, 7, 8, 11] {
-            let tight = Setup { nodes, initial: 1, row: 1, extra: 0, control: 1, pipe: 1, ..grid(links) };
+            let tight =
+                Setup { nodes, streams: 8, initial: 1, row: 1, extra: 0, control: 1, pipe: 1, ..grid(links) };
             let mut c = tight.ready();
             for _ in 0..4 {
                 for from in 0..nodes {
                     for to in 0..nodes {
+                        segment(&mut c, from, 0, to, to % 3 == 0);
                         send(&mut c, from, to);
                         push(&mut c, from, to, to % 2 == 0);
                         c.submit(from, to, to % 2 == 0);

@@ -1,0 +1,306 @@
+//! Streams of other nodes, at their relay and at their ends.
+//!
+//! ```text
+//!  source: pipe g ──▶ relay: MTA(source's link, g) ─ circuit c ─▶ destination: MTA(relay's link, c) ──▶ private pipe
+//!             ◀── StreamAnswer ──┘
+//! ```
+//!
+//! The first segment of a stream takes a circuit of the link from its relay to its destination, the last one gives it back; in
+//! between the relay copies each block into one of the row to the destination, as it does with messages. So neither relay nor
+//! destination needs a table of all nodes: the one knows a stream by its pipe at its source, the other by its circuit. The relay tells
+//! the source whether there was a circuit; without one the stream is stopped, since a block that waited for a circuit
+//! would keep those back that are to free it. What ends a stream is known to the ends of a link:
+//!
+//! * The link to its source is down, or its source has begun another stream with the same pipe: the destination gets a last
+//!   segment, given up.
+//! * The link to its destination is down: its source is told that it is stopped.
+//! * The relay is down: both have lost their link to it.
+
+use zerocopy::FromBytes;
+
+use super::receiving::Routed;
+use super::relaying::Way;
+use super::{Engine, Event, PrivatePipes, StreamTag};
+use crate::cdu::{BlockHeader, CduClass, Cdus, Malformed, Route, Train, Via, flag};
+use crate::id::{NodeId, PartId, StreamNo};
+use crate::mesp::Control;
+use crate::pipe::{Carried, Passing, Stage, StreamEntry, StreamState};
+use crate::policy::SpacePolicy;
+use crate::routing::Slot;
+use crate::transport::Transport;
+use crate::umb::{ArrivedBlock, BlockMemory, OpenBlock};
+
+/// The link by which a stream comes, and its pipe or circuit there.
+type Place = (Slot, u16);
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
+    /// Where a block of a stream goes that came from the node `from`.
+    pub(super) fn way_of_segment(&self, block: &ArrivedBlock, group: u16, from: NodeId) -> Way {
+        let via = train_of(block).and_then(|(_, train, _)| train.via());
+        // Streams of the peer itself have pipes, those that it passes on have circuits.
+        match self.links.way(via, from) {
+            Way::Here(source) if self.streams.is_circuit(group) == via.is_some() => Way::Here(source),
+            Way::On(via) if !self.streams.is_circuit(group) => Way::On(via),
+            _ => Way::None,
+        }
+    }
+
+    /// Passes a segment on, whole, when there is room for it.
+    pub(super) fn pass_segment(
+        &mut self,
+        block: &ArrivedBlock,
+        via: Via,
+        place: Place,
+        pipes: &mut impl PrivatePipes,
+    ) -> Routed {
+        let Some((header, train, bytes)) = train_of(block) else { return Routed::Done };
+        let (number, segment) = (StreamNo(header.stream.get()), header.segment.get());
+        let (first, last) = (header.has(flag::FIRST) && segment == 0, header.has(flag::LAST));
+        let parts = (train.source_part(), header.part.get());
+        if first && !self.begin_passing(place, number, via, parts, pipes) {
+            return Routed::Blocked;
+        }
+        let next = self.links.slot(via.dest);
+        let passing = self.streams.passing(place.0, place.1);
+        let Some(passing) = passing.filter(|p| (p.number, p.next) == (number, next)) else {
+            self.counters.stray_segments += 1;
+            return Routed::Done;
+        };
+        if passing.stage != Stage::Open {
+            if last && passing.stage == Stage::Stopped {
+                passing.stage = Stage::Over;
+                self.forget_passed(place);
+            }
+            self.lose(via, 1, pipes);
+            return Routed::Done;
+        }
+        let circuit = passing.circuit;
+        let Ok(mut out) = self.open_row(next, via.dest) else { return Routed::Blocked };
+        if !out.copy_segment(bytes) {
+            // Longer than a block of this node: its sender has others.
+            self.submit(out);
+            self.note_malformed(via.origin, Malformed::Length, pipes);
+            self.stop_passing(place);
+            return Routed::Done;
+        }
+        if let Some(dest) = PartId::new(via.dest, header.part.get()) {
+            out.set_stream(StreamTag { group: circuit, number, segment, dest, flags: header.flags.get() });
+        }
+        self.submit(out);
+        self.counters.relayed += 1;
+        if let Some(passing) = self.streams.passing(place.0, place.1) {
+            passing.segment = segment.wrapping_add(1);
+            if last {
+                passing.stage = Stage::Over;
+                self.streams.take_back(next, circuit);
+                self.forget_passed(place);
+            }
+        }
+        Routed::Done
+    }
+
+    /// Gives a stream that begins its circuit, or stops it. `false`: what the pipe had before is not done with.
+    fn begin_passing(
+        &mut self,
+        place: Place,
+        number: StreamNo,
+        via: Via,
+        (source, dest): (u16, u16),
+        pipes: &mut impl PrivatePipes,
+    ) -> bool {
+        let next = self.links.slot(via.dest);
+        if self.streams.passing(place.0, place.1).is_some_and(|p| (p.number, p.next) == (number, next)) {
+            // It waits for room.
+            return true;
+        }
+        if !self.end_passed(place) {
+            return false;
+        }
+        let circuit = if self.is_gone(next) { None } else { self.streams.lend(next) };
+        let stage = if circuit.is_some() { Stage::Open } else { Stage::Stopped };
+        let answer = Some(circuit.is_some());
+        let circuit = circuit.unwrap_or(0);
+        let passing = Passing { number, next, circuit, source, dest, segment: 0, stage, answer };
+        let Some(entry) = self.streams.entry(place.0, place.1) else { return true };
+        if let Carried::Here(mapping) = core::mem::replace(entry, Carried::On(passing)) {
+            // A stream to this node, which has not come to its end.
+            pipes.event(Event::StreamBroken { mapping });
+        }
+        self.owe_answer(place.0);
+        true
+    }
+
+    /// Ends the stream that is passed on from a pipe, if there is one, since the pipe has another. `false`: its destination, or its
+    /// source, is not told yet.
+    pub(super) fn end_passed(&mut self, place: Place) -> bool {
+        let gone = self.is_gone(place.0);
+        let Some(passing) = self.streams.passing(place.0, place.1) else { return true };
+        if passing.answer.is_some() && !gone {
+            return false;
+        }
+        passing.answer = None;
+        if passing.stage == Stage::Open {
+            passing.stage = Stage::Broken;
+        }
+        self.break_stream(place)
+    }
+
+    /// Tells the destination of a stream that is broken. `false`: there is no room for that now.
+    fn break_stream(&mut self, place: Place) -> bool {
+        let broken = self.streams.passing(place.0, place.1).filter(|p| p.stage == Stage::Broken);
+        let Some(&mut Passing { number, next, circuit, source, dest, segment, .. }) = broken else {
+            return true;
+        };
+        let via = Via { origin: self.links.node(place.0), dest: self.links.node(next) };
+        let Ok(mut block) = self.open_row(next, via.dest) else { return false };
+        block.packer.turn(Some(via));
+        // An empty block has room for an empty message.
+        let _ = block.push(Route::raw(CduClass::Stream as u8, 0, source, dest), &[]);
+        if let Some(dest) = PartId::new(via.dest, dest) {
+            let flags = flag::LAST | flag::ABORTED;
+            block.set_stream(StreamTag { group: circuit, number, segment, dest, flags });
+        }
+        self.submit(block);
+        self.streams.take_back(next, circuit);
+        if let Some(passing) = self.streams.passing(place.0, place.1) {
+            passing.stage = Stage::Over;
+        }
+        self.forget_passed(place);
+        true
+    }
+
+    /// Tells destinations of streams that are broken, as far as there is room.
+    pub(super) fn break_streams(&mut self) -> u32 {
+        if !core::mem::take(&mut self.breaking) {
+            return 0;
+        }
+        let mut worked = 0;
+        for row in (0..self.peers.len()).map(Slot::from_index) {
+            for group in 0..self.config.stream_pipes {
+                let broken = |p: &&mut Passing| p.stage == Stage::Broken;
+                if self.streams.passing(row, group).filter(broken).is_some() {
+                    let told = self.break_stream((row, group));
+                    worked += u32::from(told);
+                    self.breaking |= !told;
+                }
+            }
+        }
+        worked
+    }
+
+    /// A stream that this node cannot pass on: its source is told that it is stopped, and its destination that it is broken.
+    fn stop_passing(&mut self, place: Place) {
+        let Some(passing) = self.streams.passing(place.0, place.1) else { return };
+        (passing.stage, passing.answer) = (Stage::Broken, Some(false));
+        self.breaking = true;
+        self.owe_answer(place.0);
+    }
+
+    fn owe_answer(&mut self, to: Slot) {
+        if let Some(peer) = self.peers.get_mut(to.index()) {
+            peer.owes_answers = true;
+        }
+    }
+
+    /// No stream can be passed on to a peer any more: their sources are told.
+    pub(super) fn stop_streams_to(&mut self, to: Slot) {
+        if !self.links.is_grid() {
+            return;
+        }
+        let Self { streams, peers, .. } = self;
+        for (row, _, passing) in streams.passed().filter(|(_, _, p)| p.next == to) {
+            if passing.stage == Stage::Open || passing.stage == Stage::Broken {
+                (passing.stage, passing.answer) = (Stage::Stopped, Some(false));
+                if let Some(peer) = peers.get_mut(row.index()) {
+                    peer.owes_answers = true;
+                }
+            }
+        }
+        streams.take_back_all(to);
+    }
+
+    /// Ends the streams that come by the link of a peer that has failed.
+    pub(super) fn end_streams_of(&mut self, from: Slot, pipes: &mut impl PrivatePipes) {
+        if let Some(row) = self.recv_rows.get_mut(from.index()) {
+            row.ending = None;
+        }
+        for entry in self.streams.row(from) {
+            match &mut entry.carried {
+                Carried::Nothing => continue,
+                Carried::Here(mapping) => pipes.event(Event::StreamBroken { mapping: *mapping }),
+                // The source cannot be told any more, the destination can.
+                Carried::On(passing) if passing.stage == Stage::Open || passing.stage == Stage::Broken => {
+                    (passing.stage, passing.answer) = (Stage::Broken, None);
+                    self.breaking = true;
+                    continue;
+                }
+                Carried::On(_) => {}
+            }
+            entry.carried = Carried::Nothing;
+        }
+    }
+
+    /// A stream is over; its entry is free once its source is told what it has to be.
+    fn forget_passed(&mut self, place: Place) {
+        if let Some(entry) = self.streams.entry(place.0, place.1) {
+            forget(entry);
+        }
+    }
+
+    /// What a relay says of a stream of this node.
+    pub(super) fn stream_answered(
+        &mut self,
+        relay: NodeId,
+        (group, number): (u16, StreamNo),
+        taken: bool,
+        pipes: &mut impl PrivatePipes,
+    ) {
+        let (me, links, pipe) = (self.config.node, self.links, self.stream_pipe(group));
+        let stream =
+            self.pipes.stream(pipe, number).filter(|(_, dest, _)| links.relay_to(*dest) == Some(relay));
+        // It may be over.
+        let Some((local, dest, state)) = stream else { return };
+        *state = if taken { StreamState::Taken } else { StreamState::Stopped };
+        if let Some(part) = PartId::new(me, local).filter(|_| !taken) {
+            pipes.event(Event::StreamStopped { part, number, relay, dest });
+        }
+    }
+}
+
+/// Packs what the source of the streams of a row is to be told. `false`: there is no room for all of it.
+pub(super) fn answer_streams(row: &mut [StreamEntry], mut pack: impl FnMut(&Control) -> bool) -> bool {
+    for (entry, group) in row.iter_mut().zip(0..) {
+        let Carried::On(passing) = &mut entry.carried else { continue };
+        let Some(taken) = passing.answer else { continue };
+        if !pack(&Control::StreamAnswer { group, number: passing.number.0, taken }) {
+            return false;
+        }
+        passing.answer = None;
+        forget(&mut entry.carried);
+    }
+    true
+}
+
+fn forget(entry: &mut Carried) {
+    if let Carried::On(passing) = entry
+        && passing.stage == Stage::Over
+        && passing.answer.is_none()
+    {
+        *entry = Carried::Nothing;
+    }
+}
+
+/// Header, train and body of a block of a stream, which holds just one.
+fn train_of(block: &ArrivedBlock) -> Option<(&BlockHeader, Train<'_>, &[u8])> {
+    let (header, body) = BlockHeader::ref_from_prefix(block.bytes()).ok()?;
+    let body = body.get(..header.length())?;
+    Some((header, Cdus::new(body).next()?.ok()?, body))
+}
+
+impl OpenBlock {
+    /// Takes the CDU of another block, whole.
+    fn copy_segment(&mut self, bytes: &[u8]) -> bool {
+        let Self { raw, packer, .. } = self;
+        packer.copy(raw.body_mut(), bytes, 1).is_ok()
+    }
+}
