@@ -52,13 +52,13 @@ use managed::ManagedSlice;
 
 use crate::agreement::Agreement;
 use crate::id::{Epoch, NodeId, PartId, PipeId, StreamNo, Time};
-use crate::matrix::{RecvRow, RowSpace, SendRow, Side};
+use crate::matrix::{RecvRow, SendRow};
 use crate::pipe::{PipeError, PipePool, StreamEntry, StreamMap, StreamMapping};
 use crate::policy::SpacePolicy;
 use crate::routing::{Links, Slot};
 use crate::tables::{Name, NameError, PartEntry, Tables};
 use crate::transport::{Arrival, Capabilities, Transport};
-use crate::umb::{BlockMemory, BlockState, Held, NIL, Umb};
+use crate::umb::{BlockMemory, Held, NIL, Umb};
 use crate::{cdu::Malformed, matrix::Queue};
 
 pub use crate::umb::{Delivery, DeliveryKind, StreamTag};
@@ -394,55 +394,6 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         engine.lay_out()?;
         engine.control.stirred = true;
         Ok(engine)
-    }
-
-    /// Gives every row its initial space.
-    fn lay_out(&mut self) -> Result<(), ConfigError> {
-        let (row, initial) = (self.config.row, self.config.initial);
-        let nodes = self.links.len() as u32;
-        let per_row = u64::from(initial);
-        let own = self.own;
-        let peers = || (0..self.peers.len()).map(Slot::from_index).filter(|n| *n != own);
-        let posted_rows = peers().filter(|n| self.is_posted_link(*n)).count() as u32;
-        let need = u64::from(nodes) * per_row
-            + u64::from(posted_rows) * (per_row + u64::from(link::SPARE_POSTS))
-            + u64::from(self.config.control_blocks);
-        let have = self.umb.free();
-        if u64::from(have) < need {
-            return Err(ConfigError::Blocks { have, need });
-        }
-        for _ in 0..self.config.control_blocks {
-            if let Some(index) = self.umb.take() {
-                if let Some(entry) = self.umb.entry(index) {
-                    entry.row = CONTROL_ROW;
-                    entry.state = BlockState::Vacant;
-                }
-                self.enqueue(index, |engine| Some(&mut engine.reserve));
-            }
-        }
-        let credit_rows = nodes - 1 - posted_rows;
-        self.credit = have.saturating_sub(credit_rows * initial);
-        let credit_part = have.checked_div(credit_rows).unwrap_or(0);
-        let block_part = if posted_rows == 0 { have / nodes.max(1) } else { 0 };
-        for node in (0..self.peers.len()).map(Slot::from_index) {
-            let (is_own, posted) = (node == self.own, self.is_posted_link(node));
-            if let Some(send) = self.send_rows.get_mut(node.index()) {
-                send.space = RowSpace::new(row, 0).with_equal_part(block_part);
-            }
-            self.grow_send(node, initial);
-            if let Some(recv) = self.recv_rows.get_mut(node.index()) {
-                let space = RowSpace::new(row, if is_own { row } else { initial });
-                recv.space = match posted {
-                    true => space.on(Side::Posted),
-                    false => space.on(Side::Credit).with_equal_part(credit_part),
-                };
-            }
-            self.link_elements(node);
-            if posted && !is_own {
-                self.post(node);
-            }
-        }
-        Ok(())
     }
 
     /// Whether blocks of the peer arrive in blocks that we have posted.
