@@ -1,0 +1,359 @@
+//! What the threads of a node share: its engine, its pipes, its lanes.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
+use std::time::{Duration, Instant};
+
+use crossbeam_queue::ArrayQueue;
+use pdbp_core::cdu::{BLOCK_HEADER, Packer, VIA_HEADER};
+use pdbp_core::engine::{Config, PrivatePipes, Storage};
+use pdbp_core::id::{NodeId, PipeId, Time};
+use pdbp_core::policy::Choice;
+use pdbp_core::tables::Name;
+use pdbp_core::umb::{BlockMemory, stride};
+use pdbp_core::{Bell, Delivery, Engine, Event, Routing, Transport as _};
+
+use super::pipes::{Pipe, Sink};
+use super::{Backend, Memory, Waiter, backend};
+use crate::config::{ConfigError, Progress, Settings};
+use crate::error::Timeout;
+use crate::monitor::Monitor;
+use crate::part::{Due, Flushed, SharedLanes};
+use crate::trace::NodeTrace;
+
+pub(crate) type NodeEngine = Engine<'static, Backend, Memory, Choice>;
+
+/// Nanoseconds that a standby master waits before it stands for election: several times what a message and its answer take
+/// where nodes outnumber processors.
+const PATIENCE: u64 = 100_000_000;
+
+/// Events kept for [`take_events`](super::Node::take_events).
+const EVENTS: usize = 256;
+
+/// What a poll did, and when.
+pub(crate) struct Polled {
+    pub(crate) worked: u32,
+    pub(crate) next: Option<Time>,
+    pub(crate) now: Time,
+}
+
+/// What the threads of a node share.
+pub(crate) struct Shared {
+    pub(crate) id: NodeId,
+    pub(crate) settings: Settings,
+    engine: Mutex<NodeEngine>,
+    /// Of each node: body of the longest block that travels there, or to the relay, as fast as any; and what of it relays need.
+    bodies: Box<[(usize, usize)]>,
+    /// See [`Backend::crowded`].
+    pub(super) crowded: bool,
+    pub(crate) pipes: Box<[Pipe]>,
+    /// Deliveries that readers are done with, on their way to the engine.
+    released: ArrayQueue<Delivery>,
+    /// Rung by peers.
+    pub(crate) bell: Arc<dyn Bell>,
+    /// Held by whoever sleeps on the bell.
+    pub(crate) leader: Mutex<()>,
+    /// Polls made by parts: tells the progress thread whether it is needed.
+    pub(crate) polls: AtomicU64,
+    /// Counts the polls that did something.
+    pub(crate) turns: AtomicU64,
+    /// Counts the times that all open blocks were asked for.
+    pub(crate) flushes: AtomicU64,
+    lanes: Mutex<Vec<Weak<SharedLanes>>>,
+    /// When lanes were looked through last, in nanoseconds.
+    scanned: AtomicU64,
+    pub(super) events: Mutex<VecDeque<Event>>,
+    origin: Instant,
+    /// The other nodes of this process.
+    pub(crate) siblings: OnceLock<Vec<Weak<Shared>>>,
+    pub(crate) monitor: Option<Monitor>,
+    pub(crate) trace: Option<NodeTrace>,
+}
+
+impl Shared {
+    /// Sets up a node on a transport. `memory` is what the transport knows as this node's blocks.
+    pub(crate) fn new(
+        id: NodeId,
+        nodes: u16,
+        settings: Settings,
+        backend: Backend,
+        memory: Memory,
+        trace: Option<NodeTrace>,
+    ) -> Result<Self, ConfigError> {
+        let backend = match &trace {
+            Some(trace) => trace.wrap(backend),
+            None => backend,
+        };
+        let name = format!("node{}", id.index());
+        let name = Name::new(&name).map_err(|_| ConfigError::NodeName(name))?;
+        let blocks = BlockMemory::len(&memory) / stride(settings.block_bytes);
+        // The monitor's part and pipe are not the program's.
+        let monitored = u16::from(settings.is_monitored());
+        let mut config = Config {
+            node: id,
+            nodes,
+            name,
+            body: settings.block_bytes,
+            row: settings.row_blocks,
+            initial: settings.initial_blocks,
+            control_blocks: u32::from(nodes).clamp(2, 16),
+            local_parts: settings.local_parts + monitored,
+            private_pipes: settings.private_pipes + monitored,
+            stream_pipes: settings.stream_pipes,
+            flush_after: settings.flush_after.as_nanos() as u64,
+            interval: settings.interval.as_nanos() as u64,
+            checksum: settings.checksum,
+            masters: settings.masters_there_are(),
+            lease: settings.lease.as_nanos() as u64,
+            patience: PATIENCE,
+            routing: settings.routing,
+            joining: false,
+        };
+        if config.initial == 0 {
+            config.initial = backend::initial_blocks(&config, &backend, blocks);
+        }
+        let pipes = config.private_pipes;
+        let monitors = usize::from(nodes * monitored);
+        let storage = Storage::allocate(&config, blocks, settings.parts + monitors);
+        let bell = Arc::clone(&backend.bell);
+        let peers = (0..nodes).filter_map(NodeId::new);
+        let bodies = peers.map(|peer| {
+            let relay = config.relay_to(peer);
+            let best = backend.best_block(relay.unwrap_or(peer));
+            let body = best.saturating_sub(BLOCK_HEADER).clamp(256, settings.block_bytes);
+            (body, relay.map_or(0, |_| VIA_HEADER))
+        });
+        let bodies = bodies.collect();
+        let crowded = backend.crowded;
+        let mut engine = Engine::new(config, backend::policy(&settings), backend, memory, storage)?;
+        // A new engine has room for a part and a pipe; were it not so, the node would be silent.
+        let monitor = (monitored > 0).then(|| Monitor::start(&mut engine).ok()).flatten();
+        let pipes = (0..pipes).map(|_| Pipe::new(settings.pipe_depth)).collect();
+        Ok(Self {
+            id,
+            engine: Mutex::new(engine),
+            bodies,
+            crowded,
+            pipes,
+            released: ArrayQueue::new(256),
+            bell,
+            leader: Mutex::new(()),
+            polls: AtomicU64::new(0),
+            turns: AtomicU64::new(0),
+            flushes: AtomicU64::new(0),
+            lanes: Mutex::default(),
+            scanned: AtomicU64::new(0),
+            events: Mutex::default(),
+            origin: Instant::now(),
+            siblings: OnceLock::new(),
+            monitor,
+            trace,
+            settings,
+        })
+    }
+
+    /// Bytes behind the header of blocks to a node that are to hold more than one message.
+    pub(crate) fn body(&self, node: NodeId) -> usize {
+        self.bodies.get(node.index()).map_or(self.settings.block_bytes, |(body, _)| *body)
+    }
+
+    /// The longest message that travels in a block of this length to a node.
+    pub(crate) fn longest_to(&self, node: NodeId) -> usize {
+        let (body, relay) = self.bodies.get(node.index()).copied().unwrap_or((self.settings.block_bytes, 0));
+        Packer::longest(body) - relay
+    }
+
+    /// The longest message that travels in one block, whichever way it goes.
+    pub(crate) fn longest(&self) -> usize {
+        let relay = if self.settings.routing == Routing::Grid { VIA_HEADER } else { 0 };
+        Packer::longest(self.settings.block_bytes) - relay
+    }
+
+    /// Called when a poll has found nothing. With more nodes than processors what this one waits for may wait for its processor.
+    pub(crate) fn give_way(&self) {
+        if self.crowded {
+            std::thread::yield_now();
+        }
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        Time(self.origin.elapsed().as_nanos() as u64)
+    }
+
+    /// The engine. A part takes this lock once per block, never per message.
+    pub(crate) fn engine(&self) -> MutexGuard<'_, NodeEngine> {
+        // A panic while the lock was held cannot leave the engine half changed in a way that is unsafe: tokens are values.
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn try_engine(&self) -> Option<MutexGuard<'_, NodeEngine>> {
+        match self.engine.try_lock() {
+            Ok(engine) => Some(engine),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Polls the engine; returns how much it did, and when it wants to be called again.
+    pub(crate) fn poll_with(&self, engine: &mut NodeEngine) -> Polled {
+        let Some(trace) = &self.trace else { return self.poll_engine(engine) };
+        let began = trace.begin();
+        let polled = self.poll_engine(engine);
+        trace.polled(engine, began, polled.worked);
+        polled
+    }
+
+    fn poll_engine(&self, engine: &mut NodeEngine) -> Polled {
+        // Looking first is cheaper: a `pop` of an empty queue has a fence.
+        while !self.released.is_empty()
+            && let Some(delivery) = self.released.pop()
+        {
+            engine.release(delivery);
+        }
+        let now = self.now();
+        let mut sink = Sink { shared: self, flush_wanted: false };
+        let mut progress = engine.poll(now, &mut sink);
+        let all = sink.flush_wanted;
+        if all {
+            self.flushes.fetch_add(1, Ordering::Release);
+        }
+        let (mut flushed, due) = self.flush_lanes(engine, now, all);
+        if let Some(monitor) = &self.monitor {
+            flushed += monitor.advance(self, engine);
+        }
+        if flushed > 0 {
+            let worked = progress.worked + flushed;
+            progress = engine.poll(now, &mut sink);
+            progress.worked += worked;
+        }
+        if progress.worked > 0 {
+            // Only a hint (see `Part::is_stalled`), so no order is needed.
+            self.turns.fetch_add(1, Ordering::Relaxed);
+        }
+        let next = [progress.next, due].into_iter().flatten().min();
+        Polled { worked: progress.worked, next, now }
+    }
+
+    /// Polls unless somebody else does at this moment.
+    pub(crate) fn poll(&self) -> u32 {
+        self.try_engine().map_or(0, |mut engine| self.poll_with(&mut engine).worked)
+    }
+
+    /// Takes back what a reader is done with.
+    pub(crate) fn release(&self, delivery: Delivery) {
+        if let Err(delivery) = self.released.push(delivery) {
+            self.engine().release(delivery);
+        }
+    }
+
+    /// Submits the open blocks of parts that others may flush: those past their time, or all. Returns how many, and when to
+    /// look again, if any may be left.
+    fn flush_lanes(&self, engine: &mut NodeEngine, now: Time, all: bool) -> (u32, Option<Time>) {
+        let after = self.settings.flush_after.as_nanos() as u64;
+        if self.settings.progress == Progress::Inline {
+            return (0, None);
+        }
+        // Pairs with nothing: the engine's lock orders the calls.
+        let scanned = Time(self.scanned.load(Ordering::Relaxed));
+        if !all && now.since(scanned) < after {
+            return (0, Some(scanned.after(after)));
+        }
+        self.scanned.store(now.0, Ordering::Relaxed);
+        let due = if all { Due::All } else { Due::Past { now, after } };
+        let mut flushed = Flushed::default();
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        lanes.retain(|weak| match weak.upgrade() {
+            Some(lanes) => {
+                flushed += lanes.flush(engine, &due);
+                true
+            }
+            None => false,
+        });
+        (flushed.blocks, flushed.left.then(|| now.after(after)))
+    }
+
+    pub(crate) fn share_lanes(&self, lanes: &Arc<SharedLanes>) {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(lanes));
+    }
+
+    pub(crate) fn note(&self, event: Event) {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        if events.len() == EVENTS {
+            events.pop_front();
+        }
+        events.push_back(event);
+    }
+
+    /// Polls the other nodes of this process that nobody polls: for calls that need all nodes.
+    pub(crate) fn help_siblings(&self) {
+        if self.settings.progress == Progress::Thread {
+            return;
+        }
+        for sibling in self.siblings.get().into_iter().flatten().filter_map(Weak::upgrade) {
+            if sibling.id != self.id {
+                sibling.poll();
+            }
+        }
+    }
+
+    /// Waits until `done` gives a value, with all nodes of this process making progress.
+    pub(crate) fn wait_for<R>(
+        &self,
+        timeout: Duration,
+        missing: &'static str,
+        mut done: impl FnMut(&mut NodeEngine) -> Option<R>,
+        peers: impl FnOnce(&NodeEngine) -> Vec<NodeId>,
+    ) -> Result<R, Timeout> {
+        let mut waiter = Waiter::new(timeout, self);
+        loop {
+            let mut engine = self.engine();
+            let worked = self.poll_with(&mut engine).worked;
+            if let Some(result) = done(&mut engine) {
+                return Ok(result);
+            }
+            if waiter.is_over() {
+                return Err(Timeout { waited: timeout, peers: peers(&engine), missing });
+            }
+            drop(engine);
+            self.help_siblings();
+            if worked == 0 {
+                waiter.pause(self, None);
+            }
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // What readers gave back since the last poll: an engine that misses deliveries leaks its transport, and then its peers
+        // do not see that the node is gone.
+        let engine = self.engine.get_mut().unwrap_or_else(PoisonError::into_inner);
+        while let Some(delivery) = self.released.pop() {
+            engine.release(delivery);
+        }
+        if let Some(monitor) = &self.monitor {
+            monitor.leave(&self.pipes, engine);
+        }
+        // The master may know that all are at a barrier, and the others not yet.
+        let began = Instant::now();
+        while engine.has_news() && began.elapsed() < LAST_WORDS {
+            let now = Time(self.origin.elapsed().as_nanos() as u64);
+            if engine.poll(now, &mut Closed).worked == 0 {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+/// How long a node that is dropped tries to get rid of what it has to tell.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// The pipes of a node that is gone: nothing is taken in any more.
+struct Closed;
+
+impl PrivatePipes for Closed {
+    fn deliver(&mut self, _pipe: PipeId, delivery: Delivery) -> Result<(), Delivery> {
+        Err(delivery)
+    }
+}
