@@ -10,6 +10,8 @@
 //! more, answers with its own, waits for the blocks that it counts, and reports the peer failed when its own requests to it
 //! are complete. What MPI reports as an error ends a link at once.
 
+mod link;
+
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -23,12 +25,10 @@ use crate::error::MpiError;
 use crate::process::{self, Gate, Serial};
 use crate::result::{self, Comm, Done, Report, Request};
 use crate::window::Region;
+use link::{GRACE, Link, Posted, State};
 
 const BLOCK: i32 = 1;
 const GOODBYE: i32 = 2;
-/// How long the end of a link waits for sends that the peer may still take.
-const GRACE: Duration = Duration::from_secs(1);
-
 /// What a request is for.
 enum Use {
     Send(usize, SealedBlock),
@@ -38,39 +38,6 @@ enum Use {
     GoodbyeIn(usize),
     /// What arrives while this node leaves, and nobody will read.
     Scrap(usize, Box<[u8]>),
-}
-
-/// A block posted for receiving.
-struct Posted {
-    block: VacantBlock,
-    /// Set when it is filled, or will not be.
-    outcome: Option<Option<usize>>,
-}
-
-#[derive(Debug)]
-enum State {
-    Up,
-    /// The peer has said goodbye after so many blocks.
-    Leaving(u64),
-    /// Requests are being brought to their ends.
-    Ending(Instant, Option<MpiError>),
-    Down,
-}
-
-/// The link to and from one node of another host.
-struct Link {
-    peer: NodeId,
-    state: State,
-    sent: u64,
-    sends: usize,
-    received: u64,
-    /// Receives in the order of posting; the number of the first is `received`.
-    posted: VecDeque<Posted>,
-    said_goodbye: bool,
-    /// The blocks that the peer's goodbye counts.
-    expected: Option<u64>,
-    /// While this node leaves: a receive is posted for what nobody will read.
-    has_scrap: bool,
 }
 
 /// All links of a node to nodes of other hosts.
@@ -442,33 +409,6 @@ impl Far {
         // leaked (see `Drop`).
         if let Ok(request) = unsafe { self.comm.irecv(gate, buffer, node, BLOCK) } {
             self.track(request, Use::Scrap(node, scrap));
-        }
-    }
-}
-
-impl Link {
-    fn new(peer: NodeId, exists: bool) -> Self {
-        Self {
-            peer,
-            state: if exists { State::Up } else { State::Down },
-            sent: 0,
-            sends: 0,
-            received: 0,
-            posted: VecDeque::new(),
-            said_goodbye: false,
-            expected: None,
-            has_scrap: false,
-        }
-    }
-
-    /// Whether neither end needs anything more.
-    fn is_drained(&self) -> bool {
-        match &self.state {
-            State::Down => true,
-            State::Ending(since, _) => self.sends == 0 || since.elapsed() > GRACE,
-            State::Up | State::Leaving(_) => {
-                self.sends == 0 && self.expected.is_some_and(|expected| self.received >= expected)
-            }
         }
     }
 }

@@ -1,0 +1,72 @@
+//! What is known of one link, from its first block to the end of both ends.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use pdbp_core::VacantBlock;
+use pdbp_core::id::NodeId;
+
+use crate::error::MpiError;
+
+/// How long the end of a link waits for sends that the peer may still take.
+pub(super) const GRACE: Duration = Duration::from_secs(1);
+
+/// A block posted for receiving.
+pub(super) struct Posted {
+    pub(super) block: VacantBlock,
+    /// Set when it is filled, or will not be.
+    pub(super) outcome: Option<Option<usize>>,
+}
+
+#[derive(Debug)]
+pub(super) enum State {
+    Up,
+    /// The peer has said goodbye after so many blocks.
+    Leaving(u64),
+    /// Requests are being brought to their ends.
+    Ending(Instant, Option<MpiError>),
+    Down,
+}
+
+/// The link to and from one node of another host.
+pub(super) struct Link {
+    pub(super) peer: NodeId,
+    pub(super) state: State,
+    pub(super) sent: u64,
+    pub(super) sends: usize,
+    pub(super) received: u64,
+    /// Receives in the order of posting; the number of the first is `received`.
+    pub(super) posted: VecDeque<Posted>,
+    pub(super) said_goodbye: bool,
+    /// The blocks that the peer's goodbye counts.
+    pub(super) expected: Option<u64>,
+    /// While this node leaves: a receive is posted for what nobody will read.
+    pub(super) has_scrap: bool,
+}
+
+impl Link {
+    pub(super) fn new(peer: NodeId, exists: bool) -> Self {
+        Self {
+            peer,
+            state: if exists { State::Up } else { State::Down },
+            sent: 0,
+            sends: 0,
+            received: 0,
+            posted: VecDeque::new(),
+            said_goodbye: false,
+            expected: None,
+            has_scrap: false,
+        }
+    }
+
+    /// Whether neither end needs anything more.
+    pub(super) fn is_drained(&self) -> bool {
+        match &self.state {
+            State::Down => true,
+            State::Ending(since, _) => self.sends == 0 || since.elapsed() > GRACE,
+            State::Up | State::Leaving(_) => {
+                self.sends == 0 && self.expected.is_some_and(|expected| self.received >= expected)
+            }
+        }
+    }
+}
