@@ -331,16 +331,17 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub(super) fn open_peer(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
         if !self.is_gone(node) {
             self.furnish(node);
+            self.say_again(self.links.node(node));
             pipes.event(Event::PeerRestored { peer: self.links.node(node) });
         }
     }
 
     /// No data goes to the peer from now on or comes from it.
     fn leave_peer(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
-        // Segments that have arrived and wait for a private pipe are delivered first.
-        if self.recv_rows.get(node.index()).is_none_or(|r| r.pending.len == 0) {
-            self.end_streams_of(node, pipes);
+        if let Some(peer) = self.peers.get_mut(node.index()) {
+            peer.ending = Some(peer.session);
         }
+        self.end_streams(node, pipes);
         self.set_aside(node);
         self.empty_control(node);
         self.give_up_queue(node, pipes);

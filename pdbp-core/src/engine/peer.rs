@@ -52,6 +52,8 @@ pub struct Peer {
     pub(super) aside: bool,
     /// The transport has refused a block for good.
     pub(super) refused: bool,
+    /// Streams from the peer end behind what has arrived by the link of this session, and waits for a private pipe.
+    pub(super) ending: Option<u32>,
     /// How often the link was restored. Blocks that came by an earlier one are none of this one's business.
     pub(super) session: u32,
     /// Blocks from and to the peer travel in blocks that the receiver has posted.
@@ -87,9 +89,10 @@ impl Peer {
 
     /// The link is up again, with everything to begin anew; the peer has no credit before it says so.
     pub(super) fn renew(&mut self) {
-        let Self { posted, malformed, undelivered, arrived, down, aside, .. } = *self;
+        let Self { posted, malformed, undelivered, arrived, down, aside, ending, .. } = *self;
         let session = self.session.wrapping_add(1);
-        *self = Self { session, posted, malformed, undelivered, arrived, down, aside, ..Self::default() };
+        *self =
+            Self { session, posted, malformed, undelivered, arrived, down, aside, ending, ..Self::default() };
     }
 
     /// Whether no data goes to it or comes from it.

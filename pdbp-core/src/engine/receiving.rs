@@ -128,13 +128,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub(super) fn route_row(&mut self, node: Slot, pipes: &mut impl PrivatePipes) -> u32 {
         let mut worked = 0;
         loop {
+            self.end_streams(node, pipes);
             let Some(row) = self.recv_rows.get(node.index()) else { return worked };
             let element = row.pending.head;
             let at = self.element(node, element);
             if row.pending.len == 0 {
-                if worked > 0 && self.is_gone(node) {
-                    self.end_streams_of(node, pipes);
-                }
                 return worked;
             }
             let Some(slot) = self.rm.get_mut(at) else { return worked };
@@ -370,8 +368,18 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.give_back(node, block);
     }
 
-    /// Ends the streams that come from a failed node.
-    pub(super) fn end_streams_of(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
+    /// Ends the streams that came from a node by a link that has failed, once all their segments that have arrived are
+    /// delivered.
+    pub(super) fn end_streams(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
+        let Some(session) = self.peers.get(node.index()).and_then(|peer| peer.ending) else { return };
+        let first = self.recv_rows.get(node.index()).filter(|row| row.pending.len > 0);
+        let first = first.and_then(|row| self.rm.get(self.element(node, row.pending.head)));
+        if first.is_some_and(|element| element.session == session) {
+            return;
+        }
+        if let Some(peer) = self.peers.get_mut(node.index()) {
+            peer.ending = None;
+        }
         let node = self.links.node(node);
         self.streams.remove_if(|mapping| {
             if mapping.source == node {
