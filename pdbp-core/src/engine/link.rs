@@ -304,7 +304,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let ended = self.transport.has_ended(peer);
         self.agreement.link_down(self.control.now, peer, ended);
         self.control.tick_at = Some(self.control.now);
-        if was_gone { self.empty_control(node) } else { self.leave_peer(node, pipes) }
+        if was_gone {
+            // It has given nothing up, but for what comes back of the transport now.
+            self.set_aside(node);
+            self.empty_control(node);
+        } else {
+            self.leave_peer(node, pipes);
+        }
     }
 
     /// Whether a peer is a member, as the agreement says.
