@@ -305,7 +305,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.agreement.link_down(self.control.now, peer, ended);
         self.control.tick_at = Some(self.control.now);
         if was_gone {
-            // It has given nothing up, but for what comes back of the transport now.
+            // It has given nothing up, but for what comes back of the transport now; the peer may have sent before this node could.
+            self.stop_streams(node, pipes);
             self.set_aside(node);
             self.empty_control(node);
         } else {
@@ -342,12 +343,17 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// No data goes to the peer from now on or comes from it.
-    fn leave_peer(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
+    /// Streams from the peer end behind what has arrived.
+    fn stop_streams(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
         if let Some(peer) = self.peers.get_mut(node.index()) {
             peer.ending = Some(peer.session);
         }
         self.end_streams(node, pipes);
+    }
+
+    /// No data goes to the peer from now on or comes from it.
+    fn leave_peer(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
+        self.stop_streams(node, pipes);
         self.set_aside(node);
         self.empty_control(node);
         self.give_up_queue(node, pipes);

@@ -61,7 +61,8 @@ impl<T: Transport> Host<T> {
                 messages.map(Some)
             }
             Some(Item::Broken(source, number)) => {
-                let failed = self.inbox.failed.contains(&source.raw());
+                // A node that starts again has links that may fail before they were open to it.
+                let failed = self.life > 1 || self.inbox.failed.contains(&source.raw());
                 self.streams.cut(source.raw(), number, failed)?;
                 Ok(Some(0))
             }
