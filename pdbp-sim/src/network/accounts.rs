@@ -39,13 +39,15 @@ impl<T: Transport> Cluster<T> {
     /// What does not hold; [`Invariant::Quiet`] when there is no rest.
     pub fn settle(&mut self) -> Result<(), ClusterError> {
         let slice = (self.setup.physics.give_up / 16).max(1);
+        // Who asks to be let in waits for so long in vain at most: each fourth time it asks everybody.
+        let joining = 16 * (self.setup.patience + self.setup.lease) / slice;
         let (mut idle, mut before) = (0, None);
         while let Some((node, what)) = self.unrest() {
             let now = Some(self.moved());
             idle = if now == before { idle + 1 } else { 0 };
             before = now;
-            if idle > PATIENCE {
-                let what = format!("{what}, and nothing has moved for {} ns", slice * PATIENCE);
+            if idle > PATIENCE + joining {
+                let what = format!("{what}, and nothing has moved for {} ns", slice * idle);
                 return Err(self.broken(node, Breach::new(Invariant::Quiet, what)));
             }
             let until = self.network.now() + slice;
