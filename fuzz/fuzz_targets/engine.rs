@@ -43,6 +43,9 @@ fuzz_target!(|bytes: &[u8]| {
     let mut setup = setup(first);
     let operations: Vec<_> =
         operations.iter().take(400).map(|bytes| Operation::decode(*bytes, setup.nodes)).collect();
+    // Cuts in a grid are left to the scenarios in virtual time.
+    let cut = |o: &Operation| setup.routing == Routing::Grid && matches!(o, Operation::Cut { .. });
+    let operations: Vec<_> = operations.into_iter().filter(|o| !cut(o)).collect();
     // Bytes that change unseen may be delivered; what is checked then is that nothing panics and no block is lost.
     let forged = operations.iter().any(|o| matches!(o, Operation::Inject { .. }));
     let flipped = operations.iter().any(|o| matches!(o, Operation::Flip { .. }));

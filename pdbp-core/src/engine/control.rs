@@ -137,6 +137,25 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         })
     }
 
+    /// Data may go to the peer again. What the two had said to each other of barriers and quiescence may be lost.
+    pub(super) fn say_again(&mut self, node: NodeId) {
+        self.control.stirred = true;
+        if self.is_master() {
+            let wave = self.control.wave;
+            let peer = self.peers.get_mut(self.links.slot(node).index());
+            if let Some(peer) = peer.filter(|p| self.control.counting && p.count.is_none()) {
+                peer.post(Control::CountRequest { wave });
+            }
+        } else if self.master() == Some(node) {
+            if let Some(own) = self.peers.get_mut(self.own.index()) {
+                own.quiet_request = None;
+            }
+            if !self.barrier_passed(self.control.generation) {
+                self.say_arrival();
+            }
+        }
+    }
+
     pub(super) fn tell(&mut self, node: NodeId, message: Control) {
         if let Some(peer) = self.peers.get_mut(self.links.slot(node).index()) {
             self.counters.dropped_control += u64::from(!peer.post(message));
@@ -352,7 +371,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                     peer.quiet_request = Some((number, 0));
                 }
             }
-            Control::CountRequest { wave } if of_master => {
+            // Who has not heard of its primary for long answers too: it is not asked again.
+            Control::CountRequest { wave } if self.master().is_none_or(|node| node == from) => {
                 self.flush();
                 pipes.event(Event::FlushWanted);
                 let (sent, delivered, open) = self.counts();
@@ -385,8 +405,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                     peer.probed = true;
                 }
             }
-            // Of or for a master that was one.
-            _ => self.counters.misdirected += 1,
+            // Of or for a master that was one; or this node does not know who is, and is told again when it does.
+            _ => self.counters.misdirected += u64::from(self.master().is_some()),
         }
     }
 

@@ -304,7 +304,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let ended = self.transport.has_ended(peer);
         self.agreement.link_down(self.control.now, peer, ended);
         self.control.tick_at = Some(self.control.now);
-        if was_gone { self.empty_control(node) } else { self.leave_peer(node, pipes) }
+        if was_gone {
+            // It has given nothing up, but for what comes back of the transport now; the peer may have sent before this node could.
+            self.stop_streams(node, pipes);
+            self.set_aside(node);
+            self.empty_control(node);
+        } else {
+            self.leave_peer(node, pipes);
+        }
     }
 
     /// Whether a peer is a member, as the agreement says.
@@ -331,18 +338,23 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub(super) fn open_peer(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
         if !self.is_gone(node) {
             self.furnish(node);
+            self.say_again(self.links.node(node));
             pipes.event(Event::PeerRestored { peer: self.links.node(node) });
         }
     }
 
+    /// Streams from the peer end behind what has arrived.
+    fn stop_streams(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
+        let session = self.peers.get(node.index()).map(|peer| peer.session);
+        if let Some(row) = self.recv_rows.get_mut(node.index()) {
+            row.ending = session;
+        }
+        self.end_streams(node, pipes);
+    }
+
     /// No data goes to the peer from now on or comes from it.
     fn leave_peer(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
-        // Segments that have arrived and wait for a private pipe are delivered first.
-        let session = self.peers.get(node.index()).map(|p| p.session);
-        match self.recv_rows.get_mut(node.index()).filter(|r| r.pending.len > 0) {
-            Some(row) => row.ending = session,
-            None => self.end_streams_of(node, pipes),
-        }
+        self.stop_streams(node, pipes);
         self.stop_streams_to(node);
         self.set_aside(node);
         self.empty_control(node);

@@ -340,6 +340,10 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         // The peers of a node that joins begin anew as well, and every one tells its space.
         let window = if config.joining { 0 } else { config.initial };
         peers.fill_with(|| Peer { welcome: !config.joining, down: config.joining, ..Peer::new(window) });
+        // What stays on the node needs nobody's leave.
+        if let Some(own) = peers.get_mut(links.slot(config.node).index()) {
+            (own.welcome, own.down) = (true, false);
+        }
         public_pipes.fill_with(PublicPipe::default);
         nodes.fill_with(|| None);
         parts.fill_with(|| None);

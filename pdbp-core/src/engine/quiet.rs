@@ -6,9 +6,16 @@ use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
+/// How far the master came.
+enum Step {
+    Done,
+    /// Something has to come, or nothing is to be done (`false`).
+    Waits(bool),
+}
+
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Asks the master to find out when all that was sent before, by any node, has been put into private pipes; done when
-    /// [`is_quiet`](Self::is_quiet) says so. Requests made while one is under way are answered together after it.
+    /// [`is_quiet`](Self::is_quiet) says so. Nodes that are no members, and links that have failed, do not count. Requests made while one is under way are answered together after it.
     pub fn ask_quiet(&mut self) -> u32 {
         self.control.quiet_asked = self.control.quiet_asked.wrapping_add(1);
         self.control.stirred = true;
@@ -35,8 +42,16 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Master: counts in waves until two in a row find every block sent delivered, and the same number of them. Whether it wants
-    /// to be called again.
+    /// to be called again. A master that has no peers left is called by nobody, so it goes as far as it can by itself.
     pub(super) fn advance_quiet(&mut self, pipes: &mut impl PrivatePipes) -> bool {
+        loop {
+            if let Step::Waits(busy) = self.step_quiet(pipes) {
+                return busy;
+            }
+        }
+    }
+
+    fn step_quiet(&mut self, pipes: &mut impl PrivatePipes) -> Step {
         let nodes = self.peers.len();
         if !self.control.counting {
             let own = self.control.quiet_asked != self.control.quiet_done;
@@ -51,13 +66,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                     *since = wave + 1;
                 }
             }
-            if wanted {
-                self.start_wave(pipes);
+            if !wanted {
+                return Step::Waits(false);
             }
-            return wanted;
+            self.start_wave(pipes);
         }
         if self.peers.iter().take(nodes).any(|p| p.count.is_none() && !p.is_gone()) {
-            return true;
+            return Step::Waits(true);
         }
         let counts = || self.peers.iter().take(nodes).filter(|p| !p.is_gone()).filter_map(|p| p.count);
         let sent: u64 = counts().map(|c| c.1).sum();
@@ -67,7 +82,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let settled = sent == delivered && open == 0;
         if !settled || self.control.last_sum != Some(sent) {
             self.control.last_sum = settled.then_some(sent);
-            return true;
+            return if settled { Step::Done } else { Step::Waits(true) };
         }
         // This wave and the one before agree: what was sent before the first of them has been received.
         let first = self.control.wave - 1;
@@ -89,7 +104,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
         }
         self.control.last_sum = None;
-        true
+        Step::Done
     }
 
     pub(super) fn start_wave(&mut self, pipes: &mut impl PrivatePipes) {

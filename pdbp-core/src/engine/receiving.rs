@@ -131,19 +131,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub(super) fn route_row(&mut self, node: Slot, pipes: &mut impl PrivatePipes) -> u32 {
         let mut worked = 0;
         loop {
+            self.end_streams(node, pipes);
             let Some(row) = self.recv_rows.get(node.index()) else { return worked };
             let element = row.pending.head;
             let at = self.element(node, element);
             if row.pending.len == 0 {
-                if worked > 0 && row.ending.is_some() {
-                    self.end_streams_of(node, pipes);
-                }
                 return worked;
-            }
-            if let Some(session) = row.ending
-                && self.rm.get(at).is_some_and(|slot| slot.session != session)
-            {
-                self.end_streams_of(node, pipes);
             }
             let Some(slot) = self.rm.get_mut(at) else { return worked };
             let Some(block) = slot.block.take() else { return worked };
@@ -398,6 +391,19 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
         }
         self.give_back(node, block);
+    }
+
+    /// Ends the streams that came from a node by a link that has failed, once all their segments that have arrived are
+    /// delivered.
+    pub(super) fn end_streams(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
+        let Some(session) = self.recv_rows.get(node.index()).and_then(|row| row.ending) else { return };
+        let first = self.recv_rows.get(node.index()).filter(|row| row.pending.len > 0);
+        let first = first.and_then(|row| self.rm.get(self.element(node, row.pending.head)));
+        // Or of a link before that one, which has failed too.
+        if first.is_some_and(|element| session.wrapping_sub(element.session) < u32::MAX / 2) {
+            return;
+        }
+        self.end_streams_of(node, pipes);
     }
 
     /// Reads a control block's messages.

@@ -2,14 +2,17 @@
 
 use pdbp_core::Routing;
 use pdbp_core::Transport;
-use pdbp_core::id::NodeId;
+use pdbp_core::id::{Epoch, NodeId};
 
 use super::check::{self, Breach, Broken, Invariant};
 use super::cluster::Cluster;
 use super::setup::ClusterError;
 
 /// Sixteenths of the time after which links are given up, for which a cluster may be busy without moving a message.
-const PATIENCE: u64 = 64;
+const PATIENCE: u64 = 256;
+
+/// The epoch of the first primary.
+const FIRST: Epoch = Epoch(1);
 
 impl<T: Transport> Cluster<T> {
     pub(super) fn broken(&self, node: u16, breach: Breach) -> ClusterError {
@@ -24,8 +27,9 @@ impl<T: Transport> Cluster<T> {
         let Some(Some(host)) = self.hosts.get(usize::from(node)) else { return Ok(()) };
         let posted = |peer: NodeId| self.network.posted(node, peer.raw());
         let division = self.setup.division(host.engine.config().node);
+        let steady = || self.hosts.iter().flatten().all(|host| host.engine.agreement().epoch() == FIRST);
         check::check_blocks(&host.engine, division, posted)
-            .and_then(|()| check::check_counters(&host.engine.counters()))
+            .and_then(|()| check::check_counters(&host.engine.counters(), steady))
             .map_err(|breach| self.broken(node, breach))
     }
 
@@ -35,13 +39,15 @@ impl<T: Transport> Cluster<T> {
     /// What does not hold; [`Invariant::Quiet`] when there is no rest.
     pub fn settle(&mut self) -> Result<(), ClusterError> {
         let slice = (self.setup.physics.give_up / 16).max(1);
+        // Who asks to be let in waits for so long in vain at most: each fourth time it asks everybody.
+        let joining = 16 * (self.setup.patience + self.setup.lease) / slice;
         let (mut idle, mut before) = (0, None);
         while let Some((node, what)) = self.unrest() {
             let now = Some(self.moved());
             idle = if now == before { idle + 1 } else { 0 };
             before = now;
-            if idle > PATIENCE {
-                let what = format!("{what}, and nothing has moved for {} ns", slice * PATIENCE);
+            if idle > PATIENCE + joining {
+                let what = format!("{what}, and nothing has moved for {} ns", slice * idle);
                 return Err(self.broken(node, Breach::new(Invariant::Quiet, what)));
             }
             let until = self.network.now() + slice;
@@ -50,26 +56,29 @@ impl<T: Transport> Cluster<T> {
         }
         for node in 0..self.setup.nodes as u16 {
             self.check(node)?;
-            self.check_accounts(node).map_err(|breach| self.broken(node, breach))?;
+            let checked = self.check_streams(node).and_then(|()| self.check_accounts(node));
+            checked.map_err(|breach| self.broken(node, breach))?;
         }
         self.check_relayed().map_err(|breach| self.broken(0, breach))
     }
 
-    /// Messages sent, refused, read and returned: what changes while there is work.
-    fn moved(&self) -> [u64; 4] {
-        let totals = self.hosts.iter().flatten().map(|host| host.totals);
-        totals.fold([0; 4], |[sent, refused, delivered, returned], t| {
-            [sent + t.sent, refused + t.refused, delivered + t.delivered, returned + t.returned]
+    /// Messages sent, refused, read and returned, and meetings: what changes while there is work.
+    fn moved(&self) -> [u64; 5] {
+        self.hosts.iter().flatten().fold([0; 5], |[sent, refused, delivered, returned, met], host| {
+            let (t, m) = (host.totals, &host.meetings);
+            let met = met + u64::from(m.passed) + m.quiets;
+            [sent + t.sent, refused + t.refused, delivered + t.delivered, returned + t.returned, met]
         })
     }
 
     fn unrest(&self) -> Option<(u16, String)> {
         let until = self.setup.traffic_until;
+        let barriers = self.barriers_end();
         let hosts = (0..).zip(&self.hosts).filter_map(|(node, host)| Some((node, host.as_ref()?)));
         let mut restless = hosts.filter_map(|(node, host)| {
             let unpolled = self.network.unpolled(node);
             let what = (unpolled > 0).then(|| format!("{unpolled} completions are not polled"));
-            Some((node, what.or_else(|| host.unrest(until))?))
+            Some((node, what.or_else(|| host.unrest(until, barriers))?))
         });
         restless.next()
     }
@@ -78,8 +87,8 @@ impl<T: Transport> Cluster<T> {
     pub(super) fn missing(&self, node: u16) -> impl Iterator<Item = (u16, u64)> {
         let host = self.hosts.get(usize::from(node)).and_then(Option::as_ref);
         host.into_iter().flat_map(move |host| {
-            host.sent.iter().filter_map(move |(dest, sent)| {
-                let lane = self.hosts.get(usize::from(*dest))?.as_ref()?.lanes.get(&node);
+            host.sent.iter().filter_map(move |((dest, way), sent)| {
+                let lane = self.hosts.get(usize::from(*dest))?.as_ref()?.lanes.get(&(node, *way));
                 let arrived = lane.filter(|lane| lane.life == host.life).map_or(0, |lane| lane.delivered);
                 Some((*dest, sent.saturating_sub(arrived))).filter(|(_, missing)| *missing > 0)
             })
@@ -108,12 +117,11 @@ impl<T: Transport> Cluster<T> {
     /// Whether all that a node sent to those that still live has arrived, or has been reported.
     fn check_accounts(&self, node: u16) -> Result<(), Breach> {
         let Some(Some(host)) = self.hosts.get(usize::from(node)) else { return Ok(()) };
+        host.check_parts()?;
         let reported = host.engine.counters().undelivered;
         let mut lost = 0;
         for (dest, missing) in self.missing(node) {
-            if NodeId::new(dest).is_some_and(|node| host.engine.is_relayed(node))
-                && self.network.counts().failures > 0
-            {
+            if NodeId::new(dest).is_some_and(|node| host.engine.is_relayed(node)) && self.relays_lose {
                 // Relays count what they lose, for all sources together.
                 continue;
             }

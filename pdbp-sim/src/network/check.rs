@@ -4,6 +4,7 @@ use std::fmt;
 
 use pdbp_core::engine::{Counters, RowStats};
 use pdbp_core::id::NodeId;
+use pdbp_core::pipe::PipeKind;
 use pdbp_core::policy::SpacePolicy;
 use pdbp_core::{BlockMemory, Engine, Transport};
 
@@ -19,6 +20,12 @@ pub enum Invariant {
     Contents,
     /// What does not arrive was lost with a failed link, and its sender has been told.
     Accounted,
+    /// Streams arrive whole and in order, or both ends know that they did not.
+    Streams,
+    /// Nobody passes a barrier before all nodes have arrived at it.
+    Barriers,
+    /// Who has asked for quiescence is answered when all that was sent before has been received.
+    Quiescence,
     /// Every block is in the pool, in a row, or posted.
     Blocks,
     /// No row has more blocks than it may.
@@ -122,12 +129,14 @@ pub(super) fn check_blocks<T: Transport, M: BlockMemory, P: SpacePolicy>(
 }
 
 /// What is never counted, however many links fail. (Blocks can be stale: what had arrived from a node that is no member.)
-pub(super) fn check_counters(counters: &Counters) -> Result<(), Breach> {
+/// `steady`: there has been one primary only, so that nothing can be of or for one that was.
+pub(super) fn check_counters(counters: &Counters, steady: impl Fn() -> bool) -> Result<(), Breach> {
     let never = [
         ("malformed", counters.malformed),
         ("out_of_sequence", counters.out_of_sequence),
         ("unroutable", counters.unroutable),
-        ("misdirected", counters.misdirected),
+        ("stray_segments", counters.stray_segments),
+        ("misdirected", if counters.misdirected > 0 && steady() { counters.misdirected } else { 0 }),
         ("dropped_control", counters.dropped_control),
         ("foreign_tokens", counters.foreign_tokens),
     ];
@@ -142,6 +151,10 @@ pub(super) fn unrest<T: Transport, M: BlockMemory, P: SpacePolicy>(
     engine: &Engine<'_, T, M, P>,
     nodes: u16,
 ) -> Option<String> {
+    let streams = (engine.pipes(PipeKind::Stream).busy, engine.stream_mappings().count());
+    if streams != (0, 0) {
+        return Some(format!("{} stream pipes and {} mapping tuples are in use", streams.0, streams.1));
+    }
     rows(engine, nodes).find_map(|(peer, send, recv)| {
         let (out, incoming) = (send.space.used(), recv.space.used());
         let waits = send.waiting + recv.waiting;

@@ -8,8 +8,11 @@ use pdbp_core::{Engine, Routing, Storage, Transport};
 
 use super::events::Kind;
 use super::host::{Host, Totals};
+use super::inbox::Inbox;
+use super::meetings::{Meetings, Sent};
 use super::report::{Latencies, Report};
 use super::setup::{ClusterError, Setup};
+use super::writing::Writer;
 use super::{Fault, Network, Port};
 
 /// Up to so many nodes every step is followed by all checks of its node; with more, one in so many, or in an eighth of the
@@ -23,10 +26,16 @@ pub struct Cluster<T: Transport = Port> {
     wrap: Box<dyn FnMut(Port) -> T>,
     pub(super) hosts: Vec<Option<Host<T>>>,
     pub(super) lives: Vec<u32>,
+    /// The last barrier that each node has arrived at, in any life.
+    pub(super) arrivals: Vec<u32>,
+    /// What all had sent when each node asked for quiescence for the last time.
+    pub(super) asked: Vec<Vec<Sent>>,
     faults: Vec<Fault>,
     latencies: Latencies,
     /// Of lives that are over.
     past: Totals,
+    /// A relay may have lost messages of which neither end of their way knows.
+    pub(super) relays_lose: bool,
     steps: u64,
     rung: Vec<u16>,
 }
@@ -65,9 +74,12 @@ impl<T: Transport> Cluster<T> {
             wrap: Box::new(wrap),
             hosts: (0..nodes).map(|_| None).collect(),
             lives: vec![0; nodes],
+            arrivals: vec![0; nodes],
+            asked: vec![Vec::new(); nodes],
             faults: Vec::new(),
             latencies: Latencies::default(),
             past: Totals::default(),
+            relays_lose: false,
             steps: 0,
             rung: Vec::new(),
         };
@@ -86,14 +98,19 @@ impl<T: Transport> Cluster<T> {
         let config = self.setup.config(id, name, joining);
         let bytes = self.setup.memory(id);
         let memory = HeapMemory::new(bytes).ok_or(ClusterError::Memory(bytes))?;
-        let parts = self.setup.nodes + 16;
+        let parts = self.setup.nodes * (1 + usize::from(self.setup.mix.has_sets())) + 16;
         let storage = Storage::allocate(&config, self.setup.blocks(id) as usize, parts);
         let tables = storage.bytes();
         let end = (self.wrap)(port);
         let engine = Engine::new(config, self.setup.policy, end, memory, storage);
         let mut engine = engine.map_err(ClusterError::Config)?;
-        let part = engine.register("part", PartKind::Cpu).map_err(ClusterError::Register)?;
-        engine.bind_pipe(part).map_err(ClusterError::Pipe)?;
+        let mix = self.setup.mix;
+        let mut inbox = Inbox::new(self.setup.pipe, mix.quiescence > 0);
+        for name in if mix.has_sets() { ["part", "second"].as_slice() } else { &["part"] } {
+            let part = engine.register(name, PartKind::Cpu).map_err(ClusterError::Register)?;
+            let pipe = engine.bind_pipe(part).map_err(ClusterError::Pipe)?;
+            inbox.second = (part.local() == 1).then_some(pipe);
+        }
         let now = self.network.now();
         let life = self.lives.get_mut(at).map_or(0, |life| {
             *life += 1;
@@ -101,7 +118,9 @@ impl<T: Transport> Cluster<T> {
         });
         let seed = self.setup.seed.wrapping_add(u64::from(life) << 20);
         let sender = self.setup.traffic.sender(node, self.setup.nodes, now, seed);
-        let host = Host::new(engine, sender, life, self.setup.pipe, (bytes, tables));
+        let writer = Writer::new(mix, seed ^ u64::from(node) << 40);
+        let said = (inbox, Meetings::new(mix, now));
+        let host = Host::new(engine, (sender, writer), said, life, (bytes, tables));
         if let Some(slot) = self.hosts.get_mut(at) {
             *slot = Some(host);
         }
@@ -117,6 +136,12 @@ impl<T: Transport> Cluster<T> {
     /// What a node's engine runs on; `None` while it is down.
     pub fn transport_mut(&mut self, node: u16) -> Option<&mut T> {
         Some(self.hosts.get_mut(usize::from(node))?.as_mut()?.engine.transport_mut())
+    }
+
+    /// A host does not hear of some things any more.
+    #[cfg(test)]
+    pub(super) fn hide(&mut self, node: u16, what: super::sabotage::Hidden) {
+        self.hosts[usize::from(node)].as_mut().unwrap().inbox.hides = Some(what);
     }
 
     #[cfg(test)]
@@ -183,9 +208,10 @@ impl<T: Transport> Cluster<T> {
         }
         host.wake_at = None;
         self.steps += 1;
-        // A relay may have lost messages of which neither end of their way knows.
-        host.gaps = self.setup.routing == Routing::Grid && self.network.counts().failures > 0;
+        self.relays_lose |= self.setup.routing == Routing::Grid && self.network.counts().failures > 0;
+        host.gaps = self.relays_lose;
         let outcome = host.run(now, (self.setup.warm_up, until), costs.reads.max(1), &mut self.latencies);
+        self.relays_lose |= host.engine.counters().relay_lost > 0;
         let work = match outcome {
             Ok(work) => work,
             Err(breach) => return Err(self.broken(node, breach)),
@@ -197,7 +223,8 @@ impl<T: Transport> Cluster<T> {
         let wants = work.next.map(|local| host.clock.global(local.0));
         let again = (work.blocks > 0).then_some(busy_until);
         self.network.digest_also(work.blocks << 32 | work.messages);
-        if let Some(next) = [sends, wants, again].into_iter().flatten().min() {
+        self.compare(node, &work).map_err(|breach| self.broken(node, breach))?;
+        if let Some(next) = [sends, wants, again, work.wanted].into_iter().flatten().min() {
             self.wake_at(node, next);
         }
         let nodes = self.setup.nodes as u64;
@@ -236,13 +263,7 @@ impl<T: Transport> Cluster<T> {
     fn crash(&mut self, node: u16) {
         self.network.crash(node);
         if let Some(host) = self.hosts.get_mut(usize::from(node)).and_then(Option::take) {
-            self.past.sent += host.totals.sent;
-            self.past.delivered += host.totals.delivered;
-            self.past.bytes += host.totals.bytes;
-            self.past.timely += host.totals.timely;
-            self.past.timely_bytes += host.totals.timely_bytes;
-            self.past.refused += host.totals.refused;
-            self.past.returned += host.totals.returned;
+            self.past.add(host.all());
         }
     }
 

@@ -1,22 +1,22 @@
 //! A node of the cluster: its engine, who sends and reads there, and the books on every message.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 
-use pdbp_core::cdu::{CduClass, Route};
-use pdbp_core::engine::{DeliveryKind, PrivatePipes, SendError};
-use pdbp_core::id::{NodeId, PartId, PipeId, Time};
+use pdbp_core::id::{NodeId, PartId, Time};
 use pdbp_core::policy::Choice;
 use pdbp_core::umb::HeapMemory;
-use pdbp_core::{Delivery, Engine, Event, OpenError, Transport};
+use pdbp_core::{Engine, Transport};
 
-use super::check::{Breach, Invariant};
+use super::check::Breach;
 use super::clock::Clock;
-use super::payload::Payload;
+use super::inbox::{Inbox, Item};
+use super::meetings::{Ends, Meetings};
+use super::payload::Way;
+use super::reading::{Assembly, Lane};
 use super::report::Latencies;
+use super::streams::Streams;
 use super::traffic::Sender;
-
-/// Messages sent in one run of a host at most.
-const SENDS: u32 = 64;
+use super::writing::Writer;
 
 /// What a host's work costs, in nanoseconds of its processor, and in one run at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,40 +37,6 @@ impl Default for HostCosts {
     }
 }
 
-/// The private pipe of a host's part, and what the engine had to say.
-#[derive(Debug, Default)]
-pub(super) struct Inbox {
-    queue: VecDeque<Delivery>,
-    capacity: usize,
-    /// Peers whose link has failed, now or before.
-    pub(super) failed: BTreeSet<u16>,
-}
-
-impl PrivatePipes for Inbox {
-    fn deliver(&mut self, _: PipeId, delivery: Delivery) -> Result<(), Delivery> {
-        if self.queue.len() >= self.capacity {
-            return Err(delivery);
-        }
-        self.queue.push_back(delivery);
-        Ok(())
-    }
-
-    fn event(&mut self, event: Event) {
-        if let Event::PeerFailed { peer, .. } = event {
-            self.failed.insert(peer.raw());
-        }
-    }
-}
-
-/// What has come from one peer.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Lane {
-    /// The life of the peer that the rest is about.
-    pub(super) life: u32,
-    next: u64,
-    pub(super) delivered: u64,
-}
-
 /// What one run of a host did.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Work {
@@ -82,6 +48,21 @@ pub(super) struct Work {
     pub(super) next: Option<Time>,
     /// The next message found no room.
     pub(super) blocked: bool,
+    /// When the host wants to run again of its own accord.
+    pub(super) wanted: Option<u64>,
+    /// The barrier that it has passed.
+    pub(super) passed: Option<u32>,
+    /// It has asked for quiescence.
+    pub(super) asked: bool,
+    /// The request for quiescence that was answered.
+    pub(super) quiet: Option<u32>,
+}
+
+impl Work {
+    /// The host wants to run again then.
+    pub(super) fn wants(&mut self, at: u64) {
+        self.wanted = Some(self.wanted.map_or(at, |wanted| wanted.min(at)));
+    }
 }
 
 /// Totals of a host, kept when it crashes.
@@ -98,6 +79,30 @@ pub(super) struct Totals {
     pub(super) refused: u64,
     /// Messages that came back since their peer did not get them.
     pub(super) returned: u64,
+    /// Messages of several segments read whole.
+    pub(super) assembled: u64,
+    /// Streams read whole, and those that ended otherwise.
+    pub(super) streams: (u64, u64),
+    /// Barriers passed.
+    pub(super) barriers: u64,
+    /// Requests for quiescence answered.
+    pub(super) quiets: u64,
+}
+
+impl Totals {
+    pub(super) fn add(&mut self, other: Self) {
+        self.sent += other.sent;
+        self.delivered += other.delivered;
+        self.bytes += other.bytes;
+        self.timely += other.timely;
+        self.timely_bytes += other.timely_bytes;
+        self.refused += other.refused;
+        self.returned += other.returned;
+        self.assembled += other.assembled;
+        self.streams = (self.streams.0 + other.streams.0, self.streams.1 + other.streams.1);
+        self.barriers += other.barriers;
+        self.quiets += other.quiets;
+    }
 }
 
 /// Free blocks over time, until traffic ends.
@@ -133,10 +138,17 @@ pub(super) struct Host<T: Transport> {
     pub(super) busy_until: u64,
     pub(super) wake_at: Option<u64>,
     pub(super) sender: Sender,
-    /// Messages sent, by destination.
-    pub(super) sent: BTreeMap<u16, u64>,
+    pub(super) writer: Writer,
+    pub(super) streams: Streams,
+    pub(super) meetings: Meetings,
+    /// Messages sent, by destination and way.
+    pub(super) sent: BTreeMap<(u16, Way), u64>,
+    /// How many of them may have been lost when the link failed for the last time.
+    pub(super) doubtful: BTreeMap<(u16, Way), u64>,
+    /// By source and way.
+    pub(super) lanes: BTreeMap<(u16, Way), Lane>,
     /// By source.
-    pub(super) lanes: BTreeMap<u16, Lane>,
+    pub(super) assemblies: BTreeMap<u16, Assembly>,
     pub(super) totals: Totals,
     /// The fewest blocks that have been free.
     pub(super) least_free: u32,
@@ -145,44 +157,58 @@ pub(super) struct Host<T: Transport> {
     /// Messages can be missing between two that have come, although no link of this node has failed.
     pub(super) gaps: bool,
     pub(super) held: Held,
-    message: Vec<u8>,
 }
 
-/// The only part of a node.
+/// The first part of a node, which gets all but messages to sets.
 pub(super) fn part(node: u16) -> Option<PartId> {
     PartId::new(NodeId::new(node)?, 0)
+}
+
+/// The parts of a node.
+pub(super) fn parts(node: u16) -> impl Iterator<Item = PartId> {
+    (0..2).filter_map(move |local| PartId::new(NodeId::new(node)?, local))
 }
 
 impl<T: Transport> Host<T> {
     pub(super) fn new(
         engine: Engine<'static, T, HeapMemory, Choice>,
-        sender: Sender,
+        (sender, writer): (Sender, Writer),
+        (inbox, meetings): (Inbox, Meetings),
         life: u32,
-        capacity: usize,
         memory: (usize, usize),
     ) -> Self {
         Self {
             engine,
-            inbox: Inbox { capacity, ..Inbox::default() },
+            inbox,
             clock: Clock::default(),
             life,
             slow: 1,
             busy_until: 0,
             wake_at: None,
             sender,
+            writer,
+            streams: Streams::default(),
+            meetings,
             sent: BTreeMap::new(),
+            doubtful: BTreeMap::new(),
             lanes: BTreeMap::new(),
+            assemblies: BTreeMap::new(),
             totals: Totals::default(),
             least_free: u32::MAX,
             memory,
             gaps: false,
             held: Held::default(),
-            message: Vec::new(),
         }
     }
 
-    fn node(&self) -> u16 {
+    pub(super) fn node(&self) -> u16 {
         self.engine.config().node.raw()
+    }
+
+    /// Its totals so far.
+    pub(super) fn all(&self) -> Totals {
+        let (barriers, quiets) = (self.meetings.passed.into(), self.meetings.quiets);
+        Totals { streams: self.streams.count(), barriers, quiets, ..self.totals }
     }
 
     /// Sends what is due, polls, and reads.
@@ -198,22 +224,23 @@ impl<T: Transport> Host<T> {
         let in_time = now.clamp(warm, traffic_until.max(warm));
         self.held.note(in_time, self.engine.free_blocks());
         let mut work = Work::default();
-        self.send_due(now.min(traffic_until), local, &mut work)?;
+        self.send_due(now, now.min(traffic_until), local, &mut work)?;
+        self.meet(now, traffic_until, &mut work)?;
         // Rows grow while messages are written, and give space back in the poll.
         self.least_free = self.least_free.min(self.engine.free_blocks());
         let progress = self.engine.poll(local, &mut self.inbox);
         work.blocks += u64::from(progress.worked);
         work.next = progress.next;
+        self.note_failures();
+        self.part(&mut work);
         for _ in 0..reads {
-            let Some(delivery) = self.inbox.queue.pop_front() else { break };
             let before = self.totals;
-            let read = self.read(now, warm, &delivery, latencies);
+            let Some(messages) = self.read_next(now, warm, latencies)? else { break };
             if now <= traffic_until {
                 self.totals.timely += self.totals.delivered - before.delivered;
                 self.totals.timely_bytes += self.totals.bytes - before.bytes;
             }
-            self.engine.release(delivery);
-            work.messages += read?;
+            work.messages += messages;
             work.blocks += 1;
         }
         self.least_free = self.least_free.min(self.engine.free_blocks());
@@ -221,126 +248,43 @@ impl<T: Transport> Host<T> {
         Ok(work)
     }
 
-    fn send_due(&mut self, until: u64, local: Time, work: &mut Work) -> Result<(), Breach> {
-        let me = self.node();
-        for _ in 0..SENDS {
-            let Some(entry) = self.sender.next().filter(|entry| entry.at <= until) else { return Ok(()) };
-            let (Some(source), Some(dest)) = (part(me), part(entry.dest)) else { return Ok(()) };
-            let count = self.sent.entry(entry.dest).or_default();
-            let payload =
-                Payload { source: me, dest: entry.dest, life: self.life, number: *count, sent_at: entry.at };
-            payload.write(entry.bytes, &mut self.message);
-            let route = Route::new(CduClass::ShortMessage, 0, source, dest);
-            match self.engine.send(local, route, dest, &self.message) {
-                Ok(()) => {
-                    *count += 1;
-                    self.totals.sent += 1;
-                    work.messages += 1;
-                }
-                Err(SendError::Open(OpenError::WouldBlock)) => {
-                    work.blocked = true;
-                    return Ok(());
-                }
-                Err(SendError::Open(OpenError::PeerFailed(peer))) if self.engine.has_failed(peer) => {
-                    self.totals.refused += 1;
-                }
-                Err(error) => {
-                    let what = format!(
-                        "a message of {} bytes to node{} was refused: {error:?}",
-                        entry.bytes, entry.dest
-                    );
-                    return Err(Breach::new(Invariant::Accounted, what));
-                }
-            }
-            self.sender.advance();
+    /// What had been sent by links that have failed may not have arrived.
+    fn note_failures(&mut self) {
+        for number in std::mem::take(&mut self.inbox.stopped) {
+            self.streams.stop(number);
         }
-        Ok(())
-    }
-
-    /// Checks the messages of a delivery; their number.
-    fn read(
-        &mut self,
-        now: u64,
-        warm: u64,
-        delivery: &Delivery,
-        latencies: &mut Latencies,
-    ) -> Result<u64, Breach> {
-        let me = self.node();
-        let from = delivery.source().raw();
-        // What is not messages of a peer are messages of this node that a peer whose link failed did not get.
-        let is_own = !matches!(delivery.kind(), DeliveryKind::Messages { .. });
-        let ends = if is_own { (me, from) } else { (from, me) };
-        let mut messages = 0;
-        for train in delivery.cdus() {
-            let unreadable = |e| Breach::new(Invariant::Contents, format!("a block of node{from}: {e:?}"));
-            for bytes in train.map_err(unreadable)?.messages() {
-                let found = Payload::read(bytes);
-                let payload =
-                    found.map_err(|e| Breach::new(Invariant::Contents, format!("node{from}: {e}")))?;
-                if (payload.source, payload.dest) != ends {
-                    let what = format!("from node{from} came {payload:?}");
-                    return Err(Breach::new(Invariant::Contents, what));
-                }
-                messages += 1;
-                if is_own {
-                    self.totals.returned += 1;
-                    continue;
-                }
-                self.take(payload)?;
-                self.totals.delivered += 1;
-                self.totals.bytes += bytes.len() as u64;
-                if payload.sent_at >= warm {
-                    latencies.note(now.saturating_sub(payload.sent_at));
+        for peer in std::mem::take(&mut self.inbox.fresh) {
+            self.streams.tell(peer);
+            for way in Way::ALL {
+                if let Some(sent) = self.sent.get(&(peer, way)) {
+                    self.doubtful.insert((peer, way), *sent);
                 }
             }
         }
-        Ok(messages)
-    }
-
-    /// Enters a message into the books of its lane.
-    fn take(&mut self, payload: Payload) -> Result<(), Breach> {
-        let Payload { source, life, number, .. } = payload;
-        let failed = self.gaps || self.inbox.failed.contains(&source);
-        // Messages to this node's life before are not this one's.
-        let next = if self.life > 1 { number } else { 0 };
-        let lane = self.lanes.entry(source).or_insert(Lane { life, next, ..Lane::default() });
-        if life > lane.life {
-            *lane = Lane { life, ..Lane::default() };
-        }
-        if life < lane.life || number < lane.next {
-            let what = format!(
-                "message {number} of life {life} of node{source} came when message {} of life {} was next",
-                lane.next, lane.life
-            );
-            return Err(Breach::new(Invariant::Once, what));
-        }
-        if number > lane.next && !failed {
-            let what = format!("message {number} of node{source} came when message {} was next", lane.next);
-            return Err(Breach::new(Invariant::Order, what));
-        }
-        lane.next = number + 1;
-        lane.delivered += 1;
-        Ok(())
     }
 
     /// What does not rest yet, and why.
-    pub(super) fn unrest(&self, traffic_until: u64) -> Option<String> {
-        if !self.inbox.queue.is_empty() {
-            return Some(format!("{} deliveries are not read", self.inbox.queue.len()));
+    pub(super) fn unrest(&self, traffic_until: u64, barriers: Ends) -> Option<String> {
+        if self.inbox.unread() > 0 {
+            return Some(format!("{} deliveries are not read", self.inbox.unread()));
         }
         let waiting = self.sender.next().filter(|entry| entry.at <= traffic_until);
         if let Some(entry) = waiting {
             return Some(format!("the message to node{} of {} ns has not been sent", entry.dest, entry.at));
         }
-        super::check::unrest(&self.engine, self.engine.config().nodes)
+        let meetings = || self.unmet(traffic_until, barriers);
+        let rows = || super::check::unrest(&self.engine, self.engine.config().nodes);
+        self.streams.unrest().or_else(meetings).or_else(rows)
     }
 }
 
 impl<T: Transport> Drop for Host<T> {
     /// Gives the deliveries back, so that the engine can free its memory.
     fn drop(&mut self) {
-        while let Some(delivery) = self.inbox.queue.pop_front() {
-            self.engine.release(delivery);
+        while let Some(item) = self.inbox.next() {
+            if let Item::Delivery(_, delivery) = item {
+                self.engine.release(delivery);
+            }
         }
     }
 }

@@ -17,7 +17,8 @@
 //!
 //! * [`Physics`]: latency, jitter, rates, loss, when links are given up.
 //! * [`Network`] and [`Port`]: the transport, for whoever drives it.
-//! * [`Cluster`]: engines over ports, with [`Traffic`] between them.
+//! * [`Cluster`]: engines over ports, with [`Traffic`] between them, and a [`Mix`] of streams, commands, long messages, sets of
+//!   destinations, barriers and requests for quiescence.
 //! * [`Scenario`]: a run that reads like its specification; [`Scenario::random`] draws one from a seed.
 //!
 //! # A session of a link
@@ -61,21 +62,27 @@ mod events;
 mod failure;
 mod faults;
 mod host;
+mod inbox;
+mod meetings;
+mod mix;
 mod pair;
 mod payload;
 mod physics;
 mod port;
 mod random;
+mod reading;
 mod report;
 #[cfg(test)]
 mod sabotage;
 mod scenario;
 mod setup;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod trace_file;
 mod traffic;
 mod wire;
+mod writing;
 
 use std::sync::{Arc, Mutex};
 
@@ -84,6 +91,7 @@ pub use cluster::Cluster;
 pub use events::{Event, Kind};
 pub use faults::Fault;
 pub use host::HostCosts;
+pub use mix::Mix;
 pub use payload::PAYLOAD;
 pub use physics::{CrashSight, Physics, PhysicsError, Probability};
 pub use port::{Cause, Port};

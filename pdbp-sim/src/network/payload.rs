@@ -1,10 +1,10 @@
 //! What messages of the traffic hold: every byte follows from the link, the sender's life, the number and the length.
 //!
 //! ```text
-//!  0        2      4      8        16        24
-//!  +--------+------+------+--------+---------+-----------+
-//!  | source | dest | life | number | sent at | pattern … |
-//!  +--------+------+------+--------+---------+-----------+
+//!  0        2      4      7     8        16        24
+//!  +--------+------+------+-----+--------+---------+-----------+
+//!  | source | dest | life | way | number | sent at | pattern … |
+//!  +--------+------+------+-----+--------+---------+-----------+
 //! ```
 
 use crate::random::Random;
@@ -12,13 +12,32 @@ use crate::random::Random;
 /// Bytes of the shortest message of the traffic.
 pub const PAYLOAD: usize = 24;
 
+/// How a message leaves its host. What takes the same way to the same node keeps its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Way {
+    /// Packed by the engine, with others.
+    Packed,
+    /// In an urgent block of the host's own.
+    Urgent,
+    /// In a block of the host's own: segments, and messages to a set of parts.
+    Own,
+    /// A segment of a stream that goes by a relay: it may overtake messages there, which are packed with others.
+    Relayed,
+}
+
+impl Way {
+    pub(super) const ALL: [Self; 4] = [Self::Packed, Self::Urgent, Self::Own, Self::Relayed];
+}
+
 /// The fields of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Payload {
     pub(super) source: u16,
     pub(super) dest: u16,
+    /// Below 2^24.
     pub(super) life: u32,
-    /// Its place among the messages of this life on this link, from 0.
+    pub(super) way: Way,
+    /// Its place among the messages that this life has sent this way on this link, from 0.
     pub(super) number: u64,
     /// When it should have been sent: nanoseconds of virtual time.
     pub(super) sent_at: u64,
@@ -28,7 +47,7 @@ impl Payload {
     /// The first differs for each message, so that mixed up halves are found.
     fn pattern(&self) -> impl Iterator<Item = u8> {
         let seed = u64::from(self.source) << 48 ^ u64::from(self.dest) << 32 ^ u64::from(self.life) << 20;
-        let mut random = Random::new(seed ^ self.number);
+        let mut random = Random::new(seed ^ (self.way as u64) << 56 ^ self.number);
         std::iter::from_fn(move || Some(random.next())).flat_map(u64::to_le_bytes)
     }
 
@@ -36,28 +55,33 @@ impl Payload {
         into.clear();
         into.extend(self.source.to_le_bytes());
         into.extend(self.dest.to_le_bytes());
-        into.extend(self.life.to_le_bytes());
+        into.extend((self.life | (self.way as u32) << 24).to_le_bytes());
         into.extend(self.number.to_le_bytes());
         into.extend(self.sent_at.to_le_bytes());
         into.extend(self.pattern().take(length.saturating_sub(PAYLOAD)));
     }
 
-    /// Reads a message; the error says what does not fit.
-    pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
+    /// Reads the fields alone.
+    pub(super) fn fields(bytes: &[u8]) -> Option<Self> {
         let number = |at: usize, length: usize| {
             let bytes = bytes.get(at..at + length)?;
             Some(bytes.iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b)))
         };
-        let fields = || {
-            Some(Self {
-                source: number(0, 2)? as u16,
-                dest: number(2, 2)? as u16,
-                life: number(4, 4)? as u32,
-                number: number(8, 8)?,
-                sent_at: number(16, 8)?,
-            })
-        };
-        let payload = fields().ok_or_else(|| format!("a message of {} bytes has no fields", bytes.len()))?;
+        let way = number(7, 1)? as usize;
+        Some(Self {
+            source: number(0, 2)? as u16,
+            dest: number(2, 2)? as u16,
+            life: number(4, 3)? as u32,
+            way: *Way::ALL.get(way)?,
+            number: number(8, 8)?,
+            sent_at: number(16, 8)?,
+        })
+    }
+
+    /// Reads a message; the error says what does not fit.
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
+        let payload =
+            Self::fields(bytes).ok_or_else(|| format!("a message of {} bytes has no fields", bytes.len()))?;
         let found = bytes.get(PAYLOAD..).unwrap_or(&[]);
         match found.iter().zip(payload.pattern()).position(|(found, sent)| *found != sent) {
             Some(at) => Err(format!("byte {} of {} differs from what was sent", PAYLOAD + at, bytes.len())),

@@ -3,7 +3,7 @@
 use pdbp_core::engine::Checksum;
 use pdbp_core::{Arrival, Routing};
 
-use super::{CrashSight, Fault, HostCosts, Scenario, Traffic, gbit, mbit, ms, us};
+use super::{CrashSight, Fault, HostCosts, Mix, Probability, Scenario, Traffic, gbit, mbit, ms, us};
 use crate::random::Random;
 
 impl Scenario {
@@ -41,6 +41,7 @@ impl Scenario {
             let at = random.below(until * 3 / 4);
             draw_fault(&mut scenario, nodes, at, until, random);
         }
+        scenario.setup.mix = mix(seed);
         (scenario.at(until, Fault::heal()), until)
     }
 }
@@ -97,6 +98,19 @@ fn traffic(nodes: u16, random: &mut Random) -> Traffic {
     } else {
         traffic
     }
+}
+
+/// Not from the numbers that the rest is drawn from, so that a seed's scenario is the same without it.
+fn mix(seed: u64) -> Mix {
+    let mut random = Random::new(seed ^ 0x6D69_7874);
+    let random = &mut random;
+    let mut share = || match random.below(3) {
+        0 => Probability::new(random.below(150) as f64 / 1000.0).unwrap_or_default(),
+        _ => Probability::NEVER,
+    };
+    let (streams, commands, long, sets) = (share(), share(), share(), share());
+    let mut every = || if one_in(3, random) { us(100 + random.below(2_000)) } else { 0 };
+    Mix { streams, commands, long, sets, barriers: every(), quiescence: every() }
 }
 
 fn draw_fault(scenario: &mut Scenario, nodes: u16, at: u64, until: u64, random: &mut Random) {

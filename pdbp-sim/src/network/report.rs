@@ -79,6 +79,16 @@ pub struct Report {
     pub refused: u64,
     /// Messages that came back to their senders since a peer whose link failed did not get them.
     pub returned: u64,
+    /// Messages of several segments that were read whole. (Elsewhere each segment counts as a message.)
+    pub assembled: u64,
+    /// Streams that were read whole.
+    pub streams: u64,
+    /// Streams whose readers learnt that they end early.
+    pub streams_cut: u64,
+    /// Barriers passed, by each node.
+    pub barriers: u64,
+    /// Requests for quiescence that were answered.
+    pub quiets: u64,
     /// Messages that engines reported undelivered.
     pub undelivered: u64,
     /// Messages that relays have passed on.
@@ -132,26 +142,34 @@ impl Report {
             seed: setup.seed,
             time,
             traffic_time: time.min(setup.traffic_until),
-            sent: past.sent,
-            delivered: past.delivered,
-            bytes: past.bytes,
-            timely: past.timely,
-            timely_bytes: past.timely_bytes,
-            refused: past.refused,
-            returned: past.returned,
             body: setup.body,
             ..Self::default()
+        }
+        .with(past)
+    }
+
+    fn with(self, totals: Totals) -> Self {
+        let Totals { sent, delivered, bytes, timely, timely_bytes, refused, returned, .. } = totals;
+        let Totals { assembled, streams, barriers, quiets, .. } = totals;
+        Self {
+            sent: self.sent + sent,
+            delivered: self.delivered + delivered,
+            bytes: self.bytes + bytes,
+            timely: self.timely + timely,
+            timely_bytes: self.timely_bytes + timely_bytes,
+            refused: self.refused + refused,
+            returned: self.returned + returned,
+            assembled: self.assembled + assembled,
+            streams: self.streams + streams.0,
+            streams_cut: self.streams_cut + streams.1,
+            barriers: self.barriers + barriers,
+            quiets: self.quiets + quiets,
+            ..self
         }
     }
 
     pub(super) fn add<T: Transport>(&mut self, setup: &Setup, host: &Host<T>, missing: u64) {
-        self.sent += host.totals.sent;
-        self.delivered += host.totals.delivered;
-        self.bytes += host.totals.bytes;
-        self.timely += host.totals.timely;
-        self.timely_bytes += host.totals.timely_bytes;
-        self.refused += host.totals.refused;
-        self.returned += host.totals.returned;
+        *self = std::mem::take(self).with(host.all());
         self.lost += missing;
         let counters = host.engine.counters();
         self.relayed += counters.relayed;
@@ -223,6 +241,12 @@ impl fmt::Display for Report {
             at(999),
             us(self.latencies.most())
         )?;
+        if self.streams + self.streams_cut > 0 {
+            writeln!(f, "streams: {} whole, {} cut short", self.streams, self.streams_cut)?;
+        }
+        if self.barriers + self.quiets > 0 {
+            writeln!(f, "barriers: {} passed; quiescence: {} times", self.barriers, self.quiets)?;
+        }
         writeln!(f, "blocks: {} of {:.0} % filled on average", self.blocks, self.fill * 100.0)?;
         writeln!(
             f,

@@ -1,8 +1,10 @@
-//! What tests break on purpose, to see that it is found: at node 1, from a certain data block of a posted link on.
+//! What tests break on purpose, to see that it is found: at node 1 (or 0, the primary), from a certain block of a posted link on.
 
-use pdbp_core::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, CDU_HEADER};
+use pdbp_core::Event;
+use pdbp_core::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, CDU_HEADER, Cdus, flag};
+use pdbp_core::mesp::Control;
 
-/// What is broken. All but the last two strike once.
+/// What is broken. All but `Deafen` and `Keep` strike once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sabotage {
     /// A block does not arrive.
@@ -15,10 +17,70 @@ pub(super) enum Sabotage {
     Corrupt,
     /// The room of a block is lost, and the block.
     LosePost,
+    /// A stream's last segment is not marked as the last.
+    LoseEnd,
+    /// The number of a segment is one too large.
+    SkipSegment,
+    /// A command comes as if it were none.
+    Demote,
+    /// The primary takes it that a node has arrived at the barrier behind the one at which it has.
+    Hasten,
+    /// A node that is asked for its counts takes it that all is quiet.
+    Hush,
     /// Nothing arrives any more, though all is acknowledged.
     Deafen,
     /// Sent blocks do not come back.
     Keep,
+}
+
+impl Sabotage {
+    /// The node at which it strikes.
+    fn place(self) -> u16 {
+        u16::from(self != Self::Hasten)
+    }
+
+    /// Whether such a block can be struck.
+    fn wants(self, header: &BlockHeader, bytes: &[u8]) -> bool {
+        match self {
+            Self::Deafen => true,
+            Self::LoseEnd => header.class() == BlockClass::Stream && header.has(flag::LAST),
+            Self::SkipSegment => header.class() == BlockClass::Stream,
+            Self::Demote => header.has(flag::URGENT),
+            Self::Hasten => control(header, bytes, Control::Arrived { generation: 0 }).is_some(),
+            Self::Hush => control(header, bytes, Control::CountRequest { wave: 0 }).is_some(),
+            _ => header.class() == BlockClass::Message,
+        }
+    }
+}
+
+/// Where in the block a control message like that one lies.
+fn control(header: &BlockHeader, bytes: &[u8], like: Control) -> Option<usize> {
+    let mut trains = Cdus::new(&bytes[BLOCK_HEADER..]).flatten();
+    let of_control = header.class() == BlockClass::Control;
+    let train = trains.find(|train| of_control && train.command() == like.command())?;
+    Some(train.data().as_ptr().addr() - bytes.as_ptr().addr())
+}
+
+/// What a host does not hear of its engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hidden {
+    /// That a stream has ended since its node failed.
+    StreamEnds,
+    /// That a link has failed.
+    Failures,
+    /// That a relay has stopped a stream.
+    Stops,
+}
+
+impl Hidden {
+    pub(super) fn covers(self, event: &Event) -> bool {
+        match event {
+            Event::StreamBroken { .. } => self == Self::StreamEnds,
+            Event::PeerFailed { .. } => self == Self::Failures,
+            Event::StreamStopped { .. } => self == Self::Stops,
+            _ => false,
+        }
+    }
 }
 
 /// What becomes of a block.
@@ -29,10 +91,15 @@ pub(super) enum Fate {
     VanishesWithItsRoom,
 }
 
+/// Places in a block's header, and in that of a CDU.
+const FLAGS: usize = 36;
+const SEGMENT: usize = 44;
+const COMMAND: usize = 2;
+
 #[derive(Debug)]
 pub(super) struct Saboteur {
     pub(super) kind: Sabotage,
-    /// Data blocks that arrive before.
+    /// Blocks that it could strike, and which arrive before.
     pub(super) after: u32,
     pub(super) before: Vec<u8>,
     done: bool,
@@ -48,12 +115,12 @@ impl Saboteur {
     }
 
     pub(super) fn visit(&mut self, to: u16, bytes: &mut [u8]) -> Fate {
-        let data = BlockHeader::read(bytes).is_ok_and(|h| h.class() == BlockClass::Message);
-        if to != 1 || self.done || (!data && self.kind != Sabotage::Deafen) {
+        let wanted = BlockHeader::read(bytes).is_ok_and(|header| self.kind.wants(header, bytes));
+        if to != self.kind.place() || self.done || !wanted {
             return Fate::Arrives;
         }
         if self.after > 0 {
-            self.after -= u32::from(data);
+            self.after -= 1;
             self.before = bytes.to_vec();
             return Fate::Arrives;
         }
@@ -67,6 +134,11 @@ impl Saboteur {
             Sabotage::Double => bytes[BLOCK_HEADER..].copy_from_slice(&self.before[BLOCK_HEADER..]),
             Sabotage::Skip => bytes[BLOCK_HEADER + CDU_HEADER + 8] += 1,
             Sabotage::Corrupt => bytes[BLOCK_HEADER + CDU_HEADER + 30] ^= 4,
+            Sabotage::LoseEnd => bytes[FLAGS] &= !(flag::LAST as u8),
+            Sabotage::SkipSegment => bytes[SEGMENT] += 1,
+            Sabotage::Demote => bytes[FLAGS] &= !(flag::URGENT as u8),
+            Sabotage::Hasten => self.put(bytes, Control::Arrived { generation: 0 }),
+            Sabotage::Hush => self.put(bytes, Control::CountRequest { wave: 0 }),
             Sabotage::Swallow | Sabotage::LosePost => {}
         }
         self.done = true;
@@ -75,5 +147,18 @@ impl Saboteur {
             Sabotage::LosePost => Fate::VanishesWithItsRoom,
             _ => Fate::Arrives,
         }
+    }
+
+    /// Puts another message in the place of the one like `like`.
+    fn put(&self, bytes: &mut [u8], like: Control) {
+        let at = BlockHeader::read(bytes).ok().and_then(|header| control(header, bytes, like.clone()));
+        let Some(at) = at else { return };
+        let length = like.encode().len();
+        let new = match Control::decode(like.command(), &bytes[at..at + length]) {
+            Some(Control::Arrived { generation }) => Control::Arrived { generation: generation + 1 },
+            _ => Control::Quiet { number: 1_000 },
+        };
+        bytes[at..at + length].copy_from_slice(&new.encode());
+        bytes[at - CDU_HEADER + COMMAND..][..2].copy_from_slice(&new.command().to_le_bytes());
     }
 }

@@ -188,6 +188,48 @@ impl Scenario {
         self
     }
 
+    /// Share of the messages in whose place a stream begins, from 0 to 1.
+    #[must_use]
+    pub fn streams(mut self, share: f64) -> Self {
+        self.setup.mix.streams = self.probability("streams", share);
+        self
+    }
+
+    /// Share of the messages that are commands, from 0 to 1.
+    #[must_use]
+    pub fn commands(mut self, share: f64) -> Self {
+        self.setup.mix.commands = self.probability("commands", share);
+        self
+    }
+
+    /// Share of the messages that are longer than a block, from 0 to 1.
+    #[must_use]
+    pub fn long(mut self, share: f64) -> Self {
+        self.setup.mix.long = self.probability("long", share);
+        self
+    }
+
+    /// Share of the messages that go to all parts of several nodes, from 0 to 1. Nodes have two parts then.
+    #[must_use]
+    pub fn sets(mut self, share: f64) -> Self {
+        self.setup.mix.sets = self.probability("sets", share);
+        self
+    }
+
+    /// See [`Mix::barriers`](super::Mix::barriers).
+    #[must_use]
+    pub fn barriers(mut self, every: u64) -> Self {
+        self.setup.mix.barriers = every;
+        self
+    }
+
+    /// See [`Mix::quiescence`](super::Mix::quiescence).
+    #[must_use]
+    pub fn quiescence(mut self, every: u64) -> Self {
+        self.setup.mix.quiescence = every;
+        self
+    }
+
     /// Something that goes wrong, or is mended, then.
     #[must_use]
     pub fn at(mut self, nanos: u64, fault: Fault) -> Self {

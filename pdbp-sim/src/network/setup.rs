@@ -12,7 +12,7 @@ use pdbp_core::{Arrival, ConfigError, Routing};
 
 use super::check::{Broken, Division};
 use super::host::HostCosts;
-use super::{Physics, PhysicsError, Traffic};
+use super::{Mix, Physics, PhysicsError, Traffic};
 
 /// How a cluster is set up.
 #[derive(Clone, Debug)]
@@ -53,6 +53,8 @@ pub struct Setup {
     pub routing: Routing,
     /// Who sends.
     pub traffic: Traffic,
+    /// What is done beside sending short messages.
+    pub mix: Mix,
     /// Nanoseconds from the start that are not measured: latencies are of messages that should be sent later, blocks in use of the
     /// time after.
     pub warm_up: u64,
@@ -82,6 +84,7 @@ impl Setup {
             costs: HostCosts::default(),
             routing: Routing::Direct,
             traffic: Traffic::uniform().rate(0),
+            mix: Mix::default(),
             warm_up: 0,
             traffic_until: u64::MAX,
         }
@@ -140,7 +143,7 @@ impl Setup {
             control_blocks: self.control_blocks(node),
             local_parts: 2,
             private_pipes: 2,
-            stream_pipes: 1,
+            stream_pipes: self.mix.stream_pipes(),
             flush_after: self.flush_after,
             interval: 1_000_000,
             checksum: self.checksum,

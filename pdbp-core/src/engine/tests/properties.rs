@@ -39,6 +39,15 @@ fn runs() -> impl Strategy<Value = (Setup, Vec<Operation>)> {
     })
 }
 
+/// Of which every eighth operation is about a link that fails or comes back.
+fn cuts() -> impl Strategy<Value = (Setup, Vec<Operation>)> {
+    let bytes = prop_oneof![7 => any::<[u8; 4]>(), 1 => (248u8..250, any::<[u8; 3]>()).prop_map(|(k, [a, b, c])| [k, a, b, c])];
+    (setups(), vec(bytes, 0..600)).prop_map(|(setup, bytes)| {
+        let operations = bytes.into_iter().map(|b| Operation::decode(b, setup.nodes)).collect();
+        (Setup { links: Links::Posted, ..setup }, operations)
+    })
+}
+
 /// In a grid of any shape; the last row may be short. A link has circuits for one stream of each part of three nodes and more.
 fn grids() -> impl Strategy<Value = (Setup, Vec<Operation>)> {
     (setups(), 4usize..=11, vec(any::<[u8; 4]>(), 0..600)).prop_map(|(setup, nodes, bytes)| {
@@ -91,7 +100,7 @@ proptest! {
         let mut cluster = setup.ready();
         cluster.oracle.borrow_mut().lossy = true;
         for operation in operations {
-            if !matches!(operation, Operation::Kill { .. } | Operation::Inject { .. }) {
+            if !operation.is_hostile() || matches!(operation, Operation::Flip { .. }) {
                 cluster.apply(operation);
             }
         }
@@ -105,6 +114,24 @@ proptest! {
             prop_assert_eq!(counters.malformed, u64::from(refused));
             prop_assert_eq!(counters.out_of_sequence, 0);
         }
+    }
+
+    /// Links fail and come back: no node loses more than what it had for the other end, nor a block; streams end, and quiescence
+    /// comes.
+    #[test]
+    fn links_that_fail_take_along_only_what_was_on_them((setup, operations) in cuts()) {
+        let mut cluster = setup.ready();
+        for operation in operations {
+            if !operation.is_hostile() || matches!(operation, Operation::Cut { .. }) {
+                cluster.apply(operation);
+            }
+        }
+        for i in 0..setup.nodes {
+            cluster.apply(Operation::Quiet { node: i });
+        }
+        cluster.settle();
+        assert_all_credit_is_there(&mut cluster);
+        cluster.close();
     }
 
     /// Nodes die: what they had of others comes back, and the rest goes on.
@@ -181,7 +208,7 @@ proptest! {
         let mut cluster = setup.ready();
         cluster.oracle.borrow_mut().lossy = true;
         for operation in operations {
-            if !matches!(operation, Operation::Flip { .. } | Operation::Inject { .. }) {
+            if !operation.is_hostile() || matches!(operation, Operation::Kill { .. }) {
                 cluster.apply(operation);
             }
         }
@@ -204,7 +231,9 @@ proptest! {
             host.pipes.checked = false;
         }
         for operation in operations {
-            cluster.apply(operation);
+            if !matches!(operation, Operation::Cut { .. }) {
+                cluster.apply(operation);
+            }
         }
         for _ in 0..50 {
             for i in cluster.live() {

@@ -1,8 +1,12 @@
 //! Each check finds what it is for.
 
+use pdbp_core::Routing;
+
 use crate::network::check::{Division, check_blocks};
-use crate::network::sabotage::Sabotage;
-use crate::network::{Broken, Cluster, ClusterError, Invariant, Setup, Traffic, ms};
+use crate::network::sabotage::{Hidden, Sabotage};
+use crate::network::{
+    Broken, Cluster, ClusterError, Fault, Invariant, Mix, Probability, Report, Setup, Traffic, ms, us,
+};
 
 /// Two nodes, of which node 1 finds its end broken after some data blocks; messages of `size` bytes.
 fn broken(sabotage: Sabotage, size: usize) -> Broken {
@@ -78,4 +82,90 @@ fn a_failed_check_says_how_to_see_it_again() {
     assert!(text.starts_with("seed 3, at "), "{text}");
     assert!(text.contains("ns, node1: Contents does not hold") && text.contains("frame "), "{text}");
     assert_eq!(text, broken(Sabotage::Corrupt, 64).to_string());
+}
+
+/// As [`broken`], among all that hosts do, at a node that is slow.
+fn broken_mix(sabotage: Sabotage, mix: Mix) -> Broken {
+    let traffic = Traffic::uniform().rate(50_000);
+    let setup = Setup { seed: 3, traffic, mix, traffic_until: ms(5), ..Setup::new(2) };
+    let mut cluster = Cluster::new(setup).unwrap();
+    cluster.plan(0, Fault::slow(1, 20)).unwrap();
+    cluster.network().sabotage(sabotage, 2);
+    match cluster.run_until(ms(5)).and_then(|()| cluster.settle()) {
+        Err(ClusterError::Broken(broken)) => *broken,
+        other => panic!("{sabotage:?} was not found: {other:?}"),
+    }
+}
+
+macro_rules! caught_in_mix {
+    ($($name:ident: $sabotage:ident, $mix:expr, $invariant:ident, $values:expr;)*) => {
+        $(#[test]
+        fn $name() {
+            let broken = broken_mix(Sabotage::$sabotage, $mix);
+            assert_eq!(broken.invariant, Invariant::$invariant, "{broken}");
+            assert!(broken.what.contains($values), "{broken}");
+        })*
+    };
+}
+
+fn some() -> Probability {
+    Probability::new(0.1).unwrap()
+}
+
+caught_in_mix! {
+    a_stream_without_an_end: LoseEnd, Mix { streams: some(), ..Mix::default() }, Streams, "has ended, whose link has not failed";
+    a_segment_that_is_left_out: SkipSegment, Mix { streams: some(), ..Mix::default() }, Counters, "stray_segments";
+    a_command_that_is_none: Demote, Mix { commands: some(), ..Mix::default() }, Contents, "came as";
+    a_barrier_that_is_released_early: Hasten, Mix { barriers: us(200), ..Mix::default() }, Barriers, "had not arrived";
+    quiet_that_is_not: Hush, Mix { quiescence: us(200), ..Mix::default() }, Quiescence, "have come";
+}
+
+/// What is found when a host does not hear of the end of a link, by which streams come and go.
+fn hidden(node: u16, what: Hidden) -> Broken {
+    let mix = Mix { streams: Probability::new(0.5).unwrap(), ..Mix::default() };
+    let traffic = Traffic::uniform().rate(50_000);
+    let mut setup = Setup { seed: 3, traffic, mix, traffic_until: ms(5), ..Setup::new(2) };
+    setup.physics.give_up = ms(2);
+    let mut cluster = Cluster::new(setup).unwrap();
+    cluster.hide(node, what);
+    cluster.plan(ms(2), Fault::partition([&[1]])).unwrap();
+    match cluster.run_until(ms(5)).and_then(|()| cluster.settle()) {
+        Err(ClusterError::Broken(broken)) => *broken,
+        other => panic!("{what:?} was not found: {other:?}"),
+    }
+}
+
+#[test]
+fn a_reader_that_is_not_told_that_its_stream_is_over() {
+    let broken = hidden(1, Hidden::StreamEnds);
+    assert_eq!(broken.invariant, Invariant::Quiet, "{broken}");
+    assert!(broken.what.contains("of node0 has no end"), "{broken}");
+}
+
+#[test]
+fn a_writer_that_is_not_told_that_its_stream_did_not_arrive() {
+    let broken = hidden(0, Hidden::Failures);
+    assert_eq!(broken.invariant, Invariant::Streams, "{broken}");
+}
+
+/// What is found when relays have no room for all streams, and a host may not hear of it.
+fn many_streams_by_relays(hides: Option<u16>) -> Result<Report, ClusterError> {
+    let mix = Mix { streams: Probability::new(0.5).unwrap(), ..Mix::default() };
+    let (traffic, routing) = (Traffic::uniform().rate(50_000), Routing::Grid);
+    let setup = Setup { seed: 3, traffic, mix, routing, traffic_until: ms(5), ..Setup::new(9) };
+    let mut cluster = Cluster::new(setup).unwrap();
+    hides.into_iter().for_each(|node| cluster.hide(node, Hidden::Stops));
+    cluster.run_until(ms(5))?;
+    cluster.settle()?;
+    Ok(cluster.report())
+}
+
+#[test]
+fn a_writer_that_is_not_told_that_its_relay_has_stopped_its_stream() {
+    let report = many_streams_by_relays(None).unwrap();
+    assert!(report.streams > 0 && report.relay_lost > 0, "{report}");
+    match many_streams_by_relays(Some(8)) {
+        Err(ClusterError::Broken(broken)) => assert_eq!(broken.invariant, Invariant::Streams, "{broken}"),
+        other => panic!("it was not found: {other:?}"),
+    }
 }

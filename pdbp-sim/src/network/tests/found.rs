@@ -2,7 +2,7 @@
 
 use pdbp_core::Arrival;
 
-use crate::network::{Fault, Scenario, Setup, Traffic, ms};
+use crate::network::{Cluster, Fault, Scenario, Setup, Traffic, ms, us};
 
 /// Peers of a node that starts again have no credit there before it tells them; it believes that they have what they begin with.
 #[test]
@@ -48,4 +48,46 @@ fn a_peer_that_is_let_in_again_has_credit_when_what_came_before_was_read_meanwhi
     let (scenario, until) = Scenario::random_grid(101_529);
     let report = scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
     assert!(report.links.restored > 0, "{report}");
+}
+
+/// What was on the link when it failed was said once only: requests, arrivals, and the counts that the primary waits for.
+#[test]
+fn barriers_and_quiescence_end_after_a_link_was_down() {
+    for cut_off in [0, 1, 2] {
+        let scenario = Scenario::new(3).seed(2).give_up(ms(2)).traffic(Traffic::uniform().rate(5_000));
+        let scenario = scenario.barriers(us(300)).quiescence(us(300));
+        let outage = scenario.at(ms(2), Fault::partition([&[cut_off]])).at(ms(8), Fault::heal());
+        let report = outage.run(ms(12)).unwrap_or_else(|e| panic!("{e}"));
+        assert!(report.links.restored > 0 && report.quiets > 3, "{report}");
+        assert_eq!(report.barriers, 3 * 40, "{report}");
+    }
+}
+
+/// Nobody calls a node that has no peers any more, and it counted one wave each time that it was called.
+#[test]
+fn quiescence_comes_to_a_primary_that_is_left_alone() {
+    let scenario = Scenario::new(2).seed(1).give_up(ms(2)).traffic(Traffic::uniform().rate(2_000));
+    let report = scenario.quiescence(us(700)).at(ms(2), Fault::crash(1)).run(ms(10));
+    assert!(report.unwrap_or_else(|e| panic!("{e}")).quiets > 5);
+}
+
+/// Of a node that had been let in by nobody yet, blocks that came back of a failed link were not kept for when it is up again, and
+/// nothing could arrive by it then.
+#[test]
+fn a_link_that_fails_while_a_node_waits_for_being_let_in_has_room_when_it_is_up_again() {
+    let (scenario, until) = Scenario::random(4_000_121);
+    let report = scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
+    assert!(report.links.restored > 0, "{report}");
+}
+
+/// It waited for being let in by itself.
+#[test]
+fn a_node_that_starts_again_reaches_its_own_parts() {
+    let mut cluster = Cluster::new(Setup::new(3)).unwrap();
+    cluster.plan(ms(1), Fault::restart(1)).unwrap();
+    for until in [ms(2), ms(10)] {
+        cluster.run_until(until).unwrap();
+        let engine = &cluster.hosts()[1].as_ref().unwrap().engine;
+        assert!(!engine.has_failed(engine.config().node));
+    }
 }

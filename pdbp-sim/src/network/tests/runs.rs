@@ -47,6 +47,36 @@ fn the_same_seed_is_the_same_run_and_another_is_another() {
     assert_ne!(one.digest, other.digest);
 }
 
+/// A run in which hosts do all that they can.
+fn busy() -> Scenario {
+    let mixed = five().streams(0.05).commands(0.1).long(0.05).sets(0.1);
+    mixed.barriers(us(500)).quiescence(us(700))
+}
+
+#[test]
+fn without_failures_streams_come_whole_and_all_barriers_are_passed() {
+    for arrival in [Arrival::Posted, Arrival::InPlace] {
+        let report = busy().arrival(arrival).run(ms(10)).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!((report.lost, report.undelivered, report.refused), (0, 0, 0), "{report}");
+        assert!(report.sent == report.delivered && report.streams > 50 && report.assembled > 20, "{report}");
+        // Some of the streams were given up by their writers.
+        assert!(report.streams_cut > 0 && report.streams_cut < report.streams, "{report}");
+        assert_eq!(report.barriers, 5 * 20, "{report}");
+        assert!(report.quiets >= 5, "{report}");
+    }
+}
+
+#[test]
+fn streams_that_an_outage_cuts_end_at_both_ends_and_the_others_go_on() {
+    for arrival in [Arrival::Posted, Arrival::InPlace] {
+        let outage = busy().arrival(arrival).give_up(ms(2)).at(ms(2), Fault::partition([&[0, 1]]));
+        let report = outage.at(ms(8), Fault::heal()).run(ms(16)).unwrap_or_else(|e| panic!("{e}"));
+        assert!(report.links.restored > 0 && report.refused > 0, "{report}");
+        assert!(report.streams > 50 && report.streams_cut > 0, "{report}");
+        assert_eq!(report.barriers, 5 * 32, "{report}");
+    }
+}
+
 /// Seeds of random scenarios until there were so many steps.
 fn random_steps(random: fn(u64) -> (Scenario, u64), first: u64, steps: u64) -> Vec<Report> {
     let mut reports = Vec::new();

@@ -62,6 +62,8 @@ impl Cluster {
                     self.kill(node);
                 }
             }
+            Operation::Cut { from, to } => self.cut(from, to),
+            Operation::Mend { from, to } => self.mend(from, to),
             Operation::Inject { from, to, seed } => {
                 let bytes = self.forge(from, to, seed);
                 self.net.borrow_mut().inject(from, to, bytes);
@@ -200,16 +202,24 @@ impl Cluster {
             }
             let Ok((group, number)) = host.engine.open_stream(part(i, source), node(to)) else { return };
             let tag = StreamTag { group, number, segment: 0, dest: part(to, dest), flags: flag::FIRST };
-            entry.insert(Outgoing { tag, source });
+            let failures = host.pipes.failures.get(&to).copied().unwrap_or(0);
+            entry.insert(Outgoing { tag, source, failures });
         }
         let outgoing = &host.streams[&source];
         let (mut tag, source) = (outgoing.tag, outgoing.source);
+        let to = tag.dest.node();
+        if host.pipes.failures.get(&to.index()).is_some_and(|failures| *failures > outgoing.failures) {
+            // Its reader has been told too.
+            host.streams.remove(&source);
+            host.engine.close_stream(tag.group).unwrap();
+            return;
+        }
         if last {
             tag.flags |= flag::LAST;
         }
         let Ok(mut block) = host.engine.open(tag.dest.node()) else {
             // The node, or its relay.
-            if self.dead.contains(&tag.dest.node().index()) || host.engine.has_failed(tag.dest.node()) {
+            if self.dead.contains(&to.index()) || host.engine.has_failed(to) {
                 host.streams.remove(&source);
                 host.engine.close_stream(tag.group).unwrap();
             }

@@ -33,6 +33,14 @@ impl Cluster {
         let Some(host) = self.hosts[i].as_mut() else { return 0 };
         let worked = host.engine.poll(now, &mut host.pipes).worked;
         self.close_streams(i);
+        let ended = std::mem::take(&mut self.net.borrow_mut().ended);
+        for (a, b) in ended {
+            if self.net.borrow().is_cut(a, b) {
+                self.mend(a, b);
+            } else {
+                self.net.borrow_mut().ended.push((a, b));
+            }
+        }
         self.check(i);
         worked
     }
@@ -82,6 +90,21 @@ impl Cluster {
         host.close();
         self.net.borrow_mut().kill(dead);
         self.oracle.borrow_mut().forget(dead);
+    }
+
+    /// Cuts the link between two nodes, if it can be cut.
+    pub fn cut(&mut self, a: usize, b: usize) {
+        if self.net.borrow().is_up(a, b) {
+            self.net.borrow_mut().cut(a, b);
+            self.oracle.borrow_mut().doubt(a, b);
+        }
+    }
+
+    /// Mends the link between two nodes, if it was cut.
+    pub fn mend(&mut self, a: usize, b: usize) {
+        if self.net.borrow().is_cut(a, b) {
+            self.net.borrow_mut().mend(a, b);
+        }
     }
 
     /// Stops all nodes.

@@ -27,6 +27,8 @@ pub struct Pipes {
     pub returned: Vec<(usize, Vec<u8>)>,
     /// Deliveries are checked against the oracle.
     pub checked: bool,
+    /// How often each peer has failed.
+    pub(super) failures: BTreeMap<usize, u32>,
 }
 
 pub(super) fn digest(bytes: &[u8]) -> u64 {
@@ -74,7 +76,7 @@ impl PrivatePipes for Pipes {
                     DeliveryKind::Stream { number, segment, last, aborted } => {
                         assert_eq!(cdu.stream, Some(number));
                         assert_eq!(cdu.segment, segment);
-                        oracle.took_segment(from, number, (segment, last, aborted), cdu.data);
+                        oracle.took_segment((from, self.me), number, (segment, last, aborted), cdu.data);
                     }
                 }
             }
@@ -85,6 +87,10 @@ impl PrivatePipes for Pipes {
     }
 
     fn event(&mut self, event: Event) {
+        if let Event::PeerFailed { peer, .. } = event {
+            self.oracle.borrow_mut().doubt(self.me, peer.index());
+            *self.failures.entry(peer.index()).or_default() += 1;
+        }
         self.events.push(event);
     }
 }
@@ -94,6 +100,8 @@ pub type TestEngine = Engine<'static, Port, HeapMemory, Policy>;
 pub struct Outgoing {
     pub tag: StreamTag,
     pub(super) source: u16,
+    /// How often the peer had failed when it began.
+    pub(super) failures: u32,
 }
 
 pub struct Host {
@@ -123,6 +131,7 @@ impl Host {
             owner: BTreeMap::new(),
             returned: vec![],
             checked: true,
+            failures: BTreeMap::new(),
         };
         let (open, held, streams, closing) = (BTreeMap::new(), vec![], BTreeMap::new(), vec![]);
         let (barrier, quiet) = (None, None);

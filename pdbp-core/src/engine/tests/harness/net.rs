@@ -72,6 +72,8 @@ pub struct Net {
     memories: Vec<MemoryKeeper>,
     numbered: u32,
     dead: Vec<bool>,
+    /// Links that engines have ended; they come up again by themselves.
+    pub ended: Vec<(usize, usize)>,
 }
 
 impl Net {
@@ -87,6 +89,7 @@ impl Net {
             memories: memories.iter().map(HeapMemory::keeper).collect(),
             numbered: 0,
             dead: std::vec![false; nodes],
+            ended: Vec::new(),
         }
     }
 
@@ -129,6 +132,26 @@ impl Net {
             ready.extend(gone.posted.into_iter().map(|block| Completion::Unused { peer, block }));
             ready.push_back(Completion::PeerFailed { peer, cause: None });
         }
+    }
+
+    /// Whether the link between two nodes is up and can be cut: where all links are posted, since readers of a block in place
+    /// must be done before its owner has it back.
+    pub fn is_up(&self, a: usize, b: usize) -> bool {
+        a != b && self.kinds == Links::Posted && !self.links[a][b].failed && !self.links[b][a].failed
+    }
+
+    /// Whether the link between two nodes that live was cut, and both have taken that it is down.
+    pub fn is_cut(&self, a: usize, b: usize) -> bool {
+        let is_end = |done: &Completion<Infallible>, of: usize| matches!(done, Completion::PeerFailed { peer, .. } if peer.index() == of);
+        let knows = |at: usize, of: usize| !self.ready[at].iter().any(|done| is_end(done, of));
+        let lives = a != b && !self.dead[a] && !self.dead[b];
+        lives && knows(a, b) && knows(b, a) && self.links[a][b].failed && self.links[b][a].failed
+    }
+
+    /// Blocks that a node has posted and that are on their way back to it unused.
+    pub fn unused(&self, at: usize) -> u32 {
+        let unused = |done: &&Completion<Infallible>| matches!(done, Completion::Unused { .. });
+        self.ready[at].iter().filter(unused).count() as u32
     }
 
     /// The link between two nodes, of which blocks are posted, is down: what is on it is lost.
@@ -232,6 +255,14 @@ impl Transport for Port {
 
     fn restores_links(&self) -> bool {
         true
+    }
+
+    fn disconnect(&mut self, peer: NodeId) {
+        let mut net = self.net.borrow_mut();
+        if net.is_up(self.me, peer.index()) {
+            net.cut(self.me, peer.index());
+            net.ended.push((self.me, peer.index()));
+        }
     }
 
     fn submit(&mut self, op: Op) -> Result<(), Refused<Infallible>> {

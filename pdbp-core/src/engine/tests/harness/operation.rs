@@ -5,23 +5,98 @@ use super::{BODY, PARTS};
 /// Something that happens to a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    Send { node: usize, source: u16, to: usize, dest: u16, length: usize },
-    Push { node: usize, source: u16, to: usize, dest: u16, length: usize, urgent: bool, segment: bool },
-    PushSet { node: usize, source: u16, length: usize, mask: u8 },
-    Submit { node: usize, to: usize, urgent: bool },
-    Flush { node: usize },
-    Poll { node: usize },
-    Read { node: usize, part: u16, count: usize, keep: bool },
-    Release { node: usize },
-    Segment { node: usize, source: u16, to: usize, dest: u16, length: usize, last: bool },
-    Gate { from: usize, to: usize, closed: bool },
-    Busy { from: usize, to: usize, times: u32 },
-    Flip { from: usize, to: usize, at: u16, bits: u8 },
-    Barrier { node: usize },
-    Quiet { node: usize },
-    Wait { nanos: u64 },
-    Kill { node: usize },
-    Inject { from: usize, to: usize, seed: u16 },
+    Send {
+        node: usize,
+        source: u16,
+        to: usize,
+        dest: u16,
+        length: usize,
+    },
+    Push {
+        node: usize,
+        source: u16,
+        to: usize,
+        dest: u16,
+        length: usize,
+        urgent: bool,
+        segment: bool,
+    },
+    PushSet {
+        node: usize,
+        source: u16,
+        length: usize,
+        mask: u8,
+    },
+    Submit {
+        node: usize,
+        to: usize,
+        urgent: bool,
+    },
+    Flush {
+        node: usize,
+    },
+    Poll {
+        node: usize,
+    },
+    Read {
+        node: usize,
+        part: u16,
+        count: usize,
+        keep: bool,
+    },
+    Release {
+        node: usize,
+    },
+    Segment {
+        node: usize,
+        source: u16,
+        to: usize,
+        dest: u16,
+        length: usize,
+        last: bool,
+    },
+    Gate {
+        from: usize,
+        to: usize,
+        closed: bool,
+    },
+    Busy {
+        from: usize,
+        to: usize,
+        times: u32,
+    },
+    Flip {
+        from: usize,
+        to: usize,
+        at: u16,
+        bits: u8,
+    },
+    Barrier {
+        node: usize,
+    },
+    Quiet {
+        node: usize,
+    },
+    Wait {
+        nanos: u64,
+    },
+    Kill {
+        node: usize,
+    },
+    /// The link between two nodes fails, if all links are posted, and comes up again.
+    Cut {
+        from: usize,
+        to: usize,
+    },
+    Mend {
+        from: usize,
+        to: usize,
+    },
+    Inject {
+        from: usize,
+        to: usize,
+        seed: u16,
+    },
 }
 
 impl Operation {
@@ -52,7 +127,9 @@ impl Operation {
             228..234 => Self::Flip { from: node, to, at: u16::from(b) << 4 | u16::from(c >> 4), bits: c | 1 },
             234..240 => Self::Barrier { node },
             240..246 => Self::Quiet { node },
-            246..250 => Self::Wait { nanos: u64::from(b) * 200 },
+            246..248 => Self::Wait { nanos: u64::from(b) * 200 },
+            248 => Self::Cut { from: node, to },
+            249 => Self::Mend { from: node, to },
             250..252 => Self::Kill { node },
             252.. => Self::Inject { from: node, to, seed: u16::from(b) << 8 | u16::from(c) },
         }
@@ -60,6 +137,6 @@ impl Operation {
 
     /// Whether it can lose what was sent.
     pub fn is_hostile(&self) -> bool {
-        matches!(self, Self::Flip { .. } | Self::Kill { .. } | Self::Inject { .. })
+        matches!(self, Self::Flip { .. } | Self::Kill { .. } | Self::Cut { .. } | Self::Inject { .. })
     }
 }

@@ -1,6 +1,6 @@
 //! What was sent and must arrive.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::vec::Vec;
 
 use pdbp_core::id::StreamNo;
@@ -16,6 +16,8 @@ pub struct Oracle {
     pub serial: u64,
     /// Bytes may change on the way: what does not arrive is skipped.
     pub lossy: bool,
+    /// Pairs of nodes whose link has failed: of what they send to each other some may not arrive.
+    doubtful: BTreeSet<(usize, usize)>,
     /// Nodes whose messages nobody waits for.
     pub(super) dead: Vec<usize>,
     pub delivered: u64,
@@ -32,6 +34,24 @@ impl Oracle {
         self.expected.entry(lane).or_default().push_back((self.serial, data));
     }
 
+    /// The link between two nodes has failed, as one of them sees it.
+    pub(super) fn doubt(&mut self, a: usize, b: usize) {
+        self.doubtful.insert((a.min(b), a.max(b)));
+    }
+
+    pub(super) fn doubts(&self, a: usize, b: usize) -> bool {
+        self.lossy || self.doubtful.contains(&(a.min(b), a.max(b)))
+    }
+
+    /// Whether all links have held.
+    pub(super) fn is_sure(&self) -> bool {
+        !self.lossy && self.doubtful.is_empty()
+    }
+
+    fn doubts_lane(&self, lane: &Lane) -> bool {
+        self.doubts((lane.0 >> 16) as usize, (lane.1 >> 16) as usize)
+    }
+
     pub(super) fn is_dead(&self, lane: Lane) -> bool {
         self.dead.iter().any(|d| [lane.0, lane.1].iter().any(|raw| (raw >> 16) as usize == *d))
     }
@@ -41,11 +61,12 @@ impl Oracle {
         if self.is_dead(lane) {
             return;
         }
+        let lossy = self.doubts_lane(&lane);
         let queue = self.expected.entry(lane).or_default();
         loop {
             match queue.pop_front() {
                 Some((_, expected)) if expected == data => return,
-                Some(_) if self.lossy => {}
+                Some(_) if lossy => {}
                 other => panic!("lane {lane:?}: got {data:?}, expected {other:?}"),
             }
         }
@@ -53,7 +74,7 @@ impl Oracle {
 
     pub(super) fn took_segment(
         &mut self,
-        from: usize,
+        (from, to): (usize, usize),
         number: StreamNo,
         got: (u32, bool, bool),
         data: &[u8],
@@ -62,10 +83,11 @@ impl Oracle {
         if self.dead.contains(&from) {
             return;
         }
+        let lossy = self.doubts(from, to);
         let (_, queue) = self.streams.entry((from, number.0)).or_default();
         let (segment, last, aborted) = got;
         if aborted {
-            assert!(self.lossy, "a stream was broken");
+            assert!(lossy, "a stream was broken");
             queue.clear();
             return;
         }
@@ -79,10 +101,13 @@ impl Oracle {
         self.stopped += 1;
     }
 
-    /// The oldest message that has not been delivered.
-    pub fn oldest(&self) -> Option<u64> {
-        let messages = self.expected.values().filter_map(|q| q.front().map(|m| m.0));
-        let segments = self.streams.values().filter_map(|q| q.1.front().map(|m| m.0));
+    /// The oldest message that has not been delivered, of those that must be and are between these nodes.
+    pub fn oldest(&self, of: impl Fn(usize) -> bool) -> Option<u64> {
+        let sure = |a: usize, b: usize| of(a) && of(b) && !self.doubts(a, b);
+        let messages = self.expected.iter().filter(|(l, _)| sure((l.0 >> 16) as usize, (l.1 >> 16) as usize));
+        let messages = messages.filter_map(|(_, q)| q.front().map(|m| m.0));
+        let sure = self.streams.iter().filter(|((source, _), (dest, _))| sure(*source, *dest));
+        let segments = sure.filter_map(|(_, q)| q.1.front().map(|m| m.0));
         messages.chain(segments).min()
     }
 

@@ -1,0 +1,73 @@
+//! What hosts do beside sending short messages.
+
+use super::Probability;
+use super::payload::PAYLOAD;
+use crate::random::Random;
+
+/// Segments of a stream or of a long message at most.
+const SEGMENTS: u64 = 6;
+/// Bytes of headers that a segment leaves room for, its own and a relay's.
+const HEADERS: usize = 64;
+
+/// What hosts do beside sending short messages: by default nothing. Shares are of the messages that [`Traffic`](super::Traffic)
+/// makes due; something else is done in their place.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Mix {
+    /// A stream of several segments begins, which goes on while other things are sent.
+    pub streams: Probability,
+    /// A command, which overtakes messages.
+    pub commands: Probability,
+    /// A message of several segments, each in a block.
+    pub long: Probability,
+    /// A message to all parts of several nodes.
+    pub sets: Probability,
+    /// Nanoseconds from one barrier of all nodes to the next; 0: there are none.
+    pub barriers: u64,
+    /// Nanoseconds from one request of each node for quiescence to the next; 0: there are none.
+    pub quiescence: u64,
+}
+
+/// One of the things that a host can do when a message is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Deed {
+    Short,
+    Stream,
+    Command,
+    Long,
+    Set,
+}
+
+impl Mix {
+    /// Whether nodes have a second part, as sets of destinations want.
+    pub(super) fn has_sets(&self) -> bool {
+        self.sets != Probability::NEVER
+    }
+
+    /// Streams that a node writes at a time at most.
+    pub(super) fn stream_pipes(&self) -> u16 {
+        if self.streams == Probability::NEVER { 1 } else { 3 }
+    }
+
+    /// What is done in place of the message that is due.
+    pub(super) fn draw(&self, random: &mut Random) -> Deed {
+        let deeds = [
+            (self.streams, Deed::Stream),
+            (self.commands, Deed::Command),
+            (self.long, Deed::Long),
+            (self.sets, Deed::Set),
+        ];
+        let drawn = deeds.into_iter().find(|(share, _)| share.strikes(random));
+        drawn.map_or(Deed::Short, |(_, deed)| deed)
+    }
+}
+
+/// How many segments there are: 1 at least.
+pub(super) fn segments(random: &mut Random) -> u32 {
+    1 + random.below(SEGMENTS) as u32
+}
+
+/// Bytes of a segment, for blocks of `body` bytes.
+pub(super) fn segment_bytes(body: usize, random: &mut Random) -> usize {
+    let most = body.saturating_sub(HEADERS).max(PAYLOAD);
+    PAYLOAD + random.below((most - PAYLOAD) as u64 + 1) as usize
+}
