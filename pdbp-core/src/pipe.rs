@@ -44,6 +44,9 @@ pub enum StreamState {
     Asked,
     /// The relay has no room for it, or has lost its link to the destination. What it did not pass on is lost.
     Stopped,
+    /// The link by which it leaves has failed since it began, or its peer there was no member: its reader has lost it, even if the link is
+    /// up again.
+    Cut,
 }
 
 /// Why a pipe could not be had or given back.
@@ -147,6 +150,15 @@ impl<'a> PipePool<'a> {
     ) -> Option<(u16, NodeId, &mut StreamState)> {
         let entry = self.pipes.get_mut(pipe.0 as usize).filter(|entry| entry.number == number)?;
         Some((entry.holder?, entry.dest?, &mut entry.state))
+    }
+
+    /// The link has failed by which the streams leave to some nodes.
+    pub(crate) fn cut_streams(&mut self, to: impl Fn(NodeId) -> bool) {
+        for entry in self.pipes.iter_mut().filter(|entry| entry.kind == PipeKind::Stream) {
+            if entry.dest.is_some_and(&to) && entry.state != StreamState::Stopped {
+                entry.state = StreamState::Cut;
+            }
+        }
     }
 
     pub(crate) fn stream_state(&self, pipe: PipeId) -> StreamState {

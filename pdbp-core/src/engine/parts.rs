@@ -128,7 +128,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok((pipe.0 - self.pipes.stream_base(), number))
     }
 
-    /// Whether the stream of a stream pipe has a way to its destination. With a link to it, always.
+    /// Whether the stream of a stream pipe has a way to its destination. With a link to it, until that fails.
     pub fn stream_state(&self, group: u16) -> StreamState {
         self.pipes.stream_state(self.stream_pipe(group))
     }

@@ -259,7 +259,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let stream =
             self.pipes.stream(pipe, number).filter(|(_, dest, _)| links.relay_to(*dest) == Some(relay));
         // It may be over.
-        let Some((local, dest, state)) = stream else { return };
+        let Some((local, dest, state)) = stream.filter(|(.., state)| **state != StreamState::Cut) else {
+            return;
+        };
         *state = if taken { StreamState::Taken } else { StreamState::Stopped };
         if let Some(part) = PartId::new(me, local).filter(|_| !taken) {
             pipes.event(Event::StreamStopped { part, number, relay, dest });

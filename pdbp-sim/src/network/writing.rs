@@ -282,6 +282,7 @@ impl<T: Transport> Host<T> {
 
     fn send_segment(&mut self, stream: &mut Stream, now: u64, work: &mut Work) -> Result<Written, Breach> {
         let Stream { dest, group, number, segment, .. } = *stream;
+        self.check_state(stream)?;
         if segment == stream.segments {
             return Ok(self.ended(stream, now, work));
         }
@@ -316,6 +317,19 @@ impl<T: Transport> Host<T> {
         stream.next_at = now + self.writer.random.below(PAUSE);
         work.wants(stream.next_at);
         Ok(Written::Open)
+    }
+
+    /// What the engine says of a stream that is not over is what its host was told.
+    fn check_state(&self, stream: &Stream) -> Result<(), Breach> {
+        let (state, told) = (self.engine.stream_state(stream.group), self.streams.was_told(stream.number));
+        let ended = matches!(state, StreamState::Cut | StreamState::Stopped);
+        // A destination that is no member is told of before its relay has stopped what goes there.
+        let relayed = NodeId::new(stream.dest).is_some_and(|node| self.engine.is_relayed(node));
+        if ended == told || (told && relayed) {
+            return Ok(());
+        }
+        let what = format!("stream {} to node{} is {state:?}; told: {told}", stream.number.0, stream.dest);
+        Err(Breach::new(Invariant::Streams, what))
     }
 
     /// Of a stream whose last segment was submitted.

@@ -168,6 +168,8 @@ impl StreamWriter<'_> {
         let dest = self.to.node();
         match (engine.stream_state(self.group), engine.relay_to(dest)) {
             _ if engine.has_failed(dest) => Err(failed(engine, dest)),
+            // It is up again, but the reader has lost the stream.
+            (StreamState::Cut, _) => Err(failed(engine, dest)),
             (StreamState::Stopped, Some(relay)) => {
                 Err(SendError::StreamStopped { number: self.number, relay, dest })
             }

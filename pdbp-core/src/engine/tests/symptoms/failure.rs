@@ -2,8 +2,9 @@
 
 use std::vec::Vec;
 
-use super::super::harness::{Cluster, Host, Links, Operation, Setup, node};
+use super::super::harness::{Cluster, Host, Links, Operation, Setup, node, part};
 use super::{ALL, BOTH, delivered, push, rounds, setup, ship};
+use crate::pipe::StreamState;
 use crate::{Event, OpenError};
 
 /// The counts of links that failed must not be waited for.
@@ -197,5 +198,29 @@ fn a_link_that_is_up_again_carries_messages_and_has_all_its_credit() {
     let asked = [0, 1].map(|i| c.host(i).engine.ask_quiet());
     rounds(&mut c, 20);
     assert!((0..2).all(|i| c.host(i).engine.is_quiet(asked[i])));
+    c.settle();
+}
+
+/// Its reader has lost it, though what is sent now arrives.
+#[test]
+fn a_writer_learns_that_its_link_failed_between_two_segments() {
+    let mut c = setup(Links::Posted).ready();
+    let part = part(0, 0);
+    let (group, number) = c.host(0).engine.open_stream(part, node(1)).unwrap();
+    let (other, _) = c.host(0).engine.open_stream(part, node(0)).unwrap();
+    assert_eq!(c.host(0).engine.stream_state(group), StreamState::Taken);
+    c.cut(0, 1);
+    rounds(&mut c, 3);
+    c.mend(0, 1);
+    rounds(&mut c, 9);
+    let engine = &mut c.host(0).engine;
+    assert!(!engine.has_failed(node(1)));
+    assert_eq!(engine.stream_state(group), StreamState::Cut, "stream {number:?}");
+    assert_eq!(engine.stream_state(other), StreamState::Taken, "a stream to another node");
+    engine.close_stream(group).unwrap();
+    engine.close_stream(other).unwrap();
+    let (group, _) = engine.open_stream(part, node(1)).unwrap();
+    assert_eq!(engine.stream_state(group), StreamState::Taken, "the next stream of the pipe");
+    engine.close_stream(group).unwrap();
     c.settle();
 }
