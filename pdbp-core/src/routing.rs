@@ -40,11 +40,11 @@
 //! pipe had one before that is not over waits, too, until the destination of that is told: by a link of the same kind.
 //!
 //! # What goes by relays
-//! Messages, commands, long messages in segments and messages to sets of parts, from [`send`](crate::Engine::send) and in blocks
-//! of writers' own; the way of each is in an [extension](crate::cdu::Via) of its CDU, which takes 8 bytes more. Tables, barriers and
-//! quiescence need no relays, since all nodes have links to the masters; but no node other than a master ever leads, so that nothing is
-//! decided while all masters are out. A relay counts what it has taken as delivered and what it packs as sent, so that quiescence
-//! holds end to end.
+//! Messages, commands, long messages in segments and messages to sets of parts, from [`send`](crate::Engine::send) and in blocks of
+//! writers' own; the way of each is in an [extension](crate::cdu::Via) of its CDU, which takes 8 bytes more. Tables, barriers and
+//! quiescence need no relays, since all nodes have links to the masters; but no node other than a master ever leads, so that
+//! nothing is decided while all masters are out. A relay counts what it has taken as delivered and what it packs as sent, so that
+//! quiescence holds end to end.
 //!
 //! # Streams
 //! The relay copies each block of a stream into one of the row to the destination. The first takes one of
@@ -53,14 +53,15 @@
 //! [`stream_state`](crate::Engine::stream_state)). It does not wait, since it would keep back the blocks on the same link that free
 //! circuits. So a source that closes a stream before it knows that the relay has taken it, does not know whether it arrives.
 //!
-//! Source and relay know a stream by its pipe, relay and destination by its circuit, so that MTA has rows × 2 · `stream_pipes` entries of
-//! 24 bytes, and no table grows with the number of nodes. Whichever of the three nodes or two links fails, both ends are told: the
-//! reader by a last segment that is given up or [`StreamBroken`](crate::Event::StreamBroken), the writer by `StreamStopped`
-//! or [`PeerFailed`](crate::Event::PeerFailed). (A writer that has closed its stream is not told what became of the rest at the relay; the
-//! reader is.) At the relay a stream may overtake messages of the same pair, which are packed with others there.
+//! Source and relay know a stream by its pipe, relay and destination by its circuit, so that MTA has rows × 2 · `stream_pipes`
+//! entries of 24 bytes, and no table grows with the number of nodes. Whichever of the three nodes or two links fails, both ends are
+//! told: the reader by a last segment that is given up or [`StreamBroken`](crate::Event::StreamBroken), the writer by
+//! `StreamStopped` or [`PeerFailed`](crate::Event::PeerFailed). (A writer that has closed its stream is not told what became of the
+//! rest at the relay; the reader is.) At the relay a stream may overtake messages of the same pair, which are packed with others
+//! there.
 //!
-//! 2 GiB as one stream between two of nine nodes of a process, on two cores that did other work as well, medians of three: 8.6 GB/s by
-//! a link, 2.6 by a relay, which copies each block, and whose thread needs a processor too.
+//! 2 GiB as one stream between two of nine nodes of a process, on two cores that did other work as well, medians of three: 8.6 GB/s
+//! by a link, 2.6 by a relay, which copies each block, and whose thread needs a processor too.
 //!
 //! # When nodes fail
 //! A pair has one relay. While it is out (its link is down, or it is no member) the two are out of reach of each other, as
@@ -76,10 +77,10 @@
 //! whatever the bytes say.
 //!
 //! # What it gives and takes
-//! Simulated, with plots: `pdbp sim --nodes 10,32,100,316,1000,3162,10000 --routing direct=1000,grid --traffic uniform --time 1ms --rate 10k
-//! --block 512 --initial 1 --row 4 --extra 16 --give-up 20ms --arrival in-place --report scale`; links of 1 Gbit/s and 20 µs, messages of
-//! 64 bytes from all to all. At this load most messages have a block for themselves. Latencies are the median and what 99 % do not exceed;
-//! the last two columns are messages read before traffic ends, of those that were due.
+//! Simulated, with plots: `pdbp sim --nodes 10,32,100,316,1000,3162,10000 --routing direct=1000,grid --traffic uniform --time 1ms
+//! --rate 10k --block 512 --initial 1 --row 4 --extra 16 --give-up 20ms --arrival in-place --report scale`; links of 1 Gbit/s and
+//! 20 µs, messages of 64 bytes from all to all. At this load most messages have a block for themselves. Latencies are the median
+//! and what 99 % do not exceed; the last two columns are messages read before traffic ends, of those that were due.
 //!
 //! | nodes | KiB of a node, direct: blocks, tables | grid | latency, µs, direct | grid | blocks per message, direct | grid | in time, direct | grid |
 //! |---|---|---|---|---|---|---|---|---|
@@ -91,13 +92,15 @@
 //! | 3,162 | not run | 73 + 497 | | 43 · 44 | | 1.96 | | 95.6 % |
 //! | 10,000 | not run; some 20,000 | 122 + 1364 | | 43 · 44 | | 1.98 | | 95.6 % |
 //!
-//! With `--traffic sparse`, each node sending to four others, all these are the same within a few per cent but for the 99 % latencies (43 µs
-//! direct, 67 by relays, with 1,000 nodes): rows have their first block before anybody sends, so how much memory a node needs depends
-//! on whom it may send to. (Tables with one stream pipe; each more takes 48 bytes of a row of a grid, and 24 of a direct one.)
+//! With `--traffic sparse`, each node sending to four others, all these are the same within a few per cent but for the 99 %
+//! latencies (43 µs direct, 67 by relays, with 1,000 nodes): rows have their first block before anybody sends, so how much memory a
+//! node needs depends on whom it may send to. (Tables with one stream pipe; each more takes 48 bytes of a row of a grid, and 24 of
+//! a direct one.)
 //!
-//! The 10,000 nodes took 14.6 GiB and a minute of a processor in one process. Most of their tables are the replicas of NTA and PTA, which
-//! have a row for each node and part of the cluster. In a millisecond no primary is elected there; parts do not need one to send. To introduce
-//! M nodes and their parts takes 2·M changes, each of which goes to M nodes: that is what bounds the start of such a cluster.
+//! The 10,000 nodes took 14.6 GiB and a minute of a processor in one process. Most of their tables are the replicas of NTA and PTA,
+//! which have a row for each node and part of the cluster. In a millisecond no primary is elected there; parts do not need one to
+//! send. To introduce M nodes and their parts takes 2·M changes, each of which goes to M nodes: that is what bounds the start of
+//! such a cluster.
 //!
 //! Blocks are filled better the more messages go by one link: bytes in blocks that were sent, of what they have room for, with
 //! `--rate 200k` and otherwise the same, uniform and sparse:
@@ -112,8 +115,9 @@
 //! | 316, sparse | 19.0 % | 22.1 % | 0.93 | 1.62 | 22 · 57 | 49 · 92 | 97.4 % | 94.9 % |
 //!
 //! So the grid wins in memory alone: it takes twice the latency, and nearly twice the blocks and the work. Where nodes are
-//! overloaded that shows in throughput too: 100 nodes with blocks of 2 KiB (`pdbp sim --nodes 100 --time 1ms --rate 3M`) read 17.3 GB/s
-//! with direct routing and 13.1 with the grid; at `1M` 6.1 and 6.0. Up to some hundred nodes direct routing is the better choice.
+//! overloaded that shows in throughput too: 100 nodes with blocks of 2 KiB (`pdbp sim --nodes 100 --time 1ms --rate 3M`) read 17.3
+//! GB/s with direct routing and 13.1 with the grid; at `1M` 6.1 and 6.0. Up to some hundred nodes direct routing is the better
+//! choice.
 
 use crate::id::NodeId;
 

@@ -11,7 +11,8 @@
 //!
 //! **Credit.** Node j may have as many unreleased blocks at this node as RCBP_j has real elements; every block header tells
 //! the peer that number, the number of blocks released so far, and how many this node could use at the peer (*wanted*: under way or
-//! waiting). When the first changes and no block is on its way, a block without a body carries it. So a reader that does not read stops its sender, in the sender's own memory, and nobody else.
+//! waiting). When the first changes and no block is on its way, a block without a body carries it. So a reader that does not read
+//! stops its sender, in the sender's own memory, and nobody else.
 //!
 //! **Priorities.** Commands are packed into *urgent* blocks, which overtake waiting blocks in their row; one element of
 //! credit is kept for them once the row has four. Control messages do not need credit and use blocks set aside for them.

@@ -15,7 +15,8 @@ enum Step {
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Asks the master to find out when all that was sent before, by any node, has been put into private pipes; done when
-    /// [`is_quiet`](Self::is_quiet) says so. Nodes that are no members, and links that have failed, do not count. Requests made while one is under way are answered together after it.
+    /// [`is_quiet`](Self::is_quiet) says so. Nodes that are no members, and links that have failed, do not count. Requests made while
+    /// one is under way are answered together after it.
     pub fn ask_quiet(&mut self) -> u32 {
         self.control.quiet_asked = self.control.quiet_asked.wrapping_add(1);
         self.control.stirred = true;

@@ -18,8 +18,9 @@ use crate::matrix::{RowSpace, Side};
 /// give back what they have beyond theirs as it comes free, and what they do not use.
 ///
 /// **Equal parts.** What a row has is safe from those that wait up to its equal part ([`RowSpace::equal_part`]) as long as it is used:
-/// of a row of SM, twice what it used lately; of a row of credit, all of that until it has been idle for `patience` intervals, since credit
-/// takes a round trip to come back. So links that are busy by turns, or all at once after a pause, do not take it from each other.
+/// of a row of SM, twice what it used lately; of a row of credit, all of that until it has been idle for `patience` intervals,
+/// since credit takes a round trip to come back. So links that are busy by turns, or all at once after a pause, do not take it from
+/// each other.
 ///
 /// **Hysteresis.** A row shrinks only when, for `patience` intervals in a row, the most it used was under a quarter of its space,
 /// and then to twice the largest of those peaks: SU is at most 0.5 afterwards, below the value at which it would grow again. So a
