@@ -235,7 +235,9 @@ impl Drop for StreamWriter<'_> {
             let _ = engine.close_stream(self.group);
             return;
         }
-        if self.segment > 0 || self.filled > 0 {
+        // A reader that has lost the stream would not know what of.
+        let is_known = engine.stream_state(self.group) != StreamState::Cut;
+        if is_known && (self.segment > 0 || self.filled > 0) {
             // One try without waiting: when there is no block to say so, the receiver learns it from the next stream of this
             // pipe.
             if let Some(mut block) = self.block.take().or_else(|| engine.open(self.to.node()).ok()) {
