@@ -150,6 +150,21 @@ fn a_stream_ends_when_its_link_fails_before_its_reader_may_send_by_it() {
     c.settle();
 }
 
+/// Who had lost the link to them before did not hear of it, and waited for a quorum for ever.
+#[test]
+fn a_node_decides_alone_though_the_others_ended_while_their_links_were_down() {
+    let mut c = Setup { nodes: 3, ..setup(Links::Posted) }.ready();
+    for peer in [1, 2] {
+        c.cut(0, peer);
+    }
+    c.poll(0);
+    for peer in [1, 2] {
+        c.kill(peer);
+    }
+    c.run(400, |c| c.hosts[0].as_ref().is_some_and(|host| host.engine.master() == Some(node(0))));
+    c.settle();
+}
+
 #[test]
 fn a_writer_that_fills_a_block_for_a_failed_peer_can_submit_it() {
     let mut c = setup(Links::InPlace).ready();
