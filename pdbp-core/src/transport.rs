@@ -122,7 +122,8 @@ pub enum Completion<E> {
         /// The block.
         block: VacantBlock,
     },
-    /// The link to and from the peer is down: for good, or until [`PeerRestored`](Self::PeerRestored).
+    /// The link to and from the peer is down: for good, or until [`PeerRestored`](Self::PeerRestored). May be said again of a link that
+    /// is down when its peer [has ended](Transport::has_ended) since.
     PeerFailed {
         /// The peer.
         peer: NodeId,

@@ -296,14 +296,21 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     fn peer_failed(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
-        let Some(peer) = self.peers.get_mut(node.index()).filter(|p| !p.failed) else { return };
-        let was_gone = peer.is_gone();
-        peer.fail();
+        let Some(peer) = self.peers.get_mut(node.index()) else { return };
+        let (had_failed, was_gone) = (peer.failed, peer.is_gone());
+        let id = self.links.node(node);
+        let ended = self.transport.has_ended(id);
+        if had_failed && !ended {
+            return;
+        }
+        // That the peer has ended may become known when the link is down already.
         self.control.stirred = true;
-        let peer = self.links.node(node);
-        let ended = self.transport.has_ended(peer);
-        self.agreement.link_down(self.control.now, peer, ended);
+        self.agreement.link_down(self.control.now, id, ended);
         self.control.tick_at = Some(self.control.now);
+        if had_failed {
+            return;
+        }
+        peer.fail();
         if was_gone {
             // It has given nothing up, but for what comes back of the transport now; the peer may have sent before this node could.
             self.stop_streams(node, pipes);

@@ -202,13 +202,13 @@ proptest! {
         cluster.close();
     }
 
-    /// What goes by a relay that dies may be lost; what arrives does so once and in order, and no block is kept.
+    /// What goes by a relay that dies, or by a link that fails, may be lost; what arrives does so once and in order, and no block is kept.
     #[test]
     fn dead_relays_keep_no_blocks((setup, operations) in grids()) {
         let mut cluster = setup.ready();
         cluster.oracle.borrow_mut().lossy = true;
         for operation in operations {
-            if !operation.is_hostile() || matches!(operation, Operation::Kill { .. }) {
+            if !operation.is_hostile() || matches!(operation, Operation::Kill { .. } | Operation::Cut { .. }) {
                 cluster.apply(operation);
             }
         }

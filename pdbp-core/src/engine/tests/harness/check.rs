@@ -6,6 +6,9 @@ use pdbp_core::Arrival;
 
 use super::{Cluster, Host, PARTS, Policy, node};
 
+/// Rounds without work after which a cluster is at rest. They last longer than `patience`.
+const REST: u32 = 30;
+
 impl Cluster {
     /// What holds at any time.
     pub(super) fn check(&mut self, i: usize) {
@@ -118,17 +121,18 @@ impl Cluster {
                     }
                 }
             }
-            self.now = self.now.after(1000);
+            // As in `run`: many rounds before a node that gets a message now and then has lost patience.
+            self.now = self.now.after(100);
             let quiet = self.hosts.iter().flatten().all(|h| h.quiet.is_none() || !has_primary(h));
             // Where nobody has died all are let in again.
             let apart = |h: &Host| (0..self.hosts.len()).any(|n| h.engine.has_failed(node(n)));
             let whole = !self.dead.is_empty() || !self.hosts.iter().flatten().any(apart);
             rest = if worked == 0 && quiet && whole { rest + 1 } else { 0 };
-            if rest == 3 {
+            if rest == REST {
                 break;
             }
         }
-        assert_eq!(rest, 3, "the cluster does not come to rest");
+        assert_eq!(rest, REST, "the cluster does not come to rest");
         let lossy = self.oracle.borrow().lossy;
         let oldest = self.oracle.borrow().oldest(|_| true);
         assert!(lossy || oldest.is_none(), "message {oldest:?} was never delivered");

@@ -23,6 +23,8 @@ pub struct Oracle {
     pub delivered: u64,
     /// Streams for which a relay had no room.
     pub stopped: u32,
+    /// Of what was sent of them before, their readers may still get some.
+    given_up: BTreeSet<(usize, u32)>,
 }
 
 impl Oracle {
@@ -80,10 +82,10 @@ impl Oracle {
         data: &[u8],
     ) {
         self.delivered += 1;
-        if self.dead.contains(&from) {
+        let lossy = self.doubts(from, to);
+        if self.dead.contains(&from) || (lossy && self.given_up.contains(&(from, number.0))) {
             return;
         }
-        let lossy = self.doubts(from, to);
         let (_, queue) = self.streams.entry((from, number.0)).or_default();
         let (segment, last, aborted) = got;
         if aborted {
@@ -98,6 +100,7 @@ impl Oracle {
     /// A relay has stopped a stream: nobody waits for the rest of it.
     pub(super) fn stop(&mut self, from: usize, number: StreamNo) {
         self.streams.remove(&(from, number.0));
+        self.given_up.insert((from, number.0));
         self.stopped += 1;
     }
 

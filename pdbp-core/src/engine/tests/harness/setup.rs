@@ -84,6 +84,10 @@ pub struct Setup {
     /// Stream pipes of a node, and circuits of a link.
     pub streams: u16,
     pub body: usize,
+    /// Nanoseconds of a lease; 0: there are none.
+    pub lease: u64,
+    /// The node that is let in by the others, which start together.
+    pub joining: Option<usize>,
 }
 
 impl Default for Setup {
@@ -103,6 +107,8 @@ impl Default for Setup {
             pipe: 1 << 20,
             streams: 2,
             body: BODY,
+            lease: 0,
+            joining: None,
         }
     }
 }
@@ -132,10 +138,10 @@ impl Setup {
             checksum: self.checksum,
             // In a grid the fewer have links to all, the more is relayed.
             masters: if self.routing == Routing::Grid { 1 } else { self.nodes.min(2) as u16 },
-            lease: 0,
+            lease: self.lease,
             patience: 2000,
             routing: self.routing,
-            joining: false,
+            joining: self.joining == Some(i),
         }
     }
 
@@ -157,24 +163,31 @@ impl Setup {
 
     /// A cluster whose parts are registered everywhere and have their private pipes.
     pub fn ready(&self) -> Cluster {
-        let mut cluster = self.start();
-        cluster.run(60 * self.nodes.max(3) / 3, |c| c.hosts.iter().flatten().all(|h| h.engine.is_ready()));
-        for i in 0..self.nodes {
+        self.start().ready()
+    }
+}
+
+impl Cluster {
+    /// Waits until all nodes know each other, and registers their parts.
+    pub fn ready(mut self) -> Self {
+        let nodes = self.setup.nodes;
+        self.run(60 * nodes.max(3) / 3, |c| c.hosts.iter().flatten().all(|h| h.engine.is_ready()));
+        for i in 0..nodes {
             for local in 0..PARTS {
-                let host = cluster.host(i);
+                let host = self.host(i);
                 let id = host.engine.register(&format!("p{local}"), PartKind::Cpu).unwrap();
                 assert_eq!(id, part(i, local));
                 let pipe = host.engine.bind_pipe(id).unwrap();
                 host.pipes.owner.insert(pipe.0, local);
             }
         }
-        let parts = self.nodes * usize::from(PARTS);
-        cluster.run(100 + 60 * parts, |c| {
+        let parts = nodes * usize::from(PARTS);
+        self.run(100 + 60 * parts, |c| {
             c.hosts.iter().flatten().all(|h| {
                 h.engine.parts().count() == parts
                     && (0..PARTS).all(|p| h.engine.local_part(p) == LocalPart::Known)
             })
         });
-        cluster
+        self
     }
 }

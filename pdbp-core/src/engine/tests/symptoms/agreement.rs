@@ -2,7 +2,7 @@
 
 use std::vec::Vec;
 
-use super::super::harness::{Links, Operation, Setup, node};
+use super::super::harness::{Host, Links, Operation, Setup, node};
 use super::{ALL, push, rounds, setup, ship};
 use crate::Event;
 use crate::engine::LocalPart;
@@ -83,6 +83,28 @@ fn quiet_is_not_told_by_counts_that_agree_by_chance() {
         c.apply(Operation::Gate { from: 2, to: 1, closed: false });
         rounds(&mut c, 20);
         assert!(c.host(0).engine.is_quiet(asked));
+        c.settle();
+    }
+}
+
+/// A node whose lease had run out while the request was on its way did not answer it, and nobody asked again.
+#[test]
+fn quiet_comes_though_a_node_is_asked_for_its_counts_when_its_lease_has_run_out() {
+    for links in ALL {
+        let mut c = Setup { nodes: 3, lease: 40_000, ..setup(links) }.ready();
+        // So that nothing but the request is on its way, when the others follow in one block.
+        rounds(&mut c, 6);
+        c.apply(Operation::Gate { from: 0, to: 2, closed: true });
+        let asked = c.host(1).engine.ask_quiet();
+        c.run(1000, |c| c.hosts[2].as_ref().is_some_and(|host| host.engine.master().is_none()));
+        assert!(!c.host(0).engine.has_failed(node(2)) && !c.host(1).engine.is_quiet(asked));
+        // Nor is what it cannot use counted as that of a wrong sender.
+        let Host { engine, pipes, .. } = c.host(2);
+        engine.handle_control(node(0), Control::Quiet { number: 0 }, pipes);
+        assert_eq!(engine.counters().misdirected, 0);
+        c.apply(Operation::Gate { from: 0, to: 2, closed: false });
+        rounds(&mut c, 20);
+        assert!(c.host(1).engine.is_quiet(asked));
         c.settle();
     }
 }

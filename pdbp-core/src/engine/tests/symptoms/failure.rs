@@ -125,6 +125,47 @@ fn a_stream_ends_though_its_link_is_up_again_before_its_segments_are_read() {
     c.settle();
 }
 
+/// A node that has been let in takes what a peer sends before it has heard that it may send there itself.
+#[test]
+fn a_stream_ends_when_its_link_fails_before_its_reader_may_send_by_it() {
+    let mut c = Setup { nodes: 3, joining: Some(2), ..setup(Links::Posted) }.start();
+    // What node 1 says to node 2 waits, but for one block: that of the stream.
+    c.apply(Operation::Busy { from: 1, to: 2, times: u32::MAX });
+    let mut c = c.ready();
+    c.oracle.borrow_mut().lossy = true;
+    assert!(c.host(2).engine.has_failed(node(1)) && !c.host(1).engine.has_failed(node(2)));
+    c.apply(Operation::Busy { from: 1, to: 2, times: 0 });
+    c.poll(2);
+    c.net.borrow_mut().capacity = 1;
+    c.apply(Operation::Segment { node: 1, source: 0, to: 2, dest: 0, length: 5, last: false });
+    c.poll(1);
+    c.poll(2);
+    assert!(c.host(2).engine.has_failed(node(1)));
+    assert_eq!((delivered(&c), c.host(2).engine.stream_mappings().count()), (1, 1));
+    c.net.borrow_mut().cut(1, 2);
+    c.poll(2);
+    let broken = |e: &&Event| matches!(e, Event::StreamBroken { mapping } if mapping.source == node(1));
+    assert_eq!(c.host(2).pipes.events.iter().filter(broken).count(), 1);
+    assert_eq!(c.host(2).engine.stream_mappings().count(), 0);
+    c.net.borrow_mut().capacity = 64;
+    c.settle();
+}
+
+/// Who had lost the link to them before did not hear of it, and waited for a quorum for ever.
+#[test]
+fn a_node_decides_alone_though_the_others_ended_while_their_links_were_down() {
+    let mut c = Setup { nodes: 3, ..setup(Links::Posted) }.ready();
+    for peer in [1, 2] {
+        c.cut(0, peer);
+    }
+    c.poll(0);
+    for peer in [1, 2] {
+        c.kill(peer);
+    }
+    c.run(400, |c| c.hosts[0].as_ref().is_some_and(|host| host.engine.master() == Some(node(0))));
+    c.settle();
+}
+
 #[test]
 fn a_writer_that_fills_a_block_for_a_failed_peer_can_submit_it() {
     let mut c = setup(Links::InPlace).ready();
