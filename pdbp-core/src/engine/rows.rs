@@ -102,7 +102,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             match ask(&self.policy, &row.space, self.free_for_rows()) {
                 Growth::Keep => return,
                 Growth::By(blocks) => {
-                    self.grow_send(node, blocks);
+                    self.grow_send(node, blocks.min(self.free_for_rows()));
                     self.grown = true;
                     return;
                 }

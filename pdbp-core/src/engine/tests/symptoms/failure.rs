@@ -2,7 +2,7 @@
 
 use std::vec::Vec;
 
-use super::super::harness::{Cluster, Host, Links, Operation, Setup, node, part};
+use super::super::harness::{Cluster, Host, Links, Operation, Policy, Setup, node, part};
 use super::{ALL, BOTH, delivered, push, rounds, setup, ship};
 use crate::pipe::StreamState;
 use crate::{Event, OpenError};
@@ -263,5 +263,27 @@ fn a_writer_learns_that_its_link_failed_between_two_segments() {
     let (group, _) = engine.open_stream(part, node(1)).unwrap();
     assert_eq!(engine.stream_state(group), StreamState::Taken, "the next stream of the pipe");
     engine.close_stream(group).unwrap();
+    c.settle();
+}
+
+/// Its own row grew by the blocks that the links had posted; they could not post any when they were up again.
+#[test]
+fn a_node_whose_links_fail_before_it_is_let_in_keeps_room_for_them() {
+    let setup = Setup { nodes: 3, joining: Some(2), extra: 0, row: 32, ..setup(Links::Posted) };
+    let mut c = Setup { policy: Policy::Glutton, ..setup }.start();
+    for peer in [0, 1] {
+        c.net.borrow_mut().cut(peer, 2);
+    }
+    c.poll(2);
+    let engine = &mut c.host(2).engine;
+    let blocks: Vec<_> = core::iter::from_fn(|| engine.open(node(2)).ok()).collect();
+    for peer in [0, 1] {
+        c.poll(peer);
+        c.mend(peer, 2);
+    }
+    let mut c = c.ready();
+    for block in blocks {
+        c.host(2).engine.submit(block);
+    }
     c.settle();
 }
