@@ -133,9 +133,9 @@ impl Node {
     /// a receive finds it without waiting. Any number of nodes may call it at a time.
     ///
     /// Call it when senders pause: while any part of any node goes on sending, it may find no moment in which all is counted.
-    /// With [`Progress::Inline`] every part must [flush](crate::Part::flush) what it has packed first, those of the calling
-    /// thread too; with the other modes that is done for them. A [`StreamWriter`](crate::StreamWriter) with a segment that is
-    /// begun, and a [`Loan`](crate::Loan), count as something not sent yet.
+    /// With [`Progress::Inline`](crate::Progress::Inline) every part must [flush](crate::Part::flush) what it has packed first,
+    /// those of the calling thread too; with the other modes that is done for them. A [`StreamWriter`](crate::StreamWriter) with a
+    /// segment that is begun, and a [`Loan`](crate::Loan), count as something not sent yet.
     ///
     /// # Errors
     /// [`Timeout`]: some part does not read, does not flush, or does not stop sending.
@@ -149,7 +149,7 @@ impl Node {
         )
     }
 
-    /// Makes progress: for [`Progress::Host`], from the host's loop. Returns whether anything was done, and how long the loop
+    /// Makes progress: for [`Progress::Host`](crate::Progress::Host), from the host's loop. Returns whether anything was done, and how long the loop
     /// may wait before it calls again if nothing happens.
     pub fn poll(&self) -> (bool, Option<Duration>) {
         let mut engine = self.shared.engine();
