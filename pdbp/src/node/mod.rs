@@ -149,8 +149,8 @@ impl Node {
         )
     }
 
-    /// Makes progress: for [`Progress::Host`](crate::Progress::Host), from the host's loop. Returns whether anything was done, and how long the loop
-    /// may wait before it calls again if nothing happens.
+    /// Makes progress: for [`Progress::Host`](crate::Progress::Host), from the host's loop. Returns whether anything was done, and
+    /// how long the loop may wait before it calls again if nothing happens.
     pub fn poll(&self) -> (bool, Option<Duration>) {
         let mut engine = self.shared.engine();
         let polled = self.shared.poll_with(&mut engine);
