@@ -65,52 +65,45 @@ pub(crate) fn corruption_apart() -> Result<(), String> {
     let corrupt = Some(Chance::in_thousand(1000).ok_or("a share")?);
     let mut end = injector(end, &mut memory, Faults { corrupt, ..Faults::default() });
     let mut pool = BlockPool::new(memory, end.capabilities().node, BLOCK);
-    pass(&mut end, &mut pool, me == 0, BLOCKS)?;
-    // The one that has sent all waits until the other has them.
-    pass(&mut end, &mut pool, me == 1, 1)?;
-    assert_eq!(end.injected().corrupted, if me == 0 { 1 } else { BLOCKS });
-    Ok(())
-}
-
-/// Sends so many blocks to the other of two nodes, or gets them.
-fn pass(
-    end: &mut impl Transport,
-    pool: &mut BlockPool<MpiMemory>,
-    sends: bool,
-    blocks: u64,
-) -> Result<(), String> {
-    let peer = NodeId::new(1 - end.capabilities().node.raw()).ok_or("a node")?;
-    let (mut out, mut back) = (0, 0);
+    let peer = NodeId::new(1 - me as u16).ok_or("a node")?;
+    // What the second sends says that it has all; the first has posted room for it before.
+    let (mut sends, mut gets) = if me == 0 { (BLOCKS, 1) } else { (1, BLOCKS) };
+    let (mut sent, mut posted) = (0, 0);
     let since = Instant::now();
-    while back < blocks {
-        assert!(since.elapsed() < SOON, "{back} of {blocks} blocks");
-        let free = (out - back < 4 && out < blocks).then(|| pool.take()).flatten();
-        if let Some(mut block) = free {
-            let op = if sends {
+    while sends + sent + gets > 0 {
+        assert!(since.elapsed() < SOON, "{sends} blocks not sent, {gets} not received");
+        let op = if posted < gets.min(4) {
+            posted += 1;
+            pool.take().map(|block| Op::Recv { peer, block })
+        } else if sends > 0 && sent < 4 && (me == 0 || gets == 0) {
+            (sends, sent) = (sends - 1, sent + 1);
+            pool.take().map(|mut block| {
                 block.bytes_mut().fill(7);
                 Op::Send { peer, block: pool.seal(block, BLOCK) }
-            } else {
-                Op::Recv { peer, block }
-            };
+            })
+        } else {
+            None
+        };
+        if let Some(op) = op {
             end.submit(op).map_err(|refused| format!("{:?}", refused.reason))?;
-            out += 1;
         }
         match end.poll_completion() {
             Some(Completion::Sent { block, .. }) => {
                 assert!(block.bytes().iter().all(|byte| *byte == 7));
                 pool.give_sealed(block).map_err(|_| "a block that is not ours")?;
-                back += 1;
+                sent -= 1;
             }
             Some(Completion::Received { block, .. }) => {
                 let changed = block.bytes().iter().filter(|byte| **byte != 7).count();
                 assert!(block.bytes().len() == BLOCK && (1..=4).contains(&changed), "{changed} bytes");
                 pool.give_arrived(block).map_err(|_| "a block that is not ours")?;
-                back += 1;
+                (gets, posted) = (gets - 1, posted - 1);
             }
             None => std::thread::yield_now(),
             other => return Err(format!("{other:?}")),
         }
     }
+    assert_eq!(end.injected().corrupted, if me == 0 { 1 } else { BLOCKS });
     Ok(())
 }
 
