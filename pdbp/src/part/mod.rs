@@ -73,9 +73,9 @@ pub struct Ready {
     pub send: bool,
 }
 
-/// Polls in a row that find nothing, after which a part gives its processor away where there are more nodes than processors.
-/// Found with 4 and 8 nodes on 2 cores: with 1 all wait for the scheduler (n↔n 20 to 30 % slower, n→1 by half), with 16 and more
-/// progress threads of 8 nodes keep each other from the processors.
+/// Polls in a row that find nothing, after which a part without a progress thread gives its processor away where there are more
+/// nodes than processors. Found with 4 and 8 nodes on 2 cores: with 1 all wait for the scheduler (n↔n 20 to 30 % slower, n→1 by
+/// half). With a progress thread it does so each time: the more of 16 threads stay awake, the longer those wait that have work.
 const IDLE_POLLS: u32 = 6;
 
 /// A registered part (GP): it sends to parts of any node and receives from its private pipe. It belongs to the thread that
@@ -346,7 +346,8 @@ impl Part {
         let worked = self.shared().try_engine().map_or(0, |mut engine| self.poll_with(&mut engine).worked);
         let idle = if worked == 0 { self.idle.get().saturating_add(1) } else { 0 };
         self.idle.set(idle);
-        if idle >= IDLE_POLLS {
+        let most = if self.shared().settings.progress == Progress::Thread { 1 } else { IDLE_POLLS };
+        if idle >= most {
             self.idle.set(0);
             self.shared().give_way();
         }
