@@ -95,6 +95,8 @@ pub(crate) struct PipePool<'a> {
     pipes: ManagedSlice<'a, PipeEntry>,
     /// Local part index → its private pipe.
     bound: ManagedSlice<'a, Option<PipeId>>,
+    /// Number of the first public stream pipe: each segment asks for the state of its pipe.
+    stream_base: u16,
 }
 
 impl<'a> PipePool<'a> {
@@ -114,7 +116,8 @@ impl<'a> PipePool<'a> {
             };
             *pipe = PipeEntry { kind, ..PipeEntry::default() };
         }
-        Self { pipes, bound }
+        let stream_base = (private + message).min(pipes.len()) as u16;
+        Self { pipes, bound, stream_base }
     }
 
     /// Gives an idle pipe of `kind` to a part.
@@ -214,7 +217,7 @@ impl<'a> PipePool<'a> {
 
     /// Number of the first public stream pipe.
     pub(crate) fn stream_base(&self) -> u16 {
-        self.pipes.iter().position(|p| p.kind == PipeKind::Stream).unwrap_or(self.pipes.len()) as u16
+        self.stream_base
     }
 
     /// Pipes in use and in all, of one kind.
@@ -370,11 +373,11 @@ impl<'a> StreamMap<'a> {
         })
     }
 
-    /// The streams that are passed on, with the link by which each comes and its stream pipe there.
-    pub(crate) fn passed(&mut self) -> impl Iterator<Item = (Slot, u16, &mut Passing)> {
+    /// The streams that are passed on, with the link by which each comes.
+    pub(crate) fn passed(&mut self) -> impl Iterator<Item = (Slot, &mut Passing)> {
         let each = self.groups + self.circuits;
         self.entries.iter_mut().enumerate().filter_map(move |(i, entry)| match &mut entry.carried {
-            Carried::On(passing) => Some((Slot::from_index(i / each), (i % each) as u16, passing)),
+            Carried::On(passing) => Some((Slot::from_index(i / each), passing)),
             _ => None,
         })
     }

@@ -208,7 +208,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return;
         }
         let Self { streams, peers, .. } = self;
-        for (row, _, passing) in streams.passed().filter(|(_, _, p)| p.next == to) {
+        for (row, passing) in streams.passed().filter(|(_, p)| p.next == to) {
             if passing.stage == Stage::Open || passing.stage == Stage::Broken {
                 (passing.stage, passing.answer) = (Stage::Stopped, Some(false));
                 if let Some(peer) = peers.get_mut(row.index()) {

@@ -265,7 +265,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     fn collect_credit(&mut self, needy: Slot, ask: fn(&P, &RowSpace, u32) -> Growth) {
         let rows = self.recv_rows.len();
         let (own, start) = (self.own, self.collected.index());
+        let mut found = false;
         for step in 0..2 * rows {
+            if step == rows && !found {
+                return;
+            }
             let node = Slot::from_index((start + 1 + step) % rows);
             if node == needy || node == own || self.is_posted_link(node) {
                 continue;
@@ -276,6 +280,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             if spare == 0 {
                 continue;
             }
+            found = true;
             self.shrink_recv(node, if step < rows { spare.div_ceil(2) } else { spare });
             self.collected = node;
             let free = self.free_credit();

@@ -129,7 +129,8 @@ pub(super) fn check_blocks<T: Transport, M: BlockMemory, P: SpacePolicy>(
 }
 
 /// What is never counted, however many links fail. (Blocks can be stale: what had arrived from a node that is no member.)
-/// `steady`: there has been one primary only, so that nothing can be of or for one that was.
+/// `steady`: there has been one primary only, or nobody asks one for barriers or quiescence, so that nothing can be of or for one
+/// that was.
 pub(super) fn check_counters(counters: &Counters, steady: impl Fn() -> bool) -> Result<(), Breach> {
     let never = [
         ("malformed", counters.malformed),

@@ -8,11 +8,18 @@ use crate::network::{
     Broken, Cluster, ClusterError, Fault, Invariant, Mix, Probability, Report, Setup, Traffic, ms, us,
 };
 
+/// What comes of a cluster in which something is broken.
+fn found(mut cluster: Cluster, what: &dyn std::fmt::Debug) -> Broken {
+    match cluster.run_until(ms(5)).and_then(|()| cluster.settle()) {
+        Err(ClusterError::Broken(broken)) => *broken,
+        other => panic!("{what:?} was not found: {other:?}"),
+    }
+}
+
 /// Two nodes, of which node 1 finds its end broken after some data blocks; messages of `size` bytes.
 fn broken(sabotage: Sabotage, size: usize) -> Broken {
     let traffic = Traffic::uniform().size(size).rate(20_000);
-    let mut cluster =
-        Cluster::new(Setup { seed: 3, traffic, traffic_until: ms(5), ..Setup::new(2) }).unwrap();
+    let cluster = Cluster::new(Setup { seed: 3, traffic, traffic_until: ms(5), ..Setup::new(2) }).unwrap();
     let after = match sabotage {
         Sabotage::Keep => 0,
         // When the next block is read in the same step, the order of its messages is seen first.
@@ -20,10 +27,7 @@ fn broken(sabotage: Sabotage, size: usize) -> Broken {
         _ => 20,
     };
     cluster.network().sabotage(sabotage, after);
-    match cluster.run_until(ms(5)).and_then(|()| cluster.settle()) {
-        Err(ClusterError::Broken(broken)) => *broken,
-        other => panic!("{sabotage:?} was not found: {other:?}"),
-    }
+    found(cluster, &sabotage)
 }
 
 macro_rules! caught {
@@ -91,10 +95,7 @@ fn broken_mix(sabotage: Sabotage, mix: Mix) -> Broken {
     let mut cluster = Cluster::new(setup).unwrap();
     cluster.plan(0, Fault::slow(1, 20)).unwrap();
     cluster.network().sabotage(sabotage, 2);
-    match cluster.run_until(ms(5)).and_then(|()| cluster.settle()) {
-        Err(ClusterError::Broken(broken)) => *broken,
-        other => panic!("{sabotage:?} was not found: {other:?}"),
-    }
+    found(cluster, &sabotage)
 }
 
 macro_rules! caught_in_mix {
@@ -129,10 +130,7 @@ fn hidden(node: u16, what: Hidden) -> Broken {
     let mut cluster = Cluster::new(setup).unwrap();
     cluster.hide(node, what);
     cluster.plan(ms(2), Fault::partition([&[1]])).unwrap();
-    match cluster.run_until(ms(5)).and_then(|()| cluster.settle()) {
-        Err(ClusterError::Broken(broken)) => *broken,
-        other => panic!("{what:?} was not found: {other:?}"),
-    }
+    found(cluster, &what)
 }
 
 #[test]
