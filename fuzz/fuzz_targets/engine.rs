@@ -43,11 +43,12 @@ fuzz_target!(|bytes: &[u8]| {
     let mut setup = setup(first);
     let operations: Vec<_> =
         operations.iter().take(400).map(|bytes| Operation::decode(*bytes, setup.nodes)).collect();
-    // Cuts in a grid are left to the scenarios in virtual time.
-    let cut = |o: &Operation| setup.routing == Routing::Grid && matches!(o, Operation::Cut { .. });
-    let operations: Vec<_> = operations.into_iter().filter(|o| !cut(o)).collect();
+    let in_grid = setup.routing == Routing::Grid;
     // Bytes that change unseen may be delivered; what is checked then is that nothing panics and no block is lost.
     let forged = operations.iter().any(|o| matches!(o, Operation::Inject { .. }));
+    // As in the property of forged blocks at relays.
+    let left_out = |o: &Operation| in_grid && forged && matches!(o, Operation::Cut { .. });
+    let operations: Vec<_> = operations.into_iter().filter(|o| !left_out(o)).collect();
     let flipped = operations.iter().any(|o| matches!(o, Operation::Flip { .. }));
     if forged {
         setup.trusted = false;
@@ -56,10 +57,10 @@ fuzz_target!(|bytes: &[u8]| {
         setup.checksum = Checksum::On;
     }
     let mut cluster = setup.ready();
-    // A relay that dies takes along what it was to pass on.
-    let relays_die =
-        setup.routing == Routing::Grid && operations.iter().any(|o| matches!(o, Operation::Kill { .. }));
-    cluster.oracle.borrow_mut().lossy = forged || flipped || relays_die;
+    // A relay that dies takes along what it was to pass on, and what it cannot pass on is lost.
+    let loses = |o: &Operation| matches!(o, Operation::Kill { .. } | Operation::Cut { .. });
+    let relays_lose = in_grid && operations.iter().any(loses);
+    cluster.oracle.borrow_mut().lossy = forged || flipped || relays_lose;
     if forged {
         cluster.hosts.iter_mut().flatten().for_each(|host| host.pipes.checked = false);
     }
