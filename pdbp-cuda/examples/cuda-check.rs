@@ -1,0 +1,87 @@
+//! Says what there is of CUDA on this machine, and copies from each kind of memory to each device and back. Ends with 1 when
+//! something that is there does not work, and, with `PDBP_REQUIRE_GPU=1` in the environment, when there is nothing.
+
+use std::process::ExitCode;
+use std::ptr::NonNull;
+use std::time::{Duration, Instant};
+
+use pdbp_core::BlockMemory;
+use pdbp_core::umb::HeapMemory;
+use pdbp_cuda::device::{Cuda, CudaEvent, Device, DeviceError};
+use pdbp_cuda::{PinnedMemory, Registered};
+
+/// Bytes of a copy.
+const BYTES: usize = 32 << 20;
+
+fn main() -> ExitCode {
+    let devices = match Cuda::devices() {
+        Ok(devices) => devices,
+        Err(e) if e.is_absence() => {
+            println!("skipped: copies from pageable, pinned and registered memory: {e}");
+            return ExitCode::from(u8::from(std::env::var_os("PDBP_REQUIRE_GPU").is_some()));
+        }
+        Err(e) => {
+            println!("FAILED: {e}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut code = ExitCode::SUCCESS;
+    for info in devices {
+        println!("device {}: {}, {} MiB", info.ordinal, info.name, info.memory >> 20);
+        for kind in ["pageable", "pinned", "registered"] {
+            match Cuda::open(info.ordinal).and_then(|device| check(&device, kind)) {
+                Ok(Some([to, from])) => {
+                    println!("  {kind} memory: {to:.1} GB/s to the device, {from:.1} GB/s back");
+                }
+                Ok(None) => {
+                    println!("  {kind} memory: FAILED: what came back is not what was sent");
+                    code = ExitCode::FAILURE;
+                }
+                Err(e) => {
+                    println!("  {kind} memory: FAILED: {e}");
+                    code = ExitCode::FAILURE;
+                }
+            }
+        }
+    }
+    code
+}
+
+fn check(device: &Cuda, kind: &str) -> Result<Option<[f64; 2]>, DeviceError> {
+    let bytes = 2 * BYTES;
+    if kind == "pinned" {
+        return copies(device, PinnedMemory::new(device, bytes)?);
+    }
+    let heap = HeapMemory::new(bytes).ok_or(DeviceError::OutOfMemory { bytes })?;
+    if kind == "pageable" {
+        return copies(device, heap);
+    }
+    copies(device, Registered::new(device, heap).map_err(|(_, e)| e)?)
+}
+
+/// Copies one half of the memory to the device, and from there to the other half. GB/s there and back; `None` when the halves
+/// differ.
+fn copies(device: &Cuda, memory: impl BlockMemory) -> Result<Option<[f64; 2]>, DeviceError> {
+    // SAFETY: this function has the memory alone, as long as the slice is used.
+    let all = unsafe { std::slice::from_raw_parts_mut(memory.base().as_ptr(), memory.len()) };
+    let (first, second) = all.split_at_mut(BYTES);
+    first.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i ^ (i >> 9)) as u8);
+    let (there, queue) = (device.allocate(BYTES)?, device.queue()?);
+    let mut rates = [0.0; 2];
+    // The first round is for what the driver does only once.
+    for _ in 0..2 {
+        // SAFETY: both memories stay, and are left alone, until `rate` has waited for the copy.
+        rates[0] = rate(device, || unsafe { device.copy_in(&queue, NonNull::from(&*first), &there, 0) })?;
+        // SAFETY: as above.
+        rates[1] =
+            rate(device, || unsafe { device.copy_out(&queue, &there, 0, NonNull::from(&mut *second)) })?;
+    }
+    Ok((first == second).then_some(rates))
+}
+
+/// GB/s of a copy.
+fn rate(device: &Cuda, begin: impl FnOnce() -> Result<CudaEvent, DeviceError>) -> Result<f64, DeviceError> {
+    let started = Instant::now();
+    device.wait(&begin()?)?;
+    Ok(BYTES as f64 / started.elapsed().max(Duration::from_nanos(1)).as_secs_f64() / 1e9)
+}

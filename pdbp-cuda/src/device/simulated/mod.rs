@@ -1,0 +1,270 @@
+//! A device in virtual time.
+
+mod clock;
+mod state;
+
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::{Device, DeviceError, DeviceMemory, check_bounds};
+pub use clock::Clock;
+use state::{Pending, State};
+
+/// How fast a simulated device copies in one direction.
+#[derive(Clone, Copy, Debug)]
+pub struct CopyEngine {
+    /// Bytes per second, at least 1.
+    pub bytes_per_second: u64,
+    /// What each copy takes in addition.
+    pub latency: Duration,
+}
+
+impl CopyEngine {
+    /// How long a copy of so many bytes takes.
+    pub fn time(&self, bytes: usize) -> Duration {
+        Duration::from_nanos(self.nanos(bytes))
+    }
+
+    fn nanos(&self, bytes: usize) -> u64 {
+        let moving = bytes as u128 * 1_000_000_000 / u128::from(self.bytes_per_second.max(1));
+        (self.latency.as_nanos() + moving) as u64
+    }
+}
+
+/// What goes wrong, by the number of the copy: the first that the device is asked for, in whatever direction, is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The copy is refused; the device goes on.
+    Refused(u64),
+    /// The copy fails half-way, and with it the device: nothing is done any more.
+    Halfway(u64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Out,
+    Into,
+}
+
+/// A device in virtual time. Clones are the same device.
+///
+/// It has one copy engine for each direction, as real devices have: copies of one direction run one behind the other, those of
+/// different directions at the same time. A copy takes its engine's latency and the time of its bytes. The bytes move when
+/// its time is over; until then the destination of a copy to the host holds a pattern.
+///
+/// ```
+/// use std::ptr::NonNull;
+/// use std::time::Duration;
+/// use pdbp_cuda::device::{Clock, CopyEngine, Device, Simulated};
+///
+/// let clock = Clock::new();
+/// let engine = CopyEngine { bytes_per_second: 1_000_000_000, latency: Duration::from_micros(1) };
+/// let device = Simulated::new(&clock, [engine; 2]);
+/// let (memory, queue) = (device.allocate(4000)?, device.queue()?);
+/// device.write(&memory, 0, &[7; 4000]);
+/// let mut host = [0; 4000];
+/// // SAFETY: both memories stay as they are until the event is over.
+/// let event = unsafe { device.copy_out(&queue, &memory, 0, NonNull::from(&mut host[..]))? };
+/// assert!(!device.is_over(&event)?);
+/// clock.advance_to(Duration::from_micros(5));
+/// assert!(device.is_over(&event)?);
+/// assert_eq!(host, [7; 4000]);
+/// # Ok::<(), pdbp_cuda::device::DeviceError>(())
+/// ```
+#[derive(Clone)]
+pub struct Simulated {
+    clock: Clock,
+    engines: [CopyEngine; 2],
+    state: Arc<Mutex<State>>,
+}
+
+/// Memory of a [`Simulated`] device.
+pub struct SimulatedMemory {
+    number: u64,
+    bytes: usize,
+    state: Arc<Mutex<State>>,
+}
+
+/// A queue of a [`Simulated`] device.
+#[derive(Debug)]
+pub struct SimulatedQueue(u64);
+
+/// The end of something at a [`Simulated`] device.
+#[derive(Debug)]
+pub struct SimulatedEvent {
+    number: u64,
+    end: u64,
+}
+
+impl DeviceMemory for SimulatedMemory {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for SimulatedMemory {
+    fn drop(&mut self) {
+        lock(&self.state).free(self.number);
+    }
+}
+
+impl Simulated {
+    /// A device with these engines, for copies to the host and from it.
+    pub fn new(clock: &Clock, engines: [CopyEngine; 2]) -> Self {
+        Self { clock: clock.clone(), engines, state: Arc::default() }
+    }
+
+    /// Plans a fault.
+    pub fn plan(&self, fault: Fault) {
+        self.state().faults.push(fault);
+    }
+
+    /// Writes device memory at once, as a kernel might have before. Bytes beyond its end are left out.
+    pub fn write(&self, memory: &SimulatedMemory, at: usize, bytes: &[u8]) {
+        let mut state = self.state();
+        let to = state.memory(memory.number).get_mut(at..).unwrap_or(&mut []);
+        to.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+    }
+
+    /// What device memory holds.
+    pub fn read(&self, memory: &SimulatedMemory) -> Vec<u8> {
+        self.state().memory(memory.number).to_vec()
+    }
+
+    /// Work of the device, such as a kernel, that is over after some time.
+    pub fn work(&self, time: Duration) -> SimulatedEvent {
+        let end = self.clock.nanos() + time.as_nanos() as u64;
+        SimulatedEvent { number: self.state().number(), end }
+    }
+
+    /// When the next pending copy ends, if there is one.
+    pub fn next_end(&self) -> Option<Duration> {
+        self.state().next_end().map(Duration::from_nanos)
+    }
+
+    /// How long the engines have worked, for copies to the host and from it.
+    pub fn busy(&self) -> [Duration; 2] {
+        self.state().busy.map(Duration::from_nanos)
+    }
+
+    /// How many copies it was asked for.
+    pub fn copies(&self) -> u64 {
+        self.state().copies
+    }
+
+    /// What was done to memory that belonged to a pending copy. Found out when the copy ends.
+    pub fn misuse(&self) -> Vec<String> {
+        self.state().misuse.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        let mut state = lock(&self.state);
+        state.settle(self.clock.nanos());
+        state
+    }
+
+    fn copy(
+        &self,
+        way: Way,
+        queue: &SimulatedQueue,
+        memory: &SimulatedMemory,
+        at: usize,
+        host: NonNull<[u8]>,
+    ) -> Result<SimulatedEvent, DeviceError> {
+        check_bounds(at, host.len(), memory.bytes)?;
+        let mut state = self.state();
+        let copy = state.copies;
+        state.copies += 1;
+        if state.lost {
+            return Err(state::lost());
+        }
+        if state.faults.contains(&Fault::Refused(copy)) {
+            return Err(DeviceError::Failed { call: "copy", code: 2, text: "refused, as planned".into() });
+        }
+        let fails = state.faults.contains(&Fault::Halfway(copy));
+        let engine = way as usize;
+        let time = self.engines.get(engine).map_or(0, |e| e.nanos(host.len()));
+        let after = state.queues.get(&queue.0).copied().unwrap_or(0);
+        let end = self.clock.nanos().max(after).max(state.engines[engine]) + time;
+        state.engines[engine] = end;
+        state.busy[engine] += time;
+        state.queues.insert(queue.0, end);
+        let event = state.number();
+        state.begin(Pending {
+            event,
+            way,
+            memory: memory.number,
+            at,
+            host,
+            expected: Vec::new(),
+            end,
+            fails,
+        });
+        Ok(SimulatedEvent { number: event, end })
+    }
+}
+
+// SAFETY: bytes are touched in `State::begin`, when a copy is asked for, and in `State::end`, before its event is over.
+unsafe impl Device for Simulated {
+    type Memory = SimulatedMemory;
+    type Queue = SimulatedQueue;
+    type Event = SimulatedEvent;
+
+    fn allocate(&self, bytes: usize) -> Result<SimulatedMemory, DeviceError> {
+        if bytes == 0 {
+            return Err(DeviceError::Empty);
+        }
+        let number = self.state().allocate(bytes);
+        Ok(SimulatedMemory { number, bytes, state: Arc::clone(&self.state) })
+    }
+
+    fn queue(&self) -> Result<SimulatedQueue, DeviceError> {
+        Ok(SimulatedQueue(self.state().number()))
+    }
+
+    unsafe fn copy_out(
+        &self,
+        queue: &SimulatedQueue,
+        from: &SimulatedMemory,
+        at: usize,
+        to: NonNull<[u8]>,
+    ) -> Result<SimulatedEvent, DeviceError> {
+        self.copy(Way::Out, queue, from, at, to)
+    }
+
+    unsafe fn copy_in(
+        &self,
+        queue: &SimulatedQueue,
+        from: NonNull<[u8]>,
+        to: &SimulatedMemory,
+        at: usize,
+    ) -> Result<SimulatedEvent, DeviceError> {
+        self.copy(Way::Into, queue, to, at, from)
+    }
+
+    fn order(&self, queue: &SimulatedQueue, after: &SimulatedEvent) -> Result<(), DeviceError> {
+        let mut state = self.state();
+        let end = state.queues.entry(queue.0).or_default();
+        *end = after.end.max(*end);
+        Ok(())
+    }
+
+    fn is_over(&self, event: &SimulatedEvent) -> Result<bool, DeviceError> {
+        self.state().is_over(event.number, event.end, self.clock.nanos())
+    }
+
+    /// Virtual time goes on to the event's end.
+    fn wait(&self, event: &SimulatedEvent) -> Result<(), DeviceError> {
+        self.clock.advance_to_nanos(event.end);
+        self.is_over(event).map(drop)
+    }
+}
+
+/// The state is consistent after every line, so that another thread's panic does not matter.
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+//! What flows share.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use super::{Flight, HostBlock};
+use crate::device::{Device, DeviceError};
+
+/// Queues of a device for the flows of one thread, and what flows left behind with copies under way.
+///
+/// What is left is let go of when its copy is over: [`reap`](Self::reap) looks for that, as every poll of a flow does. Dropping
+/// the copier waits for nothing: blocks and memory whose copies are under way even then are never used again.
+pub struct Copier<D: Device> {
+    device: D,
+    in_flight: NonZeroUsize,
+    queues: RefCell<Vec<D::Queue>>,
+    left: RefCell<Vec<Left<D>>>,
+}
+
+/// A copy under way that has no flow any more.
+struct Left<D: Device> {
+    event: D::Event,
+    held: Box<dyn Any>,
+}
+
+impl<D: Device> Copier<D> {
+    /// A copier whose flows have up to `in_flight` copies each under way. Three let a copy, the block before it and the one
+    /// after overlap; more help a caller that polls seldom, and take as many more blocks.
+    pub fn new(device: &D, in_flight: NonZeroUsize) -> Self {
+        Self { device: device.clone(), in_flight, queues: RefCell::default(), left: RefCell::default() }
+    }
+
+    /// The device.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// Lets go of what was left behind and is over; says how many copies are under way yet.
+    pub fn reap(&self) -> usize {
+        let over = |left: &mut Left<D>| self.device.is_over(&left.event) != Ok(false);
+        // Dropped when nothing is borrowed, since what drops may use the copier.
+        let done: Vec<_> = self.left.borrow_mut().extract_if(.., over).collect();
+        drop(done);
+        self.left.borrow().len()
+    }
+
+    /// Waits until nothing that was left behind is under way, and lets go of it.
+    pub fn settle(&self) {
+        let left = self.left.take();
+        for left in left {
+            // Failed or not, it is over.
+            let _ = self.device.wait(&left.event);
+        }
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.get()
+    }
+
+    /// A queue on which nothing is under way.
+    pub(super) fn take_queue(&self) -> Result<D::Queue, DeviceError> {
+        let spare = self.queues.borrow_mut().pop();
+        spare.map_or_else(|| self.device.queue(), Ok)
+    }
+
+    /// Takes a queue back on which nothing is under way.
+    pub(super) fn put_queue(&self, queue: D::Queue) {
+        self.queues.borrow_mut().push(queue);
+    }
+
+    /// Keeps the block and the memory of a copy until it is over.
+    pub(super) fn leave<B: HostBlock>(&self, flight: Flight<D::Event, B>, memory: Arc<D::Memory>) {
+        let held = Box::new((flight.block, memory));
+        self.left.borrow_mut().push(Left { event: flight.event, held });
+    }
+}
+
+impl<D: Device> Drop for Copier<D> {
+    fn drop(&mut self) {
+        self.reap();
+        for left in self.left.take() {
+            // The device may write the block yet, or read the memory.
+            std::mem::forget(left.held);
+        }
+    }
+}
+
+impl<D: Device> std::fmt::Debug for Copier<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Copier({} in flight)", self.in_flight)
+    }
+}

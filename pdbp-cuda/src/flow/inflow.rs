@@ -1,0 +1,196 @@
+//! From a link to device memory.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::rc::Rc;
+
+use super::{Arrived, Copier, Flight, FlowError, HostBlock, Inlet, Step};
+use crate::buffer::Buffer;
+use crate::device::{Device, DeviceError};
+
+/// Receives into a buffer on the device, until the data ends. See [`flow`](crate::flow).
+pub struct Inflow<D: Device, B: HostBlock> {
+    copier: Rc<Copier<D>>,
+    /// Until the flow has ended.
+    queue: Option<D::Queue>,
+    /// Until it is taken back.
+    buffer: Option<Buffer<D>>,
+    /// Where bytes go in the buffer.
+    room: Range<usize>,
+    /// Bytes for which a copy was asked.
+    copied: usize,
+    /// Bytes that have arrived in the buffer.
+    received: usize,
+    flights: VecDeque<Flight<D::Event, B>>,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Flowing,
+    /// Nothing more comes, copies are under way.
+    Ending,
+    Done,
+    Failed,
+}
+
+impl<D: Device, B: HostBlock> Inflow<D, B> {
+    /// A flow into these bytes of the buffer, whose copies begin when `after` is over: the event of the work that used the
+    /// buffer before.
+    ///
+    /// # Errors
+    /// The buffer, with [`DeviceError::OutOfBounds`] when the range does not lie in it, or what the device says.
+    pub fn new(
+        copier: &Rc<Copier<D>>,
+        into: Buffer<D>,
+        room: Range<usize>,
+        after: Option<&D::Event>,
+    ) -> Result<Self, (Buffer<D>, DeviceError)> {
+        if room.start > room.end || room.end > into.bytes() {
+            let (at, bytes) = (room.start, room.len());
+            let error = DeviceError::OutOfBounds { at, bytes, room: into.bytes() };
+            return Err((into, error));
+        }
+        let queue = copier.take_queue().and_then(|queue| match after {
+            Some(after) => copier.device().order(&queue, after).map(|()| queue),
+            None => Ok(queue),
+        });
+        let queue = match queue {
+            Ok(queue) => Some(queue),
+            Err(e) => return Err((into, e)),
+        };
+        let (copier, flights) = (Rc::clone(copier), VecDeque::with_capacity(copier.in_flight()));
+        let (buffer, copied, received, state) = (Some(into), 0, 0, State::Flowing);
+        Ok(Self { copier, queue, buffer, room, copied, received, flights, state })
+    }
+
+    /// Goes on: lets go of the blocks whose copies are over, and begins copies of new ones. Does not wait, and does a bounded
+    /// amount of work.
+    ///
+    /// # Errors
+    /// See [`FlowError`]. The flow has failed then: what the buffer holds is unknown.
+    pub fn poll<I: Inlet<Block = B>>(&mut self, inlet: &mut I) -> Result<Step, FlowError<I::Error>> {
+        match self.state {
+            State::Done => return Ok(Step::Done),
+            State::Failed => return Err(FlowError::Ended),
+            State::Flowing | State::Ending => {}
+        }
+        self.copier.reap();
+        let step = self.advance(inlet);
+        match step {
+            Ok(Step::Done) => self.finish(),
+            Err(_) => self.fail(),
+            Ok(_) => {}
+        }
+        step
+    }
+
+    /// Bytes that have arrived in the buffer.
+    pub fn received(&self) -> usize {
+        self.received
+    }
+
+    /// Whether a copy is under way.
+    pub fn is_copying(&self) -> bool {
+        !self.flights.is_empty()
+    }
+
+    /// Waits until the oldest copy under way is over; returns at once when there is none.
+    ///
+    /// # Errors
+    /// The copy has failed; the next poll says so, too.
+    pub fn wait_for_copy(&self) -> Result<(), DeviceError> {
+        self.flights.front().map_or(Ok(()), |flight| self.copier.device().wait(&flight.event))
+    }
+
+    /// Ends the flow and gives the buffer back; `None` when copies into it are under way yet (try again later, or after
+    /// [`Copier::settle`]), and when it was given back before.
+    pub fn take_buffer(&mut self) -> Option<Buffer<D>> {
+        if matches!(self.state, State::Flowing | State::Ending) {
+            self.fail();
+        }
+        self.copier.reap();
+        self.buffer.take_if(|buffer| buffer.is_free())
+    }
+
+    fn advance<I: Inlet<Block = B>>(&mut self, inlet: &mut I) -> Result<Step, FlowError<I::Error>> {
+        let before = (self.copied, self.received);
+        self.let_go()?;
+        let ended = self.copy_more(inlet)?;
+        Ok(match () {
+            () if ended && self.flights.is_empty() => Step::Done,
+            () if (self.copied, self.received) == before => Step::Idle,
+            () => Step::Moved,
+        })
+    }
+
+    /// Lets go of blocks that were copied.
+    fn let_go(&mut self) -> Result<(), DeviceError> {
+        while let Some(flight) = self.flights.front() {
+            if !self.copier.device().is_over(&flight.event)? {
+                break;
+            }
+            let Some(Flight { length, .. }) = self.flights.pop_front() else { break };
+            self.received += length;
+        }
+        Ok(())
+    }
+
+    /// Says whether the data has ended.
+    fn copy_more<I: Inlet<Block = B>>(&mut self, inlet: &mut I) -> Result<bool, FlowError<I::Error>> {
+        while self.state == State::Flowing && self.flights.len() < self.copier.in_flight() {
+            match inlet.poll_block().map_err(FlowError::Link)? {
+                Arrived::Nothing => break,
+                Arrived::End => self.state = State::Ending,
+                Arrived::Block(block) => self.copy(block)?,
+            }
+        }
+        Ok(self.state == State::Ending)
+    }
+
+    fn copy<E>(&mut self, mut block: B) -> Result<(), FlowError<E>> {
+        let from = block.place();
+        let length = from.len();
+        if length > self.room.len() - self.copied {
+            return Err(FlowError::TooLong { room: self.room.len() });
+        }
+        let (Some(buffer), Some(queue)) = (&self.buffer, &self.queue) else { return Err(FlowError::Ended) };
+        if length == 0 {
+            return Ok(());
+        }
+        let at = self.room.start + self.copied;
+        // SAFETY: the flight owns the block, and the flow, or what it leaves behind, its memory until the event is over
+        // (`HostBlock`; `fail` for what is under way when the flow ends).
+        let event = unsafe { self.copier.device().copy_in(queue, from, buffer.memory(), at) }?;
+        self.flights.push_back(Flight { event, block, length });
+        self.copied += length;
+        Ok(())
+    }
+
+    fn finish(&mut self) {
+        self.state = State::Done;
+        if let Some(queue) = self.queue.take() {
+            self.copier.put_queue(queue);
+        }
+    }
+
+    fn fail(&mut self) {
+        self.state = State::Failed;
+        // Not used again: it may wait for an event that is far away.
+        self.queue = None;
+        if let Some(buffer) = &self.buffer {
+            for flight in self.flights.drain(..) {
+                self.copier.leave(flight, buffer.hold());
+            }
+        }
+    }
+}
+
+impl<D: Device, B: HostBlock> Drop for Inflow<D, B> {
+    fn drop(&mut self) {
+        if matches!(self.state, State::Flowing | State::Ending) {
+            self.fail();
+        }
+        self.copier.reap();
+    }
+}

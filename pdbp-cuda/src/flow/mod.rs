@@ -1,0 +1,155 @@
+//! Flows: data of any length between device memory and a link, block by block.
+//!
+//! ```text
+//!            Outflow                                                                  Inflow
+//!  device ──copy──▶ block ─┐                                            ┌─▶ block ──copy──▶ device
+//!  memory ──copy──▶ block  ├─ in order, each when its copy is over ─────┤   block ──copy──▶ memory
+//!         ──copy──▶ block ─┘       Outlet ══════ link ══════ Inlet      └─▶ block
+//!            up to `in_flight` copies                     up to `in_flight` copies
+//! ```
+//! While one block is copied, another travels and a third is copied at the other end: the whole takes as long as the slowest
+//! of the three takes for all bytes, and a little to begin and to end.
+//!
+//! A flow is a state that its owner polls: no call waits. It owns device memory and blocks of the copies under way. When it
+//! fails or is dropped, those that are under way yet go to its [`Copier`], which lets go of each when its copy is over.
+
+mod copier;
+mod inflow;
+mod lent;
+mod outflow;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::ptr::NonNull;
+
+pub use copier::Copier;
+pub use inflow::Inflow;
+pub use lent::{Home, Lent};
+pub use outflow::Outflow;
+
+use crate::device::DeviceError;
+
+/// A block in the host's memory. Dropping it gives it back to where it came from.
+///
+/// # Safety
+/// [`place`](Self::place) gives the same bytes at each call, however the value is moved. They are initialised and valid for reads
+/// until the value is dropped or handed on, and nobody else writes them; of a block that an [`Outlet`] gave, they are valid for
+/// writes, and nobody else reads them.
+pub unsafe trait HostBlock: 'static {
+    /// Its bytes.
+    fn place(&mut self) -> NonNull<[u8]>;
+}
+
+/// Whether what is sent ends the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// More may follow.
+    Open,
+    /// Nothing follows.
+    Last,
+}
+
+/// Where the blocks of an [`Outflow`] go. No call waits.
+pub trait Outlet {
+    /// A block to be filled: one byte or more.
+    type Block: HostBlock;
+    /// What can go wrong.
+    type Error;
+
+    /// A vacant block; `None` when there is none now.
+    ///
+    /// # Errors
+    /// Nothing can be sent any more.
+    fn poll_block(&mut self) -> Result<Option<Self::Block>, Self::Error>;
+
+    /// Sends the first `length` bytes of a block. Blocks arrive in the order in which they are sent.
+    ///
+    /// # Errors
+    /// Nothing can be sent any more.
+    fn send(&mut self, block: Self::Block, length: usize, ending: Ending) -> Result<(), Self::Error>;
+}
+
+/// What an [`Inlet`] has.
+#[derive(Debug)]
+pub enum Arrived<B> {
+    /// The next block.
+    Block(B),
+    /// Nothing yet.
+    Nothing,
+    /// The end: nothing will come.
+    End,
+}
+
+/// Where the blocks of an [`Inflow`] come from. No call waits.
+pub trait Inlet {
+    /// A block of data.
+    type Block: HostBlock;
+    /// What can go wrong.
+    type Error;
+
+    /// The next block.
+    ///
+    /// # Errors
+    /// Nothing will come any more, though the data has not ended.
+    fn poll_block(&mut self) -> Result<Arrived<Self::Block>, Self::Error>;
+}
+
+/// What a poll did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing: a copy, or the link, has to get on first.
+    Idle,
+    /// Something. Polling again at once may do more.
+    Moved,
+    /// The flow has come to its end.
+    Done,
+}
+
+/// Why a flow ended early.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FlowError<E> {
+    /// The device failed.
+    Device(DeviceError),
+    /// The link failed.
+    Link(E),
+    /// More came than there is room for.
+    TooLong {
+        /// Bytes of the room.
+        room: usize,
+    },
+    /// The flow has failed before.
+    Ended,
+}
+
+impl<E> From<DeviceError> for FlowError<E> {
+    fn from(e: DeviceError) -> Self {
+        Self::Device(e)
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for FlowError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Device(e) => e.fmt(f),
+            Self::Link(e) => e.fmt(f),
+            Self::TooLong { room } => {
+                write!(
+                    f,
+                    "more than the {room} bytes came that there is room for; receive into a larger buffer"
+                )
+            }
+            Self::Ended => f.write_str("the flow has failed before; begin a new one"),
+        }
+    }
+}
+
+impl<E: fmt::Debug + fmt::Display> std::error::Error for FlowError<E> {}
+
+/// A copy under way, and the block at its one end.
+struct Flight<V, B> {
+    event: V,
+    block: B,
+    length: usize,
+}

@@ -1,0 +1,168 @@
+//! From device memory to a link.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use super::{Copier, Ending, Flight, FlowError, HostBlock, Outlet, Step};
+use crate::buffer::Slice;
+use crate::device::{Device, DeviceError};
+
+/// Sends a slice of device memory. See [`flow`](crate::flow).
+pub struct Outflow<D: Device, B: HostBlock> {
+    copier: Rc<Copier<D>>,
+    /// Until the flow has ended.
+    queue: Option<D::Queue>,
+    source: Slice<D>,
+    ending: Ending,
+    /// Bytes for which a copy was asked.
+    copied: usize,
+    /// Bytes that were sent.
+    sent: usize,
+    flights: VecDeque<Flight<D::Event, B>>,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Flowing,
+    Done,
+    Failed,
+}
+
+impl<D: Device, B: HostBlock> Outflow<D, B> {
+    /// A flow of the whole slice, which begins when `after` is over: the event of the work that writes the slice. With
+    /// [`Ending::Last`] its last block ends the data; a slice without bytes is one empty block then, and nothing otherwise.
+    ///
+    /// # Errors
+    /// There is no queue, or it cannot wait for the event.
+    pub fn new(
+        copier: &Rc<Copier<D>>,
+        source: Slice<D>,
+        after: Option<&D::Event>,
+        ending: Ending,
+    ) -> Result<Self, DeviceError> {
+        let queue = copier.take_queue()?;
+        if let Some(after) = after {
+            copier.device().order(&queue, after)?;
+        }
+        let (copier, flights) = (Rc::clone(copier), VecDeque::with_capacity(copier.in_flight()));
+        let (copied, sent, state) = (0, 0, State::Flowing);
+        Ok(Self { copier, queue: Some(queue), source, ending, copied, sent, flights, state })
+    }
+
+    /// Goes on: sends the blocks whose copies are over, and begins copies into new ones. Does not wait, and does a bounded
+    /// amount of work.
+    ///
+    /// # Errors
+    /// See [`FlowError`]. The flow has failed then: of the data a beginning was sent, and no block of this flow was the last.
+    pub fn poll<O: Outlet<Block = B>>(&mut self, outlet: &mut O) -> Result<Step, FlowError<O::Error>> {
+        match self.state {
+            State::Done => return Ok(Step::Done),
+            State::Failed => return Err(FlowError::Ended),
+            State::Flowing => {}
+        }
+        self.copier.reap();
+        let step = self.advance(outlet);
+        match step {
+            Ok(Step::Done) => self.finish(),
+            Err(_) => self.fail(),
+            Ok(_) => {}
+        }
+        step
+    }
+
+    /// Bytes that were sent.
+    pub fn sent(&self) -> usize {
+        self.sent
+    }
+
+    /// Whether a copy is under way.
+    pub fn is_copying(&self) -> bool {
+        !self.flights.is_empty()
+    }
+
+    /// Waits until the oldest copy under way is over; returns at once when there is none.
+    ///
+    /// # Errors
+    /// The copy has failed; the next poll says so, too.
+    pub fn wait_for_copy(&self) -> Result<(), DeviceError> {
+        self.flights.front().map_or(Ok(()), |flight| self.copier.device().wait(&flight.event))
+    }
+
+    /// Ends the flow and gives the slice back. What is under way is given up.
+    pub fn into_slice(self) -> Slice<D> {
+        self.source.clone()
+    }
+
+    fn advance<O: Outlet<Block = B>>(&mut self, outlet: &mut O) -> Result<Step, FlowError<O::Error>> {
+        let before = (self.copied, self.sent);
+        self.send_copied(outlet)?;
+        self.copy_more(outlet)?;
+        let bytes = self.source.bytes();
+        if bytes == 0 && self.ending == Ending::Last {
+            let Some(block) = outlet.poll_block().map_err(FlowError::Link)? else { return Ok(Step::Idle) };
+            outlet.send(block, 0, Ending::Last).map_err(FlowError::Link)?;
+        }
+        Ok(match () {
+            () if self.sent == bytes => Step::Done,
+            () if (self.copied, self.sent) == before => Step::Idle,
+            () => Step::Moved,
+        })
+    }
+
+    fn send_copied<O: Outlet<Block = B>>(&mut self, outlet: &mut O) -> Result<(), FlowError<O::Error>> {
+        while let Some(flight) = self.flights.front() {
+            if !self.copier.device().is_over(&flight.event)? {
+                break;
+            }
+            let Some(Flight { block, length, .. }) = self.flights.pop_front() else { break };
+            let last = self.sent + length == self.source.bytes();
+            let ending = if last { self.ending } else { Ending::Open };
+            outlet.send(block, length, ending).map_err(FlowError::Link)?;
+            self.sent += length;
+        }
+        Ok(())
+    }
+
+    fn copy_more<O: Outlet<Block = B>>(&mut self, outlet: &mut O) -> Result<(), FlowError<O::Error>> {
+        let Some(queue) = &self.queue else { return Ok(()) };
+        while self.flights.len() < self.copier.in_flight() && self.copied < self.source.bytes() {
+            let Some(mut block) = outlet.poll_block().map_err(FlowError::Link)? else { break };
+            let room = block.place();
+            let length = room.len().min(self.source.bytes() - self.copied);
+            let to = std::ptr::NonNull::slice_from_raw_parts(room.cast(), length);
+            let at = self.source.place(self.copied);
+            // SAFETY: the flight owns the block, and the flow, or what it leaves behind, its memory until the event is over
+            // (`HostBlock`; `fail` for what is under way when the flow ends).
+            let event = unsafe { self.copier.device().copy_out(queue, self.source.memory(), at, to) }?;
+            self.flights.push_back(Flight { event, block, length });
+            self.copied += length;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) {
+        self.state = State::Done;
+        if let Some(queue) = self.queue.take() {
+            self.copier.put_queue(queue);
+        }
+    }
+
+    fn fail(&mut self) {
+        self.state = State::Failed;
+        // Not used again: it may wait for an event that is far away.
+        self.queue = None;
+        for flight in self.flights.drain(..) {
+            self.copier.leave(flight, self.source.hold());
+        }
+    }
+}
+
+impl<D: Device, B: HostBlock> Drop for Outflow<D, B> {
+    fn drop(&mut self) {
+        if self.state == State::Flowing {
+            self.fail();
+        }
+        self.copier.reap();
+    }
+}
