@@ -24,7 +24,8 @@
 //! * [`monitor`] has the figures of a running cluster: from any node by [`Node::observe`], over HTTP, in `pdbp top`.
 //! * [`Part`] sends and receives: messages ([`Part::send`], [`Part::recv`]), commands, sets of destinations, plain values,
 //!   [loans](Part::loan) filled in place, trains of equal messages ([`Part::try_recv_batch`]) and streams
-//!   ([`Part::open_stream`], [`Part::accept_stream`]).
+//!   ([`Part::open_stream`], [`Part::accept_stream`]). With the feature `cuda` it also sends from and receives into the memory of
+//!   CUDA devices (`Part::send_device`, `Part::recv_into_device`).
 //!
 //! The calls of the documents' programming interface (CPI, S1) are `prcsReg` = [`Node::register`], `prcsApplyPipe` = the same or
 //! [`Part::apply_pipe`], `sendData` = [`Part::send`], `recvData` = [`Part::recv`], `prcsReleasePipe` = [`Part::release_pipe`] or
@@ -54,12 +55,17 @@ pub use node::{Backend, BackendError, Memory, Node, NodeStats};
 pub use part::{
     Batch, Interest, Loan, Message, Part, Ready, Returned, Segment, StreamReader, StreamWriter, Target,
 };
+#[cfg(feature = "cuda")]
+pub use part::{DeviceRecv, DeviceSend};
 pub use pdbp_core::engine::{Counters, PipeUse, RowStats};
 pub use pdbp_core::id::{NodeId, PartId, PipeId, StreamNo};
 pub use pdbp_core::pipe::PipeError;
 pub use pdbp_core::tables::PartKind;
 pub use pdbp_core::umb::HeapMemory;
 pub use pdbp_core::{Bell, Event, Routing};
+/// Devices, their memory, and the flows from and to it.
+#[cfg(feature = "cuda")]
+pub use pdbp_cuda as cuda;
 pub use pdbp_sim::local::Doorbell;
 
 /// Runs the program in the README as a test.

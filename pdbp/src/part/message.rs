@@ -44,6 +44,16 @@ impl Run {
         }
     }
 
+    /// The delivery, for which the caller is responsible now; `None` when others hold it, too, or there is none.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn into_delivery(run: Rc<Self>) -> Option<Delivery> {
+        let mut run = Rc::into_inner(run)?;
+        match std::mem::replace(&mut run.content, Content::Gone) {
+            Content::InPlace(delivery, _) => Some(delivery),
+            _ => None,
+        }
+    }
+
     pub(crate) fn delivery(&self) -> Option<&Delivery> {
         match &self.content {
             Content::InPlace(delivery, _) => Some(delivery),

@@ -1,5 +1,7 @@
 //! A part: the generalised process of the documents, as its thread sees it.
 
+#[cfg(feature = "cuda")]
+mod device;
 mod inbox;
 mod lanes;
 mod loan;
@@ -24,6 +26,8 @@ use crate::node::{Node, NodeEngine, Pipe, Polled, Shared, Waiter};
 use inbox::Inbox;
 use lanes::Lanes;
 
+#[cfg(feature = "cuda")]
+pub use device::{DeviceRecv, DeviceSend};
 pub(crate) use lanes::{Due, Flushed, SharedLanes};
 pub use loan::Loan;
 pub use message::{Batch, Message};

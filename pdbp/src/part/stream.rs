@@ -1,5 +1,8 @@
 //! Streams: data of any length from one part to another, in order, in blocks of their own.
 
+#[cfg(feature = "cuda")]
+pub(super) mod device;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
@@ -40,6 +43,9 @@ pub struct StreamWriter<'p> {
     /// Bytes of the last loan that have not been taken as filled.
     lent: usize,
     done: bool,
+    /// Blocks that flows from devices have.
+    #[cfg(feature = "cuda")]
+    away: device::Away,
 }
 
 impl Part {
@@ -49,8 +55,19 @@ impl Part {
     /// [`PipeError::NoneIdle`] when as many streams are open as the setting `stream_pipes` allows.
     pub fn open_stream(&self, to: Target) -> Result<StreamWriter<'_>, PipeError> {
         let (group, number) = self.shared().engine().open_stream(self.id(), to.node())?;
-        let (block, done) = (None, false);
-        Ok(StreamWriter { part: self, to, group, number, segment: 0, block, filled: 0, lent: 0, done })
+        Ok(StreamWriter {
+            part: self,
+            to,
+            group,
+            number,
+            segment: 0,
+            block: None,
+            filled: 0,
+            lent: 0,
+            done: false,
+            #[cfg(feature = "cuda")]
+            away: device::Away::default(),
+        })
     }
 
     /// The next stream that somebody opened to this part; waits at most `timeout` for it.
@@ -274,9 +291,12 @@ impl Deref for Segment {
     }
 }
 
-/// The bytes of a segment: a stream's block holds one CDU.
 fn data_of(run: &Run) -> &[u8] {
-    let bytes = run.bytes();
+    segment_data(run.bytes())
+}
+
+/// The bytes of a segment: a stream's block holds one CDU.
+fn segment_data(bytes: &[u8]) -> &[u8] {
     let train = pdbp_core::cdu::Cdus::new(bytes).next().and_then(Result::ok);
     train.map_or(&[], |train| train.data())
 }

@@ -2,6 +2,8 @@
 
 mod backends;
 mod blocking;
+#[cfg(feature = "cuda")]
+mod device;
 mod failures;
 mod messages;
 mod names;

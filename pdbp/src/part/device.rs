@@ -1,0 +1,224 @@
+//! Messages from and to the memory of a device (SGP of the documents).
+//!
+//! Each travels as a stream of its own: the device copies into the blocks that leave, and out of those that arrive, several at a
+//! time. Nothing waits but `wait`. Programs with longer streams use [`StreamWriter`] and [`StreamReader`] as the link of flows of
+//! their own ([`pdbp_cuda::flow`]).
+//!
+//! ```
+//! use std::{num::NonZeroUsize, rc::Rc, time::Duration};
+//! use pdbp::cuda::device::{Clock, CopyEngine, Device, Simulated};
+//! use pdbp::cuda::{Buffer, flow::Copier};
+//! use pdbp::{Cluster, PartKind};
+//!
+//! // With a device: `pdbp::cuda::device::Cuda::open(0)?`.
+//! fn device() -> Simulated {
+//!     let engine = CopyEngine { bytes_per_second: 25_000_000_000, latency: Duration::from_micros(2) };
+//!     Simulated::new(&Clock::new(), [engine; 2])
+//! }
+//!
+//! let patience = Duration::from_secs(10);
+//! Cluster::local(2)?.run(|node| {
+//!     let device = device();
+//!     let copier = Rc::new(Copier::new(&device, NonZeroUsize::new(3).unwrap()));
+//!     let buffer = Buffer::new(&device, 1 << 20).unwrap();
+//!     if node.name() == "node0" {
+//!         let part = node.register("source", PartKind::Gpu).unwrap();
+//!         let to = part.find("sink", patience).unwrap();
+//!         // A kernel that writes the buffer, and an event for its end. With CUDA: `device.end_of(&stream)`.
+//!         let kernel = device.work(Duration::from_micros(100));
+//!         let mut sending = part.send_device(&copier, buffer.into_slice(), Some(&kernel), to).unwrap();
+//!         // Anything else, with a `sending.poll()` now and then; in the end:
+//!         sending.wait(patience).unwrap();
+//!         let _reused = sending.into_slice().into_buffer().unwrap();
+//!         node.barrier(patience).unwrap();
+//!     } else {
+//!         let part = node.register("sink", PartKind::Gpu).unwrap();
+//!         let mut receiving = part.recv_into_device(&copier, buffer, None).unwrap();
+//!         receiving.wait(patience).unwrap();
+//!         assert_eq!(receiving.received(), 1 << 20);
+//!         let _filled = receiving.take_buffer().unwrap();
+//!         node.barrier(patience).unwrap();
+//!     }
+//! });
+//! # Ok::<(), pdbp::StartError>(())
+//! ```
+
+use std::fmt;
+use std::rc::Rc;
+use std::time::Duration;
+
+use pdbp_core::pipe::PipeError;
+use pdbp_core::{Delivery, OpenBlock};
+use pdbp_cuda::device::{Device, DeviceError, DeviceMemory as _};
+use pdbp_cuda::flow::{Copier, Ending, FlowError, Inflow, Lent, Outflow, Step};
+use pdbp_cuda::{Buffer, Slice};
+
+use super::stream::device::{OpenHome, ReadHome};
+use super::{Part, StreamReader, StreamWriter, Target};
+use crate::error::{RecvError, SendError, Timeout};
+use crate::node::Waiter;
+
+/// A message from device memory that is being sent. Dropping it gives the message up: its receiver gets an error.
+pub struct DeviceSend<'p, D: Device> {
+    part: &'p Part,
+    to: Target,
+    /// Dropped first, so that blocks whose copies are over are at home when the writer needs one to say that it gives up.
+    flow: Outflow<D, Lent<OpenBlock, OpenHome>>,
+    writer: StreamWriter<'p>,
+}
+
+/// A message that is being received into device memory. Dropping it discards what is left of the message.
+pub struct DeviceRecv<'p, D: Device> {
+    part: &'p Part,
+    /// When the message has begun.
+    reader: Option<StreamReader<'p>>,
+    flow: Inflow<D, Lent<Delivery, ReadHome>>,
+}
+
+impl Part {
+    /// Begins to send a slice of device memory as one message, when `after` is over: the event of the work that writes it.
+    ///
+    /// # Errors
+    /// [`FlowError::Link`] when no stream can be opened ([`open_stream`](Self::open_stream)), and [`FlowError::Device`].
+    pub fn send_device<D: Device>(
+        &self,
+        copier: &Rc<Copier<D>>,
+        slice: Slice<D>,
+        after: Option<&D::Event>,
+        to: Target,
+    ) -> Result<DeviceSend<'_, D>, FlowError<PipeError>> {
+        let flow = Outflow::new(copier, slice, after, Ending::Last)?;
+        let writer = self.open_stream(to).map_err(FlowError::Link)?;
+        Ok(DeviceSend { part: self, to, writer, flow })
+    }
+
+    /// Begins to receive the next stream that somebody opens to this part into device memory, when `after` is over: the event of
+    /// the work that used the buffer before.
+    ///
+    /// # Errors
+    /// The buffer, and what the device says.
+    pub fn recv_into_device<D: Device>(
+        &self,
+        copier: &Rc<Copier<D>>,
+        into: Buffer<D>,
+        after: Option<&D::Event>,
+    ) -> Result<DeviceRecv<'_, D>, (Buffer<D>, DeviceError)> {
+        let room = 0..into.memory().bytes();
+        let flow = Inflow::new(copier, into, room, after)?;
+        Ok(DeviceRecv { part: self, reader: None, flow })
+    }
+}
+
+impl<D: Device> DeviceSend<'_, D> {
+    /// Goes on without waiting.
+    ///
+    /// # Errors
+    /// The device or the link has failed ([`SendError`]), and the message is given up.
+    pub fn poll(&mut self) -> Result<Step, FlowError<SendError>> {
+        self.flow.poll(&mut self.writer)
+    }
+
+    /// Goes on until all was sent; waits at most `timeout` for the link, and as long as it takes for a copy that has been
+    /// begun, which itself waits for the program's own work before it.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll), and [`SendError::Timeout`], after which it can go on.
+    pub fn wait(&mut self, timeout: Duration) -> Result<(), FlowError<SendError>> {
+        let mut waiter = Waiter::new(timeout, self.part.shared());
+        loop {
+            match self.poll()? {
+                Step::Done => return Ok(()),
+                Step::Moved => waiter.reset(),
+                // A failure shows in the poll.
+                Step::Idle if self.flow.is_copying() => drop(self.flow.wait_for_copy()),
+                Step::Idle if waiter.is_over() => {
+                    let (waited, peers) = (timeout, vec![self.to.node()]);
+                    let missing = "read what was sent before, so that there is no room";
+                    return Err(FlowError::Link(SendError::Timeout(Timeout { waited, peers, missing })));
+                }
+                Step::Idle => waiter.pause(self.part.shared(), None),
+            }
+        }
+    }
+
+    /// Bytes that were sent.
+    pub fn sent(&self) -> usize {
+        self.flow.sent()
+    }
+
+    /// The slice. A message that was not sent whole is given up.
+    pub fn into_slice(self) -> Slice<D> {
+        self.flow.into_slice()
+    }
+}
+
+impl<D: Device> DeviceRecv<'_, D> {
+    /// Goes on without waiting.
+    ///
+    /// # Errors
+    /// The device has failed, the message has not come to its end ([`RecvError`]), or it is longer than the buffer.
+    pub fn poll(&mut self) -> Result<Step, FlowError<RecvError>> {
+        if self.reader.is_none() {
+            self.reader = self.part.try_accept_stream().map_err(FlowError::Link)?;
+        }
+        let Some(reader) = &mut self.reader else { return Ok(Step::Idle) };
+        self.flow.poll(reader)
+    }
+
+    /// Goes on until all has arrived in device memory; waits at most `timeout` for the link, and as long as it takes for a
+    /// copy that has been begun, which itself waits for the program's own work before it.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll), and [`RecvError::Timeout`], after which it can go on.
+    pub fn wait(&mut self, timeout: Duration) -> Result<(), FlowError<RecvError>> {
+        let mut waiter = Waiter::new(timeout, self.part.shared());
+        loop {
+            match self.poll()? {
+                Step::Done => return Ok(()),
+                Step::Moved => waiter.reset(),
+                // A failure shows in the poll.
+                Step::Idle if self.flow.is_copying() => drop(self.flow.wait_for_copy()),
+                Step::Idle if waiter.is_over() => {
+                    let (waited, peers) =
+                        (timeout, self.reader.iter().map(|reader| reader.source().node()).collect());
+                    let missing = "sent the rest of a message for a device";
+                    return Err(FlowError::Link(RecvError::Timeout(Timeout { waited, peers, missing })));
+                }
+                Step::Idle => {
+                    // What the peer waits for may be packed here.
+                    self.part.flush();
+                    let pipe = self.part.pipe().map_err(FlowError::Link)?;
+                    waiter.pause(self.part.shared(), Some(pipe));
+                }
+            }
+        }
+    }
+
+    /// Who sends it, when it has begun.
+    pub fn source(&self) -> Option<Target> {
+        self.reader.as_ref().map(StreamReader::source)
+    }
+
+    /// Bytes that have arrived in device memory.
+    pub fn received(&self) -> usize {
+        self.flow.received()
+    }
+
+    /// The buffer; what has not arrived is discarded. `None` when copies into it are under way yet
+    /// ([`Inflow::take_buffer`]).
+    pub fn take_buffer(&mut self) -> Option<Buffer<D>> {
+        self.flow.take_buffer()
+    }
+}
+
+impl<D: Device> fmt::Debug for DeviceSend<'_, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceSend({} bytes to {})", self.sent(), self.to.part())
+    }
+}
+
+impl<D: Device> fmt::Debug for DeviceRecv<'_, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceRecv({} bytes)", self.received())
+    }
+}

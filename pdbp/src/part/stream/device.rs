@@ -1,0 +1,147 @@
+//! Streams as the links of flows from and to device memory.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use pdbp_core::cdu::{Packer, flag};
+use pdbp_core::{Delivery, OpenBlock};
+use pdbp_cuda::flow::{Arrived, Ending, Home, Inlet, Lent, Outlet};
+
+use super::{Run, StreamReader, StreamWriter, segment_data};
+use crate::error::{RecvError, SendError};
+use crate::node::Shared;
+use crate::part::sending::Patience;
+
+/// Counts the blocks of a stream that flows have.
+#[derive(Clone, Default)]
+pub(super) struct Away(Rc<Cell<u32>>);
+
+impl Away {
+    fn add(&self) -> Self {
+        self.0.set(self.0.get() + 1);
+        self.clone()
+    }
+
+    fn remove(&self) {
+        self.0.set(self.0.get().saturating_sub(1));
+    }
+}
+
+/// Where blocks go that a flow did not send.
+pub struct OpenHome {
+    shared: Arc<Shared>,
+    away: Away,
+}
+
+impl Home<OpenBlock> for OpenHome {
+    fn take_back(&self, block: OpenBlock) {
+        self.away.remove();
+        vacate(&self.shared, block);
+    }
+}
+
+/// Where blocks go that a flow has read.
+pub struct ReadHome(Arc<Shared>);
+
+impl Home<Delivery> for ReadHome {
+    fn take_back(&self, delivery: Delivery) {
+        self.0.release(delivery);
+    }
+}
+
+/// Empties a block, so that it just becomes vacant.
+fn vacate(shared: &Shared, mut block: OpenBlock) {
+    block.rewind(Packer::new());
+    shared.engine().submit(block);
+}
+
+impl StreamWriter<'_> {
+    fn try_open(&self) -> Result<Option<OpenBlock>, SendError> {
+        match self.part.open_block(self.to.node(), Patience::None) {
+            Ok((block, _)) => Ok(Some(block)),
+            Err(SendError::WouldBlock) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// A block for a flow. One more stays with the writer, if there is any: when the flow fails while all its blocks are under
+    /// copies, the reader is told by that one.
+    fn block_to_lend(&mut self) -> Result<Option<OpenBlock>, SendError> {
+        let kept = match self.block.take() {
+            Some(block) => Some(block),
+            None => self.try_open()?,
+        };
+        let Some(kept) = kept else { return Ok(None) };
+        self.block = Some(kept);
+        let another = self.try_open()?;
+        // Where the row has but one block, nothing would go on without that.
+        let waits = || self.away.0.get() > 0 || self.part.shared().engine().backlog(self.to.node()) > 0;
+        if another.is_none() && !waits() { Ok(self.block.take()) } else { Ok(another) }
+    }
+}
+
+/// Segments that a device fills: several may be open at a time, and leave in the order in which they are sent.
+impl Outlet for StreamWriter<'_> {
+    type Block = Lent<OpenBlock, OpenHome>;
+    type Error = SendError;
+
+    fn poll_block(&mut self) -> Result<Option<Self::Block>, SendError> {
+        if self.done {
+            return Err(SendError::StreamFinished(self.number));
+        }
+        // What was written by other means goes first.
+        self.flush_segment()?;
+        let Some(block) = self.block_to_lend()? else { return Ok(None) };
+        let (route, whole) = (self.route(), self.segment_len());
+        let home = OpenHome { shared: Arc::clone(self.part.shared()), away: self.away.add() };
+        Ok(Some(Self::Block::open(block, home, |block| {
+            block.rewind(Packer::new());
+            block.reserve(route, whole).unwrap_or(&mut [])
+        })))
+    }
+
+    fn send(&mut self, block: Self::Block, length: usize, ending: Ending) -> Result<(), SendError> {
+        self.flush_segment()?;
+        let Some(block) = block.into_token() else { return Ok(()) };
+        self.away.remove();
+        let kept = self.block.replace(block);
+        self.filled = length;
+        let last = ending == Ending::Last;
+        let sent = self.send_segment(if last { flag::LAST } else { 0 });
+        match kept {
+            Some(kept) if last => vacate(self.part.shared(), kept),
+            kept => self.block = kept,
+        }
+        sent
+    }
+}
+
+/// Segments that a device reads.
+impl Inlet for StreamReader<'_> {
+    type Block = Lent<Delivery, ReadHome>;
+    type Error = RecvError;
+
+    fn poll_block(&mut self) -> Result<Arrived<Self::Block>, RecvError> {
+        let (run, at) = match self.current.take() {
+            Some(run) => (run, std::mem::take(&mut self.at)),
+            None => {
+                let mut found = self.take()?;
+                if found.is_none() && self.part.poll() > 0 {
+                    found = self.take()?;
+                }
+                match found {
+                    None => return Ok(Arrived::Nothing),
+                    Some(None) => return Ok(Arrived::End),
+                    Some(Some(run)) => (run, 0),
+                }
+            }
+        };
+        // A stream's run has one holder.
+        let delivery = Run::into_delivery(run).ok_or(RecvError::StreamBroken(self.key.1))?;
+        let home = ReadHome(Arc::clone(self.part.shared()));
+        Ok(Arrived::Block(Self::Block::arrived(delivery, home, |delivery| {
+            segment_data(delivery.bytes()).get(at..).unwrap_or(&[])
+        })))
+    }
+}
