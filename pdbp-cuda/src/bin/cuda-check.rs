@@ -1,5 +1,7 @@
 //! Says what there is of CUDA on this machine, and copies from each kind of memory to each device and back. Ends with 1 when
 //! something that is there does not work, and, with `PDBP_REQUIRE_GPU=1` in the environment, when there is nothing.
+//!
+//! `cuda-check [MIB]`: so many MiB each, 32 if it is not said.
 
 use std::process::ExitCode;
 use std::ptr::NonNull;
@@ -10,10 +12,12 @@ use pdbp_core::umb::HeapMemory;
 use pdbp_cuda::device::{Cuda, CudaEvent, Device, DeviceError};
 use pdbp_cuda::{PinnedMemory, Registered};
 
-/// Bytes of a copy.
-const BYTES: usize = 32 << 20;
-
 fn main() -> ExitCode {
+    let mib = std::env::args().nth(1).map_or(Ok(32), |mib| mib.parse());
+    let Some(bytes) = mib.ok().filter(|mib| (1..=1 << 20).contains(mib)).map(|mib: usize| mib << 20) else {
+        eprintln!("usage: cuda-check [MIB], from 1 on");
+        return ExitCode::from(2);
+    };
     let devices = match Cuda::devices() {
         Ok(devices) => devices,
         Err(e) if e.is_absence() => {
@@ -29,7 +33,7 @@ fn main() -> ExitCode {
     for info in devices {
         println!("device {}: {}, {} MiB", info.ordinal, info.name, info.memory >> 20);
         for kind in ["pageable", "pinned", "registered"] {
-            match Cuda::open(info.ordinal).and_then(|device| check(&device, kind)) {
+            match Cuda::open(info.ordinal).and_then(|device| check(&device, kind, bytes)) {
                 Ok(Some([to, from])) => {
                     println!("  {kind} memory: {to:.1} GB/s to the device, {from:.1} GB/s back");
                 }
@@ -47,8 +51,8 @@ fn main() -> ExitCode {
     code
 }
 
-fn check(device: &Cuda, kind: &str) -> Result<Option<[f64; 2]>, DeviceError> {
-    let bytes = 2 * BYTES;
+fn check(device: &Cuda, kind: &str, copy: usize) -> Result<Option<[f64; 2]>, DeviceError> {
+    let bytes = 2 * copy;
     if kind == "pinned" {
         return copies(device, PinnedMemory::new(device, bytes)?);
     }
@@ -64,24 +68,31 @@ fn check(device: &Cuda, kind: &str) -> Result<Option<[f64; 2]>, DeviceError> {
 fn copies(device: &Cuda, memory: impl BlockMemory) -> Result<Option<[f64; 2]>, DeviceError> {
     // SAFETY: this function has the memory alone, as long as the slice is used.
     let all = unsafe { std::slice::from_raw_parts_mut(memory.base().as_ptr(), memory.len()) };
-    let (first, second) = all.split_at_mut(BYTES);
+    let bytes = all.len() / 2;
+    let (first, second) = all.split_at_mut(bytes);
     first.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i ^ (i >> 9)) as u8);
-    let (there, queue) = (device.allocate(BYTES)?, device.queue()?);
+    let (there, queue) = (device.allocate(bytes)?, device.queue()?);
     let mut rates = [0.0; 2];
     // The first round is for what the driver does only once.
     for _ in 0..2 {
         // SAFETY: both memories stay, and are left alone, until `rate` has waited for the copy.
-        rates[0] = rate(device, || unsafe { device.copy_in(&queue, NonNull::from(&*first), &there, 0) })?;
+        rates[0] =
+            rate(device, bytes, || unsafe { device.copy_in(&queue, NonNull::from(&*first), &there, 0) })?;
         // SAFETY: as above.
-        rates[1] =
-            rate(device, || unsafe { device.copy_out(&queue, &there, 0, NonNull::from(&mut *second)) })?;
+        rates[1] = rate(device, bytes, || unsafe {
+            device.copy_out(&queue, &there, 0, NonNull::from(&mut *second))
+        })?;
     }
     Ok((first == second).then_some(rates))
 }
 
 /// GB/s of a copy.
-fn rate(device: &Cuda, begin: impl FnOnce() -> Result<CudaEvent, DeviceError>) -> Result<f64, DeviceError> {
+fn rate(
+    device: &Cuda,
+    bytes: usize,
+    begin: impl FnOnce() -> Result<CudaEvent, DeviceError>,
+) -> Result<f64, DeviceError> {
     let started = Instant::now();
     device.wait(&begin()?)?;
-    Ok(BYTES as f64 / started.elapsed().max(Duration::from_nanos(1)).as_secs_f64() / 1e9)
+    Ok(bytes as f64 / started.elapsed().max(Duration::from_nanos(1)).as_secs_f64() / 1e9)
 }
