@@ -13,6 +13,8 @@ mod simulated;
 
 use std::ptr::NonNull;
 
+#[cfg(test)]
+pub(crate) use cuda::tests::device as device_or_skip;
 pub use cuda::{Cuda, CudaEvent, CudaMemory, CudaQueue, DeviceInfo};
 pub(crate) use cuda::{check, check_room};
 pub use error::DeviceError;

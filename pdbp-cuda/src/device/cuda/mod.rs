@@ -302,4 +302,4 @@ impl Drop for CudaEvent {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

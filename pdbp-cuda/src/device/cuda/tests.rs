@@ -9,7 +9,7 @@ use super::*;
 use crate::{PinnedMemory, Registered};
 
 /// The first device, or `None` after having said why there is none.
-fn device(test: &str) -> Option<Cuda> {
+pub(crate) fn device(test: &str) -> Option<Cuda> {
     match Cuda::open(0) {
         Ok(device) => Some(device),
         Err(e) if e.is_absence() && std::env::var_os("PDBP_REQUIRE_GPU").is_none() => {

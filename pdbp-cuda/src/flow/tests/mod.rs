@@ -1,5 +1,6 @@
 //! Flows over simulated devices and a simulated link, in virtual time.
 
+mod anywhere;
 mod faults;
 mod wire;
 

@@ -41,6 +41,19 @@ unsafe impl HostBlock for Block {
     }
 }
 
+impl Block {
+    /// Fills its beginning; says with how many bytes.
+    pub(super) fn fill(&mut self, from: &[u8]) -> usize {
+        let length = from.len().min(self.length);
+        self.bytes.as_mut().unwrap()[..length].copy_from_slice(&from[..length]);
+        length
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes.as_ref().unwrap()[..self.length]
+    }
+}
+
 impl Drop for Block {
     fn drop(&mut self) {
         let mut bytes = self.bytes.take().unwrap();
