@@ -1,47 +1,4 @@
 //! Messages from and to the memory of a device (SGP of the documents).
-//!
-//! Each travels as a stream of its own: the device copies into the blocks that leave, and out of those that arrive, several at a
-//! time. Nothing waits but `wait`. Programs with longer streams use [`StreamWriter`] and [`StreamReader`] as the link of flows of
-//! their own ([`pdbp_cuda::flow`]).
-//!
-//! ```
-//! use std::{num::NonZeroUsize, rc::Rc, time::Duration};
-//! use pdbp::cuda::device::{Clock, CopyEngine, Device, Simulated};
-//! use pdbp::cuda::{Buffer, flow::Copier};
-//! use pdbp::{Cluster, PartKind};
-//!
-//! // With a device: `pdbp::cuda::device::Cuda::open(0)?`.
-//! fn device() -> Simulated {
-//!     let engine = CopyEngine { bytes_per_second: 25_000_000_000, latency: Duration::from_micros(2) };
-//!     Simulated::new(&Clock::new(), [engine; 2])
-//! }
-//!
-//! let patience = Duration::from_secs(10);
-//! Cluster::local(2)?.run(|node| {
-//!     let device = device();
-//!     let copier = Rc::new(Copier::new(&device, NonZeroUsize::new(3).unwrap()));
-//!     let buffer = Buffer::new(&device, 1 << 20).unwrap();
-//!     if node.name() == "node0" {
-//!         let part = node.register("source", PartKind::Gpu).unwrap();
-//!         let to = part.find("sink", patience).unwrap();
-//!         // A kernel that writes the buffer, and an event for its end. With CUDA: `device.end_of(&stream)`.
-//!         let kernel = device.work(Duration::from_micros(100));
-//!         let mut sending = part.send_device(&copier, buffer.into_slice(), Some(&kernel), to).unwrap();
-//!         // Anything else, with a `sending.poll()` now and then; in the end:
-//!         sending.wait(patience).unwrap();
-//!         let _reused = sending.into_slice().into_buffer().unwrap();
-//!         node.barrier(patience).unwrap();
-//!     } else {
-//!         let part = node.register("sink", PartKind::Gpu).unwrap();
-//!         let mut receiving = part.recv_into_device(&copier, buffer, None).unwrap();
-//!         receiving.wait(patience).unwrap();
-//!         assert_eq!(receiving.received(), 1 << 20);
-//!         let _filled = receiving.take_buffer().unwrap();
-//!         node.barrier(patience).unwrap();
-//!     }
-//! });
-//! # Ok::<(), pdbp::StartError>(())
-//! ```
 
 use std::fmt;
 use std::rc::Rc;
@@ -58,7 +15,51 @@ use super::{Part, StreamReader, StreamWriter, Target};
 use crate::error::{RecvError, SendError, Timeout};
 use crate::node::Waiter;
 
-/// A message from device memory that is being sent. Dropping it gives the message up: its receiver gets an error.
+/// A message from device memory that is being sent. Dropping it gives the message up: its receiver gets an error, if anything
+/// of it was sent, and nothing otherwise.
+///
+/// Each travels as a stream of its own: the device copies into the blocks that leave, and out of those that arrive, several at a
+/// time. Nothing waits but `wait`. Programs with longer streams use [`StreamWriter`] and [`StreamReader`] as the link of flows of
+/// their own ([`pdbp_cuda::flow`]).
+///
+/// ```
+/// use std::{num::NonZeroUsize, rc::Rc, time::Duration};
+/// use pdbp::cuda::device::{Clock, CopyEngine, Device, Simulated};
+/// use pdbp::cuda::{Buffer, flow::Copier};
+/// use pdbp::{Cluster, PartKind};
+///
+/// // With a device: `pdbp::cuda::device::Cuda::open(0)?`.
+/// fn device() -> Simulated {
+///     let engine = CopyEngine { bytes_per_second: 25_000_000_000, latency: Duration::from_micros(2) };
+///     Simulated::new(&Clock::new(), [engine; 2])
+/// }
+///
+/// let patience = Duration::from_secs(10);
+/// Cluster::local(2)?.run(|node| {
+///     let device = device();
+///     let copier = Rc::new(Copier::new(&device, NonZeroUsize::new(3).unwrap()));
+///     let buffer = Buffer::new(&device, 1 << 20).unwrap();
+///     if node.name() == "node0" {
+///         let part = node.register("source", PartKind::Gpu).unwrap();
+///         let to = part.find("sink", patience).unwrap();
+///         // A kernel that writes the buffer, and an event for its end. With CUDA: `device.end_of(&stream)`.
+///         let kernel = device.work(Duration::from_micros(100));
+///         let mut sending = part.send_device(&copier, buffer.into_slice(), Some(&kernel), to).unwrap();
+///         // Anything else, with a `sending.poll()` now and then; in the end:
+///         sending.wait(patience).unwrap();
+///         let _reused = sending.into_slice().into_buffer().unwrap();
+///         node.barrier(patience).unwrap();
+///     } else {
+///         let part = node.register("sink", PartKind::Gpu).unwrap();
+///         let mut receiving = part.recv_into_device(&copier, buffer, None).unwrap();
+///         receiving.wait(patience).unwrap();
+///         assert_eq!(receiving.received(), 1 << 20);
+///         let _filled = receiving.take_buffer().unwrap();
+///         node.barrier(patience).unwrap();
+///     }
+/// });
+/// # Ok::<(), pdbp::StartError>(())
+/// ```
 pub struct DeviceSend<'p, D: Device> {
     part: &'p Part,
     to: Target,
