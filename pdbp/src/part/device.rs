@@ -65,15 +65,25 @@ pub struct DeviceSend<'p, D: Device> {
     to: Target,
     /// Dropped first, so that blocks whose copies are over are at home when the writer needs one to say that it gives up.
     flow: Outflow<D, Lent<OpenBlock, OpenHome>>,
-    writer: StreamWriter<'p>,
+    /// Until the message has failed.
+    writer: Option<StreamWriter<'p>>,
 }
 
 /// A message that is being received into device memory. Dropping it discards what is left of the message.
 pub struct DeviceRecv<'p, D: Device> {
     part: &'p Part,
-    /// When the message has begun.
-    reader: Option<StreamReader<'p>>,
+    state: State<'p>,
+    source: Option<Target>,
     flow: Inflow<D, Lent<Delivery, ReadHome>>,
+}
+
+/// How far a message has come.
+enum State<'p> {
+    Awaited,
+    Begun(StreamReader<'p>),
+    Done,
+    /// What still comes is discarded.
+    Failed,
 }
 
 impl Part {
@@ -90,7 +100,7 @@ impl Part {
     ) -> Result<DeviceSend<'_, D>, FlowError<PipeError>> {
         let flow = Outflow::new(copier, slice, after, Ending::Last)?;
         let writer = self.open_stream(to).map_err(FlowError::Link)?;
-        Ok(DeviceSend { part: self, to, writer, flow })
+        Ok(DeviceSend { part: self, to, flow, writer: Some(writer) })
     }
 
     /// Begins to receive the next stream that somebody opens to this part into device memory, when `after` is over: the event of
@@ -106,7 +116,7 @@ impl Part {
     ) -> Result<DeviceRecv<'_, D>, (Buffer<D>, DeviceError)> {
         let room = 0..into.memory().bytes();
         let flow = Inflow::new(copier, into, room, after)?;
-        Ok(DeviceRecv { part: self, reader: None, flow })
+        Ok(DeviceRecv { part: self, state: State::Awaited, source: None, flow })
     }
 }
 
@@ -116,7 +126,13 @@ impl<D: Device> DeviceSend<'_, D> {
     /// # Errors
     /// The device or the link has failed ([`SendError`]), and the message is given up.
     pub fn poll(&mut self) -> Result<Step, FlowError<SendError>> {
-        self.flow.poll(&mut self.writer)
+        let Some(writer) = &mut self.writer else { return Err(FlowError::Ended) };
+        let step = self.flow.poll(writer);
+        if step.is_err() {
+            // The receiver is told now, not when the caller lets go.
+            self.writer = None;
+        }
+        step
     }
 
     /// Goes on until all was sent; waits at most `timeout` for the link, and as long as it takes for a copy that has been
@@ -159,11 +175,24 @@ impl<D: Device> DeviceRecv<'_, D> {
     /// # Errors
     /// The device has failed, the message has not come to its end ([`RecvError`]), or it is longer than the buffer.
     pub fn poll(&mut self) -> Result<Step, FlowError<RecvError>> {
-        if self.reader.is_none() {
-            self.reader = self.part.try_accept_stream().map_err(FlowError::Link)?;
+        if let State::Awaited = self.state
+            && let Some(reader) = self.part.try_accept_stream().map_err(FlowError::Link)?
+        {
+            self.source = Some(reader.source());
+            self.state = State::Begun(reader);
         }
-        let Some(reader) = &mut self.reader else { return Ok(Step::Idle) };
-        self.flow.poll(reader)
+        let step = match &mut self.state {
+            State::Awaited => return Ok(Step::Idle),
+            State::Done => return Ok(Step::Done),
+            State::Failed => return Err(FlowError::Ended),
+            State::Begun(reader) => self.flow.poll(reader),
+        };
+        match step {
+            Ok(Step::Done) => self.state = State::Done,
+            Err(_) => self.state = State::Failed,
+            Ok(_) => {}
+        }
+        step
     }
 
     /// Goes on until all has arrived in device memory; waits at most `timeout` for the link, and as long as it takes for a
@@ -180,8 +209,7 @@ impl<D: Device> DeviceRecv<'_, D> {
                 // A failure shows in the poll.
                 Step::Idle if self.flow.is_copying() => drop(self.flow.wait_for_copy()),
                 Step::Idle if waiter.is_over() => {
-                    let (waited, peers) =
-                        (timeout, self.reader.iter().map(|reader| reader.source().node()).collect());
+                    let (waited, peers) = (timeout, self.source.iter().map(|source| source.node()).collect());
                     let missing = "sent the rest of a message for a device";
                     return Err(FlowError::Link(RecvError::Timeout(Timeout { waited, peers, missing })));
                 }
@@ -197,7 +225,7 @@ impl<D: Device> DeviceRecv<'_, D> {
 
     /// Who sends it, when it has begun.
     pub fn source(&self) -> Option<Target> {
-        self.reader.as_ref().map(StreamReader::source)
+        self.source
     }
 
     /// Bytes that have arrived in device memory.
@@ -208,6 +236,9 @@ impl<D: Device> DeviceRecv<'_, D> {
     /// The buffer; what has not arrived is discarded. `None` when copies into it are under way yet
     /// ([`Inflow::take_buffer`]).
     pub fn take_buffer(&mut self) -> Option<Buffer<D>> {
+        if !matches!(self.state, State::Done) {
+            self.state = State::Failed;
+        }
         self.flow.take_buffer()
     }
 }

@@ -109,13 +109,14 @@ fn device_and_host_ends_of_a_stream_can_be_mixed() {
     }
 }
 
-/// More often than there are blocks, so that none can have been lost.
+/// More often than there are blocks, so that none can have been lost; at once, not when the failed values are dropped.
 #[test]
 fn a_device_that_fails_in_mid_stream_ends_both_ends() {
     for cluster in clusters(2) {
         cluster.run(|node| {
             let me = part(&node, "part");
             let gpu = device();
+            let mut failed = Vec::new();
             for round in 0..100 {
                 if node.id().index() == 0 {
                     let failing = device();
@@ -123,7 +124,7 @@ fn a_device_that_fails_in_mid_stream_ends_both_ends() {
                     let mut sending = begin(&me, &failing, &pattern(20_000), find(&me, "part@node1"));
                     assert!(matches!(sending.wait(SOON), Err(FlowError::Device(e)) if e.is_lost()));
                     assert!(matches!(sending.poll(), Err(FlowError::Ended)));
-                    drop(sending);
+                    failed.push(sending);
                     failing.1.settle();
                     assert_eq!(failing.0.misuse(), Vec::<String>::new());
                 } else {
@@ -136,6 +137,7 @@ fn a_device_that_fails_in_mid_stream_ends_both_ends() {
                 assert!(receive(&me, &gpu, 20_000) == Some(pattern(20_000)));
             }
             check_quiet(&node, &gpu);
+            drop(failed);
         });
     }
 }
@@ -179,10 +181,11 @@ fn what_does_not_fit_the_buffer_is_refused_and_the_rest_discarded() {
                 let buffer = Buffer::new(&gpu.0, 3000).unwrap();
                 let mut receiving = me.recv_into_device(&gpu.1, buffer, None).ok().unwrap();
                 assert_eq!(receiving.wait(SOON), Err(FlowError::TooLong { room: 3000 }));
-                drop(receiving);
+                assert_eq!(receiving.poll(), Err(FlowError::Ended));
                 gpu.1.settle();
                 // The rest is discarded as it comes, while the part looks for something else.
                 assert_eq!(*me.recv().unwrap(), *b"all sent");
+                assert!(receiving.take_buffer().is_some());
             }
             check_quiet(&node, &gpu);
         });
@@ -203,6 +206,7 @@ fn a_receive_that_waits_in_vain_can_go_on() {
         sending.wait(SOON).unwrap();
         receiving.wait(SOON).unwrap();
         assert_eq!((receiving.received(), receiving.source()), (10, Some(find(&b, "a@node0"))));
+        assert_eq!(receiving.poll(), Ok(Step::Done));
     }
 }
 
