@@ -225,3 +225,19 @@ fn a_row_of_one_block_is_enough_for_a_device() {
         check_quiet(&node, &gpu);
     });
 }
+
+/// Nine nodes in three rows of three: from node 4 to node 8 it is by node 5.
+#[test]
+fn device_memory_goes_by_relays_as_well() {
+    let builder = pdbp::Cluster::builder().unwrap().nodes(9).routing(pdbp::Routing::Grid);
+    let builder = builder.block_bytes(1024).memory_bytes(128 << 10).set("masters", "1");
+    builder.timeout(SOON).start().unwrap().run(|node| {
+        let me = part(&node, "part");
+        match node.id().index() {
+            4 => begin(&me, &device(), &pattern(50_000), find(&me, "part@node8")).wait(SOON).unwrap(),
+            8 => assert!(receive(&me, &device(), 50_000) == Some(pattern(50_000))),
+            _ => {}
+        }
+        node.barrier(SOON).unwrap();
+    });
+}
