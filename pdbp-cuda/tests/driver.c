@@ -40,6 +40,7 @@ CALL(cuDeviceGetAttribute, (int *value, int attribute, int device), (void)attrib
 CALL(cuDeviceGetName, (char *name, int length, int device), (void)device; strncpy(name, "stand-in", length))
 CALL(cuDeviceTotalMem_v2, (size_t *bytes, int device), (void)device; *bytes = (size_t)1 << 30)
 CALL(cuDevicePrimaryCtxRetain, (void **out, int device), (void)device; *out = &context)
+CALL(cuDevicePrimaryCtxGetState, (int device, unsigned *flags, int *active), (void)device; *flags = 0; *active = 0)
 CALL(cuDevicePrimaryCtxRelease_v2, (int device), (void)device)
 CALL(cuCtxGetCurrent, (void **out), *out = current)
 CALL(cuCtxSetCurrent, (void *to), current = to)

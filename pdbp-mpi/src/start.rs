@@ -186,7 +186,8 @@ fn join_together(
         }
     };
     let far = (0..nodes).filter(|n| !members.contains(&u64::from(*n))).filter_map(NodeId::new).collect();
-    let region = Arc::new(Region::new(own, backing, serial, far));
+    let neighbours = parts.iter().enumerate().filter(|(at, _)| *at != me).map(|(_, part)| *part).collect();
+    let region = Arc::new(Region::new(own, neighbours, backing, serial, far));
     gate.attach(serial, Arc::downgrade(&region));
     let (region, far) = made.insert((region, None));
     // The window is there and the headers are written.

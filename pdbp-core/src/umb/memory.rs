@@ -32,6 +32,9 @@ pub unsafe trait BlockMemory: 'static {
     fn space(&self) -> Space {
         Space::Host
     }
+    /// Shows memory of other nodes that is mapped here, beside this, so that their blocks are read in place: for devices, which copy
+    /// faster from memory they were told of. It stays mapped until the value is dropped.
+    fn visit_neighbours(&self, _visit: &mut dyn FnMut(NonNull<[u8]>)) {}
 }
 
 /// A region on the heap, freed when it and all its [keepers](Self::keeper) are gone. Regions of 2 MiB and more begin on such a
@@ -116,6 +119,9 @@ unsafe impl<M: BlockMemory + ?Sized> BlockMemory for alloc::boxed::Box<M> {
     }
     fn space(&self) -> Space {
         (**self).space()
+    }
+    fn visit_neighbours(&self, visit: &mut dyn FnMut(NonNull<[u8]>)) {
+        (**self).visit_neighbours(visit);
     }
 }
 
