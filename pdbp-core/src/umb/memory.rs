@@ -37,6 +37,29 @@ pub unsafe trait BlockMemory: 'static {
     fn visit_neighbours(&self, _visit: &mut dyn FnMut(NonNull<[u8]>)) {}
 }
 
+/// Bytes beyond the blocks, of the host or of a device, that a transport which can sends straight from.
+///
+/// # Safety
+/// [`bytes`](Self::bytes) gives the same bytes at each call, however the value is moved. They are initialised, and nobody writes or
+/// frees them until the value is dropped.
+pub unsafe trait SendMemory: Send + 'static {
+    /// The bytes.
+    fn bytes(&self) -> NonNull<[u8]>;
+    /// Kind of memory.
+    fn space(&self) -> Space;
+}
+
+/// Bytes beyond the blocks, of the host or of a device, that a transport which can receives straight into.
+///
+/// # Safety
+/// As for [`SendMemory`], and nobody reads them either.
+pub unsafe trait RecvMemory: Send + 'static {
+    /// The bytes.
+    fn bytes(&mut self) -> NonNull<[u8]>;
+    /// Kind of memory.
+    fn space(&self) -> Space;
+}
+
 /// A region on the heap, freed when it and all its [keepers](Self::keeper) are gone. Regions of 2 MiB and more begin on such a
 /// boundary, so that the operating system can back them with huge pages.
 #[cfg(feature = "alloc")]
