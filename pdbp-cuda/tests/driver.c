@@ -66,6 +66,8 @@ CALL(cuMemcpyDtoHAsync_v2, (void *to, uint64_t from, size_t bytes, void *stream)
      (void)stream; memcpy(to, (void *)(uintptr_t)from, bytes))
 CALL(cuMemcpyHtoDAsync_v2, (uint64_t to, const void *from, size_t bytes, void *stream),
      (void)stream; memcpy((void *)(uintptr_t)to, from, bytes))
+CALL(cuMemcpyDtoDAsync_v2, (uint64_t to, uint64_t from, size_t bytes, void *stream),
+     (void)stream; memcpy((void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes))
 
 int cuGetErrorString(int code, const char **text) {
     (void)code;

@@ -1,11 +1,12 @@
 //! What the copies need of a device.
 //!
 //! A device has memory of its own, and queues on which copies between that and the host's run one behind the other, while
-//! the caller goes on. Each copy gives an event, by which its end is known.
+//! the caller goes on. Each copy gives an event, by which its end is known. A kernel copies many pieces between two memories of the
+//! device at once: it gathers them from wherever they lie to a staging area, or scatters them from there.
 //!
 //! * [`Cuda`]: a real one, by the CUDA driver.
-//! * [`Simulated`]: one in virtual time, with copy engines of given speed, faults by plan, and a keen eye for memory that is
-//!   touched while a copy is pending.
+//! * [`Simulated`]: one in virtual time, with copy engines and kernels of given speed, faults by plan, and a keen eye for memory
+//!   that is touched while a copy is pending.
 
 mod cuda;
 mod error;
@@ -15,10 +16,12 @@ use std::ptr::NonNull;
 
 #[cfg(test)]
 pub(crate) use cuda::tests::device as device_or_skip;
-pub use cuda::{Cuda, CudaEvent, CudaMemory, CudaQueue, DeviceInfo};
+pub use cuda::{Cuda, CudaEvent, CudaMemory, CudaQueue, CudaTable, DeviceInfo};
 pub(crate) use cuda::{check, check_room};
 pub use error::DeviceError;
-pub use simulated::{Clock, CopyEngine, Fault, Simulated, SimulatedEvent, SimulatedMemory, SimulatedQueue};
+pub use simulated::{
+    Clock, CopyEngine, Fault, Simulated, SimulatedEvent, SimulatedMemory, SimulatedQueue, SimulatedTable,
+};
 
 /// Memory of a device, freed when it is dropped.
 pub trait DeviceMemory: 'static {
@@ -26,10 +29,32 @@ pub trait DeviceMemory: 'static {
     fn bytes(&self) -> usize;
 }
 
+/// A piece that a kernel copies between a memory of any size and a staging area, which has less than 4 GiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Piece {
+    /// Its first byte in the memory.
+    pub at: u64,
+    /// Its first byte in the staging area.
+    pub staged: u32,
+    /// Its length, which may be 0.
+    pub bytes: u32,
+}
+
+/// What a device is handed as it lies here.
+const _: () = assert!(size_of::<Piece>() == 16 && align_of::<Piece>() == 8);
+
+/// A list of pieces that the host writes and a device reads.
+pub trait PieceTable: 'static {
+    /// All entries, zeroed at first. Nobody calls this while a kernel that reads the table is pending.
+    fn pieces(&mut self) -> &mut [Piece];
+}
+
 /// A device, as the flows of this crate see it. Clones are the same device.
 ///
 /// # Contract
-/// * Copies on one queue run in the order in which they were asked for; those on two queues may run at the same time.
+/// * Copies on one queue run in the order in which they were asked for; those on two queues may run at the same time. The kernels of
+///   [`gather`](Self::gather) and [`scatter`](Self::scatter) are copies.
 /// * An event is over when its copy, and all that was asked for before on its queue, is. It stays over.
 /// * Where a copy gives an error, nothing of it is pending; where [`is_over`](Self::is_over) or [`wait`](Self::wait) gives one,
 ///   the copy has failed, what its destination holds is unknown, and it touches no memory any more.
@@ -45,6 +70,8 @@ pub unsafe trait Device: Clone + 'static {
     type Queue: 'static;
     /// The end of something.
     type Event: 'static;
+    /// What says which pieces a kernel copies.
+    type Table: PieceTable;
 
     /// Memory of `bytes` zeroed bytes. Waits until it is there.
     ///
@@ -88,6 +115,48 @@ pub unsafe trait Device: Clone + 'static {
         at: usize,
     ) -> Result<Self::Event, DeviceError>;
 
+    /// A table of so many pieces, from 1 on. Waits until it is there.
+    ///
+    /// # Errors
+    /// [`DeviceError::Empty`], [`DeviceError::OutOfMemory`] and what the driver says.
+    fn table(&self, pieces: usize) -> Result<Self::Table, DeviceError>;
+
+    /// Copies the first `count` pieces of the table from a memory to a staging area of the same device, all at once.
+    /// Their bytes may overlap where they come from.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfBounds`] when a piece does not lie in both memories, or the table has fewer pieces, and what the driver
+    /// says. Nothing is pending then.
+    ///
+    /// # Safety
+    /// Until the event is over, neither memory nor the table is dropped, and nobody writes the table. No two of the pieces overlap
+    /// in the staging area.
+    unsafe fn gather(
+        &self,
+        queue: &Self::Queue,
+        table: &Self::Table,
+        count: usize,
+        from: &Self::Memory,
+        staging: &Self::Memory,
+    ) -> Result<Self::Event, DeviceError>;
+
+    /// Copies the first `count` pieces of the table from a staging area to a memory of the same device, all at once.
+    /// Their bytes may overlap in the staging area.
+    ///
+    /// # Errors
+    /// As [`gather`](Self::gather).
+    ///
+    /// # Safety
+    /// As for [`gather`](Self::gather), except that no two of the pieces overlap in the memory that they are copied to.
+    unsafe fn scatter(
+        &self,
+        queue: &Self::Queue,
+        table: &Self::Table,
+        count: usize,
+        staging: &Self::Memory,
+        to: &Self::Memory,
+    ) -> Result<Self::Event, DeviceError>;
+
     /// Lets what is asked for on the queue from now on begin only when the event is over.
     ///
     /// # Errors
@@ -105,6 +174,24 @@ pub unsafe trait Device: Clone + 'static {
     /// # Errors
     /// Its work has failed. It is over, then.
     fn wait(&self, event: &Self::Event) -> Result<(), DeviceError>;
+}
+
+/// The first `count` pieces, all of which lie in a memory and a staging area of these lengths.
+fn check_pieces(
+    pieces: &[Piece],
+    count: usize,
+    memory: usize,
+    staging: usize,
+) -> Result<&[Piece], DeviceError> {
+    let none =
+        DeviceError::OutOfBounds { at: 0, bytes: count * size_of::<Piece>(), room: size_of_val(pieces) };
+    let pieces = pieces.get(..count).ok_or(none)?;
+    for piece in pieces {
+        let bytes = piece.bytes as usize;
+        check_bounds(usize::try_from(piece.at).unwrap_or(usize::MAX), bytes, memory)?;
+        check_bounds(piece.staged as usize, bytes, staging)?;
+    }
+    Ok(pieces)
 }
 
 /// Whether `bytes` bytes from `at` on lie in device memory of `room` bytes.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use cudarc::driver::result::{event, stream};
 use cudarc::driver::{CudaContext, CudaStream, result, sys};
 
-use super::{Device, DeviceError, DeviceMemory, check_bounds};
+use super::{Device, DeviceError, DeviceMemory, Piece, PieceTable, check_bounds, check_pieces};
 pub(crate) use check::{check, check_room};
 
 /// CUDA 12.2, for which the bindings are made.
@@ -57,6 +57,16 @@ pub struct CudaQueue {
 pub struct CudaEvent {
     event: sys::CUevent,
     device: Cuda,
+}
+
+/// Pieces for a CUDA device.
+#[derive(Debug)]
+pub struct CudaTable(Box<[Piece]>);
+
+impl PieceTable for CudaTable {
+    fn pieces(&mut self) -> &mut [Piece] {
+        &mut self.0
+    }
 }
 
 impl Cuda {
@@ -153,11 +163,31 @@ impl Cuda {
         // SAFETY: both are alive.
         let marked = check("cuEventRecord", unsafe { event::record(end.event, queue.stream) });
         if marked.is_err() {
-            // Nothing may be pending after an error. When this fails, too, the device does nothing any more.
-            // SAFETY: the stream is alive.
-            let _ = unsafe { stream::synchronize(queue.stream) };
+            queue.settle();
         }
         marked.map(|()| end)
+    }
+
+    /// Copies piece by piece between two addresses of the device, as `ends` says where each comes from and goes to. This
+    /// is right, and slow: each piece costs the driver what a block does.
+    fn copy_pieces(
+        &self,
+        queue: &CudaQueue,
+        pieces: &[Piece],
+        ends: impl Fn(&Piece) -> [sys::CUdeviceptr; 2],
+    ) -> Result<CudaEvent, DeviceError> {
+        self.copy("cuMemcpyDtoDAsync", queue, |stream| {
+            for piece in pieces.iter().filter(|piece| piece.bytes > 0) {
+                let [from, to] = ends(piece);
+                // SAFETY: both lie in their memories, which stay until the event is over, by the contract.
+                let asked = unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, piece.bytes as usize, stream) };
+                if asked != sys::CUresult::CUDA_SUCCESS {
+                    queue.settle();
+                    return asked;
+                }
+            }
+            sys::CUresult::CUDA_SUCCESS
+        })
     }
 }
 
@@ -204,6 +234,7 @@ unsafe impl Device for Cuda {
     type Memory = CudaMemory;
     type Queue = CudaQueue;
     type Event = CudaEvent;
+    type Table = CudaTable;
 
     fn allocate(&self, bytes: usize) -> Result<CudaMemory, DeviceError> {
         if bytes == 0 {
@@ -256,6 +287,37 @@ unsafe impl Device for Cuda {
         })
     }
 
+    fn table(&self, pieces: usize) -> Result<CudaTable, DeviceError> {
+        if pieces == 0 {
+            return Err(DeviceError::Empty);
+        }
+        Ok(CudaTable(vec![Piece::default(); pieces].into()))
+    }
+
+    unsafe fn gather(
+        &self,
+        queue: &CudaQueue,
+        table: &CudaTable,
+        count: usize,
+        from: &CudaMemory,
+        staging: &CudaMemory,
+    ) -> Result<CudaEvent, DeviceError> {
+        let pieces = check_pieces(&table.0, count, from.bytes, staging.bytes)?;
+        self.copy_pieces(queue, pieces, |p| [from.address + p.at, staging.address + u64::from(p.staged)])
+    }
+
+    unsafe fn scatter(
+        &self,
+        queue: &CudaQueue,
+        table: &CudaTable,
+        count: usize,
+        staging: &CudaMemory,
+        to: &CudaMemory,
+    ) -> Result<CudaEvent, DeviceError> {
+        let pieces = check_pieces(&table.0, count, to.bytes, staging.bytes)?;
+        self.copy_pieces(queue, pieces, |p| [staging.address + u64::from(p.staged), to.address + p.at])
+    }
+
     fn order(&self, queue: &CudaQueue, after: &CudaEvent) -> Result<(), DeviceError> {
         self.bind()?;
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
@@ -292,6 +354,15 @@ impl CudaMemory {
     /// Its address on the device, for kernels.
     pub fn address(&self) -> u64 {
         self.address
+    }
+}
+
+impl CudaQueue {
+    /// Waits for all that is under way, since nothing may be pending after an error. When this fails, too, the device does
+    /// nothing any more.
+    fn settle(&self) {
+        // SAFETY: the stream is alive.
+        let _ = unsafe { stream::synchronize(self.stream) };
     }
 }
 

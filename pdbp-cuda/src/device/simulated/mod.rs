@@ -2,16 +2,18 @@
 
 mod clock;
 mod state;
+mod work;
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{Device, DeviceError, DeviceMemory, check_bounds};
+use super::{Device, DeviceError, DeviceMemory, Piece, PieceTable, check_bounds, check_pieces};
 pub use clock::Clock;
-use state::{Pending, State};
+use state::State;
+use work::{HostCopy, Kernel, Move, Way, Work};
 
-/// How fast a simulated device copies in one direction.
+/// How fast a simulated device copies in one direction, or by kernels.
 #[derive(Clone, Copy, Debug)]
 pub struct CopyEngine {
     /// Bytes per second, at least 1.
@@ -32,7 +34,8 @@ impl CopyEngine {
     }
 }
 
-/// What goes wrong, by the number of the copy: the first that the device is asked for, in whatever direction, is 0.
+/// What goes wrong, by the number of the copy: the first that the device is asked for, in whatever direction, is 0. A kernel is a
+/// copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The copy is refused; the device goes on.
@@ -41,17 +44,15 @@ pub enum Fault {
     Halfway(u64),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Out,
-    Into,
-}
+/// The engine for kernels; those before it are for copies, by their [`Way`].
+const KERNELS: usize = 2;
 
 /// A device in virtual time. Clones are the same device.
 ///
 /// It has one copy engine for each direction, as real devices have: copies of one direction run one behind the other, those of
 /// different directions at the same time. A copy takes its engine's latency and the time of its bytes. The bytes move when
-/// its time is over; until then the destination of a copy to the host holds a pattern.
+/// its time is over; until then the destination of a copy to the host holds a pattern. Kernels run one behind the other, beside the
+/// copies, on an engine that takes no time unless [`with_kernels`](Self::with_kernels) says otherwise.
 ///
 /// ```
 /// use std::ptr::NonNull;
@@ -75,7 +76,7 @@ enum Way {
 #[derive(Clone)]
 pub struct Simulated {
     clock: Clock,
-    engines: [CopyEngine; 2],
+    engines: [CopyEngine; 3],
     state: Arc<Mutex<State>>,
 }
 
@@ -94,7 +95,16 @@ pub struct SimulatedQueue(u64);
 #[derive(Debug)]
 pub struct SimulatedEvent {
     number: u64,
+    /// 0 for what runs on none.
+    queue: u64,
     end: u64,
+}
+
+/// Pieces for a [`Simulated`] device.
+pub struct SimulatedTable {
+    number: u64,
+    pieces: Box<[Piece]>,
+    state: Arc<Mutex<State>>,
 }
 
 impl DeviceMemory for SimulatedMemory {
@@ -109,10 +119,31 @@ impl Drop for SimulatedMemory {
     }
 }
 
+impl PieceTable for SimulatedTable {
+    fn pieces(&mut self) -> &mut [Piece] {
+        lock(&self.state).touch_table(self.number);
+        &mut self.pieces
+    }
+}
+
+impl Drop for SimulatedTable {
+    fn drop(&mut self) {
+        lock(&self.state).touch_table(self.number);
+    }
+}
+
 impl Simulated {
     /// A device with these engines, for copies to the host and from it.
     pub fn new(clock: &Clock, engines: [CopyEngine; 2]) -> Self {
-        Self { clock: clock.clone(), engines, state: Arc::default() }
+        let [out, into] = engines;
+        let kernels = CopyEngine { bytes_per_second: u64::MAX, latency: Duration::ZERO };
+        Self { clock: clock.clone(), engines: [out, into, kernels], state: Arc::default() }
+    }
+
+    /// The same device, whose kernels copy with this engine. Each takes its latency for its launch.
+    pub fn with_kernels(mut self, engine: CopyEngine) -> Self {
+        self.engines[KERNELS] = engine;
+        self
     }
 
     /// Plans a fault.
@@ -135,7 +166,7 @@ impl Simulated {
     /// Work of the device, such as a kernel, that is over after some time.
     pub fn work(&self, time: Duration) -> SimulatedEvent {
         let end = self.clock.nanos() + time.as_nanos() as u64;
-        SimulatedEvent { number: self.state().number(), end }
+        SimulatedEvent { number: self.state().number(), queue: 0, end }
     }
 
     /// When the next pending copy ends, if there is one.
@@ -143,12 +174,12 @@ impl Simulated {
         self.state().next_end().map(Duration::from_nanos)
     }
 
-    /// How long the engines have worked, for copies to the host and from it.
-    pub fn busy(&self) -> [Duration; 2] {
+    /// How long the engines have worked: for copies to the host, for those from it, for kernels.
+    pub fn busy(&self) -> [Duration; 3] {
         self.state().busy.map(Duration::from_nanos)
     }
 
-    /// How many copies it was asked for.
+    /// How many copies it was asked for, kernels among them.
     pub fn copies(&self) -> u64 {
         self.state().copies
     }
@@ -173,43 +204,36 @@ impl Simulated {
         host: NonNull<[u8]>,
     ) -> Result<SimulatedEvent, DeviceError> {
         check_bounds(at, host.len(), memory.bytes)?;
+        self.begin(queue, way as usize, host.len(), || {
+            Work::Copy(HostCopy::begin(way, memory.number, at, host))
+        })
+    }
+
+    fn kernel(&self, queue: &SimulatedQueue, kernel: Kernel) -> Result<SimulatedEvent, DeviceError> {
+        self.begin(queue, KERNELS, kernel.bytes(), || Work::Kernel(kernel))
+    }
+
+    fn begin(
+        &self,
+        queue: &SimulatedQueue,
+        engine: usize,
+        bytes: usize,
+        work: impl FnOnce() -> Work,
+    ) -> Result<SimulatedEvent, DeviceError> {
+        let time = self.engines.get(engine).map_or(0, |e| e.nanos(bytes));
         let mut state = self.state();
-        let copy = state.copies;
-        state.copies += 1;
-        if state.lost {
-            return Err(state::lost());
-        }
-        if state.faults.contains(&Fault::Refused(copy)) {
-            return Err(DeviceError::Failed { call: "copy", code: 2, text: "refused, as planned".into() });
-        }
-        let fails = state.faults.contains(&Fault::Halfway(copy));
-        let engine = way as usize;
-        let time = self.engines.get(engine).map_or(0, |e| e.nanos(host.len()));
-        let after = state.queues.get(&queue.0).copied().unwrap_or(0);
-        let end = self.clock.nanos().max(after).max(state.engines[engine]) + time;
-        state.engines[engine] = end;
-        state.busy[engine] += time;
-        state.queues.insert(queue.0, end);
-        let event = state.number();
-        state.begin(Pending {
-            event,
-            way,
-            memory: memory.number,
-            at,
-            host,
-            expected: Vec::new(),
-            end,
-            fails,
-        });
-        Ok(SimulatedEvent { number: event, end })
+        state.refuse()?;
+        Ok(state.begin(self.clock.nanos(), queue.0, (engine, time), work()))
     }
 }
 
-// SAFETY: bytes are touched in `State::begin`, when a copy is asked for, and in `State::end`, before its event is over.
+// SAFETY: bytes of the host are touched in `HostCopy::begin`, when a copy is asked for, and in `State::settle`, before its event is
+// over.
 unsafe impl Device for Simulated {
     type Memory = SimulatedMemory;
     type Queue = SimulatedQueue;
     type Event = SimulatedEvent;
+    type Table = SimulatedTable;
 
     fn allocate(&self, bytes: usize) -> Result<SimulatedMemory, DeviceError> {
         if bytes == 0 {
@@ -243,10 +267,47 @@ unsafe impl Device for Simulated {
         self.copy(Way::Into, queue, to, at, from)
     }
 
+    fn table(&self, pieces: usize) -> Result<SimulatedTable, DeviceError> {
+        if pieces == 0 {
+            return Err(DeviceError::Empty);
+        }
+        let number = self.state().number();
+        let pieces = vec![Piece::default(); pieces].into();
+        Ok(SimulatedTable { number, pieces, state: Arc::clone(&self.state) })
+    }
+
+    unsafe fn gather(
+        &self,
+        queue: &SimulatedQueue,
+        table: &SimulatedTable,
+        count: usize,
+        from: &SimulatedMemory,
+        staging: &SimulatedMemory,
+    ) -> Result<SimulatedEvent, DeviceError> {
+        let pieces = check_pieces(&table.pieces, count, from.bytes, staging.bytes)?;
+        let to = |p: &Piece| Move { from: p.at as usize, to: p.staged as usize, bytes: p.bytes as usize };
+        let (table, from, to, moves) =
+            (table.number, from.number, staging.number, pieces.iter().map(to).collect());
+        self.kernel(queue, Kernel { table, from, to, moves })
+    }
+
+    unsafe fn scatter(
+        &self,
+        queue: &SimulatedQueue,
+        table: &SimulatedTable,
+        count: usize,
+        staging: &SimulatedMemory,
+        to: &SimulatedMemory,
+    ) -> Result<SimulatedEvent, DeviceError> {
+        let pieces = check_pieces(&table.pieces, count, to.bytes, staging.bytes)?;
+        let from = |p: &Piece| Move { from: p.staged as usize, to: p.at as usize, bytes: p.bytes as usize };
+        let (table, from, to, moves) =
+            (table.number, staging.number, to.number, pieces.iter().map(from).collect());
+        self.kernel(queue, Kernel { table, from, to, moves })
+    }
+
     fn order(&self, queue: &SimulatedQueue, after: &SimulatedEvent) -> Result<(), DeviceError> {
-        let mut state = self.state();
-        let end = state.queues.entry(queue.0).or_default();
-        *end = after.end.max(*end);
+        self.state().order(queue.0, after);
         Ok(())
     }
 

@@ -1,68 +1,47 @@
 //! What a simulated device has under way, and what it finds wrong.
 
 use std::collections::HashMap;
-use std::ptr::NonNull;
-use std::slice;
 
-use super::{Fault, Way};
+use super::work::Work;
+use super::{Fault, SimulatedEvent};
 use crate::device::DeviceError;
 
-/// What the bytes that a pending copy will overwrite hold meanwhile: whoever reads them too early finds it.
-pub(super) const POISON: u8 = 0xA5;
-
 /// A copy under way.
-pub(super) struct Pending {
-    pub(super) event: u64,
-    pub(super) way: Way,
-    pub(super) memory: u64,
-    pub(super) at: usize,
-    pub(super) host: NonNull<[u8]>,
-    /// What the host's bytes have to be still when it ends.
-    pub(super) expected: Vec<u8>,
-    pub(super) end: u64,
-    pub(super) fails: bool,
+struct Pending {
+    event: u64,
+    queue: u64,
+    work: Work,
+    end: u64,
+    fails: bool,
 }
 
-impl Pending {
-    fn host(&self) -> &[u8] {
-        // SAFETY: whoever asked for the copy keeps the bytes valid until its event is over (`Device::copy_out`, `copy_in`), and
-        // nobody writes them now: the device does it here only, under the state's lock.
-        unsafe { slice::from_raw_parts(self.host.cast::<u8>().as_ptr(), self.host.len()) }
-    }
-
-    fn set_host(&mut self, bytes: &[u8]) {
-        debug_assert!(bytes.len() <= self.host.len());
-        // SAFETY: as in `host`; of a copy out they are valid for writes.
-        unsafe { self.host.cast::<u8>().copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) }
-    }
-
-    fn touches(&self, memory: u64, at: usize, bytes: usize) -> bool {
-        self.memory == memory && self.at < at + bytes && at < self.at + self.host.len()
-    }
+/// A queue.
+#[derive(Default)]
+struct Line {
+    /// When it has done what it was asked for.
+    end: u64,
+    /// Of other queues, the last event each for which it waits.
+    after: HashMap<u64, u64>,
 }
 
 #[derive(Default)]
 pub(super) struct State {
-    pub(super) next: u64,
+    next: u64,
     memories: HashMap<u64, Vec<u8>>,
     /// In the order in which they end.
     pending: Vec<Pending>,
-    /// When each engine has done what it was asked for: out, into.
-    pub(super) engines: [u64; 2],
-    /// Likewise each queue.
-    pub(super) queues: HashMap<u64, u64>,
+    /// When each engine has done what it was asked for.
+    engines: [u64; 3],
+    queues: HashMap<u64, Line>,
     pub(super) copies: u64,
     /// Nanoseconds that each engine has worked.
-    pub(super) busy: [u64; 2],
+    pub(super) busy: [u64; 3],
     pub(super) faults: Vec<Fault>,
     /// Events of copies that have failed, and of those that came after.
     failed: Vec<u64>,
-    pub(super) lost: bool,
+    lost: bool,
     pub(super) misuse: Vec<String>,
 }
-
-// SAFETY: the addresses in it belong to copies under way, whose memory may be touched from any thread (`Device::copy_out`).
-unsafe impl Send for State {}
 
 impl State {
     pub(super) fn number(&mut self) -> u64 {
@@ -77,36 +56,83 @@ impl State {
     }
 
     pub(super) fn free(&mut self, memory: u64) {
-        if self.pending.iter().any(|p| p.memory == memory) {
+        if self.pending.iter().any(|p| p.work.holds(memory)) {
             self.misuse.push("device memory was freed while a copy was pending".into());
-            self.pending.retain(|p| p.memory != memory);
+            self.pending.retain(|p| !p.work.holds(memory));
         }
         self.memories.remove(&memory);
     }
 
     /// The bytes of device memory, for the host's reads and writes outside of copies.
     pub(super) fn memory(&mut self, memory: u64) -> &mut [u8] {
-        if self.pending.iter().any(|p| p.memory == memory) {
+        if self.pending.iter().any(|p| p.work.holds(memory)) {
             self.misuse.push("device memory was touched while a copy was pending".into());
         }
         self.memories.get_mut(&memory).map_or(&mut [], |bytes| bytes)
     }
 
-    pub(super) fn begin(&mut self, mut copy: Pending) {
-        let writes = |way| way == Way::Into;
-        let clash = |p: &&Pending| {
-            p.touches(copy.memory, copy.at, copy.host.len()) && (writes(p.way) || writes(copy.way))
+    /// The host is about to write a table, or to free it.
+    pub(super) fn touch_table(&mut self, table: u64) {
+        if self.pending.iter().any(|p| p.work.reads_table(table)) {
+            self.misuse.push("the table of a pending kernel was touched".into());
+        }
+    }
+
+    /// Lets a queue wait.
+    pub(super) fn order(&mut self, queue: u64, after: &SimulatedEvent) {
+        let line = self.queues.entry(queue).or_default();
+        line.end = after.end.max(line.end);
+        let known = line.after.entry(after.queue).or_default();
+        *known = after.number.max(*known);
+    }
+
+    /// Counts a copy; the error, when it is not to be had.
+    pub(super) fn refuse(&mut self) -> Result<(), DeviceError> {
+        let copy = self.copies;
+        self.copies += 1;
+        if self.lost {
+            return Err(lost());
+        }
+        if self.faults.contains(&Fault::Refused(copy)) {
+            return Err(DeviceError::Failed { call: "copy", code: 2, text: "refused, as planned".into() });
+        }
+        Ok(())
+    }
+
+    /// Begins what [`refuse`](Self::refuse) has counted, now, on an engine that takes so many nanoseconds for it.
+    pub(super) fn begin(
+        &mut self,
+        now: u64,
+        queue: u64,
+        (engine, time): (usize, u64),
+        work: Work,
+    ) -> SimulatedEvent {
+        let fails = self.faults.contains(&Fault::Halfway(self.copies - 1));
+        self.look_for_clashes(queue, &work);
+        let event = self.number();
+        let line = self.queues.entry(queue).or_default();
+        let end = now.max(line.end).max(self.engines[engine]) + time;
+        line.end = end;
+        self.engines[engine] = end;
+        self.busy[engine] += time;
+        let place = self.pending.partition_point(|p| p.end <= end);
+        self.pending.insert(place, Pending { event, queue, work, end, fails });
+        SimulatedEvent { number: event, queue, end }
+    }
+
+    /// Finds out whether work on that queue writes what pending work touches that it does not wait for, or the other way
+    /// round.
+    fn look_for_clashes(&mut self, queue: u64, work: &Work) {
+        let after = self.queues.get(&queue).map(|line| &line.after);
+        let waits_for = |p: &Pending| {
+            p.queue == queue || after.and_then(|a| a.get(&p.queue)).is_some_and(|e| *e >= p.event)
         };
-        if self.pending.iter().any(|p| clash(&p)) {
+        if self.pending.iter().any(|p| !waits_for(p) && p.work.clashes(work)) {
             self.misuse.push("two pending copies touch the same device memory, one of them writes it".into());
         }
-        if copy.way == Way::Out {
-            let poison = vec![POISON; copy.host.len()];
-            copy.set_host(&poison);
+        if work.clashes_with_itself() {
+            self.misuse.push("two pieces of one kernel write the same bytes".into());
         }
-        copy.expected = copy.host().to_vec();
-        let place = self.pending.partition_point(|p| p.end <= copy.end);
-        self.pending.insert(place, copy);
     }
 
     /// Ends what has ended by that time.
@@ -118,23 +144,14 @@ impl State {
     }
 
     fn end(&mut self, mut copy: Pending) {
-        if copy.host() != copy.expected {
-            let what = if copy.way == Way::Out { "the destination" } else { "the source" };
-            self.misuse.push(format!("{what} of a pending copy was written on the host"));
-        }
+        self.misuse.extend(copy.work.misuse());
         if self.lost {
             // The work of a lost device is over without having been done.
             self.failed.push(copy.event);
             return;
         }
-        let length = if copy.fails { copy.host.len() / 2 } else { copy.host.len() };
-        if let Some(memory) = self.memories.get_mut(&copy.memory) {
-            let range = copy.at..copy.at + length;
-            match copy.way {
-                Way::Out => copy.set_host(&memory[range]),
-                Way::Into => memory[range].copy_from_slice(&copy.host()[..length]),
-            }
-        }
+        let shares = if copy.fails { 2 } else { 1 };
+        copy.work.end(shares, &mut self.memories);
         if copy.fails {
             self.lost = true;
             self.failed.push(copy.event);
