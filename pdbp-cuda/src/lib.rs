@@ -47,5 +47,5 @@ pub mod flow;
 mod buffer;
 mod memory;
 
-pub use buffer::{Buffer, Slice};
+pub use buffer::{Buffer, Landing, Parcel, Slice};
 pub use memory::{PinnedMemory, Registered};

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use cudarc::driver::result::{event, stream};
 use cudarc::driver::{CudaContext, CudaStream, result, sys};
+use pdbp_core::Space;
 
 use super::{Device, DeviceError, DeviceMemory, Piece, PieceTable, check_bounds, check_pieces};
 pub(crate) use check::{check, check_room};
@@ -316,6 +317,20 @@ unsafe impl Device for Cuda {
     ) -> Result<CudaEvent, DeviceError> {
         let pieces = check_pieces(&table.0, count, to.bytes, staging.bytes)?;
         self.copy_pieces(queue, pieces, |p| [staging.address + u64::from(p.staged), to.address + p.at])
+    }
+
+    fn place(&self, memory: &CudaMemory) -> (NonNull<u8>, Space) {
+        // The driver gives no memory at address 0; an address of the device is none of the host's.
+        let place = NonNull::new(std::ptr::without_provenance_mut(memory.address as usize));
+        (place.unwrap_or(NonNull::dangling()), Space::Device)
+    }
+
+    fn mark(&self, queue: &CudaQueue) -> Result<CudaEvent, DeviceError> {
+        self.bind()?;
+        let end = self.event()?;
+        // SAFETY: both are alive.
+        check("cuEventRecord", unsafe { event::record(end.event, queue.stream) })?;
+        Ok(end)
     }
 
     fn order(&self, queue: &CudaQueue, after: &CudaEvent) -> Result<(), DeviceError> {
