@@ -115,10 +115,26 @@ impl Cuda {
     /// # Errors
     /// What the driver says.
     pub fn end_of(&self, stream: &CudaStream) -> Result<CudaEvent, DeviceError> {
+        // SAFETY: the stream is alive.
+        unsafe { self.end(stream.cu_stream()) }
+    }
+
+    /// The end of what was asked for on a queue so far, such as kernels.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn mark(&self, queue: &CudaQueue) -> Result<CudaEvent, DeviceError> {
+        // SAFETY: the stream is alive.
+        unsafe { self.end(queue.stream) }
+    }
+
+    /// # Safety
+    /// The stream is alive.
+    unsafe fn end(&self, stream: sys::CUstream) -> Result<CudaEvent, DeviceError> {
         self.bind()?;
         let end = self.event()?;
         // SAFETY: both are alive.
-        check("cuEventRecord", unsafe { event::record(end.event, stream.cu_stream()) })?;
+        check("cuEventRecord", unsafe { event::record(end.event, stream) })?;
         Ok(end)
     }
 
@@ -304,6 +320,7 @@ unsafe impl Device for Cuda {
     }
 
     fn is_over(&self, event: &CudaEvent) -> Result<bool, DeviceError> {
+        self.bind()?;
         // SAFETY: the event is alive.
         match unsafe { event::query(event.event) } {
             Err(e) if e.0 == sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
@@ -312,6 +329,7 @@ unsafe impl Device for Cuda {
     }
 
     fn wait(&self, event: &CudaEvent) -> Result<(), DeviceError> {
+        self.bind()?;
         // SAFETY: the event is alive.
         check("cuEventSynchronize", unsafe { event::synchronize(event.event) })
     }
@@ -336,6 +354,11 @@ impl CudaMemory {
 }
 
 impl CudaQueue {
+    /// The stream, for the program's own work.
+    pub fn stream(&self) -> sys::CUstream {
+        self.stream
+    }
+
     /// Waits for all that is under way, since nothing may be pending after an error. When this fails, too, the device does
     /// nothing any more.
     fn settle(&self) {
