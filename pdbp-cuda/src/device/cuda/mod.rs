@@ -5,6 +5,7 @@
 //! when the first stream is made, and be waited for with a processor.
 
 mod check;
+mod events;
 mod pieces;
 
 use std::ffi::c_int;
@@ -16,6 +17,8 @@ use cudarc::driver::{CudaContext, CudaStream, result, sys};
 
 use super::{Device, DeviceError, DeviceMemory, check_bounds};
 pub(crate) use check::{check, check_room};
+pub use events::CudaEvent;
+use events::Spare;
 pub use pieces::CudaTable;
 use pieces::Pieces;
 
@@ -35,6 +38,15 @@ struct Shared {
     context: Arc<CudaContext>,
     /// Loaded when it is first needed.
     pieces: OnceLock<Pieces>,
+    events: Spare,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if self.context.bind_to_thread().is_ok() {
+            self.events.destroy();
+        }
+    }
 }
 
 /// What a device is.
@@ -63,13 +75,6 @@ pub struct CudaQueue {
     device: Cuda,
 }
 
-/// The end of work on a CUDA stream.
-#[derive(Debug)]
-pub struct CudaEvent {
-    event: sys::CUevent,
-    device: Cuda,
-}
-
 impl Cuda {
     /// The devices of this machine that the process may use, one or more.
     ///
@@ -93,7 +98,8 @@ impl Cuda {
 
     /// The device of a context that the program has.
     pub fn of(context: &Arc<CudaContext>) -> Self {
-        Self { shared: Arc::new(Shared { context: Arc::clone(context), pieces: OnceLock::new() }) }
+        let context = Arc::clone(context);
+        Self { shared: Arc::new(Shared { context, pieces: OnceLock::new(), events: Spare::default() }) }
     }
 
     /// The context, for the program's own work.
@@ -139,20 +145,10 @@ impl Cuda {
         Ok(end)
     }
 
-    /// Makes this thread's calls those of the device.
+    /// Makes this thread's calls those of the device. Costs next to nothing where they are: others of the process may have changed
+    /// that, so that it is asked each time.
     pub(crate) fn bind(&self) -> Result<(), DeviceError> {
         check("cuCtxSetCurrent", self.context().bind_to_thread())
-    }
-
-    /// An event without a time stamp, for which a thread waits asleep.
-    fn event(&self) -> Result<CudaEvent, DeviceError> {
-        use sys::CUevent_flags::{CU_EVENT_BLOCKING_SYNC, CU_EVENT_DISABLE_TIMING};
-        let flags = CU_EVENT_BLOCKING_SYNC as u32 | CU_EVENT_DISABLE_TIMING as u32;
-        let mut event = std::ptr::null_mut();
-        // SAFETY: a place for the handle.
-        let created = unsafe { sys::cuEventCreate(&mut event, flags) };
-        check("cuEventCreate", created.result())?;
-        Ok(CudaEvent { event, device: self.clone() })
     }
 
     /// Begins a copy and marks its end.
@@ -316,10 +312,8 @@ unsafe impl Device for Cuda {
     }
 }
 
-// SAFETY: handles, which any thread may use as long as they are alive.
+// SAFETY: a handle, which any thread may use as long as it is alive.
 unsafe impl Send for CudaQueue {}
-// SAFETY: as above.
-unsafe impl Send for CudaEvent {}
 
 impl DeviceMemory for CudaMemory {
     fn bytes(&self) -> usize {
@@ -356,15 +350,6 @@ impl Drop for CudaQueue {
         if self.device.bind().is_ok() {
             // SAFETY: of `queue`, and destroyed only here. What is under way on it goes on.
             let _ = unsafe { stream::destroy(self.stream) };
-        }
-    }
-}
-
-impl Drop for CudaEvent {
-    fn drop(&mut self) {
-        if self.device.bind().is_ok() {
-            // SAFETY: of `event`, and destroyed only here. What waits for it goes on waiting.
-            let _ = unsafe { event::destroy(self.event) };
         }
     }
 }
