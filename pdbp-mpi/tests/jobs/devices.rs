@@ -3,12 +3,12 @@
 use std::io::Read;
 use std::num::NonZeroUsize;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use pdbp::cuda::device::{Clock, CopyEngine, Simulated};
+use pdbp::cuda::device::{Clock, CopyEngine, Cuda, Simulated};
 use pdbp::cuda::flow::{Copier, FlowError, Step};
 use pdbp::cuda::{Buffer, Slice};
-use pdbp::{Builder, Node, Part, RecvError, SendError};
+use pdbp::{Builder, Node, Part, PinMemory, RecvError, SendError, Space};
 
 use crate::clusters::{SOON, builder, builder_apart, find, node, part};
 
@@ -117,6 +117,41 @@ pub(crate) fn refused() -> Result<(), String> {
         // What is discarded comes nevertheless.
         while node.stats().pipes[2].busy > 0 {
             assert!(here.try_recv().unwrap().is_none());
+        }
+    })
+}
+
+/// On the first CUDA device: by MPI if that knows devices, else through blocks.
+pub(crate) fn on_cuda() -> Result<(), String> {
+    let device = match Cuda::open(0) {
+        Ok(device) => device,
+        Err(e) if e.is_absence() && std::env::var_os("PDBP_REQUIRE_GPU").is_none() => {
+            println!("skipped: {e}");
+            return Ok(());
+        }
+        Err(e) => return Err(e.to_string()),
+    };
+    on(builder_apart().pin_memory(PinMemory::Auto), |node, here, _| {
+        assert_eq!(node.memory_space(), Space::Pinned);
+        println!("MPI knows devices: {}", node.mpi_knows_devices());
+        if std::env::var_os("DRIVER_MPI").is_some() {
+            assert!(node.mpi_knows_devices(), "the stand-in says so");
+        }
+        let copier = Rc::new(Copier::new(&device, NonZeroUsize::new(3).unwrap()));
+        let to = find(&here, "gpu", 1 - node.id().index());
+        for length in LENGTHS.into_iter().filter(|length| *length > 0) {
+            let mut buffer = Buffer::new(&device, length).unwrap();
+            buffer.write(&device, 0, &pattern(length, node.id().index())).unwrap();
+            let mut sending = here.send_device(&copier, buffer.into_slice(), None, to).unwrap();
+            let room = Buffer::new(&device, length).unwrap();
+            let mut receiving = here.recv_into_device(&copier, room, None).ok().unwrap();
+            let began = Instant::now();
+            while (sending.poll().unwrap(), receiving.poll().unwrap()) != (Step::Done, Step::Done) {
+                assert!(began.elapsed() < SOON, "{length} bytes");
+            }
+            let mut bytes = vec![0; length];
+            receiving.take_buffer().unwrap().read(&device, 0, &mut bytes).unwrap();
+            assert!(bytes == pattern(length, 1 - node.id().index()), "{length} bytes");
         }
     })
 }

@@ -5,17 +5,23 @@
 //! when the first stream is made, and be waited for with a processor.
 
 mod check;
+mod events;
+mod pieces;
 
 use std::ffi::c_int;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::result::{event, stream};
 use cudarc::driver::{CudaContext, CudaStream, result, sys};
 use pdbp_core::Space;
 
-use super::{Device, DeviceError, DeviceMemory, Piece, PieceTable, check_bounds, check_pieces};
+use super::{Device, DeviceError, DeviceMemory, check_bounds};
 pub(crate) use check::{check, check_room};
+pub use events::CudaEvent;
+use events::Spare;
+pub use pieces::CudaTable;
+use pieces::Pieces;
 
 /// CUDA 12.2, for which the bindings are made.
 const NEEDED: i32 = 12_020;
@@ -24,7 +30,24 @@ const NEEDED: i32 = 12_020;
 /// same device; they may be used on any thread.
 #[derive(Clone, Debug)]
 pub struct Cuda {
+    shared: Arc<Shared>,
+}
+
+/// What clones share.
+#[derive(Debug)]
+struct Shared {
     context: Arc<CudaContext>,
+    /// Loaded when it is first needed.
+    pieces: OnceLock<Pieces>,
+    events: Spare,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if self.context.bind_to_thread().is_ok() {
+            self.events.destroy();
+        }
+    }
 }
 
 /// What a device is.
@@ -53,23 +76,6 @@ pub struct CudaQueue {
     device: Cuda,
 }
 
-/// The end of work on a CUDA stream.
-#[derive(Debug)]
-pub struct CudaEvent {
-    event: sys::CUevent,
-    device: Cuda,
-}
-
-/// Pieces for a CUDA device.
-#[derive(Debug)]
-pub struct CudaTable(Box<[Piece]>);
-
-impl PieceTable for CudaTable {
-    fn pieces(&mut self) -> &mut [Piece] {
-        &mut self.0
-    }
-}
-
 impl Cuda {
     /// The devices of this machine that the process may use, one or more.
     ///
@@ -88,7 +94,7 @@ impl Cuda {
         if ordinal >= devices {
             return Err(DeviceError::NoSuchDevice { ordinal, devices });
         }
-        Ok(Self { context: check("cuDevicePrimaryCtxRetain", CudaContext::new(ordinal))? })
+        Ok(Self::of(&check("cuDevicePrimaryCtxRetain", CudaContext::new(ordinal))?))
     }
 
     /// A device that this process uses already, by this crate, the CUDA runtime or otherwise, so that no other context is made; the
@@ -104,12 +110,13 @@ impl Cuda {
 
     /// The device of a context that the program has.
     pub fn of(context: &Arc<CudaContext>) -> Self {
-        Self { context: Arc::clone(context) }
+        let context = Arc::clone(context);
+        Self { shared: Arc::new(Shared { context, pieces: OnceLock::new(), events: Spare::default() }) }
     }
 
     /// The context, for the program's own work.
     pub fn context(&self) -> &Arc<CudaContext> {
-        &self.context
+        &self.shared.context
     }
 
     /// What the device is.
@@ -117,9 +124,9 @@ impl Cuda {
     /// # Errors
     /// What the driver says.
     pub fn info(&self) -> Result<DeviceInfo, DeviceError> {
-        let name = check("cuDeviceGetName", self.context.name())?;
-        let memory = check("cuDeviceTotalMem", self.context.total_mem())?;
-        Ok(DeviceInfo { ordinal: self.context.ordinal(), name, memory })
+        let name = check("cuDeviceGetName", self.context().name())?;
+        let memory = check("cuDeviceTotalMem", self.context().total_mem())?;
+        Ok(DeviceInfo { ordinal: self.context().ordinal(), name, memory })
     }
 
     /// The end of what the program has given to one of its streams so far.
@@ -127,68 +134,44 @@ impl Cuda {
     /// # Errors
     /// What the driver says.
     pub fn end_of(&self, stream: &CudaStream) -> Result<CudaEvent, DeviceError> {
+        // SAFETY: the stream is alive.
+        unsafe { self.end(stream.cu_stream()) }
+    }
+
+    /// # Safety
+    /// The stream is alive.
+    unsafe fn end(&self, stream: sys::CUstream) -> Result<CudaEvent, DeviceError> {
         self.bind()?;
         let end = self.event()?;
         // SAFETY: both are alive.
-        check("cuEventRecord", unsafe { event::record(end.event, stream.cu_stream()) })?;
+        check("cuEventRecord", unsafe { event::record(end.event, stream) })?;
         Ok(end)
     }
 
-    /// Makes this thread's calls those of the device.
+    /// Makes this thread's calls those of the device. Costs next to nothing where they are: others of the process may have changed
+    /// that, so that it is asked each time.
     pub(crate) fn bind(&self) -> Result<(), DeviceError> {
-        check("cuCtxSetCurrent", self.context.bind_to_thread())
-    }
-
-    /// An event without a time stamp, for which a thread waits asleep.
-    fn event(&self) -> Result<CudaEvent, DeviceError> {
-        use sys::CUevent_flags::{CU_EVENT_BLOCKING_SYNC, CU_EVENT_DISABLE_TIMING};
-        let flags = CU_EVENT_BLOCKING_SYNC as u32 | CU_EVENT_DISABLE_TIMING as u32;
-        let mut event = std::ptr::null_mut();
-        // SAFETY: a place for the handle.
-        let created = unsafe { sys::cuEventCreate(&mut event, flags) };
-        check("cuEventCreate", created.result())?;
-        Ok(CudaEvent { event, device: self.clone() })
+        check("cuCtxSetCurrent", self.context().bind_to_thread())
     }
 
     /// Begins a copy and marks its end.
     fn copy(
         &self,
-        call: &'static str,
         queue: &CudaQueue,
-        begin: impl FnOnce(sys::CUstream) -> sys::CUresult,
+        begin: impl FnOnce() -> Result<(), DeviceError>,
     ) -> Result<CudaEvent, DeviceError> {
         self.bind()?;
         // Before the copy, so that there is less to fail after it.
         let end = self.event()?;
-        check(call, begin(queue.stream).result())?;
+        begin()?;
         // SAFETY: both are alive.
         let marked = check("cuEventRecord", unsafe { event::record(end.event, queue.stream) });
         if marked.is_err() {
-            queue.settle();
+            // Nothing may be pending after an error. When this fails, too, the device does nothing any more.
+            // SAFETY: the stream is alive.
+            let _ = unsafe { stream::synchronize(queue.stream) };
         }
         marked.map(|()| end)
-    }
-
-    /// Copies piece by piece between two addresses of the device, as `ends` says where each comes from and goes to. This
-    /// is right, and slow: each piece costs the driver what a block does.
-    fn copy_pieces(
-        &self,
-        queue: &CudaQueue,
-        pieces: &[Piece],
-        ends: impl Fn(&Piece) -> [sys::CUdeviceptr; 2],
-    ) -> Result<CudaEvent, DeviceError> {
-        self.copy("cuMemcpyDtoDAsync", queue, |stream| {
-            for piece in pieces.iter().filter(|piece| piece.bytes > 0) {
-                let [from, to] = ends(piece);
-                // SAFETY: both lie in their memories, which stay until the event is over, by the contract.
-                let asked = unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, piece.bytes as usize, stream) };
-                if asked != sys::CUresult::CUDA_SUCCESS {
-                    queue.settle();
-                    return asked;
-                }
-            }
-            sys::CUresult::CUDA_SUCCESS
-        })
     }
 }
 
@@ -267,9 +250,10 @@ unsafe impl Device for Cuda {
     ) -> Result<CudaEvent, DeviceError> {
         check_bounds(at, to.len(), from.bytes)?;
         let (source, bytes) = (from.address + at as u64, to.len());
-        self.copy("cuMemcpyDtoHAsync", queue, |stream| {
+        self.copy(queue, || {
             // SAFETY: the source lies in the memory; that and the destination stay until the event is over, by the contract.
-            unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast().as_ptr(), source, bytes, stream) }
+            let begun = unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast().as_ptr(), source, bytes, queue.stream) };
+            check("cuMemcpyDtoHAsync", begun.result())
         })
     }
 
@@ -282,17 +266,17 @@ unsafe impl Device for Cuda {
     ) -> Result<CudaEvent, DeviceError> {
         check_bounds(at, from.len(), to.bytes)?;
         let (dest, bytes) = (to.address + at as u64, from.len());
-        self.copy("cuMemcpyHtoDAsync", queue, |stream| {
+        self.copy(queue, || {
             // SAFETY: the destination lies in the memory; that and the source stay until the event is over, by the contract.
-            unsafe { sys::cuMemcpyHtoDAsync_v2(dest, from.cast().as_ptr(), bytes, stream) }
+            let begun = unsafe { sys::cuMemcpyHtoDAsync_v2(dest, from.cast().as_ptr(), bytes, queue.stream) };
+            check("cuMemcpyHtoDAsync", begun.result())
         })
     }
 
     fn table(&self, pieces: usize) -> Result<CudaTable, DeviceError> {
-        if pieces == 0 {
-            return Err(DeviceError::Empty);
-        }
-        Ok(CudaTable(vec![Piece::default(); pieces].into()))
+        // So that no copy waits for it.
+        self.pieces()?;
+        CudaTable::new(self, pieces)
     }
 
     unsafe fn gather(
@@ -303,8 +287,8 @@ unsafe impl Device for Cuda {
         from: &CudaMemory,
         staging: &CudaMemory,
     ) -> Result<CudaEvent, DeviceError> {
-        let pieces = check_pieces(&table.0, count, from.bytes, staging.bytes)?;
-        self.copy_pieces(queue, pieces, |p| [from.address + p.at, staging.address + u64::from(p.staged)])
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_pieces(|p| &p.gather, queue, table, count, from, staging) }
     }
 
     unsafe fn scatter(
@@ -315,8 +299,8 @@ unsafe impl Device for Cuda {
         staging: &CudaMemory,
         to: &CudaMemory,
     ) -> Result<CudaEvent, DeviceError> {
-        let pieces = check_pieces(&table.0, count, to.bytes, staging.bytes)?;
-        self.copy_pieces(queue, pieces, |p| [staging.address + u64::from(p.staged), to.address + p.at])
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_pieces(|p| &p.scatter, queue, table, count, to, staging) }
     }
 
     fn place(&self, memory: &CudaMemory) -> (NonNull<u8>, Space) {
@@ -326,11 +310,8 @@ unsafe impl Device for Cuda {
     }
 
     fn mark(&self, queue: &CudaQueue) -> Result<CudaEvent, DeviceError> {
-        self.bind()?;
-        let end = self.event()?;
-        // SAFETY: both are alive.
-        check("cuEventRecord", unsafe { event::record(end.event, queue.stream) })?;
-        Ok(end)
+        // SAFETY: the stream is alive.
+        unsafe { self.end(queue.stream) }
     }
 
     fn order(&self, queue: &CudaQueue, after: &CudaEvent) -> Result<(), DeviceError> {
@@ -341,6 +322,7 @@ unsafe impl Device for Cuda {
     }
 
     fn is_over(&self, event: &CudaEvent) -> Result<bool, DeviceError> {
+        self.bind()?;
         // SAFETY: the event is alive.
         match unsafe { event::query(event.event) } {
             Err(e) if e.0 == sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
@@ -349,15 +331,14 @@ unsafe impl Device for Cuda {
     }
 
     fn wait(&self, event: &CudaEvent) -> Result<(), DeviceError> {
+        self.bind()?;
         // SAFETY: the event is alive.
         check("cuEventSynchronize", unsafe { event::synchronize(event.event) })
     }
 }
 
-// SAFETY: handles, which any thread may use as long as they are alive.
+// SAFETY: a handle, which any thread may use as long as it is alive.
 unsafe impl Send for CudaQueue {}
-// SAFETY: as above.
-unsafe impl Send for CudaEvent {}
 
 impl DeviceMemory for CudaMemory {
     fn bytes(&self) -> usize {
@@ -373,11 +354,9 @@ impl CudaMemory {
 }
 
 impl CudaQueue {
-    /// Waits for all that is under way, since nothing may be pending after an error. When this fails, too, the device does
-    /// nothing any more.
-    fn settle(&self) {
-        // SAFETY: the stream is alive.
-        let _ = unsafe { stream::synchronize(self.stream) };
+    /// The stream, for the program's own work.
+    pub fn stream(&self) -> sys::CUstream {
+        self.stream
     }
 }
 
@@ -396,15 +375,6 @@ impl Drop for CudaQueue {
         if self.device.bind().is_ok() {
             // SAFETY: of `queue`, and destroyed only here. What is under way on it goes on.
             let _ = unsafe { stream::destroy(self.stream) };
-        }
-    }
-}
-
-impl Drop for CudaEvent {
-    fn drop(&mut self) {
-        if self.device.bind().is_ok() {
-            // SAFETY: of `event`, and destroyed only here. What waits for it goes on waiting.
-            let _ = unsafe { event::destroy(self.event) };
         }
     }
 }
