@@ -66,6 +66,8 @@ std::set<std::shared_ptr<Stream>> streams;
 std::set<void *> events, functions, modules;
 Stream default_stream;
 char context;
+// How many times it was retained and not released.
+int contexts;
 thread_local void *current;
 // What ended the context, and is said ever since.
 int lost;
@@ -198,10 +200,18 @@ DRIVER cuDeviceTotalMem_v2(size_t *bytes, int) {
 DRIVER cuDevicePrimaryCtxRetain(void **out, int) {
     CALL(Needs::Nothing);
     *out = &context;
+    contexts++;
     return SUCCESS;
 }
 DRIVER cuDevicePrimaryCtxRelease_v2(int) {
     CALL(Needs::Nothing);
+    contexts--;
+    return SUCCESS;
+}
+DRIVER cuDevicePrimaryCtxGetState(int, unsigned *flags, int *active) {
+    CALL(Needs::Nothing);
+    *flags = 0;
+    *active = contexts > 0;
     return SUCCESS;
 }
 DRIVER cuCtxGetCurrent(void **out) {

@@ -70,6 +70,7 @@
 mod alias;
 mod alive;
 mod bell;
+mod direct;
 mod error;
 mod far;
 mod futex;
@@ -86,6 +87,7 @@ mod words;
 pub use mpi::topology::Communicator;
 
 pub use bell::WindowBell;
+pub use direct::{Direct, Question, Transfer};
 pub use error::{MpiError, StartError, Threads};
 pub use process::is_initialised_by_program;
 pub use start::{Hosts, Options};

@@ -48,7 +48,7 @@ mod part;
 mod trace;
 
 pub use cluster::{Builder, Cluster, StartError};
-pub use config::{ConfigError, MonitorKind, Progress, Settings, TransportKind};
+pub use config::{ConfigError, MonitorKind, PinMemory, Progress, Settings, TransportKind};
 pub use error::{LookupError, NoSuchNode, RecvError, RegisterError, SendError, Timeout};
 pub use launch::Launch;
 pub use node::{Backend, BackendError, Memory, Node, NodeStats};
@@ -61,7 +61,7 @@ pub use pdbp_core::engine::{Counters, PipeUse, RowStats};
 pub use pdbp_core::id::{NodeId, PartId, PipeId, StreamNo};
 pub use pdbp_core::pipe::PipeError;
 pub use pdbp_core::tables::PartKind;
-pub use pdbp_core::umb::HeapMemory;
+pub use pdbp_core::umb::{HeapMemory, Space};
 pub use pdbp_core::{Bell, Event, Routing};
 /// Devices, their memory, and the flows from and to it.
 #[cfg(feature = "cuda")]

@@ -2,6 +2,7 @@
 
 mod backend;
 mod names;
+mod pin;
 mod pipes;
 mod progress;
 mod shared;
@@ -14,9 +15,10 @@ use pdbp_core::engine::{Counters, PipeUse, RowStats};
 use pdbp_core::id::NodeId;
 use pdbp_core::pipe::PipeKind;
 use pdbp_core::tables::PartKind;
-use pdbp_core::umb::BlockMemory;
+use pdbp_core::umb::{BlockMemory, Space};
 
 pub use backend::{Backend, BackendError};
+pub(crate) use pin::pin;
 pub(crate) use pipes::Pipe;
 pub(crate) use progress::{Driver, Waiter};
 pub(crate) use shared::{NodeEngine, Polled, Shared};
@@ -72,6 +74,12 @@ impl Node {
     /// The settings it runs with.
     pub fn settings(&self) -> &Settings {
         &self.shared.settings
+    }
+
+    /// What kind of memory its blocks are in: [`Space::Pinned`] when CUDA devices copy from and to them at full speed (the setting
+    /// `pin_memory`).
+    pub fn memory_space(&self) -> Space {
+        self.shared.space
     }
 
     /// `prcsReg` and `prcsApplyPipe`: registers a part and binds a private pipe to it. Returns when every node knows the name. The

@@ -11,7 +11,7 @@ use pdbp_core::engine::{Config, PrivatePipes, Storage};
 use pdbp_core::id::{NodeId, PipeId, Time};
 use pdbp_core::policy::Choice;
 use pdbp_core::tables::Name;
-use pdbp_core::umb::{BlockMemory, stride};
+use pdbp_core::umb::{BlockMemory, Space, stride};
 use pdbp_core::{Bell, Delivery, Engine, Event, Routing, Transport as _};
 
 use super::pipes::{Pipe, Sink};
@@ -41,6 +41,7 @@ pub(crate) struct Polled {
 /// What the threads of a node share.
 pub(crate) struct Shared {
     pub(crate) id: NodeId,
+    pub(super) space: Space,
     pub(crate) settings: Settings,
     engine: Mutex<NodeEngine>,
     /// Of each node: body of the longest block that travels there, or to the relay, as fast as any; and what of it relays need.
@@ -87,6 +88,7 @@ impl Shared {
         };
         let name = format!("node{}", id.index());
         let name = Name::new(&name).map_err(|_| ConfigError::NodeName(name))?;
+        let space = memory.space();
         let blocks = BlockMemory::len(&memory) / stride(settings.block_bytes);
         // The monitor's part and pipe are not the program's.
         let monitored = u16::from(settings.is_monitored());
@@ -132,6 +134,7 @@ impl Shared {
         let pipes = (0..pipes).map(|_| Pipe::new(settings.pipe_depth)).collect();
         Ok(Self {
             id,
+            space,
             engine: Mutex::new(engine),
             bodies,
             crowded,

@@ -96,6 +96,17 @@ impl Cuda {
         Ok(Self::of(&check("cuDevicePrimaryCtxRetain", CudaContext::new(ordinal))?))
     }
 
+    /// A device that this process uses already, by this crate, the CUDA runtime or otherwise, so that no other context is made; the
+    /// first if there is none.
+    ///
+    /// # Errors
+    /// As [`devices`](Self::devices).
+    pub fn in_use_or_first() -> Result<Self, DeviceError> {
+        let devices = driver()?;
+        let in_use = (0..devices).find(|ordinal| is_in_use(*ordinal).unwrap_or(false));
+        Self::open(in_use.unwrap_or(0))
+    }
+
     /// The device of a context that the program has.
     pub fn of(context: &Arc<CudaContext>) -> Self {
         let context = Arc::clone(context);
@@ -196,6 +207,17 @@ fn driver() -> Result<usize, DeviceError> {
     }
     let devices = check("cuDeviceGetCount", result::device::get_count())?;
     usize::try_from(devices).ok().filter(|n| *n > 0).ok_or(DeviceError::NoDevices)
+}
+
+/// Whether the process has the device's primary context already.
+fn is_in_use(ordinal: usize) -> Result<bool, DeviceError> {
+    let ordinal = c_int::try_from(ordinal).map_err(|_| DeviceError::NoDevices)?;
+    let device = check("cuDeviceGet", result::device::get(ordinal))?;
+    let (mut flags, mut active) = (0, 0);
+    // SAFETY: places for the answer.
+    let asked = unsafe { sys::cuDevicePrimaryCtxGetState(device, &mut flags, &mut active) };
+    check("cuDevicePrimaryCtxGetState", asked.result())?;
+    Ok(active != 0)
 }
 
 // SAFETY: the driver keeps the contract: streams are ordered, events are over when what was before them is, and a context whose
