@@ -79,6 +79,11 @@ impl<D: Device> Buffer<D> {
         Some(Landing(bytes))
     }
 
+    /// The memory; `None` when a copy or a transport holds it, too.
+    pub fn into_memory(self) -> Option<D::Memory> {
+        Arc::into_inner(self.memory)
+    }
+
     /// Gives up the right to write.
     pub fn into_slice(self) -> Slice<D> {
         let range = 0..self.bytes();

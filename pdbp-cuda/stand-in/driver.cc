@@ -8,7 +8,6 @@
 //                   for that so many times
 //   DRIVER_MPI      1: MPI knows devices, for programs that have loaded this library before all others (LD_PRELOAD); since the
 //                   device's memory is the host's, each does
-#include <atomic>
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
@@ -69,8 +68,8 @@ std::set<std::shared_ptr<Stream>> streams;
 std::set<void *> events, functions, modules;
 Stream default_stream;
 char context;
-// Whether somebody has the context.
-std::atomic<bool> retained;
+// How many times it was retained and not released.
+int contexts;
 thread_local void *current;
 // What ended the context, and is said ever since.
 int lost;
@@ -202,18 +201,19 @@ DRIVER cuDeviceTotalMem_v2(size_t *bytes, int) {
 }
 DRIVER cuDevicePrimaryCtxRetain(void **out, int) {
     CALL(Needs::Nothing);
-    retained = true;
     *out = &context;
+    contexts++;
     return SUCCESS;
 }
 DRIVER cuDevicePrimaryCtxRelease_v2(int) {
     CALL(Needs::Nothing);
+    contexts--;
     return SUCCESS;
 }
 DRIVER cuDevicePrimaryCtxGetState(int, unsigned *flags, int *active) {
     CALL(Needs::Nothing);
     *flags = 0;
-    *active = retained;
+    *active = contexts > 0;
     return SUCCESS;
 }
 DRIVER cuCtxGetCurrent(void **out) {
@@ -348,8 +348,8 @@ DRIVER cuStreamWaitEvent(void *handle, void *event, unsigned) {
 }
 DRIVER cuEventCreate(void **out, unsigned flags) {
     CALL(Needs::Context);
-    // Threads sleep that wait, and nobody asks for the time.
-    if (flags != 3) return wrong(INVALID_VALUE, "cuEventCreate with flags %u", flags);
+    // Nobody asks for the time.
+    if (flags != 3 && flags != 2) return wrong(INVALID_VALUE, "cuEventCreate with flags %u", flags);
     *out = new Event;
     events.insert(*out);
     return SUCCESS;

@@ -9,11 +9,12 @@ mod events;
 mod pieces;
 
 use std::ffi::c_int;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::result::{event, stream};
-use cudarc::driver::{CudaContext, CudaStream, result, sys};
+use cudarc::driver::{CudaContext, CudaSlice, CudaStream, result, sys};
 use pdbp_core::Space;
 
 use super::{Device, DeviceError, DeviceMemory, check_bounds};
@@ -347,9 +348,46 @@ impl DeviceMemory for CudaMemory {
 }
 
 impl CudaMemory {
+    /// Takes memory that the program has by `cudaMalloc`, `cuMemAlloc` or their like, to be freed when the value is dropped.
+    ///
+    /// # Errors
+    /// [`DeviceError::Empty`].
+    ///
+    /// # Safety
+    /// `bytes` bytes at `address` were allocated on that device, in one piece, and nobody else frees them. What the program has asked
+    /// the device to do with them is over, or ordered by an event, when the value is handed on.
+    pub unsafe fn adopt(device: &Cuda, address: u64, bytes: usize) -> Result<Self, DeviceError> {
+        if bytes == 0 {
+            return Err(DeviceError::Empty);
+        }
+        Ok(Self { address, bytes, device: device.clone() })
+    }
+
+    /// Takes memory that the program has by `cudarc`, on the stream of which its work may go on: [`Cuda::end_of`] is its end.
+    ///
+    /// # Errors
+    /// [`DeviceError::Empty`].
+    pub fn of<T>(device: &Cuda, memory: CudaSlice<T>) -> Result<Self, DeviceError> {
+        let bytes = memory.num_bytes();
+        if bytes == 0 {
+            return Err(DeviceError::Empty);
+        }
+        Ok(Self { address: memory.leak(), bytes, device: device.clone() })
+    }
+
     /// Its address on the device, for kernels.
     pub fn address(&self) -> u64 {
         self.address
+    }
+
+    /// Its address and bytes, for the program to free.
+    pub fn release(self) -> (u64, usize) {
+        let mut memory = ManuallyDrop::new(self);
+        // The device is not needed any more, and it counts who has it.
+        let (address, bytes) = (memory.address, memory.bytes);
+        // SAFETY: not used again, since the value is never dropped.
+        unsafe { std::ptr::drop_in_place(&raw mut memory.device) };
+        (address, bytes)
     }
 }
 
