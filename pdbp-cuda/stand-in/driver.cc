@@ -6,6 +6,8 @@
 //   DRIVER_FAILS    NAME=CODE: that function does nothing and returns that code
 //   DRIVER_DELAY    what is asked for on a stream is not done at once, but when a thread waits for an event behind it, or has asked
 //                   for that so many times
+//   DRIVER_MPI      1: MPI knows devices, for programs that have loaded this library before all others (LD_PRELOAD); since the
+//                   device's memory is the host's, each does
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
@@ -346,8 +348,8 @@ DRIVER cuStreamWaitEvent(void *handle, void *event, unsigned) {
 }
 DRIVER cuEventCreate(void **out, unsigned flags) {
     CALL(Needs::Context);
-    // Threads sleep that wait, and nobody asks for the time.
-    if (flags != 3) return wrong(INVALID_VALUE, "cuEventCreate with flags %u", flags);
+    // Nobody asks for the time.
+    if (flags != 3 && flags != 2) return wrong(INVALID_VALUE, "cuEventCreate with flags %u", flags);
     *out = new Event;
     events.insert(*out);
     return SUCCESS;
@@ -437,4 +439,10 @@ DRIVER cuLaunchKernel(void *handle, unsigned blocks, unsigned blocks_y, unsigned
     return ask(stream, [launch = function->kernel->bind(arguments), name = function->name, blocks, threads] {
         run_kernel(launch, name, blocks, threads);
     });
+}
+
+// ── What MPI says of itself
+
+DRIVER MPIX_Query_cuda_support(void) {
+    return number("DRIVER_MPI", 0);
 }

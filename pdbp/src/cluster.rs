@@ -369,8 +369,12 @@ impl Builder {
         let both = settings.progress == Progress::Thread && pdbp_mpi::is_initialised_by_program();
         options.threads = if both { Threads::Multiple } else { Threads::Serialised };
         let (end, memory) = join(&options).map_err(|e| StartError::Transport(Box::new(e)))?;
-        let (bell, crowded) = (end.bell(), end.is_crowded());
-        Self::from(settings).start_on(vec![(Backend::new(end, bell).crowded(crowded), Box::new(memory))])
+        let mut backend = Backend::over_mpi(end);
+        if let Some(direct) = backend.direct.as_mut().filter(|_| settings.mpi_device_bytes > 0) {
+            direct.least = settings.mpi_device_bytes;
+            direct.knows_devices = node::knows_devices(&direct.link, node);
+        }
+        Self::from(settings).start_on(vec![(backend, Box::new(memory))])
     }
 
     /// Starts the nodes whose transports and block memories are given, and returns when they and all others of the cluster know

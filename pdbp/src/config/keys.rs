@@ -97,6 +97,13 @@ pub(crate) const KEYS: &[Key] = &[
         show: |s| chosen(&s.mpi_shared_memory, &SWITCH),
     },
     Key {
+        name: "mpi_device_bytes",
+        expected: "bytes from which on MPI itself carries device messages, where it knows devices (CUDA-aware), or 0: all go \
+                   through blocks",
+        set: |s, v| number(v, 0..=usize::MAX / 2, &mut s.mpi_device_bytes),
+        show: |s| s.mpi_device_bytes.to_string(),
+    },
+    Key {
         name: "block_bytes",
         expected: "bytes of a block from 256 to 1073741824",
         set: |s, v| number(v, 256..=1 << 30, &mut s.block_bytes),

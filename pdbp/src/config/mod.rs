@@ -207,6 +207,9 @@ pub struct Settings {
     pub routing: Routing,
     /// Over MPI: whether the processes of a host read each other's blocks in shared memory.
     pub mpi_shared_memory: bool,
+    /// Device messages of so many bytes and more are carried by MPI itself, from the one device's memory to the other's, between
+    /// ranks whose MPI knows devices; 0: all go through blocks. Needs the features `cuda` and `mpi`.
+    pub mpi_device_bytes: usize,
     /// Bytes of a block behind its header. A longer message travels in segments.
     pub block_bytes: usize,
     /// Bytes at which a block with short messages leaves. Less than a block costs throughput where nodes run on cores of their
@@ -276,6 +279,7 @@ impl Default for Settings {
             transport: TransportKind::Auto,
             routing: Routing::Direct,
             mpi_shared_memory: true,
+            mpi_device_bytes: 0,
             block_bytes: (128 << 10) + 64,
             pack_bytes: 128 << 10,
             memory_bytes: 0,

@@ -1,8 +1,8 @@
 //! A node of the cluster: what its host sees of it ([`Node`]), what its threads share (`shared`), and who makes progress (`progress`).
 
 mod backend;
+mod devices;
 mod names;
-mod pin;
 mod pipes;
 mod progress;
 mod shared;
@@ -17,8 +17,12 @@ use pdbp_core::pipe::PipeKind;
 use pdbp_core::tables::PartKind;
 use pdbp_core::umb::{BlockMemory, Space};
 
+#[cfg(feature = "mpi")]
+pub(crate) use backend::Direct;
 pub use backend::{Backend, BackendError};
-pub(crate) use pin::pin;
+#[cfg(feature = "mpi")]
+pub(crate) use devices::knows_devices;
+pub(crate) use devices::pin;
 pub(crate) use pipes::Pipe;
 pub(crate) use progress::{Driver, Waiter};
 pub(crate) use shared::{NodeEngine, Polled, Shared};
@@ -80,6 +84,13 @@ impl Node {
     /// `pin_memory`).
     pub fn memory_space(&self) -> Space {
         self.shared.space
+    }
+
+    /// Whether the MPI of this process knows the memory of devices: it says so, and has copied some from there and back. It is asked
+    /// when the setting `mpi_device_bytes` is not 0.
+    #[cfg(feature = "mpi")]
+    pub fn mpi_knows_devices(&self) -> bool {
+        self.shared.direct.as_ref().is_some_and(|direct| direct.knows_devices)
     }
 
     /// `prcsReg` and `prcsApplyPipe`: registers a part and binds a private pipe to it. Returns when every node knows the name. The

@@ -42,6 +42,8 @@ pub(crate) struct Polled {
 pub(crate) struct Shared {
     pub(crate) id: NodeId,
     pub(super) space: Space,
+    #[cfg(feature = "mpi")]
+    pub(crate) direct: Option<super::Direct>,
     pub(crate) settings: Settings,
     engine: Mutex<NodeEngine>,
     /// Of each node: body of the longest block that travels there, or to the relay, as fast as any; and what of it relays need.
@@ -128,6 +130,8 @@ impl Shared {
         });
         let bodies = bodies.collect();
         let crowded = backend.crowded;
+        #[cfg(feature = "mpi")]
+        let direct = backend.direct.clone();
         let mut engine = Engine::new(config, backend::policy(&settings), backend, memory, storage)?;
         // A new engine has room for a part and a pipe; were it not so, the node would be silent.
         let monitor = (monitored > 0).then(|| Monitor::start(&mut engine).ok()).flatten();
@@ -135,6 +139,8 @@ impl Shared {
         Ok(Self {
             id,
             space,
+            #[cfg(feature = "mpi")]
+            direct,
             engine: Mutex::new(engine),
             bodies,
             crowded,

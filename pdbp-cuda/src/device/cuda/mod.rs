@@ -9,11 +9,13 @@ mod events;
 mod pieces;
 
 use std::ffi::c_int;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::result::{event, stream};
-use cudarc::driver::{CudaContext, CudaStream, result, sys};
+use cudarc::driver::{CudaContext, CudaSlice, CudaStream, result, sys};
+use pdbp_core::Space;
 
 use super::{Device, DeviceError, DeviceMemory, check_bounds};
 pub(crate) use check::{check, check_room};
@@ -135,15 +137,6 @@ impl Cuda {
     pub fn end_of(&self, stream: &CudaStream) -> Result<CudaEvent, DeviceError> {
         // SAFETY: the stream is alive.
         unsafe { self.end(stream.cu_stream()) }
-    }
-
-    /// The end of what was asked for on a queue so far, such as kernels.
-    ///
-    /// # Errors
-    /// What the driver says.
-    pub fn mark(&self, queue: &CudaQueue) -> Result<CudaEvent, DeviceError> {
-        // SAFETY: the stream is alive.
-        unsafe { self.end(queue.stream) }
     }
 
     /// # Safety
@@ -311,6 +304,17 @@ unsafe impl Device for Cuda {
         unsafe { self.copy_pieces(|p| &p.scatter, queue, table, count, to, staging) }
     }
 
+    fn place(&self, memory: &CudaMemory) -> (NonNull<u8>, Space) {
+        // The driver gives no memory at address 0; an address of the device is none of the host's.
+        let place = NonNull::new(std::ptr::without_provenance_mut(memory.address as usize));
+        (place.unwrap_or(NonNull::dangling()), Space::Device)
+    }
+
+    fn mark(&self, queue: &CudaQueue) -> Result<CudaEvent, DeviceError> {
+        // SAFETY: the stream is alive.
+        unsafe { self.end(queue.stream) }
+    }
+
     fn order(&self, queue: &CudaQueue, after: &CudaEvent) -> Result<(), DeviceError> {
         self.bind()?;
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
@@ -344,9 +348,46 @@ impl DeviceMemory for CudaMemory {
 }
 
 impl CudaMemory {
+    /// Takes memory that the program has by `cudaMalloc`, `cuMemAlloc` or their like, to be freed when the value is dropped.
+    ///
+    /// # Errors
+    /// [`DeviceError::Empty`].
+    ///
+    /// # Safety
+    /// `bytes` bytes at `address` were allocated on that device, in one piece, and nobody else frees them. What the program has asked
+    /// the device to do with them is over, or ordered by an event, when the value is handed on.
+    pub unsafe fn adopt(device: &Cuda, address: u64, bytes: usize) -> Result<Self, DeviceError> {
+        if bytes == 0 {
+            return Err(DeviceError::Empty);
+        }
+        Ok(Self { address, bytes, device: device.clone() })
+    }
+
+    /// Takes memory that the program has by `cudarc`, on the stream of which its work may go on: [`Cuda::end_of`] is its end.
+    ///
+    /// # Errors
+    /// [`DeviceError::Empty`].
+    pub fn of<T>(device: &Cuda, memory: CudaSlice<T>) -> Result<Self, DeviceError> {
+        let bytes = memory.num_bytes();
+        if bytes == 0 {
+            return Err(DeviceError::Empty);
+        }
+        Ok(Self { address: memory.leak(), bytes, device: device.clone() })
+    }
+
     /// Its address on the device, for kernels.
     pub fn address(&self) -> u64 {
         self.address
+    }
+
+    /// Its address and bytes, for the program to free.
+    pub fn release(self) -> (u64, usize) {
+        let mut memory = ManuallyDrop::new(self);
+        // The device is not needed any more, and it counts who has it.
+        let (address, bytes) = (memory.address, memory.bytes);
+        // SAFETY: not used again, since the value is never dropped.
+        unsafe { std::ptr::drop_in_place(&raw mut memory.device) };
+        (address, bytes)
     }
 }
 
