@@ -4,30 +4,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-/// A folder with the library, made once; `None` where there is no C compiler to make it.
+/// A folder with the library, made once; `None` where there is no compiler to make it.
 fn stand_in() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     FOLDER.get_or_init(make_stand_in).as_deref()
 }
 
 fn make_stand_in() -> Option<PathBuf> {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("driver");
-    std::fs::create_dir_all(&folder).unwrap();
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/driver.c");
-    let library = folder.join("libcuda.so.1");
-    let made = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).status();
-    match made {
-        Ok(status) => {
-            assert!(status.success(), "cc {source}");
-            // The names that are tried differ.
-            std::fs::copy(&library, folder.join("libcuda.so")).unwrap();
-            Some(folder)
-        }
-        Err(e) => {
-            eprintln!("skipped: no C compiler for the stand-in: {e}");
-            None
-        }
+    if let Err(e) = Command::new("c++").arg("--version").output() {
+        eprintln!("skipped: no compiler for the stand-in: c++: {e}");
+        return None;
     }
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("driver");
+    let made = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/stand-in/build")).arg(&folder).status();
+    assert!(made.unwrap().success());
+    Some(folder)
 }
 
 /// Runs the check with such a driver.

@@ -5,16 +5,19 @@
 //! when the first stream is made, and be waited for with a processor.
 
 mod check;
+mod pieces;
 
 use std::ffi::c_int;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::result::{event, stream};
 use cudarc::driver::{CudaContext, CudaStream, result, sys};
 
-use super::{Device, DeviceError, DeviceMemory, Piece, PieceTable, check_bounds, check_pieces};
+use super::{Device, DeviceError, DeviceMemory, check_bounds};
 pub(crate) use check::{check, check_room};
+pub use pieces::CudaTable;
+use pieces::Pieces;
 
 /// CUDA 12.2, for which the bindings are made.
 const NEEDED: i32 = 12_020;
@@ -23,7 +26,15 @@ const NEEDED: i32 = 12_020;
 /// same device; they may be used on any thread.
 #[derive(Clone, Debug)]
 pub struct Cuda {
+    shared: Arc<Shared>,
+}
+
+/// What clones share.
+#[derive(Debug)]
+struct Shared {
     context: Arc<CudaContext>,
+    /// Loaded when it is first needed.
+    pieces: OnceLock<Pieces>,
 }
 
 /// What a device is.
@@ -59,16 +70,6 @@ pub struct CudaEvent {
     device: Cuda,
 }
 
-/// Pieces for a CUDA device.
-#[derive(Debug)]
-pub struct CudaTable(Box<[Piece]>);
-
-impl PieceTable for CudaTable {
-    fn pieces(&mut self) -> &mut [Piece] {
-        &mut self.0
-    }
-}
-
 impl Cuda {
     /// The devices of this machine that the process may use, one or more.
     ///
@@ -87,17 +88,17 @@ impl Cuda {
         if ordinal >= devices {
             return Err(DeviceError::NoSuchDevice { ordinal, devices });
         }
-        Ok(Self { context: check("cuDevicePrimaryCtxRetain", CudaContext::new(ordinal))? })
+        Ok(Self::of(&check("cuDevicePrimaryCtxRetain", CudaContext::new(ordinal))?))
     }
 
     /// The device of a context that the program has.
     pub fn of(context: &Arc<CudaContext>) -> Self {
-        Self { context: Arc::clone(context) }
+        Self { shared: Arc::new(Shared { context: Arc::clone(context), pieces: OnceLock::new() }) }
     }
 
     /// The context, for the program's own work.
     pub fn context(&self) -> &Arc<CudaContext> {
-        &self.context
+        &self.shared.context
     }
 
     /// What the device is.
@@ -105,9 +106,9 @@ impl Cuda {
     /// # Errors
     /// What the driver says.
     pub fn info(&self) -> Result<DeviceInfo, DeviceError> {
-        let name = check("cuDeviceGetName", self.context.name())?;
-        let memory = check("cuDeviceTotalMem", self.context.total_mem())?;
-        Ok(DeviceInfo { ordinal: self.context.ordinal(), name, memory })
+        let name = check("cuDeviceGetName", self.context().name())?;
+        let memory = check("cuDeviceTotalMem", self.context().total_mem())?;
+        Ok(DeviceInfo { ordinal: self.context().ordinal(), name, memory })
     }
 
     /// The end of what the program has given to one of its streams so far.
@@ -115,16 +116,32 @@ impl Cuda {
     /// # Errors
     /// What the driver says.
     pub fn end_of(&self, stream: &CudaStream) -> Result<CudaEvent, DeviceError> {
+        // SAFETY: the stream is alive.
+        unsafe { self.end(stream.cu_stream()) }
+    }
+
+    /// The end of what was asked for on a queue so far, such as kernels.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn mark(&self, queue: &CudaQueue) -> Result<CudaEvent, DeviceError> {
+        // SAFETY: the stream is alive.
+        unsafe { self.end(queue.stream) }
+    }
+
+    /// # Safety
+    /// The stream is alive.
+    unsafe fn end(&self, stream: sys::CUstream) -> Result<CudaEvent, DeviceError> {
         self.bind()?;
         let end = self.event()?;
         // SAFETY: both are alive.
-        check("cuEventRecord", unsafe { event::record(end.event, stream.cu_stream()) })?;
+        check("cuEventRecord", unsafe { event::record(end.event, stream) })?;
         Ok(end)
     }
 
     /// Makes this thread's calls those of the device.
     pub(crate) fn bind(&self) -> Result<(), DeviceError> {
-        check("cuCtxSetCurrent", self.context.bind_to_thread())
+        check("cuCtxSetCurrent", self.context().bind_to_thread())
     }
 
     /// An event without a time stamp, for which a thread waits asleep.
@@ -141,42 +158,21 @@ impl Cuda {
     /// Begins a copy and marks its end.
     fn copy(
         &self,
-        call: &'static str,
         queue: &CudaQueue,
-        begin: impl FnOnce(sys::CUstream) -> sys::CUresult,
+        begin: impl FnOnce() -> Result<(), DeviceError>,
     ) -> Result<CudaEvent, DeviceError> {
         self.bind()?;
         // Before the copy, so that there is less to fail after it.
         let end = self.event()?;
-        check(call, begin(queue.stream).result())?;
+        begin()?;
         // SAFETY: both are alive.
         let marked = check("cuEventRecord", unsafe { event::record(end.event, queue.stream) });
         if marked.is_err() {
-            queue.settle();
+            // Nothing may be pending after an error. When this fails, too, the device does nothing any more.
+            // SAFETY: the stream is alive.
+            let _ = unsafe { stream::synchronize(queue.stream) };
         }
         marked.map(|()| end)
-    }
-
-    /// Copies piece by piece between two addresses of the device, as `ends` says where each comes from and goes to. This
-    /// is right, and slow: each piece costs the driver what a block does.
-    fn copy_pieces(
-        &self,
-        queue: &CudaQueue,
-        pieces: &[Piece],
-        ends: impl Fn(&Piece) -> [sys::CUdeviceptr; 2],
-    ) -> Result<CudaEvent, DeviceError> {
-        self.copy("cuMemcpyDtoDAsync", queue, |stream| {
-            for piece in pieces.iter().filter(|piece| piece.bytes > 0) {
-                let [from, to] = ends(piece);
-                // SAFETY: both lie in their memories, which stay until the event is over, by the contract.
-                let asked = unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, piece.bytes as usize, stream) };
-                if asked != sys::CUresult::CUDA_SUCCESS {
-                    queue.settle();
-                    return asked;
-                }
-            }
-            sys::CUresult::CUDA_SUCCESS
-        })
     }
 }
 
@@ -244,9 +240,10 @@ unsafe impl Device for Cuda {
     ) -> Result<CudaEvent, DeviceError> {
         check_bounds(at, to.len(), from.bytes)?;
         let (source, bytes) = (from.address + at as u64, to.len());
-        self.copy("cuMemcpyDtoHAsync", queue, |stream| {
+        self.copy(queue, || {
             // SAFETY: the source lies in the memory; that and the destination stay until the event is over, by the contract.
-            unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast().as_ptr(), source, bytes, stream) }
+            let begun = unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast().as_ptr(), source, bytes, queue.stream) };
+            check("cuMemcpyDtoHAsync", begun.result())
         })
     }
 
@@ -259,17 +256,17 @@ unsafe impl Device for Cuda {
     ) -> Result<CudaEvent, DeviceError> {
         check_bounds(at, from.len(), to.bytes)?;
         let (dest, bytes) = (to.address + at as u64, from.len());
-        self.copy("cuMemcpyHtoDAsync", queue, |stream| {
+        self.copy(queue, || {
             // SAFETY: the destination lies in the memory; that and the source stay until the event is over, by the contract.
-            unsafe { sys::cuMemcpyHtoDAsync_v2(dest, from.cast().as_ptr(), bytes, stream) }
+            let begun = unsafe { sys::cuMemcpyHtoDAsync_v2(dest, from.cast().as_ptr(), bytes, queue.stream) };
+            check("cuMemcpyHtoDAsync", begun.result())
         })
     }
 
     fn table(&self, pieces: usize) -> Result<CudaTable, DeviceError> {
-        if pieces == 0 {
-            return Err(DeviceError::Empty);
-        }
-        Ok(CudaTable(vec![Piece::default(); pieces].into()))
+        // So that no copy waits for it.
+        self.pieces()?;
+        CudaTable::new(self, pieces)
     }
 
     unsafe fn gather(
@@ -280,8 +277,8 @@ unsafe impl Device for Cuda {
         from: &CudaMemory,
         staging: &CudaMemory,
     ) -> Result<CudaEvent, DeviceError> {
-        let pieces = check_pieces(&table.0, count, from.bytes, staging.bytes)?;
-        self.copy_pieces(queue, pieces, |p| [from.address + p.at, staging.address + u64::from(p.staged)])
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_pieces(|p| &p.gather, queue, table, count, from, staging) }
     }
 
     unsafe fn scatter(
@@ -292,8 +289,8 @@ unsafe impl Device for Cuda {
         staging: &CudaMemory,
         to: &CudaMemory,
     ) -> Result<CudaEvent, DeviceError> {
-        let pieces = check_pieces(&table.0, count, to.bytes, staging.bytes)?;
-        self.copy_pieces(queue, pieces, |p| [staging.address + u64::from(p.staged), to.address + p.at])
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_pieces(|p| &p.scatter, queue, table, count, to, staging) }
     }
 
     fn order(&self, queue: &CudaQueue, after: &CudaEvent) -> Result<(), DeviceError> {
@@ -304,6 +301,7 @@ unsafe impl Device for Cuda {
     }
 
     fn is_over(&self, event: &CudaEvent) -> Result<bool, DeviceError> {
+        self.bind()?;
         // SAFETY: the event is alive.
         match unsafe { event::query(event.event) } {
             Err(e) if e.0 == sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
@@ -312,6 +310,7 @@ unsafe impl Device for Cuda {
     }
 
     fn wait(&self, event: &CudaEvent) -> Result<(), DeviceError> {
+        self.bind()?;
         // SAFETY: the event is alive.
         check("cuEventSynchronize", unsafe { event::synchronize(event.event) })
     }
@@ -336,11 +335,9 @@ impl CudaMemory {
 }
 
 impl CudaQueue {
-    /// Waits for all that is under way, since nothing may be pending after an error. When this fails, too, the device does
-    /// nothing any more.
-    fn settle(&self) {
-        // SAFETY: the stream is alive.
-        let _ = unsafe { stream::synchronize(self.stream) };
+    /// The stream, for the program's own work.
+    pub fn stream(&self) -> sys::CUstream {
+        self.stream
     }
 }
 
