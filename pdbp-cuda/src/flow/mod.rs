@@ -146,6 +146,13 @@ pub enum FlowError<E> {
         /// Bytes of the room.
         room: usize,
     },
+    /// The next message does not fit its slot. It waits to be received in another way.
+    Unfit {
+        /// Bytes of the message.
+        bytes: usize,
+        /// Bytes of a slot.
+        slot: usize,
+    },
     /// The flow has failed before.
     Ended,
 }
@@ -167,6 +174,11 @@ impl<E: fmt::Display> fmt::Display for FlowError<E> {
                     "more than the {room} bytes came that there is room for; receive into a larger buffer"
                 )
             }
+            Self::Unfit { bytes, slot } => write!(
+                f,
+                "a message of {bytes} bytes does not fit a slot of {slot}, or is longer than a block; receive it by itself, as \
+                 other messages are, or into larger slots"
+            ),
             Self::Ended => f.write_str("the flow has failed before; begin a new one"),
         }
     }
