@@ -68,7 +68,7 @@ pub use pdbp_core::{Bell, Event, Routing};
 pub use pdbp_cuda as cuda;
 pub use pdbp_sim::local::Doorbell;
 
-/// Runs the program in the README as a test.
-#[cfg(doctest)]
+/// Runs the program in the README as a test, and compiles the one for devices.
+#[cfg(all(doctest, feature = "cuda"))]
 #[doc = include_str!("../../README.md")]
 struct Readme;
