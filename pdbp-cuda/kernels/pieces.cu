@@ -50,19 +50,19 @@ __device__ Piece entry(const Piece *table, unsigned at) {
 }
 
 // Groups of `lanes` threads, a power of 2 that divides those of a block, take one piece each, and then those that are left.
-extern "C" __global__ void gather(const Piece *table, unsigned count, unsigned lanes, const Byte *from, Byte *staging) {
+extern "C" __global__ void gather(const Piece *table, unsigned count, unsigned lanes, const Byte *memory, Byte *staging) {
     const unsigned thread = blockIdx.x * blockDim.x + threadIdx.x;
     for (unsigned at = thread / lanes; at < count; at += gridDim.x * blockDim.x / lanes) {
         const Piece piece = entry(table, at);
-        copy(from + piece.at, staging + piece.staged, piece.bytes, thread % lanes, lanes);
+        copy(memory + piece.at, staging + piece.staged, piece.bytes, thread % lanes, lanes);
     }
 }
 
 // As above, the other way.
-extern "C" __global__ void scatter(const Piece *table, unsigned count, unsigned lanes, const Byte *staging, Byte *to) {
+extern "C" __global__ void scatter(const Piece *table, unsigned count, unsigned lanes, Byte *memory, const Byte *staging) {
     const unsigned thread = blockIdx.x * blockDim.x + threadIdx.x;
     for (unsigned at = thread / lanes; at < count; at += gridDim.x * blockDim.x / lanes) {
         const Piece piece = entry(table, at);
-        copy(staging + piece.staged, to + piece.at, piece.bytes, thread % lanes, lanes);
+        copy(staging + piece.staged, memory + piece.at, piece.bytes, thread % lanes, lanes);
     }
 }

@@ -6,6 +6,8 @@
 //   DRIVER_FAILS    NAME=CODE: that function does nothing and returns that code
 //   DRIVER_DELAY    what is asked for on a stream is not done at once, but when a thread waits for an event behind it, or has asked
 //                   for that so many times
+//   DRIVER_MPI      1: MPI knows devices, for programs that have loaded this library before all others (LD_PRELOAD); since the
+//                   device's memory is the host's, each does
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
@@ -66,6 +68,8 @@ std::set<std::shared_ptr<Stream>> streams;
 std::set<void *> events, functions, modules;
 Stream default_stream;
 char context;
+// How many times it was retained and not released.
+int contexts;
 thread_local void *current;
 // What ended the context, and is said ever since.
 int lost;
@@ -198,10 +202,18 @@ DRIVER cuDeviceTotalMem_v2(size_t *bytes, int) {
 DRIVER cuDevicePrimaryCtxRetain(void **out, int) {
     CALL(Needs::Nothing);
     *out = &context;
+    contexts++;
     return SUCCESS;
 }
 DRIVER cuDevicePrimaryCtxRelease_v2(int) {
     CALL(Needs::Nothing);
+    contexts--;
+    return SUCCESS;
+}
+DRIVER cuDevicePrimaryCtxGetState(int, unsigned *flags, int *active) {
+    CALL(Needs::Nothing);
+    *flags = 0;
+    *active = contexts > 0;
     return SUCCESS;
 }
 DRIVER cuCtxGetCurrent(void **out) {
@@ -336,8 +348,8 @@ DRIVER cuStreamWaitEvent(void *handle, void *event, unsigned) {
 }
 DRIVER cuEventCreate(void **out, unsigned flags) {
     CALL(Needs::Context);
-    // Threads sleep that wait, and nobody asks for the time.
-    if (flags != 3) return wrong(INVALID_VALUE, "cuEventCreate with flags %u", flags);
+    // Nobody asks for the time.
+    if (flags != 3 && flags != 2) return wrong(INVALID_VALUE, "cuEventCreate with flags %u", flags);
     *out = new Event;
     events.insert(*out);
     return SUCCESS;
@@ -427,4 +439,10 @@ DRIVER cuLaunchKernel(void *handle, unsigned blocks, unsigned blocks_y, unsigned
     return ask(stream, [launch = function->kernel->bind(arguments), name = function->name, blocks, threads] {
         run_kernel(launch, name, blocks, threads);
     });
+}
+
+// ── What MPI says of itself
+
+DRIVER MPIX_Query_cuda_support(void) {
+    return number("DRIVER_MPI", 0);
 }

@@ -10,6 +10,12 @@ use pdbp_cuda::device::{Device, DeviceError, DeviceMemory as _};
 use pdbp_cuda::flow::{Copier, Ending, FlowError, Inflow, Lent, Outflow, Step};
 use pdbp_cuda::{Buffer, Slice};
 
+#[cfg_attr(feature = "mpi", path = "device/direct.rs")]
+#[cfg_attr(not(feature = "mpi"), path = "device/blocks_only.rs")]
+mod direct;
+
+use direct::{DirectRecv, DirectSend};
+
 use super::stream::device::{OpenHome, ReadHome};
 use super::{Part, StreamReader, StreamWriter, Target};
 use crate::error::{RecvError, SendError, Timeout};
@@ -19,7 +25,8 @@ use crate::node::Waiter;
 /// of it was sent, and nothing otherwise.
 ///
 /// Each travels as a stream of its own: the device copies into the blocks that leave, and out of those that arrive, several at a
-/// time. Nothing waits but `wait`. Programs with longer streams use [`StreamWriter`] and [`StreamReader`] as the link of flows of
+/// time: at full speed, if the setting `pin_memory` says that blocks are pinned. With the setting `mpi_device_bytes` long ones are
+/// carried by MPI from the one device's memory to the other's, where it can. Nothing waits but `wait`. Programs with longer streams use [`StreamWriter`] and [`StreamReader`] as the link of flows of
 /// their own ([`pdbp_cuda::flow`]).
 ///
 /// ```
@@ -63,6 +70,8 @@ use crate::node::Waiter;
 pub struct DeviceSend<'p, D: Device> {
     part: &'p Part,
     to: Target,
+    /// If MPI carries it, as far as is known.
+    direct: Option<DirectSend<D>>,
     /// Dropped first, so that blocks whose copies are over are at home when the writer needs one to say that it gives up.
     flow: Outflow<D, Lent<OpenBlock, OpenHome>>,
     /// Until the message has failed.
@@ -72,15 +81,17 @@ pub struct DeviceSend<'p, D: Device> {
 /// A message that is being received into device memory. Dropping it discards what is left of the message.
 pub struct DeviceRecv<'p, D: Device> {
     part: &'p Part,
-    state: State<'p>,
+    state: State<'p, D>,
     source: Option<Target>,
     flow: Inflow<D, Lent<Delivery, ReadHome>>,
 }
 
 /// How far a message has come.
-enum State<'p> {
+enum State<'p, D: Device> {
     Awaited,
     Begun(StreamReader<'p>),
+    /// MPI carries it.
+    Direct(DirectRecv<D>, StreamReader<'p>),
     Done,
     /// What still comes is discarded.
     Failed,
@@ -100,7 +111,8 @@ impl Part {
     ) -> Result<DeviceSend<'_, D>, FlowError<PipeError>> {
         let flow = Outflow::new(copier, slice, after, Ending::Last)?;
         let writer = self.open_stream(to).map_err(FlowError::Link)?;
-        Ok(DeviceSend { part: self, to, flow, writer: Some(writer) })
+        let direct = DirectSend::begin(self, to, &flow);
+        Ok(DeviceSend { part: self, to, direct, flow, writer: Some(writer) })
     }
 
     /// Begins to receive the next stream that somebody opens to this part into device memory, when `after` is over: the event of
@@ -127,7 +139,15 @@ impl<D: Device> DeviceSend<'_, D> {
     /// The device or the link has failed ([`SendError`]), and the message is given up.
     pub fn poll(&mut self) -> Result<Step, FlowError<SendError>> {
         let Some(writer) = &mut self.writer else { return Err(FlowError::Ended) };
-        let step = self.flow.poll(writer);
+        let step = match self.direct.as_mut().map(|direct| direct.poll(&self.flow, writer)) {
+            None => self.flow.poll(writer),
+            Some(Ok(Some(step))) => Ok(step),
+            Some(Ok(None)) => {
+                self.direct = None;
+                Ok(Step::Moved)
+            }
+            Some(Err(e)) => Err(e),
+        };
         if step.is_err() {
             // The receiver is told now, not when the caller lets go.
             self.writer = None;
@@ -153,14 +173,17 @@ impl<D: Device> DeviceSend<'_, D> {
                     let missing = "read what was sent before, so that there is no room";
                     return Err(FlowError::Link(SendError::Timeout(Timeout { waited, peers, missing })));
                 }
+                // Nobody rings for MPI.
+                Step::Idle if self.direct.is_some() => std::thread::yield_now(),
                 Step::Idle => waiter.pause(self.part.shared(), None),
             }
         }
     }
 
-    /// Bytes that were sent.
+    /// Bytes that were sent; of what MPI carries all, when it has begun.
     pub fn sent(&self) -> usize {
-        self.flow.sent()
+        let moving = self.direct.as_ref().is_some_and(DirectSend::is_moving);
+        if moving { self.flow.source().1.bytes() } else { self.flow.sent() }
     }
 
     /// The slice. A message that was not sent whole is given up.
@@ -179,13 +202,26 @@ impl<D: Device> DeviceRecv<'_, D> {
             && let Some(reader) = self.part.try_accept_stream().map_err(FlowError::Link)?
         {
             self.source = Some(reader.source());
-            self.state = State::Begun(reader);
+            self.state = State::Begun(direct::listen(reader));
         }
         let step = match &mut self.state {
             State::Awaited => return Ok(Step::Idle),
             State::Done => return Ok(Step::Done),
             State::Failed => return Err(FlowError::Ended),
-            State::Begun(reader) => self.flow.poll(reader),
+            State::Direct(direct, reader) => direct.poll(&mut self.flow, reader),
+            State::Begun(reader) => {
+                let step = self.flow.poll(reader);
+                match DirectRecv::begin(reader, &mut self.flow) {
+                    Ok(None) => step,
+                    Ok(Some(direct)) => {
+                        if let State::Begun(reader) = std::mem::replace(&mut self.state, State::Awaited) {
+                            self.state = State::Direct(direct, reader);
+                        }
+                        Ok(Step::Moved)
+                    }
+                    Err(e) => Err(e),
+                }
+            }
         };
         match step {
             Ok(Step::Done) => self.state = State::Done,
@@ -212,6 +248,10 @@ impl<D: Device> DeviceRecv<'_, D> {
                     let (waited, peers) = (timeout, self.source.iter().map(|source| source.node()).collect());
                     let missing = "sent the rest of a message for a device";
                     return Err(FlowError::Link(RecvError::Timeout(Timeout { waited, peers, missing })));
+                }
+                // Nobody rings for MPI.
+                Step::Idle if matches!(&self.state, State::Direct(direct, _) if direct.is_moving()) => {
+                    std::thread::yield_now();
                 }
                 Step::Idle => {
                     // What the peer waits for may be packed here.

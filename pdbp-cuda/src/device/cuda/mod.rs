@@ -5,16 +5,24 @@
 //! when the first stream is made, and be waited for with a processor.
 
 mod check;
+mod events;
+mod pieces;
 
 use std::ffi::c_int;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::result::{event, stream};
-use cudarc::driver::{CudaContext, CudaStream, result, sys};
+use cudarc::driver::{CudaContext, CudaSlice, CudaStream, result, sys};
+use pdbp_core::Space;
 
-use super::{Device, DeviceError, DeviceMemory, Piece, PieceTable, check_bounds, check_pieces};
+use super::{Device, DeviceError, DeviceMemory, check_bounds};
 pub(crate) use check::{check, check_room};
+pub use events::CudaEvent;
+use events::Spare;
+pub use pieces::CudaTable;
+use pieces::Pieces;
 
 /// CUDA 12.2, for which the bindings are made.
 const NEEDED: i32 = 12_020;
@@ -23,7 +31,24 @@ const NEEDED: i32 = 12_020;
 /// same device; they may be used on any thread.
 #[derive(Clone, Debug)]
 pub struct Cuda {
+    shared: Arc<Shared>,
+}
+
+/// What clones share.
+#[derive(Debug)]
+struct Shared {
     context: Arc<CudaContext>,
+    /// Loaded when it is first needed.
+    pieces: OnceLock<Pieces>,
+    events: Spare,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if self.context.bind_to_thread().is_ok() {
+            self.events.destroy();
+        }
+    }
 }
 
 /// What a device is.
@@ -52,23 +77,6 @@ pub struct CudaQueue {
     device: Cuda,
 }
 
-/// The end of work on a CUDA stream.
-#[derive(Debug)]
-pub struct CudaEvent {
-    event: sys::CUevent,
-    device: Cuda,
-}
-
-/// Pieces for a CUDA device.
-#[derive(Debug)]
-pub struct CudaTable(Box<[Piece]>);
-
-impl PieceTable for CudaTable {
-    fn pieces(&mut self) -> &mut [Piece] {
-        &mut self.0
-    }
-}
-
 impl Cuda {
     /// The devices of this machine that the process may use, one or more.
     ///
@@ -95,17 +103,29 @@ impl Cuda {
         if ordinal >= devices {
             return Err(DeviceError::NoSuchDevice { ordinal, devices });
         }
-        Ok(Self { context: check("cuDevicePrimaryCtxRetain", CudaContext::new(ordinal))? })
+        Ok(Self::of(&check("cuDevicePrimaryCtxRetain", CudaContext::new(ordinal))?))
+    }
+
+    /// A device that this process uses already, by this crate, the CUDA runtime or otherwise, so that no other context is made; the
+    /// first if there is none.
+    ///
+    /// # Errors
+    /// As [`devices`](Self::devices).
+    pub fn in_use_or_first() -> Result<Self, DeviceError> {
+        let devices = driver()?;
+        let in_use = (0..devices).find(|ordinal| is_in_use(*ordinal).unwrap_or(false));
+        Self::open(in_use.unwrap_or(0))
     }
 
     /// The device of a context that the program has.
     pub fn of(context: &Arc<CudaContext>) -> Self {
-        Self { context: Arc::clone(context) }
+        let context = Arc::clone(context);
+        Self { shared: Arc::new(Shared { context, pieces: OnceLock::new(), events: Spare::default() }) }
     }
 
     /// The context, for the program's own work.
     pub fn context(&self) -> &Arc<CudaContext> {
-        &self.context
+        &self.shared.context
     }
 
     /// What the device is.
@@ -113,9 +133,9 @@ impl Cuda {
     /// # Errors
     /// What the driver says.
     pub fn info(&self) -> Result<DeviceInfo, DeviceError> {
-        let name = check("cuDeviceGetName", self.context.name())?;
-        let memory = check("cuDeviceTotalMem", self.context.total_mem())?;
-        Ok(DeviceInfo { ordinal: self.context.ordinal(), name, memory })
+        let name = check("cuDeviceGetName", self.context().name())?;
+        let memory = check("cuDeviceTotalMem", self.context().total_mem())?;
+        Ok(DeviceInfo { ordinal: self.context().ordinal(), name, memory })
     }
 
     /// The end of what the program has given to one of its streams so far.
@@ -125,15 +145,6 @@ impl Cuda {
     pub fn end_of(&self, stream: &CudaStream) -> Result<CudaEvent, DeviceError> {
         // SAFETY: the stream is alive.
         unsafe { self.end(stream.cu_stream()) }
-    }
-
-    /// The end of what was asked for on a queue so far, such as kernels.
-    ///
-    /// # Errors
-    /// What the driver says.
-    pub fn mark(&self, queue: &CudaQueue) -> Result<CudaEvent, DeviceError> {
-        // SAFETY: the stream is alive.
-        unsafe { self.end(queue.stream) }
     }
 
     /// # Safety
@@ -146,61 +157,30 @@ impl Cuda {
         Ok(end)
     }
 
-    /// Makes this thread's calls those of the device.
+    /// Makes this thread's calls those of the device. Costs next to nothing where they are: others of the process may have changed
+    /// that, so that it is asked each time.
     pub(crate) fn bind(&self) -> Result<(), DeviceError> {
-        check("cuCtxSetCurrent", self.context.bind_to_thread())
-    }
-
-    /// An event without a time stamp, for which a thread waits asleep.
-    fn event(&self) -> Result<CudaEvent, DeviceError> {
-        use sys::CUevent_flags::{CU_EVENT_BLOCKING_SYNC, CU_EVENT_DISABLE_TIMING};
-        let flags = CU_EVENT_BLOCKING_SYNC as u32 | CU_EVENT_DISABLE_TIMING as u32;
-        let mut event = std::ptr::null_mut();
-        // SAFETY: a place for the handle.
-        let created = unsafe { sys::cuEventCreate(&mut event, flags) };
-        check("cuEventCreate", created.result())?;
-        Ok(CudaEvent { event, device: self.clone() })
+        check("cuCtxSetCurrent", self.context().bind_to_thread())
     }
 
     /// Begins a copy and marks its end.
     fn copy(
         &self,
-        call: &'static str,
         queue: &CudaQueue,
-        begin: impl FnOnce(sys::CUstream) -> sys::CUresult,
+        begin: impl FnOnce() -> Result<(), DeviceError>,
     ) -> Result<CudaEvent, DeviceError> {
         self.bind()?;
         // Before the copy, so that there is less to fail after it.
         let end = self.event()?;
-        check(call, begin(queue.stream).result())?;
+        begin()?;
         // SAFETY: both are alive.
         let marked = check("cuEventRecord", unsafe { event::record(end.event, queue.stream) });
         if marked.is_err() {
-            queue.settle();
+            // Nothing may be pending after an error. When this fails, too, the device does nothing any more.
+            // SAFETY: the stream is alive.
+            let _ = unsafe { stream::synchronize(queue.stream) };
         }
         marked.map(|()| end)
-    }
-
-    /// Copies piece by piece between two addresses of the device, as `ends` says where each comes from and goes to. This
-    /// is right, and slow: each piece costs the driver what a block does.
-    fn copy_pieces(
-        &self,
-        queue: &CudaQueue,
-        pieces: &[Piece],
-        ends: impl Fn(&Piece) -> [sys::CUdeviceptr; 2],
-    ) -> Result<CudaEvent, DeviceError> {
-        self.copy("cuMemcpyDtoDAsync", queue, |stream| {
-            for piece in pieces.iter().filter(|piece| piece.bytes > 0) {
-                let [from, to] = ends(piece);
-                // SAFETY: both lie in their memories, which stay until the event is over, by the contract.
-                let asked = unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, piece.bytes as usize, stream) };
-                if asked != sys::CUresult::CUDA_SUCCESS {
-                    queue.settle();
-                    return asked;
-                }
-            }
-            sys::CUresult::CUDA_SUCCESS
-        })
     }
 }
 
@@ -228,6 +208,17 @@ fn driver() -> Result<usize, DeviceError> {
     }
     let devices = check("cuDeviceGetCount", result::device::get_count())?;
     usize::try_from(devices).ok().filter(|n| *n > 0).ok_or(DeviceError::NoDevices)
+}
+
+/// Whether the process has the device's primary context already.
+fn is_in_use(ordinal: usize) -> Result<bool, DeviceError> {
+    let ordinal = c_int::try_from(ordinal).map_err(|_| DeviceError::NoDevices)?;
+    let device = check("cuDeviceGet", result::device::get(ordinal))?;
+    let (mut flags, mut active) = (0, 0);
+    // SAFETY: places for the answer.
+    let asked = unsafe { sys::cuDevicePrimaryCtxGetState(device, &mut flags, &mut active) };
+    check("cuDevicePrimaryCtxGetState", asked.result())?;
+    Ok(active != 0)
 }
 
 // SAFETY: the driver keeps the contract: streams are ordered, events are over when what was before them is, and a context whose
@@ -268,9 +259,10 @@ unsafe impl Device for Cuda {
     ) -> Result<CudaEvent, DeviceError> {
         check_bounds(at, to.len(), from.bytes)?;
         let (source, bytes) = (from.address + at as u64, to.len());
-        self.copy("cuMemcpyDtoHAsync", queue, |stream| {
+        self.copy(queue, || {
             // SAFETY: the source lies in the memory; that and the destination stay until the event is over, by the contract.
-            unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast().as_ptr(), source, bytes, stream) }
+            let begun = unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast().as_ptr(), source, bytes, queue.stream) };
+            check("cuMemcpyDtoHAsync", begun.result())
         })
     }
 
@@ -283,17 +275,17 @@ unsafe impl Device for Cuda {
     ) -> Result<CudaEvent, DeviceError> {
         check_bounds(at, from.len(), to.bytes)?;
         let (dest, bytes) = (to.address + at as u64, from.len());
-        self.copy("cuMemcpyHtoDAsync", queue, |stream| {
+        self.copy(queue, || {
             // SAFETY: the destination lies in the memory; that and the source stay until the event is over, by the contract.
-            unsafe { sys::cuMemcpyHtoDAsync_v2(dest, from.cast().as_ptr(), bytes, stream) }
+            let begun = unsafe { sys::cuMemcpyHtoDAsync_v2(dest, from.cast().as_ptr(), bytes, queue.stream) };
+            check("cuMemcpyHtoDAsync", begun.result())
         })
     }
 
     fn table(&self, pieces: usize) -> Result<CudaTable, DeviceError> {
-        if pieces == 0 {
-            return Err(DeviceError::Empty);
-        }
-        Ok(CudaTable(vec![Piece::default(); pieces].into()))
+        // So that no copy waits for it.
+        self.pieces()?;
+        CudaTable::new(self, pieces)
     }
 
     unsafe fn gather(
@@ -304,8 +296,8 @@ unsafe impl Device for Cuda {
         from: &CudaMemory,
         staging: &CudaMemory,
     ) -> Result<CudaEvent, DeviceError> {
-        let pieces = check_pieces(&table.0, count, from.bytes, staging.bytes)?;
-        self.copy_pieces(queue, pieces, |p| [from.address + p.at, staging.address + u64::from(p.staged)])
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_pieces(|p| &p.gather, queue, table, count, from, staging) }
     }
 
     unsafe fn scatter(
@@ -316,8 +308,19 @@ unsafe impl Device for Cuda {
         staging: &CudaMemory,
         to: &CudaMemory,
     ) -> Result<CudaEvent, DeviceError> {
-        let pieces = check_pieces(&table.0, count, to.bytes, staging.bytes)?;
-        self.copy_pieces(queue, pieces, |p| [staging.address + u64::from(p.staged), to.address + p.at])
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_pieces(|p| &p.scatter, queue, table, count, to, staging) }
+    }
+
+    fn place(&self, memory: &CudaMemory) -> (NonNull<u8>, Space) {
+        // The driver gives no memory at address 0; an address of the device is none of the host's.
+        let place = NonNull::new(std::ptr::without_provenance_mut(memory.address as usize));
+        (place.unwrap_or(NonNull::dangling()), Space::Device)
+    }
+
+    fn mark(&self, queue: &CudaQueue) -> Result<CudaEvent, DeviceError> {
+        // SAFETY: the stream is alive.
+        unsafe { self.end(queue.stream) }
     }
 
     fn order(&self, queue: &CudaQueue, after: &CudaEvent) -> Result<(), DeviceError> {
@@ -343,10 +346,8 @@ unsafe impl Device for Cuda {
     }
 }
 
-// SAFETY: handles, which any thread may use as long as they are alive.
+// SAFETY: a handle, which any thread may use as long as it is alive.
 unsafe impl Send for CudaQueue {}
-// SAFETY: as above.
-unsafe impl Send for CudaEvent {}
 
 impl DeviceMemory for CudaMemory {
     fn bytes(&self) -> usize {
@@ -355,9 +356,46 @@ impl DeviceMemory for CudaMemory {
 }
 
 impl CudaMemory {
+    /// Takes memory that the program has by `cudaMalloc`, `cuMemAlloc` or their like, to be freed when the value is dropped.
+    ///
+    /// # Errors
+    /// [`DeviceError::Empty`].
+    ///
+    /// # Safety
+    /// `bytes` bytes at `address` were allocated on that device, in one piece, and nobody else frees them. What the program has asked
+    /// the device to do with them is over, or ordered by an event, when the value is handed on.
+    pub unsafe fn adopt(device: &Cuda, address: u64, bytes: usize) -> Result<Self, DeviceError> {
+        if bytes == 0 {
+            return Err(DeviceError::Empty);
+        }
+        Ok(Self { address, bytes, device: device.clone() })
+    }
+
+    /// Takes memory that the program has by `cudarc`, on the stream of which its work may go on: [`Cuda::end_of`] is its end.
+    ///
+    /// # Errors
+    /// [`DeviceError::Empty`].
+    pub fn of<T>(device: &Cuda, memory: CudaSlice<T>) -> Result<Self, DeviceError> {
+        let bytes = memory.num_bytes();
+        if bytes == 0 {
+            return Err(DeviceError::Empty);
+        }
+        Ok(Self { address: memory.leak(), bytes, device: device.clone() })
+    }
+
     /// Its address on the device, for kernels.
     pub fn address(&self) -> u64 {
         self.address
+    }
+
+    /// Its address and bytes, for the program to free.
+    pub fn release(self) -> (u64, usize) {
+        let mut memory = ManuallyDrop::new(self);
+        // The device is not needed any more, and it counts who has it.
+        let (address, bytes) = (memory.address, memory.bytes);
+        // SAFETY: not used again, since the value is never dropped.
+        unsafe { std::ptr::drop_in_place(&raw mut memory.device) };
+        (address, bytes)
     }
 }
 
@@ -365,13 +403,6 @@ impl CudaQueue {
     /// The stream, for the program's own work.
     pub fn stream(&self) -> sys::CUstream {
         self.stream
-    }
-
-    /// Waits for all that is under way, since nothing may be pending after an error. When this fails, too, the device does
-    /// nothing any more.
-    fn settle(&self) {
-        // SAFETY: the stream is alive.
-        let _ = unsafe { stream::synchronize(self.stream) };
     }
 }
 
@@ -390,15 +421,6 @@ impl Drop for CudaQueue {
         if self.device.bind().is_ok() {
             // SAFETY: of `queue`, and destroyed only here. What is under way on it goes on.
             let _ = unsafe { stream::destroy(self.stream) };
-        }
-    }
-}
-
-impl Drop for CudaEvent {
-    fn drop(&mut self) {
-        if self.device.bind().is_ok() {
-            // SAFETY: of `event`, and destroyed only here. What waits for it goes on waiting.
-            let _ = unsafe { event::destroy(self.event) };
         }
     }
 }

@@ -6,6 +6,7 @@ use pdbp_core::BlockMemory;
 use pdbp_core::umb::{HeapMemory, Space};
 
 use super::*;
+use crate::device::{Piece, PieceTable};
 use crate::{PinnedMemory, Registered};
 
 /// The first device, or `None` after having said why there is none.
@@ -55,6 +56,46 @@ fn registered_memory_goes_to_the_device_and_back() {
     there_and_back(&device, &memory);
 }
 
+#[test]
+fn memory_of_the_program_comes_to_a_device_buffer_and_back() {
+    let Some(device) = device("memory_of_the_program_comes_to_a_device_buffer_and_back") else { return };
+    device.bind().unwrap();
+    // SAFETY: written before it is read.
+    let address = unsafe { result::malloc_sync(4000) }.unwrap();
+    // SAFETY: of `malloc_sync`, on the device that is bound; released before it would be freed.
+    let memory = unsafe { CudaMemory::adopt(&device, address, 4000) }.unwrap();
+    let mut buffer = crate::Buffer::of(memory);
+    let bytes: Vec<u8> = (0..4000).map(|i| i as u8).collect();
+    buffer.write(&device, 0, &bytes).unwrap();
+    let mut back = vec![0; 3000];
+    buffer.read(&device, 1000, &mut back).unwrap();
+    assert_eq!(back, bytes[1000..]);
+    assert!(matches!(buffer.read(&device, 1001, &mut back), Err(DeviceError::OutOfBounds { .. })));
+    let memory = buffer.into_memory().unwrap();
+    assert_eq!(memory.release(), (address, 4000));
+    // SAFETY: as above; freed once.
+    unsafe { result::free_sync(address) }.unwrap();
+    // SAFETY: nothing is taken.
+    assert_eq!(unsafe { CudaMemory::adopt(&device, address, 0) }.err(), Some(DeviceError::Empty));
+}
+
+#[test]
+fn memory_of_cudarc_comes_to_a_device_buffer() {
+    let Some(device) = device("memory_of_cudarc_comes_to_a_device_buffer") else { return };
+    device.bind().unwrap();
+    // SAFETY: written before it is read.
+    let address = unsafe { result::malloc_sync(400) }.unwrap();
+    let stream = device.context().default_stream();
+    // SAFETY: memory of that length; any bytes are a number.
+    let slice = unsafe { stream.upgrade_device_ptr::<f32>(address, 100) };
+    let memory = CudaMemory::of(&device, slice).unwrap();
+    assert_eq!((memory.address(), memory.bytes()), (address, 400));
+    let end = device.end_of(&stream).unwrap();
+    device.wait(&end).unwrap();
+    // Freed here.
+    drop(memory);
+}
+
 /// Copies what the memory holds to the device and back to its other half.
 fn there_and_back(device: &Cuda, memory: &impl BlockMemory) {
     let half = memory.len() / 2;
@@ -71,4 +112,99 @@ fn there_and_back(device: &Cuda, memory: &impl BlockMemory) {
     device.wait(&over).unwrap();
     assert_eq!(device.is_over(&over), Ok(true));
     assert_eq!(first, second);
+}
+
+/// Numbers that look random, below a bound.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % bound
+    }
+
+    fn bytes(&mut self, bytes: usize) -> Vec<u8> {
+        (0..bytes).map(|_| self.below(256) as u8).collect()
+    }
+}
+
+/// Pieces of up to `longest` bytes whose one end has its places in a row, with gaps, and whose other end is anywhere.
+fn pieces(random: &mut Random, count: usize, longest: usize, row: usize, any: usize) -> Vec<[usize; 3]> {
+    let mut at = 0;
+    let mut next = || {
+        at += random.below(20);
+        let bytes = random.below(longest + 1).min(row.saturating_sub(at)).min(any);
+        let place = at.min(row);
+        at += bytes;
+        [place, random.below(any - bytes + 1), bytes]
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+fn upload(device: &Cuda, queue: &CudaQueue, bytes: &[u8]) -> CudaMemory {
+    let memory = device.allocate(bytes.len()).unwrap();
+    // SAFETY: both stay until the copy is over.
+    let end = unsafe { device.copy_in(queue, NonNull::from(bytes), &memory, 0) }.unwrap();
+    device.wait(&end).unwrap();
+    memory
+}
+
+fn download(device: &Cuda, queue: &CudaQueue, memory: &CudaMemory) -> Vec<u8> {
+    let mut bytes = vec![0; memory.bytes()];
+    // SAFETY: both stay until the copy is over.
+    let end = unsafe { device.copy_out(queue, memory, 0, NonNull::from(&mut bytes[..])) }.unwrap();
+    device.wait(&end).unwrap();
+    bytes
+}
+
+/// Few and many, short and long, of all alignments; what lies between the pieces stays as it was.
+#[test]
+fn pieces_are_gathered_and_scattered_as_by_plain_copies() {
+    let Some(device) = device("pieces_are_gathered_and_scattered_as_by_plain_copies") else { return };
+    let (queue, mut random) = (device.queue().unwrap(), Random(7));
+    for (count, longest) in
+        [(0, 1), (1, 0), (1, 70_000), (3, 300), (40, 5000), (700, 64), (2500, 24), (200, 900)]
+    {
+        let (mut table, room) = (device.table(count.max(1)).unwrap(), 200_000);
+        let [mut memory, mut staging] = [room, room / 2].map(|bytes| random.bytes(bytes));
+        let there = upload(&device, &queue, &memory);
+        let staged = upload(&device, &queue, &staging);
+
+        let rows = pieces(&mut random, count, longest, staging.len(), memory.len());
+        for (piece, [staged, at, bytes]) in table.pieces().iter_mut().zip(&rows) {
+            *piece = Piece { at: *at as u64, staged: *staged as u32, bytes: *bytes as u32 };
+            staging[*staged..][..*bytes].copy_from_slice(&memory[*at..][..*bytes]);
+        }
+        // SAFETY: all stay until the end, and nobody touches them; the pieces are in a row in the staging area.
+        let end = unsafe { device.gather(&queue, &table, count, &there, &staged) }.unwrap();
+        device.wait(&end).unwrap();
+        assert!(download(&device, &queue, &staged) == staging, "{count} pieces up to {longest} bytes");
+
+        let rows = pieces(&mut random, count, longest, memory.len(), staging.len());
+        for (piece, [at, staged, bytes]) in table.pieces().iter_mut().zip(&rows) {
+            *piece = Piece { at: *at as u64, staged: *staged as u32, bytes: *bytes as u32 };
+            memory[*at..][..*bytes].copy_from_slice(&staging[*staged..][..*bytes]);
+        }
+        // SAFETY: as above; the pieces are in a row in the memory.
+        let end = unsafe { device.scatter(&queue, &table, count, &staged, &there) }.unwrap();
+        device.wait(&end).unwrap();
+        assert!(download(&device, &queue, &there) == memory, "{count} pieces up to {longest} bytes");
+    }
+}
+
+#[test]
+fn pieces_beyond_their_memories_are_refused() {
+    let Some(device) = device("pieces_beyond_their_memories_are_refused") else { return };
+    let (memory, staging) = (device.allocate(100).unwrap(), device.allocate(50).unwrap());
+    let (queue, mut table) = (device.queue().unwrap(), device.table(1).unwrap());
+    for (at, staged, bytes, count) in [(60, 0, 41, 1), (0, 40, 11, 1), (u64::MAX, 0, 1, 1), (0, 0, 1, 2)] {
+        table.pieces()[0] = Piece { at, staged, bytes };
+        // SAFETY: all stay, and nothing is begun.
+        let gathered = unsafe { device.gather(&queue, &table, count, &memory, &staging) };
+        assert!(matches!(gathered, Err(DeviceError::OutOfBounds { .. })), "{at} {staged} {bytes}");
+        // SAFETY: as above.
+        let scattered = unsafe { device.scatter(&queue, &table, count, &staging, &memory) };
+        assert!(matches!(scattered, Err(DeviceError::OutOfBounds { .. })), "{at} {staged} {bytes}");
+    }
+    assert_eq!(device.table(0).map(drop), Err(DeviceError::Empty));
 }
