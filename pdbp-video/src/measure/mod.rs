@@ -16,6 +16,9 @@ pub mod gpu;
 pub mod jpeg;
 pub mod restore;
 
+mod place;
+mod scorer;
+
 #[cfg(test)]
 mod naive;
 
@@ -25,7 +28,9 @@ use rayon::prelude::*;
 
 use crate::annexb::PictureSize;
 use crate::decode::Yuv;
+pub use place::{NoGpu, Place, Wanted};
 use restore::Rgb;
+pub use scorer::{ScoreError, Scorer};
 
 /// The three measures of one picture.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

@@ -83,7 +83,15 @@ impl Cuda {
     /// # Errors
     /// There is no driver, an old one, or no device: [`DeviceError::is_absence`]; and what the driver says.
     pub fn devices() -> Result<Vec<DeviceInfo>, DeviceError> {
-        (0..driver()?).map(|ordinal| Self::open(ordinal)?.info()).collect()
+        (0..Self::count()?).map(|ordinal| Self::open(ordinal)?.info()).collect()
+    }
+
+    /// How many devices there are, one or more. Makes nothing on them.
+    ///
+    /// # Errors
+    /// As [`devices`](Self::devices).
+    pub fn count() -> Result<usize, DeviceError> {
+        driver()
     }
 
     /// The device of that number.
