@@ -21,6 +21,8 @@ pub struct Inflow<D: Device, B: HostBlock> {
     copied: usize,
     /// Bytes that have arrived in the buffer.
     received: usize,
+    /// It ends when the room is full, and leaves the rest of the data to others.
+    fills: bool,
     flights: VecDeque<Flight<D::Event, B>>,
     state: State,
 }
@@ -60,8 +62,15 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
             Err(e) => return Err((into, e)),
         };
         let (copier, flights) = (Rc::clone(copier), VecDeque::with_capacity(copier.in_flight()));
-        let (buffer, copied, received, state) = (Some(into), 0, 0, State::Flowing);
-        Ok(Self { copier, queue, buffer, room, copied, received, flights, state })
+        let (buffer, copied, received, fills, state) = (Some(into), 0, 0, false, State::Flowing);
+        Ok(Self { copier, queue, buffer, room, copied, received, fills, flights, state })
+    }
+
+    /// The same flow, which ends when the room is full, if the data does not end before. What follows is left in the [`Inlet`].
+    #[must_use]
+    pub fn filling(mut self) -> Self {
+        self.fills = true;
+        self
     }
 
     /// Goes on: lets go of the blocks whose copies are over, and begins copies of new ones. Does not wait, and does a bounded
@@ -173,7 +182,12 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
     /// Says whether the data has ended.
     fn copy_more<I: Inlet<Block = B>>(&mut self, inlet: &mut I) -> Result<bool, FlowError<I::Error>> {
         while self.state == State::Flowing && self.flights.len() < self.copier.in_flight() {
-            match inlet.poll_block().map_err(FlowError::Link)? {
+            let left = self.room.len() - self.copied;
+            if self.fills && left == 0 {
+                self.state = State::Ending;
+                break;
+            }
+            match inlet.poll_block(if self.fills { left } else { usize::MAX }).map_err(FlowError::Link)? {
                 Arrived::Nothing => break,
                 Arrived::End => self.state = State::Ending,
                 Arrived::Block(block) => self.copy(block)?,

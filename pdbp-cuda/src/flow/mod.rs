@@ -115,11 +115,11 @@ pub trait Inlet {
     /// What can go wrong.
     type Error;
 
-    /// The next block.
+    /// The next block, or the next `most` bytes of one that is longer.
     ///
     /// # Errors
     /// Nothing will come any more, though the data has not ended.
-    fn poll_block(&mut self) -> Result<Arrived<Self::Block>, Self::Error>;
+    fn poll_block(&mut self, most: usize) -> Result<Arrived<Self::Block>, Self::Error>;
 }
 
 /// What a poll did.
