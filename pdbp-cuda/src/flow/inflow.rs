@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::{Arrived, Copier, Flight, FlowError, HostBlock, Inlet, Step};
+use super::{Arrived, Copier, Flight, FlowError, HostBlock, Inlet, State, Step};
 use crate::buffer::Buffer;
 use crate::device::{Device, DeviceError};
 
@@ -23,15 +23,6 @@ pub struct Inflow<D: Device, B: HostBlock> {
     received: usize,
     flights: VecDeque<Flight<D::Event, B>>,
     state: State,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    Flowing,
-    /// Nothing more comes, copies are under way.
-    Ending,
-    Done,
-    Failed,
 }
 
 impl<D: Device, B: HostBlock> Inflow<D, B> {
@@ -106,7 +97,7 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
     /// Ends the flow and gives the buffer back; `None` when copies into it are under way yet (try again later, or after
     /// [`Copier::settle`]), and when it was given back before.
     pub fn take_buffer(&mut self) -> Option<Buffer<D>> {
-        if matches!(self.state, State::Flowing | State::Ending) {
+        if self.state.is_going() {
             self.fail();
         }
         self.copier.reap();
@@ -188,7 +179,7 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
 
 impl<D: Device, B: HostBlock> Drop for Inflow<D, B> {
     fn drop(&mut self) {
-        if matches!(self.state, State::Flowing | State::Ending) {
+        if self.state.is_going() {
             self.fail();
         }
         self.copier.reap();

@@ -27,7 +27,8 @@ use crate::part::{Part, Target};
 /// waits but `wait`.
 ///
 /// To each part they arrive in the order in which they were given, and behind all that this part has sent there before. What it
-/// sends until they have left may overtake them.
+/// sends until they have left may overtake them. Blocks under way to the host are those of the rows of their nodes, so that a row with
+/// no more of them than the copier has in flight has none for anything else until they have left.
 pub struct DeviceSendEach<'p, D: Device> {
     flow: Gather<D, Lent<OpenBlock, OpenHome>>,
     packing: Packing<'p>,
