@@ -129,6 +129,27 @@ impl Part {
     /// As [`send_device_each`](Self::send_device_each), each piece to a part of its own. Those for the parts of one node share
     /// blocks. The nodes take turns, and one that reads slowly does not keep the others waiting.
     ///
+    /// ```
+    /// # use std::{num::NonZeroUsize, rc::Rc, time::Duration};
+    /// # use pdbp::cuda::device::{Clock, CopyEngine, Simulated};
+    /// # use pdbp::cuda::{Buffer, flow::Copier};
+    /// # use pdbp::{Cluster, PartKind};
+    /// # let engine = CopyEngine { bytes_per_second: 25_000_000_000, latency: Duration::from_micros(2) };
+    /// # let patience = Duration::from_secs(10);
+    /// Cluster::local(1)?.run(|node| {
+    ///     # let device = Simulated::new(&Clock::new(), [engine; 2]);
+    ///     let copier = Rc::new(Copier::new(&device, NonZeroUsize::new(3).unwrap()));
+    ///     let [graph, even, odd] = ["graph", "even", "odd"].map(|name| node.register(name, PartKind::Gpu).unwrap());
+    ///     let to = [&even, &odd].map(|part| graph.find(part.name(), patience).unwrap());
+    ///     let values = Buffer::new(&device, 800).unwrap().into_slice();
+    ///     let updates = (0..100).map(|i| (i * 8..i * 8 + 8, to[i % 2]));
+    ///     let mut sending = graph.send_device_to_each(&copier, values, updates, None).unwrap();
+    ///     sending.wait(patience).unwrap();
+    ///     assert_eq!(even.recv_batch(patience).unwrap().unwrap().message_len(), 8);
+    /// });
+    /// # Ok::<(), pdbp::StartError>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`send_device_each`](Self::send_device_each).
     pub fn send_device_to_each<D: Device>(
