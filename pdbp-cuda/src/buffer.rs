@@ -6,7 +6,11 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::ptr::NonNull;
 use std::sync::Arc;
+
+use pdbp_core::Space;
+use pdbp_core::umb::{RecvMemory, SendMemory};
 
 use crate::device::{Device, DeviceError, DeviceMemory};
 
@@ -44,6 +48,40 @@ impl<D: Device> Buffer<D> {
     /// Length in bytes.
     pub fn bytes(&self) -> usize {
         self.memory.bytes()
+    }
+
+    /// Copies bytes of the host to it, from byte `at` on, and waits until they are there.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfBounds`], and what the device says.
+    pub fn write(&mut self, device: &D, at: usize, bytes: &[u8]) -> Result<(), DeviceError> {
+        let queue = device.queue()?;
+        // SAFETY: both are borrowed until the event is over.
+        let over = unsafe { device.copy_in(&queue, NonNull::from(bytes), &self.memory, at) }?;
+        device.wait(&over)
+    }
+
+    /// What it holds from byte `at` on, when that is here.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn read(&self, device: &D, at: usize, to: &mut [u8]) -> Result<(), DeviceError> {
+        let queue = device.queue()?;
+        // SAFETY: both are borrowed until the event is over.
+        let over = unsafe { device.copy_out(&queue, &self.memory, at, NonNull::from(to)) }?;
+        device.wait(&over)
+    }
+
+    /// These bytes of it, for a transport that receives straight into them. The buffer is not [free](crate::flow::Inflow::take_buffer)
+    /// until that is done. `None` when the range does not lie in it.
+    pub fn to_receive(&mut self, device: &D, room: Range<usize>) -> Option<Landing<D>> {
+        let bytes = Bytes::of(device, &self.memory, room)?;
+        Some(Landing(bytes))
+    }
+
+    /// The memory; `None` when a copy or a transport holds it, too.
+    pub fn into_memory(self) -> Option<D::Memory> {
+        Arc::into_inner(self.memory)
     }
 
     /// Gives up the right to write.
@@ -86,6 +124,11 @@ impl<D: Device> Slice<D> {
         Err(self)
     }
 
+    /// The slice, for a transport that sends straight from it.
+    pub fn to_send(&self, device: &D) -> Option<Parcel<D>> {
+        Bytes::of(device, &self.memory, self.range.clone()).map(Parcel)
+    }
+
     pub(crate) fn memory(&self) -> &D::Memory {
         &self.memory
     }
@@ -102,6 +145,55 @@ impl<D: Device> Slice<D> {
     /// Where byte `at` of the slice lies in its memory.
     pub(crate) fn place(&self, at: usize) -> usize {
         self.range.start + at
+    }
+}
+
+/// A [`Slice`] on its way by a transport.
+pub struct Parcel<D: Device>(Bytes<D>);
+
+/// Bytes of a [`Buffer`] into which a transport receives.
+pub struct Landing<D: Device>(Bytes<D>);
+
+/// Bytes of device memory, and what keeps them.
+struct Bytes<D: Device> {
+    place: NonNull<[u8]>,
+    space: Space,
+    _memory: Arc<D::Memory>,
+}
+
+impl<D: Device> Bytes<D> {
+    fn of(device: &D, memory: &Arc<D::Memory>, range: Range<usize>) -> Option<Self> {
+        if range.start > range.end || range.end > memory.bytes() {
+            return None;
+        }
+        let (first, space) = device.place(memory);
+        // Not `add`, since it is no address of the host.
+        let first = first.map_addr(|first| first.saturating_add(range.start));
+        let place = NonNull::slice_from_raw_parts(first, range.len());
+        Some(Self { place, space, _memory: Arc::clone(memory) })
+    }
+}
+
+// SAFETY: an address, and memory that may be dropped on any thread (`DeviceMemory`).
+unsafe impl<D: Device> Send for Bytes<D> {}
+
+// SAFETY: inside of memory that the value keeps and that stays where it is (`Device::place`); nobody writes a slice.
+unsafe impl<D: Device> SendMemory for Parcel<D> {
+    fn bytes(&self) -> NonNull<[u8]> {
+        self.0.place
+    }
+    fn space(&self) -> Space {
+        self.0.space
+    }
+}
+
+// SAFETY: as above; a buffer has one owner, who does not use it before it is free.
+unsafe impl<D: Device> RecvMemory for Landing<D> {
+    fn bytes(&mut self) -> NonNull<[u8]> {
+        self.0.place
+    }
+    fn space(&self) -> Space {
+        self.0.space
     }
 }
 

@@ -2,15 +2,15 @@
 //!
 //! A kernel is a CUDA C file of the repository; what the driver takes is the PTX that was made of it once, which lies next to it
 //! (`pdbp-cuda/tests/kernels.rs` makes it, and notices when the two do not fit). So neither a toolkit nor a compiler is needed
-//! where programs are built or run.
+//! where programs are built or run. Devices from compute capability 7.0 on run them.
 //!
 //! ```
 //! use pdbp_cuda::device::Cuda;
 //! use pdbp_cuda::kernel::Module;
 //!
-//! const PTX: &str = ".version 8.2\n.target sm_70\n.address_size 64\n";
+//! const PTX: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/pieces.ptx"));
 //! match Cuda::open(0) {
-//!     Ok(device) => println!("{}", Module::load(&device, PTX)?.kernel("none").is_err()),
+//!     Ok(device) => println!("{:?}", Module::load(&device, PTX)?.kernel("gather")?),
 //!     Err(e) => println!("skipped: {e}"),
 //! }
 //! # Ok::<(), pdbp_cuda::device::DeviceError>(())

@@ -49,5 +49,5 @@ pub mod kernel;
 mod buffer;
 mod memory;
 
-pub use buffer::{Buffer, Slice};
+pub use buffer::{Buffer, Landing, Parcel, Slice};
 pub use memory::{PinnedMemory, Registered};

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
 
 use cudarc::driver::{result, sys};
 use pdbp_core::BlockMemory;
@@ -73,14 +74,22 @@ impl fmt::Debug for PinnedMemory {
     }
 }
 
-/// Memory that was there before, such as a part of a window that processes share, locked in place for the devices of this
-/// process. It is unlocked before it is given up.
+/// Memory that was there before, such as a part of a window that processes share, locked in place for all devices of this
+/// process; and with it what it [shows](BlockMemory::visit_neighbours) of other nodes' memory. It is unlocked before it is given up.
 pub struct Registered<M: BlockMemory> {
-    /// Unlocks in its own drop, which comes before the memory's since it is declared before.
-    _lock: Lock,
-    memory: M,
+    base: NonNull<u8>,
+    bytes: usize,
+    /// Keeps both; nobody looks into it any more.
+    _together: Arc<Mutex<Together<M>>>,
 }
 
+/// What is locked, and stays until nothing of it is in use.
+struct Together<M> {
+    locks: Vec<Lock>,
+    memories: Vec<M>,
+}
+
+/// A range that is locked until this is dropped.
 struct Lock {
     base: NonNull<u8>,
     device: Cuda,
@@ -93,19 +102,48 @@ impl<M: BlockMemory> Registered<M> {
     /// Locks the memory. Takes a while.
     ///
     /// # Errors
-    /// The memory, which can be used as it is, with what the driver says: such as that it cannot lock memory of that kind, or
-    /// that it is locked already.
+    /// As [`all`](Self::all).
     pub fn new(device: &Cuda, memory: M) -> Result<Self, (M, DeviceError)> {
-        match Lock::new(device, &memory) {
-            Ok(lock) => Ok(Self { _lock: lock, memory }),
-            Err(e) => Err((memory, e)),
+        // One came, so that one goes.
+        let single = |mut memories: Vec<M>| memories.swap_remove(0);
+        let registered = Self::all(device, vec![memory]);
+        registered.map(|mut all| all.swap_remove(0)).map_err(|(memories, error)| (single(memories), error))
+    }
+
+    /// Locks the memories of nodes that read each other's blocks in place: all of them stay locked, and none is given up, until
+    /// the last is dropped, since a device may copy from one node's block for another node.
+    ///
+    /// # Errors
+    /// The memories, which can be used as they are, with what the driver says: such as that it cannot lock memory of that kind,
+    /// or that it is locked already.
+    pub fn all(device: &Cuda, memories: Vec<M>) -> Result<Vec<Self>, (Vec<M>, DeviceError)> {
+        let mut locks = Ok(Vec::new());
+        let mut lock = |range: NonNull<[u8]>| {
+            if let Ok(held) = &mut locks {
+                match Lock::new(device, range) {
+                    Ok(lock) => held.push(lock),
+                    Err(e) => locks = Err(e),
+                }
+            }
+        };
+        for memory in &memories {
+            lock(NonNull::slice_from_raw_parts(memory.base(), memory.len()));
+            memory.visit_neighbours(&mut lock);
         }
+        let locks = match locks {
+            Ok(locks) => locks,
+            Err(e) => return Err((memories, e)),
+        };
+        let places: Vec<_> = memories.iter().map(|memory| (memory.base(), memory.len())).collect();
+        let together = Arc::new(Mutex::new(Together { locks, memories }));
+        let registered = |(base, bytes)| Self { base, bytes, _together: Arc::clone(&together) };
+        Ok(places.into_iter().map(registered).collect())
     }
 }
 
 impl Lock {
-    fn new(device: &Cuda, memory: &impl BlockMemory) -> Result<Self, DeviceError> {
-        let (base, bytes) = (memory.base(), memory.len());
+    fn new(device: &Cuda, range: NonNull<[u8]>) -> Result<Self, DeviceError> {
+        let (base, bytes) = (range.cast::<u8>(), range.len());
         if bytes == 0 {
             return Err(DeviceError::Empty);
         }
@@ -129,13 +167,25 @@ impl Drop for Lock {
     }
 }
 
-// SAFETY: forwards to memory that keeps the contract; locking it changes nothing of that.
+impl<M> Drop for Together<M> {
+    /// Unlocks before the memories go.
+    fn drop(&mut self) {
+        self.locks.clear();
+        self.memories.clear();
+    }
+}
+
+// SAFETY: an address in memory that may go to another thread, as the device's lock may.
+unsafe impl<M: BlockMemory + Send> Send for Registered<M> {}
+
+// SAFETY: the base and length of memory that keeps the contract and that `_together` holds, each given to one value only; locking
+// it changes nothing of that.
 unsafe impl<M: BlockMemory> BlockMemory for Registered<M> {
     fn base(&self) -> NonNull<u8> {
-        self.memory.base()
+        self.base
     }
     fn len(&self) -> usize {
-        self.memory.len()
+        self.bytes
     }
     fn space(&self) -> Space {
         Space::Pinned

@@ -6,11 +6,14 @@
 //   DRIVER_FAILS    NAME=CODE: that function does nothing and returns that code
 //   DRIVER_DELAY    what is asked for on a stream is not done at once, but when a thread waits for an event behind it, or has asked
 //                   for that so many times
+//   DRIVER_MPI      1: MPI knows devices, for programs that have loaded this library before all others (LD_PRELOAD); since the
+//                   device's memory is the host's, each does
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -66,6 +69,8 @@ std::set<std::shared_ptr<Stream>> streams;
 std::set<void *> events, functions, modules;
 Stream default_stream;
 char context;
+// How many times it was retained and not released.
+int contexts;
 thread_local void *current;
 // What ended the context, and is said ever since.
 int lost;
@@ -129,6 +134,17 @@ int ask(void *handle, std::function<void()> work) {
 
 int copy(void *stream, uint64_t to, uint64_t from, size_t bytes) {
     return ask(stream, [=] { memmove(reinterpret_cast<void *>(to), reinterpret_cast<const void *>(from), bytes); });
+}
+
+// What copies to the device read that were not done yet.
+std::multimap<uint64_t, size_t> sources;
+
+// Makes nonsense of what a copy to the host will write, so that it shows who reads too early; unless a copy that comes before is
+// to read it.
+void spoil(uint64_t at, size_t bytes) {
+    for (const auto &[begin, length] : sources)
+        if (begin < at + bytes && at < begin + length) return;
+    memset(reinterpret_cast<void *>(at), 0xEE, bytes);
 }
 
 int check_device(const char *function, uint64_t at, size_t bytes) {
@@ -198,10 +214,18 @@ DRIVER cuDeviceTotalMem_v2(size_t *bytes, int) {
 DRIVER cuDevicePrimaryCtxRetain(void **out, int) {
     CALL(Needs::Nothing);
     *out = &context;
+    contexts++;
     return SUCCESS;
 }
 DRIVER cuDevicePrimaryCtxRelease_v2(int) {
     CALL(Needs::Nothing);
+    contexts--;
+    return SUCCESS;
+}
+DRIVER cuDevicePrimaryCtxGetState(int, unsigned *flags, int *active) {
+    CALL(Needs::Nothing);
+    *flags = 0;
+    *active = contexts > 0;
     return SUCCESS;
 }
 DRIVER cuCtxGetCurrent(void **out) {
@@ -270,14 +294,19 @@ DRIVER cuMemHostUnregister(void *at) {
 DRIVER cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) {
     CALL(Needs::Context);
     if (int code = check_device("cuMemcpyDtoHAsync", from, bytes)) return code;
-    // Who reads too early sees it.
-    if (number("DRIVER_DELAY", 0)) memset(to, 0xEE, bytes);
+    if (number("DRIVER_DELAY", 0)) spoil(address(to), bytes);
     return copy(stream, address(to), from, bytes);
 }
 DRIVER cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream) {
     CALL(Needs::Context);
     if (int code = check_device("cuMemcpyHtoDAsync", to, bytes)) return code;
-    return copy(stream, to, address(from), bytes);
+    const auto source = sources.emplace(address(from), bytes);
+    const int code = ask(stream, [=] {
+        memmove(reinterpret_cast<void *>(to), from, bytes);
+        sources.erase(source);
+    });
+    if (code) sources.erase(source);
+    return code;
 }
 DRIVER cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *stream) {
     CALL(Needs::Context);
@@ -336,8 +365,8 @@ DRIVER cuStreamWaitEvent(void *handle, void *event, unsigned) {
 }
 DRIVER cuEventCreate(void **out, unsigned flags) {
     CALL(Needs::Context);
-    // Threads sleep that wait, and nobody asks for the time.
-    if (flags != 3) return wrong(INVALID_VALUE, "cuEventCreate with flags %u", flags);
+    // Nobody asks for the time.
+    if (flags != 3 && flags != 2) return wrong(INVALID_VALUE, "cuEventCreate with flags %u", flags);
     *out = new Event;
     events.insert(*out);
     return SUCCESS;
@@ -427,4 +456,10 @@ DRIVER cuLaunchKernel(void *handle, unsigned blocks, unsigned blocks_y, unsigned
     return ask(stream, [launch = function->kernel->bind(arguments), name = function->name, blocks, threads] {
         run_kernel(launch, name, blocks, threads);
     });
+}
+
+// ── What MPI says of itself
+
+DRIVER MPIX_Query_cuda_support(void) {
+    return number("DRIVER_MPI", 0);
 }

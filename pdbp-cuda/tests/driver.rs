@@ -41,6 +41,7 @@ fn whatever_the_driver_says_is_reported() {
     let fine = check(folder, &[]);
     assert_eq!(fine.0.status.code(), Some(0), "{}", fine.1);
     assert_eq!(fine.1.matches("GB/s to the device").count(), 3, "{}", fine.1);
+    assert!(fine.1.contains("pieces of memory are gathered"), "{}", fine.1);
 
     let skipped = [
         ([("DRIVER_VERSION", "11080")], "the driver knows CUDA 11.8, and 12.2 is needed"),
@@ -81,6 +82,9 @@ fn a_driver_that_fails_anywhere_is_an_error_and_no_panic() {
         "cuEventSynchronize",
         "cuMemcpyDtoHAsync_v2",
         "cuMemcpyHtoDAsync_v2",
+        "cuModuleLoadData",
+        "cuModuleGetFunction",
+        "cuLaunchKernel",
     ] {
         for (code, words) in [("1", "as planned (code 1)"), ("700", "the device is lost to this process")] {
             let (output, text) = check(folder, &[("DRIVER_FAILS", &format!("{call}={code}"))]);

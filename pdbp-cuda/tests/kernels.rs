@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use cudarc::nvrtc::{CompileOptions, compile_ptx_with_opts, sys};
 
-/// Of the oldest devices for which the compiler makes no warning. Every driver that is not refused as old takes its PTX.
+/// Of the oldest devices that run the kernels (Volta, 2017). The driver compiles for later ones what was made for these.
 const ARCHITECTURE: &str = "compute_70";
 /// That of the oldest driver: what a later one makes, such a driver may refuse.
 const COMPILER: (i32, i32) = (12, 2);

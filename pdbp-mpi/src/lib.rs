@@ -34,6 +34,9 @@
 //! The engine follows [`arrival`](pdbp_core::Transport::arrival), link by link, and fills blocks up to
 //! [`best_block`](pdbp_core::Transport::best_block).
 //!
+//! Beside the blocks, [`Direct`] has MPI carry memory that lies elsewhere, such as that of a device, when both ends have agreed to:
+//! for an MPI that knows devices.
+//!
 //! # What it takes care of
 //! * **MPI's life** (`process`). MPI is initialised unless the program has, with `MPI_THREAD_SERIALIZED`, the least that suffices
 //!   where any thread may poll; calls take turns by a lock of the process. What was initialised here is finalised when the process
@@ -70,6 +73,7 @@
 mod alias;
 mod alive;
 mod bell;
+mod direct;
 mod error;
 mod far;
 mod futex;
@@ -86,6 +90,7 @@ mod words;
 pub use mpi::topology::Communicator;
 
 pub use bell::WindowBell;
+pub use direct::{Direct, Question, Transfer};
 pub use error::{MpiError, StartError, Threads};
 pub use process::is_initialised_by_program;
 pub use start::{Hosts, Options};

@@ -152,7 +152,7 @@ impl Gate {
     /// Keeps requests that could not be completed. Their memory has to come to [`bury`] some day.
     pub(crate) fn keep(&mut self, serial: Serial, requests: Vec<Request>) {
         if let Some(domain) = self.0.domains.iter_mut().find(|d| d.serial == serial.0) {
-            domain.requests = requests;
+            domain.requests.extend(requests);
         }
     }
 

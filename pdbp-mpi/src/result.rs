@@ -15,6 +15,8 @@ pub(crate) struct Comm(pub(crate) ffi::MPI_Comm);
 
 // SAFETY: a handle; what it names is only touched through calls that need the gate, one at a time.
 unsafe impl Send for Comm {}
+// SAFETY: as above.
+unsafe impl Sync for Comm {}
 
 /// A request that is under way, or null.
 #[derive(Clone, Copy, PartialEq)]

@@ -7,6 +7,7 @@ use mpi::topology::Communicator;
 use pdbp_core::id::NodeId;
 
 use crate::alias::Alias;
+use crate::direct::Direct;
 use crate::error::{StartError, Threads};
 use crate::far::Far;
 use crate::near::Near;
@@ -102,7 +103,7 @@ impl Mpi {
 }
 
 /// What is made while the gate is held, and goes through it when it is dropped.
-type Made = Option<(Arc<Region>, Option<Far>)>;
+type Made = Option<(Arc<Region>, Option<Far>, Direct)>;
 
 fn join(gate: Gate, parent: Comm, options: &Options) -> Result<(Mpi, MpiMemory), StartError> {
     let size = parent.size(&gate)?;
@@ -112,10 +113,10 @@ fn join(gate: Gate, parent: Comm, options: &Options) -> Result<(Mpi, MpiMemory),
     let mut gate = meet(gate, parent)?;
     let joined = join_together(&mut gate, parent, nodes, options, &mut made);
     drop(gate);
-    let ((node, near), (region, far)) =
+    let ((node, near), (region, far, direct)) =
         joined.and_then(|joined| Ok((joined, made.ok_or(StartError::Other)?)))?;
     let memory = MpiMemory::new(Arc::clone(&region)).ok_or(StartError::Other)?;
-    Ok((Mpi::assemble((node, nodes), options.largest_block, near, far, region), memory))
+    Ok((Mpi::assemble((node, nodes), options.largest_block, near, far, direct, region), memory))
 }
 
 /// Waits for all processes, with the gate open: they may need what other domains of this process have to do before they come.
@@ -186,9 +187,12 @@ fn join_together(
         }
     };
     let far = (0..nodes).filter(|n| !members.contains(&u64::from(*n))).filter_map(NodeId::new).collect();
-    let region = Arc::new(Region::new(own, backing, serial, far));
+    let neighbours = parts.iter().enumerate().filter(|(at, _)| *at != me).map(|(_, part)| *part).collect();
+    let region = Arc::new(Region::new(own, neighbours, backing, serial, far));
     gate.attach(serial, Arc::downgrade(&region));
-    let (region, far) = made.insert((region, None));
+    let domain = (comm, serial);
+    let direct = Direct::new(domain, Arc::clone(&region), usize::from(nodes), options.linger);
+    let (region, far, _) = made.insert((region, None, direct));
     // The window is there and the headers are written.
     host.barrier(gate)?;
     let near = connect(region, (me, &members, &parts), options);
@@ -196,7 +200,7 @@ fn join_together(
         Ok(())
     } else {
         let sizes = (options.in_flight, options.largest_block);
-        let links = Far::new((comm, serial), Arc::clone(region), usize::from(nodes), sizes, options.linger);
+        let links = Far::new(domain, Arc::clone(region), usize::from(nodes), sizes, options.linger);
         far.insert(links).listen(gate)
     };
     // All links are there, or nobody's.

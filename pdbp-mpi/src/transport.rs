@@ -11,6 +11,7 @@ use pdbp_core::{
 };
 
 use crate::bell::WindowBell;
+use crate::direct::Direct;
 use crate::error::MpiError;
 use crate::far::{Far, Takes};
 use crate::near::{Near, Turn};
@@ -34,6 +35,7 @@ pub struct Mpi {
     largest: usize,
     links: Vec<Link>,
     near: Vec<Near>,
+    direct: Direct,
     /// Dropped before the region: it lingers in need of it.
     far: Option<Far>,
     region: Arc<Region>,
@@ -62,6 +64,7 @@ impl Mpi {
         largest: usize,
         near: Vec<Near>,
         far: Option<Far>,
+        direct: Direct,
         region: Arc<Region>,
     ) -> Self {
         let link = |n: usize| match near.iter().position(|l| l.node().index() == n) {
@@ -75,6 +78,7 @@ impl Mpi {
             largest,
             links: (0..usize::from(nodes)).map(link).collect(),
             near,
+            direct,
             far,
             region,
             ready: VecDeque::new(),
@@ -89,6 +93,11 @@ impl Mpi {
     /// by itself if there are nodes on other hosts, which cannot ring.
     pub fn bell(&self) -> Arc<dyn Bell> {
         Arc::new(WindowBell::new(Arc::clone(&self.region), self.far.is_some()))
+    }
+
+    /// Transfers from and into memory beyond the blocks.
+    pub fn direct(&self) -> Direct {
+        self.direct.clone()
     }
 
     /// The nodes that share this one's host, itself not included: their blocks are read in place.
@@ -281,6 +290,7 @@ impl Transport for Mpi {
         {
             return Some(completion);
         }
+        self.direct.poll();
         self.far.is_some().then(|| self.poll_far())?
     }
 }

@@ -168,6 +168,14 @@ impl Part {
         self.words((GOODBYES + node) * LINE, 2)
     }
 
+    /// The memory of all blocks of this part, in whole pages.
+    fn all_blocks(&self) -> NonNull<[u8]> {
+        let before = self.layout.blocks_at();
+        // SAFETY: inside the part, by `new`.
+        let first = unsafe { self.base.add(before) };
+        NonNull::slice_from_raw_parts(first, (self.length - before) / PAGE * PAGE)
+    }
+
     /// The bytes of a block of this part, `None` if there cannot be such a block.
     pub(crate) fn block(&self, offset: u64, length: u32) -> Option<NonNull<u8>> {
         // The peer's process can write in its header what it likes, so that it says nothing here.
@@ -209,6 +217,8 @@ pub(crate) struct Region {
     serial: Serial,
     /// Nodes on other hosts.
     pub(crate) far: Vec<NodeId>,
+    /// The parts of the other processes of this host.
+    neighbours: Vec<Part>,
 }
 
 // SAFETY: the part's address is that of atomics, and of blocks that are reached through tokens only; the backing is a handle or
@@ -219,9 +229,15 @@ unsafe impl Sync for Region {}
 
 impl Region {
     /// Sets this process' part up.
-    pub(crate) fn new(own: Part, backing: Backing, serial: Serial, far: Vec<NodeId>) -> Self {
+    pub(crate) fn new(
+        own: Part,
+        neighbours: Vec<Part>,
+        backing: Backing,
+        serial: Serial,
+        far: Vec<NodeId>,
+    ) -> Self {
         own.set_up();
-        Self { own, backing: Some(backing), serial, far }
+        Self { own, backing: Some(backing), serial, far, neighbours }
     }
 
     pub(crate) fn own(&self) -> &Part {
@@ -298,6 +314,9 @@ unsafe impl BlockMemory for MpiMemory {
     }
     fn len(&self) -> usize {
         self.len
+    }
+    fn visit_neighbours(&self, visit: &mut dyn FnMut(NonNull<[u8]>)) {
+        self.region.neighbours.iter().for_each(|part| visit(part.all_blocks()));
     }
 }
 

@@ -10,7 +10,8 @@ use pdbp::{Builder, Cluster, ConfigError, Launch};
 use crate::clips::{self, Clip, Loaded};
 use crate::decode::memory;
 use crate::frame::StreamClass;
-use crate::plan::{Mode, Plan};
+use crate::measure::{NoGpu, Place, Wanted};
+use crate::plan::{Layout, Mode, Plan};
 use crate::streams::{StreamNo, Streams};
 
 /// Watches many H.264 streams: decodes them on some nodes of a cluster, sends the frames to others, which restore them to
@@ -58,6 +59,10 @@ pub struct Cli {
     /// Decoding threads of all nodes together [default: one per core; over MPI one per decoding node].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub decoders: Option<u16>,
+
+    /// Where frames are analysed. The devices that CUDA_VISIBLE_DEVICES leaves are shared by the analysing nodes in turn.
+    #[arg(long, value_enum, default_value_t = Wanted::Auto)]
+    pub analyse: Wanted,
 
     /// Write an HTML page with plots, and CSV files, into this folder.
     #[arg(long, value_name = "DIR")]
@@ -152,6 +157,9 @@ pub enum SetupError {
         /// Processes of the job.
         ranks: usize,
     },
+    /// No GPU can be used, and nothing else was wanted.
+    #[error(transparent)]
+    NoGpu(#[from] NoGpu),
     /// Not even one decoder fits.
     #[error(
         "not enough memory for one decoder: a stream takes {needed} bytes, {available} are available; free some memory"
@@ -171,6 +179,8 @@ pub struct Setup {
     pub streams: Streams,
     /// How to go through them.
     pub plan: Plan,
+    /// Where this process analyses frames.
+    pub place: Place,
     /// Nodes of the cluster; 0 for a run without transport.
     pub nodes: u16,
     /// Things to tell the user before it starts: refused files, and streams left out for lack of memory.
@@ -230,7 +240,26 @@ impl Cli {
             None => thread::available_parallelism().map_or(1, usize::from),
         };
         let decoders = self.decoders.map_or(threads, usize::from);
-        Ok(Setup { streams, plan: Plan { mode, passes, decoders }, nodes, notices })
+        let plan = Plan { mode, passes, decoders };
+        let place = match self.place(plan, nodes, job) {
+            Ok(place) => place,
+            Err(error) => return Err((error.into(), notices)),
+        };
+        Ok(Setup { streams, plan, place, nodes, notices })
+    }
+
+    /// Where this process analyses frames; nowhere in particular if none of its nodes does.
+    fn place(&self, plan: Plan, nodes: u16, job: Option<Launch>) -> Result<Place, NoGpu> {
+        if nodes == 0 {
+            return Place::choose(self.analyse, 0, plan.decoders.max(1));
+        }
+        let analysing = Layout::new(nodes, plan.decoders).analysing();
+        let own = match job {
+            Some(Launch { rank, .. }) if analysing.contains(&rank) => rank..rank + 1,
+            Some(_) => 0..0,
+            None => analysing,
+        };
+        Place::choose(self.analyse, own.start, own.len())
     }
 
     fn nodes_in(&self, job: Option<Launch>) -> Result<u16, SetupError> {

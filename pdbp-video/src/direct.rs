@@ -7,15 +7,27 @@ use std::thread;
 
 use crate::account::{RunClock, Stopwatch, Work, process_cpu_ns};
 use crate::decode::{DecodeError, Follower, Reel, Sampler, Yuv};
-use crate::frame::{FrameId, ScoreRecord, frame_len, read_frame, write_frame};
-use crate::measure::{Analyser, Threads};
+use crate::frame::{FrameId, ScoreRecord, frame_len, write_frame};
+use crate::measure::{Place, ScoreError, Scorer, Threads};
 use crate::outcome::{Arrival, Fault, Outcome, PassTime};
+use crate::pipeline::PipelineError;
 use crate::plan::{Mode, Plan, Pool};
 use crate::streams::{StreamNo, Streams};
 
-/// Runs all passes in this process; `progress` is called with the number of streams done, from any thread.
-pub fn run(streams: &Streams, plan: Plan, clock: RunClock, progress: &(dyn Fn(u64) + Sync)) -> Outcome {
-    let mut workers: Vec<Worker> = (0..plan.decoders.max(1)).map(|_| Worker::new(clock)).collect();
+/// Runs all passes in this process, with analysis in `place`; `progress` is called with the number of streams done, from any thread.
+///
+/// # Errors
+///
+/// [`PipelineError`] if a device failed.
+pub fn run(
+    streams: &Streams,
+    plan: Plan,
+    place: &Place,
+    clock: RunClock,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Outcome, PipelineError> {
+    let mut workers: Vec<Worker> =
+        (0..plan.decoders.max(1)).map(|number| Worker::new(number, place, clock)).collect();
     if plan.mode == Mode::Continuous {
         let shares = u32::try_from(workers.len()).unwrap_or(u32::MAX);
         for (share, worker) in (0..shares).zip(&mut workers) {
@@ -36,16 +48,27 @@ pub fn run(streams: &Streams, plan: Plan, clock: RunClock, progress: &(dyn Fn(u6
         outcome.passes.push(PassTime { start_ns, end_ns: clock.now_ns() });
     }
     outcome.work.total_ns = process_cpu_ns() - cpu;
-    for worker in workers {
+    for mut worker in workers {
+        if let Some(error) = worker.error {
+            return Err(PipelineError {
+                part: format!("worker{}", worker.number),
+                reason: error.to_string(),
+            });
+        }
         outcome.work += worker.work;
         outcome.arrivals.extend(worker.arrivals);
         outcome.faults.extend(worker.faults);
+        outcome.notes.extend(worker.desk.scorer.take_note());
+        for (name, frames) in worker.desk.scorer.shares() {
+            *outcome.analysed.entry(name.clone()).or_default() += frames;
+        }
     }
     outcome.arrivals.sort_by_key(|arrival| arrival.received_ns);
-    outcome
+    Ok(outcome)
 }
 
 struct Worker {
+    number: usize,
     clock: RunClock,
     sampler: Sampler,
     followers: Vec<(StreamNo, Follower)>,
@@ -53,18 +76,23 @@ struct Worker {
     work: Work,
     arrivals: Vec<Arrival>,
     faults: Vec<Fault>,
+    /// Why it does no more.
+    error: Option<ScoreError>,
 }
 
 impl Worker {
-    fn new(clock: RunClock) -> Self {
+    fn new(number: usize, place: &Place, clock: RunClock) -> Self {
+        let scorer = Scorer::new(place, number, Threads::Caller);
         Self {
+            number,
             clock,
             sampler: Sampler::new(),
             followers: Vec::new(),
-            desk: Desk { clock, analyser: Analyser::new(Threads::Caller), message: Vec::new() },
+            desk: Desk { scorer, message: Vec::new() },
             work: Work::default(),
             arrivals: Vec::new(),
             faults: Vec::new(),
+            error: None,
         }
     }
 
@@ -75,6 +103,24 @@ impl Worker {
     }
 
     fn pass(
+        &mut self,
+        streams: &Streams,
+        (mode, reel): (Mode, &Reel),
+        pass: u32,
+        pool: &Pool,
+        progress: &(dyn Fn(u64) + Sync),
+    ) {
+        self.show(streams, (mode, reel), pass, pool, progress);
+        if self.error.is_none() {
+            let mut watch = Stopwatch::start();
+            self.error = self.desk.scorer.finish().err();
+            self.work.analyse_ns += watch.lap();
+            self.collect();
+        }
+    }
+
+    /// Shows and analyses what this worker takes of a pass, as long as nothing fails.
+    fn show(
         &mut self,
         streams: &Streams,
         (mode, reel): (Mode, &Reel),
@@ -93,7 +139,9 @@ impl Worker {
             self.followers = followers;
             return;
         }
-        while let Some(batch) = pool.take(pass) {
+        while self.error.is_none()
+            && let Some(batch) = pool.take(pass)
+        {
             let taken = u64::from(batch.end - batch.start);
             for stream in batch.map(StreamNo) {
                 if mode == Mode::Replay {
@@ -111,13 +159,26 @@ impl Worker {
         }
     }
 
-    /// Decodes one picture with `decode` and analyses it.
+    /// Takes in what has been scored.
+    fn collect(&mut self) {
+        while let Some((header, scores)) = self.desk.scorer.take() {
+            self.work.analysed += 1;
+            let received_ns = self.clock.now_ns();
+            let record = ScoreRecord::new(&header, scores, 0, received_ns);
+            self.arrivals.push(Arrival { record, received_ns });
+        }
+    }
+
+    /// Decodes one picture with `decode` and has it analysed.
     fn one(
         &mut self,
         stream: StreamNo,
         pass: u32,
         decode: impl FnOnce(&mut dyn FnMut(u32, &Yuv<'_>)) -> Result<Option<()>, DecodeError>,
     ) {
+        if self.error.is_some() {
+            return;
+        }
         let captured_ns = self.clock.now_ns();
         let desk = &mut self.desk;
         let mut pack_ns = 0;
@@ -131,7 +192,8 @@ impl Worker {
         match decoded {
             Ok(Some(())) => {
                 self.work.decoded += 1;
-                self.arrivals.extend(self.desk.score(&mut self.work));
+                self.error = self.desk.score(&mut self.work).err();
+                self.collect();
             }
             Ok(None) => {}
             Err(error) => self.faults.push(Fault { stream, pass, reason: error.to_string() }),
@@ -141,8 +203,7 @@ impl Worker {
 
 /// Where a frame waits in its wire form between decoding and analysis.
 struct Desk {
-    clock: RunClock,
-    analyser: Analyser,
+    scorer: Scorer,
     message: Vec<u8>,
 }
 
@@ -154,14 +215,12 @@ impl Desk {
         debug_assert_eq!(written, Ok(()));
     }
 
-    fn score(&mut self, work: &mut Work) -> Option<Arrival> {
-        let (header, picture) = read_frame(&self.message).ok()?;
+    fn score(&mut self, work: &mut Work) -> Result<(), ScoreError> {
         let mut watch = Stopwatch::start();
-        let scores = self.analyser.analyse(&picture);
+        // Nobody else brings frames: a device begins at once, or when it is done with others.
+        let scored = self.scorer.push(&self.message).and_then(|()| self.scorer.rest());
         work.analyse_ns += watch.lap();
-        work.analysed += 1;
-        let received_ns = self.clock.now_ns();
-        Some(Arrival { record: ScoreRecord::new(header, scores, 0, received_ns), received_ns })
+        scored
     }
 }
 
@@ -184,7 +243,8 @@ mod tests {
     #[test]
     fn every_stream_is_scored_once_in_every_pass() {
         let streams = Streams::new(bundled().clips, 23);
-        let outcome = run(&streams, plan(Mode::Sample, 3), RunClock::start(), &|_| ());
+        let outcome =
+            run(&streams, plan(Mode::Sample, 3), &Place::cpu(), RunClock::start(), &|_| ()).unwrap();
         let expected: Vec<_> = (0..3)
             .flat_map(|pass| (0..23).map(move |stream| (pass, stream)))
             .map(|(pass, stream)| (pass, stream, streams.entry(StreamNo(stream), pass).unwrap().1.picture))
@@ -199,7 +259,9 @@ mod tests {
         let index = crate::annexb::Index::new(&data).unwrap();
         data.drain(index.pictures[0].end - 3000..index.pictures[0].end);
         let clips = vec![Clip::new("cut", data).unwrap(), Clip::new("whole", BUNDLED[0].data).unwrap()];
-        let outcome = run(&Streams::new(clips, 4), plan(Mode::Sample, 1), RunClock::start(), &|_| ());
+        let outcome =
+            run(&Streams::new(clips, 4), plan(Mode::Sample, 1), &Place::cpu(), RunClock::start(), &|_| ())
+                .unwrap();
         let faults: Vec<_> = outcome.faults.iter().map(|fault| fault.stream).collect();
         assert_eq!(faults, [StreamNo(0)]);
         assert_eq!(pictures(&outcome), [(0, 1, 0), (0, 2, 30), (0, 3, 30)]);
@@ -208,7 +270,8 @@ mod tests {
     #[test]
     fn continuous_passes_show_consecutive_pictures() {
         let streams = Streams::new(vec![Clip::new("qcif", BUNDLED[0].data).unwrap()], 3);
-        let outcome = run(&streams, plan(Mode::Continuous, 12), RunClock::start(), &|_| ());
+        let outcome =
+            run(&streams, plan(Mode::Continuous, 12), &Place::cpu(), RunClock::start(), &|_| ()).unwrap();
         let of_stream_1: Vec<_> =
             pictures(&outcome).into_iter().filter(|(_, stream, _)| *stream == 1).collect();
         assert!(of_stream_1.len() >= 9);

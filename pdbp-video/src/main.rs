@@ -104,6 +104,9 @@ fn show(cli: &Cli, setup: &Setup, cluster: Option<&Cluster>, title: String, outc
             streams.count()
         );
     }
+    for note in &outcome.notes {
+        eprintln!("pdbp-video: {note}");
+    }
     for line in fault_lines(&streams, outcome) {
         eprintln!("pdbp-video: {line}");
     }
@@ -157,8 +160,11 @@ fn run(cluster: Option<&Cluster>, setup: &Setup, bar: bool) -> Result<Option<Out
     }
     let progress = |done| bar.inc(done);
     let outcome = match cluster {
-        None => Some(direct::run(&setup.streams, setup.plan, RunClock::start(), &progress)),
-        Some(cluster) => pipeline::run(cluster, &setup.streams, setup.plan, RunClock::start(), &progress)?,
+        None => Some(direct::run(&setup.streams, setup.plan, &setup.place, RunClock::start(), &progress)?),
+        Some(cluster) => {
+            let clock = RunClock::start();
+            pipeline::run(cluster, &setup.streams, setup.plan, &setup.place, clock, &progress)?
+        }
     };
     bar.finish_and_clear();
     Ok(outcome)
@@ -225,6 +231,7 @@ fn write_files(
         let settings = vec![
             ("Clips".to_owned(), clips.collect::<Vec<_>>().join(", ")),
             ("Decoding threads".to_owned(), plan.decoders.to_string()),
+            ("Analysis".to_owned(), table::analysis(outcome)),
             transport,
         ];
         match report::write(directory, &Facts { title, settings }, streams, outcome) {

@@ -120,6 +120,10 @@ pub struct Outcome {
     pub passes: Vec<PassTime>,
     /// Processor time of all processes.
     pub work: Work,
+    /// What analysed how many frames.
+    pub analysed: BTreeMap<String, u64>,
+    /// What went wrong without ending the run.
+    pub notes: Vec<String>,
     /// Buffer rows over time; empty without transport.
     pub densities: Vec<Density>,
     /// Frames between nodes, pass after pass, one entry for each pair of nodes; empty without transport.

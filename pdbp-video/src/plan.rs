@@ -76,6 +76,12 @@ impl Layout {
         };
         Self { nodes, pairs: (0..pairs).map(pair).collect() }
     }
+
+    /// Indices of the nodes that analyse.
+    pub fn analysing(&self) -> Range<usize> {
+        let nodes = || self.pairs.iter().map(|pair| usize::from(pair.analyses));
+        nodes().min().unwrap_or_default()..nodes().max().map_or(0, |last| last + 1)
+    }
 }
 
 /// The streams of the decoders of one process, handed out a few at a time, so that they finish together. Pass after pass;

@@ -12,11 +12,11 @@ use pdbp_core::umb::HeapMemory;
 use pdbp_mpi::{Hosts, Mpi, MpiMemory, Options, Threads};
 use pdbp_sim::local::Local;
 
-use crate::config::{ConfigError, Origin, Progress, Settings, TransportKind};
+use crate::config::{ConfigError, Origin, PinMemory, Progress, Settings, TransportKind};
 use crate::error::{NoSuchNode, Timeout};
 use crate::launch::Launch;
 use crate::monitor::Endpoint;
-use crate::node::{Backend, Driver, Memory, Node, Shared};
+use crate::node::{self, Backend, Driver, Memory, Node, Shared};
 use crate::trace::Trace;
 
 /// A running cluster, as far as this process hosts it. Nodes stop when the cluster, their [`Node`]s and their parts are dropped;
@@ -52,6 +52,13 @@ pub enum StartError {
         /// What the system says.
         error: std::io::Error,
     },
+    /// The memory of blocks cannot be locked in place for the device that is named.
+    Pin {
+        /// The setting `pin_memory`.
+        number: u16,
+        /// What the device says.
+        error: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// MPI is asked for, by the settings or by the launcher that has started so many ranks, and this program was built without.
     NoMpi {
         /// What the launcher says.
@@ -79,6 +86,10 @@ impl std::fmt::Display for StartError {
                     path.display()
                 )
             }
+            Self::Pin { number, error } => write!(
+                f,
+                "cannot lock block memory for CUDA (`pin_memory` = {number}): {error}; `pin_memory` = \"auto\" goes on without"
+            ),
             Self::NoMpi { ranks } => {
                 match ranks {
                     Some(ranks) => write!(f, "started by an MPI launcher as one of {ranks} ranks")?,
@@ -226,6 +237,16 @@ impl Builder {
         self.set("memory_bytes", &bytes.to_string())
     }
 
+    /// Whether the memory of blocks is locked in place for CUDA devices.
+    #[must_use]
+    pub fn pin_memory(self, pin: PinMemory) -> Self {
+        match pin {
+            PinMemory::Off => self.set("pin_memory", "off"),
+            PinMemory::Auto => self.set("pin_memory", "auto"),
+            PinMemory::Device(number) => self.set("pin_memory", &number.to_string()),
+        }
+    }
+
     /// How long calls without a timeout of their own wait.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
@@ -348,8 +369,12 @@ impl Builder {
         let both = settings.progress == Progress::Thread && pdbp_mpi::is_initialised_by_program();
         options.threads = if both { Threads::Multiple } else { Threads::Serialised };
         let (end, memory) = join(&options).map_err(|e| StartError::Transport(Box::new(e)))?;
-        let (bell, crowded) = (end.bell(), end.is_crowded());
-        Self::from(settings).start_on(vec![(Backend::new(end, bell).crowded(crowded), Box::new(memory))])
+        let mut backend = Backend::over_mpi(end);
+        if let Some(direct) = backend.direct.as_mut().filter(|_| settings.mpi_device_bytes > 0) {
+            direct.least = settings.mpi_device_bytes;
+            direct.knows_devices = node::knows_devices(&direct.link, node);
+        }
+        Self::from(settings).start_on(vec![(backend, Box::new(memory))])
     }
 
     /// Starts the nodes whose transports and block memories are given, and returns when they and all others of the cluster know
@@ -372,8 +397,10 @@ impl Builder {
         let ids: Vec<_> = nodes.iter().map(|(b, _)| pdbp_core::Transport::capabilities(b).node).collect();
         let listener = listen(&settings, &ids)?;
         let trace = trace(&settings, &ids)?;
-        let mut hosted = Vec::with_capacity(nodes.len());
-        for ((backend, memory), id) in nodes.into_iter().zip(ids) {
+        let (backends, memories): (Vec<_>, Vec<_>) = nodes.into_iter().unzip();
+        let memories = node::pin(settings.pin_memory, memories)?;
+        let mut hosted = Vec::with_capacity(ids.len());
+        for ((backend, memory), id) in backends.into_iter().zip(memories).zip(ids) {
             let trace = trace.as_ref().and_then(|trace| trace.of(id));
             hosted.push(Arc::new(Shared::new(id, settings.nodes, settings.clone(), backend, memory, trace)?));
         }

@@ -91,6 +91,13 @@ pub enum SendError {
     },
     /// The stream has been finished.
     StreamFinished(StreamNo),
+    /// MPI did not carry device memory as it was asked to.
+    Direct {
+        /// The destination.
+        node: NodeId,
+        /// What MPI says.
+        reason: String,
+    },
 }
 
 impl fmt::Display for SendError {
@@ -128,6 +135,10 @@ impl fmt::Display for SendError {
                 write!(f, "{parts} destinations do not fit a block; send to fewer at a time")
             }
             Self::StreamFinished(number) => write!(f, "stream {} has been finished", number.0),
+            Self::Direct { node, reason } => write!(
+                f,
+                "MPI cannot send device memory to {node}: {reason}; `mpi_device_bytes` = 0 goes through blocks"
+            ),
         }
     }
 }
@@ -159,6 +170,13 @@ pub enum RecvError {
     NoPipe,
     /// The stream has ended without its last segment: its writer gave it up, or a segment was lost.
     StreamBroken(StreamNo),
+    /// MPI did not carry device memory as it was asked to.
+    Direct {
+        /// The source.
+        node: NodeId,
+        /// What MPI says.
+        reason: String,
+    },
 }
 
 impl fmt::Display for RecvError {
@@ -169,6 +187,10 @@ impl fmt::Display for RecvError {
                 f.write_str("the part has released its private pipe; call `apply_pipe` to receive again")
             }
             Self::StreamBroken(number) => write!(f, "stream {} ended before its last segment", number.0),
+            Self::Direct { node, reason } => write!(
+                f,
+                "MPI cannot receive from {node} into device memory: {reason}; `mpi_device_bytes` = 0 goes through blocks"
+            ),
         }
     }
 }
@@ -182,6 +204,7 @@ impl From<RecvError> for io::Error {
             RecvError::Timeout(_) => io::ErrorKind::TimedOut,
             RecvError::StreamBroken(_) => io::ErrorKind::UnexpectedEof,
             RecvError::NoPipe => io::ErrorKind::NotConnected,
+            RecvError::Direct { .. } => io::ErrorKind::Other,
         };
         Self::new(kind, e)
     }

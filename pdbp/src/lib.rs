@@ -49,7 +49,7 @@ mod part;
 mod trace;
 
 pub use cluster::{Builder, Cluster, StartError};
-pub use config::{ConfigError, MonitorKind, Progress, Settings, TransportKind};
+pub use config::{ConfigError, MonitorKind, PinMemory, Progress, Settings, TransportKind};
 pub use error::{LookupError, NoSuchNode, RecvError, RegisterError, SendError, Timeout};
 pub use launch::Launch;
 pub use node::{Backend, BackendError, Memory, Node, NodeStats};
@@ -62,14 +62,14 @@ pub use pdbp_core::engine::{Counters, PipeUse, RowStats};
 pub use pdbp_core::id::{NodeId, PartId, PipeId, StreamNo};
 pub use pdbp_core::pipe::PipeError;
 pub use pdbp_core::tables::PartKind;
-pub use pdbp_core::umb::HeapMemory;
+pub use pdbp_core::umb::{HeapMemory, Space};
 pub use pdbp_core::{Bell, Event, Routing};
 /// Devices, their memory, and the flows from and to it.
 #[cfg(feature = "cuda")]
 pub use pdbp_cuda as cuda;
 pub use pdbp_sim::local::Doorbell;
 
-/// Runs the program in the README as a test.
-#[cfg(doctest)]
+/// Runs the program in the README as a test, and compiles the one for devices.
+#[cfg(all(doctest, feature = "cuda"))]
 #[doc = include_str!("../../README.md")]
 struct Readme;

@@ -32,6 +32,32 @@ pub unsafe trait BlockMemory: 'static {
     fn space(&self) -> Space {
         Space::Host
     }
+    /// Shows memory of other nodes that is mapped here, beside this, so that their blocks are read in place: for devices, which copy
+    /// faster from memory they were told of. It stays mapped until the value is dropped.
+    fn visit_neighbours(&self, _visit: &mut dyn FnMut(NonNull<[u8]>)) {}
+}
+
+/// Bytes beyond the blocks, of the host or of a device, that a transport which can sends straight from.
+///
+/// # Safety
+/// [`bytes`](Self::bytes) gives the same bytes at each call, however the value is moved. They are initialised, and nobody writes or
+/// frees them until the value is dropped.
+pub unsafe trait SendMemory: Send + 'static {
+    /// The bytes.
+    fn bytes(&self) -> NonNull<[u8]>;
+    /// Kind of memory.
+    fn space(&self) -> Space;
+}
+
+/// Bytes beyond the blocks, of the host or of a device, that a transport which can receives straight into.
+///
+/// # Safety
+/// As for [`SendMemory`], and nobody reads them either.
+pub unsafe trait RecvMemory: Send + 'static {
+    /// The bytes.
+    fn bytes(&mut self) -> NonNull<[u8]>;
+    /// Kind of memory.
+    fn space(&self) -> Space;
 }
 
 /// A region on the heap, freed when it and all its [keepers](Self::keeper) are gone. Regions of 2 MiB and more begin on such a
@@ -116,6 +142,9 @@ unsafe impl<M: BlockMemory + ?Sized> BlockMemory for alloc::boxed::Box<M> {
     }
     fn space(&self) -> Space {
         (**self).space()
+    }
+    fn visit_neighbours(&self, visit: &mut dyn FnMut(NonNull<[u8]>)) {
+        (**self).visit_neighbours(visit);
     }
 }
 

@@ -71,7 +71,7 @@ mod tests;
 pub use block::{ArrivedBlock, SealedBlock, VacantBlock};
 pub use delivery::{Delivery, DeliveryKind};
 pub(crate) use held::Held;
-pub use memory::{Aligned, BlockMemory, Space, StaticMemory};
+pub use memory::{Aligned, BlockMemory, RecvMemory, SendMemory, Space, StaticMemory};
 #[cfg(feature = "alloc")]
 pub use memory::{HeapMemory, MemoryKeeper};
 pub use open::{OpenBlock, StreamTag};

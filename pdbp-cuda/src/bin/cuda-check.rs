@@ -1,5 +1,5 @@
-//! Says what there is of CUDA on this machine, and copies from each kind of memory to each device and back. Ends with 1 when
-//! something that is there does not work, and, with `PDBP_REQUIRE_GPU=1` in the environment, when there is nothing.
+//! Says what there is of CUDA on this machine, copies from each kind of memory to each device and back, and runs a kernel there. Ends
+//! with 1 when something that is there does not work, and, with `PDBP_REQUIRE_GPU=1` in the environment, when there is nothing.
 //!
 //! `cuda-check [MIB]`: so many MiB each, 32 if it is not said.
 
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use pdbp_core::BlockMemory;
 use pdbp_core::umb::HeapMemory;
-use pdbp_cuda::device::{Cuda, CudaEvent, Device, DeviceError};
+use pdbp_cuda::device::{Cuda, CudaEvent, Device, DeviceError, Piece, PieceTable as _};
 use pdbp_cuda::{PinnedMemory, Registered};
 
 fn main() -> ExitCode {
@@ -21,7 +21,7 @@ fn main() -> ExitCode {
     let devices = match Cuda::devices() {
         Ok(devices) => devices,
         Err(e) if e.is_absence() => {
-            println!("skipped: copies from pageable, pinned and registered memory: {e}");
+            println!("skipped: copies from pageable, pinned and registered memory, and kernels: {e}");
             return ExitCode::from(u8::from(std::env::var_os("PDBP_REQUIRE_GPU").is_some()));
         }
         Err(e) => {
@@ -45,6 +45,17 @@ fn main() -> ExitCode {
                     println!("  {kind} memory: FAILED: {e}");
                     code = ExitCode::FAILURE;
                 }
+            }
+        }
+        match Cuda::open(info.ordinal).and_then(|device| gathers(&device)) {
+            Ok(true) => println!("  kernels: pieces of memory are gathered"),
+            Ok(false) => {
+                println!("  kernels: FAILED: what was gathered is not what was there");
+                code = ExitCode::FAILURE;
+            }
+            Err(e) => {
+                println!("  kernels: FAILED: {e}");
+                code = ExitCode::FAILURE;
             }
         }
     }
@@ -84,6 +95,27 @@ fn copies(device: &Cuda, memory: impl BlockMemory) -> Result<Option<[f64; 2]>, D
         })?;
     }
     Ok((first == second).then_some(rates))
+}
+
+/// Whether a kernel turns the order of the pieces of a memory round.
+fn gathers(device: &Cuda) -> Result<bool, DeviceError> {
+    const PIECES: usize = 1000;
+    const BYTES: usize = 40;
+    let data: Vec<u8> = (0..PIECES * BYTES).map(|i| (i ^ (i >> 8)) as u8).collect();
+    let mut turned = vec![0; data.len()];
+    let [from, staging] = [device.allocate(data.len())?, device.allocate(data.len())?];
+    let (queue, mut table) = (device.queue()?, device.table(PIECES)?);
+    for (i, piece) in table.pieces().iter_mut().enumerate() {
+        let (at, staged) = (i * BYTES, (PIECES - 1 - i) * BYTES);
+        *piece = Piece { at: at as u64, staged: staged as u32, bytes: BYTES as u32 };
+    }
+    // SAFETY: all stay, and nobody touches them, until the device has been waited for.
+    device.wait(&unsafe { device.copy_in(&queue, NonNull::from(&data[..]), &from, 0) }?)?;
+    // SAFETY: as above; no two pieces lie in the same place.
+    device.wait(&unsafe { device.gather(&queue, &table, PIECES, &from, &staging) }?)?;
+    // SAFETY: as above.
+    device.wait(&unsafe { device.copy_out(&queue, &staging, 0, NonNull::from(&mut turned[..])) }?)?;
+    Ok(turned.chunks(BYTES).rev().eq(data.chunks(BYTES)))
 }
 
 /// GB/s of a copy.

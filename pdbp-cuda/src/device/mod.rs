@@ -14,6 +14,8 @@ mod simulated;
 
 use std::ptr::NonNull;
 
+use pdbp_core::Space;
+
 #[cfg(test)]
 pub(crate) use cuda::tests::device as device_or_skip;
 pub use cuda::{Cuda, CudaEvent, CudaMemory, CudaQueue, CudaTable, DeviceInfo};
@@ -24,7 +26,7 @@ pub use simulated::{
 };
 
 /// Memory of a device, freed when it is dropped.
-pub trait DeviceMemory: 'static {
+pub trait DeviceMemory: Send + Sync + 'static {
     /// Length in bytes, never 0.
     fn bytes(&self) -> usize;
 }
@@ -156,6 +158,15 @@ pub unsafe trait Device: Clone + 'static {
         staging: &Self::Memory,
         to: &Self::Memory,
     ) -> Result<Self::Event, DeviceError>;
+
+    /// Where the memory lies, and what kind it is, for what reaches it by its address. It stays there until it is dropped.
+    fn place(&self, memory: &Self::Memory) -> (NonNull<u8>, Space);
+
+    /// The end of all that was asked for on the queue so far, waiting for events included.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn mark(&self, queue: &Self::Queue) -> Result<Self::Event, DeviceError>;
 
     /// Lets what is asked for on the queue from now on begin only when the event is over.
     ///

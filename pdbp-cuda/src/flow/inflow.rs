@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::{Arrived, Copier, Flight, FlowError, HostBlock, Inlet, State, Step};
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Landing};
 use crate::device::{Device, DeviceError};
 
 /// Receives into a buffer on the device, until the data ends. See [`flow`](crate::flow).
@@ -74,6 +74,40 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
             Ok(_) => {}
         }
         step
+    }
+
+    /// The device.
+    pub fn device(&self) -> &D {
+        self.copier.device()
+    }
+
+    /// The room for `bytes` bytes that come by other means than blocks, instead of all that the flow would copy. The buffer is
+    /// not free until the value is dropped; [`land`](Self::land) says that they are there.
+    ///
+    /// # Errors
+    /// [`FlowError::TooLong`]; and [`FlowError::Ended`] when the flow is not at its beginning.
+    pub fn landing<E>(&mut self, bytes: usize) -> Result<Landing<D>, FlowError<E>> {
+        if bytes > self.room.len() {
+            return Err(FlowError::TooLong { room: self.room.len() });
+        }
+        let room = self.room.start..self.room.start + bytes;
+        let fresh = self.state == State::Flowing && self.copied == 0;
+        let buffer = self.buffer.as_mut().filter(|_| fresh);
+        buffer.and_then(|buffer| buffer.to_receive(self.copier.device(), room)).ok_or(FlowError::Ended)
+    }
+
+    /// So many bytes have landed, and nothing follows.
+    pub fn land(&mut self, bytes: usize) {
+        (self.copied, self.received) = (bytes, bytes);
+        self.finish();
+    }
+
+    /// The end of what the flow has asked the device for, and of what it waits for.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn mark(&self) -> Result<Option<D::Event>, DeviceError> {
+        self.queue.as_ref().map(|queue| self.copier.device().mark(queue)).transpose()
     }
 
     /// Bytes that have arrived in the buffer.

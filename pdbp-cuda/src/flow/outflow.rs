@@ -64,6 +64,19 @@ impl<D: Device, B: VacantBlock> Outflow<D, B> {
         step
     }
 
+    /// The device, and the slice.
+    pub fn source(&self) -> (&D, &Slice<D>) {
+        (self.copier.device(), &self.source)
+    }
+
+    /// The end of what the flow has asked the device for, and of what it waits for.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn mark(&self) -> Result<Option<D::Event>, DeviceError> {
+        self.queue.as_ref().map(|queue| self.copier.device().mark(queue)).transpose()
+    }
+
     /// Bytes that were sent.
     pub fn sent(&self) -> usize {
         self.sent

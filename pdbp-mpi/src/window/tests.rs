@@ -28,6 +28,19 @@ fn nothing_in_a_part_overlaps() {
     assert!(part.length >= LAYOUT.blocks_at() + LAYOUT.blocks);
 }
 
+/// A device is told of them, so that it copies from each block of a peer at full speed; and of nothing else, since what is
+/// told of is locked in place.
+#[test]
+fn the_memory_of_all_blocks_holds_each_block_and_no_ring() {
+    let (part, _memory) = part();
+    let all = part.all_blocks();
+    let (first, end) = (LAYOUT.blocks_at() as u64, (LAYOUT.blocks_at() + LAYOUT.blocks) as u64);
+    let range = all.cast::<u8>().addr().get()..all.cast::<u8>().addr().get() + all.len();
+    assert_eq!(part.block(first, 0).map(|b| b.addr().get()), Some(range.start));
+    assert!(part.block(end.next_multiple_of(64) - 64, 64).unwrap().addr().get() + 64 <= range.end);
+    assert!(range.end <= part.base.addr().get() + part.length && all.len().is_multiple_of(PAGE));
+}
+
 /// Whatever a peer writes, a block of it lies in its blocks.
 #[test]
 fn blocks_that_a_hostile_peer_names_lie_in_its_blocks_or_are_refused() {

@@ -5,6 +5,7 @@
 
 mod clusters;
 mod conformance;
+mod devices;
 mod endings;
 mod faults;
 mod launch;
@@ -51,6 +52,11 @@ const JOBS: &[Job] = &[
     well("changed_blocks_between_hosts_are_the_receivers_alone", &[2], faults::corruption_apart),
     well("a_lost_link_is_agreed_on", &[3], faults::lost_link),
     well("a_lost_link_between_hosts_is_agreed_on", &[3], faults::lost_link_apart),
+    well("device_messages_of_one_host_that_mpi_carries", &[2, 3], devices::one_host),
+    well("device_messages_between_hosts_that_mpi_carries", &[2, 3], devices::apart),
+    well("device_messages_that_nobody_takes_from_mpi", &[2], devices::refused),
+    well("device_messages_that_come_to_nothing", &[2], devices::failures),
+    well("device_messages_of_a_cuda_device", &[2], devices::on_cuda),
     well("messages_arrive_while_another_cluster_starts", &[2], clusters::another_starts),
     well("a_cluster_on_a_communicator_of_the_program", &[3], lifecycle::on_a_communicator),
     well("ended_domains_are_freed", &[2], lifecycle::again_and_again),

@@ -211,7 +211,7 @@ pub fn frame_len(size: PictureSize) -> usize {
 }
 
 /// Samples of the luma plane and of one chroma plane. At most 2³², which a 64-bit usize holds.
-fn plane_lens(size: PictureSize) -> (usize, usize) {
+pub(crate) fn plane_lens(size: PictureSize) -> (usize, usize) {
     let (width, height) = (usize::from(size.width), usize::from(size.height));
     (width * height, width.div_ceil(2) * height.div_ceil(2))
 }

@@ -46,6 +46,13 @@ impl Direction {
 }
 
 impl BlurSums {
+    /// Sums that were made elsewhere: 9·Σ D_F and 9·Σ V within rows, and between them.
+    #[cfg(feature = "cuda")]
+    pub(super) fn of([horizontal, vertical]: [[u64; 2]; 2]) -> Self {
+        let direction = |[differences, variations]: [u64; 2]| Direction { differences, variations };
+        Self { horizontal: direction(horizontal), vertical: direction(vertical) }
+    }
+
     /// Adds row `row`: within the row, and between it and the rows around it.
     pub(super) fn add_row(&mut self, picture: &Yuv<'_>, row: usize) {
         let here = picture.luma_row(row);

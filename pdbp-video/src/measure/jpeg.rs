@@ -68,6 +68,13 @@ fn mean(sum: u64, count: usize) -> f64 {
 }
 
 impl JpegSums {
+    /// Sums that were made elsewhere: Σ |d|, that across block borders, and sign changes, within rows, and between them.
+    #[cfg(feature = "cuda")]
+    pub(super) fn of([horizontal, vertical]: [[u64; 3]; 2]) -> Self {
+        let features = |[all, borders, crossings]: [u64; 3]| Features { all, borders, crossings };
+        Self { horizontal: features(horizontal), vertical: features(vertical) }
+    }
+
     /// Adds row `row`: the differences within it, and those to the row above it.
     pub(super) fn add_row(&mut self, picture: &Yuv<'_>, row: usize) {
         let here = picture.luma_row(row);

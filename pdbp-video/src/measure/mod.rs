@@ -11,8 +11,13 @@
 //! nothing: large frames are analysed by several `rayon` threads, small ones by the caller's thread alone.
 
 pub mod blur;
+#[cfg(feature = "cuda")]
+pub mod gpu;
 pub mod jpeg;
 pub mod restore;
+
+mod place;
+mod scorer;
 
 #[cfg(test)]
 mod naive;
@@ -21,8 +26,11 @@ use core::ops::Range;
 
 use rayon::prelude::*;
 
+use crate::annexb::PictureSize;
 use crate::decode::Yuv;
+pub use place::{NoGpu, Place, Wanted};
 use restore::Rgb;
+pub use scorer::{ScoreError, Scorer};
 
 /// The three measures of one picture.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -56,8 +64,7 @@ impl Sums {
         Self { blur: self.blur.plus(other.blur), jpeg: self.jpeg.plus(other.jpeg) }
     }
 
-    fn scores(self, picture: &Yuv<'_>) -> Scores {
-        let size = picture.size();
+    fn scores(self, size: PictureSize) -> Scores {
         Scores {
             blur: self.blur.score(),
             blockiness: self.jpeg.blockiness(size),
@@ -115,7 +122,7 @@ impl Analyser {
             for band in self.rgb.bands(BAND_ROWS) {
                 band.restore(picture);
             }
-            return Sums::of_rows(picture, 0..height).scores(picture);
+            return Sums::of_rows(picture, 0..height).scores(size);
         }
         let bands: Vec<_> = self.rgb.bands(BAND_ROWS).collect();
         let sums = bands.into_par_iter().map(|band| {
@@ -123,7 +130,7 @@ impl Analyser {
             band.restore(picture);
             Sums::of_rows(picture, rows)
         });
-        sums.reduce(Sums::default, Sums::plus).scores(picture)
+        sums.reduce(Sums::default, Sums::plus).scores(size)
     }
 
     /// The picture restored by the last call of [`analyse`](Self::analyse).

@@ -1,8 +1,12 @@
-//! The analysing part: reads frames where they arrived, scores them, and sends the scores to the console.
+//! The analysing part: reads frames where they arrived, has them scored by the processor or a device, and sends the scores to the
+//! console.
 //!
 //! It never waits for room to send. If console and analyser share a node with the decoders, scores and frames pass the same
 //! row: frames that wait for the analyser could fill it, and the analyser would wait for ever. So scores that find no room
 //! are kept (a record each, far less than the frame it came from), and the analyser goes on reading.
+//!
+//! Nor does it wait for a device as long as frames come: it gathers them, has the device begin when no more wait, and looks now and then
+//! what has become of those under way. Only when there is no memory left for more batches a frame waits for the oldest.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -13,10 +17,14 @@ use pdbp::{Part, RecvError, SendError, Target};
 use super::wire::command;
 use super::{Job, LOOK_UP};
 use crate::account::{Stopwatch, Work};
-use crate::frame::{Assembler, FrameError, ScoreRecord, read_frame};
-use crate::measure::{Analyser, Threads};
+use crate::frame::{Assembler, ScoreRecord};
+use crate::measure::{ScoreError, Scorer, Threads};
 use crate::plan::Pair;
 
+/// How long frames that have gathered for a device wait for more.
+const GATHER: Duration = Duration::from_micros(20);
+/// How often a device is asked whether it is done, if no frame comes before.
+const LOOK: Duration = Duration::from_micros(100);
 /// How long scores that found no room wait for the next try, if no frame comes before.
 const RETRY: Duration = Duration::from_micros(500);
 
@@ -29,30 +37,37 @@ pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> 
         console,
         node: pair.analyses,
         job,
-        analyser: Analyser::new(Threads::Split),
+        scorer: Scorer::new(job.place, usize::from(pair.analyses), Threads::Split),
+        resting: true,
         work: Work::default(),
         kept: VecDeque::new(),
     };
     let mut heard = Instant::now();
     loop {
         desk.send_kept()?;
-        let segment = match reader.next_segment(if desk.kept.is_empty() { LOOK_UP } else { RETRY }) {
+        let segment = match reader.next_segment(desk.patience()) {
             Ok(Some(segment)) => segment,
             Ok(None) => break,
             Err(RecvError::Timeout(_)) => {
+                desk.have(Scorer::rest)?;
+                desk.resting = true;
                 job.check(heard)?;
                 continue;
             }
             Err(error) => return Err(error.to_string()),
         };
         heard = Instant::now();
-        let mut bad = None;
+        desk.resting = false;
+        let mut bad = Ok(());
         assembler
-            .push(&segment, |frame| bad = bad.or(desk.score(frame).err()))
+            .push(&segment, |frame| {
+                if bad.is_ok() {
+                    bad = desk.have(|scorer| scorer.push(frame));
+                }
+            })
             .map_err(|error| error.to_string())?;
-        if let Some(error) = bad {
-            return Err(error.to_string());
-        }
+        bad?;
+        desk.have(Scorer::poll)?;
     }
     if assembler.pending() > 0 {
         return Err(format!(
@@ -60,11 +75,20 @@ pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> 
             assembler.pending()
         ));
     }
-    for record in desk.kept {
+    desk.have(Scorer::finish)?;
+    for record in &desk.kept {
         // The decoder is done; whatever fills the row now is read by others.
-        part.send_value(console, &record).map_err(|error| error.to_string())?;
+        part.send_value(console, record).map_err(|error| error.to_string())?;
     }
     part.flush();
+    if let Some(note) = desk.scorer.take_note() {
+        let note = format!("{}: {note}", part.name());
+        part.send_command(console, command::NOTE, note.as_bytes()).map_err(|error| error.to_string())?;
+    }
+    for (name, frames) in desk.scorer.shares() {
+        let share = [&frames.to_le_bytes(), name.as_bytes()].concat();
+        part.send_command(console, command::ANALYSED, &share).map_err(|error| error.to_string())?;
+    }
     part.send_command(console, command::WORK, bytemuck::bytes_of(&desk.work))
         .map_err(|error| error.to_string())
 }
@@ -74,20 +98,34 @@ struct Desk<'a> {
     console: Target,
     node: u16,
     job: &'a Job<'a>,
-    analyser: Analyser,
+    scorer: Scorer,
+    /// Whether the scorer knows that no frame has come since.
+    resting: bool,
     work: Work,
     /// Scores that found no room yet.
     kept: VecDeque<ScoreRecord>,
 }
 
 impl Desk<'_> {
-    fn score(&mut self, frame: &[u8]) -> Result<(), FrameError> {
-        let (header, picture) = read_frame(frame)?;
+    /// How long to wait for frames before there is something else to do.
+    fn patience(&self) -> Duration {
+        match (self.scorer.pending() > 0, self.kept.is_empty()) {
+            (true, _) if self.resting => LOOK,
+            (true, _) => GATHER,
+            (false, false) => RETRY,
+            (false, true) => LOOK_UP,
+        }
+    }
+
+    /// Has the scorer do something, and takes what is scored.
+    fn have(&mut self, act: impl FnOnce(&mut Scorer) -> Result<(), ScoreError>) -> Result<(), String> {
         let mut watch = Stopwatch::start();
-        let scores = self.analyser.analyse(&picture);
+        act(&mut self.scorer).map_err(|error| error.to_string())?;
         self.work.analyse_ns += watch.lap();
-        self.work.analysed += 1;
-        self.kept.push_back(ScoreRecord::new(header, scores, self.node, self.job.clock.now_ns()));
+        while let Some((header, scores)) = self.scorer.take() {
+            self.work.analysed += 1;
+            self.kept.push_back(ScoreRecord::new(&header, scores, self.node, self.job.clock.now_ns()));
+        }
         Ok(())
     }
 

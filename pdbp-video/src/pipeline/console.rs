@@ -189,6 +189,8 @@ impl Console<'_> {
                     self.outcome.densities.push(density(bytemuck::pod_read_unaligned(bytes)));
                 }
             }
+            command::ANALYSED => self.take_share(message)?,
+            command::NOTE => self.outcome.notes.push(String::from_utf8_lossy(message).into_owned()),
             command::FAILED => return Err(String::from_utf8_lossy(message).into_owned()),
             other => return Err(format!("unknown command {other}: the nodes run different versions")),
         }
@@ -213,6 +215,15 @@ impl Console<'_> {
         let Some(pair) = self.job.layout.pairs.get(done.pair as usize) else { return };
         let (pass, from, to) = (done.pass, pair.decodes, pair.analyses);
         self.outcome.carried(Traffic { pass, from, to, frames: done.frames.into(), bytes: done.bytes });
+    }
+
+    fn take_share(&mut self, message: &Message) -> Result<(), String> {
+        let (frames, name) = message
+            .split_first_chunk()
+            .ok_or_else(|| format!("a share of analysis of {} bytes", message.len()))?;
+        let name = String::from_utf8_lossy(name).into_owned();
+        *self.outcome.analysed.entry(name).or_default() += u64::from_le_bytes(*frames);
+        Ok(())
     }
 
     fn take_fault(&mut self, message: &Message) -> Result<(), String> {

@@ -30,6 +30,7 @@ use pdbp::{Cluster, Event, Node, Part, PartKind, RecvError, Target};
 
 use crate::account::RunClock;
 use crate::decode::Reel;
+use crate::measure::Place;
 use crate::outcome::Outcome;
 use crate::plan::{Layout, Mode, Plan, Pool};
 use crate::streams::Streams;
@@ -66,6 +67,7 @@ impl PipelineError {
 struct Job<'a> {
     streams: &'a Streams,
     plan: Plan,
+    place: &'a Place,
     clock: RunClock,
     layout: Layout,
     pool: Pool,
@@ -152,7 +154,7 @@ impl Job<'_> {
     }
 }
 
-/// Runs all passes on the nodes of `cluster` that this process hosts. `progress` is called by the console with the number
+/// Runs all passes on the nodes of `cluster` that this process hosts; what these analyse is analysed in `place`. `progress` is called by the console with the number
 /// of streams done. Returns the outcome in the process that hosts node 0, and `None` in the others.
 ///
 /// # Errors
@@ -162,6 +164,7 @@ pub fn run(
     cluster: &Cluster,
     streams: &Streams,
     plan: Plan,
+    place: &Place,
     clock: RunClock,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Option<Outcome>, PipelineError> {
@@ -172,7 +175,7 @@ pub fn run(
     let decodes = layout.pairs.iter().any(|pair| hosts(pair.decodes).is_some());
     let replays = decodes && plan.mode == Mode::Replay;
     let reel = if replays { Reel::record(streams.clips()) } else { Reel::default() };
-    let job = &Job { streams, plan, clock, layout, pool, reel, error: Mutex::default() };
+    let job = &Job { streams, plan, place, clock, layout, pool, reel, error: Mutex::default() };
     let outcome = thread::scope(|scope| {
         for pair in &job.layout.pairs {
             if let Some(node) = hosts(pair.analyses) {

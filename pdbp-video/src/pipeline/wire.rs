@@ -16,6 +16,10 @@ pub(super) mod command {
     pub(in crate::pipeline) const FAILED: u16 = 5;
     /// Steward to console, its first word: a [`Ready`](super::Ready).
     pub(in crate::pipeline) const READY: u16 = 6;
+    /// Analyser to console, before its last word: a number of frames, 8 bytes, and the name of what analysed them as text.
+    pub(in crate::pipeline) const ANALYSED: u16 = 7;
+    /// Analyser to console: what went wrong without ending its work, as text.
+    pub(in crate::pipeline) const NOTE: u16 = 8;
 }
 
 /// What the console tells decoders and stewards. A plain message, since those can be sent without waiting for room.

@@ -92,6 +92,15 @@ fn row(summary: &ClassSummary, passes: usize) -> [String; 9] {
     ]
 }
 
+/// What analysed the frames.
+pub fn analysis(outcome: &Outcome) -> String {
+    let share = |(name, frames): (&String, &u64)| match outcome.analysed.len() {
+        1 => name.clone(),
+        _ => format!("{} frames {name}", count(*frames)),
+    };
+    outcome.analysed.iter().map(share).collect::<Vec<_>>().join(", ")
+}
+
 /// Where the processor time went.
 fn times(outcome: &Outcome) -> String {
     let work = outcome.work;
@@ -110,6 +119,9 @@ fn times(outcome: &Outcome) -> String {
         work.outside_share() * 100.0,
         duration(work.total_ns),
     );
+    if !outcome.analysed.is_empty() {
+        let _ = writeln!(out, "analysed by: {}", analysis(outcome));
+    }
     out
 }
 

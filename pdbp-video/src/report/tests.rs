@@ -2,6 +2,7 @@ use super::*;
 use crate::account::RunClock;
 use crate::clips::bundled;
 use crate::direct;
+use crate::measure::Place;
 use crate::outcome::{Density, Fault, PassTime, Traffic};
 use crate::plan::{Mode, Plan};
 use crate::streams::StreamNo;
@@ -9,7 +10,7 @@ use crate::streams::StreamNo;
 fn run() -> (Streams, Outcome) {
     let streams = Streams::new(bundled().clips, 20);
     let plan = Plan { mode: Mode::Sample, passes: 2, decoders: 2 };
-    let mut outcome = direct::run(&streams, plan, RunClock::start(), &|_| ());
+    let mut outcome = direct::run(&streams, plan, &Place::cpu(), RunClock::start(), &|_| ()).unwrap();
     outcome.faults.push(Fault { stream: StreamNo(7), pass: 1, reason: "cut, \"here\" <b>".into() });
     let at_ns = outcome.passes[0].start_ns;
     outcome.densities.push(Density { at_ns, row: "node0 → node1".into(), density: 0.25, utilisation: 0.5 });

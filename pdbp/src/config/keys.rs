@@ -9,7 +9,7 @@ use pdbp_core::Routing;
 use pdbp_core::engine::Checksum;
 use pdbp_core::policy::Threshold;
 
-use super::{MonitorKind, PolicyKind, Progress, Settings, TransportKind};
+use super::{MonitorKind, PinMemory, PolicyKind, Progress, Settings, TransportKind};
 
 /// A setting. `set` returns `None` for a value out of range.
 pub(crate) struct Key {
@@ -97,6 +97,13 @@ pub(crate) const KEYS: &[Key] = &[
         show: |s| chosen(&s.mpi_shared_memory, &SWITCH),
     },
     Key {
+        name: "mpi_device_bytes",
+        expected: "bytes from which on MPI itself carries device messages, where it knows devices (CUDA-aware), or 0: all go \
+                   through blocks",
+        set: |s, v| number(v, 0..=usize::MAX / 2, &mut s.mpi_device_bytes),
+        show: |s| s.mpi_device_bytes.to_string(),
+    },
+    Key {
         name: "block_bytes",
         expected: "bytes of a block from 256 to 1073741824",
         set: |s, v| number(v, 256..=1 << 30, &mut s.block_bytes),
@@ -118,6 +125,24 @@ pub(crate) const KEYS: &[Key] = &[
             Some(())
         },
         show: |s| s.memory_bytes.to_string(),
+    },
+    Key {
+        name: "pin_memory",
+        expected: "\"off\", \"auto\" (if there is a CUDA device) or the number of a device, 0 to 65535: whether block memory is \
+                   locked in place, so that devices copy from and to it at full speed",
+        set: |s, v| {
+            s.pin_memory = match v {
+                "off" => PinMemory::Off,
+                "auto" => PinMemory::Auto,
+                number => PinMemory::Device(number.parse().ok()?),
+            };
+            Some(())
+        },
+        show: |s| match s.pin_memory {
+            PinMemory::Off => "off".to_owned(),
+            PinMemory::Auto => "auto".to_owned(),
+            PinMemory::Device(number) => number.to_string(),
+        },
     },
     Key {
         name: "row_blocks",

@@ -67,6 +67,17 @@ pub enum MonitorKind {
     Off,
 }
 
+/// Whether the memory of blocks is locked in place for CUDA devices, so that they copy from and to it at full speed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PinMemory {
+    /// No.
+    Off,
+    /// If there is a device, and it can be.
+    Auto,
+    /// In the context of the device of this number, which makes it so for all devices.
+    Device(u16),
+}
+
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -196,6 +207,9 @@ pub struct Settings {
     pub routing: Routing,
     /// Over MPI: whether the processes of a host read each other's blocks in shared memory.
     pub mpi_shared_memory: bool,
+    /// Device messages of so many bytes and more are carried by MPI itself, from the one device's memory to the other's, between
+    /// ranks whose MPI knows devices; 0: all go through blocks. Needs the features `cuda` and `mpi`.
+    pub mpi_device_bytes: usize,
     /// Bytes of a block behind its header. A longer message travels in segments.
     pub block_bytes: usize,
     /// Bytes at which a block with short messages leaves. Less than a block costs throughput where nodes run on cores of their
@@ -204,6 +218,10 @@ pub struct Settings {
     /// Bytes of the UMB of each node. It never grows. 0 stands for 8 MiB, or twice what the rows of all nodes begin with if that
     /// is more: little enough to stay in a cache.
     pub memory_bytes: usize,
+    /// Whether CUDA devices are told of the blocks of all nodes of this process, and of those of other processes of the host that
+    /// are read in place. Starting takes longer then, and what is locked is not there for others; without it the driver copies
+    /// through memory of its own, at less than half the speed. Needs the feature `cuda`.
+    pub pin_memory: PinMemory,
     /// N, the largest number of elements of a row.
     pub row_blocks: u32,
     /// m, the real elements of a row at the start; 0 lets the other values decide.
@@ -261,9 +279,11 @@ impl Default for Settings {
             transport: TransportKind::Auto,
             routing: Routing::Direct,
             mpi_shared_memory: true,
+            mpi_device_bytes: 0,
             block_bytes: (128 << 10) + 64,
             pack_bytes: 128 << 10,
             memory_bytes: 0,
+            pin_memory: PinMemory::Off,
             row_blocks: 8,
             initial_blocks: 0,
             policy: PolicyKind::Adaptive,

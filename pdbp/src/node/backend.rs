@@ -29,6 +29,28 @@ pub struct Backend {
     transport: Box<dyn Transport<Error = BackendError> + Send>,
     pub(crate) bell: Arc<dyn Bell>,
     pub(crate) crowded: bool,
+    #[cfg(feature = "mpi")]
+    pub(crate) direct: Option<Direct>,
+}
+
+/// What MPI carries by itself, beside the blocks.
+#[cfg(feature = "mpi")]
+#[derive(Clone, Debug)]
+pub(crate) struct Direct {
+    pub(crate) link: pdbp_mpi::Direct,
+    /// Device messages of so many bytes and more.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    pub(crate) least: usize,
+    /// Whether MPI knows the memory of devices.
+    pub(crate) knows_devices: bool,
+}
+
+#[cfg(all(feature = "mpi", feature = "cuda"))]
+impl Direct {
+    /// Whether MPI can be given memory of that kind.
+    pub(crate) fn knows(&self, space: pdbp_core::Space) -> bool {
+        space != pdbp_core::Space::Device || self.knows_devices
+    }
 }
 
 impl Backend {
@@ -38,13 +60,33 @@ impl Backend {
         T: Transport + Send + 'static,
         T::Error: Send + Sync + 'static,
     {
-        Self { transport: Box::new(Erased(transport)), bell, crowded: false }
+        Self {
+            transport: Box::new(Erased(transport)),
+            bell,
+            crowded: false,
+            #[cfg(feature = "mpi")]
+            direct: None,
+        }
+    }
+
+    /// A process' end of a domain over MPI, with all that it has to offer. Needs the feature `mpi`.
+    #[cfg(feature = "mpi")]
+    pub fn over_mpi(end: pdbp_mpi::Mpi) -> Self {
+        let (bell, crowded) = (end.bell(), end.is_crowded());
+        let direct = Some(Direct { link: end.direct(), least: usize::MAX, knows_devices: false });
+        Self { direct, ..Self::new(end, bell).crowded(crowded) }
     }
 
     /// Records what the transport does.
     pub(crate) fn traced(self, ring: Arc<Ring>) -> Self {
         let (bell, crowded) = (Arc::clone(&self.bell), self.crowded);
-        Self { transport: Box::new(Traced::new(self, ring)), bell, crowded }
+        Self {
+            #[cfg(feature = "mpi")]
+            direct: self.direct.clone(),
+            transport: Box::new(Traced::new(self, ring)),
+            bell,
+            crowded,
+        }
     }
 
     /// Says that there are more nodes on this host than processors: then a node that finds nothing to do gives its processor

@@ -1,6 +1,7 @@
 //! A node of the cluster: what its host sees of it ([`Node`]), what its threads share (`shared`), and who makes progress (`progress`).
 
 mod backend;
+mod devices;
 mod names;
 mod pipes;
 mod progress;
@@ -14,9 +15,14 @@ use pdbp_core::engine::{Counters, PipeUse, RowStats};
 use pdbp_core::id::NodeId;
 use pdbp_core::pipe::PipeKind;
 use pdbp_core::tables::PartKind;
-use pdbp_core::umb::BlockMemory;
+use pdbp_core::umb::{BlockMemory, Space};
 
+#[cfg(feature = "mpi")]
+pub(crate) use backend::Direct;
 pub use backend::{Backend, BackendError};
+#[cfg(feature = "mpi")]
+pub(crate) use devices::knows_devices;
+pub(crate) use devices::pin;
 pub(crate) use pipes::Pipe;
 pub(crate) use progress::{Driver, Waiter};
 pub(crate) use shared::{NodeEngine, Polled, Shared};
@@ -72,6 +78,19 @@ impl Node {
     /// The settings it runs with.
     pub fn settings(&self) -> &Settings {
         &self.shared.settings
+    }
+
+    /// What kind of memory its blocks are in: [`Space::Pinned`] when CUDA devices copy from and to them at full speed (the setting
+    /// `pin_memory`).
+    pub fn memory_space(&self) -> Space {
+        self.shared.space
+    }
+
+    /// Whether the MPI of this process knows the memory of devices: it says so, and has copied some from there and back. It is asked
+    /// when the setting `mpi_device_bytes` is not 0.
+    #[cfg(feature = "mpi")]
+    pub fn mpi_knows_devices(&self) -> bool {
+        self.shared.direct.as_ref().is_some_and(|direct| direct.knows_devices)
     }
 
     /// `prcsReg` and `prcsApplyPipe`: registers a part and binds a private pipe to it. Returns when every node knows the name. The

@@ -11,7 +11,7 @@ use pdbp_core::engine::{Config, PrivatePipes, Storage};
 use pdbp_core::id::{NodeId, PipeId, Time};
 use pdbp_core::policy::Choice;
 use pdbp_core::tables::Name;
-use pdbp_core::umb::{BlockMemory, stride};
+use pdbp_core::umb::{BlockMemory, Space, stride};
 use pdbp_core::{Bell, Delivery, Engine, Event, Routing, Transport as _};
 
 use super::pipes::{Pipe, Sink};
@@ -41,6 +41,9 @@ pub(crate) struct Polled {
 /// What the threads of a node share.
 pub(crate) struct Shared {
     pub(crate) id: NodeId,
+    pub(super) space: Space,
+    #[cfg(feature = "mpi")]
+    pub(crate) direct: Option<super::Direct>,
     pub(crate) settings: Settings,
     engine: Mutex<NodeEngine>,
     /// Of each node: body of the longest block that travels there, or to the relay, as fast as any; and what of it relays need.
@@ -87,6 +90,7 @@ impl Shared {
         };
         let name = format!("node{}", id.index());
         let name = Name::new(&name).map_err(|_| ConfigError::NodeName(name))?;
+        let space = memory.space();
         let blocks = BlockMemory::len(&memory) / stride(settings.block_bytes);
         // The monitor's part and pipe are not the program's.
         let monitored = u16::from(settings.is_monitored());
@@ -126,12 +130,17 @@ impl Shared {
         });
         let bodies = bodies.collect();
         let crowded = backend.crowded;
+        #[cfg(feature = "mpi")]
+        let direct = backend.direct.clone();
         let mut engine = Engine::new(config, backend::policy(&settings), backend, memory, storage)?;
         // A new engine has room for a part and a pipe; were it not so, the node would be silent.
         let monitor = (monitored > 0).then(|| Monitor::start(&mut engine).ok()).flatten();
         let pipes = (0..pipes).map(|_| Pipe::new(settings.pipe_depth)).collect();
         Ok(Self {
             id,
+            space,
+            #[cfg(feature = "mpi")]
+            direct,
             engine: Mutex::new(engine),
             bodies,
             crowded,

@@ -1,5 +1,7 @@
 //! Streams: data of any length from one part to another, in order, in blocks of their own.
 
+#[cfg(feature = "mpi")]
+mod announced;
 #[cfg(feature = "cuda")]
 pub(super) mod device;
 
@@ -23,6 +25,9 @@ use super::{Part, Target};
 use crate::error::{RecvError, SendError, Timeout};
 use crate::node::{NodeEngine, Waiter};
 
+/// What the command field of a segment says that is data.
+const SEGMENT: u16 = 0;
+
 /// The writing end of a stream (SINFO of the documents). It holds a public stream pipe until it is finished or dropped.
 ///
 /// [`io::Write`] fills blocks and sends each when it is full; [`loan`](Self::loan) gives room in a block to be filled in place.
@@ -43,6 +48,8 @@ pub struct StreamWriter<'p> {
     /// Bytes of the last loan that have not been taken as filled.
     lent: usize,
     done: bool,
+    /// The data has left by other means, so that the stream is not given up any more.
+    delivered: bool,
     /// Blocks that flows from devices have.
     #[cfg(feature = "cuda")]
     away: device::Away,
@@ -65,6 +72,7 @@ impl Part {
             filled: 0,
             lent: 0,
             done: false,
+            delivered: false,
             #[cfg(feature = "cuda")]
             away: device::Away::default(),
         })
@@ -95,7 +103,18 @@ impl Part {
             while inbox.new_streams.is_empty() && inbox.pull(pipe, self.shared()) {}
             if let Some((key, source)) = inbox.new_streams.pop_front() {
                 let source = Target::new(source);
-                return Ok(Some(StreamReader { part: self, key, source, current: None, at: 0, over: false }));
+                return Ok(Some(StreamReader {
+                    part: self,
+                    key,
+                    source,
+                    current: None,
+                    at: 0,
+                    over: false,
+                    #[cfg(feature = "mpi")]
+                    takes_announcements: false,
+                    #[cfg(feature = "mpi")]
+                    announced: None,
+                }));
             }
         }
         Ok(None)
@@ -113,8 +132,8 @@ impl StreamWriter<'_> {
         self.part.shared().longest_to(self.to.node())
     }
 
-    fn route(&self) -> Route {
-        self.part.route(self.to, CduClass::Stream, 0)
+    fn route(&self, kind: u16) -> Route {
+        self.part.route(self.to, CduClass::Stream, kind)
     }
 
     /// Room for the next bytes, to be filled in place: as many as asked for, at most what is left of a segment and at least
@@ -128,12 +147,12 @@ impl StreamWriter<'_> {
         }
         let whole = self.segment_len();
         if self.filled == whole {
-            self.send_segment(0)?;
+            self.send_segment(SEGMENT, 0)?;
         }
         if self.block.is_none() {
             self.block = Some(self.part.open_stream_block(self.to.node())?);
         }
-        let (route, filled) = (self.route(), self.filled);
+        let (route, filled) = (self.route(SEGMENT), self.filled);
         let Some(block) = &mut self.block else { return Ok(&mut []) };
         // Reserved anew at the same place each time, whole; the segment's true length is set when it leaves.
         block.rewind(Packer::new());
@@ -156,7 +175,7 @@ impl StreamWriter<'_> {
     /// # Errors
     /// See [`SendError`].
     pub fn flush_segment(&mut self) -> Result<(), SendError> {
-        if self.filled > 0 { self.send_segment(0) } else { Ok(()) }
+        if self.filled > 0 { self.send_segment(SEGMENT, 0) } else { Ok(()) }
     }
 
     /// Sends what is left and ends the stream: the mapping tuple is removed and the pipe freed. A stream that goes by a relay
@@ -165,7 +184,7 @@ impl StreamWriter<'_> {
     /// # Errors
     /// See [`SendError`]; the stream is given up then, if its last segment has not left.
     pub fn finish(mut self) -> Result<(), SendError> {
-        self.send_segment(flag::LAST)?;
+        self.send_segment(SEGMENT, flag::LAST)?;
         let shared = self.part.shared();
         if shared.engine().stream_state(self.group) == StreamState::Taken {
             return Ok(());
@@ -194,12 +213,12 @@ impl StreamWriter<'_> {
         }
     }
 
-    fn send_segment(&mut self, flags: u16) -> Result<(), SendError> {
+    fn send_segment(&mut self, kind: u16, flags: u16) -> Result<(), SendError> {
         let mut block = match self.block.take() {
             Some(block) => block,
             None => self.part.open_stream_block(self.to.node())?,
         };
-        self.seal(&mut block, flags);
+        self.seal(&mut block, kind, flags);
         let part = self.part;
         let mut engine = part.shared().engine();
         // Submitted all the same, so that the segment comes back.
@@ -209,8 +228,8 @@ impl StreamWriter<'_> {
         checked
     }
 
-    fn seal(&mut self, block: &mut OpenBlock, flags: u16) {
-        let route = self.route();
+    fn seal(&mut self, block: &mut OpenBlock, kind: u16, flags: u16) {
+        let route = self.route(kind);
         block.rewind(Packer::new());
         let reserved = block.reserve(route, self.filled).is_ok();
         debug_assert!(reserved, "a segment fits its block");
@@ -259,7 +278,8 @@ impl Drop for StreamWriter<'_> {
             // pipe.
             if let Some(mut block) = self.block.take().or_else(|| engine.open(self.to.node()).ok()) {
                 self.filled = 0;
-                self.seal(&mut block, flag::LAST | flag::ABORTED);
+                let ending = if self.delivered { flag::LAST } else { flag::LAST | flag::ABORTED };
+                self.seal(&mut block, SEGMENT, ending);
                 engine.submit(block);
             }
         } else if let Some(mut block) = self.block.take() {
@@ -313,6 +333,11 @@ pub struct StreamReader<'p> {
     current: Option<Rc<Run>>,
     at: usize,
     over: bool,
+    #[cfg(feature = "mpi")]
+    takes_announcements: bool,
+    /// Number and bytes of a transfer that nobody has taken.
+    #[cfg(feature = "mpi")]
+    announced: Option<[u64; 2]>,
 }
 
 impl StreamReader<'_> {
@@ -364,6 +389,11 @@ impl StreamReader<'_> {
         if self.over {
             return Ok(Some(None));
         }
+        #[cfg(feature = "mpi")]
+        if self.announced.is_some() {
+            // What follows depends on the answer.
+            return Ok(None);
+        }
         let pipe = self.part.pipe()?;
         let mut inbox = self.part.inbox.borrow_mut();
         loop {
@@ -373,6 +403,15 @@ impl StreamReader<'_> {
                 return Err(RecvError::StreamBroken(self.key.1));
             };
             if let Some(run) = stream.segments.pop_front() {
+                #[cfg(feature = "mpi")]
+                if let Some(announced) = announced::announcement(&run) {
+                    if self.takes_announcements {
+                        self.announced = Some(announced);
+                        return Ok(None);
+                    }
+                    announced::refuse(self.part.shared(), self.key.0, announced);
+                    continue;
+                }
                 return Ok(Some(Some(run)));
             }
             if stream.ended {
@@ -417,6 +456,14 @@ impl Drop for StreamReader<'_> {
         }
         // No borrow is alive here: `take` ends its own before it returns.
         let mut inbox = self.part.inbox.borrow_mut();
+        #[cfg(feature = "mpi")]
+        {
+            let waiting = inbox.streams.get(&self.key).and_then(|stream| stream.segments.front());
+            let announced = self.announced.take().or_else(|| announced::announcement(waiting?));
+            if let Some(announced) = announced {
+                announced::refuse(self.part.shared(), self.key.0, announced);
+            }
+        }
         forget(&mut inbox, self.key);
     }
 }

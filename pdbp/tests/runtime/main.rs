@@ -7,6 +7,7 @@ mod device;
 mod failures;
 mod messages;
 mod names;
+mod pinned;
 mod relays;
 mod streams;
 mod together;

@@ -5,17 +5,22 @@
 //! when the first stream is made, and be waited for with a processor.
 
 mod check;
+mod events;
 mod pieces;
 
 use std::ffi::c_int;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::result::{event, stream};
-use cudarc::driver::{CudaContext, CudaStream, result, sys};
+use cudarc::driver::{CudaContext, CudaSlice, CudaStream, result, sys};
+use pdbp_core::Space;
 
 use super::{Device, DeviceError, DeviceMemory, check_bounds};
 pub(crate) use check::{check, check_room};
+pub use events::CudaEvent;
+use events::Spare;
 pub use pieces::CudaTable;
 use pieces::Pieces;
 
@@ -35,6 +40,15 @@ struct Shared {
     context: Arc<CudaContext>,
     /// Loaded when it is first needed.
     pieces: OnceLock<Pieces>,
+    events: Spare,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if self.context.bind_to_thread().is_ok() {
+            self.events.destroy();
+        }
+    }
 }
 
 /// What a device is.
@@ -63,20 +77,21 @@ pub struct CudaQueue {
     device: Cuda,
 }
 
-/// The end of work on a CUDA stream.
-#[derive(Debug)]
-pub struct CudaEvent {
-    event: sys::CUevent,
-    device: Cuda,
-}
-
 impl Cuda {
     /// The devices of this machine that the process may use, one or more.
     ///
     /// # Errors
     /// There is no driver, an old one, or no device: [`DeviceError::is_absence`]; and what the driver says.
     pub fn devices() -> Result<Vec<DeviceInfo>, DeviceError> {
-        (0..driver()?).map(|ordinal| Self::open(ordinal)?.info()).collect()
+        (0..Self::count()?).map(|ordinal| Self::open(ordinal)?.info()).collect()
+    }
+
+    /// How many devices there are, one or more. Makes nothing on them.
+    ///
+    /// # Errors
+    /// As [`devices`](Self::devices).
+    pub fn count() -> Result<usize, DeviceError> {
+        driver()
     }
 
     /// The device of that number.
@@ -91,9 +106,21 @@ impl Cuda {
         Ok(Self::of(&check("cuDevicePrimaryCtxRetain", CudaContext::new(ordinal))?))
     }
 
+    /// A device that this process uses already, by this crate, the CUDA runtime or otherwise, so that no other context is made; the
+    /// first if there is none.
+    ///
+    /// # Errors
+    /// As [`devices`](Self::devices).
+    pub fn in_use_or_first() -> Result<Self, DeviceError> {
+        let devices = driver()?;
+        let in_use = (0..devices).find(|ordinal| is_in_use(*ordinal).unwrap_or(false));
+        Self::open(in_use.unwrap_or(0))
+    }
+
     /// The device of a context that the program has.
     pub fn of(context: &Arc<CudaContext>) -> Self {
-        Self { shared: Arc::new(Shared { context: Arc::clone(context), pieces: OnceLock::new() }) }
+        let context = Arc::clone(context);
+        Self { shared: Arc::new(Shared { context, pieces: OnceLock::new(), events: Spare::default() }) }
     }
 
     /// The context, for the program's own work.
@@ -120,15 +147,6 @@ impl Cuda {
         unsafe { self.end(stream.cu_stream()) }
     }
 
-    /// The end of what was asked for on a queue so far, such as kernels.
-    ///
-    /// # Errors
-    /// What the driver says.
-    pub fn mark(&self, queue: &CudaQueue) -> Result<CudaEvent, DeviceError> {
-        // SAFETY: the stream is alive.
-        unsafe { self.end(queue.stream) }
-    }
-
     /// # Safety
     /// The stream is alive.
     unsafe fn end(&self, stream: sys::CUstream) -> Result<CudaEvent, DeviceError> {
@@ -139,20 +157,10 @@ impl Cuda {
         Ok(end)
     }
 
-    /// Makes this thread's calls those of the device.
+    /// Makes this thread's calls those of the device. Costs next to nothing where they are: others of the process may have changed
+    /// that, so that it is asked each time.
     pub(crate) fn bind(&self) -> Result<(), DeviceError> {
         check("cuCtxSetCurrent", self.context().bind_to_thread())
-    }
-
-    /// An event without a time stamp, for which a thread waits asleep.
-    fn event(&self) -> Result<CudaEvent, DeviceError> {
-        use sys::CUevent_flags::{CU_EVENT_BLOCKING_SYNC, CU_EVENT_DISABLE_TIMING};
-        let flags = CU_EVENT_BLOCKING_SYNC as u32 | CU_EVENT_DISABLE_TIMING as u32;
-        let mut event = std::ptr::null_mut();
-        // SAFETY: a place for the handle.
-        let created = unsafe { sys::cuEventCreate(&mut event, flags) };
-        check("cuEventCreate", created.result())?;
-        Ok(CudaEvent { event, device: self.clone() })
     }
 
     /// Begins a copy and marks its end.
@@ -200,6 +208,17 @@ fn driver() -> Result<usize, DeviceError> {
     }
     let devices = check("cuDeviceGetCount", result::device::get_count())?;
     usize::try_from(devices).ok().filter(|n| *n > 0).ok_or(DeviceError::NoDevices)
+}
+
+/// Whether the process has the device's primary context already.
+fn is_in_use(ordinal: usize) -> Result<bool, DeviceError> {
+    let ordinal = c_int::try_from(ordinal).map_err(|_| DeviceError::NoDevices)?;
+    let device = check("cuDeviceGet", result::device::get(ordinal))?;
+    let (mut flags, mut active) = (0, 0);
+    // SAFETY: places for the answer.
+    let asked = unsafe { sys::cuDevicePrimaryCtxGetState(device, &mut flags, &mut active) };
+    check("cuDevicePrimaryCtxGetState", asked.result())?;
+    Ok(active != 0)
 }
 
 // SAFETY: the driver keeps the contract: streams are ordered, events are over when what was before them is, and a context whose
@@ -293,6 +312,17 @@ unsafe impl Device for Cuda {
         unsafe { self.copy_pieces(|p| &p.scatter, queue, table, count, to, staging) }
     }
 
+    fn place(&self, memory: &CudaMemory) -> (NonNull<u8>, Space) {
+        // The driver gives no memory at address 0; an address of the device is none of the host's.
+        let place = NonNull::new(std::ptr::without_provenance_mut(memory.address as usize));
+        (place.unwrap_or(NonNull::dangling()), Space::Device)
+    }
+
+    fn mark(&self, queue: &CudaQueue) -> Result<CudaEvent, DeviceError> {
+        // SAFETY: the stream is alive.
+        unsafe { self.end(queue.stream) }
+    }
+
     fn order(&self, queue: &CudaQueue, after: &CudaEvent) -> Result<(), DeviceError> {
         self.bind()?;
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
@@ -316,10 +346,8 @@ unsafe impl Device for Cuda {
     }
 }
 
-// SAFETY: handles, which any thread may use as long as they are alive.
+// SAFETY: a handle, which any thread may use as long as it is alive.
 unsafe impl Send for CudaQueue {}
-// SAFETY: as above.
-unsafe impl Send for CudaEvent {}
 
 impl DeviceMemory for CudaMemory {
     fn bytes(&self) -> usize {
@@ -328,9 +356,46 @@ impl DeviceMemory for CudaMemory {
 }
 
 impl CudaMemory {
+    /// Takes memory that the program has by `cudaMalloc`, `cuMemAlloc` or their like, to be freed when the value is dropped.
+    ///
+    /// # Errors
+    /// [`DeviceError::Empty`].
+    ///
+    /// # Safety
+    /// `bytes` bytes at `address` were allocated on that device, in one piece, and nobody else frees them. What the program has asked
+    /// the device to do with them is over, or ordered by an event, when the value is handed on.
+    pub unsafe fn adopt(device: &Cuda, address: u64, bytes: usize) -> Result<Self, DeviceError> {
+        if bytes == 0 {
+            return Err(DeviceError::Empty);
+        }
+        Ok(Self { address, bytes, device: device.clone() })
+    }
+
+    /// Takes memory that the program has by `cudarc`, on the stream of which its work may go on: [`Cuda::end_of`] is its end.
+    ///
+    /// # Errors
+    /// [`DeviceError::Empty`].
+    pub fn of<T>(device: &Cuda, memory: CudaSlice<T>) -> Result<Self, DeviceError> {
+        let bytes = memory.num_bytes();
+        if bytes == 0 {
+            return Err(DeviceError::Empty);
+        }
+        Ok(Self { address: memory.leak(), bytes, device: device.clone() })
+    }
+
     /// Its address on the device, for kernels.
     pub fn address(&self) -> u64 {
         self.address
+    }
+
+    /// Its address and bytes, for the program to free.
+    pub fn release(self) -> (u64, usize) {
+        let mut memory = ManuallyDrop::new(self);
+        // The device is not needed any more, and it counts who has it.
+        let (address, bytes) = (memory.address, memory.bytes);
+        // SAFETY: not used again, since the value is never dropped.
+        unsafe { std::ptr::drop_in_place(&raw mut memory.device) };
+        (address, bytes)
     }
 }
 
@@ -356,15 +421,6 @@ impl Drop for CudaQueue {
         if self.device.bind().is_ok() {
             // SAFETY: of `queue`, and destroyed only here. What is under way on it goes on.
             let _ = unsafe { stream::destroy(self.stream) };
-        }
-    }
-}
-
-impl Drop for CudaEvent {
-    fn drop(&mut self) {
-        if self.device.bind().is_ok() {
-            // SAFETY: of `event`, and destroyed only here. What waits for it goes on waiting.
-            let _ = unsafe { event::destroy(self.event) };
         }
     }
 }

@@ -7,7 +7,7 @@ use cudarc::driver::sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_
 use pdbp_core::BlockMemory;
 
 use super::{Cuda, CudaEvent, CudaMemory, CudaQueue, check};
-use crate::device::{DeviceError, Piece, PieceTable, check_pieces};
+use crate::device::{Device, DeviceError, Piece, PieceTable, check_pieces};
 use crate::kernel::{Kernel, Module};
 use crate::memory::PinnedMemory;
 

@@ -56,6 +56,46 @@ fn registered_memory_goes_to_the_device_and_back() {
     there_and_back(&device, &memory);
 }
 
+#[test]
+fn memory_of_the_program_comes_to_a_device_buffer_and_back() {
+    let Some(device) = device("memory_of_the_program_comes_to_a_device_buffer_and_back") else { return };
+    device.bind().unwrap();
+    // SAFETY: written before it is read.
+    let address = unsafe { result::malloc_sync(4000) }.unwrap();
+    // SAFETY: of `malloc_sync`, on the device that is bound; released before it would be freed.
+    let memory = unsafe { CudaMemory::adopt(&device, address, 4000) }.unwrap();
+    let mut buffer = crate::Buffer::of(memory);
+    let bytes: Vec<u8> = (0..4000).map(|i| i as u8).collect();
+    buffer.write(&device, 0, &bytes).unwrap();
+    let mut back = vec![0; 3000];
+    buffer.read(&device, 1000, &mut back).unwrap();
+    assert_eq!(back, bytes[1000..]);
+    assert!(matches!(buffer.read(&device, 1001, &mut back), Err(DeviceError::OutOfBounds { .. })));
+    let memory = buffer.into_memory().unwrap();
+    assert_eq!(memory.release(), (address, 4000));
+    // SAFETY: as above; freed once.
+    unsafe { result::free_sync(address) }.unwrap();
+    // SAFETY: nothing is taken.
+    assert_eq!(unsafe { CudaMemory::adopt(&device, address, 0) }.err(), Some(DeviceError::Empty));
+}
+
+#[test]
+fn memory_of_cudarc_comes_to_a_device_buffer() {
+    let Some(device) = device("memory_of_cudarc_comes_to_a_device_buffer") else { return };
+    device.bind().unwrap();
+    // SAFETY: written before it is read.
+    let address = unsafe { result::malloc_sync(400) }.unwrap();
+    let stream = device.context().default_stream();
+    // SAFETY: memory of that length; any bytes are a number.
+    let slice = unsafe { stream.upgrade_device_ptr::<f32>(address, 100) };
+    let memory = CudaMemory::of(&device, slice).unwrap();
+    assert_eq!((memory.address(), memory.bytes()), (address, 400));
+    let end = device.end_of(&stream).unwrap();
+    device.wait(&end).unwrap();
+    // Freed here.
+    drop(memory);
+}
+
 /// Copies what the memory holds to the device and back to its other half.
 fn there_and_back(device: &Cuda, memory: &impl BlockMemory) {
     let half = memory.len() / 2;

@@ -8,6 +8,8 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use pdbp_core::Space;
+
 use super::{Device, DeviceError, DeviceMemory, Piece, PieceTable, check_bounds, check_pieces};
 pub use clock::Clock;
 use state::State;
@@ -309,6 +311,15 @@ unsafe impl Device for Simulated {
         let (table, from, to, moves) =
             (table.number, staging.number, to.number, pieces.iter().map(from).collect());
         self.kernel(queue, Kernel { table, from, to, moves })
+    }
+
+    /// Memory of the host, whose bytes show to who reads the address when no copy is pending.
+    fn place(&self, memory: &SimulatedMemory) -> (NonNull<u8>, Space) {
+        (self.state().place(memory.number), Space::Host)
+    }
+
+    fn mark(&self, queue: &SimulatedQueue) -> Result<SimulatedEvent, DeviceError> {
+        Ok(self.state().mark(queue.0))
     }
 
     fn order(&self, queue: &SimulatedQueue, after: &SimulatedEvent) -> Result<(), DeviceError> {

@@ -1,6 +1,7 @@
 //! What a simulated device has under way, and what it finds wrong.
 
 use std::collections::HashMap;
+use std::ptr::NonNull;
 
 use super::work::Work;
 use super::{Fault, SimulatedEvent};
@@ -69,6 +70,18 @@ impl State {
             self.misuse.push("device memory was touched while a copy was pending".into());
         }
         self.memories.get_mut(&memory).map_or(&mut [], |bytes| bytes)
+    }
+
+    /// Where the bytes of device memory lie.
+    pub(super) fn place(&mut self, memory: u64) -> NonNull<u8> {
+        let first = self.memories.get_mut(&memory).and_then(|bytes| NonNull::new(bytes.as_mut_ptr()));
+        first.unwrap_or(NonNull::dangling())
+    }
+
+    /// The end of a queue.
+    pub(super) fn mark(&mut self, queue: u64) -> SimulatedEvent {
+        let number = self.number();
+        SimulatedEvent { number, queue, end: self.queues.entry(queue).or_default().end }
     }
 
     /// The host is about to write a table, or to free it.

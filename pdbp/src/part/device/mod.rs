@@ -1,6 +1,8 @@
 //! Messages from and to the memory of a device (SGP of the documents): of any length, each as a stream of its own (here), and many
 //! small ones, by blocks that they share ([`each`], [`slots`]).
 
+#[cfg_attr(not(feature = "mpi"), path = "blocks_only.rs")]
+mod direct;
 mod each;
 mod homes;
 mod slots;
@@ -19,6 +21,7 @@ use super::stream::device::StreamHome;
 use super::{Part, StreamReader, StreamWriter, Target};
 use crate::error::{RecvError, SendError, Timeout};
 use crate::node::{Pipe, Waiter};
+use direct::{DirectRecv, DirectSend};
 pub use each::DeviceSendEach;
 pub(super) use homes::{ReadHome, vacate};
 pub use slots::{DeviceMessage, DeviceRecvEach};
@@ -27,7 +30,8 @@ pub use slots::{DeviceMessage, DeviceRecvEach};
 /// of it was sent, and nothing otherwise.
 ///
 /// Each travels as a stream of its own: the device copies into the blocks that leave, and out of those that arrive, several at a
-/// time. Nothing waits but `wait`. Programs with longer streams use [`StreamWriter`] and [`StreamReader`] as the link of flows of
+/// time: at full speed, if the setting `pin_memory` says that blocks are pinned. With the setting `mpi_device_bytes` long ones are
+/// carried by MPI from the one device's memory to the other's, where it can. Nothing waits but `wait`. Programs with longer streams use [`StreamWriter`] and [`StreamReader`] as the link of flows of
 /// their own ([`pdbp_cuda::flow`]).
 ///
 /// ```
@@ -71,6 +75,8 @@ pub use slots::{DeviceMessage, DeviceRecvEach};
 pub struct DeviceSend<'p, D: Device> {
     part: &'p Part,
     to: Target,
+    /// If MPI carries it, as far as is known.
+    direct: Option<DirectSend<D>>,
     /// Dropped first, so that blocks whose copies are over are at home when the writer needs one to say that it gives up.
     flow: Outflow<D, Lent<OpenBlock, StreamHome>>,
     /// Until the message has failed.
@@ -80,15 +86,17 @@ pub struct DeviceSend<'p, D: Device> {
 /// A message that is being received into device memory. Dropping it discards what is left of the message.
 pub struct DeviceRecv<'p, D: Device> {
     part: &'p Part,
-    state: State<'p>,
+    state: State<'p, D>,
     source: Option<Target>,
     flow: Inflow<D, Lent<Delivery, ReadHome>>,
 }
 
 /// How far a message has come.
-enum State<'p> {
+enum State<'p, D: Device> {
     Awaited,
     Begun(StreamReader<'p>),
+    /// MPI carries it.
+    Direct(DirectRecv<D>, StreamReader<'p>),
     Done,
     /// What still comes is discarded.
     Failed,
@@ -108,7 +116,8 @@ impl Part {
     ) -> Result<DeviceSend<'_, D>, FlowError<PipeError>> {
         let flow = Outflow::new(copier, slice, after, Ending::Last)?;
         let writer = self.open_stream(to).map_err(FlowError::Link)?;
-        Ok(DeviceSend { part: self, to, flow, writer: Some(writer) })
+        let direct = DirectSend::begin(self, to, &flow);
+        Ok(DeviceSend { part: self, to, direct, flow, writer: Some(writer) })
     }
 
     /// Begins to receive the next stream that somebody opens to this part into device memory, when `after` is over: the event of
@@ -135,7 +144,15 @@ impl<D: Device> DeviceSend<'_, D> {
     /// The device or the link has failed ([`SendError`]), and the message is given up.
     pub fn poll(&mut self) -> Result<Step, FlowError<SendError>> {
         let Some(writer) = &mut self.writer else { return Err(FlowError::Ended) };
-        let step = self.flow.poll(writer);
+        let step = match self.direct.as_mut().map(|direct| direct.poll(&self.flow, writer)) {
+            None => self.flow.poll(writer),
+            Some(Ok(Some(step))) => Ok(step),
+            Some(Ok(None)) => {
+                self.direct = None;
+                Ok(Step::Moved)
+            }
+            Some(Err(e)) => Err(e),
+        };
         if step.is_err() {
             // The receiver is told now, not when the caller lets go.
             self.writer = None;
@@ -152,9 +169,10 @@ impl<D: Device> DeviceSend<'_, D> {
         wait(self, self.part, timeout)
     }
 
-    /// Bytes that were sent.
+    /// Bytes that were sent; of what MPI carries all, when it has begun.
     pub fn sent(&self) -> usize {
-        self.flow.sent()
+        let moving = self.direct.as_ref().is_some_and(DirectSend::is_moving);
+        if moving { self.flow.source().1.bytes() } else { self.flow.sent() }
     }
 
     /// The slice. A message that was not sent whole is given up.
@@ -173,13 +191,26 @@ impl<D: Device> DeviceRecv<'_, D> {
             && let Some(reader) = self.part.try_accept_stream().map_err(FlowError::Link)?
         {
             self.source = Some(reader.source());
-            self.state = State::Begun(reader);
+            self.state = State::Begun(direct::listen(reader));
         }
         let step = match &mut self.state {
             State::Awaited => return Ok(Step::Idle),
             State::Done => return Ok(Step::Done),
             State::Failed => return Err(FlowError::Ended),
-            State::Begun(reader) => self.flow.poll(reader),
+            State::Direct(direct, reader) => direct.poll(&mut self.flow, reader),
+            State::Begun(reader) => {
+                let step = self.flow.poll(reader);
+                match DirectRecv::begin(reader, &mut self.flow) {
+                    Ok(None) => step,
+                    Ok(Some(direct)) => {
+                        if let State::Begun(reader) = std::mem::replace(&mut self.state, State::Awaited) {
+                            self.state = State::Direct(direct, reader);
+                        }
+                        Ok(Step::Moved)
+                    }
+                    Err(e) => Err(e),
+                }
+            }
         };
         match step {
             Ok(Step::Done) => self.state = State::Done,
@@ -227,6 +258,11 @@ trait Steps {
     /// Waits for what is under way on the device; `None`: nothing is.
     fn wait_for_copy(&self) -> Option<Result<(), DeviceError>>;
 
+    /// Whether nobody rings when it can go on.
+    fn is_silent(&self) -> bool {
+        false
+    }
+
     /// The pipe from which it goes on, if there is one, after what its peers may wait for has been flushed.
     fn pipe(&self) -> Result<Option<&Pipe>, Self::Error>;
 
@@ -243,6 +279,7 @@ fn wait<S: Steps>(steps: &mut S, part: &Part, timeout: Duration) -> Result<(), F
             // A failure shows in the step.
             Step::Idle if steps.wait_for_copy().is_some() => {}
             Step::Idle if waiter.is_over() => return Err(FlowError::Link(steps.late(timeout))),
+            Step::Idle if steps.is_silent() => std::thread::yield_now(),
             Step::Idle => {
                 let pipe = steps.pipe().map_err(FlowError::Link)?;
                 waiter.pause(part.shared(), pipe);
@@ -260,6 +297,10 @@ impl<D: Device> Steps for DeviceSend<'_, D> {
 
     fn wait_for_copy(&self) -> Option<Result<(), DeviceError>> {
         self.flow.is_copying().then(|| self.flow.wait_for_copy())
+    }
+
+    fn is_silent(&self) -> bool {
+        self.direct.is_some()
     }
 
     fn pipe(&self) -> Result<Option<&Pipe>, SendError> {
@@ -281,6 +322,10 @@ impl<D: Device> Steps for DeviceRecv<'_, D> {
 
     fn wait_for_copy(&self) -> Option<Result<(), DeviceError>> {
         self.flow.is_copying().then(|| self.flow.wait_for_copy())
+    }
+
+    fn is_silent(&self) -> bool {
+        matches!(&self.state, State::Direct(direct, _) if direct.is_moving())
     }
 
     fn pipe(&self) -> Result<Option<&Pipe>, RecvError> {

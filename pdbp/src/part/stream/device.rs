@@ -8,7 +8,7 @@ use pdbp_core::cdu::{Packer, flag};
 use pdbp_core::{Delivery, OpenBlock};
 use pdbp_cuda::flow::{Arrived, Ending, Home, Inlet, Lent, Outlet};
 
-use super::{Run, StreamReader, StreamWriter, segment_data};
+use super::{Run, SEGMENT, StreamReader, StreamWriter, segment_data};
 use crate::error::{RecvError, SendError};
 use crate::node::Shared;
 use crate::part::device::{ReadHome, vacate};
@@ -43,7 +43,7 @@ impl Home<OpenBlock> for StreamHome {
 }
 
 impl StreamWriter<'_> {
-    fn try_open(&self) -> Result<Option<OpenBlock>, SendError> {
+    pub(super) fn try_open(&self) -> Result<Option<OpenBlock>, SendError> {
         match self.part.open_block(self.to.node(), Patience::None) {
             Ok((block, _)) => Ok(Some(block)),
             Err(SendError::WouldBlock) => Ok(None),
@@ -79,7 +79,7 @@ impl Outlet for StreamWriter<'_> {
         // What was written by other means goes first.
         self.flush_segment()?;
         let Some(block) = self.block_to_lend()? else { return Ok(None) };
-        let (route, whole) = (self.route(), self.segment_len());
+        let (route, whole) = (self.route(SEGMENT), self.segment_len());
         let home = StreamHome { shared: Arc::clone(self.part.shared()), away: self.away.add() };
         Ok(Some(Self::Block::open(block, home, |block| {
             block.rewind(Packer::new());
@@ -94,7 +94,7 @@ impl Outlet for StreamWriter<'_> {
         let kept = self.block.replace(block);
         self.filled = length;
         let last = ending == Ending::Last;
-        let sent = self.send_segment(if last { flag::LAST } else { 0 });
+        let sent = self.send_segment(SEGMENT, if last { flag::LAST } else { 0 });
         match kept {
             Some(kept) if last => vacate(self.part.shared(), kept),
             kept => self.block = kept,

@@ -1,0 +1,475 @@
+//! Bytes that go from and into memory beyond the blocks, such as that of a device, by MPI alone.
+//!
+//! A transfer is agreed on first, in blocks or in whatever way: who sends, who receives, how many bytes, under which number. Both
+//! ends then name their memory, and MPI does the rest. With an MPI that knows the memory of devices nothing is copied through
+//! the host.
+//!
+//! # The question
+//! A receiver may not want the bytes in this way. So the sender [asks](Direct::ask) and sends when it was [answered](Direct::answer) yes;
+//! before it answers, the receiver posts its receives. So what is sent is received, and nothing lies about
+//! unexpected under a number that is used again.
+//!
+//! # Who owns what
+//! The memory of a transfer is kept, with its requests, until these are complete, whatever becomes of the [`Transfer`]. The transport
+//! tests them whenever it is polled.
+
+use std::ffi::{c_int, c_void};
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use pdbp_core::id::NodeId;
+use pdbp_core::umb::{RecvMemory, SendMemory, Space};
+
+use crate::error::MpiError;
+use crate::process::{self, Gate, Serial};
+use crate::result::{self, Comm, Done, Report, Request};
+use crate::window::Region;
+
+/// Transfers between two nodes that can be told apart: an MPI has at least 32767 tags.
+const NUMBERS: u64 = 8192;
+/// The first tag behind those of the links.
+const FIRST_TAG: u64 = 16;
+/// Bytes of one MPI message: a count is an `int`.
+const PIECE: usize = 1 << 30;
+
+/// Transfers of a node. Clones are the same.
+#[derive(Clone)]
+pub struct Direct(Arc<Transfers>);
+
+/// A transfer under way.
+pub struct Transfer {
+    flight: Arc<Flight>,
+    transfers: Direct,
+}
+
+/// What the other end said to a [question](Direct::ask).
+pub struct Question {
+    number: u64,
+    from: NodeId,
+    word: Arc<AtomicU64>,
+    transfer: Transfer,
+}
+
+/// The transfers of a domain.
+pub(crate) struct Transfers {
+    comm: Comm,
+    serial: Serial,
+    linger: Duration,
+    state: Mutex<State>,
+    /// Requests under way, for a look without the lock.
+    pending: AtomicUsize,
+    next: AtomicU64,
+    /// By node: its link has failed, so that what is under way may never be complete.
+    broken: Vec<AtomicBool>,
+    _region: Arc<Region>,
+}
+
+#[derive(Default)]
+struct State {
+    requests: Vec<Request>,
+    entries: Vec<Entry>,
+    report: Report,
+    done: Vec<Done>,
+}
+
+/// What a request belongs to.
+struct Entry {
+    flight: Arc<Flight>,
+    receives: bool,
+}
+
+struct Flight {
+    /// Requests that are not complete.
+    left: AtomicUsize,
+    failed: OnceLock<MpiError>,
+    cancelled: AtomicBool,
+    /// The memory, until they are.
+    kept: Mutex<Option<Box<dyn Send>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Whole after every line.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn tag(number: u64, is_answer: bool) -> c_int {
+    (FIRST_TAG + 2 * (number % NUMBERS) + u64::from(is_answer)) as c_int
+}
+
+/// What MPI says of itself.
+fn error(call: &'static str, text: &str) -> MpiError {
+    MpiError { call, code: 0, text: text.to_owned() }
+}
+
+impl Direct {
+    pub(crate) fn new(
+        (comm, serial): (Comm, Serial),
+        region: Arc<Region>,
+        nodes: usize,
+        linger: Duration,
+    ) -> Self {
+        Self(Arc::new(Transfers {
+            comm,
+            serial,
+            linger,
+            state: Mutex::default(),
+            pending: AtomicUsize::new(0),
+            next: AtomicU64::new(0),
+            broken: (0..nodes).map(|_| AtomicBool::new(false)).collect(),
+            _region: region,
+        }))
+    }
+
+    /// Whether the MPI library says of itself that it knows the memory of CUDA devices: `MPIX_Query_cuda_support` of Open MPI and
+    /// its relatives, `MPIX_GPU_query_support` of MPICH. One that has neither does not.
+    pub fn says_it_knows_devices(&self) -> bool {
+        process::enter().is_some_and(|gate| knows_devices(&gate))
+    }
+
+    /// A number for a transfer that this node sends; not the same again for long.
+    pub fn number(&self) -> u64 {
+        self.0.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Whether transfers with the node can be begun: no link to it has [failed](Self::give_up_on).
+    pub fn is_open_to(&self, node: NodeId) -> bool {
+        self.0.broken.get(node.index()).is_some_and(|broken| !broken.load(Ordering::Relaxed))
+    }
+
+    /// Says that the link to the node has failed: who knows what of a transfer has left. None is begun with it again.
+    pub fn give_up_on(&self, node: NodeId) {
+        if let Some(broken) = self.0.broken.get(node.index()) {
+            broken.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Begins to send, when the receiver has said yes.
+    ///
+    /// # Errors
+    /// What MPI says; and it is finalised.
+    pub fn send(&self, to: NodeId, number: u64, memory: impl SendMemory) -> Result<Transfer, MpiError> {
+        let (bytes, tag) = (memory.bytes(), tag(number, false));
+        self.begin(bytes, Box::new(memory), false, |gate, piece| {
+            // SAFETY: the bytes stay, and nobody writes them, as long as `memory` lives (`SendMemory`): until the request is complete.
+            unsafe { self.0.comm.isend(gate, piece, to.index(), tag) }
+        })
+    }
+
+    /// Begins to receive as many bytes as the memory has.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn receive(
+        &self,
+        from: NodeId,
+        number: u64,
+        mut memory: impl RecvMemory,
+    ) -> Result<Transfer, MpiError> {
+        let (bytes, tag) = (memory.bytes(), tag(number, false));
+        self.begin(bytes, Box::new(memory), true, |gate, piece| {
+            // SAFETY: as in `send`, and nobody reads them either (`RecvMemory`).
+            unsafe { self.0.comm.irecv(gate, piece, from.index(), tag) }
+        })
+    }
+
+    /// Asks whether the node wants a transfer of that number.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn ask(&self, node: NodeId, number: u64) -> Result<Question, MpiError> {
+        let word = Arc::new(AtomicU64::new(0));
+        let transfer = self.listen(node, number, &word)?;
+        Ok(Question { number, from: node, word, transfer })
+    }
+
+    /// Answers a question. For yes the receives have been posted.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn answer(&self, node: NodeId, number: u64, yes: bool) -> Result<(), MpiError> {
+        let word = Word(Arc::new(AtomicU64::new(number << 1 | u64::from(yes))));
+        let (bytes, tag) = (SendMemory::bytes(&word), tag(number, true));
+        let sent = self.begin(bytes, Box::new(word), false, |gate, piece| {
+            // SAFETY: as in `send`.
+            unsafe { self.0.comm.isend(gate, piece, node.index(), tag) }
+        });
+        sent.map(drop)
+    }
+
+    fn listen(&self, node: NodeId, number: u64, word: &Arc<AtomicU64>) -> Result<Transfer, MpiError> {
+        let mut memory = Word(Arc::clone(word));
+        let (bytes, tag) = (RecvMemory::bytes(&mut memory), tag(number, true));
+        self.begin(bytes, Box::new(memory), true, |gate, piece| {
+            // SAFETY: as in `receive`.
+            unsafe { self.0.comm.irecv(gate, piece, node.index(), tag) }
+        })
+    }
+
+    /// Begins a request for each piece. When one cannot be begun, those before it go on, and the transfer has failed.
+    fn begin(
+        &self,
+        bytes: NonNull<[u8]>,
+        kept: Box<dyn Send>,
+        receives: bool,
+        request: impl Fn(&Gate, (NonNull<u8>, usize)) -> Result<Request, MpiError>,
+    ) -> Result<Transfer, MpiError> {
+        let gate = process::enter().ok_or_else(|| error("MPI", "it is finalised"))?;
+        let pieces = bytes.len().div_ceil(PIECE);
+        let flight = Arc::new(Flight {
+            left: AtomicUsize::new(pieces),
+            failed: OnceLock::new(),
+            cancelled: AtomicBool::new(false),
+            kept: Mutex::new(Some(kept)),
+        });
+        let mut state = lock(&self.0.state);
+        for piece in 0..pieces {
+            let at = piece * PIECE;
+            // SAFETY: inside the bytes.
+            let first = unsafe { bytes.cast::<u8>().add(at) };
+            match request(&gate, (first, PIECE.min(bytes.len() - at))) {
+                Ok(request) => {
+                    state.requests.push(request);
+                    state.entries.push(Entry { flight: Arc::clone(&flight), receives });
+                    self.0.pending.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(e) => {
+                    let _ = flight.failed.set(e.clone());
+                    flight.finish(pieces - piece);
+                    return Err(e);
+                }
+            }
+        }
+        if pieces == 0 {
+            drop(lock(&flight.kept).take());
+        }
+        Ok(Transfer { flight, transfers: self.clone() })
+    }
+
+    /// Takes note of what is complete; the transport does so when it is polled.
+    pub(crate) fn poll(&self) {
+        if self.0.pending.load(Ordering::Relaxed) > 0
+            && let Some(gate) = process::enter()
+        {
+            self.0.test(&gate);
+        }
+    }
+}
+
+impl Flight {
+    /// So many requests are complete.
+    fn finish(&self, requests: usize) {
+        // Pairs with the load in `Transfer::is_over`.
+        if self.left.fetch_sub(requests, Ordering::AcqRel) == requests {
+            drop(lock(&self.kept).take());
+        }
+    }
+}
+
+impl Transfers {
+    fn test(&self, gate: &Gate) {
+        let mut finished = Vec::new();
+        let mut guard = lock(&self.state);
+        let state = &mut *guard;
+        let mut done = std::mem::take(&mut state.done);
+        let tested = result::test_some(gate, &mut state.requests, &mut state.report, |d| done.push(d));
+        if let Err(e) = tested {
+            // Nothing can be said of any; their memory stays.
+            state.entries.iter().for_each(|entry| drop(entry.flight.failed.set(e.clone())));
+        }
+        // From the back, so that places stay what they are while entries are removed.
+        done.sort_unstable_by_key(|d| d.at);
+        for Done { at, outcome } in done.drain(..).rev() {
+            if at >= state.entries.len() {
+                continue;
+            }
+            state.requests.swap_remove(at);
+            let Entry { flight, .. } = state.entries.swap_remove(at);
+            match outcome {
+                Ok(Some(_)) => {}
+                Ok(None) => flight.cancelled.store(true, Ordering::Relaxed),
+                Err(e) => drop(flight.failed.set(e)),
+            }
+            finished.push(flight);
+        }
+        state.done = done;
+        self.pending.store(state.requests.len(), Ordering::Relaxed);
+        drop(guard);
+        // Without the lock: what is freed may be anybody's.
+        finished.iter().for_each(|flight| flight.finish(1));
+    }
+
+    /// Asks for the end of receives.
+    fn cancel(&self, gate: &Gate, of: impl Fn(&Entry) -> bool) {
+        let mut state = lock(&self.state);
+        let State { requests, entries, .. } = &mut *state;
+        for (request, entry) in requests.iter_mut().zip(entries) {
+            if entry.receives && of(entry) && *request != Request::null() {
+                request.cancel(gate);
+            }
+        }
+    }
+
+    fn sends(&self) -> bool {
+        lock(&self.state).entries.iter().any(|entry| !entry.receives)
+    }
+}
+
+impl Drop for Transfers {
+    /// Waits until what is sent has left, at most as long as links linger. What is under way then keeps its memory for ever.
+    fn drop(&mut self) {
+        let until = Instant::now() + self.linger;
+        let mut cancelled = false;
+        while self.pending.load(Ordering::Relaxed) > 0 {
+            let Some(mut gate) = process::enter() else { break };
+            if !cancelled {
+                self.cancel(&gate, |_| true);
+                cancelled = true;
+            }
+            self.test(&gate);
+            if !self.sends() || Instant::now() >= until {
+                let requests = std::mem::take(&mut lock(&self.state).requests);
+                gate.keep(self.serial, requests);
+                break;
+            }
+            drop(gate);
+            std::thread::yield_now();
+        }
+        for entry in lock(&self.state).entries.drain(..) {
+            if let Some(kept) = lock(&entry.flight.kept).take() {
+                std::mem::forget(kept);
+            }
+        }
+    }
+}
+
+impl Transfer {
+    /// Whether all bytes have left, or have come, so that the memory was let go of.
+    ///
+    /// # Errors
+    /// What MPI says. Of the memory nothing is known then, and it may be kept for ever.
+    pub fn is_over(&self) -> Result<bool, MpiError> {
+        if self.flight.left.load(Ordering::Acquire) > 0 {
+            self.transfers.poll();
+        }
+        if let Some(e) = self.flight.failed.get() {
+            return Err(e.clone());
+        }
+        let over = self.flight.left.load(Ordering::Acquire) == 0;
+        if over && self.flight.cancelled.load(Ordering::Relaxed) {
+            return Err(error("MPI_Cancel", "the transfer was given up"));
+        }
+        Ok(over)
+    }
+
+    /// Gives a receive up for which nothing was sent. Its memory is let go of soon.
+    pub fn cancel(&self) {
+        if let Some(gate) = process::enter() {
+            self.transfers.0.cancel(&gate, |entry| Arc::ptr_eq(&entry.flight, &self.flight));
+            self.transfers.0.test(&gate);
+        }
+    }
+}
+
+impl Question {
+    /// The answer, when it has come.
+    ///
+    /// # Errors
+    /// What MPI says.
+    pub fn poll(&mut self) -> Result<Option<bool>, MpiError> {
+        while self.transfer.is_over()? {
+            let word = self.word.load(Ordering::Relaxed);
+            if word >> 1 == self.number {
+                return Ok(Some(word & 1 == 1));
+            }
+            // To a question of the same tag that was given up before it was answered.
+            self.transfer = self.transfer.transfers.listen(self.from, self.number, &self.word)?;
+        }
+        Ok(None)
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        if self.transfer.flight.left.load(Ordering::Relaxed) > 0 {
+            self.transfer.cancel();
+        }
+    }
+}
+
+/// A word that MPI reads or writes, and the program only when it does not.
+struct Word(Arc<AtomicU64>);
+
+impl Word {
+    fn place(&self) -> NonNull<[u8]> {
+        let word = NonNull::from(&*self.0).cast::<u8>();
+        NonNull::slice_from_raw_parts(word, size_of::<u64>())
+    }
+}
+
+// SAFETY: the word is on the heap, and written by nobody after it was made.
+unsafe impl SendMemory for Word {
+    fn bytes(&self) -> NonNull<[u8]> {
+        self.place()
+    }
+    fn space(&self) -> Space {
+        Space::Host
+    }
+}
+
+// SAFETY: the word is on the heap, and looked at when the receive is over (`Question::poll`).
+unsafe impl RecvMemory for Word {
+    fn bytes(&mut self) -> NonNull<[u8]> {
+        self.place()
+    }
+    fn space(&self) -> Space {
+        Space::Host
+    }
+}
+
+/// Asks MPI's own functions, if it has them.
+fn knows_devices(_: &Gate) -> bool {
+    type Query = unsafe extern "C" fn() -> c_int;
+    type QueryKind = unsafe extern "C" fn(c_int, *mut c_int) -> c_int;
+    /// `MPIX_GPU_SUPPORT_CUDA` of MPICH.
+    const CUDA: c_int = 0;
+    if let Some(function) = find(c"MPIX_Query_cuda_support") {
+        // SAFETY: the function of this name has this type, in all libraries that have it.
+        let query = unsafe { std::mem::transmute::<NonNull<c_void>, Query>(function) };
+        // SAFETY: MPI is up, by the gate.
+        return unsafe { query() } == 1;
+    }
+    if let Some(function) = find(c"MPIX_GPU_query_support") {
+        // SAFETY: as above.
+        let query = unsafe { std::mem::transmute::<NonNull<c_void>, QueryKind>(function) };
+        let mut known = 0;
+        // SAFETY: as above, and a place for the answer.
+        return unsafe { query(CUDA, &raw mut known) } == result::SUCCESS && known != 0;
+    }
+    false
+}
+
+fn find(name: &std::ffi::CStr) -> Option<NonNull<c_void>> {
+    // SAFETY: a string; looks among the libraries that the program has.
+    NonNull::new(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) })
+}
+
+impl fmt::Debug for Direct {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Direct({} requests)", self.0.pending.load(Ordering::Relaxed))
+    }
+}
+
+impl fmt::Debug for Transfer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Transfer({} requests)", self.flight.left.load(Ordering::Relaxed))
+    }
+}
+
+impl fmt::Debug for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Question({} to {})", self.number, self.from)
+    }
+}

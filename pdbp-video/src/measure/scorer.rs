@@ -1,0 +1,178 @@
+//! What scores frames for a part: the processor, at once, or a device, some of them at a time.
+
+use std::collections::VecDeque;
+
+#[cfg(feature = "cuda")]
+use pdbp_cuda::device::DeviceError;
+
+#[cfg(feature = "cuda")]
+use super::gpu::GpuAnalyser;
+use super::{Analyser, Place, Scores, Threads};
+use crate::frame::{FrameError, FrameHeader, read_frame};
+
+/// Scores frames in the order in which they come.
+pub struct Scorer {
+    cpu: Analyser,
+    #[cfg(feature = "cuda")]
+    gpu: Option<GpuAnalyser<FrameHeader>>,
+    /// Frames that a device has scored.
+    #[cfg(feature = "cuda")]
+    by_gpu: (String, u64),
+    by_cpu: (String, u64),
+    #[cfg(feature = "cuda")]
+    falls_back: bool,
+    scored: VecDeque<(FrameHeader, Scores)>,
+    note: Option<String>,
+}
+
+/// Why frames cannot be scored any more.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ScoreError {
+    /// What came is none.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// The device has failed.
+    #[error("{device}: {reason}. With --analyse auto the processor takes over when a device fails")]
+    Device {
+        /// Which.
+        device: String,
+        /// What it said.
+        reason: String,
+    },
+}
+
+impl Scorer {
+    /// The scorer of analyser `number`, which splits large frames among threads of the processor as `threads` says.
+    pub fn new(place: &Place, number: usize, threads: Threads) -> Self {
+        #[cfg(feature = "cuda")]
+        let gpu = place.gpu(number);
+        #[cfg(not(feature = "cuda"))]
+        let _ = number;
+        Self {
+            cpu: Analyser::new(threads),
+            #[cfg(feature = "cuda")]
+            gpu: gpu.map(GpuAnalyser::new),
+            #[cfg(feature = "cuda")]
+            by_gpu: (gpu.map(|gpu| gpu.name().to_owned()).unwrap_or_default(), 0),
+            by_cpu: (place.to_string(), 0),
+            #[cfg(feature = "cuda")]
+            falls_back: place.falls_back(),
+            scored: VecDeque::new(),
+            note: None,
+        }
+    }
+
+    /// Takes a frame in its wire form.
+    ///
+    /// # Errors
+    /// It is none, or the device has failed.
+    pub fn push(&mut self, frame: &[u8]) -> Result<(), ScoreError> {
+        let (header, picture) = read_frame(frame)?;
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = &mut self.gpu {
+            match gpu.push(*header, &picture) {
+                Ok(()) => return Ok(self.collect()),
+                Err(error) => self.fail(&error)?,
+            }
+        }
+        self.scored.push_back((*header, self.cpu.analyse(&picture)));
+        self.by_cpu.1 += 1;
+        Ok(())
+    }
+
+    /// Takes in what a device has done.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn poll(&mut self) -> Result<(), ScoreError> {
+        #[cfg(feature = "cuda")]
+        self.with_gpu(GpuAnalyser::poll)?;
+        Ok(())
+    }
+
+    /// Says that there is nothing else to do now, so that a device begins with what it has.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn rest(&mut self) -> Result<(), ScoreError> {
+        #[cfg(feature = "cuda")]
+        self.with_gpu(GpuAnalyser::rest)?;
+        Ok(())
+    }
+
+    /// Waits until all frames are scored.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn finish(&mut self) -> Result<(), ScoreError> {
+        #[cfg(feature = "cuda")]
+        self.with_gpu(GpuAnalyser::finish)?;
+        Ok(())
+    }
+
+    /// The next frame that is scored.
+    pub fn take(&mut self) -> Option<(FrameHeader, Scores)> {
+        self.scored.pop_front()
+    }
+
+    /// Frames that a device has not scored yet.
+    pub fn pending(&self) -> usize {
+        #[cfg(feature = "cuda")]
+        return self.gpu.as_ref().map_or(0, GpuAnalyser::pending);
+        #[cfg(not(feature = "cuda"))]
+        0
+    }
+
+    /// What went wrong without ending the work, once.
+    pub fn take_note(&mut self) -> Option<String> {
+        self.note.take()
+    }
+
+    /// What has scored how many frames.
+    pub fn shares(&self) -> impl Iterator<Item = &(String, u64)> {
+        let shares = [
+            #[cfg(feature = "cuda")]
+            &self.by_gpu,
+            &self.by_cpu,
+        ];
+        shares.into_iter().filter(|(_, frames)| *frames > 0)
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl Scorer {
+    fn with_gpu(
+        &mut self,
+        act: impl FnOnce(&mut GpuAnalyser<FrameHeader>) -> Result<(), DeviceError>,
+    ) -> Result<(), ScoreError> {
+        match self.gpu.as_mut().map_or(Ok(()), act) {
+            Ok(()) => Ok(self.collect()),
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    fn collect(&mut self) {
+        let Some(gpu) = &mut self.gpu else { return };
+        while let Some(scored) = gpu.take() {
+            self.scored.push_back(scored);
+            self.by_gpu.1 += 1;
+        }
+    }
+
+    /// The device has failed: ends the work, or gives it to the processor.
+    fn fail(&mut self, error: &DeviceError) -> Result<(), ScoreError> {
+        let (device, reason) = (self.by_gpu.0.clone(), error.to_string());
+        if !self.falls_back {
+            return Err(ScoreError::Device { device, reason });
+        }
+        self.collect();
+        if let Some(gpu) = self.gpu.take() {
+            let rescued = gpu.rescue(&mut self.cpu);
+            self.by_cpu.1 += rescued.len() as u64;
+            self.scored.extend(rescued);
+        }
+        self.note = Some(format!("{device}: {reason}. The processor goes on in its place"));
+        Ok(())
+    }
+}

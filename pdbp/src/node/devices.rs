@@ -1,0 +1,94 @@
+//! What a process' devices are told of, and who knows them.
+
+#[cfg(feature = "mpi")]
+use pdbp_core::id::NodeId;
+
+use super::Memory;
+use crate::cluster::StartError;
+use crate::config::PinMemory;
+
+/// Locks the memories of the nodes of this process, as the setting says.
+///
+/// # Errors
+/// [`StartError::Pin`], if the setting names a device.
+#[cfg(feature = "cuda")]
+pub(crate) fn pin(setting: PinMemory, memories: Vec<Memory>) -> Result<Vec<Memory>, StartError> {
+    use pdbp_cuda::Registered;
+    use pdbp_cuda::device::{Cuda, DeviceError};
+
+    let failed = |number: u16, e: DeviceError| StartError::Pin { number, error: Box::new(e) };
+    let device = match setting {
+        PinMemory::Off => return Ok(memories),
+        PinMemory::Auto => match Cuda::in_use_or_first() {
+            Ok(device) => device,
+            Err(_) => return Ok(memories),
+        },
+        PinMemory::Device(number) => Cuda::open(number.into()).map_err(|e| failed(number, e))?,
+    };
+    match (Registered::all(&device, memories), setting) {
+        (Ok(locked), _) => Ok(locked.into_iter().map(|memory| Box::new(memory) as Memory).collect()),
+        (Err((_, e)), PinMemory::Device(number)) => Err(failed(number, e)),
+        (Err((memories, _)), _) => Ok(memories),
+    }
+}
+
+/// There is no device without the feature `cuda`.
+#[cfg(not(feature = "cuda"))]
+pub(crate) fn pin(setting: PinMemory, memories: Vec<Memory>) -> Result<Vec<Memory>, StartError> {
+    match setting {
+        PinMemory::Off | PinMemory::Auto => Ok(memories),
+        PinMemory::Device(number) => {
+            let error = "this program was built without CUDA: build it with `--features cuda`";
+            Err(StartError::Pin { number, error: error.into() })
+        }
+    }
+}
+
+/// Whether MPI knows the memory of devices: it says so, and a device's memory goes from this node to itself.
+#[cfg(all(feature = "mpi", feature = "cuda"))]
+pub(crate) fn knows_devices(link: &pdbp_mpi::Direct, node: Option<NodeId>) -> bool {
+    use pdbp_cuda::device::Cuda;
+
+    // Asked first, since a library that does not know them would read addresses that are none of the host's.
+    let device = node.filter(|_| link.says_it_knows_devices()).zip(Cuda::in_use_or_first().ok());
+    device.is_some_and(|(node, device)| goes_round(link, node, &device).unwrap_or(false))
+}
+
+/// Whether what is sent from device memory arrives in device memory.
+#[cfg(all(feature = "mpi", feature = "cuda"))]
+fn goes_round<D: pdbp_cuda::device::Device>(
+    link: &pdbp_mpi::Direct,
+    node: NodeId,
+    device: &D,
+) -> Result<bool, Box<dyn std::error::Error>> {
+    const BYTES: usize = 64 << 10;
+    const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
+    let pattern: Vec<u8> = (0..BYTES).map(|i| (i ^ (i >> 8)) as u8).collect();
+    let (mut from, mut to) = (pdbp_cuda::Buffer::new(device, BYTES)?, pdbp_cuda::Buffer::new(device, BYTES)?);
+    from.write(device, 0, &pattern)?;
+    let from = from.into_slice();
+    let (Some(parcel), Some(landing)) = (from.to_send(device), to.to_receive(device, 0..BYTES)) else {
+        return Ok(false);
+    };
+    let number = link.number();
+    let transfers = [link.receive(node, number, landing)?, link.send(node, number, parcel)?];
+    let began = std::time::Instant::now();
+    for transfer in &transfers {
+        while !transfer.is_over()? {
+            if began.elapsed() > PATIENCE {
+                return Ok(false);
+            }
+            std::thread::yield_now();
+        }
+    }
+    let mut arrived = vec![0; BYTES];
+    to.read(device, 0, &mut arrived)?;
+    Ok(arrived == pattern)
+}
+
+/// There is no device without the feature `cuda`.
+#[cfg(all(feature = "mpi", not(feature = "cuda")))]
+pub(crate) fn knows_devices(_: &pdbp_mpi::Direct, _: Option<NodeId>) -> bool {
+    false
+}

@@ -1,0 +1,222 @@
+//! Device messages that MPI carries from the one device's memory to the other's.
+//!
+//! ```text
+//!  sender                            receiver
+//!  stream: announcement ───────────▶ takes it, or says no: then the stream goes on through blocks
+//!          ◀──────────── MPI: answer posts its receives, says yes
+//!  MPI: the bytes ═════════════════▶ device memory
+//!  stream: end ────────────────────▶ done when both are here
+//! ```
+//! Neither end begins before its device is done with the memory: MPI knows nothing of streams and events. Once the bytes are with MPI
+//! the message is delivered, even if the sender lets go of it.
+
+use pdbp_core::id::NodeId;
+use pdbp_core::umb::{RecvMemory as _, SendMemory as _};
+use pdbp_cuda::Landing;
+use pdbp_cuda::device::Device;
+use pdbp_cuda::flow::{FlowError, HostBlock, Inflow, Outflow, Step, VacantBlock};
+use pdbp_mpi::{MpiError, Question, Transfer};
+
+use super::super::{Part, StreamReader, StreamWriter, Target};
+use crate::error::{RecvError, SendError};
+use crate::node::Direct;
+
+/// A message to be sent.
+pub(super) struct DirectSend<D: Device> {
+    direct: Direct,
+    node: NodeId,
+    number: u64,
+    state: Sending<D>,
+}
+
+enum Sending<D: Device> {
+    Announcing(Question),
+    Asked(Question),
+    /// For the device.
+    Waiting(Option<D::Event>),
+    Begun {
+        transfer: Transfer,
+        ended: bool,
+    },
+}
+
+impl<D: Device> DirectSend<D> {
+    /// `None` when it goes through blocks.
+    pub(super) fn begin<B: VacantBlock>(part: &Part, to: Target, flow: &Outflow<D, B>) -> Option<Self> {
+        let (device, slice) = flow.source();
+        let direct = part.shared().direct.clone()?;
+        let takes = slice.bytes() >= direct.least && direct.link.is_open_to(to.node());
+        let parcel = slice.to_send(device).filter(|parcel| takes && direct.knows(parcel.space()));
+        parcel?;
+        let (node, number) = (to.node(), direct.link.number());
+        let question = direct.link.ask(node, number).ok()?;
+        Some(Self { direct, node, number, state: Sending::Announcing(question) })
+    }
+
+    /// Whether the bytes are on their way.
+    pub(super) fn is_moving(&self) -> bool {
+        matches!(self.state, Sending::Begun { .. })
+    }
+
+    /// `None`: the receiver wants it through blocks.
+    pub(super) fn poll<B: VacantBlock>(
+        &mut self,
+        flow: &Outflow<D, B>,
+        writer: &mut StreamWriter<'_>,
+    ) -> Result<Option<Step>, FlowError<SendError>> {
+        let failed = |e: MpiError| not_sent(self.node, &e);
+        let (device, slice) = flow.source();
+        if let Err(e) = writer.look() {
+            self.direct.link.give_up_on(self.node);
+            return Err(FlowError::Link(e));
+        }
+        let next = match &mut self.state {
+            Sending::Announcing(_) => {
+                let words = [self.number, slice.bytes() as u64];
+                if !writer.announce(words).map_err(FlowError::Link)? {
+                    return Ok(Some(Step::Idle));
+                }
+                None
+            }
+            Sending::Asked(question) => match question.poll().map_err(failed)? {
+                None => return Ok(Some(Step::Idle)),
+                Some(false) => return Ok(None),
+                Some(true) => Some(Sending::Waiting(flow.mark()?)),
+            },
+            Sending::Waiting(event) => {
+                if let Some(event) = event
+                    && !device.is_over(event)?
+                {
+                    return Ok(Some(Step::Idle));
+                }
+                // It was there when the message was begun.
+                let Some(parcel) = slice.to_send(device) else { return Err(FlowError::Ended) };
+                let transfer = self.direct.link.send(self.node, self.number, parcel).map_err(failed)?;
+                writer.deliver();
+                Some(Sending::Begun { transfer, ended: false })
+            }
+            Sending::Begun { transfer, ended } => {
+                *ended = *ended || writer.try_finish().map_err(FlowError::Link)?;
+                let over = transfer.is_over().map_err(failed)?;
+                return Ok(Some(if over && *ended { Step::Done } else { Step::Idle }));
+            }
+        };
+        let before = std::mem::replace(&mut self.state, Sending::Waiting(None));
+        self.state = match (before, next) {
+            (_, Some(next)) => next,
+            (Sending::Announcing(question), None) => Sending::Asked(question),
+            (before, None) => before,
+        };
+        Ok(Some(Step::Moved))
+    }
+}
+
+fn not_sent(node: NodeId, e: &MpiError) -> FlowError<SendError> {
+    FlowError::Link(SendError::Direct { node, reason: e.to_string() })
+}
+
+/// A reader that gives what is announced to [`DirectRecv::begin`].
+pub(super) fn listen(reader: StreamReader<'_>) -> StreamReader<'_> {
+    reader.taking_announcements()
+}
+
+/// A message that is received.
+pub(super) struct DirectRecv<D: Device> {
+    direct: Direct,
+    node: NodeId,
+    number: u64,
+    bytes: usize,
+    state: Receiving<D>,
+}
+
+enum Receiving<D: Device> {
+    /// For the device, with the question not answered.
+    Waiting(Option<D::Event>, Landing<D>),
+    Begun {
+        transfer: Transfer,
+        ended: bool,
+    },
+    /// What came is in the buffer, or nothing will.
+    Over,
+}
+
+impl<D: Device> DirectRecv<D> {
+    /// Takes what the stream announces; `None` when it goes through blocks.
+    pub(super) fn begin<B: HostBlock>(
+        reader: &mut StreamReader<'_>,
+        flow: &mut Inflow<D, B>,
+    ) -> Result<Option<Self>, FlowError<RecvError>> {
+        let Some([number, bytes]) = reader.take_announcement() else { return Ok(None) };
+        let Some(direct) = reader.part().shared().direct.clone() else { return Ok(None) };
+        let node = reader.source().node();
+        let refuse = || drop(direct.link.answer(node, number, false));
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let landing = flow.landing(bytes).inspect_err(|_| refuse())?;
+        if !direct.knows(landing.space()) || !direct.link.is_open_to(node) {
+            refuse();
+            return Ok(None);
+        }
+        let event = flow.mark().inspect_err(|_| refuse())?;
+        let state = Receiving::Waiting(event, landing);
+        Ok(Some(Self { direct, node, number, bytes, state }))
+    }
+
+    /// Whether the bytes are on their way.
+    pub(super) fn is_moving(&self) -> bool {
+        matches!(self.state, Receiving::Begun { .. })
+    }
+
+    pub(super) fn poll<B: HostBlock>(
+        &mut self,
+        flow: &mut Inflow<D, B>,
+        reader: &mut StreamReader<'_>,
+    ) -> Result<Step, FlowError<RecvError>> {
+        let node = self.node;
+        let failed = |e: MpiError| FlowError::Link(RecvError::Direct { node, reason: e.to_string() });
+        match &mut self.state {
+            Receiving::Waiting(event, _) => {
+                if let Some(event) = event
+                    && !flow.device().is_over(event)?
+                {
+                    return Ok(Step::Idle);
+                }
+                let Receiving::Waiting(_, landing) = std::mem::replace(&mut self.state, Receiving::Over)
+                else {
+                    return Err(FlowError::Ended);
+                };
+                let begun = self.direct.link.receive(node, self.number, landing);
+                let answered = self.direct.link.answer(node, self.number, begun.is_ok());
+                self.state = Receiving::Begun { transfer: begun.map_err(failed)?, ended: false };
+                answered.map_err(failed)?;
+                Ok(Step::Moved)
+            }
+            Receiving::Begun { transfer, ended } => {
+                if !*ended {
+                    *ended = reader.poll_end().map_err(FlowError::Link).inspect_err(|_| {
+                        // Given up before it was with MPI, or nobody knows.
+                        transfer.cancel();
+                        if reader.part().shared().engine().has_failed(node) {
+                            self.direct.link.give_up_on(node);
+                        }
+                    })?;
+                }
+                if !transfer.is_over().map_err(failed)? || !*ended {
+                    return Ok(Step::Idle);
+                }
+                self.state = Receiving::Over;
+                flow.land(self.bytes);
+                Ok(Step::Done)
+            }
+            Receiving::Over => Ok(Step::Done),
+        }
+    }
+}
+
+impl<D: Device> Drop for DirectRecv<D> {
+    fn drop(&mut self) {
+        if matches!(self.state, Receiving::Waiting(..)) {
+            // Nobody wants it, in whatever way; what comes through blocks is discarded.
+            let _ = self.direct.link.answer(self.node, self.number, false);
+        }
+    }
+}

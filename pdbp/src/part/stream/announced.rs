@@ -1,0 +1,102 @@
+//! Streams whose data goes by other means than blocks; see `part/device/direct.rs`.
+
+#[cfg(feature = "cuda")]
+use pdbp_core::cdu::{Packer, flag};
+use pdbp_core::id::NodeId;
+
+use super::Run;
+#[cfg(feature = "cuda")]
+use super::{Part, SEGMENT, StreamReader, StreamWriter};
+#[cfg(feature = "cuda")]
+use crate::error::{RecvError, SendError};
+use crate::node::Shared;
+
+/// What the command field of a stream's segment says when it is no data: the number of a transfer, and its bytes.
+pub(super) const ANNOUNCEMENT: u16 = 1;
+
+/// Number and bytes of the transfer that a segment announces.
+pub(super) fn announcement(run: &Run) -> Option<[u64; 2]> {
+    let train = pdbp_core::cdu::Cdus::new(run.bytes()).next()?.ok()?;
+    let words = (train.command() == ANNOUNCEMENT).then(|| train.data())?;
+    bytemuck::try_pod_read_unaligned(words).ok()
+}
+
+/// Says that a segment that announces a transfer was read by somebody who does not take it; the data comes in the segments behind it.
+pub(super) fn refuse(shared: &Shared, source: NodeId, [number, _]: [u64; 2]) {
+    if let Some(direct) = &shared.direct {
+        // Of a node that has failed there is nobody to hear it.
+        let _ = direct.link.answer(source, number, false);
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl StreamWriter<'_> {
+    /// Sends an announcement; `false` when there is no room now.
+    pub(crate) fn announce(&mut self, words: [u64; 2]) -> Result<bool, SendError> {
+        if !self.has_block()? {
+            return Ok(false);
+        }
+        let route = self.route(ANNOUNCEMENT);
+        let Some(block) = &mut self.block else { return Ok(false) };
+        block.rewind(Packer::new());
+        let bytes: &[u8] = bytemuck::bytes_of(&words);
+        let Ok(room) = block.reserve(route, bytes.len()) else { return Ok(false) };
+        room.copy_from_slice(bytes);
+        self.filled = bytes.len();
+        self.send_segment(ANNOUNCEMENT, 0).map(|()| true)
+    }
+
+    /// The data is on its way: a writer that is dropped from now on ends the stream, and does not give it up.
+    pub(crate) fn deliver(&mut self) {
+        self.delivered = true;
+    }
+
+    /// Ends the stream without data, if there is room for that now.
+    pub(crate) fn try_finish(&mut self) -> Result<bool, SendError> {
+        if !self.has_block()? {
+            return Ok(false);
+        }
+        self.send_segment(SEGMENT, flag::LAST).map(|()| true)
+    }
+
+    /// What speaks against that the stream goes on.
+    pub(crate) fn look(&self) -> Result<(), SendError> {
+        self.check(&self.part.shared().engine())
+    }
+
+    fn has_block(&mut self) -> Result<bool, SendError> {
+        if self.block.is_none() {
+            self.block = self.try_open()?;
+        }
+        Ok(self.block.is_some())
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl StreamReader<'_> {
+    /// Keeps an announcement for [`take_announcement`](Self::take_announcement) instead of refusing it.
+    pub(crate) fn taking_announcements(mut self) -> Self {
+        self.takes_announcements = true;
+        self
+    }
+
+    pub(crate) fn take_announcement(&mut self) -> Option<[u64; 2]> {
+        self.announced.take()
+    }
+
+    pub(crate) fn part(&self) -> &Part {
+        self.part
+    }
+
+    /// Whether the stream has ended. Data is none of it.
+    pub(crate) fn poll_end(&mut self) -> Result<bool, RecvError> {
+        loop {
+            match self.take()? {
+                Some(None) => return Ok(true),
+                Some(Some(_)) => {}
+                None if self.part.poll() == 0 => return Ok(false),
+                None => {}
+            }
+        }
+    }
+}
