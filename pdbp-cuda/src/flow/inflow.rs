@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::{Arrived, Copier, Flight, FlowError, HostBlock, Inlet, Step};
+use super::{Arrived, Copier, Flight, FlowError, HostBlock, Inlet, State, Step};
 use crate::buffer::{Buffer, Landing};
 use crate::device::{Device, DeviceError};
 
@@ -25,15 +25,6 @@ pub struct Inflow<D: Device, B: HostBlock> {
     fills: bool,
     flights: VecDeque<Flight<D::Event, B>>,
     state: State,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    Flowing,
-    /// Nothing more comes, copies are under way.
-    Ending,
-    Done,
-    Failed,
 }
 
 impl<D: Device, B: HostBlock> Inflow<D, B> {
@@ -149,7 +140,7 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
     /// Ends the flow and gives the buffer back; `None` when copies into it are under way yet (try again later, or after
     /// [`Copier::settle`]), and when it was given back before.
     pub fn take_buffer(&mut self) -> Option<Buffer<D>> {
-        if matches!(self.state, State::Flowing | State::Ending) {
+        if self.state.is_going() {
             self.fail();
         }
         self.copier.reap();
@@ -236,7 +227,7 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
 
 impl<D: Device, B: HostBlock> Drop for Inflow<D, B> {
     fn drop(&mut self) {
-        if matches!(self.state, State::Flowing | State::Ending) {
+        if self.state.is_going() {
             self.fail();
         }
         self.copier.reap();

@@ -186,6 +186,23 @@ impl<E: fmt::Display> fmt::Display for FlowError<E> {
 
 impl<E: fmt::Debug + fmt::Display> std::error::Error for FlowError<E> {}
 
+/// How far a flow has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Flowing,
+    /// Nothing more comes, copies are under way.
+    Ending,
+    Done,
+    Failed,
+}
+
+impl State {
+    /// Whether there is something left to do.
+    fn is_going(self) -> bool {
+        matches!(self, Self::Flowing | Self::Ending)
+    }
+}
+
 /// A copy under way, and the block at its one end.
 struct Flight<V, B> {
     event: V,
