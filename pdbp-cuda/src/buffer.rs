@@ -137,6 +137,11 @@ impl<D: Device> Slice<D> {
         Arc::clone(&self.memory)
     }
 
+    /// The bytes of its memory.
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
+
     /// Where byte `at` of the slice lies in its memory.
     pub(crate) fn place(&self, at: usize) -> usize {
         self.range.start + at

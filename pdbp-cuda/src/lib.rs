@@ -26,7 +26,7 @@
 //! # The map
 //! * [`device`]: what copies need of a device; [`Cuda`](device::Cuda), and one in virtual time.
 //! * [`Buffer`] and [`Slice`]: device memory that nobody frees or writes under a pending copy.
-//! * [`flow`]: the copies of any length of data, several blocks under way at a time.
+//! * [`flow`]: the copies of any length of data, and of many small messages, several blocks under way at a time.
 //! * [`kernel`]: programs of the device.
 //! * [`PinnedMemory`] and [`Registered`]: blocks that devices copy from and to without the driver's detour through memory of
 //!   its own.

@@ -48,13 +48,32 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.release_returned(node, delivery);
             return;
         }
-        let held = self.rm.get(self.element(node, delivery.element)).and_then(|slot| slot.block.as_ref());
-        if !held.is_some_and(|block| delivery.is_of(block, (node, delivery.element))) {
+        if !self.holds(node, &delivery) {
             self.counters.foreign_tokens += 1;
             return;
         }
         self.tokens -= 1;
         self.drop_reader(node, delivery.element);
+    }
+
+    /// A second delivery of the same piece, for a reader that goes its own way, such as a device. It goes back with
+    /// [`release`](Self::release) as well. `None` for what was returned, and for a delivery of another engine.
+    pub fn share(&mut self, delivery: &Delivery) -> Option<Delivery> {
+        let node = Slot::from_index(usize::from(delivery.row));
+        let returned = matches!(delivery.kind(), DeliveryKind::Returned { .. });
+        if returned || !self.holds(node, delivery) {
+            return None;
+        }
+        let at = self.element(node, delivery.element);
+        self.rm.get_mut(at)?.readers += 1;
+        self.tokens += 1;
+        Some(delivery.again())
+    }
+
+    /// Whether a delivery is of a block in that row.
+    fn holds(&self, node: Slot, delivery: &Delivery) -> bool {
+        let held = self.rm.get(self.element(node, delivery.element)).and_then(|slot| slot.block.as_ref());
+        held.is_some_and(|block| delivery.is_of(block, (node, delivery.element)))
     }
 
     /// Puts an arrived block into a free element of its row.

@@ -78,6 +78,12 @@ impl Delivery {
         }
     }
 
+    /// The same piece again, for the engine that counts its readers.
+    pub(crate) fn again(&self) -> Self {
+        let Self { block, start, end, row, source, element, kind } = *self;
+        Self { block, start, end, row, source, element, kind }
+    }
+
     /// The node that sent it; of what was returned the node that it was for.
     pub fn source(&self) -> NodeId {
         self.source

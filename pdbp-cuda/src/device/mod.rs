@@ -31,7 +31,8 @@ pub trait DeviceMemory: Send + Sync + 'static {
     fn bytes(&self) -> usize;
 }
 
-/// A piece that a kernel copies between a memory of any size and a staging area, which has less than 4 GiB.
+/// A piece that a kernel copies between a memory of any size and a staging area, which has less than 4 GiB. What flows ask for has up
+/// to 4 KiB each, so that pieces can be dealt out evenly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Piece {
@@ -124,15 +125,14 @@ pub unsafe trait Device: Clone + 'static {
     fn table(&self, pieces: usize) -> Result<Self::Table, DeviceError>;
 
     /// Copies the first `count` pieces of the table from a memory to a staging area of the same device, all at once.
-    /// Their bytes may overlap where they come from.
+    /// They may overlap where they come from; bytes of the staging area to which two are copied hold either.
     ///
     /// # Errors
     /// [`DeviceError::OutOfBounds`] when a piece does not lie in both memories, or the table has fewer pieces, and what the driver
     /// says. Nothing is pending then.
     ///
     /// # Safety
-    /// Until the event is over, neither memory nor the table is dropped, and nobody writes the table. No two of the pieces overlap
-    /// in the staging area.
+    /// Until the event is over, neither memory nor the table is dropped, and nobody writes the table.
     unsafe fn gather(
         &self,
         queue: &Self::Queue,
@@ -142,14 +142,14 @@ pub unsafe trait Device: Clone + 'static {
         staging: &Self::Memory,
     ) -> Result<Self::Event, DeviceError>;
 
-    /// Copies the first `count` pieces of the table from a staging area to a memory of the same device, all at once.
-    /// Their bytes may overlap in the staging area.
+    /// Copies the first `count` pieces of the table from a staging area to a memory of the same device, all at once; else as
+    /// [`gather`](Self::gather).
     ///
     /// # Errors
     /// As [`gather`](Self::gather).
     ///
     /// # Safety
-    /// As for [`gather`](Self::gather), except that no two of the pieces overlap in the memory that they are copied to.
+    /// As for [`gather`](Self::gather).
     unsafe fn scatter(
         &self,
         queue: &Self::Queue,

@@ -3,12 +3,11 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 
-use super::{Flight, HostBlock};
+use super::belt::Lane;
 use crate::device::{Device, DeviceError};
 
-/// Queues of a device for the flows of one thread, and what flows left behind with copies under way.
+/// Queues and staging areas of a device for the flows of one thread, and what flows left behind with copies under way.
 ///
 /// What is left is let go of when its copy is over: [`reap`](Self::reap) looks for that, as every poll of a flow does. Dropping
 /// the copier waits for nothing: blocks and memory whose copies are under way even then are never used again.
@@ -16,6 +15,7 @@ pub struct Copier<D: Device> {
     device: D,
     in_flight: NonZeroUsize,
     queues: RefCell<Vec<D::Queue>>,
+    lanes: RefCell<Vec<Lane<D>>>,
     left: RefCell<Vec<Left<D>>>,
 }
 
@@ -29,7 +29,8 @@ impl<D: Device> Copier<D> {
     /// A copier whose flows have up to `in_flight` copies each under way. Three let a copy, the block before it and the one
     /// after overlap; more help a caller that polls seldom, and take as many more blocks.
     pub fn new(device: &D, in_flight: NonZeroUsize) -> Self {
-        Self { device: device.clone(), in_flight, queues: RefCell::default(), left: RefCell::default() }
+        let (queues, lanes, left) = (RefCell::default(), RefCell::default(), RefCell::default());
+        Self { device: device.clone(), in_flight, queues, lanes, left }
     }
 
     /// The device.
@@ -70,10 +71,23 @@ impl<D: Device> Copier<D> {
         self.queues.borrow_mut().push(queue);
     }
 
-    /// Keeps the block and the memory of a copy until it is over.
-    pub(super) fn leave<B: HostBlock>(&self, flight: Flight<D::Event, B>, memory: Arc<D::Memory>) {
-        let held = Box::new((flight.block, memory));
-        self.left.borrow_mut().push(Left { event: flight.event, held });
+    /// A lane for blocks of so many bytes, on which nothing is under way.
+    pub(super) fn take_lane(&self, block: usize) -> Result<Lane<D>, DeviceError> {
+        let mut lanes = self.lanes.borrow_mut();
+        match lanes.iter().position(|lane| lane.fits(block)) {
+            Some(spare) => Ok(lanes.swap_remove(spare)),
+            None => Lane::new(&self.device, block),
+        }
+    }
+
+    /// Takes a lane back on which nothing is under way.
+    pub(super) fn put_lane(&self, lane: Lane<D>) {
+        self.lanes.borrow_mut().push(lane);
+    }
+
+    /// Keeps what belongs to a copy until it is over.
+    pub(super) fn leave(&self, event: D::Event, held: impl Any) {
+        self.left.borrow_mut().push(Left { event, held: Box::new(held) });
     }
 }
 

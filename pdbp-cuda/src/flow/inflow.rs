@@ -214,7 +214,7 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
         self.queue = None;
         if let Some(buffer) = &self.buffer {
             for flight in self.flights.drain(..) {
-                self.copier.leave(flight, buffer.hold());
+                self.copier.leave(flight.event, (flight.block, buffer.hold()));
             }
         }
     }

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 use pdbp_core::{Delivery, OpenBlock};
 
-use super::HostBlock;
+use super::{HostBlock, VacantBlock};
 
 /// Where a token goes when its block is not needed any more.
 pub trait Home<T>: 'static {
@@ -60,7 +60,10 @@ unsafe impl<H: Home<OpenBlock>> HostBlock for Lent<OpenBlock, H> {
     }
 }
 
-// SAFETY: as above; the bytes of a delivery are not written by anybody while it lives.
+// SAFETY: a writer's token is the only right to its bytes.
+unsafe impl<H: Home<OpenBlock>> VacantBlock for Lent<OpenBlock, H> {}
+
+// SAFETY: as for open blocks; the bytes of a delivery are not written by anybody while it lives.
 unsafe impl<H: Home<Delivery>> HostBlock for Lent<Delivery, H> {
     fn place(&mut self) -> NonNull<[u8]> {
         self.place

@@ -1,4 +1,4 @@
-//! Flows: data of any length between device memory and a link, block by block.
+//! Flows: data of any length between device memory and a link, or many small messages, block by block.
 //!
 //! ```text
 //!            Outflow                                                                  Inflow
@@ -10,23 +10,45 @@
 //! While one block is copied, another travels and a third is copied at the other end: the whole takes as long as the slowest
 //! of the three takes for all bytes, and a little to begin and to end.
 //!
+//! # Many small messages
+//! A copy of its own for each of many small messages would cost the driver more than their bytes. They travel a block's worth at a
+//! time instead, by a staging area on the device that has the layout of the block:
+//! ```text
+//!            Gather                                                                             Scatter
+//!  message ┐                                                                                          ┌ slot
+//!  message ┼kernel▶ staging ──copy──▶ block ─┐                            ┌─▶ block ──copy──▶ staging ┼kernel▶ slot
+//!  message ┘        area                     │                            │                   area    └ slot
+//!          ┼kernel▶ staging ──copy──▶ block ─┴ Outgoing ══ link ══ Bundles┴─▶ block ──copy──▶ staging ┼kernel▶ …
+//! ```
+//! [`Bundles`] lists the messages of each block ([`Pieces`]); what lies between them in the block, such as headers, is written
+//! when its copy is over ([`Outgoing::send`]). Each block in flight has a queue and a staging area of its own, so that the kernel of
+//! one runs beside the copy of another: the whole takes as long as the slowest of kernels, copies and link takes for all bytes. The
+//! [`Copier`] keeps the staging areas for the flows to come.
+//!
 //! A flow is a state that its owner polls: no call waits. It owns device memory and blocks of the copies under way. When it
 //! fails or is dropped, those that are under way yet go to its [`Copier`], which lets go of each when its copy is over.
 
+mod belt;
+mod bundle;
 mod copier;
+mod gather;
 mod inflow;
 mod lent;
 mod outflow;
+mod scatter;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
 use std::ptr::NonNull;
 
+pub use bundle::{Bundles, NoRoom, Outgoing, Pieces};
 pub use copier::Copier;
+pub use gather::Gather;
 pub use inflow::Inflow;
 pub use lent::{Home, Lent};
 pub use outflow::Outflow;
+pub use scatter::Scatter;
 
 use crate::device::DeviceError;
 
@@ -34,12 +56,17 @@ use crate::device::DeviceError;
 ///
 /// # Safety
 /// [`place`](Self::place) gives the same bytes at each call, however the value is moved. They are initialised and valid for reads
-/// until the value is dropped or handed on, and nobody else writes them; of a block that an [`Outlet`] gave, they are valid for
-/// writes, and nobody else reads them.
+/// until the value is dropped or handed on, and nobody else writes them.
 pub unsafe trait HostBlock: 'static {
     /// Its bytes.
     fn place(&mut self) -> NonNull<[u8]>;
 }
+
+/// A block to be filled.
+///
+/// # Safety
+/// Its bytes are valid for writes, too, and nobody else reads them.
+pub unsafe trait VacantBlock: HostBlock {}
 
 /// Whether what is sent ends the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +80,7 @@ pub enum Ending {
 /// Where the blocks of an [`Outflow`] go. No call waits.
 pub trait Outlet {
     /// A block to be filled: one byte or more.
-    type Block: HostBlock;
+    type Block: VacantBlock;
     /// What can go wrong.
     type Error;
 
@@ -70,7 +97,7 @@ pub trait Outlet {
     fn send(&mut self, block: Self::Block, length: usize, ending: Ending) -> Result<(), Self::Error>;
 }
 
-/// What an [`Inlet`] has.
+/// What an [`Inlet`] has, and [`Bundles`].
 #[derive(Debug)]
 pub enum Arrived<B> {
     /// The next block.
@@ -119,6 +146,13 @@ pub enum FlowError<E> {
         /// Bytes of the room.
         room: usize,
     },
+    /// The next message does not fit its slot. It waits to be received in another way.
+    Unfit {
+        /// Bytes of the message.
+        bytes: usize,
+        /// Bytes of a slot.
+        slot: usize,
+    },
     /// The flow has failed before.
     Ended,
 }
@@ -140,6 +174,11 @@ impl<E: fmt::Display> fmt::Display for FlowError<E> {
                     "more than the {room} bytes came that there is room for; receive into a larger buffer"
                 )
             }
+            Self::Unfit { bytes, slot } => write!(
+                f,
+                "a message of {bytes} bytes does not fit a slot of {slot}, or is longer than a block; receive it by itself, as \
+                 other messages are, or into larger slots"
+            ),
             Self::Ended => f.write_str("the flow has failed before; begin a new one"),
         }
     }

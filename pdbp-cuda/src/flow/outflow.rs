@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use super::{Copier, Ending, Flight, FlowError, HostBlock, Outlet, Step};
+use super::{Copier, Ending, Flight, FlowError, Outlet, Step, VacantBlock};
 use crate::buffer::Slice;
 use crate::device::{Device, DeviceError};
 
 /// Sends a slice of device memory. See [`flow`](crate::flow).
-pub struct Outflow<D: Device, B: HostBlock> {
+pub struct Outflow<D: Device, B: VacantBlock> {
     copier: Rc<Copier<D>>,
     /// Until the flow has ended.
     queue: Option<D::Queue>,
@@ -29,7 +29,7 @@ enum State {
     Failed,
 }
 
-impl<D: Device, B: HostBlock> Outflow<D, B> {
+impl<D: Device, B: VacantBlock> Outflow<D, B> {
     /// A flow of the whole slice, which begins when `after` is over: the event of the work that writes the slice. With
     /// [`Ending::Last`] its last block ends the data; a slice without bytes is one empty block then, and nothing otherwise.
     ///
@@ -166,12 +166,12 @@ impl<D: Device, B: HostBlock> Outflow<D, B> {
         // Not used again: it may wait for an event that is far away.
         self.queue = None;
         for flight in self.flights.drain(..) {
-            self.copier.leave(flight, self.source.hold());
+            self.copier.leave(flight.event, (flight.block, self.source.hold()));
         }
     }
 }
 
-impl<D: Device, B: HostBlock> Drop for Outflow<D, B> {
+impl<D: Device, B: VacantBlock> Drop for Outflow<D, B> {
     fn drop(&mut self) {
         if self.state == State::Flowing {
             self.fail();

@@ -174,6 +174,54 @@ impl Inbox {
         }
     }
 
+    /// Messages of one arrived block for a device, commands first, from the next one on: of each train as many as `take` takes, which is
+    /// told who sent it, where in the block's bytes its next message lies, how long one is, and how many are left. The next message as
+    /// an error, by its length, when it has come in segments.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn next_bundle(
+        &mut self,
+        pipe: &Pipe,
+        shared: &Arc<Shared>,
+        mut take: impl FnMut(&Info, usize, usize, u32) -> u32,
+    ) -> Option<Result<Delivery, u64>> {
+        self.quick = 0;
+        self.pull_urgent(pipe, shared);
+        if !self.open_train(self.has_urgent, pipe, shared) {
+            return None;
+        }
+        let slot = if self.has_urgent { &mut self.urgent } else { &mut self.current };
+        let cursor = slot.as_mut()?;
+        if let Some((_, _, total)) = cursor.segment {
+            return Some(Err(total));
+        }
+        let delivery = shared.engine().share(cursor.run.delivery()?)?;
+        let mut all = 0;
+        loop {
+            let taken = take(&cursor.info, cursor.start as usize, cursor.length as usize, cursor.left);
+            all += taken;
+            cursor.start += taken * cursor.length;
+            cursor.left -= taken;
+            if cursor.left > 0 {
+                break;
+            }
+            match cursor.next_train() {
+                Next::Train if cursor.segment.is_none() => {}
+                Next::Train => break,
+                end => {
+                    self.unreadable += u64::from(matches!(end, Next::Unreadable));
+                    *slot = None;
+                    break;
+                }
+            }
+        }
+        self.has_urgent = self.urgent.is_some() || !self.urgent_runs.is_empty();
+        if all == 0 {
+            shared.release(delivery);
+            return None;
+        }
+        Some(Ok(delivery))
+    }
+
     /// Makes the cursor stand in a train with messages left; `false` when nothing has arrived.
     fn open_train(&mut self, urgent: bool, pipe: &Pipe, shared: &Arc<Shared>) -> bool {
         loop {

@@ -27,7 +27,7 @@ use inbox::Inbox;
 use lanes::Lanes;
 
 #[cfg(feature = "cuda")]
-pub use device::{DeviceRecv, DeviceSend};
+pub use device::{DeviceMessage, DeviceRecv, DeviceRecvEach, DeviceSend, DeviceSendEach};
 pub(crate) use lanes::{Due, Flushed, SharedLanes};
 pub use loan::Loan;
 pub use message::{Batch, Message};

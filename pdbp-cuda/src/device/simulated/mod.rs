@@ -186,6 +186,11 @@ impl Simulated {
         self.state().copies
     }
 
+    /// How many memories it has given out that were not freed.
+    pub fn memories(&self) -> usize {
+        self.state().memories.len()
+    }
+
     /// What was done to memory that belonged to a pending copy. Found out when the copy ends.
     pub fn misuse(&self) -> Vec<String> {
         self.state().misuse.clone()

@@ -28,7 +28,7 @@ struct Line {
 #[derive(Default)]
 pub(super) struct State {
     next: u64,
-    memories: HashMap<u64, Vec<u8>>,
+    pub(super) memories: HashMap<u64, Vec<u8>>,
     /// In the order in which they end.
     pending: Vec<Pending>,
     /// When each engine has done what it was asked for.

@@ -1,9 +1,12 @@
 //! Flows over any device: the simulated one, and a real one where there is one.
 
+use std::ops::Range;
+
+use super::bundles::{Finder, Packer};
 use super::*;
 use crate::buffer::Slice;
 use crate::device::{Device, device_or_skip};
-use crate::flow::{Arrived, Inlet, Outlet};
+use crate::flow::{Arrived, Gather, Inlet, Outlet, Scatter};
 
 const BYTES: usize = 1_000_003;
 
@@ -79,6 +82,55 @@ fn round<D: Device>(device: &D, clock: &Clock) {
     assert!(read(clock, &copier, part) == data[777..BYTES - 7]);
     assert!(read(clock, &copier, second) == data);
     assert_eq!(copier.reap(), 0);
+}
+
+/// Where small messages lie: close to each other and far, on odd places, empty ones and long ones.
+fn pieces() -> Vec<Range<usize>> {
+    let start = |i: usize| i * 7919 % (BYTES - 5000);
+    let length = |i: usize| if i % 50 == 3 { 4999 } else { i % 67 };
+    (0..3000).map(|i| start(i)..start(i) + length(i)).collect()
+}
+
+/// Gathers messages from one buffer and scatters them in another.
+fn small_round<D: Device>(device: &D, clock: &Clock) {
+    const SLOT: usize = 5000;
+    let copier = Rc::new(Copier::new(device, NonZeroUsize::new(3).unwrap()));
+    let (data, pieces, link) = (contents(BYTES), pieces(), link(clock));
+    let dest = Buffer::new(device, pieces.len() * SLOT).unwrap();
+    let mut packer = Packer::new(&link, pieces.clone());
+    let mut finder = Finder::new(&link, SLOT, pieces.len());
+    let source = fill(clock, &copier, &data);
+    let mut out = Gather::new(&copier, source, 32 << 10, None).unwrap();
+    let mut into = Scatter::new(&copier, dest, 32 << 10, None).ok().unwrap();
+    while into.poll(&mut finder).unwrap() != Step::Done {
+        out.poll(&mut packer).unwrap();
+        out.wait_for_copy().unwrap();
+        pass_time::<D>(clock, &link, None);
+        into.wait_for_copy().unwrap();
+    }
+    assert_eq!((out.sent(), into.received()), (pieces.len(), pieces.len()));
+    assert!(out.into_slice().into_buffer().is_ok());
+    let arrived = read(clock, &copier, into.take_buffer().unwrap().into_slice());
+    for (i, (piece, slot)) in pieces.into_iter().zip(arrived.chunks(SLOT)).enumerate() {
+        let (message, rest) = slot.split_at(piece.len());
+        assert!(*message == data[piece] && rest.iter().all(|b| *b == 0), "message {i}");
+    }
+    assert_eq!(copier.reap(), 0);
+}
+
+#[test]
+fn small_messages_go_from_a_simulated_device_to_a_simulated_device() {
+    let clock = Clock::new();
+    let device = Simulated::new(&clock, [PLAN.speeds[0]; 2]).with_kernels(PLAN.speeds[0]);
+    small_round(&device, &clock);
+    assert_eq!(device.misuse(), Vec::<String>::new());
+}
+
+#[test]
+fn small_messages_go_from_a_real_device_to_a_real_device() {
+    let name = "small_messages_go_from_a_real_device_to_a_real_device";
+    let Some(device) = device_or_skip(name) else { return };
+    small_round(&device, &Clock::new());
 }
 
 #[test]

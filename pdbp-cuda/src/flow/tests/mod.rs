@@ -1,6 +1,7 @@
 //! Flows over simulated devices and a simulated link, in virtual time.
 
 mod anywhere;
+mod bundles;
 mod faults;
 mod wire;
 

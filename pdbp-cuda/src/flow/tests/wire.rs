@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::device::{Clock, CopyEngine};
-use crate::flow::{Arrived, Ending, HostBlock, Inlet, Outlet};
+use crate::flow::{Arrived, Ending, HostBlock, Inlet, Outlet, VacantBlock};
 
 /// What vacant blocks hold.
 const VACANT: u8 = 0xEE;
@@ -41,12 +41,19 @@ unsafe impl HostBlock for Block {
     }
 }
 
+// SAFETY: as above.
+unsafe impl VacantBlock for Block {}
+
 impl Block {
     /// Fills its beginning; says with how many bytes.
     pub(super) fn fill(&mut self, from: &[u8]) -> usize {
         let length = from.len().min(self.length);
         self.bytes.as_mut().unwrap()[..length].copy_from_slice(&from[..length]);
         length
+    }
+
+    pub(super) fn write(&mut self, at: usize, from: &[u8]) {
+        self.bytes.as_mut().unwrap()[at..at + from.len()].copy_from_slice(from);
     }
 
     pub(super) fn bytes(&self) -> &[u8] {

@@ -1,7 +1,7 @@
 //! Without MPI all device messages go through blocks.
 
 use pdbp_cuda::device::Device;
-use pdbp_cuda::flow::{FlowError, HostBlock, Inflow, Outflow, Step};
+use pdbp_cuda::flow::{FlowError, HostBlock, Inflow, Outflow, Step, VacantBlock};
 
 use super::super::{Part, StreamReader, StreamWriter, Target};
 use crate::error::{RecvError, SendError};
@@ -18,7 +18,7 @@ pub(super) fn listen(reader: StreamReader<'_>) -> StreamReader<'_> {
 }
 
 impl<D: Device> DirectSend<D> {
-    pub(super) fn begin<B: HostBlock>(_: &Part, _: Target, _: &Outflow<D, B>) -> Option<Self> {
+    pub(super) fn begin<B: VacantBlock>(_: &Part, _: Target, _: &Outflow<D, B>) -> Option<Self> {
         None
     }
 
@@ -26,7 +26,7 @@ impl<D: Device> DirectSend<D> {
         match self.0 {}
     }
 
-    pub(super) fn poll<B: HostBlock>(
+    pub(super) fn poll<B: VacantBlock>(
         &mut self,
         _: &Outflow<D, B>,
         _: &mut StreamWriter<'_>,

@@ -14,7 +14,7 @@ use pdbp_core::id::NodeId;
 use pdbp_core::umb::{RecvMemory as _, SendMemory as _};
 use pdbp_cuda::Landing;
 use pdbp_cuda::device::Device;
-use pdbp_cuda::flow::{FlowError, HostBlock, Inflow, Outflow, Step};
+use pdbp_cuda::flow::{FlowError, HostBlock, Inflow, Outflow, Step, VacantBlock};
 use pdbp_mpi::{MpiError, Question, Transfer};
 
 use super::super::{Part, StreamReader, StreamWriter, Target};
@@ -42,7 +42,7 @@ enum Sending<D: Device> {
 
 impl<D: Device> DirectSend<D> {
     /// `None` when it goes through blocks.
-    pub(super) fn begin<B: HostBlock>(part: &Part, to: Target, flow: &Outflow<D, B>) -> Option<Self> {
+    pub(super) fn begin<B: VacantBlock>(part: &Part, to: Target, flow: &Outflow<D, B>) -> Option<Self> {
         let (device, slice) = flow.source();
         let direct = part.shared().direct.clone()?;
         let takes = slice.bytes() >= direct.least && direct.link.is_open_to(to.node());
@@ -59,7 +59,7 @@ impl<D: Device> DirectSend<D> {
     }
 
     /// `None`: the receiver wants it through blocks.
-    pub(super) fn poll<B: HostBlock>(
+    pub(super) fn poll<B: VacantBlock>(
         &mut self,
         flow: &Outflow<D, B>,
         writer: &mut StreamWriter<'_>,

@@ -11,6 +11,7 @@ use pdbp_cuda::flow::{Arrived, Ending, Home, Inlet, Lent, Outlet};
 use super::{Run, SEGMENT, StreamReader, StreamWriter, segment_data};
 use crate::error::{RecvError, SendError};
 use crate::node::Shared;
+use crate::part::device::{ReadHome, vacate};
 use crate::part::sending::Patience;
 
 /// Counts the blocks of a stream that flows have.
@@ -28,32 +29,17 @@ impl Away {
     }
 }
 
-/// Where blocks go that a flow did not send.
-pub struct OpenHome {
+/// Where blocks of a stream go that a flow did not send.
+pub struct StreamHome {
     shared: Arc<Shared>,
     away: Away,
 }
 
-impl Home<OpenBlock> for OpenHome {
+impl Home<OpenBlock> for StreamHome {
     fn take_back(&self, block: OpenBlock) {
         self.away.remove();
         vacate(&self.shared, block);
     }
-}
-
-/// Where blocks go that a flow has read.
-pub struct ReadHome(Arc<Shared>);
-
-impl Home<Delivery> for ReadHome {
-    fn take_back(&self, delivery: Delivery) {
-        self.0.release(delivery);
-    }
-}
-
-/// Empties a block, so that it just becomes vacant.
-fn vacate(shared: &Shared, mut block: OpenBlock) {
-    block.rewind(Packer::new());
-    shared.engine().submit(block);
 }
 
 impl StreamWriter<'_> {
@@ -83,7 +69,7 @@ impl StreamWriter<'_> {
 
 /// Segments that a device fills: several may be open at a time, and leave in the order in which they are sent.
 impl Outlet for StreamWriter<'_> {
-    type Block = Lent<OpenBlock, OpenHome>;
+    type Block = Lent<OpenBlock, StreamHome>;
     type Error = SendError;
 
     fn poll_block(&mut self) -> Result<Option<Self::Block>, SendError> {
@@ -94,7 +80,7 @@ impl Outlet for StreamWriter<'_> {
         self.flush_segment()?;
         let Some(block) = self.block_to_lend()? else { return Ok(None) };
         let (route, whole) = (self.route(SEGMENT), self.segment_len());
-        let home = OpenHome { shared: Arc::clone(self.part.shared()), away: self.away.add() };
+        let home = StreamHome { shared: Arc::clone(self.part.shared()), away: self.away.add() };
         Ok(Some(Self::Block::open(block, home, |block| {
             block.rewind(Packer::new());
             block.reserve(route, whole).unwrap_or(&mut [])

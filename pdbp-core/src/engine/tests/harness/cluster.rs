@@ -69,6 +69,8 @@ impl Cluster {
             };
             assert_eq!(digest(delivery.bytes()), sum, "a delivery's bytes changed while it waited");
             if keep {
+                // By two readers, of which the second goes on when the first is done.
+                host.held.extend(host.engine.share(&delivery).map(|second| (second, sum)));
                 host.held.push((delivery, sum));
             } else {
                 host.engine.release(delivery);

@@ -229,3 +229,28 @@ fn a_message_longer_than_a_block_is_refused_by_send_and_fits_in_segments() {
     c.host(1).pipes.checked = false;
     c.settle_unchecked();
 }
+
+/// A block goes back when both have given their piece back, in either order.
+#[test]
+fn a_delivery_can_be_read_by_two() {
+    for links in BOTH {
+        for first in 0..2 {
+            let mut c = setup(links).ready();
+            ship(&mut c, 0, 1);
+            rounds(&mut c, 3);
+            let host = c.host(1);
+            let (delivery, _) = host.pipes.queues[0].pop_front().unwrap();
+            let second = host.engine.share(&delivery).unwrap();
+            assert_eq!(second.bytes(), delivery.bytes());
+            let mut both = [delivery, second];
+            both.rotate_left(first);
+            let [one, other] = both;
+            host.engine.release(one);
+            assert_eq!(host.engine.recv_row(node(0)).unwrap().space.used(), 1);
+            host.engine.release(other);
+            assert_eq!(host.engine.recv_row(node(0)).unwrap().space.used(), 0);
+            assert_eq!(host.engine.counters().foreign_tokens, 0);
+            c.settle();
+        }
+    }
+}

@@ -182,6 +182,7 @@ fn tokens_of_another_engine_are_left_alone() {
     assert_eq!(b.host(0).engine.counters().foreign_tokens, 1);
     assert_eq!(b.host(0).engine.send_row(node(0)).unwrap().waiting, 0);
     let (delivery, _) = a.host(0).pipes.queues[0].pop_front().unwrap();
+    assert!(b.host(0).engine.share(&delivery).is_none());
     b.host(0).engine.release(delivery);
     assert_eq!(b.host(0).engine.counters().foreign_tokens, 2);
     assert_eq!(b.host(0).engine.recv_row(node(0)).unwrap().space.used(), 1, "its own delivery is still out");

@@ -1,4 +1,11 @@
-//! Messages from and to the memory of a device (SGP of the documents).
+//! Messages from and to the memory of a device (SGP of the documents): of any length, each as a stream of its own (here), and many
+//! small ones, by blocks that they share ([`each`], [`slots`]).
+
+#[cfg_attr(not(feature = "mpi"), path = "blocks_only.rs")]
+mod direct;
+mod each;
+mod homes;
+mod slots;
 
 use std::fmt;
 use std::rc::Rc;
@@ -10,16 +17,14 @@ use pdbp_cuda::device::{Device, DeviceError, DeviceMemory as _};
 use pdbp_cuda::flow::{Copier, Ending, FlowError, Inflow, Lent, Outflow, Step};
 use pdbp_cuda::{Buffer, Slice};
 
-#[cfg_attr(feature = "mpi", path = "device/direct.rs")]
-#[cfg_attr(not(feature = "mpi"), path = "device/blocks_only.rs")]
-mod direct;
-
-use direct::{DirectRecv, DirectSend};
-
-use super::stream::device::{OpenHome, ReadHome};
+use super::stream::device::StreamHome;
 use super::{Part, StreamReader, StreamWriter, Target};
 use crate::error::{RecvError, SendError, Timeout};
-use crate::node::Waiter;
+use crate::node::{Pipe, Waiter};
+use direct::{DirectRecv, DirectSend};
+pub use each::DeviceSendEach;
+pub(super) use homes::{ReadHome, vacate};
+pub use slots::{DeviceMessage, DeviceRecvEach};
 
 /// A message from device memory that is being sent. Dropping it gives the message up: its receiver gets an error, if anything
 /// of it was sent, and nothing otherwise.
@@ -73,7 +78,7 @@ pub struct DeviceSend<'p, D: Device> {
     /// If MPI carries it, as far as is known.
     direct: Option<DirectSend<D>>,
     /// Dropped first, so that blocks whose copies are over are at home when the writer needs one to say that it gives up.
-    flow: Outflow<D, Lent<OpenBlock, OpenHome>>,
+    flow: Outflow<D, Lent<OpenBlock, StreamHome>>,
     /// Until the message has failed.
     writer: Option<StreamWriter<'p>>,
 }
@@ -161,23 +166,7 @@ impl<D: Device> DeviceSend<'_, D> {
     /// # Errors
     /// As [`poll`](Self::poll), and [`SendError::Timeout`], after which it can go on.
     pub fn wait(&mut self, timeout: Duration) -> Result<(), FlowError<SendError>> {
-        let mut waiter = Waiter::new(timeout, self.part.shared());
-        loop {
-            match self.poll()? {
-                Step::Done => return Ok(()),
-                Step::Moved => waiter.reset(),
-                // A failure shows in the poll.
-                Step::Idle if self.flow.is_copying() => drop(self.flow.wait_for_copy()),
-                Step::Idle if waiter.is_over() => {
-                    let (waited, peers) = (timeout, vec![self.to.node()]);
-                    let missing = "read what was sent before, so that there is no room";
-                    return Err(FlowError::Link(SendError::Timeout(Timeout { waited, peers, missing })));
-                }
-                // Nobody rings for MPI.
-                Step::Idle if self.direct.is_some() => std::thread::yield_now(),
-                Step::Idle => waiter.pause(self.part.shared(), None),
-            }
-        }
+        wait(self, self.part, timeout)
     }
 
     /// Bytes that were sent; of what MPI carries all, when it has begun.
@@ -237,30 +226,7 @@ impl<D: Device> DeviceRecv<'_, D> {
     /// # Errors
     /// As [`poll`](Self::poll), and [`RecvError::Timeout`], after which it can go on.
     pub fn wait(&mut self, timeout: Duration) -> Result<(), FlowError<RecvError>> {
-        let mut waiter = Waiter::new(timeout, self.part.shared());
-        loop {
-            match self.poll()? {
-                Step::Done => return Ok(()),
-                Step::Moved => waiter.reset(),
-                // A failure shows in the poll.
-                Step::Idle if self.flow.is_copying() => drop(self.flow.wait_for_copy()),
-                Step::Idle if waiter.is_over() => {
-                    let (waited, peers) = (timeout, self.source.iter().map(|source| source.node()).collect());
-                    let missing = "sent the rest of a message for a device";
-                    return Err(FlowError::Link(RecvError::Timeout(Timeout { waited, peers, missing })));
-                }
-                // Nobody rings for MPI.
-                Step::Idle if matches!(&self.state, State::Direct(direct, _) if direct.is_moving()) => {
-                    std::thread::yield_now();
-                }
-                Step::Idle => {
-                    // What the peer waits for may be packed here.
-                    self.part.flush();
-                    let pipe = self.part.pipe().map_err(FlowError::Link)?;
-                    waiter.pause(self.part.shared(), Some(pipe));
-                }
-            }
-        }
+        wait(self, self.part, timeout)
     }
 
     /// Who sends it, when it has begun.
@@ -280,6 +246,96 @@ impl<D: Device> DeviceRecv<'_, D> {
             self.state = State::Failed;
         }
         self.flow.take_buffer()
+    }
+}
+
+/// What can be polled to its end.
+trait Steps {
+    type Error;
+
+    fn step(&mut self) -> Result<Step, FlowError<Self::Error>>;
+
+    /// Waits for what is under way on the device; `None`: nothing is.
+    fn wait_for_copy(&self) -> Option<Result<(), DeviceError>>;
+
+    /// Whether nobody rings when it can go on.
+    fn is_silent(&self) -> bool {
+        false
+    }
+
+    /// The pipe from which it goes on, if there is one, after what its peers may wait for has been flushed.
+    fn pipe(&self) -> Result<Option<&Pipe>, Self::Error>;
+
+    /// It has waited in vain so long.
+    fn late(&self, waited: Duration) -> Self::Error;
+}
+
+fn wait<S: Steps>(steps: &mut S, part: &Part, timeout: Duration) -> Result<(), FlowError<S::Error>> {
+    let mut waiter = Waiter::new(timeout, part.shared());
+    loop {
+        match steps.step()? {
+            Step::Done => return Ok(()),
+            Step::Moved => waiter.reset(),
+            // A failure shows in the step.
+            Step::Idle if steps.wait_for_copy().is_some() => {}
+            Step::Idle if waiter.is_over() => return Err(FlowError::Link(steps.late(timeout))),
+            Step::Idle if steps.is_silent() => std::thread::yield_now(),
+            Step::Idle => {
+                let pipe = steps.pipe().map_err(FlowError::Link)?;
+                waiter.pause(part.shared(), pipe);
+            }
+        }
+    }
+}
+
+impl<D: Device> Steps for DeviceSend<'_, D> {
+    type Error = SendError;
+
+    fn step(&mut self) -> Result<Step, FlowError<SendError>> {
+        self.poll()
+    }
+
+    fn wait_for_copy(&self) -> Option<Result<(), DeviceError>> {
+        self.flow.is_copying().then(|| self.flow.wait_for_copy())
+    }
+
+    fn is_silent(&self) -> bool {
+        self.direct.is_some()
+    }
+
+    fn pipe(&self) -> Result<Option<&Pipe>, SendError> {
+        Ok(None)
+    }
+
+    fn late(&self, waited: Duration) -> SendError {
+        let missing = "read what was sent before, so that there is no room";
+        SendError::Timeout(Timeout { waited, peers: vec![self.to.node()], missing })
+    }
+}
+
+impl<D: Device> Steps for DeviceRecv<'_, D> {
+    type Error = RecvError;
+
+    fn step(&mut self) -> Result<Step, FlowError<RecvError>> {
+        self.poll()
+    }
+
+    fn wait_for_copy(&self) -> Option<Result<(), DeviceError>> {
+        self.flow.is_copying().then(|| self.flow.wait_for_copy())
+    }
+
+    fn is_silent(&self) -> bool {
+        matches!(&self.state, State::Direct(direct, _) if direct.is_moving())
+    }
+
+    fn pipe(&self) -> Result<Option<&Pipe>, RecvError> {
+        self.part.flush();
+        self.part.pipe().map(Some)
+    }
+
+    fn late(&self, waited: Duration) -> RecvError {
+        let peers = self.source.iter().map(|source| source.node()).collect();
+        RecvError::Timeout(Timeout { waited, peers, missing: "sent the rest of a message for a device" })
     }
 }
 

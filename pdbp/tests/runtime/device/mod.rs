@@ -1,5 +1,8 @@
 //! Messages from and to device memory, with simulated devices.
 
+mod small;
+mod small_faults;
+
 use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::time::Duration;

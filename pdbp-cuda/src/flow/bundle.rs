@@ -1,0 +1,137 @@
+//! What is laid out in blocks.
+
+use std::ops::Range;
+
+use super::{Arrived, HostBlock, VacantBlock};
+use crate::device::{DeviceError, Piece};
+
+/// The messages of one block, as they are laid out: which bytes of the device's memory belong where in the block.
+///
+/// Bytes that lie side by side at both ends become one piece, whatever messages they are of.
+pub struct Pieces<'t> {
+    table: &'t mut [Piece],
+    /// Entries that are used.
+    count: usize,
+    messages: usize,
+    /// Bytes of the memory that messages may lie in.
+    window: Range<usize>,
+    /// Bytes of the block from the first to the last of a message.
+    span: Option<Range<usize>>,
+    /// A message does not lie in the window.
+    beyond: Option<DeviceError>,
+}
+
+/// The list of a block has no entry left for a message: it belongs in the next block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom;
+
+/// What a block's list says when it is done.
+pub(super) struct Listed {
+    pub(super) count: usize,
+    pub(super) messages: usize,
+    /// `None` when the messages have no bytes.
+    pub(super) span: Option<Range<usize>>,
+}
+
+/// Blocks of messages: those that wait to be received, for a [`Scatter`](super::Scatter), or that are to be sent. No call waits.
+pub trait Bundles {
+    /// A block with messages in it.
+    type Block: HostBlock;
+    /// What can go wrong.
+    type Error;
+
+    /// The next block: lists its messages, one by one. A block to be sent is laid out, and the bytes of its messages come later.
+    ///
+    /// # Errors
+    /// No more blocks will come, though there are messages left.
+    fn poll_bundle(&mut self, pieces: &mut Pieces<'_>) -> Result<Arrived<Self::Block>, Self::Error>;
+}
+
+/// Where the blocks of a [`Gather`](super::Gather) go.
+pub trait Outgoing: Bundles<Block: VacantBlock> {
+    /// Sends a block that has the bytes of all its messages. Between these it holds nothing of use: what belongs there is written
+    /// now. Blocks come in the order in which they were laid out.
+    ///
+    /// # Errors
+    /// Nothing can be sent any more.
+    fn send(&mut self, block: Self::Block) -> Result<(), Self::Error>;
+}
+
+/// The most bytes of a piece: longer ones are several, so that all warps of a kernel have a like share.
+const LONGEST: usize = 4096;
+
+/// Entries that a table for blocks of so many bytes has: as many as there can be messages of 8 bytes, and enough for a few of less.
+pub(super) const fn entries(block: usize) -> usize {
+    let entries = block / 8;
+    if entries < 64 { 64 } else { entries }
+}
+
+impl<'t> Pieces<'t> {
+    /// An empty list, of messages in that window of the memory.
+    pub(super) fn new(table: &'t mut [Piece], window: Range<usize>) -> Self {
+        Self { table, count: 0, messages: 0, window, span: None, beyond: None }
+    }
+
+    /// Messages that it lists.
+    pub fn messages(&self) -> usize {
+        self.messages
+    }
+
+    /// Adds a message of so many bytes, which begins at byte `at` of the memory that the flow was given, and at byte `placed` of
+    /// the block. A message that does not lie in the flow's memory makes the flow fail.
+    ///
+    /// # Errors
+    /// [`NoRoom`]; nothing was added.
+    pub fn push(&mut self, at: usize, placed: usize, bytes: usize) -> Result<(), NoRoom> {
+        let room = self.window.len();
+        if at.checked_add(bytes).is_none_or(|end| end > room) || u32::try_from(placed + bytes).is_err() {
+            self.beyond = Some(DeviceError::OutOfBounds { at, bytes, room });
+        } else if bytes > 0 {
+            self.add(self.window.start + at, placed, bytes)?;
+            let span = self.span.get_or_insert(placed..placed);
+            *span = span.start.min(placed)..span.end.max(placed + bytes);
+        }
+        self.messages += 1;
+        Ok(())
+    }
+
+    fn add(&mut self, at: usize, placed: usize, bytes: usize) -> Result<(), NoRoom> {
+        let entry = |done: usize, bytes: usize| Piece {
+            at: (at + done) as u64,
+            staged: (placed + done) as u32,
+            bytes: bytes as u32,
+        };
+        let last = self.count.checked_sub(1).and_then(|last| self.table.get_mut(last)).filter(|last| {
+            let end = |from: u64| from + u64::from(last.bytes);
+            end(last.at) == at as u64 && end(last.staged.into()) == placed as u64
+        });
+        let joined = last.as_ref().map_or(0, |last| bytes.min(LONGEST.saturating_sub(last.bytes as usize)));
+        let more = (bytes - joined).div_ceil(LONGEST);
+        if let Some(last) = last
+            && joined == bytes
+        {
+            last.bytes += joined as u32;
+            return Ok(());
+        }
+        let free = self.table.get_mut(self.count..self.count + more).ok_or(NoRoom)?;
+        for (i, free) in free.iter_mut().enumerate() {
+            let done = joined + i * LONGEST;
+            *free = entry(done, (bytes - done).min(LONGEST));
+        }
+        if joined > 0
+            && let Some(last) = self.table.get_mut(self.count - 1)
+        {
+            last.bytes += joined as u32;
+        }
+        self.count += more;
+        Ok(())
+    }
+
+    pub(super) fn finish(self) -> Result<Listed, DeviceError> {
+        let Self { count, messages, span, .. } = self;
+        match self.beyond {
+            Some(e) => Err(e),
+            None => Ok(Listed { count, messages, span }),
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Many small messages from device memory to a link.
+
+use std::rc::Rc;
+
+use super::belt::{Belt, Loaded, Way};
+use super::{Copier, FlowError, Outgoing, Step, VacantBlock};
+use crate::buffer::Slice;
+use crate::device::{Device, DeviceError};
+
+/// Sends messages that lie anywhere in a slice of device memory, a block's worth at a time. See [`flow`](crate::flow).
+pub struct Gather<D: Device, B: VacantBlock> {
+    belt: Belt<D, B>,
+    source: Slice<D>,
+    /// Messages that were sent.
+    sent: usize,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Flowing,
+    /// Nothing more comes, blocks are under way.
+    Ending,
+    Done,
+    Failed,
+}
+
+impl State {
+    /// Whether there is something left to do.
+    pub(super) fn is_going<E>(self) -> Result<bool, FlowError<E>> {
+        match self {
+            Self::Flowing | Self::Ending => Ok(true),
+            Self::Done => Ok(false),
+            Self::Failed => Err(FlowError::Ended),
+        }
+    }
+}
+
+impl<D: Device, B: VacantBlock> Gather<D, B> {
+    /// A flow of messages in the slice, in blocks of up to `block` bytes, which begins when `after` is over: the event of the work
+    /// that writes the slice. Waits until the device has given as much memory as the copier's blocks in flight have, unless a flow
+    /// before has left it.
+    ///
+    /// # Errors
+    /// There is no memory or no queue, or it cannot wait for the event.
+    pub fn new(
+        copier: &Rc<Copier<D>>,
+        source: Slice<D>,
+        block: usize,
+        after: Option<&D::Event>,
+    ) -> Result<Self, DeviceError> {
+        let belt = Belt::new(copier, Way::Out, block, after)?;
+        Ok(Self { belt, source, sent: 0, state: State::Flowing })
+    }
+
+    /// Goes on: sends the blocks whose copies are over, and begins with new ones, until there are none. Does not wait, and does
+    /// a bounded amount of work.
+    ///
+    /// # Errors
+    /// See [`FlowError`]. The flow has failed then: what was laid out and not sent is not sent.
+    pub fn poll<O: Outgoing<Block = B>>(&mut self, outlet: &mut O) -> Result<Step, FlowError<O::Error>> {
+        if !self.state.is_going()? {
+            return Ok(Step::Done);
+        }
+        self.belt.copier().reap();
+        let step = self.advance(outlet);
+        match step {
+            Ok(Step::Done) => {
+                self.state = State::Done;
+                self.belt.finish();
+            }
+            Err(_) => self.fail(),
+            Ok(_) => {}
+        }
+        step
+    }
+
+    /// Messages that were sent.
+    pub fn sent(&self) -> usize {
+        self.sent
+    }
+
+    /// Whether a kernel or a copy is under way.
+    pub fn is_copying(&self) -> bool {
+        !self.belt.is_empty()
+    }
+
+    /// Waits until the oldest copy under way is over; returns at once when there is none.
+    ///
+    /// # Errors
+    /// It has failed; the next poll says so, too.
+    pub fn wait_for_copy(&self) -> Result<(), DeviceError> {
+        self.belt.wait()
+    }
+
+    /// Ends the flow and gives the slice back. What is under way is given up.
+    pub fn into_slice(self) -> Slice<D> {
+        self.source.clone()
+    }
+
+    fn advance<O: Outgoing<Block = B>>(&mut self, outlet: &mut O) -> Result<Step, FlowError<O::Error>> {
+        let mut step = Step::Idle;
+        while let Some((block, messages)) = self.belt.unload()? {
+            outlet.send(block).map_err(FlowError::Link)?;
+            self.sent += messages;
+            step = Step::Moved;
+        }
+        while self.state == State::Flowing {
+            match self.belt.load(outlet, &self.source.hold(), self.source.range())? {
+                Loaded::Block => step = Step::Moved,
+                Loaded::Nothing => break,
+                Loaded::End => self.state = State::Ending,
+            }
+        }
+        Ok(if self.state == State::Ending && self.belt.is_empty() { Step::Done } else { step })
+    }
+
+    fn fail(&mut self) {
+        self.state = State::Failed;
+        self.belt.fail(&self.source.hold());
+    }
+}
+
+impl<D: Device, B: VacantBlock> Drop for Gather<D, B> {
+    fn drop(&mut self) {
+        if matches!(self.state, State::Flowing | State::Ending) {
+            self.fail();
+        }
+        self.belt.copier().reap();
+    }
+}

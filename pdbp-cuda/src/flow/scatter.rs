@@ -1,0 +1,121 @@
+//! Many small messages from a link to device memory.
+
+use std::rc::Rc;
+
+use super::belt::{Belt, Loaded, Way};
+use super::gather::State;
+use super::{Bundles, Copier, FlowError, HostBlock, Step};
+use crate::buffer::Buffer;
+use crate::device::{Device, DeviceError};
+
+/// Receives messages to wherever they belong in a buffer on the device, a block's worth at a time. See [`flow`](crate::flow).
+pub struct Scatter<D: Device, B: HostBlock> {
+    belt: Belt<D, B>,
+    /// Until it is taken back.
+    buffer: Option<Buffer<D>>,
+    /// Messages that have arrived in the buffer.
+    received: usize,
+    state: State,
+}
+
+impl<D: Device, B: HostBlock> Scatter<D, B> {
+    /// A flow of messages into the buffer, from blocks of up to `block` bytes, which begins when `after` is over: the event of the
+    /// work that used the buffer before. Waits for memory as [`Gather::new`](super::Gather::new).
+    ///
+    /// # Errors
+    /// The buffer, and what the device says.
+    pub fn new(
+        copier: &Rc<Copier<D>>,
+        into: Buffer<D>,
+        block: usize,
+        after: Option<&D::Event>,
+    ) -> Result<Self, (Buffer<D>, DeviceError)> {
+        match Belt::new(copier, Way::Into, block, after) {
+            Ok(belt) => Ok(Self { belt, buffer: Some(into), received: 0, state: State::Flowing }),
+            Err(e) => Err((into, e)),
+        }
+    }
+
+    /// Goes on: lets go of the blocks whose messages are where they belong, and begins with new ones, until there are none. Does
+    /// not wait, and does a bounded amount of work.
+    ///
+    /// # Errors
+    /// See [`FlowError`]. The flow has failed then: what the buffer holds beyond [`received`](Self::received) messages is unknown.
+    pub fn poll<I: Bundles<Block = B>>(&mut self, inlet: &mut I) -> Result<Step, FlowError<I::Error>> {
+        if !self.state.is_going()? {
+            return Ok(Step::Done);
+        }
+        self.belt.copier().reap();
+        let step = self.advance(inlet);
+        match step {
+            Ok(Step::Done) => {
+                self.state = State::Done;
+                self.belt.finish();
+            }
+            Err(_) => self.fail(),
+            Ok(_) => {}
+        }
+        step
+    }
+
+    /// Messages that have arrived in the buffer, in the order in which their blocks were given.
+    pub fn received(&self) -> usize {
+        self.received
+    }
+
+    /// Whether a copy or a kernel is under way.
+    pub fn is_copying(&self) -> bool {
+        !self.belt.is_empty()
+    }
+
+    /// Waits until the oldest kernel under way is over; returns at once when there is none.
+    ///
+    /// # Errors
+    /// It has failed; the next poll says so, too.
+    pub fn wait_for_copy(&self) -> Result<(), DeviceError> {
+        self.belt.wait()
+    }
+
+    /// Ends the flow and gives the buffer back; `None` when something is under way to it yet (try again later, or after
+    /// [`Copier::settle`]), and when it was given back before.
+    pub fn take_buffer(&mut self) -> Option<Buffer<D>> {
+        if matches!(self.state, State::Flowing | State::Ending) {
+            self.fail();
+        }
+        self.belt.copier().reap();
+        self.buffer.take_if(|buffer| buffer.is_free())
+    }
+
+    fn advance<I: Bundles<Block = B>>(&mut self, inlet: &mut I) -> Result<Step, FlowError<I::Error>> {
+        let mut step = Step::Idle;
+        while let Some((_, messages)) = self.belt.unload()? {
+            self.received += messages;
+            step = Step::Moved;
+        }
+        while self.state == State::Flowing {
+            let Some(buffer) = &self.buffer else { return Err(FlowError::Ended) };
+            match self.belt.load(inlet, &buffer.hold(), 0..buffer.bytes())? {
+                Loaded::Block => step = Step::Moved,
+                Loaded::Nothing => break,
+                Loaded::End => self.state = State::Ending,
+            }
+        }
+        Ok(if self.state == State::Ending && self.belt.is_empty() { Step::Done } else { step })
+    }
+
+    fn fail(&mut self) {
+        self.state = State::Failed;
+        if let Some(buffer) = &self.buffer {
+            self.belt.fail(&buffer.hold());
+        }
+    }
+}
+
+impl<D: Device, B: HostBlock> Drop for Scatter<D, B> {
+    fn drop(&mut self) {
+        if matches!(self.state, State::Flowing | State::Ending) {
+            self.fail();
+        }
+        self.belt.copier().reap();
+    }
+}

@@ -1,0 +1,113 @@
+//! Errors in mid-stream, and flows of small messages that are given up.
+
+use super::*;
+
+/// Four messages to a block, in ten blocks.
+const FEW: Small = Small { messages: 40, block: 4 * 260, blocks: 6, ..SMALL };
+/// A kernel and a copy for each block.
+const COPIES: u64 = 20;
+
+fn faults() -> impl Iterator<Item = Fault> {
+    (0..COPIES).flat_map(|copy| [Fault::Refused(copy), Fault::Halfway(copy)])
+}
+
+fn is_device(end: &Result<(), FlowError<Broken>>) -> bool {
+    matches!(end, Err(FlowError::Device(_)))
+}
+
+/// What arrived are the first messages, whole.
+fn check_beginning(rig: &mut SmallRig) -> usize {
+    rig.copiers.iter().for_each(|copier| copier.settle());
+    let received = rig.into.as_ref().unwrap().received();
+    rig.check_arrived(received);
+    received
+}
+
+#[test]
+fn whatever_fails_at_the_sender_ends_both_ends_and_loses_no_block() {
+    for fault in faults() {
+        let mut rig = FEW.rig();
+        rig.devices[0].plan(fault);
+        let ends = rig.run();
+        assert!(is_device(&ends[0]), "{fault:?}: {:?}", ends[0]);
+        assert_eq!(ends[1], Err(FlowError::Link(Broken)), "{fault:?}");
+        let received = check_beginning(&mut rig);
+        assert!(received < FEW.messages && received.is_multiple_of(4), "{fault:?}: {received}");
+        rig.check_quiet();
+    }
+}
+
+#[test]
+fn whatever_fails_at_the_receiver_ends_it_and_leaves_the_sender_its_blocks() {
+    for fault in faults() {
+        let mut rig = FEW.rig();
+        rig.devices[1].plan(fault);
+        let ends = rig.run();
+        assert_eq!(ends[0], Ok(()), "{fault:?}");
+        assert!(is_device(&ends[1]), "{fault:?}: {:?}", ends[1]);
+        assert_eq!(rig.into.as_mut().unwrap().poll(&mut rig.finder), Err(FlowError::Ended));
+        assert!(check_beginning(&mut rig) < FEW.messages);
+        rig.check_quiet();
+    }
+}
+
+#[test]
+fn a_link_that_breaks_ends_both_ends_of_small_messages() {
+    for blocks in 0..10 {
+        let mut rig = FEW.rig();
+        rig.link.break_after(blocks);
+        assert_eq!(rig.run(), [Err(FlowError::Link(Broken)), Err(FlowError::Link(Broken))]);
+        assert!(check_beginning(&mut rig) <= blocks * 4);
+        rig.check_quiet();
+    }
+}
+
+/// Whenever a flow is dropped: what is under way stays where it is until it is over, and then comes back.
+#[test]
+fn a_flow_of_small_messages_dropped_at_any_time_gives_everything_back() {
+    let whole = FEW.time().as_nanos() as u64;
+    for at in (0..whole).step_by(300) {
+        for drops in 0..2 {
+            let mut rig = FEW.rig();
+            let _ = rig.run_until(Duration::from_nanos(at));
+            rig.clock.advance_to(Duration::from_nanos(at));
+            if drops == 0 {
+                rig.out = None;
+                rig.link.abort();
+            } else {
+                rig.into = None;
+            }
+            assert!(rig.copiers[drops].reap() <= FEW.in_flight);
+            rig.check_quiet();
+        }
+    }
+}
+
+#[test]
+fn slice_and_buffer_come_back_only_when_no_kernel_touches_them_any_more() {
+    let mut rig = FEW.rig();
+    // Kernels at both ends are under way.
+    let [kernel, copy, wire, into, _] = FEW.speeds;
+    let first = [(kernel, 1024), (copy, 1036), (wire, 1040), (into, 1036)];
+    let _ = rig.run_until(first.iter().map(|(e, bytes)| e.time(*bytes)).sum());
+    let Err(slice) = rig.out.take().unwrap().into_slice().into_buffer() else { panic!("it is read") };
+    assert!(rig.into.as_mut().unwrap().take_buffer().is_none(), "it is written");
+    rig.copiers.iter().for_each(|copier| copier.settle());
+    assert!(slice.into_buffer().is_ok());
+    assert!(rig.into.as_mut().unwrap().take_buffer().is_some());
+    assert!(rig.into.as_mut().unwrap().take_buffer().is_none(), "it was given back");
+    rig.check_quiet();
+}
+
+/// Nothing can be let go of, so that it is not: neither freed nor given back.
+#[test]
+fn a_copier_dropped_under_pending_kernels_keeps_their_blocks_for_good() {
+    let mut rig = FEW.rig();
+    let _ = rig.run_until(Duration::from_micros(1));
+    rig.out = None;
+    rig.copiers[0] = Rc::new(Copier::new(&rig.devices[0], NonZeroUsize::MIN));
+    rig.clock.advance_to(Duration::from_secs(1));
+    rig.link.empty();
+    assert_eq!(rig.link.vacant(), FEW.blocks - FEW.in_flight);
+    assert_eq!(rig.devices[0].misuse(), Vec::<String>::new());
+}

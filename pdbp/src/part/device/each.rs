@@ -1,0 +1,347 @@
+//! Many small messages from device memory.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pdbp_core::OpenBlock;
+use pdbp_core::cdu::{CduClass, Packer, Route};
+use pdbp_core::id::NodeId;
+use pdbp_cuda::Slice;
+use pdbp_cuda::device::{Device, DeviceError};
+use pdbp_cuda::flow::{Arrived, Bundles, Copier, FlowError, Gather, Lent, NoRoom, Outgoing, Pieces, Step};
+
+use super::homes::OpenHome;
+use super::{Steps, wait};
+use crate::error::{SendError, Timeout};
+use crate::node::Pipe;
+use crate::part::sending::Patience;
+use crate::part::{Part, Target};
+
+/// Small messages from device memory that are being sent. Dropping it gives up those that have not left.
+///
+/// A kernel gathers as many as fit a block, so that one copy brings them to the host; several blocks are under way at a time. Nothing
+/// waits but `wait`.
+///
+/// To each part they arrive in the order in which they were given, and behind all that this part has sent there before. What it
+/// sends until they have left may overtake them.
+pub struct DeviceSendEach<'p, D: Device> {
+    flow: Gather<D, Lent<OpenBlock, OpenHome>>,
+    packing: Packing<'p>,
+}
+
+/// What is to be packed.
+struct Packing<'p> {
+    part: &'p Part,
+    groups: Vec<Group>,
+    /// The group whose turn it is.
+    turn: usize,
+    /// What lies in the blocks that are under way.
+    laid: VecDeque<Laid>,
+}
+
+/// Messages to the parts of one node.
+struct Group {
+    node: NodeId,
+    messages: Vec<Small>,
+    /// The first that is in no block yet.
+    next: usize,
+}
+
+/// A message.
+#[derive(Clone, Copy)]
+struct Small {
+    at: usize,
+    bytes: u32,
+    to: Target,
+}
+
+/// Messages of one block.
+struct Laid {
+    group: usize,
+    messages: Range<usize>,
+}
+
+impl Part {
+    /// Begins to send pieces of a slice of device memory as a message each, when `after` is over: the event of the work that writes
+    /// them. They are messages like any other: a receiver on the host gets them from [`recv`](Self::recv) and
+    /// [`recv_batch`](Self::recv_batch), and one with a device by [`recv_each_into_device`](Self::recv_each_into_device).
+    ///
+    /// Pieces may be empty and overlap; none is longer than a message that travels in one block ([`longest`](Self::longest)). Those of
+    /// one length in a row cost least, and less still when they lie side by side.
+    ///
+    /// ```
+    /// use std::{num::NonZeroUsize, rc::Rc, time::Duration};
+    /// use pdbp::cuda::device::{Clock, CopyEngine, Simulated};
+    /// use pdbp::cuda::{Buffer, flow::Copier};
+    /// use pdbp::{Cluster, PartKind};
+    ///
+    /// # fn device() -> Simulated {
+    /// #     let engine = CopyEngine { bytes_per_second: 25_000_000_000, latency: Duration::from_micros(2) };
+    /// #     Simulated::new(&Clock::new(), [engine; 2])
+    /// # }
+    /// let patience = Duration::from_secs(10);
+    /// Cluster::local(2)?.run(|node| {
+    ///     if node.name() == "node0" {
+    ///         // With a device: `pdbp::cuda::device::Cuda::open(0)?`.
+    ///         let device = device();
+    ///         let copier = Rc::new(Copier::new(&device, NonZeroUsize::new(3).unwrap()));
+    ///         let part = node.register("source", PartKind::Gpu).unwrap();
+    ///         let to = part.find("sink", patience).unwrap();
+    ///         let rows = Buffer::new(&device, 1 << 20).unwrap().into_slice();
+    ///         // Each tenth row of 64 bytes.
+    ///         let pieces = (0..1000).map(|i| i * 640..i * 640 + 64);
+    ///         let mut sending = part.send_device_each(&copier, rows, pieces, None, to).unwrap();
+    ///         sending.wait(patience).unwrap();
+    ///         assert_eq!(sending.sent(), 1000);
+    ///         node.barrier(patience).unwrap();
+    ///     } else {
+    ///         let part = node.register("sink", PartKind::Cpu).unwrap();
+    ///         for _ in 0..1000 {
+    ///             assert_eq!(part.recv().unwrap().len(), 64);
+    ///         }
+    ///         node.barrier(patience).unwrap();
+    ///     }
+    /// });
+    /// # Ok::<(), pdbp::StartError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfBounds`] when a piece does not lie in the slice, [`SendError::TooLong`], and what the device says.
+    /// Nothing is sent then.
+    pub fn send_device_each<D: Device>(
+        &self,
+        copier: &Rc<Copier<D>>,
+        slice: Slice<D>,
+        pieces: impl IntoIterator<Item = Range<usize>>,
+        after: Option<&D::Event>,
+        to: Target,
+    ) -> Result<DeviceSendEach<'_, D>, FlowError<SendError>> {
+        self.send_device_to_each(copier, slice, pieces.into_iter().map(|piece| (piece, to)), after)
+    }
+
+    /// As [`send_device_each`](Self::send_device_each), each piece to a part of its own. Those for the parts of one node share
+    /// blocks. The nodes take turns, and one that reads slowly does not keep the others waiting.
+    ///
+    /// # Errors
+    /// As [`send_device_each`](Self::send_device_each).
+    pub fn send_device_to_each<D: Device>(
+        &self,
+        copier: &Rc<Copier<D>>,
+        slice: Slice<D>,
+        pieces: impl IntoIterator<Item = (Range<usize>, Target)>,
+        after: Option<&D::Event>,
+    ) -> Result<DeviceSendEach<'_, D>, FlowError<SendError>> {
+        let packing = Packing::new(self, pieces, slice.bytes())?;
+        let flow = Gather::new(copier, slice, self.shared().settings.block_bytes, after)?;
+        Ok(DeviceSendEach { flow, packing })
+    }
+}
+
+impl<D: Device> DeviceSendEach<'_, D> {
+    /// Goes on without waiting.
+    ///
+    /// # Errors
+    /// The device or the link has failed ([`SendError`]), and what has not left is given up.
+    pub fn poll(&mut self) -> Result<Step, FlowError<SendError>> {
+        self.flow.poll(&mut self.packing)
+    }
+
+    /// Goes on until all were sent; waits at most `timeout` for the link, and as long as it takes for a kernel or copy that has been
+    /// begun, which itself waits for the program's own work before it.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll), and [`SendError::Timeout`], after which it can go on.
+    pub fn wait(&mut self, timeout: Duration) -> Result<(), FlowError<SendError>> {
+        wait(self, self.packing.part, timeout)
+    }
+
+    /// Messages that were sent.
+    pub fn sent(&self) -> usize {
+        self.flow.sent()
+    }
+
+    /// The slice. What has not left is given up.
+    pub fn into_slice(self) -> Slice<D> {
+        self.flow.into_slice()
+    }
+}
+
+impl<D: Device> Steps for DeviceSendEach<'_, D> {
+    type Error = SendError;
+
+    fn step(&mut self) -> Result<Step, FlowError<SendError>> {
+        self.poll()
+    }
+
+    fn wait_for_copy(&self) -> Option<Result<(), DeviceError>> {
+        self.flow.is_copying().then(|| self.flow.wait_for_copy())
+    }
+
+    fn pipe(&self) -> Result<Option<&Pipe>, SendError> {
+        Ok(None)
+    }
+
+    fn late(&self, waited: Duration) -> SendError {
+        let left = self.packing.groups.iter().filter(|group| group.next < group.messages.len());
+        let peers = left.map(|group| group.node).collect();
+        SendError::Timeout(Timeout {
+            waited,
+            peers,
+            missing: "read what was sent before, so that there is no room",
+        })
+    }
+}
+
+impl<'p> Packing<'p> {
+    fn new(
+        part: &'p Part,
+        pieces: impl IntoIterator<Item = (Range<usize>, Target)>,
+        room: usize,
+    ) -> Result<Self, FlowError<SendError>> {
+        let limit = part.longest();
+        let nodes = usize::from(part.shared().engine().config().nodes);
+        let mut group_of = vec![usize::MAX; nodes];
+        let mut groups: Vec<Group> = Vec::new();
+        for (piece, to) in pieces {
+            let (at, bytes) = (piece.start, piece.len());
+            if piece.start > piece.end || piece.end > room {
+                return Err(FlowError::Device(DeviceError::OutOfBounds { at, bytes, room }));
+            }
+            if bytes > limit {
+                return Err(FlowError::Link(SendError::TooLong { bytes, limit }));
+            }
+            let node = to.node();
+            let Some(group) = group_of.get_mut(node.index()) else {
+                return Err(FlowError::Link(SendError::PeerFailed(node)));
+            };
+            if *group == usize::MAX {
+                *group = groups.len();
+                groups.push(Group { node, messages: Vec::new(), next: 0 });
+            }
+            if let Some(group) = groups.get_mut(*group) {
+                // A block is shorter than 4 GiB.
+                group.messages.push(Small { at, bytes: bytes as u32, to });
+            }
+        }
+        Ok(Self { part, groups, turn: 0, laid: VecDeque::new() })
+    }
+}
+
+impl Bundles for Packing<'_> {
+    type Block = Lent<OpenBlock, OpenHome>;
+    type Error = SendError;
+
+    fn poll_bundle(&mut self, pieces: &mut Pieces<'_>) -> Result<Arrived<Self::Block>, SendError> {
+        let (part, groups) = (self.part, self.groups.len());
+        let mut left = false;
+        for at in (0..groups).map(|i| (self.turn + i) % groups) {
+            let Some(group) = self.groups.get_mut(at) else { continue };
+            let Some((messages, first)) =
+                group.messages.get(group.next..).and_then(|m| Some((m, m.first()?)))
+            else {
+                continue;
+            };
+            left = true;
+            let mut block = match part.open_block(group.node, Patience::None) {
+                Ok((block, _)) => block,
+                Err(SendError::WouldBlock) => continue,
+                Err(e) => return Err(e),
+            };
+            if first.bytes as usize <= part.shared().longest_to(group.node) {
+                block.limit(part.shared().body(group.node));
+            }
+            let mut packed = 0;
+            let home = OpenHome(Arc::clone(part.shared()));
+            let block = Lent::open(block, home, |block| {
+                let (route, bytes) = (part.route(first.to, CduClass::ShortMessage, 0), longest(part, block));
+                reserve_whole(block, route, bytes);
+                let begin = block.written().saturating_sub(bytes);
+                block.rewind(Packer::new());
+                packed = pack(part, block, messages, |message, at| {
+                    pieces.push(message.at, at - begin, message.bytes as usize)
+                });
+                reserve_whole(block, route, bytes)
+            });
+            self.laid.push_back(Laid { group: at, messages: group.next..group.next + packed });
+            group.next += packed;
+            self.turn = at + 1;
+            debug_assert!(packed > 0, "a message of at most `longest` bytes fits an empty block");
+            return Ok(Arrived::Block(block));
+        }
+        Ok(if left { Arrived::Nothing } else { Arrived::End })
+    }
+}
+
+impl Outgoing for Packing<'_> {
+    /// Lays the messages out once more, at the same places: the headers were overwritten by what lies between messages in the
+    /// staging area.
+    fn send(&mut self, block: Self::Block) -> Result<(), SendError> {
+        let (Some(laid), Some(mut block)) = (self.laid.pop_front(), block.into_token()) else {
+            return Ok(());
+        };
+        let messages =
+            self.groups.get(laid.group).and_then(|group| group.messages.get(laid.messages.clone()));
+        block.rewind(Packer::new());
+        let packed = pack(self.part, &mut block, messages.unwrap_or(&[]), |_, _| Ok(()));
+        debug_assert_eq!(packed, laid.messages.len(), "it fitted before");
+        let mut engine = self.part.shared().engine();
+        engine.submit(block);
+        self.part.poll_with(&mut engine);
+        Ok(())
+    }
+}
+
+/// The longest message that an empty block takes: where it goes by a relay, headers are longer.
+fn longest(part: &Part, block: &OpenBlock) -> usize {
+    let (shared, node) = (part.shared(), block.dest());
+    let relay = Packer::longest(shared.body(node)).saturating_sub(shared.longest_to(node));
+    Packer::longest(block.room()).saturating_sub(relay)
+}
+
+/// All that messages can take of a block.
+fn reserve_whole(block: &mut OpenBlock, route: Route, bytes: usize) -> &mut [u8] {
+    block.rewind(Packer::new());
+    block.reserve(route, bytes).unwrap_or(&mut [])
+}
+
+/// Lays out as many of the messages as there is room for, and says how many; `place` is told where in the block each begins, and may
+/// refuse to have any more.
+fn pack(
+    part: &Part,
+    block: &mut OpenBlock,
+    messages: &[Small],
+    mut place: impl FnMut(&Small, usize) -> Result<(), NoRoom>,
+) -> usize {
+    let mut packed = 0;
+    while let Some((rest, first)) = messages.get(packed..).and_then(|rest| Some((rest, rest.first()?))) {
+        let (route, bytes) = (part.route(first.to, CduClass::ShortMessage, 0), first.bytes as usize);
+        let most = 1 + block.room().saturating_sub(block.written()) / bytes.max(1);
+        let is_alike = |message: &&Small| message.bytes == first.bytes && message.to == first.to;
+        let alike = rest.iter().take(most).take_while(is_alike).count();
+        let before = block.mark();
+        let Ok((room, fitting)) = block.reserve_train(route, bytes, alike as u32) else { break };
+        let (room, fitting) = (room.len(), fitting as usize);
+        let begin = block.written() - room;
+        let mut places = rest.iter().take(fitting).enumerate();
+        let placed =
+            places.position(|(i, message)| place(message, begin + i * bytes).is_err()).unwrap_or(fitting);
+        packed += placed;
+        if placed < fitting {
+            block.rewind(before);
+            // A part of what fitted.
+            let _ = placed.checked_sub(1).map(|more| block.reserve_train(route, bytes, more as u32 + 1));
+            break;
+        }
+    }
+    packed
+}
+
+impl<D: Device> fmt::Debug for DeviceSendEach<'_, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceSendEach({} sent)", self.sent())
+    }
+}

@@ -1,0 +1,266 @@
+//! Many small messages into device memory.
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pdbp_core::Delivery;
+use pdbp_cuda::Buffer;
+use pdbp_cuda::device::{Device, DeviceError};
+use pdbp_cuda::flow::{Arrived, Bundles, Copier, FlowError, Lent, Pieces, Scatter, Step};
+
+use super::homes::ReadHome;
+use super::{Steps, wait};
+use crate::error::{RecvError, Timeout};
+use crate::node::Pipe;
+use crate::part::message::Info;
+use crate::part::{Part, Target};
+
+/// Messages that are being received into device memory, each into the next slot of a buffer.
+///
+/// Those that lie in one block come to the device by one copy, and a kernel scatters them to their slots; several blocks are under way
+/// at a time. Nothing waits but `wait`.
+///
+/// Messages that are under way to the buffer when this is dropped, or fails, or the buffer is taken, are gone.
+pub struct DeviceRecvEach<'p, D: Device> {
+    flow: Scatter<D, Lent<Delivery, ReadHome>>,
+    slots: Slots<'p>,
+}
+
+/// A message in device memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceMessage {
+    source: Target,
+    command: u16,
+    is_command: bool,
+    bytes: u32,
+    slot: usize,
+}
+
+/// Where messages go.
+struct Slots<'p> {
+    part: &'p Part,
+    slot_bytes: usize,
+    /// Messages to be received.
+    count: usize,
+    /// Those that were taken out of the pipe, in the order of their slots.
+    taken: Vec<DeviceMessage>,
+    /// Bytes of the next message, which does not fit.
+    unfit: Option<usize>,
+}
+
+impl Part {
+    /// Begins to receive the next `count` messages to this part into device memory, when `after` is over: the event of the work that
+    /// used the buffer before. The first goes to byte 0, the second to byte `slot_bytes`, and so on, in the order in which
+    /// [`recv`](Self::recv) would give them, whoever sends them, from a device or not.
+    ///
+    /// ```
+    /// use std::{num::NonZeroUsize, rc::Rc, time::Duration};
+    /// use pdbp::cuda::device::{Clock, CopyEngine, Simulated};
+    /// use pdbp::cuda::{Buffer, flow::Copier};
+    /// use pdbp::{Cluster, PartKind};
+    ///
+    /// # fn device() -> Simulated {
+    /// #     let engine = CopyEngine { bytes_per_second: 25_000_000_000, latency: Duration::from_micros(2) };
+    /// #     Simulated::new(&Clock::new(), [engine; 2])
+    /// # }
+    /// let patience = Duration::from_secs(10);
+    /// Cluster::local(2)?.run(|node| {
+    ///     if node.name() == "node0" {
+    ///         let part = node.register("source", PartKind::Cpu).unwrap();
+    ///         let to = part.find("sink", patience).unwrap();
+    ///         for i in 0..1000u64 {
+    ///             part.send_value(to, &i).unwrap();
+    ///         }
+    ///         part.flush();
+    ///         node.barrier(patience).unwrap();
+    ///     } else {
+    ///         // With a device: `pdbp::cuda::device::Cuda::open(0)?`.
+    ///         let device = device();
+    ///         let copier = Rc::new(Copier::new(&device, NonZeroUsize::new(3).unwrap()));
+    ///         let part = node.register("sink", PartKind::Gpu).unwrap();
+    ///         let buffer = Buffer::new(&device, 1000 * 16).unwrap();
+    ///         let mut receiving = part.recv_each_into_device(&copier, buffer, 16, 1000, None).unwrap();
+    ///         receiving.wait(patience).unwrap();
+    ///         assert_eq!(receiving.messages()[7].bytes(), 8);
+    ///         let buffer = receiving.take_buffer().unwrap();
+    ///         assert_eq!(device.read(buffer.memory())[7 * 16], 7);
+    ///         node.barrier(patience).unwrap();
+    ///     }
+    /// });
+    /// # Ok::<(), pdbp::StartError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The buffer, with [`DeviceError::OutOfBounds`] when it has not as many slots, or what the device says.
+    pub fn recv_each_into_device<D: Device>(
+        &self,
+        copier: &Rc<Copier<D>>,
+        into: Buffer<D>,
+        slot_bytes: usize,
+        count: usize,
+        after: Option<&D::Event>,
+    ) -> Result<DeviceRecvEach<'_, D>, (Buffer<D>, DeviceError)> {
+        let (bytes, room) = (slot_bytes.saturating_mul(count), into.bytes());
+        if bytes > room {
+            return Err((into, DeviceError::OutOfBounds { at: 0, bytes, room }));
+        }
+        let flow = Scatter::new(copier, into, self.shared().settings.block_bytes, after)?;
+        Ok(DeviceRecvEach {
+            flow,
+            slots: Slots { part: self, slot_bytes, count, taken: Vec::new(), unfit: None },
+        })
+    }
+}
+
+impl<D: Device> DeviceRecvEach<'_, D> {
+    /// Goes on without waiting.
+    ///
+    /// # Errors
+    /// The device has failed, or [`RecvError::NoPipe`]. [`FlowError::Unfit`] when the next message is longer than a slot, or than a
+    /// block, and all before it have arrived: it can go on when that message has been received by [`Part::recv`].
+    pub fn poll(&mut self) -> Result<Step, FlowError<RecvError>> {
+        let step = self.flow.poll(&mut self.slots)?;
+        match self.slots.unfit {
+            Some(bytes) if step == Step::Idle && !self.flow.is_copying() => {
+                Err(FlowError::Unfit { bytes, slot: self.slots.slot_bytes })
+            }
+            _ => Ok(step),
+        }
+    }
+
+    /// Goes on until all have arrived in device memory; waits at most `timeout` for the link, and as long as it takes for a copy or
+    /// kernel that has been begun, which itself waits for the program's own work before it.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll), and [`RecvError::Timeout`], after which it can go on.
+    pub fn wait(&mut self, timeout: Duration) -> Result<(), FlowError<RecvError>> {
+        wait(self, self.slots.part, timeout)
+    }
+
+    /// Takes no more messages: those that have been taken so far are all, and `wait` waits for nothing but the device.
+    pub fn stop(&mut self) {
+        self.slots.count = self.slots.taken.len();
+    }
+
+    /// The messages that have arrived in device memory, in the order of their slots.
+    pub fn messages(&self) -> &[DeviceMessage] {
+        self.slots.taken.get(..self.flow.received()).unwrap_or(&[])
+    }
+
+    /// The buffer. `None` when something is under way to it yet ([`Scatter::take_buffer`]), which is gone then: to receive what was
+    /// taken, [`stop`](Self::stop) and [`wait`](Self::wait) first.
+    pub fn take_buffer(&mut self) -> Option<Buffer<D>> {
+        self.flow.take_buffer()
+    }
+}
+
+impl DeviceMessage {
+    /// The part that sent it.
+    pub fn source(&self) -> Target {
+        self.source
+    }
+
+    /// The command number (`COM`) that the sender gave; 0 for plain messages.
+    pub fn command(&self) -> u16 {
+        self.command
+    }
+
+    /// Whether it was sent as a command, ahead of messages.
+    pub fn is_command(&self) -> bool {
+        self.is_command
+    }
+
+    /// Its length in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes as usize
+    }
+
+    /// The slot that it lies in, from 0.
+    pub fn slot(&self) -> usize {
+        self.slot
+    }
+}
+
+impl Slots<'_> {
+    /// Takes messages of a train, as many as fit; says how many.
+    fn take(&mut self, pieces: &mut Pieces<'_>, info: &Info, at: usize, bytes: usize, left: u32) -> u32 {
+        if bytes > self.slot_bytes && left > 0 && self.taken.len() < self.count {
+            self.unfit = Some(bytes);
+            return 0;
+        }
+        let (source, command, is_command) = (Target::new(info.source), info.command, info.is_command == 1);
+        for i in 0..left {
+            let slot = self.taken.len();
+            let placed = at + i as usize * bytes;
+            if slot == self.count || pieces.push(slot * self.slot_bytes, placed, bytes).is_err() {
+                return i;
+            }
+            // A block is shorter than 4 GiB.
+            self.taken.push(DeviceMessage { source, command, is_command, bytes: bytes as u32, slot });
+        }
+        left
+    }
+
+    fn next(&mut self, pieces: &mut Pieces<'_>) -> Result<Option<Delivery>, RecvError> {
+        let part = self.part;
+        let (pipe, shared) = (part.pipe()?, part.shared());
+        let take = |info: &Info, at, bytes, left| self.take(pieces, info, at, bytes, left);
+        match part.inbox.borrow_mut().next_bundle(pipe, shared, take) {
+            Some(Ok(delivery)) => Ok(Some(delivery)),
+            Some(Err(total)) => {
+                self.unfit = Some(usize::try_from(total).unwrap_or(usize::MAX));
+                Ok(None)
+            }
+            None => Ok(None),
+        }
+    }
+}
+
+impl Bundles for Slots<'_> {
+    type Block = Lent<Delivery, ReadHome>;
+    type Error = RecvError;
+
+    fn poll_bundle(&mut self, pieces: &mut Pieces<'_>) -> Result<Arrived<Self::Block>, RecvError> {
+        if self.taken.len() == self.count {
+            return Ok(Arrived::End);
+        }
+        self.unfit = None;
+        let mut found = self.next(pieces)?;
+        if found.is_none() && self.unfit.is_none() && self.part.poll() > 0 {
+            found = self.next(pieces)?;
+        }
+        let home = || ReadHome(Arc::clone(self.part.shared()));
+        let block = found.map(|delivery| Lent::arrived(delivery, home(), Delivery::bytes));
+        Ok(block.map_or(Arrived::Nothing, Arrived::Block))
+    }
+}
+
+impl<D: Device> Steps for DeviceRecvEach<'_, D> {
+    type Error = RecvError;
+
+    fn step(&mut self) -> Result<Step, FlowError<RecvError>> {
+        self.poll()
+    }
+
+    fn wait_for_copy(&self) -> Option<Result<(), DeviceError>> {
+        self.flow.is_copying().then(|| self.flow.wait_for_copy())
+    }
+
+    fn pipe(&self) -> Result<Option<&Pipe>, RecvError> {
+        self.slots.part.flush();
+        self.slots.part.pipe().map(Some)
+    }
+
+    fn late(&self, waited: Duration) -> RecvError {
+        let missing = "sent as many messages as a device is to receive";
+        RecvError::Timeout(Timeout { waited, peers: Vec::new(), missing })
+    }
+}
+
+impl<D: Device> fmt::Debug for DeviceRecvEach<'_, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceRecvEach({} of {} messages)", self.messages().len(), self.slots.count)
+    }
+}
