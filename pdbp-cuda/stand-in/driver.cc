@@ -3,11 +3,12 @@
 //
 //   DRIVER_VERSION  the version, 12020 if it is not set
 //   DRIVER_DEVICES  how many devices there are, 1 if it is not set
-//   DRIVER_FAILS    NAME=CODE: that function does nothing and returns that code
+//   DRIVER_FAILS    NAME=CODE: that function does nothing and returns that code; NAME=CODE@N: only from its N-th call on
 //   DRIVER_DELAY    what is asked for on a stream is not done at once, but when a thread waits for an event behind it, or has asked
 //                   for that so many times
 //   DRIVER_MPI      1: MPI knows devices, for programs that have loaded this library before all others (LD_PRELOAD); since the
 //                   device's memory is the host's, each does
+#include <atomic>
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
@@ -94,7 +95,11 @@ __attribute__((format(printf, 2, 3))) int wrong(int code, const char *format, ..
 int planned(const char *function) {
     const char *plan = getenv("DRIVER_FAILS");
     const size_t length = strlen(function);
-    return plan && !strncmp(plan, function, length) && plan[length] == '=' ? atoi(plan + length + 1) : 0;
+    if (!plan || strncmp(plan, function, length) || plan[length] != '=') return 0;
+    static std::atomic<int> calls{0};
+    int code = 0, from = 0;
+    sscanf(plan + length + 1, "%d@%d", &code, &from);
+    return ++calls >= from ? code : 0;
 }
 
 enum class Needs { Nothing, Context };

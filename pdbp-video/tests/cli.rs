@@ -51,3 +51,116 @@ fn without_mpi_a_launcher_is_told_once_what_to_do() {
     assert_eq!((first.status.code(), second.status.code()), (Some(1), Some(1)));
     assert!(first.stdout.is_empty() && second.stdout.is_empty() && second.stderr.is_empty(), "{second:?}");
 }
+
+/// Where no device can be seen, with a driver or without.
+const NO_DEVICE: [(&str, &str); 2] = [("CUDA_VISIBLE_DEVICES", ""), ("DRIVER_DEVICES", "0")];
+
+#[test]
+fn without_a_device_the_processor_analyses_and_the_summary_says_why() {
+    let text = printed(&video(&["--streams", "5", "--nodes", "2"], &NO_DEVICE));
+    assert!(text.contains("analysed by: the processor ("), "{text}");
+    let text = printed(&video(&["--streams", "5", "--nodes", "2", "--analyse", "cpu"], &NO_DEVICE));
+    assert!(text.contains("analysed by: the processor\n"), "{text}");
+}
+
+#[test]
+fn a_gpu_that_is_wanted_and_not_there_is_an_error_that_says_what_to_do() {
+    for nodes in ["0", "4"] {
+        let output = video(&["--streams", "5", "--nodes", nodes, "--analyse", "gpu"], &NO_DEVICE);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(output.stdout.is_empty() && text.contains("--analyse auto"), "{output:?}");
+    }
+}
+
+#[cfg(feature = "cuda")]
+mod gpu {
+    use super::*;
+    use pdbp_cuda::device::Cuda;
+
+    /// Whether there is a device; says it when not.
+    fn is_there(test: &str) -> bool {
+        match Cuda::open(0) {
+            Ok(_) => true,
+            Err(e) if e.is_absence() && std::env::var_os("PDBP_REQUIRE_GPU").is_none() => {
+                eprintln!("{test}: skipped: {e}");
+                false
+            }
+            Err(e) => panic!("{test}: {e}"),
+        }
+    }
+
+    /// Whether it is the library that stands in for the driver, and does what variables say.
+    fn is_stand_in(test: &str) -> bool {
+        let is = is_there(test) && Cuda::devices().unwrap()[0].name == "stand-in";
+        if !is {
+            eprintln!("{test}: skipped: needs the library that stands in for the driver");
+        }
+        is
+    }
+
+    /// Runs it, and returns pass, stream, frame and scores of every line in a fixed order, and what it printed.
+    fn scores(arguments: &[&str], variables: &[(&str, &str)]) -> (Vec<String>, Output) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("scores.csv");
+        let output = video(&[arguments, &["--csv", file.to_str().unwrap()]].concat(), variables);
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        let line = |line: &str| {
+            let fields: Vec<_> = line.split(',').collect();
+            [&fields[..5], &fields[9..]].concat().join(",")
+        };
+        let mut lines: Vec<_> = text.lines().map(line).collect();
+        lines.sort();
+        (lines, output)
+    }
+
+    #[test]
+    fn a_gpu_gives_the_scores_of_the_processor() {
+        if !is_there("a_gpu_gives_the_scores_of_the_processor") {
+            return;
+        }
+        let arguments = ["--streams", "60", "--passes", "2", "--decoders", "3"];
+        let (right, _) = scores(&[&arguments, &["--analyse", "cpu"] as &[&str]].concat(), &[]);
+        assert_eq!(right.len(), 121);
+        for (nodes, analyse) in [("0", "gpu"), ("1", "gpu"), ("4", "gpu"), ("5", "auto")] {
+            let how = ["--nodes", nodes, "--analyse", analyse];
+            let (got, output) = scores(&[&arguments, &how as &[&str]].concat(), &[]);
+            assert!(got == right, "{nodes} nodes: {output:?}");
+            assert!(printed(&output).contains("analysed by: GPU 0 ("), "{output:?}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_fails_ends_the_run_or_the_processor_goes_on() {
+        if !is_stand_in("a_device_that_fails_ends_the_run_or_the_processor_goes_on") {
+            return;
+        }
+        let arguments = ["--streams", "12", "--passes", "3", "--decoders", "2", "--class", "qcif"];
+        let (right, _) = scores(&[&arguments, &["--analyse", "cpu"] as &[&str]].concat(), &[]);
+        // Each at a call after those that compare the device with the processor, lost for good or not.
+        let plans = [
+            "cuLaunchKernel=719@4",
+            "cuMemcpyHtoDAsync_v2=700@4",
+            "cuMemcpyDtoHAsync_v2=700@5",
+            "cuEventQuery=719@6",
+            "cuMemHostAlloc=2@2",
+        ];
+        for plan in plans {
+            for nodes in ["0", "4"] {
+                let variables = [("DRIVER_FAILS", plan), ("DRIVER_DELAY", "2")];
+                let how = ["--nodes", nodes, "--analyse", "auto"];
+                let (got, output) = scores(&[&arguments, &how as &[&str]].concat(), &variables);
+                assert!(got == right, "{plan}, {nodes} nodes: {output:?}");
+                let said = String::from_utf8_lossy(&output.stderr);
+                assert!(said.contains("The processor goes on"), "{plan}, {nodes} nodes: {output:?}");
+                assert!(printed(&output).contains("the processor\n"), "{output:?}");
+
+                let how = ["--nodes", nodes, "--analyse", "gpu"];
+                let (_, output) = scores(&[&arguments, &how as &[&str]].concat(), &variables);
+                let said = String::from_utf8_lossy(&output.stderr);
+                assert_eq!(output.status.code(), Some(1), "{plan}, {nodes} nodes: {output:?}");
+                assert!(said.contains("GPU 0 (stand-in): "), "{plan}, {nodes} nodes: {output:?}");
+            }
+        }
+    }
+}

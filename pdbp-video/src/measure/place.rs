@@ -65,7 +65,11 @@ impl Place {
         match (Self::on_gpus(wanted, first, analysers), wanted) {
             (Ok(place), _) => Ok(place),
             (Err(reason), Wanted::Gpu) => Err(NoGpu { reason }),
-            (Err(reason), _) => Ok(Self { why_not: Some(reason), ..Self::cpu() }),
+            (Err(reason), _) => {
+                let mut place = Self::cpu();
+                place.why_not = Some(reason);
+                Ok(place)
+            }
         }
     }
 

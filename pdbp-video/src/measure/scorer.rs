@@ -72,7 +72,10 @@ impl Scorer {
         #[cfg(feature = "cuda")]
         if let Some(gpu) = &mut self.gpu {
             match gpu.push(*header, &picture) {
-                Ok(()) => return Ok(self.collect()),
+                Ok(()) => {
+                    self.collect();
+                    return Ok(());
+                }
                 Err(error) => self.fail(&error)?,
             }
         }
@@ -146,10 +149,11 @@ impl Scorer {
         &mut self,
         act: impl FnOnce(&mut GpuAnalyser<FrameHeader>) -> Result<(), DeviceError>,
     ) -> Result<(), ScoreError> {
-        match self.gpu.as_mut().map_or(Ok(()), act) {
-            Ok(()) => Ok(self.collect()),
-            Err(error) => self.fail(&error),
+        if let Err(error) = self.gpu.as_mut().map_or(Ok(()), act) {
+            return self.fail(&error);
         }
+        self.collect();
+        Ok(())
     }
 
     fn collect(&mut self) {

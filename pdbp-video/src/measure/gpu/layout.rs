@@ -1,14 +1,14 @@
 //! Where things lie in the memory of a batch, which is copied to the device as it is:
 //!
 //! ```text
-//! 0                                            table_at          sums_at              bytes
-//! ├──────────┬─┬──────────┬─┬────────┬─┬───────┼─────────────────┼────────────────────┤
-//! │ planes   │ │ planes   │ │ …      │ │       │ a Record each   │ 10 numbers of 64   │
-//! │ of one   │ │ of next  │ │        │ │       │                 │ bits each, 0       │
-//! └──────────┴─┴──────────┴─┴────────┴─┴───────┴─────────────────┴────────────────────┘
+//! 0                                            table_at          sums_at              bytes               room
+//! ├──────────┬─┬──────────┬─┬────────┬─┬───────┼─────────────────┼────────────────────┼───────────────────┤
+//! │ planes   │ │ planes   │ │ …      │ │       │ a Record each   │ 10 numbers of 64   │ the sums, when    │
+//! │ of one   │ │ of next  │ │        │ │       │                 │ bits each, 0       │ they come back    │
+//! └──────────┴─┴──────────┴─┴────────┴─┴───────┴─────────────────┴────────────────────┴───────────────────┘
 //! ```
 //!
-//! Pictures begin on borders of 16 bytes. The kernel adds to the sums, which are copied back to where they came from.
+//! Pictures begin on borders of 16 bytes. The kernel adds to the sums.
 
 use core::ops::Range;
 
@@ -105,14 +105,19 @@ impl Layout {
         self.planes + self.records.len() * size_of::<Record>()
     }
 
-    /// Bytes of all.
+    /// Bytes that are copied to the device.
     pub(super) fn bytes(&self) -> usize {
         self.sums_at() + self.records.len() * size_of::<SumsOfPicture>()
     }
 
-    /// Bytes of all, with one picture more.
-    pub(super) fn bytes_with(&self, size: PictureSize) -> usize {
-        self.bytes() + bytes_of(size)
+    /// Bytes of memory for all.
+    pub(super) fn room(&self) -> usize {
+        self.bytes() + self.records.len() * size_of::<SumsOfPicture>()
+    }
+
+    /// Bytes of memory for all, and for one picture more.
+    pub(super) fn room_with(&self, size: PictureSize) -> usize {
+        self.room() + room_of(size)
     }
 
     /// Size of picture `number`, and where its planes lie.
@@ -124,9 +129,9 @@ impl Layout {
     }
 }
 
-/// Bytes of a batch of one picture.
-pub(super) fn bytes_of(size: PictureSize) -> usize {
-    planes_bytes(size).next_multiple_of(ALIGN) + size_of::<Record>() + size_of::<SumsOfPicture>()
+/// Bytes of memory for a batch of one picture.
+pub(super) fn room_of(size: PictureSize) -> usize {
+    planes_bytes(size).next_multiple_of(ALIGN) + size_of::<Record>() + 2 * size_of::<SumsOfPicture>()
 }
 
 /// Bytes of the restored pictures that fit a batch of `bytes`: three planes of luma's size for one and two halves, at most twice
@@ -152,9 +157,9 @@ mod tests {
             let mut end = 0;
             for (number, (width, height)) in sizes.iter().enumerate() {
                 let size = PictureSize { width: *width, height: *height };
-                let expected = layout.bytes_with(size);
+                let expected = layout.room_with(size);
                 let planes = layout.add(size);
-                prop_assert_eq!(layout.bytes(), expected);
+                prop_assert_eq!(layout.room(), expected);
                 prop_assert!(planes.start >= end && planes.start - end < ALIGN && planes.start % ALIGN == 0);
                 end = planes.end;
                 prop_assert_eq!(layout.picture(number), Some((size, planes)));

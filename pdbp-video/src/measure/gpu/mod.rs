@@ -35,6 +35,8 @@
 //! # Ok::<(), pdbp_cuda::device::DeviceError>(())
 //! ```
 
+pub mod bench;
+
 mod layout;
 mod slot;
 
@@ -109,7 +111,7 @@ impl Gpu {
             let (u, v) = chroma.split_at(chroma.len() / 2);
             Yuv::tight(PictureSize { width, height }, luma, u, v)
         });
-        let mut slot = Slot::new(&self.device, pictures.map(|p| layout::bytes_of(p.size())).iter().sum())?;
+        let mut slot = Slot::new(&self.device, pictures.map(|p| layout::room_of(p.size())).iter().sum())?;
         for picture in &pictures {
             slot.add(picture);
         }
@@ -189,7 +191,7 @@ impl<T> GpuAnalyser<T> {
             None => self.vacant()?,
         };
         if !batch.slot.has_room(size) {
-            let bytes = layout::bytes_of(size).next_power_of_two();
+            let bytes = layout::room_of(size).next_power_of_two();
             batch.slot = Slot::new(&self.gpu.device, bytes.max(self.bytes))?;
         }
         batch.slot.add(picture);

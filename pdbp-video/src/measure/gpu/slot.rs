@@ -50,7 +50,7 @@ impl Slot {
 
     /// Whether a picture of that size would fit.
     pub(super) fn has_room(&self, size: PictureSize) -> bool {
-        self.flight.is_none() && self.layout.bytes_with(size) <= self.host.len()
+        self.flight.is_none() && self.layout.room_with(size) <= self.host.len()
     }
 
     /// Copies a picture in, for which there is [room](Self::has_room).
@@ -123,11 +123,16 @@ impl Slot {
         unsafe { kernel.launch(&self.queue, blocks, THREADS, &mut arguments) }
     }
 
+    /// On which it flies.
+    pub(super) fn queue(&self) -> &CudaQueue {
+        &self.queue
+    }
+
     /// Has the sums copied back.
     fn fetch(&mut self) -> Result<CudaEvent, DeviceError> {
-        let (start, end) = (self.layout.sums_at(), self.layout.bytes());
-        let to = self.bytes_mut().get_mut(start..end).unwrap_or_default();
-        let to = NonNull::from(to);
+        let (start, end, room) = (self.layout.sums_at(), self.layout.bytes(), self.layout.room());
+        // Not where they came from, which may not be copied yet.
+        let to = NonNull::from(self.bytes_mut().get_mut(end..room).unwrap_or_default());
         // SAFETY: `to` stays until the flight is over, and nobody else touches it until then; neither does the device's memory go.
         unsafe { self.device.copy_out(&self.queue, &self.input, start, to) }
     }
@@ -155,7 +160,7 @@ impl Slot {
 
     /// The sums of all pictures, with their sizes; none while it flies.
     pub(super) fn sums(&self) -> impl Iterator<Item = (PictureSize, SumsOfPicture)> {
-        let sums = self.bytes().get(self.layout.sums_at()..).unwrap_or_default();
+        let sums = self.bytes().get(self.layout.bytes()..).unwrap_or_default();
         let sums = sums.as_chunks::<{ size_of::<SumsOfPicture>() }>().0.iter();
         (0..self.pictures()).zip(sums).filter_map(|(number, bytes)| {
             let mut sums = SumsOfPicture::zeroed();

@@ -51,7 +51,7 @@ impl Owned {
 /// Sums and restored pictures of a batch, by the kernel of that name.
 fn by_kernel(gpu: &Gpu, kernel: &str, pictures: &[Owned]) -> Vec<(Sums, Vec<u8>)> {
     let kernel = Module::load(&gpu.device, PTX).unwrap().kernel(kernel).unwrap();
-    let bytes = pictures.iter().map(|picture| layout::bytes_of(picture.size)).sum();
+    let bytes = pictures.iter().map(|picture| layout::room_of(picture.size)).sum();
     let mut slot = Slot::new(&gpu.device, bytes).unwrap();
     pictures.iter().for_each(|picture| slot.add(&picture.picture()));
     slot.launch(&kernel).unwrap();
