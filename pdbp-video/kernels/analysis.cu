@@ -23,17 +23,21 @@
    which counts samples whose filter lies inside, has to be masked. Sums of a warp are added by shuffles and then, one lane per
    picture, to the picture's by atomics.
 
-   Four samples to a word wherever bytes will do (__vabsdiffu4, __dp4a, __dp2a_lo). Two tricks carry the rest:
+   Four samples to a word wherever bytes will do (vabsdiff4, dp4a). Two tricks carry the rest:
    * max(0, W - 9·D) for two samples at once in half precision: integers below 2^11 in 16 bits are, read as halves, multiples of
      2^-24, of which a fused multiply-add gives the exact result, and saturation cuts what is negative (`excess`).
    * A sample of RGB is floor((149·Y + T) / 128), T from chroma, cut to 0…255: two fused multiply-adds in single precision, the first
      exact and saturating at both ends, the second rounding down to the integer in its low bits (`level`).
 
-   Cost, counted by hand, per sample: horizontal 7.3 instructions, vertical 5.7, restoration 11.3, walking and loads about 2: 26,
-   of which some 13 go to the integer units, which take 64 a clock in each multiprocessor of compute capability 9.0: at most
-   4.9 samples a clock, and 6.8 without restoration. On 132 multiprocessors at 1.7 GHz that is 1.1·10^12 samples (1.6 TB of frames) a
-   second, when all those units are busy all the time; restored frames are 4.5 bytes read and written a sample, 4.9 TB/s. None of
-   this has been measured on a device. */
+   Cost, counted in the machine code for compute capability 9.0 (the loop of `walk`, which does 32 samples, every instruction of it):
+
+     kernel     instructions   of these for the integer units   registers   warps of a multiprocessor   samples a clock, at most
+     analyse    31.1 a sample  15.3                             128         16                          4.1
+     measure    17.7           10.7                             80          24                          6.0
+
+   A multiprocessor begins 128 a clock, and 64 of those for the integer units. On 132 of them at 1.75 GHz that is 0.95·10^12 samples a
+   second, or 1.4 TB of frames, and, since a restored sample is 1.5 bytes read and 3 written, 4.3 TB/s of memory; `measure` reads a byte a
+   sample, 1.4 TB/s. So `analyse` is made to be bound by memory. Nothing of this has been measured on a device. */
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -49,20 +53,19 @@ struct Picture {
     u32 unused;
 };
 
+#define ARGUMENTS const u8 *input, const Picture *table, u32 pictures, u32 items, u64 *sums, u8 *output
+#define UNROLLED _Pragma("unroll")
 #define THREADS 128
 #define STRIP 16
 #define REACH 4
 #define SUMS 10
-/* Own bytes of so many rows are kept. */
-#define KEPT 10
+#define KEPT 10 /* rows, in shared memory */
 #define LANES 32
 #define ALL_LANES 0xffffffffu
 #define NOBODY 0xffffffffu
 #define FLAGS 0x80808080u
 #define ONES 0x01010101u
 #define EVEN 0x00ff00ffu
-
-/* What the host has not, as one instruction of the device. */
 
 /* The sum of the products of bytes, and of two halves with two bytes. */
 static __device__ __forceinline__ u32 dot4(u32 a, u32 b, u32 sum) {
@@ -156,12 +159,9 @@ static __device__ __forceinline__ void within_row(const Row &row, const u32 insi
     u32 before[6], more[5], less[5], halves = 0;
     before[0] = __byte_perm(row.left.x, row.left.y, 0x6543);
     before[1] = __byte_perm(row.left.y, f[0], 0x6543);
-#pragma unroll
-    for (int i = 1; i < 5; i++) before[i + 1] = __byte_perm(f[i - 1], f[i], 0x6543);
-#pragma unroll
-    for (int i = 0; i < 5; i++) signs(f[i], before[i + 1], more[i], less[i]);
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
+    UNROLLED for (int i = 1; i < 5; i++) before[i + 1] = __byte_perm(f[i - 1], f[i], 0x6543);
+    UNROLLED for (int i = 0; i < 5; i++) signs(f[i], before[i + 1], more[i], less[i]);
+    UNROLLED for (int i = 0; i < 4; i++) {
         u32 d = __vabsdiffu4(f[i], before[i + 1]);
         u32 wide = __vabsdiffu4(f[i + 1], before[i]) & inside[i];
         sum.all = dot4(d, ONES, sum.all);
@@ -187,8 +187,7 @@ static __device__ __forceinline__ void between_rows(const uint4 &after, const ui
                                                     int at, int height, Signs &last, Tally &sum) {
     const u32 f[4] = {here.x, here.y, here.z, here.w}, b[4] = {before.x, before.y, before.z, before.w};
     u32 d[4], row = 0;
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
+    UNROLLED for (int i = 0; i < 4; i++) {
         u32 more, less;
         d[i] = __vabsdiffu4(f[i], b[i]);
         row = dot4(d[i], ONES, row);
@@ -202,8 +201,7 @@ static __device__ __forceinline__ void between_rows(const uint4 &after, const ui
     if (at <= REACH || at + REACH >= height) return;
     const u32 a[4] = {after.x, after.y, after.z, after.w}, p[4] = {far.x, far.y, far.z, far.w};
     u32 halves = 0;
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
+    UNROLLED for (int i = 0; i < 4; i++) {
         u32 wide = __vabsdiffu4(a[i], p[i]);
         sum.wide = dot4(wide, ONES, sum.wide);
         halves = add_excess(wide, d[i], halves);
@@ -221,9 +219,7 @@ struct Strip {
     int x; /* its first column */
 };
 
-static __device__ __forceinline__ int clamp(int value, int most) {
-    return min(max(value, 0), most);
-}
+static __device__ __forceinline__ int clamp(int value, int most) { return min(max(value, 0), most); }
 
 /* Bytes at columns `x`… of a row, whose ends are repeated. */
 static __device__ u32 gather(const u8 *row, int x, int width) {
@@ -268,9 +264,8 @@ static __device__ __forceinline__ u32 columns(int x, int first, int last) {
 template <bool WHOLE>
 static __device__ __forceinline__ uint4 cut(const Strip &s, uint4 own) {
     if (WHOLE) return own;
-    int last = s.width - 1;
-    return make_uint4(own.x & columns(s.x, 0, last), own.y & columns(s.x + 4, 0, last), own.z & columns(s.x + 8, 0, last),
-                      own.w & columns(s.x + 12, 0, last));
+    auto at = [&](int by) { return columns(s.x + by, 0, s.width - 1); };
+    return make_uint4(own.x & at(0), own.y & at(4), own.z & at(8), own.w & at(12));
 }
 
 /* The chroma of two rows of a strip: eight samples each. */
@@ -280,11 +275,10 @@ struct Chroma {
 
 static __device__ __forceinline__ Chroma load_chroma(const Strip &s, int row) {
     u32 at = (u32)row * (u32)(s.width / 2) + (u32)(s.x / 2);
-    Chroma to = {*(const uint2 *)(s.u + at), *(const uint2 *)(s.v + at)};
-    return to;
+    return {*(const uint2 *)(s.u + at), *(const uint2 *)(s.v + at)};
 }
 
-/* Four samples of one colour; `terms` are those of the two chroma samples that they share. */
+/* Four samples of one colour; `left` and `right` are the terms of the two chroma samples that they share. */
 static __device__ __forceinline__ u32 colour(const float y[4], float left, float right) {
     const float factor = 149 / 32768.f;
     u32 low = __byte_perm(level(y[0], factor, left), level(y[1], factor, left), 0x0040);
@@ -298,22 +292,18 @@ static __device__ __forceinline__ void restore(const Strip &s, int y, const uint
     const float unit = 1 / 32768.f, base = (64 - 2 * 1192 + 0.5f - 149 * 32768.f) * unit;
     const u32 f[2][4] = {{first.x, first.y, first.z, first.w}, {second.x, second.y, second.z, second.w}};
     u32 out[2][3][4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
+    UNROLLED for (int i = 0; i < 4; i++) {
         float red[2], green[2], blue[2];
-#pragma unroll
-        for (int k = 0; k < 2; k++) {
+        UNROLLED for (int k = 0; k < 2; k++) {
             float u = byte_as_float(i < 2 ? chroma.u.x : chroma.u.y, i % 2 * 2 + k) - (32768.f + 128);
             float v = byte_as_float(i < 2 ? chroma.v.x : chroma.v.y, i % 2 * 2 + k) - (32768.f + 128);
             red[k] = __fmaf_rn(v, 2 * 102 * unit, base);
             green[k] = __fmaf_rn(v, -2 * 52 * unit, __fmaf_rn(u, -2 * 25 * unit, base));
             blue[k] = __fmaf_rn(u, 2 * 129 * unit, base);
         }
-#pragma unroll
-        for (int row = 0; row < 2; row++) {
+        UNROLLED for (int row = 0; row < 2; row++) {
             float luma[4];
-#pragma unroll
-            for (int k = 0; k < 4; k++) luma[k] = byte_as_float(f[row][i], k);
+            UNROLLED for (int k = 0; k < 4; k++) luma[k] = byte_as_float(f[row][i], k);
             out[row][0][i] = colour(luma, red[0], red[1]);
             out[row][1][i] = colour(luma, green[0], green[1]);
             out[row][2][i] = colour(luma, blue[0], blue[1]);
@@ -321,8 +311,7 @@ static __device__ __forceinline__ void restore(const Strip &s, int y, const uint
     }
     const u64 plane = (u32)s.width * (u32)s.height;
     u8 *to = s.rgb + (u32)y * (u32)s.width + s.x;
-#pragma unroll
-    for (int colour = 0; colour < 3; colour++, to += plane) {
+    UNROLLED for (int colour = 0; colour < 3; colour++, to += plane) {
         *(uint4 *)to = make_uint4(out[0][colour][0], out[0][colour][1], out[0][colour][2], out[0][colour][3]);
         if (y + 1 < s.height)
             *(uint4 *)(to + s.width) = make_uint4(out[1][colour][0], out[1][colour][1], out[1][colour][2], out[1][colour][3]);
@@ -356,11 +345,9 @@ static __device__ __forceinline__ void restore_samples(const Strip &s, int y) {
 template <bool WHOLE>
 static __device__ __forceinline__ Signs signs_before(const Strip &s, int first) {
     uint4 here = cut<WHOLE>(s, load<WHOLE>(s, first - 1).own), before = cut<WHOLE>(s, load<WHOLE>(s, first - 2).own);
+    const u32 f[4] = {here.x, here.y, here.z, here.w}, b[4] = {before.x, before.y, before.z, before.w};
     Signs of;
-    signs(here.x, before.x, of.more[0], of.less[0]);
-    signs(here.y, before.y, of.more[1], of.less[1]);
-    signs(here.z, before.z, of.more[2], of.less[2]);
-    signs(here.w, before.w, of.more[3], of.less[3]);
+    for (int i = 0; i < 4; i++) signs(f[i], b[i], of.more[i], of.less[i]);
     return of;
 }
 
@@ -417,11 +404,9 @@ static __device__ __forceinline__ u32 picture_of(const Picture *table, u32 pictu
 /* Adds the lanes' sums to those of their pictures. Lanes of one picture follow one another. */
 static __device__ __forceinline__ void collect(u32 picture, u32 sum[SUMS], u64 *sums) {
     u32 lane = threadIdx.x % LANES;
-#pragma unroll
-    for (u32 step = 1; step < LANES; step *= 2) {
+    UNROLLED for (u32 step = 1; step < LANES; step *= 2) {
         bool same = __shfl_down_sync(ALL_LANES, picture, step) == picture && lane + step < LANES;
-#pragma unroll
-        for (int i = 0; i < SUMS; i++) {
+        UNROLLED for (int i = 0; i < SUMS; i++) {
             u32 other = __shfl_down_sync(ALL_LANES, sum[i], step);
             if (same) sum[i] += other;
         }
@@ -445,7 +430,7 @@ static __device__ __forceinline__ Strip strip_of(const Picture &picture, const u
 }
 
 template <bool RESTORES>
-static __device__ __forceinline__ void run(const u8 *input, const Picture *table, u32 pictures, u32 items, u64 *sums, u8 *output) {
+static __device__ __forceinline__ void run(ARGUMENTS) {
     __shared__ uint4 ring[KEPT * THREADS];
     u32 item = blockIdx.x * THREADS + threadIdx.x, picture = NOBODY;
     Tally across = {}, down = {};
@@ -467,13 +452,11 @@ static __device__ __forceinline__ void run(const u8 *input, const Picture *table
     collect(picture, sum, sums);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 4) analyse(const u8 *input, const Picture *table, u32 pictures, u32 items,
-                                                              u64 *sums, u8 *output) {
+extern "C" __global__ void __launch_bounds__(THREADS, 4) analyse(ARGUMENTS) {
     run<true>(input, table, pictures, items, sums, output);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) measure(const u8 *input, const Picture *table, u32 pictures, u32 items,
-                                                              u64 *sums, u8 *output) {
+extern "C" __global__ void __launch_bounds__(THREADS) measure(ARGUMENTS) {
     run<false>(input, table, pictures, items, sums, output);
 }
 
@@ -487,13 +470,11 @@ static __device__ void add_plain(int f, int before, int after, int far, bool ins
     if (9 * d > wide) sum[1] += 9 * d - wide;
 }
 
-static __device__ bool turns_plain(int a, int b, int c) {
-    return (b > a && b > c) || (b < a && b < c);
-}
+static __device__ bool turns_plain(int a, int b, int c) { return (b > a && b > c) || (b < a && b < c); }
 
 /* Block n takes picture n, n + blocks, …; thread n its samples n, n + 128, … */
-extern "C" __global__ void __launch_bounds__(THREADS) analyse_plain(const u8 *input, const Picture *table, u32 pictures, u32 /* items */,
-                                                                    u64 *sums, u8 *output) {
+extern "C" __global__ void __launch_bounds__(THREADS) analyse_plain(ARGUMENTS) {
+    (void)items;
     for (u32 picture = blockIdx.x; picture < pictures; picture += gridDim.x) {
         Strip s = strip_of(table[picture], input, output);
         int w = s.width, h = s.height;
