@@ -12,6 +12,7 @@ use std::ffi::c_int;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use cudarc::driver::result::{event, stream};
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, result, sys};
@@ -23,6 +24,9 @@ pub use events::CudaEvent;
 use events::Spare;
 pub use pieces::CudaTable;
 use pieces::Pieces;
+
+/// How long a thread that waits stays awake: about as long as the operating system takes to wake it.
+const AWAKE: Duration = Duration::from_micros(30);
 
 /// CUDA 12.2, for which the bindings are made.
 const NEEDED: i32 = 12_020;
@@ -339,7 +343,15 @@ unsafe impl Device for Cuda {
         }
     }
 
+    /// Asks again and again for a while, and then sleeps: being woken takes longer than a short copy.
     fn wait(&self, event: &CudaEvent) -> Result<(), DeviceError> {
+        let began = Instant::now();
+        while began.elapsed() < AWAKE {
+            if self.is_over(event)? {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
         self.bind()?;
         // SAFETY: the event is alive.
         check("cuEventSynchronize", unsafe { event::synchronize(event.event) })
