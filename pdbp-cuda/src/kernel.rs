@@ -88,7 +88,7 @@ impl Module {
 
 impl Kernel {
     /// Starts the kernel behind what is on the queue, and goes on: so many blocks, of so many threads each. The end is that of
-    /// the next copy on the queue, or of [`Cuda::mark`].
+    /// the next copy on the queue, or of [`Device::mark`](crate::device::Device::mark).
     ///
     /// # Errors
     /// What the driver says, such as that there are 0 blocks, or more than 1024 threads. What fails while the kernel runs is said

@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -138,6 +139,17 @@ int ask(void *handle, std::function<void()> work) {
 
 int copy(void *stream, uint64_t to, uint64_t from, size_t bytes) {
     return ask(stream, [=] { memmove(reinterpret_cast<void *>(to), reinterpret_cast<const void *>(from), bytes); });
+}
+
+// What copies to the device read that were not done yet.
+std::multimap<uint64_t, size_t> sources;
+
+// Makes nonsense of what a copy to the host will write, so that it shows who reads too early; unless a copy that comes before is
+// to read it.
+void spoil(uint64_t at, size_t bytes) {
+    for (const auto &[begin, length] : sources)
+        if (begin < at + bytes && at < begin + length) return;
+    memset(reinterpret_cast<void *>(at), 0xEE, bytes);
 }
 
 int check_device(const char *function, uint64_t at, size_t bytes) {
@@ -287,14 +299,19 @@ DRIVER cuMemHostUnregister(void *at) {
 DRIVER cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) {
     CALL(Needs::Context);
     if (int code = check_device("cuMemcpyDtoHAsync", from, bytes)) return code;
-    // Who reads too early sees it.
-    if (number("DRIVER_DELAY", 0)) memset(to, 0xEE, bytes);
+    if (number("DRIVER_DELAY", 0)) spoil(address(to), bytes);
     return copy(stream, address(to), from, bytes);
 }
 DRIVER cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream) {
     CALL(Needs::Context);
     if (int code = check_device("cuMemcpyHtoDAsync", to, bytes)) return code;
-    return copy(stream, to, address(from), bytes);
+    const auto source = sources.emplace(address(from), bytes);
+    const int code = ask(stream, [=] {
+        memmove(reinterpret_cast<void *>(to), from, bytes);
+        sources.erase(source);
+    });
+    if (code) sources.erase(source);
+    return code;
 }
 DRIVER cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *stream) {
     CALL(Needs::Context);

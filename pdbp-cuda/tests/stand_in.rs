@@ -189,3 +189,22 @@ fn what_is_asked_for_may_be_done_late() {
     device.wait(&end).unwrap();
     assert_eq!(host, [9; 16]);
 }
+
+/// As whoever uses one buffer for the way there and back does.
+#[test]
+fn what_a_copy_is_to_read_is_not_spoilt_by_one_that_writes_there_later() {
+    let name = "what_a_copy_is_to_read_is_not_spoilt_by_one_that_writes_there_later";
+    if !is_inside(name, &[("DRIVER_DELAY", "3")], &[]) {
+        return;
+    }
+    let device = Cuda::open(0).unwrap();
+    let (queue, memory) = (device.queue().unwrap(), device.allocate(16).unwrap());
+    let mut host: [u8; 16] = std::array::from_fn(|i| i as u8);
+    let place = NonNull::from(&mut host[..]);
+    // SAFETY: both stay until the second copy is over, which comes behind this on the queue.
+    let _ = unsafe { device.copy_in(&queue, place, &memory, 0) }.unwrap();
+    // SAFETY: as above.
+    let end = unsafe { device.copy_out(&queue, &memory, 0, place) }.unwrap();
+    device.wait(&end).unwrap();
+    assert_eq!(host, std::array::from_fn(|i| i as u8));
+}

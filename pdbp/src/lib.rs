@@ -57,7 +57,9 @@ pub use part::{
     Batch, Interest, Loan, Message, Part, Ready, Returned, Segment, StreamReader, StreamWriter, Target,
 };
 #[cfg(feature = "cuda")]
-pub use part::{DeviceMessage, DeviceRecv, DeviceRecvEach, DeviceSend, DeviceSendEach};
+pub use part::{
+    DeviceMessage, DeviceRead, DeviceRecv, DeviceRecvEach, DeviceSend, DeviceSendEach, DeviceWrite,
+};
 pub use pdbp_core::engine::{Counters, PipeUse, RowStats};
 pub use pdbp_core::id::{NodeId, PartId, PipeId, StreamNo};
 pub use pdbp_core::pipe::PipeError;

@@ -195,8 +195,11 @@ impl Packer {
     ) -> Result<(&'b mut [u8], u32), Full> {
         self.reserve(body, route, length)?;
         let start = self.written - length;
+        if most <= 1 {
+            return Ok((body.get_mut(start..self.written).ok_or(Full)?, 1));
+        }
         let room = usable(body).saturating_sub(self.written).checked_div(length).unwrap_or(usize::MAX);
-        let more = most.saturating_sub(1).min(self.most - self.count).min(room.min(u32::MAX as usize) as u32);
+        let more = (most - 1).min(self.most - self.count).min(room.min(u32::MAX as usize) as u32);
         self.count += more;
         self.written += more as usize * length;
         Ok((body.get_mut(start..self.written).ok_or(Full)?, more + 1))

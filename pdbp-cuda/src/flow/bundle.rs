@@ -58,7 +58,7 @@ pub trait Outgoing: Bundles<Block: VacantBlock> {
 }
 
 /// The most bytes of a piece: longer ones are several, so that all warps of a kernel have a like share.
-const LONGEST: usize = 4096;
+const LONGEST: u32 = 4096;
 
 /// Entries that a table for blocks of so many bytes has: as many as there can be messages of 8 bytes, and enough for a few of less.
 pub(super) const fn entries(block: usize) -> usize {
@@ -82,46 +82,76 @@ impl<'t> Pieces<'t> {
     ///
     /// # Errors
     /// [`NoRoom`]; nothing was added.
+    #[inline]
     pub fn push(&mut self, at: usize, placed: usize, bytes: usize) -> Result<(), NoRoom> {
         let room = self.window.len();
-        if at.checked_add(bytes).is_none_or(|end| end > room) || u32::try_from(placed + bytes).is_err() {
-            self.beyond = Some(DeviceError::OutOfBounds { at, bytes, room });
-        } else if bytes > 0 {
-            self.add(self.window.start + at, placed, bytes)?;
-            let span = self.span.get_or_insert(placed..placed);
-            *span = span.start.min(placed)..span.end.max(placed + bytes);
+        let (Some(end), Some(placed_end)) = (at.checked_add(bytes), placed.checked_add(bytes)) else {
+            return self.refuse(at, bytes);
+        };
+        if end > room || placed_end > u32::MAX as usize {
+            return self.refuse(at, bytes);
+        }
+        if bytes > 0 {
+            let piece = Piece {
+                at: (self.window.start + at) as u64,
+                staged: placed as u32,
+                // No more than the end.
+                bytes: bytes as u32,
+            };
+            self.add(piece)?;
+            let span = self.span.get_or_insert(placed..placed_end);
+            *span = span.start.min(placed)..span.end.max(placed_end);
         }
         self.messages += 1;
         Ok(())
     }
 
-    fn add(&mut self, at: usize, placed: usize, bytes: usize) -> Result<(), NoRoom> {
-        let entry = |done: usize, bytes: usize| Piece {
-            at: (at + done) as u64,
-            staged: (placed + done) as u32,
-            bytes: bytes as u32,
-        };
-        let last = self.count.checked_sub(1).and_then(|last| self.table.get_mut(last)).filter(|last| {
-            let end = |from: u64| from + u64::from(last.bytes);
-            end(last.at) == at as u64 && end(last.staged.into()) == placed as u64
+    /// The flow is to fail.
+    #[cold]
+    fn refuse(&mut self, at: usize, bytes: usize) -> Result<(), NoRoom> {
+        self.beyond = Some(DeviceError::OutOfBounds { at, bytes, room: self.window.len() });
+        self.messages += 1;
+        Ok(())
+    }
+
+    #[inline]
+    fn add(&mut self, piece: Piece) -> Result<(), NoRoom> {
+        let last = self.table.get_mut(..self.count).and_then(<[Piece]>::last_mut);
+        let last = last.filter(|last| {
+            last.at + u64::from(last.bytes) == piece.at && last.staged + last.bytes == piece.staged
         });
-        let joined = last.as_ref().map_or(0, |last| bytes.min(LONGEST.saturating_sub(last.bytes as usize)));
-        let more = (bytes - joined).div_ceil(LONGEST);
-        if let Some(last) = last
-            && joined == bytes
+        let joined = last.as_ref().map_or(0, |last| piece.bytes.min(LONGEST.saturating_sub(last.bytes)));
+        if joined == piece.bytes
+            && let Some(last) = last
         {
-            last.bytes += joined as u32;
+            last.bytes += joined;
             return Ok(());
         }
+        if piece.bytes > LONGEST || joined > 0 {
+            return self.add_split(piece, joined);
+        }
+        *self.table.get_mut(self.count).ok_or(NoRoom)? = piece;
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Adds what is more than one piece, of which so many bytes join the last.
+    #[cold]
+    fn add_split(&mut self, piece: Piece, joined: u32) -> Result<(), NoRoom> {
+        let more = (piece.bytes - joined).div_ceil(LONGEST) as usize;
         let free = self.table.get_mut(self.count..self.count + more).ok_or(NoRoom)?;
-        for (i, free) in free.iter_mut().enumerate() {
+        for (i, free) in (0..).zip(free) {
             let done = joined + i * LONGEST;
-            *free = entry(done, (bytes - done).min(LONGEST));
+            *free = Piece {
+                at: piece.at + u64::from(done),
+                staged: piece.staged + done,
+                bytes: (piece.bytes - done).min(LONGEST),
+            };
         }
         if joined > 0
-            && let Some(last) = self.table.get_mut(self.count - 1)
+            && let Some(last) = self.table.get_mut(..self.count).and_then(<[Piece]>::last_mut)
         {
-            last.bytes += joined as u32;
+            last.bytes += joined;
         }
         self.count += more;
         Ok(())

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::belt::{Belt, Loaded, Way};
-use super::{Copier, FlowError, Outgoing, Step, VacantBlock};
+use super::{Copier, FlowError, Outgoing, State, Step, VacantBlock};
 use crate::buffer::Slice;
 use crate::device::{Device, DeviceError};
 
@@ -16,30 +16,10 @@ pub struct Gather<D: Device, B: VacantBlock> {
     state: State,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
-    Flowing,
-    /// Nothing more comes, blocks are under way.
-    Ending,
-    Done,
-    Failed,
-}
-
-impl State {
-    /// Whether there is something left to do.
-    pub(super) fn is_going<E>(self) -> Result<bool, FlowError<E>> {
-        match self {
-            Self::Flowing | Self::Ending => Ok(true),
-            Self::Done => Ok(false),
-            Self::Failed => Err(FlowError::Ended),
-        }
-    }
-}
-
 impl<D: Device, B: VacantBlock> Gather<D, B> {
     /// A flow of messages in the slice, in blocks of up to `block` bytes, which begins when `after` is over: the event of the work
-    /// that writes the slice. Waits until the device has given as much memory as the copier's blocks in flight have, unless a flow
-    /// before has left it.
+    /// that writes the slice. Takes as many staging areas as the copier has blocks in flight, each with a table in the host's memory
+    /// of twice its length; waits until these are there, unless flows before have left them.
     ///
     /// # Errors
     /// There is no memory or no queue, or it cannot wait for the event.
@@ -59,8 +39,10 @@ impl<D: Device, B: VacantBlock> Gather<D, B> {
     /// # Errors
     /// See [`FlowError`]. The flow has failed then: what was laid out and not sent is not sent.
     pub fn poll<O: Outgoing<Block = B>>(&mut self, outlet: &mut O) -> Result<Step, FlowError<O::Error>> {
-        if !self.state.is_going()? {
-            return Ok(Step::Done);
+        match self.state {
+            State::Done => return Ok(Step::Done),
+            State::Failed => return Err(FlowError::Ended),
+            State::Flowing | State::Ending => {}
         }
         self.belt.copier().reap();
         let step = self.advance(outlet);
@@ -123,7 +105,7 @@ impl<D: Device, B: VacantBlock> Gather<D, B> {
 
 impl<D: Device, B: VacantBlock> Drop for Gather<D, B> {
     fn drop(&mut self) {
-        if matches!(self.state, State::Flowing | State::Ending) {
+        if self.state.is_going() {
             self.fail();
         }
         self.belt.copier().reap();

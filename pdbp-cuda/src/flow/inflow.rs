@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::{Arrived, Copier, Flight, FlowError, HostBlock, Inlet, Step};
+use super::{Arrived, Copier, Flight, FlowError, HostBlock, Inlet, State, Step};
 use crate::buffer::{Buffer, Landing};
 use crate::device::{Device, DeviceError};
 
@@ -21,17 +21,10 @@ pub struct Inflow<D: Device, B: HostBlock> {
     copied: usize,
     /// Bytes that have arrived in the buffer.
     received: usize,
+    /// It ends when the room is full, and leaves the rest of the data to others.
+    fills: bool,
     flights: VecDeque<Flight<D::Event, B>>,
     state: State,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    Flowing,
-    /// Nothing more comes, copies are under way.
-    Ending,
-    Done,
-    Failed,
 }
 
 impl<D: Device, B: HostBlock> Inflow<D, B> {
@@ -60,8 +53,15 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
             Err(e) => return Err((into, e)),
         };
         let (copier, flights) = (Rc::clone(copier), VecDeque::with_capacity(copier.in_flight()));
-        let (buffer, copied, received, state) = (Some(into), 0, 0, State::Flowing);
-        Ok(Self { copier, queue, buffer, room, copied, received, flights, state })
+        let (buffer, copied, received, fills, state) = (Some(into), 0, 0, false, State::Flowing);
+        Ok(Self { copier, queue, buffer, room, copied, received, fills, flights, state })
+    }
+
+    /// The same flow, which ends when the room is full, if the data does not end before. What follows is left in the [`Inlet`].
+    #[must_use]
+    pub fn filling(mut self) -> Self {
+        self.fills = true;
+        self
     }
 
     /// Goes on: lets go of the blocks whose copies are over, and begins copies of new ones. Does not wait, and does a bounded
@@ -140,7 +140,7 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
     /// Ends the flow and gives the buffer back; `None` when copies into it are under way yet (try again later, or after
     /// [`Copier::settle`]), and when it was given back before.
     pub fn take_buffer(&mut self) -> Option<Buffer<D>> {
-        if matches!(self.state, State::Flowing | State::Ending) {
+        if self.state.is_going() {
             self.fail();
         }
         self.copier.reap();
@@ -173,7 +173,12 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
     /// Says whether the data has ended.
     fn copy_more<I: Inlet<Block = B>>(&mut self, inlet: &mut I) -> Result<bool, FlowError<I::Error>> {
         while self.state == State::Flowing && self.flights.len() < self.copier.in_flight() {
-            match inlet.poll_block().map_err(FlowError::Link)? {
+            let left = self.room.len() - self.copied;
+            if self.fills && left == 0 {
+                self.state = State::Ending;
+                break;
+            }
+            match inlet.poll_block(if self.fills { left } else { usize::MAX }).map_err(FlowError::Link)? {
                 Arrived::Nothing => break,
                 Arrived::End => self.state = State::Ending,
                 Arrived::Block(block) => self.copy(block)?,
@@ -222,7 +227,7 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
 
 impl<D: Device, B: HostBlock> Drop for Inflow<D, B> {
     fn drop(&mut self) {
-        if matches!(self.state, State::Flowing | State::Ending) {
+        if self.state.is_going() {
             self.fail();
         }
         self.copier.reap();

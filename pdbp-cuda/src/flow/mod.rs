@@ -115,11 +115,11 @@ pub trait Inlet {
     /// What can go wrong.
     type Error;
 
-    /// The next block.
+    /// The next block, or the next `most` bytes of one that is longer.
     ///
     /// # Errors
     /// Nothing will come any more, though the data has not ended.
-    fn poll_block(&mut self) -> Result<Arrived<Self::Block>, Self::Error>;
+    fn poll_block(&mut self, most: usize) -> Result<Arrived<Self::Block>, Self::Error>;
 }
 
 /// What a poll did.
@@ -185,6 +185,23 @@ impl<E: fmt::Display> fmt::Display for FlowError<E> {
 }
 
 impl<E: fmt::Debug + fmt::Display> std::error::Error for FlowError<E> {}
+
+/// How far a flow has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Flowing,
+    /// Nothing more comes, copies are under way.
+    Ending,
+    Done,
+    Failed,
+}
+
+impl State {
+    /// Whether there is something left to do.
+    fn is_going(self) -> bool {
+        matches!(self, Self::Flowing | Self::Ending)
+    }
+}
 
 /// A copy under way, and the block at its one end.
 struct Flight<V, B> {

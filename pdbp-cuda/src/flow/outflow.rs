@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use super::{Copier, Ending, Flight, FlowError, Outlet, Step, VacantBlock};
+use super::{Copier, Ending, Flight, FlowError, Outlet, State, Step, VacantBlock};
 use crate::buffer::Slice;
 use crate::device::{Device, DeviceError};
 
@@ -20,13 +20,6 @@ pub struct Outflow<D: Device, B: VacantBlock> {
     sent: usize,
     flights: VecDeque<Flight<D::Event, B>>,
     state: State,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    Flowing,
-    Done,
-    Failed,
 }
 
 impl<D: Device, B: VacantBlock> Outflow<D, B> {
@@ -59,7 +52,7 @@ impl<D: Device, B: VacantBlock> Outflow<D, B> {
         match self.state {
             State::Done => return Ok(Step::Done),
             State::Failed => return Err(FlowError::Ended),
-            State::Flowing => {}
+            State::Flowing | State::Ending => {}
         }
         self.copier.reap();
         let step = self.advance(outlet);
@@ -173,7 +166,7 @@ impl<D: Device, B: VacantBlock> Outflow<D, B> {
 
 impl<D: Device, B: VacantBlock> Drop for Outflow<D, B> {
     fn drop(&mut self) {
-        if self.state == State::Flowing {
+        if self.state.is_going() {
             self.fail();
         }
         self.copier.reap();

@@ -3,8 +3,7 @@
 use std::rc::Rc;
 
 use super::belt::{Belt, Loaded, Way};
-use super::gather::State;
-use super::{Bundles, Copier, FlowError, HostBlock, Step};
+use super::{Bundles, Copier, FlowError, HostBlock, State, Step};
 use crate::buffer::Buffer;
 use crate::device::{Device, DeviceError};
 
@@ -20,7 +19,8 @@ pub struct Scatter<D: Device, B: HostBlock> {
 
 impl<D: Device, B: HostBlock> Scatter<D, B> {
     /// A flow of messages into the buffer, from blocks of up to `block` bytes, which begins when `after` is over: the event of the
-    /// work that used the buffer before. Waits for memory as [`Gather::new`](super::Gather::new).
+    /// work that used the buffer before. Takes staging areas as
+    /// [`Gather::new`](super::Gather::new).
     ///
     /// # Errors
     /// The buffer, and what the device says.
@@ -42,8 +42,10 @@ impl<D: Device, B: HostBlock> Scatter<D, B> {
     /// # Errors
     /// See [`FlowError`]. The flow has failed then: what the buffer holds beyond [`received`](Self::received) messages is unknown.
     pub fn poll<I: Bundles<Block = B>>(&mut self, inlet: &mut I) -> Result<Step, FlowError<I::Error>> {
-        if !self.state.is_going()? {
-            return Ok(Step::Done);
+        match self.state {
+            State::Done => return Ok(Step::Done),
+            State::Failed => return Err(FlowError::Ended),
+            State::Flowing | State::Ending => {}
         }
         self.belt.copier().reap();
         let step = self.advance(inlet);
@@ -79,7 +81,7 @@ impl<D: Device, B: HostBlock> Scatter<D, B> {
     /// Ends the flow and gives the buffer back; `None` when something is under way to it yet (try again later, or after
     /// [`Copier::settle`]), and when it was given back before.
     pub fn take_buffer(&mut self) -> Option<Buffer<D>> {
-        if matches!(self.state, State::Flowing | State::Ending) {
+        if self.state.is_going() {
             self.fail();
         }
         self.belt.copier().reap();
@@ -113,7 +115,7 @@ impl<D: Device, B: HostBlock> Scatter<D, B> {
 
 impl<D: Device, B: HostBlock> Drop for Scatter<D, B> {
     fn drop(&mut self) {
-        if matches!(self.state, State::Flowing | State::Ending) {
+        if self.state.is_going() {
             self.fail();
         }
         self.belt.copier().reap();

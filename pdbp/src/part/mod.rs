@@ -27,7 +27,9 @@ use inbox::Inbox;
 use lanes::Lanes;
 
 #[cfg(feature = "cuda")]
-pub use device::{DeviceMessage, DeviceRecv, DeviceRecvEach, DeviceSend, DeviceSendEach};
+pub use device::{
+    DeviceMessage, DeviceRead, DeviceRecv, DeviceRecvEach, DeviceSend, DeviceSendEach, DeviceWrite,
+};
 pub(crate) use lanes::{Due, Flushed, SharedLanes};
 pub use loan::Loan;
 pub use message::{Batch, Message};

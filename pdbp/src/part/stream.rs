@@ -262,15 +262,9 @@ impl io::Write for StreamWriter<'_> {
     }
 }
 
-impl Drop for StreamWriter<'_> {
-    fn drop(&mut self) {
-        let shared = self.part.shared();
-        let mut engine = shared.engine();
-        if self.done {
-            // Taken in `open_stream` and given back only here.
-            let _ = engine.close_stream(self.group);
-            return;
-        }
+impl StreamWriter<'_> {
+    /// Tells the reader that nothing more comes, though the data has not ended; or that it has, if it was delivered.
+    fn give_up(&mut self, engine: &mut NodeEngine) {
         // A reader that has lost the stream would not know what of.
         let is_known = engine.stream_state(self.group) != StreamState::Cut;
         if is_known && (self.segment > 0 || self.filled > 0) {
@@ -287,8 +281,23 @@ impl Drop for StreamWriter<'_> {
             block.rewind(Packer::new());
             engine.submit(block);
         }
+        self.done = true;
+    }
+}
+
+impl Drop for StreamWriter<'_> {
+    fn drop(&mut self) {
+        let shared = self.part.shared();
+        let mut engine = shared.engine();
+        let given_up = !self.done;
+        if given_up {
+            self.give_up(&mut engine);
+        }
+        // Taken in `open_stream` and given back only here.
         let _ = engine.close_stream(self.group);
-        shared.poll_with(&mut engine);
+        if given_up {
+            shared.poll_with(&mut engine);
+        }
     }
 }
 

@@ -71,6 +71,12 @@ impl Arguments {
         (total / bytes).clamp(1, most)
     }
 
+    /// How many small messages of so many bytes make a run.
+    pub(crate) fn messages(&self, bytes: usize) -> usize {
+        let (total, most) = if self.quick { (1 << 20, 1000) } else { (64 << 20, 50_000) };
+        (total / bytes).clamp(1, most)
+    }
+
     /// A cluster of two nodes whose blocks are pinned for the device.
     pub(crate) fn cluster(&self) -> Result<Builder, ConfigError> {
         let builder = Cluster::builder()?.nodes(2).timeout(PATIENCE);

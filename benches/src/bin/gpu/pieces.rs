@@ -1,12 +1,256 @@
-//! Placeholder
-use crate::arguments::Arguments;
-use crate::table::Output;
-use pdbp_cuda::device::Cuda;
+//! Small messages from anywhere in the memory of a device to that of a device: gathered and scattered by a kernel, beside one copy
+//! and one message each.
+
 use std::error::Error;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::time::Instant;
+
+use pdbp::{Cluster, Node, Part, PartKind, Target};
+use pdbp_cuda::device::{Cuda, CudaMemory, CudaQueue, Device};
+use pdbp_cuda::flow::Copier;
+use pdbp_cuda::{Buffer, Slice};
+
+use crate::arguments::{Arguments, PATIENCE};
+use crate::host::{self, Host, Kind};
+use crate::nodes::{Outcome, between, text};
+use crate::runs::Runs;
+use crate::table::{Output, Table, size};
+
+/// How the messages come to and from the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// By a kernel, as many as fit a block at a time.
+    Gathered,
+    /// A copy each, which the program waits for.
+    Each,
+    /// A copy each, all of which the program asks for and then waits for the last.
+    Queued,
+}
+
+/// Messages of equal length.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    bytes: usize,
+    count: usize,
+}
+
+impl Load {
+    /// Where a message lies before it is sent: they are as far from each other as they are long.
+    fn source(self, message: usize) -> Range<usize> {
+        let at = 2 * message * self.bytes;
+        at..at + self.bytes
+    }
+
+    /// Where it lies afterwards.
+    fn slot(self, message: usize) -> Range<usize> {
+        let at = message * self.bytes;
+        at..at + self.bytes
+    }
+
+    fn room(self) -> usize {
+        2 * self.count * self.bytes
+    }
+}
+
 pub(crate) fn measure(
-    _device: &Cuda,
-    _arguments: &Arguments,
-    _output: &mut Output,
+    device: &Cuda,
+    arguments: &Arguments,
+    output: &mut Output,
 ) -> Result<(), Box<dyn Error>> {
+    let title = "small messages, device memory to device memory: million messages/s";
+    let table = Table::new("pieces", title, &["gathered", "each", "queued"]);
+    let table = table.ratio("gathered/each", 0, 1).ratio("gathered/queued", 0, 2);
+    output.begin(&table, "Size")?;
+    let cluster = arguments.cluster()?.start()?;
+    for bytes in [64, 256, 1 << 10, 4 << 10, 16 << 10] {
+        let load = Load { bytes, count: arguments.messages(bytes) };
+        let [gathered, each, queued] =
+            [Way::Gathered, Way::Each, Way::Queued].map(|way| rates(&cluster, device, arguments, way, load));
+        output.row(&table, &size(bytes), bytes, &[gathered?, each?, queued?])?;
+    }
     Ok(())
+}
+
+fn rates(
+    cluster: &Cluster,
+    device: &Cuda,
+    arguments: &Arguments,
+    way: Way,
+    load: Load,
+) -> Result<Runs, Box<dyn Error>> {
+    between(
+        cluster,
+        |node| send(node, device, arguments, way, load),
+        |node| receive(node, device, arguments, way, load),
+    )
+}
+
+fn send(node: &Node, device: &Cuda, arguments: &Arguments, way: Way, load: Load) -> Outcome<()> {
+    let part = node.register("source", PartKind::Gpu).map_err(text)?;
+    let to = part.find("sink", PATIENCE).map_err(text)?;
+    let buffer = Buffer::new(device, load.room()).map_err(text)?;
+    let mut data = vec![0; load.room()];
+    host::fill(&mut data, load.bytes);
+    host::copy_in(device, &data, buffer.memory(), 0).map_err(text)?;
+    host::settle(device).map_err(text)?;
+    if way == Way::Gathered {
+        let copier = Rc::new(Copier::new(device, arguments.in_flight));
+        let slice = buffer.into_slice();
+        return rounds(node, arguments, || gather(&part, &copier, &slice, load, to));
+    }
+    let (queue, mut host) = (device.queue().map_err(text)?, pinned(device, load.count * load.bytes)?);
+    rounds(node, arguments, || match way {
+        Way::Each => send_each(&part, device, buffer.memory(), &mut host, load, to),
+        _ => send_queued(&part, device, &queue, buffer.memory(), &mut host, load, to),
+    })
+}
+
+/// As often as the receiver receives.
+fn rounds(node: &Node, arguments: &Arguments, mut round: impl FnMut() -> Outcome<()>) -> Outcome<()> {
+    for _ in 0..=arguments.runs() {
+        node.barrier(PATIENCE).map_err(text)?;
+        round()?;
+    }
+    node.barrier(PATIENCE).map_err(text)
+}
+
+fn pinned(device: &Cuda, bytes: usize) -> Outcome<Host> {
+    Host::new(device, Kind::Pinned, bytes).map_err(text)
+}
+
+fn gather(
+    part: &Part,
+    copier: &Rc<Copier<Cuda>>,
+    slice: &Slice<Cuda>,
+    load: Load,
+    to: Target,
+) -> Outcome<()> {
+    let pieces = (0..load.count).map(|message| load.source(message));
+    let mut sending = part.send_device_each(copier, slice.clone(), pieces, None, to).map_err(text)?;
+    sending.wait(PATIENCE).map_err(text)
+}
+
+fn send_each(
+    part: &Part,
+    device: &Cuda,
+    from: &CudaMemory,
+    host: &mut Host,
+    load: Load,
+    to: Target,
+) -> Outcome<()> {
+    for message in 0..load.count {
+        let bytes = &mut host.bytes()[..load.bytes];
+        host::copy_out(device, from, load.source(message).start, bytes).map_err(text)?;
+        part.send(to, bytes).map_err(text)?;
+    }
+    part.flush();
+    Ok(())
+}
+
+fn send_queued(
+    part: &Part,
+    device: &Cuda,
+    queue: &CudaQueue,
+    from: &CudaMemory,
+    host: &mut Host,
+    load: Load,
+    to: Target,
+) -> Outcome<()> {
+    for (message, bytes) in host.bytes().chunks_mut(load.bytes).enumerate() {
+        // SAFETY: both stay, and nobody touches them, until the device has nothing to do, below.
+        let copy = unsafe { device.copy_out(queue, from, load.source(message).start, NonNull::from(bytes)) };
+        copy.map(drop).or_else(|e| settled(device, text(e)))?;
+    }
+    let end = device.mark(queue).map_err(text)?;
+    device.wait(&end).map_err(text)?;
+    for bytes in host.bytes().chunks(load.bytes) {
+        part.send(to, bytes).map_err(text)?;
+    }
+    part.flush();
+    Ok(())
+}
+
+/// Nothing is under way when the error is returned.
+fn settled(device: &Cuda, error: String) -> Outcome<()> {
+    host::settle(device).map_err(text)?;
+    Err(error)
+}
+
+/// Million messages per second, of all rounds.
+fn receive(node: &Node, device: &Cuda, arguments: &Arguments, way: Way, load: Load) -> Outcome<Vec<f64>> {
+    let part = node.register("sink", PartKind::Gpu).map_err(text)?;
+    let copier = Rc::new(Copier::new(device, arguments.in_flight));
+    let bytes = load.count * load.bytes;
+    let mut buffer = Buffer::new(device, bytes).map_err(text)?;
+    let (queue, mut host) = (device.queue().map_err(text)?, pinned(device, bytes)?);
+    let mut rates = Vec::new();
+    for _ in 0..=arguments.runs() {
+        node.barrier(PATIENCE).map_err(text)?;
+        let started = Instant::now();
+        match way {
+            Way::Gathered => buffer = scatter(&part, &copier, buffer, load)?,
+            Way::Each => receive_each(&part, device, buffer.memory(), load)?,
+            Way::Queued => receive_queued(&part, device, &queue, buffer.memory(), &mut host, load)?,
+        }
+        host::settle(device).map_err(text)?;
+        rates.push(load.count as f64 / started.elapsed().as_secs_f64() / 1e6);
+    }
+    check(device, buffer.memory(), load)?;
+    node.barrier(PATIENCE).map_err(text)?;
+    Ok(rates)
+}
+
+fn scatter(
+    part: &Part,
+    copier: &Rc<Copier<Cuda>>,
+    buffer: Buffer<Cuda>,
+    load: Load,
+) -> Outcome<Buffer<Cuda>> {
+    let receiving = part.recv_each_into_device(copier, buffer, load.bytes, load.count, None);
+    let mut receiving = receiving.map_err(|(_, e)| text(e))?;
+    receiving.wait(PATIENCE).map_err(text)?;
+    receiving.take_buffer().ok_or_else(|| "a copy is under way after the end".into())
+}
+
+fn receive_each(part: &Part, device: &Cuda, to: &CudaMemory, load: Load) -> Outcome<()> {
+    for message in 0..load.count {
+        let bytes = part.recv().map_err(text)?;
+        host::copy_in(device, &bytes, to, load.slot(message).start).map_err(text)?;
+    }
+    Ok(())
+}
+
+fn receive_queued(
+    part: &Part,
+    device: &Cuda,
+    queue: &CudaQueue,
+    to: &CudaMemory,
+    host: &mut Host,
+    load: Load,
+) -> Outcome<()> {
+    for (message, bytes) in host.bytes().chunks_mut(load.bytes).enumerate() {
+        let received = part.recv().map_err(text).and_then(|received| {
+            let fits = received.len() == bytes.len();
+            fits.then(|| bytes.copy_from_slice(&received)).ok_or_else(|| "a message of another length".into())
+        });
+        received.or_else(|e| settled(device, e))?;
+        // SAFETY: both stay, and nobody touches them, until the device has nothing to do, below.
+        let copy = unsafe { device.copy_in(queue, NonNull::from(bytes), to, load.slot(message).start) };
+        copy.map(drop).or_else(|e| settled(device, text(e)))?;
+    }
+    let end = device.mark(queue).map_err(text)?;
+    device.wait(&end).map_err(text)
+}
+
+/// Whether each message is in its slot.
+fn check(device: &Cuda, memory: &CudaMemory, load: Load) -> Outcome<()> {
+    let (mut sent, mut arrived) = (vec![0; load.room()], vec![0; load.count * load.bytes]);
+    host::fill(&mut sent, load.bytes);
+    host::copy_out(device, memory, 0, &mut arrived).map_err(text)?;
+    match (0..load.count).find(|&message| arrived[load.slot(message)] != sent[load.source(message)]) {
+        Some(message) => Err(format!("message {message} of {} bytes is not what was sent", load.bytes)),
+        None => Ok(()),
+    }
 }

@@ -8,7 +8,7 @@ use cudarc::driver::sys;
 use super::{Cuda, check};
 use crate::device::DeviceError;
 
-/// More than this many are not kept. Twice as many copies are seldom under way.
+/// More are not kept: so many copies are seldom under way.
 const MOST: usize = 256;
 
 /// The end of work on a CUDA stream.

@@ -64,7 +64,7 @@ fn read<D: Device>(clock: &Clock, copier: &Rc<Copier<D>>, from: Slice<D>) -> Vec
         out.poll(&mut link.clone()).unwrap();
         out.wait_for_copy().unwrap();
         pass_time::<D>(clock, &link, None);
-        match Inlet::poll_block(&mut link).unwrap() {
+        match Inlet::poll_block(&mut link, usize::MAX).unwrap() {
             Arrived::Block(block) => data.extend_from_slice(block.bytes()),
             Arrived::Nothing => {}
             Arrived::End => return data,

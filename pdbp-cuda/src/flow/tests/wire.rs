@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::time::Duration;
@@ -19,6 +20,8 @@ pub(super) struct Wire {
     /// In order: when it arrives, the block, its bytes, whether it is the last.
     travelling: VecDeque<(Duration, Block, usize, Ending)>,
     free_at: Duration,
+    /// Of a block that was given in pieces.
+    rest: Option<Block>,
     ended: bool,
     /// Blocks that are sent before the link breaks.
     breaks_after: usize,
@@ -28,42 +31,70 @@ pub(super) struct Wire {
 #[derive(Clone)]
 pub(super) struct End(pub(super) Rc<RefCell<Wire>>);
 
+/// A block, or a piece of one.
 pub(super) struct Block {
-    bytes: Option<Box<[u8]>>,
-    length: usize,
+    held: Rc<Held>,
+    range: Range<usize>,
+}
+
+/// The bytes of a block that is not at home; it goes there when nobody has a piece of it.
+struct Held {
+    bytes: NonNull<[u8]>,
     home: End,
 }
 
-// SAFETY: the bytes are boxed, and the value's alone until its drop overwrites them.
+// SAFETY: the bytes are on the heap, and those of its pieces alone until the last one's drop overwrites them.
 unsafe impl HostBlock for Block {
     fn place(&mut self) -> NonNull<[u8]> {
-        NonNull::from(&mut self.bytes.as_mut().unwrap()[..self.length])
+        let first = self.held.bytes.cast::<u8>();
+        // SAFETY: the range lies in the bytes.
+        NonNull::slice_from_raw_parts(unsafe { first.add(self.range.start) }, self.range.len())
     }
 }
 
-// SAFETY: as above.
+// SAFETY: as above; an outlet gives whole blocks.
 unsafe impl VacantBlock for Block {}
 
 impl Block {
+    fn new(bytes: Box<[u8]>, home: &End) -> Self {
+        let range = 0..bytes.len();
+        let bytes = NonNull::from(Box::leak(bytes));
+        Self { held: Rc::new(Held { bytes, home: home.clone() }), range }
+    }
+
+    /// Its first bytes as a block, and the rest.
+    fn split(self, at: usize) -> (Self, Option<Self>) {
+        let middle = self.range.end.min(self.range.start.saturating_add(at));
+        let rest = (middle < self.range.end)
+            .then(|| Self { held: Rc::clone(&self.held), range: middle..self.range.end });
+        (Self { range: self.range.start..middle, ..self }, rest)
+    }
+
     /// Fills its beginning; says with how many bytes.
     pub(super) fn fill(&mut self, from: &[u8]) -> usize {
-        let length = from.len().min(self.length);
-        self.bytes.as_mut().unwrap()[..length].copy_from_slice(&from[..length]);
+        let length = from.len().min(self.range.len());
+        self.write(0, &from[..length]);
         length
     }
 
     pub(super) fn write(&mut self, at: usize, from: &[u8]) {
-        self.bytes.as_mut().unwrap()[at..at + from.len()].copy_from_slice(from);
+        assert!(at + from.len() <= self.range.len());
+        // SAFETY: inside.
+        let to = unsafe { self.place().cast::<u8>().add(at) };
+        // SAFETY: inside; no copy is under way, and nobody else has the block.
+        unsafe { to.copy_from_nonoverlapping(NonNull::from(from).cast(), from.len()) };
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes.as_ref().unwrap()[..self.length]
+        // SAFETY: the bytes are there as long as the value, and nobody writes them while they are read.
+        unsafe { &self.held.bytes.as_ref()[self.range.clone()] }
     }
 }
 
-impl Drop for Block {
+impl Drop for Held {
     fn drop(&mut self) {
-        let mut bytes = self.bytes.take().unwrap();
+        // SAFETY: of `Block::new`, and made a box again only here.
+        let mut bytes = unsafe { Box::from_raw(self.bytes.as_ptr()) };
         // A copy that is under way yet would notice.
         bytes.fill(VACANT);
         self.home.0.borrow_mut().vacant.push(bytes);
@@ -81,6 +112,7 @@ impl End {
             vacant: vec![vec![VACANT; bytes].into(); blocks],
             travelling: VecDeque::new(),
             free_at: Duration::ZERO,
+            rest: None,
             ended: false,
             breaks_after: usize::MAX,
         })))
@@ -121,7 +153,7 @@ impl Outlet for End {
             return Err(Broken);
         }
         let bytes = wire.vacant.pop();
-        Ok(bytes.map(|bytes| Block { length: bytes.len(), bytes: Some(bytes), home: self.clone() }))
+        Ok(bytes.map(|bytes| Block::new(bytes, self)))
     }
 
     fn send(&mut self, mut block: Block, length: usize, ending: Ending) -> Result<(), Broken> {
@@ -133,7 +165,7 @@ impl Outlet for End {
         wire.breaks_after -= 1;
         wire.free_at = wire.free_at.max(wire.clock.now()) + wire.speed.time(length);
         let at = wire.free_at;
-        block.length = length;
+        block.range.end = block.range.start + length;
         wire.travelling.push_back((at, block, length, ending));
         Ok(())
     }
@@ -143,20 +175,22 @@ impl Inlet for End {
     type Block = Block;
     type Error = Broken;
 
-    fn poll_block(&mut self) -> Result<Arrived<Block>, Broken> {
+    fn poll_block(&mut self, most: usize) -> Result<Arrived<Block>, Broken> {
         let mut wire = self.0.borrow_mut();
-        if wire.ended {
-            return Ok(Arrived::End);
-        }
         let now = wire.clock.now();
-        match wire.travelling.front() {
+        let next = match wire.travelling.front() {
+            _ if wire.rest.is_some() => wire.rest.take(),
+            _ if wire.ended => return Ok(Arrived::End),
             Some((at, ..)) if *at <= now => {
                 let (_, block, _, ending) = wire.travelling.pop_front().unwrap();
                 wire.ended = ending == Ending::Last;
-                Ok(Arrived::Block(block))
+                Some(block)
             }
-            None if wire.breaks_after == 0 => Err(Broken),
-            _ => Ok(Arrived::Nothing),
-        }
+            None if wire.breaks_after == 0 => return Err(Broken),
+            _ => None,
+        };
+        let Some((block, rest)) = next.map(|block| block.split(most)) else { return Ok(Arrived::Nothing) };
+        wire.rest = rest;
+        Ok(Arrived::Block(block))
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pdbp_core::OpenBlock;
-use pdbp_core::cdu::{CduClass, Packer, Route};
+use pdbp_core::cdu::{CduClass, Full, Packer, Route};
 use pdbp_core::id::NodeId;
 use pdbp_cuda::Slice;
 use pdbp_cuda::device::{Device, DeviceError};
@@ -27,7 +27,8 @@ use crate::part::{Part, Target};
 /// waits but `wait`.
 ///
 /// To each part they arrive in the order in which they were given, and behind all that this part has sent there before. What it
-/// sends until they have left may overtake them.
+/// sends until they have left may overtake them. Blocks under way to the host are those of the rows of their nodes, so that a row with
+/// no more of them than the copier has in flight has none for anything else until they have left.
 pub struct DeviceSendEach<'p, D: Device> {
     flow: Gather<D, Lent<OpenBlock, OpenHome>>,
     packing: Packing<'p>,
@@ -39,6 +40,8 @@ struct Packing<'p> {
     groups: Vec<Group>,
     /// The group whose turn it is.
     turn: usize,
+    /// As long as a block.
+    scratch: Box<[u8]>,
     /// What lies in the blocks that are under way.
     laid: VecDeque<Laid>,
 }
@@ -125,6 +128,27 @@ impl Part {
 
     /// As [`send_device_each`](Self::send_device_each), each piece to a part of its own. Those for the parts of one node share
     /// blocks. The nodes take turns, and one that reads slowly does not keep the others waiting.
+    ///
+    /// ```
+    /// # use std::{num::NonZeroUsize, rc::Rc, time::Duration};
+    /// # use pdbp::cuda::device::{Clock, CopyEngine, Simulated};
+    /// # use pdbp::cuda::{Buffer, flow::Copier};
+    /// # use pdbp::{Cluster, PartKind};
+    /// # let engine = CopyEngine { bytes_per_second: 25_000_000_000, latency: Duration::from_micros(2) };
+    /// # let patience = Duration::from_secs(10);
+    /// Cluster::local(1)?.run(|node| {
+    ///     # let device = Simulated::new(&Clock::new(), [engine; 2]);
+    ///     let copier = Rc::new(Copier::new(&device, NonZeroUsize::new(3).unwrap()));
+    ///     let [graph, even, odd] = ["graph", "even", "odd"].map(|name| node.register(name, PartKind::Gpu).unwrap());
+    ///     let to = [&even, &odd].map(|part| graph.find(part.name(), patience).unwrap());
+    ///     let values = Buffer::new(&device, 800).unwrap().into_slice();
+    ///     let updates = (0..100).map(|i| (i * 8..i * 8 + 8, to[i % 2]));
+    ///     let mut sending = graph.send_device_to_each(&copier, values, updates, None).unwrap();
+    ///     sending.wait(patience).unwrap();
+    ///     assert_eq!(even.recv_batch(patience).unwrap().unwrap().message_len(), 8);
+    /// });
+    /// # Ok::<(), pdbp::StartError>(())
+    /// ```
     ///
     /// # Errors
     /// As [`send_device_each`](Self::send_device_each).
@@ -227,7 +251,8 @@ impl<'p> Packing<'p> {
                 group.messages.push(Small { at, bytes: bytes as u32, to });
             }
         }
-        Ok(Self { part, groups, turn: 0, laid: VecDeque::new() })
+        let scratch = vec![0; part.shared().settings.block_bytes].into();
+        Ok(Self { part, groups, turn: 0, scratch, laid: VecDeque::new() })
     }
 }
 
@@ -254,22 +279,17 @@ impl Bundles for Packing<'_> {
             if first.bytes as usize <= part.shared().longest_to(group.node) {
                 block.limit(part.shared().body(group.node));
             }
-            let mut packed = 0;
-            let home = OpenHome(Arc::clone(part.shared()));
-            let block = Lent::open(block, home, |block| {
-                let (route, bytes) = (part.route(first.to, CduClass::ShortMessage, 0), longest(part, block));
-                reserve_whole(block, route, bytes);
-                let begin = block.written().saturating_sub(bytes);
-                block.rewind(Packer::new());
-                packed = pack(part, block, messages, |message, at| {
-                    pieces.push(message.at, at - begin, message.bytes as usize)
-                });
-                reserve_whole(block, route, bytes)
+            let (packed, begin) = lay_out(part, &block, &mut self.scratch, messages, pieces);
+            debug_assert!(packed > 0, "a message of at most `longest` bytes fits an empty block");
+            let route = part.route(first.to, CduClass::ShortMessage, 0);
+            let block = Lent::open(block, OpenHome(Arc::clone(part.shared())), |block| {
+                // All that messages can take of it.
+                let room = (block.room() & !7).saturating_sub(begin);
+                block.reserve(route, room).unwrap_or(&mut [])
             });
             self.laid.push_back(Laid { group: at, messages: group.next..group.next + packed });
             group.next += packed;
             self.turn = at + 1;
-            debug_assert!(packed > 0, "a message of at most `longest` bytes fits an empty block");
             return Ok(Arrived::Block(block));
         }
         Ok(if left { Arrived::Nothing } else { Arrived::End })
@@ -277,8 +297,7 @@ impl Bundles for Packing<'_> {
 }
 
 impl Outgoing for Packing<'_> {
-    /// Lays the messages out once more, at the same places: the headers were overwritten by what lies between messages in the
-    /// staging area.
+    /// Writes the headers: the bytes of the messages are where they were laid out.
     fn send(&mut self, block: Self::Block) -> Result<(), SendError> {
         let (Some(laid), Some(mut block)) = (self.laid.pop_front(), block.into_token()) else {
             return Ok(());
@@ -286,7 +305,12 @@ impl Outgoing for Packing<'_> {
         let messages =
             self.groups.get(laid.group).and_then(|group| group.messages.get(laid.messages.clone()));
         block.rewind(Packer::new());
-        let packed = pack(self.part, &mut block, messages.unwrap_or(&[]), |_, _| Ok(()));
+        let room = block.room();
+        let reserve = |route, bytes, most| {
+            let fitting = block.reserve_train(route, bytes, most)?.1;
+            Ok((0, fitting))
+        };
+        let packed = pack(self.part, messages.unwrap_or(&[]), room, reserve, |_, _| Ok(()));
         debug_assert_eq!(packed, laid.messages.len(), "it fitted before");
         let mut engine = self.part.shared().engine();
         engine.submit(block);
@@ -295,45 +319,49 @@ impl Outgoing for Packing<'_> {
     }
 }
 
-/// The longest message that an empty block takes: where it goes by a relay, headers are longer.
-fn longest(part: &Part, block: &OpenBlock) -> usize {
-    let (shared, node) = (part.shared(), block.dest());
-    let relay = Packer::longest(shared.body(node)).saturating_sub(shared.longest_to(node));
-    Packer::longest(block.room()).saturating_sub(relay)
+/// Lists as many of the messages as an empty block takes; says how many, and where in the block the first begins. Headers are written to
+/// the scratch, which is hot, and the block stays as it is until the device has written it.
+fn lay_out(
+    part: &Part,
+    block: &OpenBlock,
+    scratch: &mut [u8],
+    messages: &[Small],
+    pieces: &mut Pieces<'_>,
+) -> (usize, usize) {
+    // With the block's way.
+    let mut packer = block.mark();
+    let (room, mut begin) = (block.room().min(scratch.len()), None);
+    let body = scratch.get_mut(..room).unwrap_or(&mut []);
+    let reserve = |route, bytes, most| {
+        let (room, fitting) = packer.reserve_train(body, route, bytes, most)?;
+        let length = room.len();
+        Ok((packer.written() - length, fitting))
+    };
+    let packed = pack(part, messages, room, reserve, |message, at| {
+        pieces.push(message.at, at - *begin.get_or_insert(at), message.bytes as usize)
+    });
+    (packed, begin.unwrap_or(0))
 }
 
-/// All that messages can take of a block.
-fn reserve_whole(block: &mut OpenBlock, route: Route, bytes: usize) -> &mut [u8] {
-    block.rewind(Packer::new());
-    block.reserve(route, bytes).unwrap_or(&mut [])
-}
-
-/// Lays out as many of the messages as there is room for, and says how many; `place` is told where in the block each begins, and may
-/// refuse to have any more.
+/// Packs as many of the messages as there is room for, and says how many. `reserve` makes room for a train and says where it begins
+/// and how many of it fit; `place` is told where each message begins, and may refuse to have any more.
 fn pack(
     part: &Part,
-    block: &mut OpenBlock,
     messages: &[Small],
+    room: usize,
+    mut reserve: impl FnMut(Route, usize, u32) -> Result<(usize, u32), Full>,
     mut place: impl FnMut(&Small, usize) -> Result<(), NoRoom>,
 ) -> usize {
     let mut packed = 0;
     while let Some((rest, first)) = messages.get(packed..).and_then(|rest| Some((rest, rest.first()?))) {
         let (route, bytes) = (part.route(first.to, CduClass::ShortMessage, 0), first.bytes as usize);
-        let most = 1 + block.room().saturating_sub(block.written()) / bytes.max(1);
         let is_alike = |message: &&Small| message.bytes == first.bytes && message.to == first.to;
-        let alike = rest.iter().take(most).take_while(is_alike).count();
-        let before = block.mark();
-        let Ok((room, fitting)) = block.reserve_train(route, bytes, alike as u32) else { break };
-        let (room, fitting) = (room.len(), fitting as usize);
-        let begin = block.written() - room;
-        let mut places = rest.iter().take(fitting).enumerate();
-        let placed =
-            places.position(|(i, message)| place(message, begin + i * bytes).is_err()).unwrap_or(fitting);
-        packed += placed;
-        if placed < fitting {
-            block.rewind(before);
-            // A part of what fitted.
-            let _ = placed.checked_sub(1).map(|more| block.reserve_train(route, bytes, more as u32 + 1));
+        let alike = rest.iter().take(1 + room / bytes.max(1)).take_while(is_alike).count();
+        let Ok((begin, fitting)) = reserve(route, bytes, alike as u32) else { break };
+        let mut places = rest.iter().take(fitting as usize).enumerate();
+        let refused = places.position(|(i, message)| place(message, begin + i * bytes).is_err());
+        packed += refused.unwrap_or(fitting as usize);
+        if refused.is_some() {
             break;
         }
     }

@@ -1,11 +1,12 @@
 //! Messages from and to the memory of a device (SGP of the documents): of any length, each as a stream of its own (here), and many
-//! small ones, by blocks that they share ([`each`], [`slots`]).
+//! small ones, by blocks that they share ([`each`], [`slots`]). And streams of many slices ([`stream`]).
 
 #[cfg_attr(not(feature = "mpi"), path = "blocks_only.rs")]
 mod direct;
 mod each;
 mod homes;
 mod slots;
+mod stream;
 
 use std::fmt;
 use std::rc::Rc;
@@ -25,14 +26,15 @@ use direct::{DirectRecv, DirectSend};
 pub use each::DeviceSendEach;
 pub(super) use homes::{ReadHome, vacate};
 pub use slots::{DeviceMessage, DeviceRecvEach};
+pub use stream::{DeviceRead, DeviceWrite};
 
 /// A message from device memory that is being sent. Dropping it gives the message up: its receiver gets an error, if anything
 /// of it was sent, and nothing otherwise.
 ///
 /// Each travels as a stream of its own: the device copies into the blocks that leave, and out of those that arrive, several at a
 /// time: at full speed, if the setting `pin_memory` says that blocks are pinned. With the setting `mpi_device_bytes` long ones are
-/// carried by MPI from the one device's memory to the other's, where it can. Nothing waits but `wait`. Programs with longer streams use [`StreamWriter`] and [`StreamReader`] as the link of flows of
-/// their own ([`pdbp_cuda::flow`]).
+/// carried by MPI from the one device's memory to the other's, where it can. Nothing waits but `wait`. Streams of many slices are
+/// written by [`StreamWriter::write_device`].
 ///
 /// ```
 /// use std::{num::NonZeroUsize, rc::Rc, time::Duration};

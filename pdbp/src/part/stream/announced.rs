@@ -6,7 +6,7 @@ use pdbp_core::id::NodeId;
 
 use super::Run;
 #[cfg(feature = "cuda")]
-use super::{Part, SEGMENT, StreamReader, StreamWriter};
+use super::{SEGMENT, StreamReader, StreamWriter};
 #[cfg(feature = "cuda")]
 use crate::error::{RecvError, SendError};
 use crate::node::Shared;
@@ -82,10 +82,6 @@ impl StreamReader<'_> {
 
     pub(crate) fn take_announcement(&mut self) -> Option<[u64; 2]> {
         self.announced.take()
-    }
-
-    pub(crate) fn part(&self) -> &Part {
-        self.part
     }
 
     /// Whether the stream has ended. Data is none of it.

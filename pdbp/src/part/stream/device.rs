@@ -5,10 +5,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use pdbp_core::cdu::{Packer, flag};
+use pdbp_core::id::NodeId;
 use pdbp_core::{Delivery, OpenBlock};
 use pdbp_cuda::flow::{Arrived, Ending, Home, Inlet, Lent, Outlet};
 
-use super::{Run, SEGMENT, StreamReader, StreamWriter, segment_data};
+use super::{Part, Run, SEGMENT, StreamReader, StreamWriter, segment_data};
 use crate::error::{RecvError, SendError};
 use crate::node::Shared;
 use crate::part::device::{ReadHome, vacate};
@@ -42,7 +43,29 @@ impl Home<OpenBlock> for StreamHome {
     }
 }
 
-impl StreamWriter<'_> {
+impl<'p> StreamReader<'p> {
+    pub(crate) fn part(&self) -> &'p Part {
+        self.part
+    }
+}
+
+impl<'p> StreamWriter<'p> {
+    pub(crate) fn part(&self) -> &'p Part {
+        self.part
+    }
+
+    pub(crate) fn dest(&self) -> NodeId {
+        self.to.node()
+    }
+
+    /// Gives the stream up: what follows the data that was sent will never come.
+    pub(crate) fn abort(&mut self) {
+        let part = self.part;
+        let mut engine = part.shared().engine();
+        self.give_up(&mut engine);
+        part.poll_with(&mut engine);
+    }
+
     pub(super) fn try_open(&self) -> Result<Option<OpenBlock>, SendError> {
         match self.part.open_block(self.to.node(), Patience::None) {
             Ok((block, _)) => Ok(Some(block)),
@@ -108,7 +131,7 @@ impl Inlet for StreamReader<'_> {
     type Block = Lent<Delivery, ReadHome>;
     type Error = RecvError;
 
-    fn poll_block(&mut self) -> Result<Arrived<Self::Block>, RecvError> {
+    fn poll_block(&mut self, most: usize) -> Result<Arrived<Self::Block>, RecvError> {
         let (run, at) = match self.current.take() {
             Some(run) => (run, std::mem::take(&mut self.at)),
             None => {
@@ -123,11 +146,20 @@ impl Inlet for StreamReader<'_> {
                 }
             }
         };
-        // A stream's run has one holder.
-        let delivery = Run::into_delivery(run).ok_or(RecvError::StreamBroken(self.key.1))?;
-        let home = ReadHome(Arc::clone(self.part.shared()));
+        let broken = RecvError::StreamBroken(self.key.1);
+        let length = segment_data(run.bytes()).len().saturating_sub(at);
+        let delivery = if length > most {
+            // The rest is for whoever reads on.
+            let again = run.delivery().and_then(|delivery| self.part.shared().engine().share(delivery));
+            (self.current, self.at) = (Some(run), at + most);
+            again.ok_or(broken)?
+        } else {
+            // A stream's run has one holder.
+            Run::into_delivery(run).ok_or(broken)?
+        };
+        let (home, end) = (ReadHome(Arc::clone(self.part.shared())), at + length.min(most));
         Ok(Arrived::Block(Self::Block::arrived(delivery, home, |delivery| {
-            segment_data(delivery.bytes()).get(at..).unwrap_or(&[])
+            segment_data(delivery.bytes()).get(at..end).unwrap_or(&[])
         })))
     }
 }

@@ -2,6 +2,7 @@
 
 mod small;
 mod small_faults;
+mod streams;
 
 use std::num::NonZeroUsize;
 use std::rc::Rc;

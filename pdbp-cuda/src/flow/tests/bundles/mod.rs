@@ -93,7 +93,7 @@ impl Bundles for Finder {
         if self.left == 0 {
             return Ok(Arrived::End);
         }
-        let found = Inlet::poll_block(&mut self.link)?;
+        let found = Inlet::poll_block(&mut self.link, usize::MAX)?;
         if let Arrived::Block(block) = &found {
             let (bytes, mut at) = (block.bytes(), 0);
             while at < bytes.len() {

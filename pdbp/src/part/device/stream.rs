@@ -1,0 +1,250 @@
+//! Streams from and to device memory, of as many slices as there are.
+
+use std::fmt;
+use std::ops::Range;
+use std::rc::Rc;
+use std::time::Duration;
+
+use pdbp_core::{Delivery, OpenBlock};
+use pdbp_cuda::device::{Device, DeviceError};
+use pdbp_cuda::flow::{Copier, Ending, FlowError, Inflow, Lent, Outflow, Step};
+use pdbp_cuda::{Buffer, Slice};
+
+use super::homes::ReadHome;
+use super::{Steps, wait};
+use crate::error::{RecvError, SendError, Timeout};
+use crate::node::Pipe;
+use crate::part::stream::device::StreamHome;
+use crate::part::{StreamReader, StreamWriter};
+
+/// A slice of device memory that is being written to a stream. Dropping it before its end gives the stream up, since nobody could
+/// tell what is missing.
+pub struct DeviceWrite<'w, 'p, D: Device> {
+    /// Dropped first, as in [`DeviceSend`](super::DeviceSend).
+    flow: Outflow<D, Lent<OpenBlock, StreamHome>>,
+    writer: &'w mut StreamWriter<'p>,
+    done: bool,
+}
+
+/// Device memory into which a stream is being read. Dropping it loses what was taken out of the stream and has not arrived.
+pub struct DeviceRead<'r, 'p, D: Device> {
+    flow: Inflow<D, Lent<Delivery, ReadHome>>,
+    reader: &'r mut StreamReader<'p>,
+}
+
+impl<'p> StreamWriter<'p> {
+    /// Begins to write a slice of device memory, when `after` is over: the event of the work that writes it. It follows what was
+    /// written before, from the host or a device.
+    ///
+    /// ```
+    /// use std::{io::Read, io::Write, num::NonZeroUsize, rc::Rc, time::Duration};
+    /// use pdbp::cuda::device::{Clock, CopyEngine, Simulated};
+    /// use pdbp::cuda::{Buffer, flow::Copier};
+    /// use pdbp::{Cluster, PartKind};
+    ///
+    /// # fn device() -> Simulated {
+    /// #     let engine = CopyEngine { bytes_per_second: 25_000_000_000, latency: Duration::from_micros(2) };
+    /// #     Simulated::new(&Clock::new(), [engine; 2])
+    /// # }
+    /// let patience = Duration::from_secs(10);
+    /// Cluster::local(2)?.run(|node| {
+    ///     // With a device: `pdbp::cuda::device::Cuda::open(0)?`.
+    ///     let device = device();
+    ///     let copier = Rc::new(Copier::new(&device, NonZeroUsize::new(3).unwrap()));
+    ///     let mut frame = Buffer::new(&device, 38_016).unwrap();
+    ///     if node.name() == "node0" {
+    ///         let part = node.register("camera", PartKind::Gpu).unwrap();
+    ///         let mut stream = part.open_stream(part.find("monitor", patience).unwrap()).unwrap();
+    ///         for number in 0..10u64 {
+    ///             stream.write_all(&number.to_le_bytes()).unwrap();
+    ///             let mut writing = stream.write_device(&copier, frame.into_slice(), None).unwrap();
+    ///             writing.wait(patience).unwrap();
+    ///             frame = writing.into_slice().into_buffer().unwrap();
+    ///         }
+    ///         stream.finish().unwrap();
+    ///         node.barrier(patience).unwrap();
+    ///     } else {
+    ///         let part = node.register("monitor", PartKind::Gpu).unwrap();
+    ///         let mut stream = part.accept_stream(patience).unwrap();
+    ///         let mut number = [0; 8];
+    ///         while stream.read_exact(&mut number).is_ok() {
+    ///             let room = 0..frame.bytes();
+    ///             let mut reading = stream.read_device(&copier, frame, room, None).unwrap();
+    ///             reading.wait(patience).unwrap();
+    ///             assert_eq!(reading.received(), 38_016);
+    ///             frame = reading.take_buffer().unwrap();
+    ///         }
+    ///         assert_eq!(u64::from_le_bytes(number), 9);
+    ///         node.barrier(patience).unwrap();
+    ///     }
+    /// });
+    /// # Ok::<(), pdbp::StartError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn write_device<'w, D: Device>(
+        &'w mut self,
+        copier: &Rc<Copier<D>>,
+        slice: Slice<D>,
+        after: Option<&D::Event>,
+    ) -> Result<DeviceWrite<'w, 'p, D>, DeviceError> {
+        let flow = Outflow::new(copier, slice, after, Ending::Open)?;
+        Ok(DeviceWrite { flow, writer: self, done: false })
+    }
+}
+
+impl<'p> StreamReader<'p> {
+    /// Begins to read into these bytes of a buffer, when `after` is over: the event of the work that used the buffer before. It is
+    /// done when they are full, or the stream has ended; what follows is left in the stream. Example:
+    /// [`write_device`](StreamWriter::write_device).
+    ///
+    /// # Errors
+    /// The buffer, with [`DeviceError::OutOfBounds`] when the range does not lie in it, or what the device says.
+    pub fn read_device<'r, D: Device>(
+        &'r mut self,
+        copier: &Rc<Copier<D>>,
+        into: Buffer<D>,
+        room: Range<usize>,
+        after: Option<&D::Event>,
+    ) -> Result<DeviceRead<'r, 'p, D>, (Buffer<D>, DeviceError)> {
+        let flow = Inflow::new(copier, into, room, after)?.filling();
+        Ok(DeviceRead { flow, reader: self })
+    }
+}
+
+impl<D: Device> DeviceWrite<'_, '_, D> {
+    /// Goes on without waiting.
+    ///
+    /// # Errors
+    /// The device or the link has failed ([`SendError`]), and the stream is given up.
+    pub fn poll(&mut self) -> Result<Step, FlowError<SendError>> {
+        let step = self.flow.poll(self.writer);
+        match step {
+            Ok(Step::Done) => self.done = true,
+            // The reader is told now, not when the caller lets go.
+            Err(_) => self.give_up(),
+            Ok(_) => {}
+        }
+        step
+    }
+
+    /// Goes on until all was sent; waits at most `timeout` for the link, and as long as it takes for a copy that has been
+    /// begun, which itself waits for the program's own work before it.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll), and [`SendError::Timeout`], after which it can go on.
+    pub fn wait(&mut self, timeout: Duration) -> Result<(), FlowError<SendError>> {
+        let part = self.writer.part();
+        wait(self, part, timeout)
+    }
+
+    /// Bytes that were sent.
+    pub fn sent(&self) -> usize {
+        self.flow.sent()
+    }
+
+    /// The slice. The stream is given up, if it was not written whole.
+    pub fn into_slice(self) -> Slice<D> {
+        self.flow.source().1.clone()
+    }
+
+    fn give_up(&mut self) {
+        if !std::mem::replace(&mut self.done, true) {
+            self.writer.abort();
+        }
+    }
+}
+
+impl<D: Device> Drop for DeviceWrite<'_, '_, D> {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+impl<D: Device> DeviceRead<'_, '_, D> {
+    /// Goes on without waiting.
+    ///
+    /// # Errors
+    /// The device has failed, or the stream has broken ([`RecvError`]).
+    pub fn poll(&mut self) -> Result<Step, FlowError<RecvError>> {
+        self.flow.poll(self.reader)
+    }
+
+    /// Goes on until the bytes are full, or the stream has ended; waits at most `timeout` for the link, and as long as it takes for
+    /// a copy that has been begun, which itself waits for the program's own work before it.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll), and [`RecvError::Timeout`], after which it can go on.
+    pub fn wait(&mut self, timeout: Duration) -> Result<(), FlowError<RecvError>> {
+        let part = self.reader.part();
+        wait(self, part, timeout)
+    }
+
+    /// Bytes that have arrived in device memory: fewer than there was room for when the stream has ended.
+    pub fn received(&self) -> usize {
+        self.flow.received()
+    }
+
+    /// The buffer. `None` when copies into it are under way yet ([`Inflow::take_buffer`]).
+    pub fn take_buffer(&mut self) -> Option<Buffer<D>> {
+        self.flow.take_buffer()
+    }
+}
+
+impl<D: Device> Steps for DeviceWrite<'_, '_, D> {
+    type Error = SendError;
+
+    fn step(&mut self) -> Result<Step, FlowError<SendError>> {
+        self.poll()
+    }
+
+    fn wait_for_copy(&self) -> Option<Result<(), DeviceError>> {
+        self.flow.is_copying().then(|| self.flow.wait_for_copy())
+    }
+
+    fn pipe(&self) -> Result<Option<&Pipe>, SendError> {
+        Ok(None)
+    }
+
+    fn late(&self, waited: Duration) -> SendError {
+        let missing = "read what was sent before, so that there is no room";
+        SendError::Timeout(Timeout { waited, peers: vec![self.writer.dest()], missing })
+    }
+}
+
+impl<D: Device> Steps for DeviceRead<'_, '_, D> {
+    type Error = RecvError;
+
+    fn step(&mut self) -> Result<Step, FlowError<RecvError>> {
+        self.poll()
+    }
+
+    fn wait_for_copy(&self) -> Option<Result<(), DeviceError>> {
+        self.flow.is_copying().then(|| self.flow.wait_for_copy())
+    }
+
+    fn pipe(&self) -> Result<Option<&Pipe>, RecvError> {
+        let part = self.reader.part();
+        // What the peer waits for may be packed here.
+        part.flush();
+        part.pipe().map(Some)
+    }
+
+    fn late(&self, waited: Duration) -> RecvError {
+        let missing = "sent as much of the stream as a device is to read";
+        RecvError::Timeout(Timeout { waited, peers: vec![self.reader.source().node()], missing })
+    }
+}
+
+impl<D: Device> fmt::Debug for DeviceWrite<'_, '_, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceWrite({} bytes sent)", self.sent())
+    }
+}
+
+impl<D: Device> fmt::Debug for DeviceRead<'_, '_, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceRead({} bytes received)", self.received())
+    }
+}
