@@ -7,7 +7,7 @@
 //! * [`streams`]: thousands of concurrent streams served from a few clips;
 //! * [`decode`]: H.264 to YUV with a small pool of decoders;
 //! * [`frame`]: frames and score records as they travel between parts;
-//! * [`measure`]: RGB restoration, blur, blockiness and smoothness;
+//! * [`measure`]: RGB restoration, blur, blockiness and smoothness, by the processor or by CUDA devices;
 //! * [`plan`], [`pipeline`]: who does what in a cluster, and the parts that do it over PDBP;
 //! * [`direct`]: all of this on the threads of one process, without transport;
 //! * [`account`], [`outcome`]: where the time went, and what a run produced;
@@ -29,6 +29,30 @@
 //! the 297 µs that two cores have per stream. PDBP adds 0.4 s. Watching continuously, where most pictures are P frames, 8,000 frames/s
 //! correspond to 1.3 s for 10,080, but only about 4,300 decoders fit in 23 GiB. Without `nasm` an IDR takes 1.1 times, all frames
 //! together 1.3 times as long.
+//!
+//! # On GPUs
+//! With its feature `cuda` (a default one; it needs nothing on the machine that builds) the program analyses on CUDA devices:
+//! `--analyse gpu`, or `auto`, which is the default and takes the processor where no device can be used; the last line of the summary
+//! says what analysed how many frames, and why it was not a GPU. The analysing nodes of a process share its devices in turn; over MPI
+//! the process of rank n takes device n modulo the devices of its host. Decoding needs none. **The scores are those of the processor,
+//! bit by bit**: [`measure::gpu`] says how, and `kernels/analysis.cu` what the kernels do and cost.
+//!
+//! When a device fails in the middle of a run, `--analyse gpu` ends the run with what it said. With `auto` the processor analyses what
+//! was under way and all that follows, no score is lost, and a line on standard error says so.
+//!
+//! `cargo bench -p pdbp-video --bench analysis` analyses 383 MB of decoded pictures, as many as 10,080 of QCIF size. On two cores of a
+//! virtual Intel Xeon at 2.6 GHz, best of three:
+//!
+//! | pictures | one thread | two threads |
+//! |---|---|---|
+//! | 10,080 QCIF | 346 ms | 167 ms |
+//! | 2,520 CIF | 329 ms | 165 ms |
+//! | 630 D1 | 331 ms | 166 ms |
+//! | 4,410 of all three | 374 ms | 192 ms |
+//!
+//! **There are no figures of a GPU yet.** Where there is one the benchmark prints the kernels' rates beside that of a copy within the
+//! device's memory. Restoration writes twice the bytes that are read, so that a frame, counted when it is read, can be analysed at a third of the
+//! memory's bandwidth at most; only the kernel that does not keep restored pictures can do more.
 
 pub mod account;
 pub mod annexb;

@@ -8,7 +8,8 @@
 //! | [smoothness](jpeg) | 0 rough … 1 smooth | same paper: one minus its feature Z |
 //!
 //! All arithmetic up to the final division is in integers, row by row, so that splitting a picture into bands changes
-//! nothing: large frames are analysed by several `rayon` threads, small ones by the caller's thread alone.
+//! nothing: large frames are analysed by several `rayon` threads, small ones by the caller's thread alone. For the same reason a
+//! [device](gpu) gives the same scores. A [`Scorer`] does it for a part, in the [`Place`] that a user wants.
 
 pub mod blur;
 #[cfg(feature = "cuda")]

@@ -82,8 +82,8 @@ fn check_kernels(gpu: &Gpu, kernels: &[&str], pictures: &[Owned]) {
 }
 
 #[test]
-fn all_pictures_of_the_clips_get_the_sums_and_colours_of_the_processor() {
-    let Some(gpu) = gpu("all_pictures_of_the_clips_get_the_sums_and_colours_of_the_processor") else {
+fn pictures_of_all_clips_get_the_sums_and_colours_of_the_processor() {
+    let Some(gpu) = gpu("pictures_of_all_clips_get_the_sums_and_colours_of_the_processor") else {
         return;
     };
     for clip in &bundled().clips {
