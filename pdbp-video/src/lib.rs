@@ -51,8 +51,9 @@
 //! | 4,410 of all three | 374 ms | 192 ms |
 //!
 //! **There are no figures of a GPU yet.** Where there is one the benchmark prints the kernels' rates beside that of a copy within the
-//! device's memory. Restoration writes twice the bytes that are read, so that a frame, counted when it is read, can be analysed at a third of the
-//! memory's bandwidth at most; only the kernel that does not keep restored pictures can do more.
+//! device's memory. Restoration writes twice the bytes that are read: counted by what is read, frames can pass at a third of the memory's
+//! bandwidth at most (at two thirds of the bytes that a copy moves in the same time); only the kernel that does not write restored
+//! pictures can do more.
 
 pub mod account;
 pub mod annexb;

@@ -131,6 +131,18 @@ mod gpu {
     }
 
     #[test]
+    fn analysing_nodes_share_the_devices() {
+        if !is_stand_in("analysing_nodes_share_the_devices") {
+            return;
+        }
+        for nodes in ["0", "4"] {
+            let arguments = ["--streams", "12", "--class", "qcif", "--decoders", "2", "--nodes", nodes];
+            let text = printed(&video(&arguments, &[("DRIVER_DEVICES", "2")]));
+            assert!(text.contains("frames GPU 0 (stand-in), ") && text.contains("frames GPU 1 ("), "{text}");
+        }
+    }
+
+    #[test]
     fn a_device_that_fails_ends_the_run_or_the_processor_goes_on() {
         if !is_stand_in("a_device_that_fails_ends_the_run_or_the_processor_goes_on") {
             return;

@@ -5,8 +5,8 @@
 //! row: frames that wait for the analyser could fill it, and the analyser would wait for ever. So scores that find no room
 //! are kept (a record each, far less than the frame it came from), and the analyser goes on reading.
 //!
-//! Nor does it wait for a device as long as frames come: it gathers them, has the device begin when no more wait, and looks now and then
-//! what has become of those under way. Only when there is no memory left for more batches a frame waits for the oldest.
+//! Nor does it wait for a device as long as frames come: it gathers them, has the device begin when no more wait, and looks now
+//! and then what has become of those under way. Only when all batches are under way a frame waits for the oldest.
 
 use core::time::Duration;
 use std::collections::VecDeque;
