@@ -67,7 +67,8 @@ impl Place {
             (Err(reason), Wanted::Gpu) => Err(NoGpu { reason }),
             (Err(reason), _) => {
                 let mut place = Self::cpu();
-                place.why_not = Some(reason);
+                // Not what to do about it, which nobody may want.
+                place.why_not = reason.split(';').next().map(str::to_owned);
                 Ok(place)
             }
         }
@@ -120,7 +121,8 @@ mod tests {
     fn without_a_device_auto_takes_the_processor_and_says_why_and_gpu_is_refused() {
         let Err(reason) = Place::on_gpus(Wanted::Auto, 0, 2) else { return };
         let place = Place::choose(Wanted::Auto, 0, 2).unwrap();
-        assert_eq!(place.to_string(), format!("the processor ({reason})"));
+        let (what, remedy) = reason.split_once(';').unwrap();
+        assert_eq!(place.to_string(), format!("the processor ({what})"), "and not {remedy}");
         let refused = Place::choose(Wanted::Gpu, 0, 2).unwrap_err().to_string();
         assert!(refused.contains(&reason) && refused.contains("--analyse auto"), "{refused}");
         assert_eq!(Place::choose(Wanted::Cpu, 0, 2).unwrap().to_string(), "the processor");
