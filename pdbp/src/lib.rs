@@ -25,8 +25,9 @@
 //! * [`Part`] sends and receives: messages ([`Part::send`], [`Part::recv`]), commands, sets of destinations, plain values,
 //!   [loans](Part::loan) filled in place, trains of equal messages ([`Part::try_recv_batch`]) and streams
 //!   ([`Part::open_stream`], [`Part::accept_stream`]). With the feature `cuda` it also sends from and receives into the memory of
-//!   CUDA devices: whole messages of any length (`Part::send_device`, `Part::recv_into_device`), and many small ones
-//!   (`Part::send_device_each`, `Part::recv_each_into_device`).
+//!   CUDA devices: whole messages of any length (`Part::send_device`, `Part::recv_into_device`), many small ones
+//!   (`Part::send_device_each`, `Part::recv_each_into_device`), and streams (`StreamWriter::write_device`,
+//!   `StreamReader::read_device`).
 //!
 //! The calls of the documents' programming interface (CPI, S1) are `prcsReg` = [`Node::register`], `prcsApplyPipe` = the same or
 //! [`Part::apply_pipe`], `sendData` = [`Part::send`], `recvData` = [`Part::recv`], `prcsReleasePipe` = [`Part::release_pipe`] or
