@@ -1,5 +1,7 @@
 //! The program `cuda-check` on a library that stands in for the driver: what there may be of one, and what may fail in it.
 
+mod common;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -7,18 +9,7 @@ use std::sync::OnceLock;
 /// A folder with the library, made once; `None` where there is no compiler to make it.
 fn stand_in() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
-    FOLDER.get_or_init(make_stand_in).as_deref()
-}
-
-fn make_stand_in() -> Option<PathBuf> {
-    if let Err(e) = Command::new("c++").arg("--version").output() {
-        eprintln!("skipped: no compiler for the stand-in: c++: {e}");
-        return None;
-    }
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("driver");
-    let made = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/stand-in/build")).arg(&folder).status();
-    assert!(made.unwrap().success());
-    Some(folder)
+    FOLDER.get_or_init(|| common::build_stand_in("driver", &[])).as_deref()
 }
 
 /// Runs the check with such a driver.

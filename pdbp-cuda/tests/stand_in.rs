@@ -1,6 +1,8 @@
 //! Does the library that stands in for the driver run kernels as a device does, and does it notice what is wrong? Each test runs
 //! itself again with that library, in a process of its own.
 
+mod common;
+
 use std::ffi::c_void;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,20 +18,7 @@ const INSIDE: &str = "PDBP_ON_STAND_IN";
 /// A folder with the library, and the kernels of this test, made once; `None` where there is no compiler to make it.
 fn stand_in() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
-    FOLDER.get_or_init(make_stand_in).as_deref()
-}
-
-fn make_stand_in() -> Option<PathBuf> {
-    if let Err(e) = Command::new("c++").arg("--version").output() {
-        eprintln!("skipped: no compiler for the stand-in: c++: {e}");
-        return None;
-    }
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("stand-in");
-    let home = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut build = Command::new(home.join("stand-in/build"));
-    build.arg(&folder).arg(home.join("tests/stand-in/kernels.cu"));
-    assert!(build.status().unwrap().success());
-    Some(folder)
+    FOLDER.get_or_init(|| common::build_stand_in("stand-in", &["tests/stand-in/kernels.cu"])).as_deref()
 }
 
 /// Whether this is the process with the library. Otherwise it runs the test there, and sees whether its standard error has each of

@@ -379,9 +379,9 @@ impl Builder {
 
     /// Starts the nodes whose transports and block memories are given, and returns when they and all others of the cluster know
     /// each other. This is how a backend is chosen by the program: a process of an MPI job gives its one node
-    /// (`Backend::over_mpi`), tests give several. The number of nodes is that of the transports; block memory is as long as it is, whatever `memory_bytes` says.
-    /// Nodes of other processes must have the same `block_bytes`, `routing` and `masters`, which nobody checks here: with another
-    /// `routing` some pairs would not reach each other.
+    /// (`Backend::over_mpi`), tests give several. The number of nodes is that of the transports; block memory is as long as it is,
+    /// whatever `memory_bytes` says. Nodes of other processes must have the same `block_bytes`, `routing` and `masters`, which
+    /// nobody checks here: with another `routing` some pairs would not reach each other.
     ///
     /// # Errors
     /// See [`StartError`].

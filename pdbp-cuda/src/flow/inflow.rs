@@ -208,7 +208,8 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
 
     fn finish(&mut self) {
         self.state = State::Done;
-        if let Some(queue) = self.queue.take() {
+        // One on which nothing was copied may still wait for what the flow was to begin after.
+        if let Some(queue) = self.queue.take().filter(|_| self.copied > 0) {
             self.copier.put_queue(queue);
         }
     }

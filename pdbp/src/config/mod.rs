@@ -220,7 +220,7 @@ pub struct Settings {
     pub memory_bytes: usize,
     /// Whether CUDA devices are told of the blocks of all nodes of this process, and of those of other processes of the host that
     /// are read in place. Starting takes longer then, and what is locked is not there for others; without it the driver copies
-    /// through memory of its own, at less than half the speed. Needs the feature `cuda`.
+    /// through memory of its own, which takes longer. Needs the feature `cuda`.
     pub pin_memory: PinMemory,
     /// N, the largest number of elements of a row.
     pub row_blocks: u32,

@@ -50,8 +50,8 @@ pub(crate) fn knows_devices(link: &pdbp_mpi::Direct, node: Option<NodeId>) -> bo
     use pdbp_cuda::device::Cuda;
 
     // Asked first, since a library that does not know them would read addresses that are none of the host's.
-    let device = node.filter(|_| link.says_it_knows_devices()).zip(Cuda::in_use_or_first().ok());
-    device.is_some_and(|(node, device)| goes_round(link, node, &device).unwrap_or(false))
+    let Some(node) = node.filter(|_| link.says_it_knows_devices()) else { return false };
+    Cuda::in_use_or_first().is_ok_and(|device| goes_round(link, node, &device).unwrap_or(false))
 }
 
 /// Whether what is sent from device memory arrives in device memory.

@@ -250,3 +250,20 @@ fn streams_of_several_slices_end_with_the_last() {
     assert!(rig.arrived().starts_with(&contents(12_000)));
     rig.check_quiet();
 }
+
+#[test]
+fn a_flow_without_bytes_leaves_no_queue_that_waits_to_the_next() {
+    let clock = Clock::new();
+    let device = Simulated::new(&clock, [engine(1000, 1); 2]);
+    let copier = Rc::new(Copier::new(&device, NonZeroUsize::new(1).unwrap()));
+    let mut link = End::new(&clock, engine(1000, 0), 2, 4096);
+    let slice = Buffer::new(&device, 100).unwrap().into_slice();
+    let late = device.work(Duration::from_secs(1));
+    let none = slice.slice(0..0).unwrap();
+    let mut empty = Outflow::new(&copier, none, Some(&late), Ending::Open).unwrap();
+    assert_eq!(empty.poll(&mut link), Ok(Step::Done));
+    let mut next = Outflow::new(&copier, slice, None, Ending::Last).unwrap();
+    assert_eq!(next.poll(&mut link), Ok(Step::Moved));
+    clock.advance_to(Duration::from_millis(1));
+    assert_eq!(next.poll(&mut link), Ok(Step::Done));
+}

@@ -53,7 +53,7 @@ use slot::Slot;
 
 const PTX: &str = include_str!("../../../kernels/analysis.ptx");
 
-/// Bytes of a batch: some hundred QCIF pictures, which a device fetches in a tenth of a millisecond.
+/// Bytes of a batch: some hundred QCIF pictures.
 const BATCH: usize = 4 << 20;
 /// Batches of an analyser: one that gathers, one that is copied, one that is computed, and one to spare.
 const BATCHES: usize = 4;

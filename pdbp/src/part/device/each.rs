@@ -15,9 +15,8 @@ use pdbp_cuda::device::{Device, DeviceError};
 use pdbp_cuda::flow::{Arrived, Bundles, Copier, FlowError, Gather, Lent, NoRoom, Outgoing, Pieces, Step};
 
 use super::homes::OpenHome;
-use super::{Steps, wait};
-use crate::error::{SendError, Timeout};
-use crate::node::Pipe;
+use super::{Steps, unread, wait};
+use crate::error::SendError;
 use crate::part::sending::Patience;
 use crate::part::{Part, Target};
 
@@ -205,18 +204,9 @@ impl<D: Device> Steps for DeviceSendEach<'_, D> {
         self.flow.is_copying().then(|| self.flow.wait_for_copy())
     }
 
-    fn pipe(&self) -> Result<Option<&Pipe>, SendError> {
-        Ok(None)
-    }
-
     fn late(&self, waited: Duration) -> SendError {
         let left = self.packing.groups.iter().filter(|group| group.next < group.messages.len());
-        let peers = left.map(|group| group.node).collect();
-        SendError::Timeout(Timeout {
-            waited,
-            peers,
-            missing: "read what was sent before, so that there is no room",
-        })
+        unread(waited, left.map(|group| group.node).collect())
     }
 }
 

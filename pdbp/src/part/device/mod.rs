@@ -12,6 +12,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
+use pdbp_core::id::NodeId;
 use pdbp_core::pipe::PipeError;
 use pdbp_core::{Delivery, OpenBlock};
 use pdbp_cuda::device::{Device, DeviceError, DeviceMemory as _};
@@ -266,10 +267,21 @@ trait Steps {
     }
 
     /// The pipe from which it goes on, if there is one, after what its peers may wait for has been flushed.
-    fn pipe(&self) -> Result<Option<&Pipe>, Self::Error>;
+    fn pipe(&self) -> Result<Option<&Pipe>, Self::Error> {
+        Ok(None)
+    }
 
     /// It has waited in vain so long.
     fn late(&self, waited: Duration) -> Self::Error;
+}
+
+/// A peer has not made room for so long.
+fn unread(waited: Duration, peers: Vec<NodeId>) -> SendError {
+    SendError::Timeout(Timeout {
+        waited,
+        peers,
+        missing: "read what was sent before, so that there is no room",
+    })
 }
 
 fn wait<S: Steps>(steps: &mut S, part: &Part, timeout: Duration) -> Result<(), FlowError<S::Error>> {
@@ -305,13 +317,8 @@ impl<D: Device> Steps for DeviceSend<'_, D> {
         self.direct.is_some()
     }
 
-    fn pipe(&self) -> Result<Option<&Pipe>, SendError> {
-        Ok(None)
-    }
-
     fn late(&self, waited: Duration) -> SendError {
-        let missing = "read what was sent before, so that there is no room";
-        SendError::Timeout(Timeout { waited, peers: vec![self.to.node()], missing })
+        unread(waited, vec![self.to.node()])
     }
 }
 

@@ -11,7 +11,7 @@ use pdbp_cuda::flow::{Copier, Ending, FlowError, Inflow, Lent, Outflow, Step};
 use pdbp_cuda::{Buffer, Slice};
 
 use super::homes::ReadHome;
-use super::{Steps, wait};
+use super::{Steps, unread, wait};
 use crate::error::{RecvError, SendError, Timeout};
 use crate::node::Pipe;
 use crate::part::stream::device::StreamHome;
@@ -203,13 +203,8 @@ impl<D: Device> Steps for DeviceWrite<'_, '_, D> {
         self.flow.is_copying().then(|| self.flow.wait_for_copy())
     }
 
-    fn pipe(&self) -> Result<Option<&Pipe>, SendError> {
-        Ok(None)
-    }
-
     fn late(&self, waited: Duration) -> SendError {
-        let missing = "read what was sent before, so that there is no room";
-        SendError::Timeout(Timeout { waited, peers: vec![self.writer.dest()], missing })
+        unread(waited, vec![self.writer.dest()])
     }
 }
 
