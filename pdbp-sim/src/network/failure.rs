@@ -189,7 +189,7 @@ impl Net {
             let waiting = end.out.base..end.out.next();
             if was_down {
                 end.untold += 1;
-                self.make_ready(node, Ready::Done(Completion::PeerRestored { peer: id(peer) }));
+                self.make_ready(node, Ready::Done(Completion::PeerRestored { peer: id(peer), session }));
             }
             waiting.for_each(|sequence| self.launch(node, peer, sequence));
             self.arm(node, peer);
