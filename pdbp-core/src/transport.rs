@@ -5,6 +5,11 @@
 //!   failed and every block submitted on it comes back as [`Completion::Failed`].
 //! * Before a link is restored, all blocks submitted on the old one have come back, and [`Op::Return`] of a block that came by
 //!   it is taken and means nothing to the peer.
+//! * From one failure to the next a link is in one *session*. Sessions have numbers on which both ends agree: what one end submits
+//!   in a session never arrives in another, and each has a greater number than those before it, also when a node was started
+//!   anew in between. [`Transport::session`] tells the one with which a transport begins, [`Completion::PeerRestored`] the
+//!   others. Engines write the number into every block and refuse those of other sessions, so that a transport which breaks
+//!   this loses messages, and no old one passes for a new one.
 //! * [`Transport::submit`] takes the operation or hands it back; nothing is lost.
 //! * [`Op::Return`] is never refused as [`Reason::Busy`]: a block on its way back has nowhere else to be.
 //! * An [`ArrivedBlock`] of a peer must not outlive the transport that brought it. The engine sees to that by leaking its
@@ -135,6 +140,8 @@ pub enum Completion<E> {
     PeerRestored {
         /// The peer.
         peer: NodeId,
+        /// The number of the session that begins, the same at both ends and greater than any before.
+        session: u32,
     },
 }
 
@@ -178,6 +185,14 @@ pub trait Transport {
     /// Whether links that have failed may be restored, so that it is worth while to keep blocks for them. By default not.
     fn restores_links(&self) -> bool {
         false
+    }
+
+    /// The session with which the link to and from a peer begins, when this transport is new: 0 by default, which is right where
+    /// all nodes start together or links are never restored. Where a node that was started anew gets a link, this says the same
+    /// as [`Completion::PeerRestored`] does at the other end.
+    fn session(&self, peer: NodeId) -> u32 {
+        let _ = peer;
+        0
     }
 
     /// Ends the link to and from a peer that is no member of the cluster any more, as if it had failed, so that nothing that is

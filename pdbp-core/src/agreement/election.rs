@@ -1,6 +1,6 @@
 //! Elections: who is primary, and in which epoch.
 
-use super::message::{Ballot, Body, Change, Entry, Message, Position};
+use super::message::{Ballot, Body, Change, Entry, LAST_EPOCH, Message, Position};
 use super::peer::owe;
 use super::{Agreement, Flaw, Replica, Role, Stage, Term};
 use crate::id::{Epoch, NodeId, Time};
@@ -187,6 +187,9 @@ impl Agreement<'_> {
     pub(super) fn stand(&mut self, ballot: Ballot) {
         self.act_at = self.clock.after(self.own_patience());
         self.primary = None;
+        if self.epoch >= LAST_EPOCH {
+            return;
+        }
         self.role = Role::Candidate(ballot);
         if ballot == Ballot::Binding {
             self.epoch = Epoch(self.epoch.0.saturating_add(1));

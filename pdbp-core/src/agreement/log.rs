@@ -2,7 +2,7 @@
 
 use managed::ManagedSlice;
 
-use super::message::{Entry, Position};
+use super::message::{Entry, LAST_INDEX, Position};
 use crate::id::Epoch;
 
 /// The last entries, in a ring; entry `i` lies at `i` modulo its length.
@@ -62,7 +62,8 @@ impl<'a> Log<'a> {
 
     /// Whether an entry has room when all up to `droppable` may go.
     pub(super) fn has_room(&self, droppable: u64) -> bool {
-        self.last.index - self.base.index < self.capacity() || self.base.index < droppable
+        let room = self.last.index - self.base.index < self.capacity() || self.base.index < droppable;
+        room && self.last.index < LAST_INDEX
     }
 
     /// Appends; `None` when there is no room.

@@ -41,6 +41,12 @@ impl Position {
     pub const START: Self = Self { index: 0, epoch: Epoch(0) };
 }
 
+/// The last index of a log. No log gets there; that none goes beyond keeps sums with indices from overflowing.
+pub(super) const LAST_INDEX: u64 = (1 << 48) - 1;
+
+/// The last epoch. No cluster gets there by elections; a damaged message can say it, and then nobody is elected any more.
+pub(super) const LAST_EPOCH: Epoch = Epoch(u32::MAX / 2 - 1);
+
 /// Which of the two ballots of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ballot {

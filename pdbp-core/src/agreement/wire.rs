@@ -3,7 +3,7 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::message::{Ballot, Body, Change, Entry, Fit, Message, Position};
+use super::message::{Ballot, Body, Change, Entry, Fit, LAST_EPOCH, LAST_INDEX, Message, Position};
 use crate::id::{Epoch, NodeId, PartId, Time};
 use crate::tables::{NAME, Name, NodeEntry, NodeKind, PartEntry, PartKind};
 
@@ -34,9 +34,6 @@ pub const MESSAGE: usize = size_of::<Wire>();
 
 const _: () = assert!(MESSAGE <= 96);
 
-/// Indices and epochs beyond this are refused: no log gets there, and sums with them cannot overflow.
-const MOST: u64 = 1 << 48;
-
 impl Message {
     /// The wire form.
     pub fn encode(&self) -> [u8; MESSAGE] {
@@ -56,11 +53,11 @@ impl Message {
 }
 
 fn epoch(raw: U32) -> Option<Epoch> {
-    Some(Epoch(raw.get())).filter(|e| e.0 < u32::MAX / 2)
+    Some(Epoch(raw.get())).filter(|e| *e <= LAST_EPOCH)
 }
 
 fn index(raw: U64) -> Option<u64> {
-    Some(raw.get()).filter(|i| *i < MOST)
+    Some(raw.get()).filter(|i| *i <= LAST_INDEX)
 }
 
 fn flag(raw: u8) -> Option<bool> {

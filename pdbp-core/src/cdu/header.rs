@@ -3,7 +3,7 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::id::{Epoch, NodeId};
+use crate::id::NodeId;
 
 /// First two bytes of every block.
 pub const MAGIC: [u8; 2] = *b"PD";
@@ -39,13 +39,14 @@ pub enum BlockClass {
 /// ```text
 ///  0        2       3       4        6       8         12        16
 ///  +--------+-------+-------+--------+-------+---------+---------+
-///  | "PD"   |version| class | source | dest  | epoch   | length  |
+///  | "PD"   |version| class | source | dest  | session | length  |
 ///  +--------+-------+-------+--------+-------+---------+---------+
 /// 16 link sequence number               24 blocks released so far
 /// 32 window   36 flags  38 part         40 stream    44 segment
 /// 48 checksum 52 messages               56 group     58 data     62 wanted
 /// ```
-/// `sequence` counts all blocks of the link, `data` only those that need credit: from the two a receiver knows what it missed
+/// `session` is the number of the link's session, on which both ends agree (see the module [`transport`](crate::transport)): a
+/// block of an earlier one is not taken for one of this, whatever its other numbers. `sequence` counts all blocks of the session, `data` only those that need credit: from the two a receiver knows what it missed
 /// when blocks before this one were unreadable. `wanted` is the credit that the sender could use: blocks that are under way or
 /// with their readers, this one included, and those that wait; 65535 for more.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -56,7 +57,7 @@ pub struct BlockHeader {
     pub(crate) class: u8,
     pub(crate) source: U16,
     pub(crate) dest: U16,
-    pub(crate) epoch: U32,
+    pub(crate) session: U32,
     pub(crate) length: U32,
     pub(crate) sequence: U64,
     pub(crate) released: U64,
@@ -184,9 +185,9 @@ impl BlockHeader {
         NodeId::new(self.dest.get())
     }
 
-    /// The master's epoch at the sender.
-    pub fn epoch(&self) -> Epoch {
-        Epoch(self.epoch.get())
+    /// The session of the link, for its sender.
+    pub fn session(&self) -> u32 {
+        self.session.get()
     }
 
     /// Bytes after the header.
@@ -194,7 +195,7 @@ impl BlockHeader {
         self.length.get() as usize
     }
 
-    /// Number of the block on its link, from 0.
+    /// Number of the block in its session, from 0.
     pub fn sequence(&self) -> u64 {
         self.sequence.get()
     }

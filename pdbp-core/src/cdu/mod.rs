@@ -4,7 +4,7 @@
 //! its fields are spread over layers so that each is sent as rarely as possible; [`Cdu`] shows them as one again.
 //!
 //! ```text
-//!  block:  | block header 64 | train | train | … |          nodes, link sequence, epoch, stream: once per block
+//!  block:  | block header 64 | train | train | … |          nodes, link sequence, session, stream: once per block
 //!  train:  | CDU header 16 | extensions | m | m | m | pad |  parts, type, command, length: once per run of messages
 //!  m:      | data |                                          nothing but the user's bytes
 //! ```

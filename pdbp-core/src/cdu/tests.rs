@@ -7,7 +7,6 @@ use proptest::prelude::*;
 use zerocopy::IntoBytes;
 
 use super::*;
-use crate::id::Epoch;
 
 fn node(i: u16) -> NodeId {
     NodeId::new(i).unwrap()
@@ -150,7 +149,7 @@ fn header(class: BlockClass, flags: u16, body: &[u8], messages: u32) -> BlockHea
         class: class as u8,
         source: 3.into(),
         dest: 1.into(),
-        epoch: 7.into(),
+        session: 7.into(),
         length: (body.len() as u32).into(),
         sequence: 11.into(),
         released: 2.into(),
@@ -304,7 +303,7 @@ fn all_ten_fields_are_recovered() {
     let bytes = block(0, &body[..length], 4);
     let header = BlockHeader::read(&bytes).unwrap();
     assert_eq!((header.source(), header.dest()), (Some(node(3)), Some(node(1))));
-    assert_eq!((header.epoch(), header.sequence(), header.messages()), (Epoch(7), 11, 4));
+    assert_eq!((header.session(), header.sequence(), header.messages()), (7, 11, 4));
 
     let mut cdus = Vec::new();
     for train in Cdus::new(&bytes[BLOCK_HEADER..]) {

@@ -34,7 +34,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 Completion::Received { peer, block } => self.arrived(peer, block, pipes),
                 Completion::Unused { peer, block } => self.unpost(self.links.slot(peer), block),
                 Completion::PeerFailed { peer, .. } => self.peer_failed(self.links.slot(peer), pipes),
-                Completion::PeerRestored { peer } => self.peer_restored(self.links.slot(peer)),
+                Completion::PeerRestored { peer, session } => {
+                    self.peer_restored(self.links.slot(peer), session)
+                }
             }
         }
         worked
@@ -96,6 +98,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     fn admit(&mut self, from: Slot, block: &ArrivedBlock) -> Result<Admitted, Malformed> {
         let bytes = block.bytes();
         let header = self.read_header(from, bytes).inspect_err(|_| self.note_unreadable(from))?;
+        if self.peers.get(from.index()).is_none_or(|peer| peer.session != header.session()) {
+            return Ok(Admitted::Stale);
+        }
         if !self.take_turn(from, header).inspect_err(|_| self.note_unreadable(from))? {
             return Ok(Admitted::Stale);
         }
@@ -373,10 +378,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// The link is up again. Rows get space as at the start; deliveries of the old link, and blocks on their way back to their
     /// writers, keep theirs until they are released.
-    fn peer_restored(&mut self, node: Slot) {
+    fn peer_restored(&mut self, node: Slot, session: u32) {
         let failed = self.peers.get_mut(node.index()).filter(|p| p.failed && node != self.own);
         let Some(peer) = failed else { return };
-        peer.renew();
+        peer.renew(session);
         let down = peer.down;
         self.agreement.link_up(self.control.now, self.links.node(node));
         self.control.tick_at = Some(self.control.now);
@@ -467,7 +472,7 @@ fn wanted(block: &ArrivedBlock) -> u32 {
 enum Admitted {
     Data,
     Control,
-    /// Of another epoch, or seen before.
+    /// Of another session, seen before, or from a node that is no member.
     Stale,
 }
 

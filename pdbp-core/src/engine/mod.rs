@@ -394,7 +394,9 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             config,
         };
         for (i, peer) in engine.peers.iter_mut().enumerate() {
-            peer.posted = engine.transport.arrival(links.node(Slot::from_index(i))) == Arrival::Posted;
+            let node = links.node(Slot::from_index(i));
+            peer.posted = engine.transport.arrival(node) == Arrival::Posted;
+            peer.session = engine.transport.session(node);
         }
         engine.lay_out()?;
         engine.control.stirred = true;

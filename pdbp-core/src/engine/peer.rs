@@ -54,7 +54,7 @@ pub struct Peer {
     pub(super) aside: bool,
     /// The transport has refused a block for good.
     pub(super) refused: bool,
-    /// How often the link was restored. Blocks that came by an earlier one are none of this one's business.
+    /// The session of the link. Blocks that came by an earlier one are none of this one's business.
     pub(super) session: u32,
     /// Blocks from and to the peer travel in blocks that the receiver has posted.
     pub(super) posted: bool,
@@ -90,9 +90,8 @@ impl Peer {
     }
 
     /// The link is up again, with everything to begin anew; the peer has no credit before it says so.
-    pub(super) fn renew(&mut self) {
+    pub(super) fn renew(&mut self, session: u32) {
         let Self { posted, malformed, undelivered, arrived, down, aside, owes_answers, .. } = *self;
-        let session = self.session.wrapping_add(1);
         let kept = Self { posted, malformed, undelivered, arrived, ..Self::default() };
         *self = Self { session, down, aside, owes_answers, ..kept };
     }

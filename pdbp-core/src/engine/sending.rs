@@ -191,7 +191,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 class: class as u8,
                 source: self.config.node.raw().into(),
                 dest: self.links.node(dest).raw().into(),
-                epoch: self.agreement.epoch().0.into(),
+                session: 0.into(),
                 length: length.into(),
                 sequence: 0.into(),
                 released: 0.into(),
@@ -301,7 +301,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.peers.get(node.index()).map_or(0, |peer| peer.data_sent - peer.data_acked) + u64::from(waiting)
     }
 
-    /// Writes sequence, credit and checksum.
+    /// Writes session, sequence, credit and checksum.
     fn stamp(&self, node: Slot, block: &mut SealedBlock, data: bool) {
         let (Some(peer), Some(recv)) = (self.peers.get(node.index()), self.recv_rows.get(node.index()))
         else {
@@ -310,6 +310,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let wanted = self.wanted(node) + u64::from(data);
         if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
             header.wanted.set(wanted.min(u64::from(u16::MAX)) as u16);
+            header.session.set(peer.session);
             header.sequence.set(peer.sent);
             header.data.set(peer.data_sent as u32);
             header.released.set(peer.released);

@@ -19,7 +19,7 @@ pub struct Counters {
     pub blocks_delivered: u64,
     /// Blocks and CDUs refused because their bytes made no sense.
     pub malformed: u64,
-    /// Blocks of another epoch, or seen before.
+    /// Blocks of another session of their link, seen before, or from a node that is no member.
     pub stale: u64,
     /// Blocks that are missing from their link without having been refused: the transport broke its contract.
     pub out_of_sequence: u64,

@@ -174,7 +174,7 @@ impl<T: Transport, M: BlockMemory> FaultInjector<T, M> {
             Completion::Received { peer, block } => (peer, self.received(peer, block)),
             Completion::Unused { peer, block } => (peer, self.unused(peer, block)),
             // A link that was taken down here stays down.
-            Completion::PeerFailed { peer, .. } | Completion::PeerRestored { peer }
+            Completion::PeerFailed { peer, .. } | Completion::PeerRestored { peer, .. }
                 if self.has_failed(peer) =>
             {
                 (peer, None)
@@ -182,7 +182,7 @@ impl<T: Transport, M: BlockMemory> FaultInjector<T, M> {
             Completion::Sent { peer, .. }
             | Completion::Failed { peer, .. }
             | Completion::PeerFailed { peer, .. }
-            | Completion::PeerRestored { peer } => (peer, Some(completion)),
+            | Completion::PeerRestored { peer, .. } => (peer, Some(completion)),
         };
         let Some(completion) = completion else { return };
         let delay = self.random.below(u64::from(self.faults.delay) + 1);
@@ -267,6 +267,10 @@ impl<T: Transport, M: BlockMemory> Transport for FaultInjector<T, M> {
 
     fn disconnect(&mut self, peer: NodeId) {
         self.inner.disconnect(peer);
+    }
+
+    fn session(&self, peer: NodeId) -> u32 {
+        self.inner.session(peer)
     }
 
     fn restores_links(&self) -> bool {

@@ -83,7 +83,10 @@ impl<T: Transport> Cluster<T> {
             let what = (unpolled > 0).then(|| format!("{unpolled} completions are not polled"));
             Some((node, what.or_else(|| host.unrest(until, barriers))?))
         });
-        restless.next()
+        // What such a node sent is lost, and it cannot know that yet.
+        let unnoticed =
+            || Some((self.network.unnoticed()?, "the end of a link has not been noticed".to_owned()));
+        restless.next().or_else(unnoticed)
     }
 
     /// Messages of a node that did not arrive, by destination, and whether its link is known to have failed.

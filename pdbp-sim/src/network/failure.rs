@@ -99,6 +99,7 @@ impl Net {
         let (low, high) = key(a, b);
         let Some(pair) = self.pairs.get_mut(&(low, high)).filter(|p| !p.broken) else { return };
         pair.broken = true;
+        // Of the session that may follow; until it begins nothing arrives.
         pair.session += 1;
         self.counts.failures += 1;
         self.notice_at_both(low, high);
@@ -177,7 +178,6 @@ impl Net {
             return;
         }
         let Some(pair) = self.pairs.get_mut(&(low, high)).filter(|p| p.session == session) else { return };
-        pair.session += 1;
         (pair.broken, pair.apart) = (false, false);
         pair.watch += 1;
         self.counts.restored += 1;
@@ -189,7 +189,7 @@ impl Net {
             let waiting = end.out.base..end.out.next();
             if was_down {
                 end.untold += 1;
-                self.make_ready(node, Ready::Done(Completion::PeerRestored { peer: id(peer) }));
+                self.make_ready(node, Ready::Done(Completion::PeerRestored { peer: id(peer), session }));
             }
             waiting.for_each(|sequence| self.launch(node, peer, sequence));
             self.arm(node, peer);

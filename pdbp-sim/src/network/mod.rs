@@ -249,6 +249,14 @@ impl Network {
         state.map_or(0, |state| state.ready.iter().filter(|ready| !ready.is_control()).count())
     }
 
+    /// A node to which the end of a link is on its way: it believes until then that what it sent will arrive.
+    fn unnoticed(&self) -> Option<u16> {
+        let net = lock(&self.0);
+        let ends = net.pairs.iter().flat_map(|((low, high), pair)| [*low, *high].into_iter().zip(&pair.ends));
+        let mut mistaken = ends.filter(|(_, end)| end.belief == pair::Belief::Mistaken);
+        mistaken.next().map(|(node, _)| node)
+    }
+
     /// A number that depends on all that has happened, in its order.
     pub fn digest(&self) -> u64 {
         lock(&self.0).digest.value()

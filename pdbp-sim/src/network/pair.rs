@@ -7,7 +7,7 @@ use pdbp_core::{SealedBlock, VacantBlock};
 /// The links between two nodes, in both directions. They come up and fail together; each time is a session of its own.
 #[derive(Debug, Default)]
 pub(super) struct Pair {
-    /// Number of the session; frames of another are dropped.
+    /// Number of the session, or of the one that follows where it is broken; frames of another are dropped.
     pub(super) session: u32,
     pub(super) broken: bool,
     /// The nodes cannot reach each other, and are watched.

@@ -133,6 +133,13 @@ impl Transport for Port {
         }
     }
 
+    fn session(&self, peer: NodeId) -> u32 {
+        let Some(peer) = self.index_of(peer) else { return 0 };
+        let net = lock(&self.net);
+        // Where the one before is over, that of which the other end learns when this one begins.
+        net.pairs.get(&super::wire::key(self.node, peer)).map_or(0, |pair| pair.session)
+    }
+
     fn restores_links(&self) -> bool {
         true
     }
@@ -184,7 +191,7 @@ impl Transport for Port {
                         let end = net.end(self.node, peer.raw());
                         end.posts_away = end.posts_away.saturating_sub(1);
                     }
-                    Completion::PeerFailed { peer, .. } | Completion::PeerRestored { peer } => {
+                    Completion::PeerFailed { peer, .. } | Completion::PeerRestored { peer, .. } => {
                         let end = net.end(self.node, peer.raw());
                         end.untold = end.untold.saturating_sub(1);
                     }

@@ -80,8 +80,8 @@ pub enum Outcome {
     Unused(NodeId, BlockId),
     /// [`Completion::PeerFailed`].
     PeerFailed(NodeId),
-    /// [`Completion::PeerRestored`].
-    PeerRestored(NodeId),
+    /// [`Completion::PeerRestored`], with the session.
+    PeerRestored(NodeId, u32),
 }
 
 impl Outcome {
@@ -92,7 +92,7 @@ impl Outcome {
             Completion::Failed { peer, block } => Self::Failed(*peer, block.id()),
             Completion::Unused { peer, block } => Self::Unused(*peer, block.id()),
             Completion::PeerFailed { peer, .. } => Self::PeerFailed(*peer),
-            Completion::PeerRestored { peer } => Self::PeerRestored(*peer),
+            Completion::PeerRestored { peer, session } => Self::PeerRestored(*peer, *session),
         }
     }
 }

@@ -49,8 +49,8 @@ pub struct Recording {
     pub largest_block: usize,
     /// See [`Capabilities::trusted`].
     pub trusted: bool,
-    /// By peer: how its blocks arrive, and the length up to which blocks to it travel best.
-    pub links: Vec<(Arrival, usize)>,
+    /// By peer: how its blocks arrive, the length up to which blocks to it travel best, and the session with which its link began.
+    pub links: Vec<(Arrival, usize, u32)>,
     /// What happened, in its order.
     pub entries: Vec<Entry>,
 }
@@ -99,7 +99,8 @@ impl<T: Transport> Recorder<T> {
     pub fn new(inner: T) -> Self {
         let Capabilities { nodes, node, largest_block, trusted } = inner.capabilities();
         let peers = (0..nodes).filter_map(NodeId::new);
-        let links = peers.map(|peer| (inner.arrival(peer), inner.best_block(peer))).collect();
+        let links = peers.map(|peer| (inner.arrival(peer), inner.best_block(peer), inner.session(peer)));
+        let links = links.collect();
         let recording = Recording { node, nodes, largest_block, trusted, links, entries: Vec::new() };
         Self { inner, recording }
     }
@@ -142,6 +143,10 @@ impl<T: Transport> Transport for Recorder<T> {
 
     fn disconnect(&mut self, peer: NodeId) {
         self.inner.disconnect(peer);
+    }
+
+    fn session(&self, peer: NodeId) -> u32 {
+        self.inner.session(peer)
     }
 
     fn restores_links(&self) -> bool {

@@ -98,7 +98,7 @@ impl Replay {
             Outcome::Failed(peer, id) => Completion::Failed { peer, block: self.take_sent(peer, id)? },
             Outcome::Unused(peer, id) => Completion::Unused { peer, block: self.take_posted(peer, id)? },
             Outcome::PeerFailed(peer) => Completion::PeerFailed { peer, cause: None },
-            Outcome::PeerRestored(peer) => Completion::PeerRestored { peer },
+            Outcome::PeerRestored(peer, session) => Completion::PeerRestored { peer, session },
             Outcome::Received(peer, id, bytes) => {
                 let block = match self.arrival(peer) {
                     Arrival::InPlace => self.read_in_place(id, &bytes),
@@ -156,6 +156,10 @@ impl Transport for Replay {
 
     fn best_block(&self, peer: NodeId) -> usize {
         self.recording.links.get(peer.index()).map_or(self.recording.largest_block, |link| link.1)
+    }
+
+    fn session(&self, peer: NodeId) -> u32 {
+        self.recording.links.get(peer.index()).map_or(0, |link| link.2)
     }
 
     fn submit(&mut self, op: Op) -> Result<(), Refused<Divergence>> {

@@ -164,13 +164,13 @@ fn what_is_written_is_read_again() {
         recording.write(&mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert_eq!(Recording::read(&text).unwrap(), recording);
-        assert!(["\ndown 1\n", "\nup 1\n", "\nidle "].iter().all(|part| text.contains(part)), "{text}");
+        assert!(["\ndown 1\n", "\nup 1 1\n", "\nidle "].iter().all(|part| text.contains(part)), "{text}");
     }
 }
 
 #[test]
 fn errors_name_the_line() {
-    let head = "pdbp-recording 1\nnode 0 of 1, blocks of 512 bytes, trusted\nlink posted 512\n";
+    let head = "pdbp-recording 1\nnode 0 of 1, blocks of 512 bytes, trusted\nlink posted 512 0\n";
     for (text, line, part) in [
         ("pdbp 2".to_owned(), 1, "a recording begins \"pdbp-recording 1\""),
         (String::new(), 1, "is missing"),

@@ -40,9 +40,9 @@ pub(super) fn write(recording: &Recording, f: &mut fmt::Formatter<'_>) -> fmt::R
     let Recording { node, nodes, largest_block, trusted, links, entries } = recording;
     let trust = if *trusted { "trusted" } else { "untrusted" };
     writeln!(f, "{FIRST}\nnode {} of {nodes}, blocks of {largest_block} bytes, {trust}", node.raw())?;
-    for (arrival, best) in links {
+    for (arrival, best, session) in links {
         let arrival = if *arrival == Arrival::Posted { "posted" } else { "in-place" };
-        writeln!(f, "link {arrival} {best}")?;
+        writeln!(f, "link {arrival} {best} {session}")?;
     }
     entries.iter().try_for_each(|entry| writeln!(f, "{entry}"))
 }
@@ -72,7 +72,7 @@ impl fmt::Display for Entry {
                 Outcome::Failed(peer, id) => write!(f, "failed {} {}", peer.raw(), block(id)),
                 Outcome::Unused(peer, id) => write!(f, "unused {} {}", peer.raw(), block(id)),
                 Outcome::PeerFailed(peer) => write!(f, "down {}", peer.raw()),
-                Outcome::PeerRestored(peer) => write!(f, "up {}", peer.raw()),
+                Outcome::PeerRestored(peer, session) => write!(f, "up {} {session}", peer.raw()),
                 Outcome::Received(peer, id, bytes) => {
                     write!(f, "received {} {} ", peer.raw(), block(id))?;
                     bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -139,14 +139,15 @@ fn read_head(head: &str) -> Option<Recording> {
     Some(Recording { node, nodes, largest_block, trusted, links: Vec::new(), entries: Vec::new() })
 }
 
-fn read_link(rest: &str) -> Option<(Arrival, usize)> {
-    let (arrival, best) = rest.split_once(' ')?;
+fn read_link(rest: &str) -> Option<(Arrival, usize, u32)> {
+    let (arrival, numbers) = rest.split_once(' ')?;
+    let (best, session) = numbers.split_once(' ')?;
     let arrival = match arrival {
         "posted" => Arrival::Posted,
         "in-place" => Arrival::InPlace,
         _ => return None,
     };
-    Some((arrival, best.parse().ok()?))
+    Some((arrival, best.parse().ok()?, session.parse().ok()?))
 }
 
 fn read_node(text: &str) -> Option<NodeId> {
@@ -174,7 +175,7 @@ fn read_entry(word: &str, rest: &str) -> Option<Entry> {
     } else if word == "down" {
         Entry::Outcome(Outcome::PeerFailed(peer))
     } else if word == "up" {
-        Entry::Outcome(Outcome::PeerRestored(peer))
+        Entry::Outcome(Outcome::PeerRestored(peer, fields.next()?.parse().ok()?))
     } else {
         let block = read_block(fields.next()?)?;
         Entry::Outcome(match word {

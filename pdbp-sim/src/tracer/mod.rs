@@ -179,6 +179,10 @@ impl<T: Transport> Transport for Tracer<T> {
         self.inner.disconnect(peer);
     }
 
+    fn session(&self, peer: NodeId) -> u32 {
+        self.inner.session(peer)
+    }
+
     fn restores_links(&self) -> bool {
         self.inner.restores_links()
     }
@@ -218,7 +222,7 @@ impl<T: Transport> Transport for Tracer<T> {
                 }
                 Completion::Unused { peer, block } => (What::Unused, (*peer, Some(block.id()), 0)),
                 Completion::PeerFailed { peer, .. } => (What::PeerFailed, (*peer, None, 0)),
-                Completion::PeerRestored { peer } => (What::PeerRestored, (*peer, None, 0)),
+                Completion::PeerRestored { peer, .. } => (What::PeerRestored, (*peer, None, 0)),
             };
             self.note(what, subject);
         }

@@ -120,6 +120,10 @@ impl Transport for Backend {
         self.transport.disconnect(peer);
     }
 
+    fn session(&self, peer: NodeId) -> u32 {
+        self.transport.session(peer)
+    }
+
     fn restores_links(&self) -> bool {
         self.transport.restores_links()
     }
@@ -161,6 +165,10 @@ where
         self.0.disconnect(peer);
     }
 
+    fn session(&self, peer: NodeId) -> u32 {
+        self.0.session(peer)
+    }
+
     fn restores_links(&self) -> bool {
         self.0.restores_links()
     }
@@ -183,7 +191,7 @@ where
             Completion::Received { peer, block } => Completion::Received { peer, block },
             Completion::Failed { peer, block } => Completion::Failed { peer, block },
             Completion::Unused { peer, block } => Completion::Unused { peer, block },
-            Completion::PeerRestored { peer } => Completion::PeerRestored { peer },
+            Completion::PeerRestored { peer, session } => Completion::PeerRestored { peer, session },
             Completion::PeerFailed { peer, cause } => {
                 Completion::PeerFailed { peer, cause: cause.map(|e| BackendError(Box::new(e))) }
             }

@@ -62,6 +62,10 @@ impl<T: Transport> Transport for Traced<T> {
         self.inner.disconnect(peer);
     }
 
+    fn session(&self, peer: NodeId) -> u32 {
+        self.inner.session(peer)
+    }
+
     fn restores_links(&self) -> bool {
         self.inner.restores_links()
     }

@@ -5,8 +5,10 @@ use std::vec::Vec;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::table::{added, entry, node, part};
-use crate::agreement::{Ballot, Body, Change, Entry, Fit, MESSAGE, Message, Position};
+use super::table::{Table, added, entry, node, part};
+use crate::agreement::message::{LAST_EPOCH, LAST_INDEX};
+use crate::agreement::{Agreement, Ballot, Body, Change, Entry, Fit, MESSAGE, Message, Position};
+use crate::agreement::{Reach, Settings, Start, Storage};
 use crate::id::{Epoch, Time};
 
 fn change() -> impl Strategy<Value = Change> {
@@ -96,4 +98,66 @@ fn unknown_kinds_and_lengths_of_names_that_lie_are_refused() {
     for (at, byte) in [(42, 0), (42, 16), (44, 0), (44, 6), (45, 3)] {
         assert!(with(at, byte).is_none(), "byte {at} is {byte}");
     }
+}
+
+/// Node 1 of three after a message of node 0; what it says in the next second, and gets from all others then, must be readable.
+fn says_what_can_be_read(message: &Message) {
+    let (lease, patience) = (0, 6_000);
+    let settings = Settings {
+        entry: entry(1),
+        nodes: 3,
+        masters: 2,
+        lease,
+        patience,
+        reach: Reach::All,
+        start: Start::Together,
+    };
+    let mut table = Table::new(3, 8);
+    let mut agreement = Agreement::new(Time(0), settings, Storage::allocate(3, 8)).unwrap();
+    agreement.handle(Time(1), node(0), message.clone(), &mut table);
+    agreement.link_down(Time(2), node(0), true);
+    for step in 1..200 {
+        let now = Time(step * 5_000);
+        let _ = agreement.tick(now, &mut table);
+        let _ = agreement.request(added(part(1, step as u16)));
+        while let Some(to) = agreement.next_receiver(|_| true) {
+            let said = agreement.next_message(to, &table).unwrap();
+            assert!(Message::decode(&said.encode()).is_some(), "after {message:?} it says {said:?}");
+            let granted = match said.body {
+                Body::Vote { ballot, .. } => Body::Voted { ballot, asked: said.epoch, granted: true },
+                Body::Append { previous, commit, entry, .. } => {
+                    let matched = previous.index + u64::from(entry.is_some());
+                    Body::Appended { round: 0, matched, applied: commit, fit: Fit::Fits }
+                }
+                _ => continue,
+            };
+            agreement.handle(now, to, Message { epoch: said.epoch, body: granted }, &mut table);
+        }
+        while agreement.next_event().is_some() {}
+    }
+}
+
+#[test]
+fn a_replica_that_has_heard_of_the_last_epoch_says_none_beyond() {
+    for epochs_left in 0..4 {
+        let epoch = Epoch(LAST_EPOCH.0 - epochs_left);
+        for ballot in [Ballot::Trial, Ballot::Binding] {
+            says_what_can_be_read(&Message { epoch, body: Body::Vote { ballot, last: Position::START } });
+        }
+        says_what_can_be_read(&Message { epoch, body: Body::Hello { leads: false } });
+        let last = Position { index: 0, epoch: Epoch(0) };
+        let body = Body::Append { previous: last, commit: 0, stable: 0, entry: None };
+        says_what_can_be_read(&Message { epoch, body });
+    }
+}
+
+#[test]
+fn a_log_does_not_go_beyond_the_last_index() {
+    use crate::agreement::log::Log;
+    let mut ring: Vec<Option<Entry>> = (0..8).map(|_| None).collect();
+    let mut log = Log::new((&mut ring[..]).into());
+    log.restart(Position { index: LAST_INDEX - 1, epoch: Epoch(1) });
+    let entry = || Entry { epoch: Epoch(1), change: Change::Nothing };
+    assert_eq!(log.push(entry(), 0), Some(LAST_INDEX));
+    assert_eq!((log.push(entry(), u64::MAX), log.has_room(u64::MAX)), (None, false));
 }

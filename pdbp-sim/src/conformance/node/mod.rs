@@ -346,7 +346,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
                 let given = self.pool.give_vacant(block).is_ok();
                 self.ensure(given, || format!("{peer}'s unused block is not of this node's pool"))?;
             }
-            Completion::PeerRestored { peer } => {
+            Completion::PeerRestored { peer, .. } => {
                 let was_down = std::mem::replace(&mut self.link(peer)?.down, false);
                 self.ensure(was_down, || format!("{peer} was reported restored, and had not failed"))?;
             }

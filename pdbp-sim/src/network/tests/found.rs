@@ -91,3 +91,22 @@ fn a_node_that_starts_again_reaches_its_own_parts() {
         assert!(!engine.has_failed(engine.config().node));
     }
 }
+
+/// The run came to its end after the link was over and before its sender could know: nobody had been told of what was lost.
+#[test]
+fn what_was_sent_to_a_node_that_starts_again_is_told_to_be_lost_however_soon_the_run_ends() {
+    let trace = Traffic::trace("1000000 0 1 64\n").unwrap();
+    let scenario = Scenario::new(3).give_up(ms(7)).traffic(trace);
+    let started = ms(4) - 1;
+    let report = scenario.at(ms(2), Fault::crash(1)).at(started, Fault::restart(1)).run(ms(4));
+    let report = report.unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!((report.sent, report.lost), (1, 1), "{report}");
+}
+
+/// The same in a random world.
+#[test]
+fn what_was_sent_to_a_node_that_starts_again_at_the_end_of_a_random_world_is_accounted_for() {
+    let (scenario, until) = Scenario::random_grid(4_294_974_744);
+    let report = scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
+    assert!(report.links.restored > 0, "{report}");
+}

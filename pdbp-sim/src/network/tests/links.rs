@@ -77,7 +77,7 @@ impl End {
                     format!("received {byte} {peer}")
                 }
                 Completion::PeerFailed { peer, cause } => format!("down {peer}: {}", cause.unwrap()),
-                Completion::PeerRestored { peer } => format!("restored {peer}"),
+                Completion::PeerRestored { peer, .. } => format!("restored {peer}"),
             });
         }
         seen
@@ -269,4 +269,23 @@ fn a_block_of_the_session_before_is_read_and_given_back_in_the_next() {
     assert_eq!(ends[1].poll()[1..], ["restored node0", "received 6 node0"]);
     run(&network, ms(24));
     assert_eq!(ends[0].poll(), ["sent node1"]);
+}
+
+#[test]
+fn both_ends_of_a_link_agree_on_its_session_also_when_one_was_started_anew() {
+    let (network, ports) = Network::new(2, Physics { give_up: ms(2), ..Physics::default() }, 1).unwrap();
+    let [mut first, second] = <[_; 2]>::try_from(ports).unwrap();
+    assert_eq!((first.session(node(1)), second.session(node(0))), (0, 0));
+    let mut old = second;
+    for life in 1..4 {
+        let new = network.attach(1).unwrap();
+        run(&network, ms(10 * life));
+        let said = std::iter::from_fn(|| first.poll_completion()).find_map(|completion| match completion {
+            Completion::PeerRestored { session, .. } => Some(session),
+            _ => None,
+        });
+        assert_eq!(said, Some(new.session(node(0))));
+        assert_eq!(u64::from(new.session(node(0))), life);
+        drop(std::mem::replace(&mut old, new));
+    }
 }

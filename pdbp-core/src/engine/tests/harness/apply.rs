@@ -281,7 +281,7 @@ impl Cluster {
         bytes[..4].copy_from_slice(&[b'P', b'D', 1, (random() % 3) as u8]);
         bytes[4] = from as u8;
         bytes[6] = to as u8;
-        bytes[8] = 1;
+        bytes[8] = self.net.borrow().session(from, to) as u8;
         bytes[12..16].copy_from_slice(&(length as u32).to_le_bytes());
         bytes[16] = random() as u8;
         bytes[38] = (random() % 3) as u8;

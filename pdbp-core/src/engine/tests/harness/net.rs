@@ -59,6 +59,9 @@ pub struct Link {
     pub flip: Option<(u16, u8)>,
     pub flipped: u32,
     failed: bool,
+    session: u32,
+    /// Blocks sent in this session.
+    sent: u64,
 }
 
 pub struct Net {
@@ -169,11 +172,24 @@ impl Net {
         }
     }
 
+    /// The session of a link.
+    pub fn session(&self, from: usize, to: usize) -> u32 {
+        self.links[from][to].session
+    }
+
+    /// Blocks sent in the session of a link: the number of the next.
+    pub fn sent(&self, from: usize, to: usize) -> u64 {
+        self.links[from][to].sent
+    }
+
     /// The link is up again.
     pub fn mend(&mut self, a: usize, b: usize) {
         for (me, peer) in [(a, b), (b, a)] {
-            self.links[me][peer].failed = false;
-            self.ready[me].push_back(Completion::PeerRestored { peer: node(peer) });
+            let link = &mut self.links[me][peer];
+            link.failed = false;
+            link.session += 1;
+            link.sent = 0;
+            self.ready[me].push_back(Completion::PeerRestored { peer: node(peer), session: link.session });
         }
     }
 
@@ -279,6 +295,7 @@ impl Transport for Port {
                     link.busy = link.busy.saturating_sub(1);
                     return Err(Refused { op: Op::Send { peer, block }, reason: Reason::Busy });
                 }
+                link.sent += 1;
                 let data = Net::is_data(block.bytes());
                 let flip = if data { link.flip.take() } else { None };
                 link.flipped += u32::from(flip.is_some());

@@ -3,7 +3,7 @@
 use std::vec::Vec;
 
 use super::super::harness::{Operation, Setup, node};
-use super::{BOTH, delivered, rounds, setup, ship};
+use super::{BOTH, Links, delivered, rounds, setup, ship};
 use crate::Event;
 use crate::cdu::{BlockHeader, Malformed};
 use crate::engine::Checksum;
@@ -42,12 +42,32 @@ fn forged(sequence: u64, data: u32) -> Vec<u8> {
     let mut bytes = std::vec![0u8; 64];
     bytes[..4].copy_from_slice(&[b'P', b'D', 1, 0]);
     bytes[6] = 1;
-    bytes[8] = 1;
     bytes[16..24].copy_from_slice(&sequence.to_le_bytes());
     bytes[32] = 2;
     bytes[58..62].copy_from_slice(&data.to_le_bytes());
     assert!(BlockHeader::read(&bytes).is_ok());
     bytes
+}
+
+/// A block that was on a link when it failed comes by the next, where the peer has sent as many blocks as before.
+#[test]
+fn a_block_of_an_old_session_is_not_taken_for_one_of_the_new() {
+    let mut c = setup(Links::Posted).ready();
+    ship(&mut c, 0, 1);
+    rounds(&mut c, 4);
+    c.cut(0, 1);
+    rounds(&mut c, 4);
+    c.mend(0, 1);
+    rounds(&mut c, 20);
+    assert!(c.net.borrow().session(0, 1) > 0);
+    let (before, old) = (c.host(1).engine.counters(), c.net.borrow().sent(0, 1));
+    c.net.borrow_mut().inject(0, 1, forged(old, 0));
+    rounds(&mut c, 4);
+    assert_eq!(c.host(1).engine.counters().stale, before.stale + 1);
+    ship(&mut c, 0, 1);
+    rounds(&mut c, 4);
+    assert_eq!(delivered(&c), 2, "the number was still that of the next block");
+    c.settle();
 }
 
 #[test]
