@@ -14,16 +14,27 @@ use crate::measure::{NoGpu, Place, Wanted};
 use crate::plan::{Layout, Mode, Plan};
 use crate::streams::{StreamNo, Streams};
 
+/// What the exit status says.
+const STATUS: &str = "\
+Exit status: 0 if everything was measured. 1 if something was not: a file or folder that cannot be used, which is found before
+anything is measured and ends the run unless there is --keep-going, or a picture that cannot be decoded, which ends no run; and
+for any other error. 2 for a command line that makes no sense. What was not measured is listed on the standard error output.";
+
 /// Watches many H.264 streams: decodes them on some nodes of a cluster, sends the frames to others, which restore them to
 /// RGB and measure blur, blockiness and smoothness, and collects the scores.
 ///
 /// A pass samples one picture of every stream, at its next key frame. Without arguments the bundled clips are analysed, as
 /// many concurrent streams.
 #[derive(Debug, Clone, Parser)]
-#[command(name = "pdbp-video", version, max_term_width = 100)]
+#[command(name = "pdbp-video", version, max_term_width = 100, after_help = STATUS)]
 pub struct Cli {
     /// H.264 byte streams (.h264, .264, .avc), MP4 files, or folders of them; none: the bundled clips.
     pub paths: Vec<PathBuf>,
+
+    /// Measure the files and folders that can be used when others cannot; these are listed at the end, and the exit status is 1
+    /// all the same.
+    #[arg(short, long)]
+    pub keep_going: bool,
 
     /// Number of concurrent streams; clips are used again to reach it.
     #[arg(long, value_name = "N", default_value_t = 2_520, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
@@ -132,6 +143,14 @@ pub enum SetupError {
         "nothing to analyse: none of the {0} files or folders given has a usable H.264 stream (see above)"
     )]
     NoClips(usize),
+    /// A file or folder cannot be used, and the others were not wanted without it.
+    #[error("{first}{}. Nothing was measured: mend or leave out what cannot be used, or measure the rest with --keep-going", more(*others))]
+    Unusable {
+        /// The first.
+        first: String,
+        /// How many more there are.
+        others: usize,
+    },
     /// There are clips, but none of the chosen class.
     #[error("nothing to analyse: no clip of class {wanted}; the clips given are {found}. Use --class mix")]
     NoneOfClass {
@@ -172,6 +191,10 @@ pub enum SetupError {
     },
 }
 
+fn more(others: usize) -> String {
+    if others == 0 { String::new() } else { format!(" (and {others} more that cannot be used)") }
+}
+
 /// A run that is ready to start.
 #[derive(Debug, Clone)]
 pub struct Setup {
@@ -183,7 +206,9 @@ pub struct Setup {
     pub place: Place,
     /// Nodes of the cluster; 0 for a run without transport.
     pub nodes: u16,
-    /// Things to tell the user before it starts: refused files, and streams left out for lack of memory.
+    /// Files and folders that will not be measured, or not whole, and why.
+    pub refused: Vec<String>,
+    /// Things to tell the user before it starts: what was refused, and streams left out for lack of memory.
     pub notices: Vec<String>,
 }
 
@@ -216,7 +241,12 @@ impl Cli {
         let nodes = self.nodes_in(job).map_err(|error| (error, Vec::new()))?;
         let Loaded { clips, refused } =
             if self.paths.is_empty() { clips::bundled() } else { clips::load(&self.paths) };
-        let mut notices: Vec<String> = refused.iter().map(ToString::to_string).collect();
+        let refused: Vec<String> = refused.iter().map(ToString::to_string).collect();
+        if let (Some(first), false, false) = (refused.first(), clips.is_empty(), self.keep_going) {
+            let (first, others) = (first.clone(), refused.len() - 1);
+            return Err((SetupError::Unusable { first, others }, Vec::new()));
+        }
+        let mut notices = refused.clone();
         let clips = match self.of_class(clips) {
             Ok(clips) => clips,
             Err(error) => return Err((error, notices)),
@@ -245,7 +275,7 @@ impl Cli {
             Ok(place) => place,
             Err(error) => return Err((error.into(), notices)),
         };
-        Ok(Setup { streams, plan, place, nodes, notices })
+        Ok(Setup { streams, plan, place, nodes, refused, notices })
     }
 
     /// Where this process analyses frames; nowhere in particular if none of its nodes does.
@@ -359,7 +389,12 @@ mod tests {
         std::fs::write(&file, crate::clips::BUNDLED[0].data).unwrap();
         let bad = folder.path().join("absent.mp4");
         let (file, bad) = (file.display().to_string(), bad.display().to_string());
-        let (error, notices) = cli(&[&file, &bad, "--class", "d1"]).setup(None).unwrap_err();
+        let (error, notices) = cli(&[&file, &bad, &bad]).setup(None).unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("absent.mp4") && said.contains("1 more") && notices.is_empty(), "{said}");
+        let setup = cli(&[&file, &bad, "--keep-going"]).setup(None).unwrap();
+        assert_eq!((setup.streams.clips().len(), setup.refused.len()), (1, 1));
+        let (error, notices) = cli(&[&file, &bad, "-k", "--class", "d1"]).setup(None).unwrap_err();
         assert!(error.to_string().contains("d1") && error.to_string().contains("QCIF"), "{error}");
         assert!(notices.len() == 1 && notices[0].contains("absent.mp4"));
         let (error, _) = cli(&[&bad]).setup(None).unwrap_err();

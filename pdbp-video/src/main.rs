@@ -17,7 +17,7 @@ use pdbp_video::direct;
 use pdbp_video::frame::StreamClass;
 use pdbp_video::outcome::Outcome;
 use pdbp_video::pipeline::{self, PipelineError};
-use pdbp_video::plan::{Mode, Plan};
+use pdbp_video::plan::Mode;
 use pdbp_video::report::{self, Facts, table};
 use pdbp_video::streams::{StreamNo, Streams};
 
@@ -30,7 +30,8 @@ fn main() -> ExitCode {
         // All processes of a job have one command line; the first says what is wrong with it.
         Err(error) => {
             match launch {
-                Some(Launch { rank: 1.., .. }) => let_first_speak(),
+                Some(Launch { rank: 1.., .. }) if error.use_stderr() => let_first_speak(),
+                Some(Launch { rank: 1.., .. }) => {}
                 // Nobody is left to hear that nothing can be written.
                 _ => drop(error.print()),
             }
@@ -59,9 +60,10 @@ fn is_said_by_first(error: &(dyn Error + Send + Sync + 'static)) -> bool {
         || error.downcast_ref().is_some_and(PipelineError::is_of_another)
 }
 
-/// Launchers end all processes of a job when one has failed, the one with the message too.
+/// Launchers end all processes of a job when one has failed, the one with the message too, which may be late on a busy machine. Once
+/// that has failed itself, they end this one and nobody waits.
 fn let_first_speak() {
-    thread::sleep(Duration::from_millis(300));
+    thread::sleep(Duration::from_secs(5));
 }
 
 /// Does what the command line says.
@@ -114,12 +116,31 @@ fn show(cli: &Cli, setup: &Setup, cluster: Option<&Cluster>, title: String, outc
         println!("\n{}", table::table(&streams, outcome));
     }
     let transport = ("Transport".to_owned(), transport(cluster));
-    let written = write_files(cli, (&streams, setup.plan), title, transport, outcome);
+    let written = write_files(cli, (&streams, setup), title, transport, outcome);
+    let measured = say_what_is_missing(setup, outcome);
+    if written && measured { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Says at the end, where it is seen, what was not measured; whether all was.
+fn say_what_is_missing(setup: &Setup, outcome: &Outcome) -> bool {
+    let count = |number: usize| table::count(number as u64);
     if outcome.arrivals.is_empty() {
         eprintln!("pdbp-video: no stream gave a picture that could be analysed");
-        return ExitCode::FAILURE;
+    } else if !outcome.faults.is_empty() {
+        let (missing, there) = (outcome.faults.len(), outcome.arrivals.len());
+        eprintln!(
+            "pdbp-video: {} pictures could not be decoded (see above), {} were measured",
+            count(missing),
+            count(there)
+        );
     }
-    written
+    if !setup.refused.is_empty() {
+        eprintln!("pdbp-video: not measured, or not whole:");
+    }
+    for refused in &setup.refused {
+        eprintln!("  {refused}");
+    }
+    !outcome.arrivals.is_empty() && outcome.faults.is_empty() && setup.refused.is_empty()
 }
 
 /// A line that says what is going to be done.
@@ -209,14 +230,15 @@ fn transport(cluster: Option<&Cluster>) -> String {
     format!("PDBP, {} {connected}", cluster.size())
 }
 
+/// Whether all files that were asked for are written; says which are not.
 fn write_files(
     cli: &Cli,
-    (streams, plan): (&Streams, Plan),
+    (streams, setup): (&Streams, &Setup),
     title: String,
     transport: (String, String),
     outcome: &Outcome,
-) -> ExitCode {
-    let mut code = ExitCode::SUCCESS;
+) -> bool {
+    let mut all = true;
     if let Some(file) = &cli.csv
         && let Err(error) = fs::write(file, report::frames_csv(streams, outcome))
     {
@@ -224,24 +246,27 @@ fn write_files(
             "pdbp-video: {}: {error}; choose a file that can be written with --csv FILE",
             file.display()
         );
-        code = ExitCode::FAILURE;
+        all = false;
     }
     if let Some(directory) = &cli.report {
         let clips = streams.clips().iter().map(|clip| format!("{} ({})", clip.name(), clip.size()));
-        let settings = vec![
+        let mut settings = vec![
             ("Clips".to_owned(), clips.collect::<Vec<_>>().join(", ")),
-            ("Decoding threads".to_owned(), plan.decoders.to_string()),
+            ("Decoding threads".to_owned(), setup.plan.decoders.to_string()),
             ("Analysis".to_owned(), table::analysis(outcome)),
             transport,
         ];
+        let refused =
+            setup.refused.iter().map(|refused| ("Not measured, or not whole".to_owned(), refused.clone()));
+        settings.extend(refused);
         match report::write(directory, &Facts { title, settings }, streams, outcome) {
             Ok(page) if cli.quiet => drop(page),
             Ok(page) => println!("report: {}", page.display()),
             Err(error) => {
                 eprintln!("pdbp-video: {error}");
-                code = ExitCode::FAILURE;
+                all = false;
             }
         }
     }
-    code
+    all
 }

@@ -2,6 +2,8 @@
 
 use std::process::{Command, Output};
 
+use pdbp_video::clips::BUNDLED;
+
 /// Runs the program without the settings of whoever runs the tests.
 fn video(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pdbp-video"));
@@ -39,6 +41,136 @@ fn a_transport_that_does_not_exist_is_refused() {
     let output = video(&[], &[("PDBP_TRANSPORT", "pigeon")]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("environment"), "{output:?}");
+}
+
+/// A folder with a clip that can be measured, and others.
+struct Clips {
+    folder: tempfile::TempDir,
+}
+
+impl Clips {
+    fn new() -> Self {
+        let clips = Self { folder: tempfile::tempdir().unwrap() };
+        clips.write("good.h264", BUNDLED[0].data);
+        clips
+    }
+
+    fn write(&self, name: &str, data: &[u8]) {
+        std::fs::write(self.path(name), data).unwrap();
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    /// Measures these files with the good one, without transport.
+    fn measure(&self, names: &[&str], options: &[&str]) -> Output {
+        let paths: Vec<_> = names.iter().map(|name| self.path(name)).collect();
+        let paths: Vec<_> = paths.iter().map(String::as_str).collect();
+        video(&[&["--streams", "6", "--nodes", "0"], options, &paths].concat(), &[])
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_file_that_cannot_be_read_ends_the_run_with_status_1() {
+    let clips = Clips::new();
+    clips.write("notes.h264", b"not video at all");
+    clips.write("empty.mp4", b"");
+    let output = clips.measure(&["good.h264", "absent.h264", "notes.h264", "empty.mp4"], &[]);
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stdout.is_empty(), "nothing is measured: {output:?}");
+    for word in ["absent.h264", "No such file", "2 more", "--keep-going"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+}
+
+#[test]
+fn each_kind_of_file_that_cannot_be_used_is_named_with_its_reason() {
+    let clips = Clips::new();
+    clips.write("notes.h264", b"not video at all");
+    clips.write("empty.mp4", b"");
+    clips.write("damaged.mp4", b"\0\0\0\x08ftypisom and then nonsense");
+    // Without the parameter sets at its start decoding begins nowhere.
+    let index = pdbp_video::annexb::Index::new(BUNDLED[0].data).unwrap();
+    clips.write("headless.h264", &BUNDLED[0].data[index.pictures[5].clone()]);
+    std::fs::create_dir(clips.path("folder")).unwrap();
+    std::fs::create_dir(clips.path("mixed")).unwrap();
+    clips.write("mixed/bad.264", b"\0\0\x01");
+    clips.write("mixed/good.264", BUNDLED[1].data);
+    for (name, reason) in [
+        ("absent.h264", "cannot be read"),
+        ("notes.h264", "no H.264 start code"),
+        ("empty.mp4", "is empty"),
+        ("damaged.mp4", "damaged MP4"),
+        ("headless.h264", "headless.h264: no "),
+        ("folder", "no video in this directory"),
+        ("mixed", "bad.264: no "),
+    ] {
+        let output = clips.measure(&[name, "good.h264"], &[]);
+        let text = said(&output);
+        assert_eq!(output.status.code(), Some(1), "{name}: {output:?}");
+        assert!(output.stdout.is_empty() && text.contains("--keep-going"), "{name}: {output:?}");
+        assert!(text.contains(name) && text.contains(reason), "{name}: {text}");
+
+        let output = clips.measure(&[name, "good.h264"], &["--keep-going"]);
+        assert_eq!(output.status.code(), Some(1), "{name}: {output:?}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains("6 streams"), "{name}: {output:?}");
+        let text = said(&output);
+        let list = text.split_once("not measured, or not whole:").map(|(_, list)| list).unwrap_or_default();
+        assert!(list.contains(name) && list.contains(reason), "{name}: {text}");
+    }
+    let output = clips.measure(&["absent.h264", "folder"], &["--keep-going"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(said(&output).contains("none of the 2 files or folders"), "{output:?}");
+}
+
+#[test]
+fn who_keeps_going_gets_the_report_of_the_rest() {
+    let clips = Clips::new();
+    let (report, csv) = (clips.path("report"), clips.path("scores.csv"));
+    let options = ["--keep-going", "--quiet", "--report", &report, "--csv", &csv];
+    let output = clips.measure(&["absent.h264", "good.h264"], &options);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stdout.is_empty() && said(&output).contains("absent.h264"), "{output:?}");
+    let page = std::fs::read_to_string(clips.folder.path().join("report/index.html")).unwrap();
+    assert!(page.contains("absent.h264"), "the page says what is missing");
+    assert_eq!(std::fs::read_to_string(csv).unwrap().lines().count(), 7);
+}
+
+#[test]
+fn a_stream_that_breaks_on_the_way_is_measured_where_it_is_whole_and_ends_with_status_1() {
+    let clips = Clips::new();
+    let mut data = BUNDLED[0].data.to_vec();
+    let index = pdbp_video::annexb::Index::new(&data).unwrap();
+    let second = index.pictures[index.entries[1].picture as usize].end;
+    data.drain(second - 1500..second);
+    clips.write("broken.h264", &data);
+    for nodes in ["0", "2"] {
+        let report = clips.path(&format!("report{nodes}"));
+        let arguments = ["--streams", "10", "--nodes", nodes, "--report", &report];
+        let output = video(&[&arguments[..], &[&clips.path("broken.h264")]].concat(), &[]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let text = said(&output);
+        assert!(text.contains("broken.h264 (stream 1 and others, 2 pictures)"), "{text}");
+        assert!(
+            text.contains("2 pictures could not be decoded") && text.contains("8 were measured"),
+            "{text}"
+        );
+        assert!(String::from_utf8_lossy(&output.stdout).contains("report: "), "{output:?}");
+        let faults = std::fs::read_to_string(format!("{report}/faults.csv")).unwrap();
+        assert_eq!(faults.lines().count(), 3, "{faults}");
+    }
+}
+
+#[test]
+fn the_help_says_what_the_status_means() {
+    let text = printed(&video(&["--help"], &[]));
+    assert!(text.contains("--keep-going") && text.contains("Exit status: 0"), "{text}");
 }
 
 #[cfg(not(feature = "mpi"))]

@@ -31,8 +31,13 @@ fn address(cluster: &Cluster) -> SocketAddr {
 /// Asks the endpoint; head and body of its answer.
 fn get(address: SocketAddr, request: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(format!("{request} HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes()).unwrap();
+    read(stream)
+}
+
+/// Head and body of an answer.
+fn read(mut stream: TcpStream) -> (String, String) {
     stream.set_read_timeout(Some(SOON)).unwrap();
-    stream.write_all(format!("{request} HTTP/1.1\r\nHost: here\r\n\r\n").as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -277,16 +282,89 @@ fn what_is_no_request_for_figures_is_answered_as_http_has_it() {
         let (head, _) = get(address, request);
         assert!(head.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{request}: {head}");
     }
-    // Somebody who goes without a word, and one who says too much.
+    // Somebody who goes without a word.
     drop(TcpStream::connect(address).unwrap());
-    let mut talker = TcpStream::connect(address).unwrap();
-    let _ = talker.write_all(&[b'x'; 100_000]);
     assert!(get(address, "GET /").0.contains("200 OK"));
+}
+
+/// Asks for the host and returns the answer.
+fn get_of(address: SocketAddr, version: &str, host: Option<&str>) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let host = host.map_or(String::new(), |host| format!("Host: {host}\r\n"));
+    stream.write_all(format!("GET /metrics {version}\r\n{host}\r\n").as_bytes()).unwrap();
+    let (head, body) = read(stream);
+    format!("{head}\r\n{body}")
+}
+
+#[test]
+fn a_page_whose_name_leads_here_gets_no_figures() {
+    let settings = [("metrics", "localhost:0"), ("metrics_hosts", "Node7.lan, front")];
+    let cluster = cluster(1, Progress::Thread, &settings);
+    let address = address(&cluster);
+    for host in ["evil.example", "evil.example:9100", "127.0.0.1.evil.example", "node7"] {
+        let answer = get_of(address, "HTTP/1.1", Some(host));
+        assert!(answer.starts_with("HTTP/1.1 421 ") && !answer.contains("pdbp_"), "{answer}");
+        let remedy = format!("PDBP_METRICS_HOSTS={}", host.trim_end_matches(":9100"));
+        assert!(answer.contains(host) && answer.contains(&remedy), "{answer}");
+    }
+    let port = address.port();
+    // Ports differ behind a tunnel.
+    for host in [
+        format!("127.0.0.1:{port}"),
+        "192.0.2.7".to_owned(),
+        "[::1]:8000".to_owned(),
+        format!("localhost:{port}"),
+        format!("node7.lan:{port}"),
+        "front".to_owned(),
+    ] {
+        let answer = get_of(address, "HTTP/1.1", Some(&host));
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("pdbp_"), "{host}: {answer}");
+    }
+    assert!(get_of(address, "HTTP/1.0", None).starts_with("HTTP/1.1 200 "));
+    assert!(get_of(address, "HTTP/1.1", None).starts_with("HTTP/1.1 400 "));
+}
+
+#[test]
+fn names_of_hosts_that_are_none_are_refused() {
+    for bad in ["node7:9100", "a,,b", "http://node7", ""] {
+        let said = refused(&[("metrics", "127.0.0.1:0"), ("metrics_hosts", bad)]);
+        assert!(said.contains("metrics_hosts") && said.contains("node7.lan"), "{bad}: {said}");
+    }
+}
+
+#[test]
+fn clients_that_hold_on_keep_neither_others_nor_the_end_waiting() {
+    for progress in WAYS {
+        let cluster = cluster(3, progress, &[("metrics", "127.0.0.1:0")]);
+        let address = address(&cluster);
+        let mut silent: Vec<_> = (0..5).map(|_| TcpStream::connect(address).unwrap()).collect();
+        for (stream, begun) in
+            silent.iter_mut().zip(["G", "GET / HTTP/1.1\r\nHost:", "GET /metrics HTTP/1.0\r\n"])
+        {
+            stream.write_all(begun.as_bytes()).unwrap();
+        }
+        let answers = (0..3).map(|_| get(address, "GET /metrics").0);
+        assert!(answers.into_iter().all(|head| head.contains("200 OK")));
+        drop(cluster);
+        for mut stream in silent {
+            stream.set_read_timeout(Some(SOON)).unwrap();
+            // Closed, at the end of the cluster or when its time was over before on a slow machine.
+            let mut said = Vec::new();
+            let _ = stream.read_to_end(&mut said);
+            let said = String::from_utf8(said).unwrap();
+            assert!(said.is_empty() || said.starts_with("HTTP/1.1 408 "), "{said}");
+        }
+    }
+}
+
+/// An address that was free a moment ago, of a host of this test's own: ports of the usual one may go to other programs.
+fn free(host: &str) -> String {
+    TcpListener::bind((host, 0)).unwrap().local_addr().unwrap().to_string()
 }
 
 #[test]
 fn an_address_is_free_again_when_the_cluster_has_ended() {
-    let place = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let place = free("127.83.0.1");
     for _ in 0..3 {
         let cluster = cluster(2, Progress::Thread, &[("metrics", &place)]);
         assert!(get(address(&cluster), "GET /").0.contains("200 OK"));
@@ -333,7 +411,7 @@ fn printed(output: &Output) -> String {
 
 #[test]
 fn top_says_what_to_do_when_there_is_no_cluster() {
-    let place = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let place = free("127.83.0.2");
     let output = top(&["--once", "--connect", &place]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));

@@ -21,8 +21,17 @@ pub(super) fn is_mp4(data: &[u8]) -> bool {
     matches!(data.get(4..8), Some(b"ftyp" | b"moov" | b"mdat" | b"free" | b"wide" | b"skip" | b"styp"))
 }
 
-/// Every H.264 track of the file: track number and Annex B stream.
-pub(super) fn h264_tracks(data: &[u8], path: &Path) -> Result<Vec<(u32, Vec<u8>)>, ClipError> {
+/// A track of a file.
+pub(super) struct H264Track {
+    pub(super) number: u32,
+    /// Its Annex B stream.
+    pub(super) stream: Vec<u8>,
+    /// Whether all of its samples lie in the file.
+    pub(super) is_whole: bool,
+}
+
+/// Every H.264 track of the file.
+pub(super) fn h264_tracks(data: &[u8], path: &Path) -> Result<Vec<H264Track>, ClipError> {
     let damaged = |reason: String| ClipError::DamagedMp4 { path: path.to_path_buf(), reason };
     let mut reader = data;
     let context = mp4parse::read_mp4(&mut reader).map_err(|error| damaged(error.to_string()))?;
@@ -34,13 +43,15 @@ pub(super) fn h264_tracks(data: &[u8], path: &Path) -> Result<Vec<(u32, Vec<u8>)
             continue;
         };
         let config = AvcConfig::parse(config).ok_or_else(|| damaged("the avcC box is cut off".into()))?;
-        streams.push((track.track_id.unwrap_or_default(), annex_b(data, track, &config)));
+        let (samples, is_whole) = samples(data, track);
+        let stream = annex_b(&samples, track, &config);
+        streams.push(H264Track { number: track.track_id.unwrap_or_default(), stream, is_whole });
     }
     if streams.is_empty() {
         let found = if found.is_empty() { "no track at all".into() } else { found.join(", ") };
         return Err(ClipError::NoH264Track { path: path.to_path_buf(), found });
     }
-    if context.mvex.is_some() && streams.iter().all(|(_, stream)| stream.is_empty()) {
+    if context.mvex.is_some() && streams.iter().all(|track| track.stream.is_empty()) {
         return Err(damaged("it is fragmented, its samples are not in one table".into()));
     }
     Ok(streams)
@@ -82,17 +93,16 @@ impl<'a> AvcConfig<'a> {
     }
 }
 
-/// What is there is converted; a sample that lies outside a truncated file ends the stream.
-fn annex_b(data: &[u8], track: &Track, config: &AvcConfig<'_>) -> Vec<u8> {
+fn annex_b(samples: &[&[u8]], track: &Track, config: &AvcConfig<'_>) -> Vec<u8> {
     let sync: Option<BTreeSet<u32>> = track.stss.as_ref().map(|stss| stss.samples.iter().copied().collect());
     let mut out = Vec::new();
-    for (number, sample) in (1u32..).zip(samples(data, track)) {
+    for (number, sample) in (1u32..).zip(samples) {
         if out.is_empty() || sync.as_ref().is_none_or(|sync| sync.contains(&number)) {
             for set in &config.parameter_sets {
                 push_nal(&mut out, set);
             }
         }
-        let mut rest = sample;
+        let mut rest = *sample;
         while let Some((prefix, tail)) = rest.split_at_checked(config.length_bytes) {
             let length = prefix.iter().fold(0, |length, byte| (length << 8) | usize::from(*byte));
             let (nal, tail) = tail.split_at(length.min(tail.len()));
@@ -110,10 +120,11 @@ fn push_nal(out: &mut Vec<u8>, nal: &[u8]) {
     }
 }
 
-/// The samples of a track in order, from its chunk and size tables (ISO/IEC 14496-12 §8.7).
-fn samples<'a>(data: &'a [u8], track: &Track) -> Vec<&'a [u8]> {
+/// The samples of a track in order, from its chunk and size tables (ISO/IEC 14496-12 §8.7), up to the first that lies outside the
+/// file, and whether there is none.
+fn samples<'a>(data: &'a [u8], track: &Track) -> (Vec<&'a [u8]>, bool) {
     let (Some(chunks), Some(runs), Some(sizes)) = (&track.stco, &track.stsc, &track.stsz) else {
-        return Vec::new();
+        return (Vec::new(), true);
     };
     let mut samples = Vec::new();
     let mut next_sizes = sizes.sample_sizes.iter();
@@ -121,14 +132,16 @@ fn samples<'a>(data: &'a [u8], track: &Track) -> Vec<&'a [u8]> {
         let mut position = usize::try_from(*offset).unwrap_or(usize::MAX);
         for _ in 0..samples_per_chunk(&runs.samples, chunk) {
             let size = if sizes.sample_size > 0 { Some(&sizes.sample_size) } else { next_sizes.next() };
-            let end = size.and_then(|size| position.checked_add(usize::try_from(*size).ok()?));
+            // Some writers count more samples in their chunks than there are.
+            let Some(size) = size else { return (samples, true) };
+            let end = usize::try_from(*size).ok().and_then(|size| position.checked_add(size));
             let sample = end.and_then(|end| data.get(position..end));
-            let Some(sample) = sample.filter(|_| samples.len() < data.len()) else { return samples };
+            let Some(sample) = sample.filter(|_| samples.len() < data.len()) else { return (samples, false) };
             samples.push(sample);
             position += sample.len();
         }
     }
-    samples
+    (samples, true)
 }
 
 /// Samples in chunk `chunk` (counted from 1): each run of chunks lasts until the next one begins.

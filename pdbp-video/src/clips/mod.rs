@@ -4,7 +4,7 @@
 //! (see [`crate::streams`]). Files are told apart by what they contain, not by their names: ISO media files (`.mp4`,
 //! `.m4v`, `.mov`, fragmented ones too) are demultiplexed, everything else is taken as an Annex B byte stream. In
 //! directories only files with a known extension are read. One bad file never hides the others: [`load`] returns the
-//! clips that are usable and an error for each that is not.
+//! clips that are usable and an error for each that is not, found by its name or in a directory.
 
 mod demux;
 
@@ -50,6 +50,12 @@ pub enum ClipError {
         /// What the system said.
         source: io::Error,
     },
+    /// A file without a byte in it.
+    #[error("{}: is empty; was it written to its end?", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
     /// A directory without a single file of a known kind.
     #[error("{}: no video in this directory (looked for .{})", path.display(), extensions().join(", ."))]
     EmptyDirectory {
@@ -71,6 +77,14 @@ pub enum ClipError {
         path: PathBuf,
         /// What the demultiplexer found.
         reason: String,
+    },
+    /// An ISO media file that ends before its pictures do. Those before can be used.
+    #[error(
+        "{name}: cut off: its tables list pictures beyond its end; those before can be measured, copy it again for all"
+    )]
+    CutOff {
+        /// The file, and track if it has several.
+        name: String,
     },
     /// An ISO media file without an H.264 track.
     #[error("{}: no H.264 track (found: {found}); convert it, e.g. ffmpeg -i FILE -c:v libx264 NEW.mp4", path.display())]
@@ -139,7 +153,7 @@ impl Clip {
 pub struct Loaded {
     /// Usable clips, in the order of the arguments, directories sorted by name.
     pub clips: Vec<Clip>,
-    /// One error for each file or directory without a usable clip.
+    /// One error for each file or directory without a usable clip, or whose clip is not whole.
     pub refused: Vec<ClipError>,
 }
 
@@ -185,12 +199,13 @@ fn load_directory(path: &Path, loaded: &mut Loaded) {
     let mut seen = std::collections::BTreeSet::new();
     let mut pending = vec![path.to_path_buf()];
     while let Some(directory) = pending.pop() {
-        if !fs::canonicalize(&directory).is_ok_and(|real| seen.insert(real)) {
-            continue;
-        }
-        match fs::read_dir(&directory) {
+        let entries = fs::canonicalize(&directory).and_then(|real| {
+            let entries = if seen.insert(real) { Some(fs::read_dir(&directory)?) } else { None };
+            entries.into_iter().flatten().collect::<Result<Vec<_>, _>>()
+        });
+        match entries {
             Ok(entries) => {
-                for entry in entries.flatten().map(|entry| entry.path()) {
+                for entry in entries.iter().map(fs::DirEntry::path) {
                     let target = if entry.is_dir() { &mut pending } else { &mut files };
                     target.push(entry);
                 }
@@ -221,6 +236,10 @@ fn load_file(path: &Path, loaded: &mut Loaded) {
             return;
         }
     };
+    if data.is_empty() {
+        loaded.refused.push(ClipError::Empty { path: path.to_path_buf() });
+        return;
+    }
     let name = path.display().to_string();
     if !demux::is_mp4(&data) {
         loaded.add(Clip::new(name, data));
@@ -229,8 +248,11 @@ fn load_file(path: &Path, loaded: &mut Loaded) {
     match demux::h264_tracks(&data, path) {
         Ok(tracks) => {
             let several = tracks.len() > 1;
-            for (track, stream) in tracks {
-                let name = if several { format!("{name}#{track}") } else { name.clone() };
+            for demux::H264Track { number, stream, is_whole } in tracks {
+                let name = if several { format!("{name}#{number}") } else { name.clone() };
+                if !is_whole {
+                    loaded.refused.push(ClipError::CutOff { name: name.clone() });
+                }
                 loaded.add(Clip::new(name, stream));
             }
         }

@@ -108,6 +108,29 @@ fn a_cut_mp4_is_reported_as_damaged() {
     assert!(matches!(&loaded.refused[..], [ClipError::DamagedMp4 { .. }]), "{:?}", loaded.refused);
 }
 
+#[test]
+fn an_mp4_that_ends_before_its_pictures_is_reported_and_those_before_are_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut file = as_mp4(BUNDLED[0].data);
+    // The last chunk lies beyond the end: its place is the last entry of the table.
+    let table = file.windows(4).rposition(|window| window == b"stco").unwrap() + 8;
+    let chunks = u32::from_be_bytes(file[table..table + 4].try_into().unwrap()) as usize;
+    assert!(chunks > 1);
+    file[table + 4 * chunks..][..4].copy_from_slice(&0x7fff_ffff_u32.to_be_bytes());
+    let loaded = load(&[write(folder.path(), "cut.mp4", &file)]);
+    assert!(matches!(&loaded.refused[..], [ClipError::CutOff { .. }]), "{:?}", loaded.refused);
+    assert!((1..132).contains(&loaded.clips[0].index().pictures.len()));
+}
+
+#[test]
+fn empty_files_are_said_to_be_empty() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["empty.h264", "empty.mp4"] {
+        let loaded = load(&[write(folder.path(), name, &[])]);
+        assert!(matches!(&loaded.refused[..], [ClipError::Empty { .. }]), "{:?}", loaded.refused);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 

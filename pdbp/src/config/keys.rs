@@ -66,6 +66,16 @@ fn address(text: &str) -> Option<String> {
     (plain && port.parse::<u16>().is_ok()).then(|| text.to_owned())
 }
 
+/// Names of hosts with commas between them, without ports.
+fn hosts(text: &str) -> Option<Vec<String>> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let names = text.split(',').map(str::trim);
+    let name = |name: &str| {
+        (!name.is_empty() && name.len() <= 253 && name.chars().all(plain)).then(|| name.to_owned())
+    };
+    names.map(name).collect()
+}
+
 fn json_file(text: &str) -> Option<PathBuf> {
     let path = Path::new(text);
     path.extension().is_some_and(|e| e == "json").then(|| path.to_path_buf())
@@ -276,6 +286,16 @@ pub(crate) const KEYS: &[Key] = &[
         expected: "\"off\", or an address such as 127.0.0.1:9100 that serves the figures of all nodes over HTTP",
         set: |s, v| optional(v, address, &mut s.metrics),
         show: |s| s.metrics.clone().unwrap_or_else(|| "off".to_owned()),
+    },
+    Key {
+        name: "metrics_hosts",
+        expected: "\"off\", or names of hosts without ports, such as node7.lan,node7: under these `metrics` answers too, and not \
+                   only under its own name, localhost and IP addresses",
+        set: |s, v| {
+            s.metrics_hosts = if v == "off" { Vec::new() } else { hosts(v)? };
+            Some(())
+        },
+        show: |s| if s.metrics_hosts.is_empty() { "off".to_owned() } else { s.metrics_hosts.join(",") },
     },
     Key {
         name: "metrics_node",

@@ -263,6 +263,9 @@ pub struct Settings {
     pub monitor: MonitorKind,
     /// Where the figures of all nodes are served over HTTP, as host and port; port 0 is any free one.
     pub metrics: Option<String>,
+    /// Names of hosts under which they are asked for, besides the one in `metrics`, `localhost` and any IP address; see
+    /// [`Endpoint`](crate::monitor::Endpoint).
+    pub metrics_hosts: Vec<String>,
     /// Index of the node that serves them.
     pub metrics_node: u16,
     /// The file for a trace of what nodes do.
@@ -303,6 +306,7 @@ impl Default for Settings {
             assembly_bytes: 64 << 20,
             monitor: MonitorKind::Auto,
             metrics: None,
+            metrics_hosts: Vec::new(),
             metrics_node: 0,
             trace: None,
             trace_events: 1_000_000,

@@ -177,9 +177,10 @@ fn complain(error: &Failed) {
     }
 }
 
-/// Launchers end all processes of a job when one has failed, the one with the message too.
+/// Launchers end all processes of a job when one has failed, the one with the message too, which may be late on a busy machine. Once
+/// that has failed itself, they end this one and nobody waits.
 fn let_first_speak() {
-    std::thread::sleep(Duration::from_millis(300));
+    std::thread::sleep(Duration::from_secs(5));
 }
 
 fn parse(mut arguments: lexopt::Parser) -> Result<Command, Failed> {

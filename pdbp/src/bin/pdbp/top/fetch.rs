@@ -1,7 +1,7 @@
 //! Getting the figures of a cluster over HTTP.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{TcpStream, ToSocketAddrs as _};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::time::{Duration, Instant};
 
 use pdbp::monitor::ClusterFigures;
@@ -12,6 +12,8 @@ use super::super::Failed;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest answer that is read.
 const LONGEST: usize = 256 << 20;
+/// Characters of its first line that are shown when it refuses.
+const LONGEST_REASON: usize = 300;
 
 /// Asks the endpoint at `address`.
 pub(super) fn figures(address: &str) -> Result<ClusterFigures, Failed> {
@@ -30,7 +32,10 @@ fn get(address: &str, path: &str) -> io::Result<Vec<u8>> {
     let began = Instant::now();
     let mut stream = connect(address)?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    // By its IP address, which every endpoint takes: names have to be in its settings, since a page in a browser can make them up.
+    let peer = stream.peer_addr()?;
+    let host = SocketAddr::new(peer.ip(), peer.port());
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
     let (mut answer, mut some) = (Vec::new(), [0; 16 << 10]);
     loop {
         let left = (2 * PATIENCE).saturating_sub(began.elapsed());
@@ -70,10 +75,12 @@ fn body(answer: &[u8]) -> Result<&[u8], String> {
         Ok(httparse::Status::Partial) => return Err("it broke off".to_owned()),
         Err(error) => return Err(format!("no HTTP: {error}")),
     };
-    if response.code != Some(200) {
-        return Err(format!("status {}", response.code.unwrap_or_default()));
-    }
     let body = answer.get(head..).unwrap_or(&[]);
+    if response.code != Some(200) {
+        let why = String::from_utf8_lossy(body);
+        let why: String = why.chars().take_while(|c| !c.is_control()).take(LONGEST_REASON).collect();
+        return Err(format!("status {} {why}", response.code.unwrap_or_default()).trim_end().to_owned());
+    }
     let length = response.headers.iter().find(|h| h.name.eq_ignore_ascii_case("content-length"));
     let length = length.and_then(|h| std::str::from_utf8(h.value).ok()?.trim().parse::<usize>().ok());
     if length.is_some_and(|length| length > body.len()) {
@@ -92,6 +99,7 @@ mod tests {
         assert_eq!(body(b"HTTP/1.0 200 OK\r\n\r\n{}"), Ok(&b"{}"[..]));
         for (answer, word) in [
             (&b"HTTP/1.1 404 Not Found\r\n\r\n"[..], "404"),
+            (b"HTTP/1.1 503 Service Unavailable\r\n\r\n16 clients\n", "503 16 clients"),
             (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", "broke off"),
             (b"HTTP/1.1 200 OK\r\nConte", "broke off"),
             (b"SSH-2.0-OpenSSH\r\n", "no HTTP"),

@@ -1,0 +1,237 @@
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::request::Hosts;
+use super::server::{Limits, Page, Pages};
+use super::*;
+
+/// Longer than any test takes. A test that waits for the end of it fails.
+const NEVER: Duration = Duration::from_secs(3600);
+/// Long enough for a loaded machine; a test that waits so long has failed.
+const SOON: Duration = Duration::from_secs(60);
+/// More than the system keeps of a connection that nobody reads.
+const LONG: usize = 64 << 20;
+
+/// A long page and a short one.
+struct TwoPages;
+
+impl Pages for TwoPages {
+    fn renew(&mut self) {}
+
+    fn page(&mut self, path: &str) -> Page {
+        match path {
+            "/long" => Page::text("200 OK", &"x".repeat(LONG)),
+            _ => Page::text("200 OK", "short\n"),
+        }
+    }
+}
+
+/// No limit of time, and room for two.
+const PATIENT: Limits = Limits { clients: 2, bytes: 8 << 10, request: NEVER, answer: NEVER, close: NEVER };
+
+fn serve(limits: Limits) -> Endpoint {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    Endpoint::serve(listener, limits, Hosts::default(), TwoPages, "http".to_owned()).unwrap()
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream.set_write_timeout(Some(SOON)).unwrap();
+    stream
+}
+
+fn ask(address: SocketAddr, path: &str) -> TcpStream {
+    let mut stream = connect(address);
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes()).unwrap();
+    stream
+}
+
+/// All that still comes, until the server has said its last; `None` if it breaks off without a word.
+fn rest(mut stream: TcpStream) -> Option<String> {
+    let mut answer = Vec::new();
+    match stream.read_to_end(&mut answer) {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
+        Err(error) => panic!("{error}"),
+    }
+    (!answer.is_empty()).then(|| String::from_utf8(answer).unwrap())
+}
+
+fn status(stream: TcpStream) -> String {
+    rest(stream).unwrap_or_default().chars().take("HTTP/1.1 200".len()).skip("HTTP/1.1 ".len()).collect()
+}
+
+/// Asks until the server has a place: others hold them for some time, that it must not grant them for ever.
+fn ask_until_served(address: SocketAddr) {
+    let began = Instant::now();
+    loop {
+        match status(ask(address, "/")).as_str() {
+            "200" => return,
+            // On a busy machine this client may be late too.
+            "503" | "408" => assert!(began.elapsed() < SOON, "the places do not become free"),
+            other => panic!("{other}"),
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The beginning of an answer: the server is about to send the rest.
+fn begin(stream: &mut TcpStream) {
+    stream.read_exact(&mut [0; 8]).unwrap();
+}
+
+#[test]
+fn a_silent_client_keeps_nobody_waiting() {
+    let server = serve(PATIENT);
+    let silent = connect(server.address());
+    for _ in 0..3 {
+        assert_eq!(status(ask(server.address(), "/")), "200");
+    }
+    drop(server);
+    assert_eq!(rest(silent), None, "the end of the server is that of its connections");
+}
+
+#[test]
+fn a_client_that_does_not_take_its_answer_keeps_nobody_waiting() {
+    let server = serve(PATIENT);
+    let mut slow = ask(server.address(), "/long");
+    begin(&mut slow);
+    for _ in 0..3 {
+        assert_eq!(status(ask(server.address(), "/")), "200");
+    }
+    drop(server);
+    assert!(rest(slow).unwrap().len() < LONG, "the end waits for nobody");
+}
+
+#[test]
+fn a_client_that_does_not_close_keeps_nobody_waiting() {
+    let server = serve(PATIENT);
+    // The places are of those who are served; these have got what they wanted.
+    let mut done: Vec<_> = (0..2).map(|_| ask(server.address(), "/")).collect();
+    for stream in &mut done {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.ends_with("short\n"), "{answer}");
+    }
+    assert_eq!(status(ask(server.address(), "/")), "200");
+}
+
+#[test]
+fn a_client_that_does_not_take_its_answer_is_left() {
+    let server = serve(Limits { clients: 1, answer: Duration::from_millis(100), ..PATIENT });
+    let mut slow = ask(server.address(), "/long");
+    begin(&mut slow);
+    ask_until_served(server.address());
+    assert!(rest(slow).unwrap().len() < LONG);
+}
+
+#[test]
+fn a_client_that_takes_its_answer_in_small_steps_is_left() {
+    let server = serve(Limits { clients: 1, answer: Duration::from_millis(100), ..PATIENT });
+    let mut slow = ask(server.address(), "/long");
+    begin(&mut slow);
+    let address = server.address();
+    let served = thread::spawn(move || ask_until_served(address));
+    while !served.is_finished() && slow.read(&mut [0; 10]).is_ok_and(|read| read > 0) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    served.join().unwrap();
+}
+
+#[test]
+fn a_request_that_trickles_is_refused_when_its_time_is_over() {
+    let server = serve(Limits { clients: 1, request: Duration::from_millis(100), ..PATIENT });
+    let mut trickling = connect(server.address());
+    trickling.write_all(b"GET / HTTP/1.1\r\nX: ").unwrap();
+    let (mut writing, address) = (trickling.try_clone().unwrap(), server.address());
+    let served = thread::spawn(move || ask_until_served(address));
+    while !served.is_finished() && writing.write_all(b"x").is_ok() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    served.join().unwrap();
+    // The server still reads what comes, so that the answer is not lost.
+    writing.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(status(trickling), "408");
+}
+
+#[test]
+fn a_silent_request_is_refused_when_its_time_is_over() {
+    let server = serve(Limits { request: Duration::from_millis(20), ..PATIENT });
+    assert_eq!(status(connect(server.address())), "408");
+}
+
+#[test]
+fn one_client_too_many_is_told_so_and_the_others_are_served() {
+    let server = serve(PATIENT);
+    let mut first = connect(server.address());
+    let second = connect(server.address());
+    for _ in 0..20 {
+        let answer = rest(ask(server.address(), "/")).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("Retry-After"), "{answer}");
+        assert!(answer.contains("2 clients"), "{answer}");
+    }
+    write!(first, "GET / HTTP/1.0\r\n\r\n").unwrap();
+    assert_eq!(status(first), "200");
+    ask_until_served(server.address());
+    drop(second);
+    drop(server);
+}
+
+#[test]
+fn more_clients_than_can_be_refused_at_a_time_wait_for_their_turn() {
+    let server = serve(PATIENT);
+    let places: Vec<_> = (0..2).map(|_| connect(server.address())).collect();
+    // These do not close when they have been refused.
+    let refused: Vec<_> = (0..2).map(|_| connect(server.address())).collect();
+    let waiting = ask(server.address(), "/");
+    drop((places, refused));
+    assert_eq!(status(waiting), "200");
+}
+
+#[test]
+fn a_request_that_does_not_end_is_refused_at_its_limit() {
+    let server = serve(PATIENT);
+    let mut talker = connect(server.address());
+    // Whole before the answer is read, and longer than what the server takes at a time.
+    talker.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n", server.address()).as_bytes()).unwrap();
+    talker.write_all("X: y\r\n".repeat(20_000).as_bytes()).unwrap();
+    talker.shutdown(std::net::Shutdown::Write).unwrap();
+    let answer = rest(talker).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 431") && answer.contains("8192 bytes"), "{answer}");
+}
+
+#[test]
+fn a_request_in_pieces_is_answered_once_it_is_whole() {
+    let server = serve(PATIENT);
+    let mut stream = connect(server.address());
+    stream.set_nodelay(true).unwrap();
+    for byte in b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" {
+        stream.write_all(&[*byte]).unwrap();
+        thread::yield_now();
+    }
+    assert_eq!(status(stream), "200");
+}
+
+#[test]
+fn a_long_answer_arrives_whole() {
+    let server = serve(PATIENT);
+    let answer = rest(ask(server.address(), "/long")).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains(&format!("Content-Length: {LONG}\r\n")), "{head}");
+    assert_eq!(body.len(), LONG);
+    assert_eq!(rest(ask(server.address(), "/")).unwrap().lines().last(), Some("short"));
+}
+
+#[test]
+fn a_request_for_another_host_is_refused_with_a_remedy() {
+    let server = serve(PATIENT);
+    let mut stream = connect(server.address());
+    write!(stream, "GET / HTTP/1.1\r\nHost: evil.example:9100\r\n\r\n").unwrap();
+    let answer = rest(stream).unwrap();
+    assert!(
+        answer.starts_with("HTTP/1.1 421 ") && answer.contains("PDBP_METRICS_HOSTS=evil.example)"),
+        "{answer}"
+    );
+}
