@@ -20,10 +20,10 @@ use pdbp_core::policy::Threshold;
 use pdbp_core::umb::stride;
 use pdbp_core::{Arrival, Routing};
 
+pub(crate) use keys::KEYS;
+
 /// Blocks set aside for control messages on a node of many; those with more links have one for each.
 const CONTROL_BLOCKS: usize = 16;
-
-pub(crate) use keys::KEYS;
 
 /// Who makes progress on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
