@@ -42,9 +42,9 @@
 //!   under way and waiting together, and there are as many as links at least
 //!   ([`least_control_blocks`](crate::Config::least_control_blocks)). So there is always one for a link that has none.
 //!
-//! Any of these lets the circle close if it is left out. With few places and one control block for all links there was this: a block
-//! from 5 to 2 waited for credit, the control block of 2 for a place on its link to 0, which data had that 0 could not pass on to 3,
-//! and the control block of 3 for a place that data had which waited for the link from 5 to 2.
+//! Were places few and control blocks fewer than links, the circle could close: a block from 5 to 2 waited for credit, the control
+//! block of 2 for a place on its link to 0, which data had that 0 could not pass on to 3, and the control block of 3 for a place that
+//! data had which waited for the link from 5 to 2.
 //!
 //! What came by one link to a relay stays in order, whomever it is for: a message to the relay itself waits behind one that
 //! cannot be passed on, as messages of any link wait behind one whose private pipe is full. So a part that does not read keeps back
