@@ -29,7 +29,7 @@ fn setup([a, b, c, d]: [u8; 4]) -> Setup {
         row: initial + extra,
         extra,
         control: 1 + u32::from(b >> 6),
-        capacity: if bit(3) { 2 } else { 64 },
+        capacity: if bit(3) { 3 } else { 64 },
         pipe: if bit(4) { 1 + usize::from(c >> 6) } else { 1 << 20 },
         // With relays one for each part of three nodes at least, so that none is stopped.
         streams: if bit(5) { 8 } else { 2 },

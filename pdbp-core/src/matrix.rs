@@ -262,6 +262,8 @@ pub struct RecvRow {
     pub(crate) ending: Option<u32>,
     /// Blocks given to a transport to receive into (posted arrival).
     pub(crate) posted: u32,
+    /// Blocks that are to be posted too, and that the transport did not take yet.
+    pub(crate) unposted: Queue,
     pub(crate) blocks: u64,
     pub(crate) bytes: u64,
     pub(crate) messages: u64,
@@ -278,6 +280,7 @@ impl Default for RecvRow {
             old: 0,
             ending: None,
             posted: 0,
+            unposted: Queue::default(),
             blocks: 0,
             bytes: 0,
             messages: 0,

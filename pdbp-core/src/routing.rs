@@ -28,8 +28,23 @@
 //! | 3 | within a row, to a column from L on | 4 |
 //! | 4 | within a column from L on | private pipes only |
 //!
-//! Each waits for greater numbers only. Every link has blocks and credit of its own, so that one that waits takes nothing from
-//! another.
+//! Each waits for greater numbers only. That is enough because one link that waits takes nothing from another, and because what
+//! ends the wait, a control message that tells of credit, never waits for data:
+//!
+//! * **Blocks and credit** are the link's own; a row keeps one at least.
+//! * **Places of a link**, of which the transport has a [number](crate::Transport::capacity). A block that arrives in place has its place
+//!   until its reader is done, or its relay has passed it on. Were data to have all places, control messages to that node would wait
+//!   until then; so data has all but two. A control block is read as soon as it arrives, so that its place comes free when the peer
+//!   polls. One would do for that; with two the next control block leaves while the one before is on its way back.
+//! * **Posted blocks** take the part of places where arrival is posted: a link has one for each block that has credit, and two more.
+//!   All of them stay with the link when its transport is too busy to take them.
+//! * **Control blocks** are in one store of the node, since most links need none at a time. A link has its equal share of them at most,
+//!   under way and waiting together, and there are as many as links at least
+//!   ([`least_control_blocks`](crate::Config::least_control_blocks)). So there is always one for a link that has none.
+//!
+//! Were places few and control blocks fewer than links, the circle could close: a block from 5 to 2 waited for credit, the control
+//! block of 2 for a place on its link to 0, which data had that 0 could not pass on to 3, and the control block of 3 for a place that
+//! data had which waited for the link from 5 to 2.
 //!
 //! What came by one link to a relay stays in order, whomever it is for: a message to the relay itself waits behind one that
 //! cannot be passed on, as messages of any link wait behind one whose private pipe is full. So a part that does not read keeps back

@@ -12,6 +12,10 @@
 //!   this loses messages, and no old one passes for a new one.
 //! * [`Transport::submit`] takes the operation or hands it back; nothing is lost.
 //! * [`Op::Return`] is never refused as [`Reason::Busy`]: a block on its way back has nowhere else to be.
+//! * While fewer blocks than [`Transport::capacity`] are submitted to a peer and not complete, [`Op::Send`] waits for nothing that
+//!   the peer does: refused as [`Reason::Busy`], it is accepted after polls of this node alone.
+//! * [`Op::Recv`] that is refused as [`Reason::Busy`] is accepted after such polls as well, or once blocks posted for that peer before
+//!   have been filled.
 //! * An [`ArrivedBlock`] of a peer must not outlive the transport that brought it. The engine sees to that by leaking its
 //!   transport when readers are left; whoever drives a transport without an engine has to return all such blocks first.
 //! * No call blocks, waits or does unbounded work. Progress is made in [`Transport::poll_completion`].
@@ -173,6 +177,15 @@ pub trait Transport {
         let _ = peer;
         self.capabilities().largest_block
     }
+
+    /// Blocks that may be submitted to the peer by [`Op::Send`] and not be complete: a block takes a place when it is accepted, and
+    /// gives it back when [`poll_completion`](Self::poll_completion) hands the block out. There is always that much room, whatever
+    /// this node has under way on other links or the peer does with what it has received. There may be more at times; `usize::MAX`
+    /// when nothing but memory limits it. With arrival in place readers may keep places for as long as they like, so that data must
+    /// not have all of them: the engine leaves two to control messages, and refuses a link with fewer than three
+    /// ([`Config::LEAST_CAPACITY`](crate::Config::LEAST_CAPACITY)). The same at every call. What it says of this node itself, or of
+    /// nodes to which there is no link, means nothing.
+    fn capacity(&self, peer: NodeId) -> usize;
 
     /// Whether a peer whose link has failed is known to have ended: its process, or its transport, is gone and will never send
     /// anything to anybody. Without leases those that are left can then decide without it; of a peer that merely cannot be

@@ -132,6 +132,11 @@ impl Far {
         self.uses.push(usage);
     }
 
+    /// Blocks that a link takes at a time.
+    pub(crate) fn capacity(&self) -> usize {
+        self.in_flight
+    }
+
     /// Whether the link takes blocks to send. Not at present, if it is full, or if the peer leaves and what it has sent is not
     /// all here yet.
     pub(crate) fn takes(&self, node: usize) -> Takes {

@@ -77,6 +77,10 @@ impl Near {
         self.node
     }
 
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     pub(crate) fn is_full(&self) -> bool {
         self.away_count >= self.capacity
     }

@@ -49,7 +49,7 @@ pub struct Options {
     pub memory: usize,
     /// Bytes of the longest block, header included.
     pub largest_block: usize,
-    /// Blocks under way on a link at most.
+    /// Blocks under way on a link at most; engines need 3.
     pub in_flight: usize,
     /// Which processes share memory.
     pub hosts: Hosts,

@@ -248,6 +248,14 @@ impl Transport for Mpi {
         }
     }
 
+    fn capacity(&self, peer: NodeId) -> usize {
+        match self.link(peer) {
+            Link::Own => 0,
+            Link::Near(at) => self.near.get(at).map_or(0, Near::capacity),
+            Link::Far => self.far.as_ref().map_or(0, Far::capacity),
+        }
+    }
+
     fn has_ended(&self, peer: NodeId) -> bool {
         match self.link(peer) {
             Link::Own => false,

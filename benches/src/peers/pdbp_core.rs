@@ -158,11 +158,13 @@ impl<S: Setup> Fabric for PdbpCore<S> {
 
     fn connect(scenario: &Scenario) -> Vec<Self::Seat> {
         let allocation = S::allocation(scenario);
-        let memory = (allocation.blocks + CONTROL) as usize * stride(allocation.body);
+        let control = control_blocks(scenario);
+        let blocks = (allocation.blocks + control) as usize;
+        let memory = blocks * stride(allocation.body);
         // Invariant: set-up of a benchmark; a failure here is a mistake in the allocations above, and ends it.
         let memories: Vec<_> =
             (0..scenario.nodes).map(|_| HeapMemory::new(memory).expect("memory for the blocks")).collect();
-        let in_flight = (allocation.row + CONTROL) as usize;
+        let in_flight = (allocation.row + control) as usize;
         let ends = Local::network(&memories, Arrival::InPlace, stride(allocation.body), in_flight);
         let mut nodes: Vec<_> = ends
             .into_iter()
@@ -170,8 +172,7 @@ impl<S: Setup> Fabric for PdbpCore<S> {
             .enumerate()
             .map(|(id, (transport, memory))| {
                 let config = config(id, scenario, allocation);
-                let storage =
-                    Storage::allocate(&config, (allocation.blocks + CONTROL) as usize, 2 * scenario.nodes);
+                let storage = Storage::allocate(&config, blocks, 2 * scenario.nodes);
                 let engine = Engine::new(config, S::policy(), transport, memory, storage);
                 CoreEndpoint {
                     engine: engine.unwrap_or_else(|error| panic!("node {id}: {error}")),
@@ -188,8 +189,10 @@ impl<S: Setup> Fabric for PdbpCore<S> {
     }
 }
 
-/// Blocks for control messages.
-const CONTROL: u32 = 32;
+/// Blocks for control messages: one for each link at least.
+fn control_blocks(scenario: &Scenario) -> u32 {
+    (scenario.nodes as u32).max(32)
+}
 
 fn config(id: usize, scenario: &Scenario, allocation: Allocation) -> Config {
     Config {
@@ -199,7 +202,7 @@ fn config(id: usize, scenario: &Scenario, allocation: Allocation) -> Config {
         body: allocation.body,
         row: allocation.row,
         initial: allocation.initial,
-        control_blocks: CONTROL,
+        control_blocks: control_blocks(scenario),
         local_parts: 1,
         private_pipes: 1,
         stream_pipes: 1,

@@ -83,6 +83,10 @@ impl Transport for Loopback {
         Arrival::Posted
     }
 
+    fn capacity(&self, _peer: NodeId) -> usize {
+        SLOTS
+    }
+
     fn submit(&mut self, op: Op) -> Result<(), Refused<Infallible>> {
         let mut wire = self.wire.borrow_mut();
         let me = self.me.index();

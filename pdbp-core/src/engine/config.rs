@@ -1,5 +1,6 @@
 //! Sizes and times of an engine.
 
+use super::peer::SPARE_PLACES;
 use crate::agreement;
 use crate::cdu::{Packer, VIA_HEADER};
 use crate::id::NodeId;
@@ -30,7 +31,7 @@ pub struct Config {
     pub row: u32,
     /// Real elements that every row has at the start (m).
     pub initial: u32,
-    /// Blocks set aside for control messages.
+    /// Blocks set aside for control messages, divided among the links: at least [one for each](Self::least_control_blocks).
     pub control_blocks: u32,
     /// Parts that this node can host.
     pub local_parts: u16,
@@ -87,6 +88,22 @@ pub enum ConfigError {
         /// Blocks needed.
         need: u64,
     },
+    /// Fewer control blocks than links, so that one link could keep those of others waiting.
+    Control {
+        /// Control blocks there are.
+        have: u32,
+        /// The links of this node.
+        need: u32,
+    },
+    /// The transport has too few places on a link for both data and control messages.
+    Capacity {
+        /// The peer at its other end.
+        peer: NodeId,
+        /// What [`Transport::capacity`](crate::Transport::capacity) says.
+        have: usize,
+        /// The places it needs: [`Config::LEAST_CAPACITY`].
+        need: usize,
+    },
     /// What the agreement on the tables cannot work with.
     Agreement(agreement::SettingsError),
     /// A slice of [`Storage`](super::Storage) is shorter than the configuration asks for.
@@ -129,6 +146,15 @@ impl core::fmt::Display for ConfigError {
                 "{have} blocks are too few: the rows' initial space and the control blocks need {need}; give more memory, \
                  or a smaller block or initial space"
             ),
+            Self::Control { have, need } => write!(
+                f,
+                "{have} control blocks are too few for {need} links; set aside one for each, {need} at least"
+            ),
+            Self::Capacity { peer, have, need } => write!(
+                f,
+                "the transport takes only {have} blocks at a time for {peer}; give it room for {need} at least, of which two \
+                 are for control messages"
+            ),
             Self::Agreement(e) => e.fmt(f),
             Self::Storage { slice, have, need } => {
                 write!(f, "storage slice `{slice}` has {have} entries and needs {need}")
@@ -149,6 +175,8 @@ impl Config {
     pub const LEAST_BODY: usize = 256;
     /// The largest block body that is accepted.
     pub const MOST_BODY: usize = 1 << 30;
+    /// The least [capacity](crate::Transport::capacity) of a link that is accepted: a block of data, and two of control.
+    pub const LEAST_CAPACITY: usize = 1 + SPARE_PLACES as usize;
 
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         if self.nodes == 0 || self.node.index() >= usize::from(self.nodes) {
@@ -163,6 +191,10 @@ impl Config {
                 initial: self.initial,
                 control: self.control_blocks,
             });
+        }
+        let (have, need) = (self.control_blocks, self.least_control_blocks());
+        if have < need {
+            return Err(ConfigError::Control { have, need });
         }
         Ok(())
     }
@@ -204,6 +236,11 @@ impl Config {
     /// As [`rows`](Self::rows), of any node.
     pub fn rows_of(routing: Routing, node: NodeId, nodes: u16, masters: u16) -> usize {
         Links::new(routing, node, nodes, masters).len()
+    }
+
+    /// The fewest [`control_blocks`](Self::control_blocks) that are accepted: one for each link of this node, and never none.
+    pub fn least_control_blocks(&self) -> u32 {
+        (self.rows() as u32).saturating_sub(1).max(1)
     }
 
     pub(super) fn elements(&self) -> usize {

@@ -1,8 +1,8 @@
-//! What comes from a peer: blocks are checked against their link, their numbers and credit taken, their room posted anew; and
-//! the end of a link.
+//! What comes from a peer: blocks are checked against their link, their numbers and credit taken; and the end of a link.
 
 use zerocopy::FromBytes;
 
+use super::posting::SPARE_POSTS;
 use super::relaying::Way;
 use super::{BUDGET, Engine, Event, PrivatePipes};
 use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, Cdus, Malformed, Via, flag};
@@ -10,11 +10,9 @@ use crate::id::NodeId;
 use crate::matrix::RecvRow;
 use crate::policy::SpacePolicy;
 use crate::routing::Slot;
-use crate::transport::{Completion, Op, Reason, Transport};
-use crate::umb::{ArrivedBlock, BlockMemory, BlockState, VacantBlock};
+use crate::transport::{Completion, Op, Transport};
+use crate::umb::{ArrivedBlock, BlockMemory, VacantBlock};
 
-/// With posted arrival: blocks that each row posts beyond its credit, for control messages.
-pub(super) const SPARE_POSTS: u32 = 2;
 /// Blocks beyond the size of a row that may be missing before another; a greater leap is no number of this link.
 const MOST_MISSING: u64 = 1024;
 
@@ -194,101 +192,6 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if self.transport.submit(Op::Return { peer, block }).is_err() {
             // Contract: a return is refused only when the peer has failed, and then its memory is the transport's concern.
             self.counters.lost_returns += 1;
-        }
-    }
-
-    /// Gives the transport blocks to receive into, as many as the row's space asks for.
-    pub(super) fn post(&mut self, node: Slot) {
-        loop {
-            if self.has_posts(node) {
-                return;
-            }
-            // The first ones are those that were set aside while the link was down.
-            let first = self.recv_rows.get(node.index()).is_some_and(|r| r.posted <= SPARE_POSTS);
-            let index = if first || self.free_for_rows() > 0 { self.umb.take() } else { None };
-            let Some(index) = index else {
-                self.short_of_posts = true;
-                return;
-            };
-            if let Some(entry) = self.umb.entry(index) {
-                entry.state = BlockState::InFlight;
-                entry.row = node.raw();
-            }
-            let block = VacantBlock { raw: self.umb.raw(index) };
-            if !self.post_block(node, block) {
-                return;
-            }
-        }
-    }
-
-    /// Whether enough blocks are posted: one for each vacant element, and the spare ones in any case.
-    fn has_posts(&self, node: Slot) -> bool {
-        let failed = self.peers.get(node.index()).is_none_or(|p| p.failed);
-        self.recv_rows.get(node.index()).is_none_or(|r| {
-            failed || r.posted >= SPARE_POSTS && r.posted + r.space.used() >= r.space.real() + SPARE_POSTS
-        })
-    }
-
-    /// Tries again to post what could not be posted before, for want of blocks or since the transport was busy.
-    pub(super) fn post_missing(&mut self) {
-        if !core::mem::take(&mut self.short_of_posts) {
-            return;
-        }
-        for node in (0..self.recv_rows.len()).map(Slot::from_index) {
-            if node != self.own && self.is_posted_link(node) {
-                self.post(node);
-            }
-        }
-    }
-
-    fn post_block(&mut self, peer: Slot, block: VacantBlock) -> bool {
-        match self.transport.submit(Op::Recv { peer: self.links.node(peer), block }) {
-            Ok(()) => {
-                if let Some(row) = self.recv_rows.get_mut(peer.index()) {
-                    row.posted += 1;
-                }
-                true
-            }
-            Err(refused) => {
-                if matches!(refused.reason, Reason::Busy) {
-                    self.short_of_posts = true;
-                } else {
-                    self.give_up(peer);
-                }
-                if let Op::Recv { block, .. } = refused.op {
-                    self.umb.give(block.id().index);
-                }
-                false
-            }
-        }
-    }
-
-    fn repost(&mut self, peer: Slot, block: VacantBlock) {
-        if !self.is_posted(&block) {
-            return;
-        }
-        if self.has_posts(peer) {
-            self.umb.give(block.id().index);
-        } else {
-            self.post_block(peer, block);
-        }
-    }
-
-    /// Whether a block that comes back from the transport is one that was given to it.
-    fn is_posted(&mut self, block: &VacantBlock) -> bool {
-        let owned = self.umb.owns(&block.raw);
-        let state = self.umb.entry(block.id().index).map(|entry| entry.state);
-        let posted = owned && state == Some(BlockState::InFlight);
-        self.counters.foreign_tokens += u64::from(!posted);
-        posted
-    }
-
-    fn unpost(&mut self, peer: Slot, block: VacantBlock) {
-        if let Some(row) = self.recv_rows.get_mut(peer.index()) {
-            row.posted = row.posted.saturating_sub(1);
-        }
-        if self.is_posted(&block) {
-            self.umb.give(block.id().index);
         }
     }
 

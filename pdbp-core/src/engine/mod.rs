@@ -37,6 +37,7 @@ mod link;
 mod parts;
 mod passing;
 mod peer;
+mod posting;
 mod public;
 mod quiet;
 mod receiving;
@@ -393,14 +394,25 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             breaking: false,
             config,
         };
-        for (i, peer) in engine.peers.iter_mut().enumerate() {
-            let node = links.node(Slot::from_index(i));
-            peer.posted = engine.transport.arrival(node) == Arrival::Posted;
-            peer.session = engine.transport.session(node);
-        }
+        engine.meet_links()?;
         engine.lay_out()?;
         engine.control.stirred = true;
         Ok(engine)
+    }
+
+    /// Asks the transport what the links are like.
+    fn meet_links(&mut self) -> Result<(), ConfigError> {
+        for (i, entry) in self.peers.iter_mut().enumerate() {
+            let (need, peer) = (Config::LEAST_CAPACITY, self.links.node(Slot::from_index(i)));
+            let have = self.transport.capacity(peer);
+            if have < need && i != self.own.index() {
+                return Err(ConfigError::Capacity { peer, have, need });
+            }
+            entry.posted = self.transport.arrival(peer) == Arrival::Posted;
+            entry.session = self.transport.session(peer);
+            entry.places = u32::try_from(have).unwrap_or(u32::MAX).saturating_sub(peer::SPARE_PLACES);
+        }
+        Ok(())
     }
 
     /// Whether blocks of the peer arrive in blocks that we have posted.

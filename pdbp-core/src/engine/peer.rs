@@ -15,6 +15,9 @@ use crate::transport::Transport;
 use crate::umb::{BlockMemory, BlockState, SealedBlock};
 
 pub(super) const OUTBOX: usize = 9;
+/// Places of a link's [capacity](Transport::capacity) that data leaves to control blocks. One would do for these to wait for nothing
+/// but polls of the peer; with two the next one leaves while the first is on its way back.
+pub(super) const SPARE_PLACES: u32 = 2;
 
 /// What is known of the other end of a link.
 #[derive(Debug, Default)]
@@ -37,8 +40,10 @@ pub struct Peer {
     pub(super) unread: u64,
     /// Data blocks of the peer that went to private pipes, or were refused.
     pub(super) delivered: u64,
-    /// Control blocks that the transport has.
+    /// Control blocks that the transport has, and data blocks; so many of these it may have.
     pub(super) control_away: u32,
+    pub(super) data_away: u32,
+    pub(super) places: u32,
     /// The peer wants a block, to see its numbers.
     pub(super) probed: bool,
     /// Data blocks that had left by a posted link, and came back when it failed.
@@ -91,8 +96,8 @@ impl Peer {
 
     /// The link is up again, with everything to begin anew; the peer has no credit before it says so.
     pub(super) fn renew(&mut self, session: u32) {
-        let Self { posted, malformed, undelivered, arrived, down, aside, owes_answers, .. } = *self;
-        let kept = Self { posted, malformed, undelivered, arrived, ..Self::default() };
+        let Self { posted, places, malformed, undelivered, arrived, down, aside, owes_answers, .. } = *self;
+        let kept = Self { posted, places, malformed, undelivered, arrived, ..Self::default() };
         *self = Self { session, down, aside, owes_answers, ..kept };
     }
 
@@ -175,8 +180,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     #[inline(never)]
     fn send_control(&mut self, node: Slot, what: (bool, bool)) -> u32 {
         let mut worked = 0;
-        // A peer that does not take its blocks must not hold those of all others.
-        let share = (self.config.control_blocks / self.links.len() as u32).max(1);
+        // The equal share of each link, which is 1 at least. A link has no more than that away and queued, so that the reserve has a
+        // block for every link that has fewer: a peer that does not take its blocks holds none of the others'.
+        let share = self.config.control_blocks / (self.links.len() as u32).saturating_sub(1).max(1);
         for _ in 0..BUDGET {
             let i = node.index();
             if !self.flush_control_queue(node) || self.next_with_control(i..i + 1, what).is_none() {

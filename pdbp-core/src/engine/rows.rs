@@ -1,6 +1,6 @@
 //! The space of rows is laid out, grows and shrinks here: of SM by blocks, which are linked into queues, and of RM by credit.
 
-use super::link::SPARE_POSTS;
+use super::posting::SPARE_POSTS;
 use super::{CONTROL_ROW, ConfigError, Engine};
 use crate::matrix::{Queue, RowSpace, Side};
 use crate::policy::{Growth, SpacePolicy};

@@ -251,14 +251,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         worked
     }
 
-    /// Whether credit allows one more block, and whether that is an urgent one.
+    /// Whether credit and the places of the link allow one more block, and whether that is an urgent one.
     fn may_send(&self, node: Slot) -> Option<bool> {
         let peer = self.peers.get(node.index())?;
         let row = self.send_rows.get(node.index())?;
         let outstanding = peer.data_sent - peer.data_acked;
         let window = u64::from(peer.window);
         let kept = u64::from(super::kept(peer.window));
-        if peer.is_gone() {
+        if peer.is_gone() || peer.data_away >= peer.places {
             return None;
         }
         if row.urgent.len > 0 && outstanding < window {
@@ -290,6 +290,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             peer.sent += 1;
             peer.data_sent += u64::from(data);
             peer.control_away += u32::from(!data);
+            peer.data_away += u32::from(data);
             peer.announced(window);
         }
         true
@@ -373,6 +374,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             peer.data_acked += u64::from(data && in_place);
             peer.came_back += u64::from(data && failed && !in_place);
             peer.control_away = peer.control_away.saturating_sub(u32::from(!data));
+            peer.data_away = peer.data_away.saturating_sub(u32::from(data));
         }
         if failed && data { self.send_back(node, index, block.length) } else { self.recycle(index) }
     }

@@ -65,6 +65,8 @@ pub struct RowStats {
     pub in_doubt: u64,
     /// Blocks that wait: for credit or transport in SM, for a private pipe in RM.
     pub waiting: u32,
+    /// Of RM, with posted arrival: blocks to receive into that the transport is too busy to take.
+    pub unposted: u32,
 }
 
 /// Pipes of one group.
@@ -96,6 +98,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             exhausted: row.exhausted,
             in_doubt: link.map_or(0, |l| l.data_sent.saturating_sub(l.data_acked + l.came_back)),
             waiting: row.urgent.len + row.queue.len,
+            unposted: 0,
         })
     }
 
@@ -112,6 +115,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             exhausted: row.exhausted,
             in_doubt: 0,
             waiting: row.pending.len,
+            unposted: row.unposted.len,
         })
     }
 

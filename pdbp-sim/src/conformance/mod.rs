@@ -146,6 +146,7 @@ cases! {
     delivery::in_place_blocks_stay_until_returned,
     delivery::posted_blocks_wait_for_room,
     flow::idle_polls_bring_nothing,
+    flow::stated_capacity_is_there,
     flow::busy_links_take_the_block_later,
     flow::slow_readers_stop_their_sender_only,
     flow::polls_end_under_a_flood,
@@ -171,6 +172,7 @@ macro_rules! conformance {
             in_place_blocks_stay_until_returned
             posted_blocks_wait_for_room
             idle_polls_bring_nothing
+            stated_capacity_is_there
             busy_links_take_the_block_later
             slow_readers_stop_their_sender_only
             polls_end_under_a_flood

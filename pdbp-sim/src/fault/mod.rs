@@ -261,6 +261,10 @@ impl<T: Transport, M: BlockMemory> Transport for FaultInjector<T, M> {
         self.inner.best_block(peer)
     }
 
+    fn capacity(&self, peer: NodeId) -> usize {
+        self.inner.capacity(peer)
+    }
+
     fn has_ended(&self, peer: NodeId) -> bool {
         self.inner.has_ended(peer)
     }

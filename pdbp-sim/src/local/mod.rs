@@ -66,7 +66,7 @@ struct Link {
 
 impl Local {
     /// The ends of a network of as many nodes as there are `memories`, in which each ordered pair of nodes has up to
-    /// `in_flight` blocks under way (at least 1). A node sends blocks of its own memory only.
+    /// `in_flight` blocks under way (at least 1; engines need 3). A node sends blocks of its own memory only.
     pub fn network(
         memories: &[HeapMemory],
         arrival: Arrival,
@@ -282,6 +282,10 @@ impl Transport for Local {
 
     fn arrival(&self, peer: NodeId) -> Arrival {
         self.links.get(peer.index()).and_then(Option::as_ref).map_or(Arrival::Posted, |link| link.arrival)
+    }
+
+    fn capacity(&self, peer: NodeId) -> usize {
+        self.links.get(peer.index()).and_then(Option::as_ref).map_or(0, |link| link.capacity)
     }
 
     /// Nodes of one process fail only by being dropped.

@@ -117,7 +117,7 @@ pub(super) fn check_blocks<T: Transport, M: BlockMemory, P: SpacePolicy>(
         }
         accounted += out.real();
         if division.posted && peer != own {
-            accounted += posted(peer) + incoming.used();
+            accounted += posted(peer) + recv.unposted + incoming.used();
         }
     }
     if accounted != blocks {

@@ -61,7 +61,7 @@ pub struct Physics {
     pub notice: u64,
     /// When a crash is seen.
     pub crash_sight: CrashSight,
-    /// Blocks that one link has under way at most, 1 or more.
+    /// Blocks that one link has under way at most, 1 or more; engines need 3.
     pub in_flight: usize,
     /// The longest block, header and body, in bytes.
     pub largest_block: usize,

@@ -120,6 +120,10 @@ impl Transport for Port {
         lock(&self.net).physics.arrival
     }
 
+    fn capacity(&self, _: NodeId) -> usize {
+        lock(&self.net).physics.in_flight
+    }
+
     fn has_ended(&self, peer: NodeId) -> bool {
         let net = lock(&self.net);
         net.physics.crash_sight == super::CrashSight::AtOnce && !net.is_alive(peer.raw())

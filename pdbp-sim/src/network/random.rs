@@ -1,7 +1,7 @@
 //! Scenarios drawn from a seed.
 
 use pdbp_core::engine::Checksum;
-use pdbp_core::{Arrival, Routing};
+use pdbp_core::{Arrival, Config, Routing};
 
 use super::{CrashSight, Fault, HostCosts, Mix, Probability, Scenario, Traffic, gbit, mbit, ms, us};
 use crate::random::Random;
@@ -68,7 +68,7 @@ fn draw_physics(scenario: &mut Scenario, random: &mut Random) {
     physics.reorder = reorder;
     physics.give_up = ms(2 + random.below(6));
     physics.crash_sight = if one_in(2, random) { CrashSight::AtOnce } else { CrashSight::BySilence };
-    physics.in_flight = 1 + random.below(32) as usize;
+    physics.in_flight = (1 + random.below(32) as usize).max(Config::LEAST_CAPACITY);
 }
 
 fn draw_sizes(scenario: &mut Scenario, random: &mut Random) {

@@ -31,7 +31,7 @@ pub struct Setup {
     pub initial: u32,
     /// How rows grow and shrink.
     pub policy: Choice,
-    /// Blocks set aside for control messages.
+    /// Blocks set aside for control messages; a node with more links has one for each.
     pub control: u32,
     /// Blocks beyond what is needed.
     pub extra: u32,
@@ -105,13 +105,9 @@ impl Setup {
         rows * self.initial + posted + self.control_blocks(node) + self.extra
     }
 
-    /// Blocks that a node has set aside for control messages: where there are relays a master, which has many more links than others,
-    /// has one for each eight of them.
+    /// Blocks that a node has set aside for control messages.
     pub fn control_blocks(&self, node: NodeId) -> u32 {
-        match self.routing {
-            Routing::Direct => self.control,
-            Routing::Grid => self.control.max(self.rows(node) as u32 / 8),
-        }
+        self.control.max((self.rows(node) as u32).saturating_sub(1))
     }
 
     /// Bytes of block memory of a node.

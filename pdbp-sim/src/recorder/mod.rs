@@ -49,10 +49,23 @@ pub struct Recording {
     pub largest_block: usize,
     /// See [`Capabilities::trusted`].
     pub trusted: bool,
-    /// By peer: how its blocks arrive, the length up to which blocks to it travel best, and the session with which its link began.
-    pub links: Vec<(Arrival, usize, u32)>,
+    /// By peer, what it says of the link.
+    pub links: Vec<Link>,
     /// What happened, in its order.
     pub entries: Vec<Entry>,
+}
+
+/// What a transport said of the link to a peer, by the methods of [`Transport`] with these names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// How its blocks arrive.
+    pub arrival: Arrival,
+    /// The length up to which blocks to it travel best.
+    pub best_block: usize,
+    /// Blocks that are taken at a time.
+    pub capacity: usize,
+    /// The session with which the link began.
+    pub session: u32,
 }
 
 impl Recording {
@@ -99,7 +112,12 @@ impl<T: Transport> Recorder<T> {
     pub fn new(inner: T) -> Self {
         let Capabilities { nodes, node, largest_block, trusted } = inner.capabilities();
         let peers = (0..nodes).filter_map(NodeId::new);
-        let links = peers.map(|peer| (inner.arrival(peer), inner.best_block(peer), inner.session(peer)));
+        let links = peers.map(|peer| Link {
+            arrival: inner.arrival(peer),
+            best_block: inner.best_block(peer),
+            capacity: inner.capacity(peer),
+            session: inner.session(peer),
+        });
         let links = links.collect();
         let recording = Recording { node, nodes, largest_block, trusted, links, entries: Vec::new() };
         Self { inner, recording }
@@ -135,6 +153,10 @@ impl<T: Transport> Transport for Recorder<T> {
 
     fn best_block(&self, peer: NodeId) -> usize {
         self.inner.best_block(peer)
+    }
+
+    fn capacity(&self, peer: NodeId) -> usize {
+        self.inner.capacity(peer)
     }
 
     fn has_ended(&self, peer: NodeId) -> bool {

@@ -151,15 +151,19 @@ impl Transport for Replay {
     }
 
     fn arrival(&self, peer: NodeId) -> Arrival {
-        self.recording.links.get(peer.index()).map_or(Arrival::Posted, |link| link.0)
+        self.recording.links.get(peer.index()).map_or(Arrival::Posted, |link| link.arrival)
     }
 
     fn best_block(&self, peer: NodeId) -> usize {
-        self.recording.links.get(peer.index()).map_or(self.recording.largest_block, |link| link.1)
+        self.recording.links.get(peer.index()).map_or(self.recording.largest_block, |link| link.best_block)
+    }
+
+    fn capacity(&self, peer: NodeId) -> usize {
+        self.recording.links.get(peer.index()).map_or(0, |link| link.capacity)
     }
 
     fn session(&self, peer: NodeId) -> u32 {
-        self.recording.links.get(peer.index()).map_or(0, |link| link.2)
+        self.recording.links.get(peer.index()).map_or(0, |link| link.session)
     }
 
     fn submit(&mut self, op: Op) -> Result<(), Refused<Divergence>> {

@@ -170,14 +170,14 @@ fn what_is_written_is_read_again() {
 
 #[test]
 fn errors_name_the_line() {
-    let head = "pdbp-recording 1\nnode 0 of 1, blocks of 512 bytes, trusted\nlink posted 512 0\n";
+    let head = "pdbp-recording 2\nnode 0 of 1, blocks of 512 bytes, trusted\nlink posted 512 24 0\n";
     for (text, line, part) in [
-        ("pdbp 2".to_owned(), 1, "a recording begins \"pdbp-recording 1\""),
+        ("pdbp 2".to_owned(), 1, "a recording begins \"pdbp-recording 2\""),
         (String::new(), 1, "is missing"),
-        ("pdbp-recording 1\nnode x".to_owned(), 2, "write \"node N of M"),
+        ("pdbp-recording 2\nnode x".to_owned(), 2, "write \"node N of M"),
         (format!("{head}sent 1"), 4, "\"sent 1\" is no entry"),
         (format!("{head}idle 1\nreceived 0 0/1 abc"), 5, "is no entry"),
-        ("pdbp-recording 1\nnode 0 of 2, blocks of 512 bytes, trusted\n".to_owned(), 3, "0 of 2 nodes"),
+        ("pdbp-recording 2\nnode 0 of 2, blocks of 512 bytes, trusted\n".to_owned(), 3, "0 of 2 nodes"),
     ] {
         let error = Recording::read(&text).unwrap_err();
         assert_eq!(error.line, line, "{error}");

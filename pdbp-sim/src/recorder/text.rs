@@ -1,9 +1,9 @@
 //! The text of a recording.
 //!
 //! ```text
-//! pdbp-recording 1
+//! pdbp-recording 2
 //! node 1 of 3, blocks of 2048 bytes, untrusted
-//! link posted 2048                         one line per node
+//! link posted 2048 64 0                    one line per node: arrival, best block, capacity, session
 //! send 0 1/17 512 9a3c…  taken             peer, segment/index, bytes, hash, answer
 //! received 0 1/18 50440101…                peer, segment/index, bytes in hexadecimal
 //! idle 3                                   polls
@@ -14,10 +14,10 @@ use std::fmt;
 use pdbp_core::Arrival;
 use pdbp_core::id::{BlockId, NodeId};
 
-use super::Recording;
 use super::entry::{Answer, Call, CallKind, Entry, Outcome};
+use super::{Link, Recording};
 
-const FIRST: &str = "pdbp-recording 1";
+const FIRST: &str = "pdbp-recording 2";
 
 /// A text that is no recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,9 +40,9 @@ pub(super) fn write(recording: &Recording, f: &mut fmt::Formatter<'_>) -> fmt::R
     let Recording { node, nodes, largest_block, trusted, links, entries } = recording;
     let trust = if *trusted { "trusted" } else { "untrusted" };
     writeln!(f, "{FIRST}\nnode {} of {nodes}, blocks of {largest_block} bytes, {trust}", node.raw())?;
-    for (arrival, best, session) in links {
-        let arrival = if *arrival == Arrival::Posted { "posted" } else { "in-place" };
-        writeln!(f, "link {arrival} {best} {session}")?;
+    for link in links {
+        let arrival = if link.arrival == Arrival::Posted { "posted" } else { "in-place" };
+        writeln!(f, "link {arrival} {} {} {}", link.best_block, link.capacity, link.session)?;
     }
     entries.iter().try_for_each(|entry| writeln!(f, "{entry}"))
 }
@@ -94,7 +94,7 @@ pub(super) fn read(text: &str) -> Result<Recording, RecordingError> {
     let mut lines = text.lines().enumerate().map(|(i, line)| (i + 1, line));
     let missing =
         |what: &str| RecordingError { line: text.lines().count() + 1, what: format!("is missing; {what}") };
-    let (_, first) = lines.next().ok_or_else(|| missing("a recording begins \"pdbp-recording 1\""))?;
+    let (_, first) = lines.next().ok_or_else(|| missing("a recording begins \"pdbp-recording 2\""))?;
     if first != FIRST {
         return Err(RecordingError {
             line: 1,
@@ -139,15 +139,16 @@ fn read_head(head: &str) -> Option<Recording> {
     Some(Recording { node, nodes, largest_block, trusted, links: Vec::new(), entries: Vec::new() })
 }
 
-fn read_link(rest: &str) -> Option<(Arrival, usize, u32)> {
-    let (arrival, numbers) = rest.split_once(' ')?;
-    let (best, session) = numbers.split_once(' ')?;
-    let arrival = match arrival {
+fn read_link(rest: &str) -> Option<Link> {
+    let mut words = rest.split(' ');
+    let arrival = match words.next()? {
         "posted" => Arrival::Posted,
         "in-place" => Arrival::InPlace,
         _ => return None,
     };
-    Some((arrival, best.parse().ok()?, session.parse().ok()?))
+    let (best_block, capacity) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let session = words.next()?.parse().ok()?;
+    words.next().is_none().then_some(Link { arrival, best_block, capacity, session })
 }
 
 fn read_node(text: &str) -> Option<NodeId> {

@@ -171,6 +171,10 @@ impl<T: Transport> Transport for Tracer<T> {
         self.inner.best_block(peer)
     }
 
+    fn capacity(&self, peer: NodeId) -> usize {
+        self.inner.capacity(peer)
+    }
+
     fn has_ended(&self, peer: NodeId) -> bool {
         self.inner.has_ended(peer)
     }

@@ -22,6 +22,9 @@ use pdbp_core::{Arrival, Routing};
 
 pub(crate) use keys::KEYS;
 
+/// Blocks set aside for control messages on a node of many; those with more links have one for each.
+const CONTROL_BLOCKS: usize = 16;
+
 /// Who makes progress on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
@@ -347,9 +350,14 @@ impl Settings {
         // Two blocks for each row of SM (and half of all left for rows to grow into), and those set aside for control. Over
         // MPI as many again for each row of RM, to receive into.
         let per_row = if self.transport == TransportKind::Mpi { 8 } else { 4 };
-        let blocks = per_row * rows + 16;
+        let blocks = per_row * rows + CONTROL_BLOCKS.max(rows);
         let needed = blocks.saturating_mul(stride(self.block_bytes));
         if self.memory_bytes == 0 { needed.max(LEAST) } else { self.memory_bytes }
+    }
+
+    /// Blocks set aside for control messages on a node that needs so many at least.
+    pub(crate) fn control_blocks(&self, least: u32) -> u32 {
+        u32::from(self.nodes).clamp(2, CONTROL_BLOCKS as u32).max(least)
     }
 
     pub(crate) fn masters_there_are(&self) -> u16 {
@@ -379,7 +387,7 @@ impl Settings {
 
     /// Blocks under way on a link: a full row, and control messages.
     pub(crate) fn in_flight(&self) -> usize {
-        self.row_blocks as usize + 16
+        self.row_blocks as usize + CONTROL_BLOCKS
     }
 
     /// Sets one value by name; `origin` says on whose behalf.

@@ -112,6 +112,10 @@ impl Transport for Backend {
         self.transport.best_block(peer)
     }
 
+    fn capacity(&self, peer: NodeId) -> usize {
+        self.transport.capacity(peer)
+    }
+
     fn has_ended(&self, peer: NodeId) -> bool {
         self.transport.has_ended(peer)
     }
@@ -155,6 +159,10 @@ where
 
     fn best_block(&self, peer: NodeId) -> usize {
         self.0.best_block(peer)
+    }
+
+    fn capacity(&self, peer: NodeId) -> usize {
+        self.0.capacity(peer)
     }
 
     fn has_ended(&self, peer: NodeId) -> bool {

@@ -101,7 +101,7 @@ impl Shared {
             body: settings.block_bytes,
             row: settings.row_blocks,
             initial: settings.initial_blocks,
-            control_blocks: u32::from(nodes).clamp(2, 16),
+            control_blocks: 0,
             local_parts: settings.local_parts + monitored,
             private_pipes: settings.private_pipes + monitored,
             stream_pipes: settings.stream_pipes,
@@ -114,6 +114,7 @@ impl Shared {
             routing: settings.routing,
             joining: false,
         };
+        config.control_blocks = settings.control_blocks(config.least_control_blocks());
         if config.initial == 0 {
             config.initial = backend::initial_blocks(&config, &backend, blocks);
         }

@@ -1,3 +1,4 @@
 mod harness;
 mod properties;
+mod stalls;
 mod symptoms;

@@ -25,7 +25,7 @@ fn setups() -> impl Strategy<Value = Setup> {
             row: initial + extra,
             extra,
             control,
-            capacity: if tight { 2 } else { 64 },
+            capacity: if tight { 3 } else { 64 },
             pipe: if tight { pipe } else { 1 << 20 },
             ..Setup::default()
         },

@@ -30,6 +30,28 @@ pub(crate) fn idle_polls_bring_nothing<T: Transport, M: BlockMemory>(
     Ok(Verdict::Passed)
 }
 
+/// All links at once take as many blocks as they say, while nobody gives one back or posts one to receive into.
+pub(crate) fn stated_capacity_is_there<T: Transport, M: BlockMemory>(
+    node: &mut Node<T, M>,
+) -> Result<Verdict, Failure> {
+    for peer in node.peers() {
+        let capacity = node.capacity(peer);
+        node.ensure(capacity > 0, || format!("the link to {peer} has a capacity of 0"))?;
+        for _ in 0..capacity.min(WINDOW) {
+            // Polls make room only for what is complete: the peers hold what has come until they have sent all of theirs.
+            node.send(peer, Kind::Data, BLOCK_HEADER)?;
+        }
+    }
+    for peer in node.peers() {
+        // The same at both ends.
+        for _ in 0..node.capacity(peer).min(WINDOW) {
+            let held = node.receive(peer, Kind::Data, BLOCK_HEADER)?;
+            node.release(held)?;
+        }
+    }
+    Ok(Verdict::Passed)
+}
+
 /// A link that takes no more hands the block back whole, and takes it later.
 pub(crate) fn busy_links_take_the_block_later<T: Transport, M: BlockMemory>(
     node: &mut Node<T, M>,

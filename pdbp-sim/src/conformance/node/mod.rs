@@ -38,6 +38,7 @@ pub struct Node<T: Transport, M: BlockMemory> {
 #[derive(Debug, Default)]
 struct Link {
     in_place: bool,
+    capacity: usize,
     next_out: u64,
     next_in: u64,
     away: Vec<(BlockId, Contents)>,
@@ -62,7 +63,11 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         let pool = BlockPool::new(memory, capabilities.node, body);
         let nodes = (0..capabilities.nodes).filter_map(NodeId::new);
         let links = nodes
-            .map(|n| Link { in_place: endpoint.arrival(n) == Arrival::InPlace, ..Link::default() })
+            .map(|n| Link {
+                in_place: endpoint.arrival(n) == Arrival::InPlace,
+                capacity: endpoint.capacity(n),
+                ..Link::default()
+            })
             .collect();
         Self {
             endpoint: Some(endpoint),
@@ -103,6 +108,11 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
     /// Whether blocks from and to the peer are read where they lie.
     pub(super) fn in_place(&self, peer: NodeId) -> bool {
         self.links.get(peer.index()).is_some_and(|l| l.in_place)
+    }
+
+    /// Blocks that the link takes at a time, as the transport says.
+    pub(super) fn capacity(&self, peer: NodeId) -> usize {
+        self.links.get(peer.index()).map_or(0, |l| l.capacity)
     }
 
     /// The longest block that both transport and pool have room for.

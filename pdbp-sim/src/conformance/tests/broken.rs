@@ -42,6 +42,8 @@ enum Defect {
     Changes,
     /// Blocks that arrived in place are said to arrive posted later.
     ChangesArrival,
+    /// A link takes one block less than it says.
+    OverstatesCapacity,
 }
 
 struct Broken {
@@ -124,6 +126,10 @@ impl Transport for Broken {
             Defect::ChangesArrival if self.arrived > EVERY => Arrival::Posted,
             _ => self.inner.arrival(peer),
         }
+    }
+
+    fn capacity(&self, peer: NodeId) -> usize {
+        self.inner.capacity(peer) + usize::from(self.defect == Defect::OverstatesCapacity)
     }
 
     fn submit(&mut self, op: Op) -> Result<(), Refused<Infallible>> {
@@ -262,6 +268,8 @@ caught! {
     keeps_blocks_of_failed_peers: KeepsFailed, InPlace, by peers_that_leave_fail_once;
     changes_capabilities: Changes, InPlace, by capabilities_are_constant;
     changes_arrival: ChangesArrival, InPlace, by capabilities_are_constant;
+    overstates_capacity_in_place: OverstatesCapacity, InPlace, by stated_capacity_is_there;
+    overstates_capacity_posted: OverstatesCapacity, Posted, by stated_capacity_is_there;
 }
 
 #[test]

@@ -38,8 +38,8 @@ impl Links {
 enum Parcel {
     /// A sender's block, read in place.
     Lent(BlockId, NonNull<u8>, u32),
-    /// Bytes on their way into a posted block, or that nobody sent.
-    Bytes(Vec<u8>),
+    /// Bytes on their way into a posted block, with the sender's if it is not complete before they arrive; or that nobody sent.
+    Bytes(Vec<u8>, Option<SealedBlock>),
 }
 
 #[derive(Default)]
@@ -54,6 +54,7 @@ pub struct Link {
     foreign: BTreeMap<u32, Vec<u8>>,
     /// Nothing moves while the gate is closed.
     pub closed: bool,
+    /// How often blocks to send and to receive into are refused from now on.
     pub busy: u32,
     /// Flips a byte of the next data block: place and bits.
     pub flip: Option<(u16, u8)>,
@@ -62,6 +63,23 @@ pub struct Link {
     session: u32,
     /// Blocks sent in this session.
     sent: u64,
+}
+
+impl Link {
+    /// Blocks of the sender that are not complete.
+    fn away(&self) -> usize {
+        let waits = |parcel: &&Parcel| matches!(parcel, Parcel::Bytes(_, Some(_)));
+        self.lent.len() + self.back.len() + self.flight.iter().filter(waits).count()
+    }
+
+    /// Nothing of the sender's blocks arrives any more: they are on their way back.
+    fn recall(&mut self) {
+        for parcel in self.flight.drain(..) {
+            if let Parcel::Bytes(_, Some(block)) = parcel {
+                self.back.push_back(block);
+            }
+        }
+    }
 }
 
 pub struct Net {
@@ -103,7 +121,7 @@ impl Net {
     /// A block that nobody sent.
     pub fn inject(&mut self, from: usize, to: usize, bytes: Vec<u8>) {
         if from != to && !self.links[from][to].failed {
-            self.links[from][to].flight.push_back(Parcel::Bytes(bytes));
+            self.links[from][to].flight.push_back(Parcel::Bytes(bytes, None));
         }
     }
 
@@ -119,7 +137,7 @@ impl Net {
             let peer = node(dead);
             let (out, into) = (&mut self.links[other][dead], Link::default());
             out.failed = true;
-            out.flight.clear();
+            out.recall();
             let ready = &mut self.ready[other];
             ready.extend(out.back.drain(..).map(|block| Completion::Failed { peer, block }));
             for (index, (base, length)) in std::mem::take(&mut out.lent) {
@@ -163,7 +181,7 @@ impl Net {
         for (me, peer) in [(a, b), (b, a)] {
             let out = &mut self.links[me][peer];
             out.failed = true;
-            out.flight.clear();
+            out.recall();
             let (back, ready) = (std::mem::take(&mut out.back), &mut self.ready[me]);
             ready.extend(back.into_iter().map(|block| Completion::Failed { peer: node(peer), block }));
             let posted = std::mem::take(&mut self.links[peer][me].posted);
@@ -215,13 +233,14 @@ impl Net {
                     // SAFETY: a block of the sender that nobody writes until it is given back.
                     unsafe { ArrivedBlock::in_place(id, base, length) }
                 }
-                Parcel::Bytes(bytes) if arrival == Arrival::Posted => {
+                Parcel::Bytes(bytes, sent) if arrival == Arrival::Posted => {
+                    link.back.extend(sent);
                     let mut block = link.posted.pop_front().unwrap();
                     let length = bytes.len().min(block.bytes_mut().len());
                     block.bytes_mut()[..length].copy_from_slice(&bytes[..length]);
                     block.into_arrived(length)
                 }
-                Parcel::Bytes(mut bytes) => {
+                Parcel::Bytes(mut bytes, _) => {
                     self.numbered += 1;
                     let length = bytes.len() as u32;
                     bytes.resize(bytes.len() + 8, 0);
@@ -265,6 +284,10 @@ impl Transport for Port {
         self.net.borrow().kinds.between(self.me, peer.index())
     }
 
+    fn capacity(&self, _: NodeId) -> usize {
+        self.net.borrow().capacity
+    }
+
     fn has_ended(&self, peer: NodeId) -> bool {
         self.net.borrow().dead[peer.index()]
     }
@@ -291,7 +314,7 @@ impl Transport for Port {
                 if link.failed {
                     return Err(Refused { op: Op::Send { peer, block }, reason: Reason::PeerFailed });
                 }
-                if link.busy > 0 || link.flight.len() + link.lent.len() + link.back.len() >= capacity {
+                if link.busy > 0 || link.away() >= capacity {
                     link.busy = link.busy.saturating_sub(1);
                     return Err(Refused { op: Op::Send { peer, block }, reason: Reason::Busy });
                 }
@@ -305,8 +328,11 @@ impl Transport for Port {
                         let at = usize::from(at) % bytes.len();
                         bytes[at] ^= bits;
                     }
-                    link.flight.push_back(Parcel::Bytes(bytes));
-                    link.back.push_back(block);
+                    // As MPI does with short ones: bytes for which there is room leave at once, and others when there is.
+                    let leaves = link.flight.len() < link.posted.len();
+                    let (waits, complete) = if leaves { (None, Some(block)) } else { (Some(block), None) };
+                    link.flight.push_back(Parcel::Bytes(bytes, waits));
+                    link.back.extend(complete);
                 } else {
                     let (id, base, length) = block.into_raw();
                     if let Some((at, bits)) = flip {

@@ -76,8 +76,9 @@ pub struct Setup {
     pub initial: u32,
     /// Blocks beyond what is needed.
     pub extra: u32,
+    /// Blocks set aside for control messages; a node with more links has one for each.
     pub control: u32,
-    /// Blocks under way on one link.
+    /// Blocks under way on one link, 3 at least.
     pub capacity: usize,
     /// Deliveries that a private pipe takes.
     pub pipe: usize,
@@ -116,9 +117,29 @@ impl Default for Setup {
 impl Setup {
     /// Blocks of node `i`.
     pub fn blocks(&self, i: usize) -> u32 {
-        let nodes = self.nodes as u32;
-        let posted = (0..self.nodes).filter(|p| *p != i && self.links.between(i, *p) == Arrival::Posted);
-        nodes * self.initial + posted.count() as u32 * (self.initial + 2) + self.control + self.extra
+        let linked = |p: &usize| {
+            let relay = self.routing.relay(self.nodes as u16, self.masters(), node(i), node(*p));
+            *p != i && relay.is_none()
+        };
+        let posted = |p: &usize| self.links.between(i, *p) == Arrival::Posted;
+        let posted = (0..self.nodes).filter(linked).filter(posted);
+        self.rows(i) * self.initial
+            + posted.count() as u32 * (self.initial + 2)
+            + self.control_blocks(i)
+            + self.extra
+    }
+
+    fn rows(&self, i: usize) -> u32 {
+        Config::rows_of(self.routing, node(i), self.nodes as u16, self.masters()) as u32
+    }
+
+    pub fn control_blocks(&self, i: usize) -> u32 {
+        self.control.max(self.rows(i) - 1)
+    }
+
+    fn masters(&self) -> u16 {
+        // In a grid the fewer have links to all, the more is relayed.
+        if self.routing == Routing::Grid { 1 } else { self.nodes.min(2) as u16 }
     }
 
     pub fn config(&self, i: usize) -> Config {
@@ -129,15 +150,14 @@ impl Setup {
             body: self.body,
             row: self.row,
             initial: self.initial,
-            control_blocks: self.control,
+            control_blocks: self.control_blocks(i),
             local_parts: PARTS + 1,
             private_pipes: PARTS + 1,
             stream_pipes: self.streams,
             flush_after: 1000,
             interval: 10_000,
             checksum: self.checksum,
-            // In a grid the fewer have links to all, the more is relayed.
-            masters: if self.routing == Routing::Grid { 1 } else { self.nodes.min(2) as u16 },
+            masters: self.masters(),
             lease: self.lease,
             patience: 2000,
             routing: self.routing,

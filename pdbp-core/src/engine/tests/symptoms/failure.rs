@@ -136,8 +136,8 @@ fn a_stream_ends_when_its_link_fails_before_its_reader_may_send_by_it() {
     assert!(c.host(2).engine.has_failed(node(1)) && !c.host(1).engine.has_failed(node(2)));
     c.apply(Operation::Busy { from: 1, to: 2, times: 0 });
     c.poll(2);
-    c.net.borrow_mut().capacity = 1;
     c.apply(Operation::Segment { node: 1, source: 0, to: 2, dest: 0, length: 5, last: false });
+    c.apply(Operation::Busy { from: 1, to: 2, times: u32::MAX });
     c.poll(1);
     c.poll(2);
     assert!(c.host(2).engine.has_failed(node(1)));
@@ -147,7 +147,6 @@ fn a_stream_ends_when_its_link_fails_before_its_reader_may_send_by_it() {
     let broken = |e: &&Event| matches!(e, Event::StreamBroken { mapping } if mapping.source == node(1));
     assert_eq!(c.host(2).pipes.events.iter().filter(broken).count(), 1);
     assert_eq!(c.host(2).engine.stream_mappings().count(), 0);
-    c.net.borrow_mut().capacity = 64;
     c.settle();
 }
 

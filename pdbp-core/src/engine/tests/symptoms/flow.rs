@@ -166,7 +166,11 @@ fn short_of_credit() -> (Cluster, impl Fn(&mut Cluster) -> [u32; 3]) {
     let mut c = Setup { nodes: 4, ..setup }.ready();
     let granted =
         |c: &mut Cluster| [1, 2, 3].map(|peer| c.host(0).engine.recv_row(node(peer)).unwrap().space.real());
-    assert_eq!((c.host(0).engine.credit, granted(&mut c)), (5, [4, 4, 4]));
+    assert_eq!((c.host(0).engine.credit, granted(&mut c)), (7, [4, 4, 4]));
+    // As it would be with 17 blocks.
+    let engine = &mut c.host(0).engine;
+    engine.credit = 5;
+    engine.recv_rows.iter_mut().for_each(|row| row.space = row.space.with_equal_part(17 / 3));
     (c, granted)
 }
 
