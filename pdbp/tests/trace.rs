@@ -97,7 +97,7 @@ fn a_trace_is_complete_json_when_the_program_is_killed() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pdbp"));
     // The file is soon full. From then on only the number of events that it did not take is written, so that the program is not
     // killed in the middle of a long write.
-    command.args(["ping", "--count", "1000000000", "--transport", "local", "--set", "trace_events=2000"]);
+    command.args(["ping", "--count", "10000000", "--transport", "local", "--set", "trace_events=2000"]);
     command.arg("--set").arg(format!("trace={}", path.display()));
     let mut child = command.stdout(Stdio::null()).spawn().unwrap();
     let began = Instant::now();
