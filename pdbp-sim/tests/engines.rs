@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use pdbp_core::cdu::{CduClass, Route};
 use pdbp_core::engine::{Checksum, Counters, Event};
@@ -18,8 +19,8 @@ use pdbp_sim::tracer::Tracer;
 
 const BODY: usize = 1024;
 const BLOCKS: usize = 256;
-/// Polls in a row without progress after which a node gives up.
-const PATIENCE: u32 = 40_000;
+/// Time without progress after which a node gives up. No count of polls: the others may not have the processor meanwhile.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The one private pipe of a node.
 #[derive(Default)]
@@ -50,6 +51,7 @@ struct Host<T: Transport> {
     peer: PartId,
     now: u64,
     idle: u32,
+    idle_since: Option<Instant>,
     /// Next number expected of the node before this one.
     expected: u64,
     received: u64,
@@ -96,6 +98,7 @@ impl<T: Transport> Host<T> {
             peer: PartId::new(other, 0).unwrap(),
             now: 0,
             idle: 0,
+            idle_since: None,
             expected: 0,
             received: 0,
         };
@@ -131,14 +134,19 @@ impl<T: Transport> Host<T> {
 
     fn step(&mut self, what: &str) {
         let moved = self.poll() | self.read();
-        self.idle = if moved { 0 } else { self.idle + 1 };
-        let (expected, counters) = (self.expected, self.engine.counters());
-        assert!(self.idle < PATIENCE, "gave up waiting for {what}; expected {expected}, {counters:?}");
-        if self.idle > 1_000 {
-            thread::sleep(std::time::Duration::from_micros(50));
-        } else if self.idle > 0 {
-            thread::yield_now();
+        if moved {
+            (self.idle, self.idle_since) = (0, None);
+            return;
         }
+        self.idle = self.idle.saturating_add(1);
+        if self.idle <= 1_000 {
+            thread::yield_now();
+            return;
+        }
+        let (expected, counters) = (self.expected, self.engine.counters());
+        let idle = self.idle_since.get_or_insert_with(Instant::now).elapsed();
+        assert!(idle < PATIENCE, "gave up waiting for {what}; expected {expected}, {counters:?}");
+        thread::sleep(Duration::from_micros(50));
     }
 
     fn wait(&mut self, what: &str, mut done: impl FnMut(&Self) -> bool) {

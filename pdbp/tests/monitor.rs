@@ -11,7 +11,7 @@ use pdbp::monitor::{ClusterFigures, NodeState};
 use pdbp::{Cluster, Node, Part, PartKind, Progress, SendError, Target};
 
 /// Long enough for a loaded machine; a test that waits so long has failed.
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 const WAYS: [Progress; 3] = [Progress::Thread, Progress::Inline, Progress::Host];
 
 fn cluster(nodes: u16, progress: Progress, settings: &[(&str, &str)]) -> Cluster {
@@ -253,12 +253,15 @@ fn metrics_are_counters_with_totals_and_gauges_with_units() {
     (0..30).for_each(|_| a.send(to, &[1; 10]).unwrap());
     a.flush();
     (0..30).for_each(|_| drop(b.recv().unwrap()));
-    let text = get(address(&cluster), "GET /metrics?now").1;
+    // On a busy machine a node may be silent for once.
+    let text = until(|| {
+        let text = get(address(&cluster), "GET /metrics?now").1;
+        text.contains("pdbp_node_up{node=\"node1\"} 1.0\n").then_some(text)
+    });
     for line in [
         "# TYPE pdbp_messages_sent counter",
         "pdbp_messages_sent_total{node=\"node0\",peer=\"node1\"} 30",
         "pdbp_messages_received_total{node=\"node1\",peer=\"node0\"} 30",
-        "pdbp_node_up{node=\"node1\"} 1.0",
         "pdbp_parts{node=\"node0\"} 1.0",
         "# EOF",
     ] {
@@ -298,7 +301,7 @@ fn get_of(address: SocketAddr, version: &str, host: Option<&str>) -> String {
 
 #[test]
 fn a_page_whose_name_leads_here_gets_no_figures() {
-    let settings = [("metrics", "localhost:0"), ("metrics_hosts", "Node7.lan, front")];
+    let settings = [("metrics", "localhost:0"), ("metrics_hosts", "Node7.lan, front.")];
     let cluster = cluster(1, Progress::Thread, &settings);
     let address = address(&cluster);
     for host in ["evil.example", "evil.example:9100", "127.0.0.1.evil.example", "node7"] {
@@ -326,7 +329,7 @@ fn a_page_whose_name_leads_here_gets_no_figures() {
 
 #[test]
 fn names_of_hosts_that_are_none_are_refused() {
-    for bad in ["node7:9100", "a,,b", "http://node7", ""] {
+    for bad in ["node7:9100", "a,,b", "http://node7", "", "a..b", "-a", "10.0.0.1"] {
         let said = refused(&[("metrics", "127.0.0.1:0"), ("metrics_hosts", bad)]);
         assert!(said.contains("metrics_hosts") && said.contains("node7.lan"), "{bad}: {said}");
     }

@@ -41,7 +41,11 @@ fn watch(part: &Part, job: &Job<'_>) -> Result<Vec<RowSample>, String> {
     loop {
         match part.recv_timeout(interval) {
             Ok(message) => match Order::read(&message) {
-                Some(Orders::Stop) => return Ok(samples),
+                Some(Orders::Stop) => {
+                    // A short run has not been looked at yet.
+                    look(part.node(), job.clock.now_ns(), &mut samples);
+                    return Ok(samples);
+                }
                 Some(Orders::GiveUp) => return Err(GIVEN_UP.into()),
                 _ => {}
             },

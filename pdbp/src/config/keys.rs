@@ -68,12 +68,20 @@ fn address(text: &str) -> Option<String> {
 
 /// Names of hosts with commas between them, without ports.
 fn hosts(text: &str) -> Option<Vec<String>> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let names = text.split(',').map(str::trim);
-    let name = |name: &str| {
-        (!name.is_empty() && name.len() <= 253 && name.chars().all(plain)).then(|| name.to_owned())
+    names.map(|name| is_host(name).then(|| name.to_owned())).collect()
+}
+
+/// Whether it can be the name of a host. One that ends in a number would be an address.
+fn is_host(name: &str) -> bool {
+    let mut labels = name.strip_suffix('.').unwrap_or(name).split('.');
+    let is_label = |label: &str| {
+        let plain = label.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
+        plain && !label.is_empty() && !label.starts_with('-') && !label.ends_with('-')
     };
-    names.map(name).collect()
+    let ends_in_number =
+        labels.clone().next_back().is_some_and(|last| last.chars().all(|c| c.is_ascii_digit()));
+    name.len() <= 254 && !ends_in_number && labels.all(is_label)
 }
 
 fn json_file(text: &str) -> Option<PathBuf> {

@@ -58,7 +58,7 @@ fn unknown_keys_are_reported_with_their_origin() {
 #[test]
 fn values_out_of_range_say_what_would_fit() {
     for key in KEYS {
-        for value in ["", "nonsense", "-1", "99999999999999999999"] {
+        for value in ["", "no sense", "-1", "99999999999999999999"] {
             let mut settings = Settings::default();
             let error = settings.set(key.name, value, Origin::Environment).unwrap_err().to_string();
             assert!(error.contains(key.name) && error.contains(key.expected), "{error}");

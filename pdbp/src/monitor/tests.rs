@@ -4,7 +4,7 @@ use super::wire::{Assembly, Frame, PIECE, Piece, REQUEST, head, most};
 use super::{ClusterFigures, NodeFigures, NodeReport, NodeState, RowFigures, prometheus};
 use crate::{Cluster, PartKind, Progress};
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 
 #[test]
 fn messages_that_no_monitor_has_sent_are_not_read() {

@@ -356,8 +356,9 @@ impl Drop for Shared {
     }
 }
 
-/// How long a node that is dropped tries to get rid of what it has to tell.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+/// How long a node that is dropped tries to get rid of what it has to tell. That takes microseconds, unless its link is busy and others
+/// have the processor.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// The pipes of a node that is gone: nothing is taken in any more.
 struct Closed;

@@ -10,7 +10,8 @@ use std::time::Duration;
 use super::Ring;
 use super::record::{Micros, Track, quoted};
 
-/// Time between two writes: what a killed program loses at most.
+/// Time between two writes: what a killed program loses at most. One that is killed in the middle of a write leaves an array without
+/// its end, which viewers take all the same.
 const WRITES: Duration = Duration::from_millis(50);
 
 /// The thread that writes. Dropping it writes what is left.

@@ -14,10 +14,10 @@ mod together;
 
 use std::time::Duration;
 
-use pdbp::{Cluster, Node, Part, PartKind, Progress, Target};
+use pdbp::{Builder, Cluster, Node, Part, PartKind, Progress, Target};
 
 /// Long enough for a loaded machine; a test that waits so long has failed.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 /// For waits that are expected to end without success.
 pub(crate) const BRIEFLY: Duration = Duration::from_millis(30);
 
@@ -29,6 +29,10 @@ pub(crate) fn clusters(nodes: u16) -> impl Iterator<Item = Cluster> {
 }
 
 pub(crate) fn small(nodes: u16, progress: Progress) -> Cluster {
+    small_builder(nodes, progress).start().unwrap()
+}
+
+pub(crate) fn small_builder(nodes: u16, progress: Progress) -> Builder {
     Cluster::builder()
         .unwrap()
         .nodes(nodes)
@@ -39,8 +43,6 @@ pub(crate) fn small(nodes: u16, progress: Progress) -> Cluster {
         .set("row_blocks", "8")
         .set("assembly_bytes", "1000000")
         .timeout(SOON)
-        .start()
-        .unwrap()
 }
 
 pub(crate) fn part(node: &Node, name: &str) -> Part {

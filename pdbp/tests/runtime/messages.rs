@@ -1,6 +1,6 @@
-use pdbp::{SendError, Target};
+use pdbp::{Progress, SendError, Target};
 
-use crate::{SOON, clusters, find, pair, part, until};
+use crate::{SOON, clusters, find, pair, part, small_builder, until};
 
 /// Bytes that differ from message to message.
 fn contents(number: usize, length: usize) -> Vec<u8> {
@@ -65,7 +65,9 @@ fn parts_of_one_node_reach_each_other() {
 
 #[test]
 fn plain_values_travel_in_trains_and_are_read_in_place() {
-    for cluster in clusters(2) {
+    for progress in [Progress::Thread, Progress::Inline, Progress::Host] {
+        // A block that leaves when its time is over, on a busy machine between two values, would be a train of its own.
+        let cluster = small_builder(2, progress).set("flush_after_us", "10000000").start().unwrap();
         let (a, b) = pair(&cluster);
         let to = find(&a, "b@node1");
         for i in 0..20u64 {

@@ -168,7 +168,8 @@ fn a_stream_to_a_node_that_does_not_read_times_out_by_name() {
         .nodes(2)
         .block_bytes(1024)
         .memory_bytes(65_536)
-        .timeout(Duration::from_millis(200))
+        // It is the time for the start as well.
+        .timeout(Duration::from_secs(3))
         .progress(pdbp::Progress::Inline)
         .start()
         .unwrap();

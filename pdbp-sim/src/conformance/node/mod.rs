@@ -4,6 +4,7 @@
 mod steps;
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use pdbp_core::id::{BlockId, NodeId};
 use pdbp_core::umb::{BlockPool, stride};
@@ -28,8 +29,10 @@ pub struct Node<T: Transport, M: BlockMemory> {
     capabilities: Capabilities,
     links: Vec<Link>,
     leaving: Leaving<T>,
-    patience: u32,
+    patience: Duration,
+    /// Polls in a row that brought nothing, and since when.
     idle: u32,
+    idle_since: Option<Instant>,
     /// The case is over here; peers may go.
     pub(super) closing: bool,
 }
@@ -75,8 +78,9 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
             capabilities,
             links,
             leaving: Leaving::By(drop),
-            patience: 60_000,
+            patience: Duration::from_secs(60),
             idle: 0,
+            idle_since: None,
             closing: false,
         }
     }
@@ -88,11 +92,11 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         self
     }
 
-    /// Sets after how many polls in a row that bring nothing a wait is given up. A poll beyond the first two thousand sleeps
-    /// 100 µs before the next.
+    /// Sets after how long without anything happening a wait is given up: a minute, if nothing is set. It is no count of polls,
+    /// since on a busy machine a node may poll any number of times before another gets the processor.
     #[must_use]
-    pub fn patience(mut self, polls: u32) -> Self {
-        self.patience = polls;
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
         self
     }
 

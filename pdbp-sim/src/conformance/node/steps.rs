@@ -1,5 +1,7 @@
 //! The steps that cases are made of: waits, exchanges, meetings.
 
+use std::time::{Duration, Instant};
+
 use pdbp_core::cdu::BLOCK_HEADER;
 use pdbp_core::id::NodeId;
 use pdbp_core::{BlockMemory, Transport};
@@ -12,14 +14,23 @@ use super::{Held, Node, Sending};
 const SPIN: u32 = 2_000;
 
 impl<T: Transport, M: BlockMemory> Node<T, M> {
-    /// Between two rounds of a wait: counts rounds in which nothing moved, and gives up after too many.
+    /// A wait begins.
+    fn begin_wait(&mut self) {
+        (self.idle, self.idle_since) = (0, None);
+    }
+
+    /// Between two rounds of a wait: lets others run, and gives up when nothing has moved for too long.
     pub(in crate::conformance) fn pause(&mut self, moved: bool, waits_for: &str) -> Result<(), Failure> {
         if moved {
-            self.idle = 0;
+            self.begin_wait();
             return Ok(());
         }
-        self.idle += 1;
-        if self.idle > self.patience {
+        self.idle = self.idle.saturating_add(1);
+        if self.idle <= SPIN {
+            std::thread::yield_now();
+            return Ok(());
+        }
+        if self.idle_since.get_or_insert_with(Instant::now).elapsed() > self.patience {
             let open: Vec<_> = (self.links.iter().enumerate())
                 .filter(|(i, _)| *i != self.id().index())
                 .map(|(i, l)| {
@@ -33,11 +44,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
                 .collect();
             return Err(self.failure(format!("gave up waiting for {waits_for} [{}]", open.join("; "))));
         }
-        if self.idle > SPIN {
-            std::thread::sleep(std::time::Duration::from_micros(100));
-        } else {
-            std::thread::yield_now();
-        }
+        std::thread::sleep(Duration::from_micros(100));
         Ok(())
     }
 
@@ -47,7 +54,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         what: &str,
         mut done: impl FnMut(&Self) -> bool,
     ) -> Result<(), Failure> {
-        self.idle = 0;
+        self.begin_wait();
         while !done(self) {
             let moved = self.poll()?;
             self.pause(moved, what)?;
@@ -72,7 +79,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         kind: Kind,
         length: usize,
     ) -> Result<Sending, Failure> {
-        self.idle = 0;
+        self.begin_wait();
         loop {
             match self.try_send(peer, kind, length)? {
                 Sending::Later => {}
@@ -90,7 +97,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
         kind: Kind,
         length: usize,
     ) -> Result<Held, Failure> {
-        self.idle = 0;
+        self.begin_wait();
         loop {
             if let Some(held) = self.next_arrived(peer, kind, length)? {
                 return Ok(held);
@@ -110,7 +117,7 @@ impl<T: Transport, M: BlockMemory> Node<T, M> {
     ) -> Result<(), Failure> {
         let mut done: Vec<(u64, u64)> = plan.iter().map(|_| (0, 0)).collect();
         let length = |n: u64| lengths.get(n as usize % lengths.len().max(1)).copied().unwrap_or(BLOCK_HEADER);
-        self.idle = 0;
+        self.begin_wait();
         loop {
             let mut moved = false;
             for (traffic, (sent, received)) in plan.iter().zip(&mut done) {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::time::Duration;
 
 use pdbp_core::id::NodeId;
 use pdbp_core::umb::{BlockPool, HeapMemory};
@@ -219,7 +220,9 @@ fn domain(arrival: Arrival, defect: Defect) -> Vec<Node<Broken, HeapMemory>> {
             originals: Vec::new(),
             late: VecDeque::new(),
         };
-        Node::new(endpoint, memory, 1024).patience(4_000).leaving(Leaving::By(drop))
+        let node = Node::new(endpoint, memory, 1024).leaving(Leaving::By(drop));
+        // What a defect has swallowed never comes.
+        if defect == Defect::None { node } else { node.patience(Duration::from_millis(500)) }
     });
     nodes.collect()
 }
