@@ -55,8 +55,11 @@ impl<D: Device> Buffer<D> {
     /// nobody knows when the device is done with it.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfBounds`], [`DeviceError::OtherDevice`], and what the device says.
+    /// [`DeviceError::OutOfBounds`], [`DeviceError::OtherDevice`], [`DeviceError::InUse`], and what the device says.
     pub fn write(&mut self, device: &D, at: usize, bytes: &[u8]) -> Result<(), DeviceError> {
+        if !self.is_free() {
+            return Err(DeviceError::InUse { bytes: self.bytes() });
+        }
         let (queue, bytes) = (device.queue()?, bytes.to_vec());
         // SAFETY: `InUse` has the bytes, which are on the heap, and the memory until the event is over.
         let over = unsafe { device.copy_in(&queue, NonNull::from(&bytes[..]), &self.memory, at) }?;
@@ -66,7 +69,7 @@ impl<D: Device> Buffer<D> {
     /// What it holds from byte `at` on, when that is here. It comes by a copy, as with [`write`](Self::write).
     ///
     /// # Errors
-    /// As [`write`](Self::write). `to` is as it was then.
+    /// [`DeviceError::OutOfBounds`], [`DeviceError::OtherDevice`], and what the device says. `to` is as it was then.
     pub fn read(&self, device: &D, at: usize, to: &mut [u8]) -> Result<(), DeviceError> {
         let (queue, mut bytes) = (device.queue()?, vec![0; to.len()]);
         // SAFETY: as in `write`.
