@@ -3,7 +3,8 @@
 //
 //   DRIVER_VERSION  the version, 12020 if it is not set
 //   DRIVER_DEVICES  how many devices there are, 1 if it is not set
-//   DRIVER_FAILS    NAME=CODE: that function does nothing and returns that code; NAME=CODE@N: only from its N-th call on
+//   DRIVER_FAILS    NAME=CODE: that function does nothing and returns that code; NAME=CODE@N: only from its N-th call on. NAME,NAME=CODE:
+//                   so do both
 //   DRIVER_DELAY    what is asked for on a stream is not done at once, but when a thread waits for an event behind it, or has asked
 //                   for that so many times. What a copy is to write on the host holds nonsense until then
 //   DRIVER_POISON   1: with DRIVER_DELAY, bytes of the host that were written while a copy to or from them was under way end the
@@ -95,12 +96,13 @@ __attribute__((format(printf, 2, 3))) inline int wrong(int code, const char *for
 }
 
 inline int planned(const char *function) {
-    const char *plan = getenv("DRIVER_FAILS");
-    const size_t length = strlen(function);
-    if (!plan || strncmp(plan, function, length) || plan[length] != '=') return 0;
+    const char *plan = getenv("DRIVER_FAILS"), *codes = plan ? strrchr(plan, '=') : nullptr;
+    if (!codes) return 0;
+    const std::string names = "," + std::string(plan, codes) + ",";
+    if (names.find("," + std::string(function) + ",") == std::string::npos) return 0;
     static std::atomic<int> calls{0};
     int code = 0, from = 0;
-    sscanf(plan + length + 1, "%d@%d", &code, &from);
+    sscanf(codes + 1, "%d@%d", &code, &from);
     return ++calls >= from ? code : 0;
 }
 

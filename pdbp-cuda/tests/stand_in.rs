@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use cudarc::driver::{DriverError, sys::CUresult};
 use pdbp_core::BlockMemory as _;
 use pdbp_cuda::PinnedMemory;
-use pdbp_cuda::device::{Cuda, CudaEvent, CudaMemory, CudaQueue, Device, DeviceError};
+use pdbp_cuda::device::{Cuda, CudaEvent, CudaMemory, CudaQueue, Device, DeviceError, InUse};
 use pdbp_cuda::kernel::Module;
 
 /// Set in the process that has the library.
@@ -297,5 +297,93 @@ fn memory_of_cudarc_is_not_freed_before_its_stream_has_done_its_work() {
         let slice = stream.alloc_zeros::<f32>(100).unwrap();
         drop(CudaMemory::of(&device, slice).unwrap());
         stream.synchronize().unwrap();
+    }
+}
+
+/// Of another device, and of what is none of the driver's.
+#[test]
+fn memory_of_another_device_is_refused_and_both_are_named() {
+    let name = "memory_of_another_device_is_refused_and_both_are_named";
+    if !is_inside(name, &[("DRIVER_DEVICES", "2")], &[]) {
+        return;
+    }
+    let [first, second] = [0, 1].map(|ordinal| Cuda::open(ordinal).unwrap());
+    let named = |e: &DeviceError, owner: &str| {
+        let text = e.to_string();
+        assert!(matches!(e, DeviceError::OtherDevice { .. }), "{text}");
+        assert!(text.contains(owner) && text.contains("was used with device 1 (context 0x"), "{text}");
+    };
+    let stream = first.context().default_stream();
+    let slice = stream.alloc_zeros::<u64>(5).unwrap();
+    let (slice, e) = CudaMemory::of(&second, slice).unwrap_err();
+    named(&e, "device 0 (context 0x");
+    let memory = CudaMemory::of(&first, slice).unwrap();
+    let (address, bytes) = memory.release();
+    // SAFETY: nothing is taken.
+    named(&unsafe { CudaMemory::adopt(&second, address, bytes) }.unwrap_err(), "device 0");
+    // SAFETY: nothing is taken.
+    let nothing = unsafe { CudaMemory::adopt(&first, 64, bytes) }.unwrap_err();
+    assert!(matches!(nothing, DeviceError::Failed { call: "cuPointerGetAttribute", .. }), "{nothing}");
+    // SAFETY: of the first device, by the allocation above, and freed here.
+    let memory = unsafe { CudaMemory::adopt(&first, address, bytes) }.unwrap();
+    let (queue, mut host) = (second.queue().unwrap(), [0; 40]);
+    // SAFETY: refused.
+    let refused = unsafe { second.copy_out(&queue, &memory, 0, NonNull::from(&mut host[..])) };
+    named(&refused.unwrap_err(), "device 0");
+    let queue = first.queue().unwrap();
+    // SAFETY: refused.
+    let refused = unsafe { second.copy_in(&queue, NonNull::from(&host[..]), &memory, 0) };
+    named(&refused.unwrap_err(), "device 0");
+    named(&second.mark(&queue).unwrap_err(), "device 0");
+}
+
+/// Memory that the program gives away while a kernel of its own has to write it yet, and that nobody uses.
+#[test]
+fn adopted_memory_is_not_freed_before_the_device_has_done_its_work() {
+    let name = "adopted_memory_is_not_freed_before_the_device_has_done_its_work";
+    if is_inside(name, &[("DRIVER_DELAY", "3")], &[]) {
+        let device = Cuda::open(0).unwrap();
+        let stream = device.context().new_stream().unwrap();
+        let slice = stream.alloc_zeros::<u8>(400).unwrap();
+        let end = device.end_of(&stream).unwrap();
+        // SAFETY: of that length and device; its work is ordered by the event.
+        drop(unsafe { CudaMemory::adopt(&device, slice.leak(), 400) }.unwrap());
+        assert_eq!(device.is_over(&end), Ok(true));
+    }
+}
+
+/// The copy has begun when the driver refuses to mark its end, and to wait for it.
+#[test]
+fn a_copy_whose_end_cannot_be_marked_is_never_over() {
+    let name = "a_copy_whose_end_cannot_be_marked_is_never_over";
+    if !is_inside(
+        name,
+        &[("DRIVER_DELAY", "3"), ("DRIVER_FAILS", "cuEventRecord,cuStreamSynchronize=2")],
+        &[],
+    ) {
+        return;
+    }
+    let device = Cuda::open(0).unwrap();
+    let (end, queue, memory, pinned) = copy_under_way(&device);
+    let failed = device.is_over(&end).unwrap_err();
+    assert!(matches!(failed, DeviceError::Failed { call: "cuEventRecord", code: 2, .. }), "{failed}");
+    assert_eq!(device.wait(&end).unwrap_err(), failed);
+    assert_eq!(device.order(&queue, &end).unwrap_err(), failed);
+    let held = InUse::new(end, (memory, pinned));
+    assert_eq!(held.wait(&device).unwrap_err(), failed);
+}
+
+/// Where it can wait, nothing is under way when it says so.
+#[test]
+fn a_copy_whose_end_cannot_be_marked_is_waited_for() {
+    let name = "a_copy_whose_end_cannot_be_marked_is_waited_for";
+    if is_inside(name, &[("DRIVER_DELAY", "3"), ("DRIVER_FAILS", "cuEventRecord=2")], &[]) {
+        let device = Cuda::open(0).unwrap();
+        let (queue, memory) = (device.queue().unwrap(), device.allocate(4).unwrap());
+        let mut host = [1; 4];
+        // SAFETY: nothing is under way when it returns.
+        let failed = unsafe { device.copy_out(&queue, &memory, 0, NonNull::from(&mut host[..])) };
+        assert!(matches!(failed, Err(DeviceError::Failed { call: "cuEventRecord", .. })), "{failed:?}");
+        assert_eq!(host, [0; 4]);
     }
 }
