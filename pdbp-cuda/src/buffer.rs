@@ -1,8 +1,9 @@
 //! Device memory, and who may do what with it.
 //!
 //! A [`Buffer`] is the only right to its memory: what arrives is written there. [`Buffer::into_slice`] makes it one that many may
-//! read and nobody writes: what is sent. A copy under way holds its memory, so that neither is freed under it, and a slice
-//! becomes a buffer again only when nobody else holds it.
+//! read and nobody writes: what is sent. [`Buffer::into_landing`] gives the right to a transport, which writes: nobody has the buffer
+//! until that is done. A copy under way holds its memory, so that neither is freed under it, and a slice becomes a buffer again only
+//! when nobody else holds it.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use pdbp_core::Space;
 use pdbp_core::umb::{RecvMemory, SendMemory};
 
-use crate::device::{Device, DeviceError, DeviceMemory};
+use crate::device::{Device, DeviceError, DeviceMemory as _, InUse, check_bounds};
 
 /// Device memory of one owner.
 pub struct Buffer<D: Device> {
@@ -50,38 +51,62 @@ impl<D: Device> Buffer<D> {
         self.memory.bytes()
     }
 
-    /// Copies bytes of the host to it, from byte `at` on, and waits until they are there.
+    /// Copies bytes of the host to it, from byte `at` on, and waits until they are there. They go by a copy of them, which stays if
+    /// nobody knows when the device is done with it.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfBounds`], and what the device says.
+    /// [`DeviceError::OutOfBounds`], [`DeviceError::OtherDevice`], [`DeviceError::InUse`], and what the device says.
     pub fn write(&mut self, device: &D, at: usize, bytes: &[u8]) -> Result<(), DeviceError> {
-        let queue = device.queue()?;
-        // SAFETY: both are borrowed until the event is over.
-        let over = unsafe { device.copy_in(&queue, NonNull::from(bytes), &self.memory, at) }?;
-        device.wait(&over)
+        if !self.is_free() {
+            return Err(DeviceError::InUse { bytes: self.bytes() });
+        }
+        let (queue, bytes) = (device.queue()?, bytes.to_vec());
+        // SAFETY: `InUse` has the bytes, which are on the heap, and the memory until the event is over.
+        let over = unsafe { device.copy_in(&queue, NonNull::from(&bytes[..]), &self.memory, at) }?;
+        InUse::new(over, (bytes, self.hold())).wait(device).map(drop)
     }
 
-    /// What it holds from byte `at` on, when that is here.
+    /// What it holds from byte `at` on, when that is here. It comes by a copy, as with [`write`](Self::write).
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// [`DeviceError::OutOfBounds`], [`DeviceError::OtherDevice`], and what the device says. `to` is as it was then.
     pub fn read(&self, device: &D, at: usize, to: &mut [u8]) -> Result<(), DeviceError> {
-        let queue = device.queue()?;
-        // SAFETY: both are borrowed until the event is over.
-        let over = unsafe { device.copy_out(&queue, &self.memory, at, NonNull::from(to)) }?;
-        device.wait(&over)
+        let (queue, mut bytes) = (device.queue()?, vec![0; to.len()]);
+        // SAFETY: as in `write`.
+        let over = unsafe { device.copy_out(&queue, &self.memory, at, NonNull::from(&mut bytes[..])) }?;
+        if let Some((bytes, _)) = InUse::new(over, (bytes, self.hold())).wait(device)? {
+            to.copy_from_slice(&bytes);
+        }
+        Ok(())
     }
 
-    /// These bytes of it, for a transport that receives straight into them. The buffer is not [free](crate::flow::Inflow::take_buffer)
-    /// until that is done. `None` when the range does not lie in it.
-    pub fn to_receive(&mut self, device: &D, room: Range<usize>) -> Option<Landing<D>> {
-        let bytes = Bytes::of(device, &self.memory, room)?;
-        Some(Landing(bytes))
+    /// These bytes of it, for a transport that receives straight into them, and what becomes the buffer again when the transport
+    /// has let go of them.
+    ///
+    /// # Errors
+    /// The buffer, with [`DeviceError::OutOfBounds`] when the range does not lie in it, or [`DeviceError::InUse`] when a copy may be
+    /// under way in it.
+    pub fn into_landing(
+        mut self,
+        room: Range<usize>,
+    ) -> Result<(Landing<D>, Awaited<D>), (Self, DeviceError)> {
+        let bytes = if self.is_free() {
+            Bytes::of(&self.memory, room)
+        } else {
+            Err(DeviceError::InUse { bytes: self.bytes() })
+        };
+        match bytes {
+            Ok(bytes) => Ok((Landing(bytes), Awaited { memory: self.memory })),
+            Err(e) => Err((self, e)),
+        }
     }
 
-    /// The memory; `None` when a copy or a transport holds it, too.
-    pub fn into_memory(self) -> Option<D::Memory> {
-        Arc::into_inner(self.memory)
+    /// The memory.
+    ///
+    /// # Errors
+    /// The buffer, when a copy of whose end nobody knows may be under way in it.
+    pub fn into_memory(self) -> Result<D::Memory, Self> {
+        Arc::try_unwrap(self.memory).map_err(|memory| Self { memory })
     }
 
     /// Gives up the right to write.
@@ -90,9 +115,9 @@ impl<D: Device> Buffer<D> {
         Slice { memory: self.memory, range }
     }
 
-    /// Whether no copy under way holds the memory.
-    pub(crate) fn is_free(&self) -> bool {
-        Arc::strong_count(&self.memory) == 1
+    /// Whether no copy under way holds the memory. What others did with it has happened then.
+    pub(crate) fn is_free(&mut self) -> bool {
+        Arc::get_mut(&mut self.memory).is_some()
     }
 
     pub(crate) fn hold(&self) -> Arc<D::Memory> {
@@ -117,16 +142,16 @@ impl<D: Device> Slice<D> {
     ///
     /// # Errors
     /// The slice, when another is left, or a copy from the memory is under way.
-    pub fn into_buffer(self) -> Result<Buffer<D>, Self> {
-        if Arc::strong_count(&self.memory) == 1 {
+    pub fn into_buffer(mut self) -> Result<Buffer<D>, Self> {
+        if Arc::get_mut(&mut self.memory).is_some() {
             return Ok(Buffer { memory: self.memory });
         }
         Err(self)
     }
 
     /// The slice, for a transport that sends straight from it.
-    pub fn to_send(&self, device: &D) -> Option<Parcel<D>> {
-        Bytes::of(device, &self.memory, self.range.clone()).map(Parcel)
+    pub fn to_send(&self) -> Parcel<D> {
+        Parcel(Bytes::inside(&self.memory, &self.range))
     }
 
     pub(crate) fn memory(&self) -> &D::Memory {
@@ -154,6 +179,22 @@ pub struct Parcel<D: Device>(Bytes<D>);
 /// Bytes of a [`Buffer`] into which a transport receives.
 pub struct Landing<D: Device>(Bytes<D>);
 
+/// A [`Buffer`] into which a transport receives: nobody reads or writes it meanwhile.
+pub struct Awaited<D: Device> {
+    memory: Arc<D::Memory>,
+}
+
+impl<D: Device> Awaited<D> {
+    /// The buffer, when the transport has let go of its [`Landing`].
+    ///
+    /// # Errors
+    /// This, while it has not.
+    pub fn into_buffer(mut self) -> Result<Buffer<D>, Self> {
+        // What the transport wrote has been written then.
+        if Arc::get_mut(&mut self.memory).is_some() { Ok(Buffer { memory: self.memory }) } else { Err(self) }
+    }
+}
+
 /// Bytes of device memory, and what keeps them.
 struct Bytes<D: Device> {
     place: NonNull<[u8]>,
@@ -162,22 +203,28 @@ struct Bytes<D: Device> {
 }
 
 impl<D: Device> Bytes<D> {
-    fn of(device: &D, memory: &Arc<D::Memory>, range: Range<usize>) -> Option<Self> {
-        if range.start > range.end || range.end > memory.bytes() {
-            return None;
+    fn of(memory: &Arc<D::Memory>, range: Range<usize>) -> Result<Self, DeviceError> {
+        if range.start > range.end {
+            return Err(DeviceError::OutOfBounds { at: range.start, bytes: 0, room: memory.bytes() });
         }
-        let (first, space) = device.place(memory);
+        check_bounds(range.start, range.len(), memory.bytes())?;
+        Ok(Self::inside(memory, &range))
+    }
+
+    /// Of a range that lies in the memory.
+    fn inside(memory: &Arc<D::Memory>, range: &Range<usize>) -> Self {
+        let (first, space) = memory.place();
         // Not `add`, since it is no address of the host.
         let first = first.map_addr(|first| first.saturating_add(range.start));
         let place = NonNull::slice_from_raw_parts(first, range.len());
-        Some(Self { place, space, _memory: Arc::clone(memory) })
+        Self { place, space, _memory: Arc::clone(memory) }
     }
 }
 
 // SAFETY: an address, and memory that may be dropped on any thread (`DeviceMemory`).
 unsafe impl<D: Device> Send for Bytes<D> {}
 
-// SAFETY: inside of memory that the value keeps and that stays where it is (`Device::place`); nobody writes a slice.
+// SAFETY: inside of memory that the value keeps and that stays where it is (`DeviceMemory::place`); nobody writes a slice.
 unsafe impl<D: Device> SendMemory for Parcel<D> {
     fn bytes(&self) -> NonNull<[u8]> {
         self.0.place
@@ -187,7 +234,7 @@ unsafe impl<D: Device> SendMemory for Parcel<D> {
     }
 }
 
-// SAFETY: as above; a buffer has one owner, who does not use it before it is free.
+// SAFETY: as above; no copy was under way, and the buffer is out of reach as an `Awaited` until this is dropped.
 unsafe impl<D: Device> RecvMemory for Landing<D> {
     fn bytes(&mut self) -> NonNull<[u8]> {
         self.0.place
@@ -206,6 +253,12 @@ impl<D: Device> Clone for Slice<D> {
 impl<D: Device> fmt::Debug for Buffer<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Buffer({} bytes)", self.bytes())
+    }
+}
+
+impl<D: Device> fmt::Debug for Awaited<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Awaited({} bytes)", self.memory.bytes())
     }
 }
 

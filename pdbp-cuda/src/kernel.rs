@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, result, sys};
 
-use crate::device::{Cuda, CudaQueue, DeviceError, check};
+use crate::device::{Cuda, CudaQueue, DeviceError, bind, check};
 
 /// Kernels that were loaded on a device. Clones are the same; the last one, and of their kernels, unloads them, for which it waits
 /// until the device has nothing to do.
@@ -79,7 +79,7 @@ impl Module {
         let code = sys::CUresult::CUDA_ERROR_NOT_FOUND as u32;
         let name =
             CString::new(name).map_err(|e| DeviceError::Failed { call: CALL, code, text: e.to_string() })?;
-        check("cuCtxSetCurrent", self.loaded.context.bind_to_thread())?;
+        bind(&self.loaded.context)?;
         // SAFETY: the module is loaded.
         let function = check(CALL, unsafe { result::module::get_function(self.loaded.module, name) })?;
         Ok(Kernel { function, module: Arc::clone(&self.loaded) })
@@ -97,7 +97,7 @@ impl Kernel {
     /// # Safety
     /// `arguments` has one pointer to each argument of the kernel, of its type; they are read before this returns. What the kernel
     /// makes of them touches only memory of the device that is there, and that nobody else writes, or reads where the kernel
-    /// writes, until the end.
+    /// writes, until the end. The queue is of the device on which the kernel was loaded.
     pub unsafe fn launch(
         &self,
         queue: &CudaQueue,
@@ -105,7 +105,7 @@ impl Kernel {
         threads: u32,
         arguments: &mut [*mut c_void],
     ) -> Result<(), DeviceError> {
-        check("cuCtxSetCurrent", self.module.context.bind_to_thread())?;
+        bind(&self.module.context)?;
         let (grid, block) = ((blocks, 1, 1), (threads, 1, 1));
         // SAFETY: the function is of a module that is loaded, the queue is alive; the rest is the caller's promise.
         let launched =
@@ -116,10 +116,10 @@ impl Kernel {
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        if self.context.bind_to_thread().is_ok() {
-            // A kernel may run yet, whose last handle is gone. Of a lost device nothing can be unloaded.
-            let _ = result::ctx::synchronize();
-            // SAFETY: of `load`, and unloaded only here, when nobody has a function of it.
+        // A kernel may run yet, whose last handle is gone: what nobody has waited for stays loaded. Of a lost device nothing can be
+        // unloaded.
+        if bind(&self.context).is_ok() && result::ctx::synchronize().is_ok() {
+            // SAFETY: of `load`, and unloaded only here, when nobody has a function of it and nothing of it runs.
             let _ = unsafe { result::module::unload(self.module) };
         }
     }

@@ -54,5 +54,5 @@ pub mod kernel;
 mod buffer;
 mod memory;
 
-pub use buffer::{Buffer, Landing, Parcel, Slice};
+pub use buffer::{Awaited, Buffer, Landing, Parcel, Slice};
 pub use memory::{PinnedMemory, Registered};

@@ -44,6 +44,7 @@ impl PinnedMemory {
 }
 
 impl Drop for PinnedMemory {
+    /// Nothing of it is in use: what devices copy from and to is held until the copies are over. Where it cannot be freed, it stays.
     fn drop(&mut self) {
         if self.device.bind().is_ok() {
             // SAFETY: of `new`, and freed only here.
@@ -54,6 +55,8 @@ impl Drop for PinnedMemory {
 
 // SAFETY: an address; what lies there is reached through block tokens only, and any thread may free it.
 unsafe impl Send for PinnedMemory {}
+// SAFETY: as above; a reference gives the address only.
+unsafe impl Sync for PinnedMemory {}
 
 // SAFETY: initialised by `new`, on a page boundary, in place until the value is dropped; nobody else knows of it.
 unsafe impl BlockMemory for PinnedMemory {
@@ -89,7 +92,7 @@ struct Together<M> {
     memories: Vec<M>,
 }
 
-/// A range that is locked until this is dropped.
+/// A range that is locked.
 struct Lock {
     base: NonNull<u8>,
     device: Cuda,
@@ -104,7 +107,7 @@ impl<M: BlockMemory> Registered<M> {
     /// # Errors
     /// As [`all`](Self::all).
     pub fn new(device: &Cuda, memory: M) -> Result<Self, (M, DeviceError)> {
-        // One came, so that one goes.
+        // One in, so that there is one out.
         let single = |mut memories: Vec<M>| memories.swap_remove(0);
         let registered = Self::all(device, vec![memory]);
         registered.map(|mut all| all.swap_remove(0)).map_err(|(memories, error)| (single(memories), error))
@@ -117,12 +120,12 @@ impl<M: BlockMemory> Registered<M> {
     /// The memories, which can be used as they are, with what the driver says: such as that it cannot lock memory of that kind,
     /// or that it is locked already.
     pub fn all(device: &Cuda, memories: Vec<M>) -> Result<Vec<Self>, (Vec<M>, DeviceError)> {
-        let mut locks = Ok(Vec::new());
+        let (mut locks, mut failed) = (Vec::new(), None);
         let mut lock = |range: NonNull<[u8]>| {
-            if let Ok(held) = &mut locks {
+            if failed.is_none() {
                 match Lock::new(device, range) {
-                    Ok(lock) => held.push(lock),
-                    Err(e) => locks = Err(e),
+                    Ok(lock) => locks.push(lock),
+                    Err(e) => failed = Some(e),
                 }
             }
         };
@@ -130,10 +133,10 @@ impl<M: BlockMemory> Registered<M> {
             lock(NonNull::slice_from_raw_parts(memory.base(), memory.len()));
             memory.visit_neighbours(&mut lock);
         }
-        let locks = match locks {
-            Ok(locks) => locks,
-            Err(e) => return Err((memories, e)),
-        };
+        if let Some(e) = failed {
+            locks.iter().for_each(|lock| drop(lock.unlock()));
+            return Err((memories, e));
+        }
         let places: Vec<_> = memories.iter().map(|memory| (memory.base(), memory.len())).collect();
         let together = Arc::new(Mutex::new(Together { locks, memories }));
         let registered = |(base, bytes)| Self { base, bytes, _together: Arc::clone(&together) };
@@ -149,29 +152,33 @@ impl Lock {
         }
         device.bind()?;
         let flags = sys::CU_MEMHOSTREGISTER_PORTABLE;
-        // SAFETY: the bytes are there (`BlockMemory`) until the lock is dropped, before the memory is.
+        // SAFETY: the bytes are there (`BlockMemory`) until they are unlocked, before the memory goes.
         let locked = unsafe { sys::cuMemHostRegister_v2(base.as_ptr().cast(), bytes, flags) };
         check_room("cuMemHostRegister", bytes, locked.result())?;
         Ok(Self { base, device: device.clone() })
     }
 }
 
-impl Drop for Lock {
-    fn drop(&mut self) {
-        if self.device.bind().is_ok() {
-            // SAFETY: locked by `new`, and unlocked only here.
-            let unlocked = unsafe { sys::cuMemHostUnregister(self.base.as_ptr().cast()) };
-            // Of a lost device nothing can be unlocked.
-            let _ = check("cuMemHostUnregister", unlocked.result());
-        }
+impl Lock {
+    /// Unlocks the range, once, when nothing of it is in use. A lost device does nothing with it.
+    ///
+    /// # Errors
+    /// What the driver says: devices may take what lies there for what was locked.
+    fn unlock(&self) -> Result<(), DeviceError> {
+        self.device.bind()?;
+        // SAFETY: locked by `new`, and unlocked only here.
+        let unlocked = unsafe { sys::cuMemHostUnregister(self.base.as_ptr().cast()) };
+        check("cuMemHostUnregister", unlocked.result()).or_else(|e| if e.is_lost() { Ok(()) } else { Err(e) })
     }
 }
 
 impl<M> Drop for Together<M> {
-    /// Unlocks before the memories go.
+    /// Unlocks before the memories go. What cannot be unlocked stays: what is put at its addresses later would be taken for it.
     fn drop(&mut self) {
-        self.locks.clear();
-        self.memories.clear();
+        let failed = self.locks.iter().filter(|lock| lock.unlock().is_err()).count();
+        if failed > 0 {
+            std::mem::forget(std::mem::take(&mut self.memories));
+        }
     }
 }
 

@@ -12,36 +12,42 @@ namespace {
 constexpr size_t ALIGN = 256;
 constexpr int NONSENSE = 0xEE;
 constexpr unsigned char GUARD = 0xCC;
+// Before and behind what is allocated, so much that nobody can touch.
+constexpr size_t RESERVE = size_t(64) << 20;
 
 size_t page() { return size_t(sysconf(_SC_PAGESIZE)); }
 
+bool is_of_device(Kind kind) { return kind == Kind::Device || kind == Kind::Pool; }
+
 }  // namespace
 
-// Pages between two that nobody can touch, of which the end is used: who goes on behind it is caught at once, or leaves a trace
-// in the few bytes that alignment costs.
-void *Memory::allocate(Kind kind, size_t bytes) {
+// Pages in a reserve that nobody can touch, of which the end is used: who goes on behind it is caught at once, or leaves a trace
+// in the few bytes that alignment costs. What lies further away is nobody's either, wherever the system puts other memory.
+void *Memory::allocate(Kind kind, size_t bytes, int owner) {
     const size_t align = kind == Kind::Host ? page() : ALIGN, used = (bytes + align - 1) / align * align;
-    const size_t inside = (used + page() - 1) / page() * page(), length = inside + 2 * page();
+    const size_t inside = (used + page() - 1) / page() * page(), length = inside + 2 * RESERVE;
     void *got = mmap(nullptr, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (got == MAP_FAILED) return nullptr;
-    char *pages = static_cast<char *>(got), *at = pages + page() + inside - used;
-    if (mprotect(pages + page(), inside, PROT_READ | PROT_WRITE)) {
+    char *pages = static_cast<char *>(got), *at = pages + RESERVE + inside - used;
+    if (mprotect(pages + RESERVE, inside, PROT_READ | PROT_WRITE)) {
         munmap(pages, length);
         return nullptr;
     }
-    memset(pages + page(), GUARD, size_t(at - (pages + page())));
+    memset(pages + RESERVE, GUARD, size_t(at - (pages + RESERVE)));
     memset(at, NONSENSE, bytes);
     memset(at + bytes, GUARD, used - bytes);
-    entries[reinterpret_cast<uintptr_t>(at)] = {kind, bytes, pages, length};
-    if (kind == Kind::Device) device += bytes;
+    entries[reinterpret_cast<uintptr_t>(at)] = {kind, bytes, owner, pages, length};
+    if (is_of_device(kind)) device += bytes;
     return at;
 }
 
 bool Memory::free(Kind kind, const void *at) {
     auto found = entries.find(reinterpret_cast<uintptr_t>(at));
     if (found == entries.end() || found->second.kind != kind) return false;
-    if (kind == Kind::Device) device -= found->second.bytes;
-    if (found->second.pages) munmap(found->second.pages, found->second.length);
+    if (is_of_device(kind)) device -= found->second.bytes;
+    // The addresses stay taken: who uses them yet finds nothing there, and not what somebody else has put there.
+    const Entry &entry = found->second;
+    if (entry.pages) mmap(entry.pages, entry.length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     entries.erase(found);
     return true;
 }
@@ -51,7 +57,7 @@ bool Memory::enter(const void *at, size_t bytes) {
     auto next = entries.lower_bound(begin);
     if (next != entries.end() && next->first < begin + bytes) return false;
     if (find(begin) != entries.end()) return false;
-    entries[begin] = {Kind::Registered, bytes, nullptr, 0};
+    entries[begin] = {Kind::Registered, bytes, -1, nullptr, 0};
     return true;
 }
 
@@ -65,15 +71,28 @@ std::map<uint64_t, Memory::Entry>::const_iterator Memory::find(uint64_t at) cons
 
 bool Memory::has(uint64_t at, size_t bytes) const {
     auto found = find(at);
-    return found != entries.end() && found->second.kind == Kind::Device && bytes <= found->second.bytes - (at - found->first);
+    return found != entries.end() && is_of_device(found->second.kind) && bytes <= found->second.bytes - (at - found->first);
 }
 
-bool Memory::is_known(uint64_t at) const { return find(at) != entries.end(); }
+std::pair<uint64_t, size_t> Memory::around(uint64_t at) const {
+    auto found = find(at);
+    return found == entries.end() ? std::make_pair(at, size_t(0)) : std::make_pair(found->first, found->second.bytes);
+}
+
+bool Memory::begins(Kind kind, uint64_t at) const {
+    auto found = entries.find(at);
+    return found != entries.end() && found->second.kind == kind;
+}
+
+int Memory::owner_of(uint64_t at) const {
+    auto found = find(at);
+    return found != entries.end() && is_of_device(found->second.kind) ? found->second.owner : -1;
+}
 
 bool Memory::is_whole(uint64_t at, const Entry &entry) {
     const auto *begin = reinterpret_cast<const unsigned char *>(at);
-    const auto *first = reinterpret_cast<const unsigned char *>(entry.pages + page());
-    const auto *last = reinterpret_cast<const unsigned char *>(entry.pages + entry.length - page());
+    const auto *first = reinterpret_cast<const unsigned char *>(entry.pages + RESERVE);
+    const auto *last = reinterpret_cast<const unsigned char *>(entry.pages + entry.length - RESERVE);
     for (const auto *byte = first; byte < begin; byte++)
         if (*byte != GUARD) return false;
     for (const auto *byte = begin + entry.bytes; byte < last; byte++)

@@ -9,7 +9,10 @@ use std::process::Command;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
-use pdbp_cuda::device::{Cuda, CudaMemory, CudaQueue, Device, DeviceError};
+use cudarc::driver::{DriverError, sys::CUresult};
+use pdbp_core::BlockMemory as _;
+use pdbp_cuda::PinnedMemory;
+use pdbp_cuda::device::{Cuda, CudaEvent, CudaMemory, CudaQueue, Device, DeviceError, InUse};
 use pdbp_cuda::kernel::Module;
 
 /// Set in the process that has the library.
@@ -27,16 +30,37 @@ fn is_inside(test: &str, settings: &[(&str, &str)], words: &[&str]) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
     }
-    let Some(folder) = stand_in() else { return false };
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).envs(settings.iter().copied());
-    let output = command.env("LD_LIBRARY_PATH", folder).env(INSIDE, "1").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{said}");
+    let Some((success, said)) = run(test, settings) else { return false };
+    assert!(success, "{said}");
     let heard: Vec<_> = said.lines().filter(|line| line.starts_with("stand-in driver: ")).collect();
     assert_eq!(heard.len(), words.len(), "{said}");
     assert!(heard.iter().zip(words).all(|(line, words)| line.contains(words)), "{said}");
     false
+}
+
+/// As [`is_inside`], of a test that the library ends with these words.
+fn is_inside_to_be_ended(test: &str, settings: &[(&str, &str)], words: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    let Some((success, said)) = run(test, settings) else { return false };
+    assert!(!success && said.contains(&format!("stand-in driver: {words}")), "{said}");
+    false
+}
+
+/// Runs a test in a process with the library: whether it passed, and its standard error. `None` where there is no library.
+fn run(test: &str, settings: &[(&str, &str)]) -> Option<(bool, String)> {
+    let folder = stand_in()?;
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
+    // Whatever this process itself was given for its own library.
+    let own = ["DRIVER_DELAY", "DRIVER_POISON", "DRIVER_STRAY_ERRORS", "DRIVER_FAILS", "DRIVER_DEVICES"];
+    for name in own {
+        command.env_remove(name);
+    }
+    command.envs(settings.iter().copied());
+    let output = command.env("LD_LIBRARY_PATH", folder).env(INSIDE, "1").output().unwrap();
+    Some((output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned()))
 }
 
 const PTX: &str = include_str!("stand-in/kernels.ptx");
@@ -196,4 +220,170 @@ fn what_a_copy_is_to_read_is_not_spoilt_by_one_that_writes_there_later() {
     let end = unsafe { device.copy_out(&queue, &memory, 0, place) }.unwrap();
     device.wait(&end).unwrap();
     assert_eq!(host, std::array::from_fn(|i| i as u8));
+}
+
+/// A copy of 64 bytes between pinned memory and the device, which is under way.
+fn copy_under_way(device: &Cuda) -> (CudaEvent, CudaQueue, CudaMemory, PinnedMemory) {
+    let pinned = PinnedMemory::new(device, 64).unwrap();
+    let (queue, memory) = (device.queue().unwrap(), device.allocate(64).unwrap());
+    let place = NonNull::slice_from_raw_parts(pinned.base(), 64);
+    // SAFETY: none where it is broken on purpose; else all stay until the copy is over.
+    let end = unsafe { device.copy_out(&queue, &memory, 0, place) }.unwrap();
+    (end, queue, memory, pinned)
+}
+
+#[test]
+fn pinned_memory_that_is_freed_under_a_copy_ends_the_program() {
+    let name = "pinned_memory_that_is_freed_under_a_copy_ends_the_program";
+    let words = "cuMemFreeHost: a memory of 64 bytes is given back that cuMemcpyDtoHAsync uses yet";
+    if is_inside_to_be_ended(name, &[("DRIVER_DELAY", "3")], words) {
+        let (_end, _queue, _memory, pinned) = copy_under_way(&Cuda::open(0).unwrap());
+        drop(pinned);
+    }
+}
+
+#[test]
+fn bytes_that_are_written_under_a_copy_end_the_program() {
+    let name = "bytes_that_are_written_under_a_copy_end_the_program";
+    let words = "cuMemcpyDtoHAsync: 64 bytes of the host were written while a copy to them was under way";
+    if is_inside_to_be_ended(name, &[("DRIVER_DELAY", "3"), ("DRIVER_POISON", "1")], words) {
+        let device = Cuda::open(0).unwrap();
+        let (end, _queue, _memory, pinned) = copy_under_way(&device);
+        // SAFETY: inside; the copy is under way, on purpose.
+        unsafe { pinned.base().write(1) };
+        let _ = device.wait(&end);
+    }
+}
+
+/// Somebody else's destructor has failed: `cudarc` records it, and the driver's functions say it as well.
+#[test]
+fn an_error_of_something_else_does_not_end_a_copy() {
+    let name = "an_error_of_something_else_does_not_end_a_copy";
+    let settings = [
+        ("DRIVER_DELAY", "3"),
+        ("DRIVER_POISON", "1"),
+        ("DRIVER_STRAY_ERRORS", "400"),
+        ("RUST_BACKTRACE", "0"),
+    ];
+    if !is_inside(name, &settings, &[]) {
+        return;
+    }
+    let device = Cuda::open(0).unwrap();
+    let (end, _queue, _memory, pinned) = copy_under_way(&device);
+    let mut asked = 0;
+    loop {
+        device.context().record_err::<()>(Err(DriverError(CUresult::CUDA_ERROR_INVALID_VALUE)));
+        asked += 1;
+        match device.is_over(&end) {
+            Ok(false) => {}
+            // Its owner has the memory back.
+            _ => break,
+        }
+    }
+    // SAFETY: inside, and the copy is over.
+    unsafe { pinned.base().write(1) };
+    assert_eq!(asked, 3);
+    device.wait(&end).unwrap();
+    assert!(device.context().check_err().is_err(), "what is recorded is for whoever it is for");
+}
+
+/// Its allocation and its writes are in the order of its own stream.
+#[test]
+fn memory_of_cudarc_is_not_freed_before_its_stream_has_done_its_work() {
+    let name = "memory_of_cudarc_is_not_freed_before_its_stream_has_done_its_work";
+    if is_inside(name, &[("DRIVER_DELAY", "3")], &[]) {
+        let device = Cuda::open(0).unwrap();
+        let stream = device.context().new_stream().unwrap();
+        let slice = stream.alloc_zeros::<f32>(100).unwrap();
+        drop(CudaMemory::of(&device, slice).unwrap());
+        stream.synchronize().unwrap();
+    }
+}
+
+/// Of another device, and of what is none of the driver's.
+#[test]
+fn memory_of_another_device_is_refused_and_both_are_named() {
+    let name = "memory_of_another_device_is_refused_and_both_are_named";
+    if !is_inside(name, &[("DRIVER_DEVICES", "2")], &[]) {
+        return;
+    }
+    let [first, second] = [0, 1].map(|ordinal| Cuda::open(ordinal).unwrap());
+    let named = |e: &DeviceError, owner: &str| {
+        let text = e.to_string();
+        assert!(matches!(e, DeviceError::OtherDevice { .. }), "{text}");
+        assert!(text.contains(owner) && text.contains("was used with device 1 (context 0x"), "{text}");
+    };
+    let stream = first.context().default_stream();
+    let slice = stream.alloc_zeros::<u64>(5).unwrap();
+    let (slice, e) = CudaMemory::of(&second, slice).unwrap_err();
+    named(&e, "device 0 (context 0x");
+    let memory = CudaMemory::of(&first, slice).unwrap();
+    let (address, bytes) = memory.release();
+    // SAFETY: nothing is taken.
+    named(&unsafe { CudaMemory::adopt(&second, address, bytes) }.unwrap_err(), "device 0");
+    // SAFETY: nothing is taken.
+    let nothing = unsafe { CudaMemory::adopt(&first, 64, bytes) }.unwrap_err();
+    assert!(matches!(nothing, DeviceError::Failed { call: "cuPointerGetAttribute", .. }), "{nothing}");
+    // SAFETY: of the first device, by the allocation above, and freed here.
+    let memory = unsafe { CudaMemory::adopt(&first, address, bytes) }.unwrap();
+    let (queue, mut host) = (second.queue().unwrap(), [0; 40]);
+    // SAFETY: refused.
+    let refused = unsafe { second.copy_out(&queue, &memory, 0, NonNull::from(&mut host[..])) };
+    named(&refused.unwrap_err(), "device 0");
+    let queue = first.queue().unwrap();
+    // SAFETY: refused.
+    let refused = unsafe { second.copy_in(&queue, NonNull::from(&host[..]), &memory, 0) };
+    named(&refused.unwrap_err(), "device 0");
+    named(&second.mark(&queue).unwrap_err(), "device 0");
+}
+
+/// Memory that the program gives away while a kernel of its own has to write it yet, and that nobody uses.
+#[test]
+fn adopted_memory_is_not_freed_before_the_device_has_done_its_work() {
+    let name = "adopted_memory_is_not_freed_before_the_device_has_done_its_work";
+    if is_inside(name, &[("DRIVER_DELAY", "3")], &[]) {
+        let device = Cuda::open(0).unwrap();
+        let stream = device.context().new_stream().unwrap();
+        let slice = stream.alloc_zeros::<u8>(400).unwrap();
+        let end = device.end_of(&stream).unwrap();
+        // SAFETY: of that length and device; its work is ordered by the event.
+        drop(unsafe { CudaMemory::adopt(&device, slice.leak(), 400) }.unwrap());
+        assert_eq!(device.is_over(&end), Ok(true));
+    }
+}
+
+/// The copy has begun when the driver refuses to mark its end, and to wait for it.
+#[test]
+fn a_copy_whose_end_cannot_be_marked_is_never_over() {
+    let name = "a_copy_whose_end_cannot_be_marked_is_never_over";
+    if !is_inside(
+        name,
+        &[("DRIVER_DELAY", "3"), ("DRIVER_FAILS", "cuEventRecord,cuStreamSynchronize=2")],
+        &[],
+    ) {
+        return;
+    }
+    let device = Cuda::open(0).unwrap();
+    let (end, queue, memory, pinned) = copy_under_way(&device);
+    let failed = device.is_over(&end).unwrap_err();
+    assert!(matches!(failed, DeviceError::Failed { call: "cuEventRecord", code: 2, .. }), "{failed}");
+    assert_eq!(device.wait(&end).unwrap_err(), failed);
+    assert_eq!(device.order(&queue, &end).unwrap_err(), failed);
+    let held = InUse::new(end, (memory, pinned));
+    assert_eq!(held.wait(&device).unwrap_err(), failed);
+}
+
+/// Where it can wait, nothing is under way when it says so.
+#[test]
+fn a_copy_whose_end_cannot_be_marked_is_waited_for() {
+    let name = "a_copy_whose_end_cannot_be_marked_is_waited_for";
+    if is_inside(name, &[("DRIVER_DELAY", "3"), ("DRIVER_FAILS", "cuEventRecord=2")], &[]) {
+        let device = Cuda::open(0).unwrap();
+        let (queue, memory) = (device.queue().unwrap(), device.allocate(4).unwrap());
+        let mut host = [1; 4];
+        // SAFETY: nothing is under way when it returns.
+        let failed = unsafe { device.copy_out(&queue, &memory, 0, NonNull::from(&mut host[..])) };
+        assert!(matches!(failed, Err(DeviceError::Failed { call: "cuEventRecord", .. })), "{failed:?}");
+        assert_eq!(host, [0; 4]);
+    }
 }

@@ -40,7 +40,19 @@ pub enum DeviceError {
         /// Bytes of the memory.
         room: usize,
     },
-    /// The driver refused a call or reported that earlier work failed.
+    /// A copy may be under way in device memory, of which nobody knows when it ends.
+    InUse {
+        /// Bytes of the memory.
+        bytes: usize,
+    },
+    /// A memory or queue belongs to another device, or to another context of the same.
+    OtherDevice {
+        /// That to which it belongs.
+        owner: String,
+        /// That with which it was used.
+        device: String,
+    },
+    /// The driver refused a call. It says nothing about work that is under way.
     Failed {
         /// The driver's function.
         call: &'static str,
@@ -49,7 +61,7 @@ pub enum DeviceError {
         /// The driver's words.
         text: String,
     },
-    /// Work on the device has failed, so that it does nothing more for this process.
+    /// Work on the device has failed, so that it does nothing more for this process: the driver ends all work of a context with it.
     Lost {
         /// The driver's code.
         code: u32,
@@ -59,7 +71,7 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
-    /// Whether the device does nothing more for this process.
+    /// Whether the device does nothing more for this process. What was under way there is over.
     pub fn is_lost(&self) -> bool {
         matches!(self, Self::Lost { .. })
     }
@@ -98,6 +110,17 @@ impl fmt::Display for DeviceError {
             }
             Self::OutOfBounds { at, bytes, room } => {
                 write!(f, "{bytes} bytes at {at} do not lie in device memory of {room} bytes")
+            }
+            Self::InUse { bytes } => write!(
+                f,
+                "a copy may be under way in device memory of {bytes} bytes, since the driver did not say when it ends; use other memory"
+            ),
+            Self::OtherDevice { owner, device } => {
+                write!(
+                    f,
+                    "what belongs to {owner} was used with {device}; use the device that it was made for (`Cuda::of` opens that of a \
+                     context)"
+                )
             }
             Self::Failed { call, code, text } => write!(f, "{call}: {text} (code {code})"),
             Self::Lost { code, text } => {

@@ -10,6 +10,7 @@
 
 mod cuda;
 mod error;
+mod in_use;
 mod simulated;
 
 use std::ptr::NonNull;
@@ -19,16 +20,25 @@ use pdbp_core::Space;
 #[cfg(test)]
 pub(crate) use cuda::tests::device as device_or_skip;
 pub use cuda::{Cuda, CudaEvent, CudaMemory, CudaQueue, CudaTable, DeviceInfo};
-pub(crate) use cuda::{check, check_room};
+pub(crate) use cuda::{bind, check, check_room};
 pub use error::DeviceError;
+pub use in_use::InUse;
 pub use simulated::{
-    Clock, CopyEngine, Fault, Simulated, SimulatedEvent, SimulatedMemory, SimulatedQueue, SimulatedTable,
+    Clock, CopyEngine, Fault, Silence, Simulated, SimulatedEvent, SimulatedMemory, SimulatedQueue,
+    SimulatedTable,
 };
 
 /// Memory of a device, freed when it is dropped.
-pub trait DeviceMemory: Send + Sync + 'static {
+///
+/// # Safety
+/// [`place`](Self::place) gives the same address at each call, of so many initialised bytes, which nobody else has and which stay
+/// until the value is dropped.
+pub unsafe trait DeviceMemory: Send + Sync + 'static {
     /// Length in bytes, never 0.
     fn bytes(&self) -> usize;
+
+    /// Where it lies, and what kind it is, for what reaches it by its address.
+    fn place(&self) -> (NonNull<u8>, Space);
 }
 
 /// A piece that a kernel copies between a memory of any size and a staging area, which has less than 4 GiB. What flows ask for has up
@@ -59,13 +69,16 @@ pub trait PieceTable: 'static {
 /// * Copies on one queue run in the order in which they were asked for; those on two queues may run at the same time. The kernels of
 ///   [`gather`](Self::gather) and [`scatter`](Self::scatter) are copies.
 /// * An event is over when its copy, and all that was asked for before on its queue, is. It stays over.
-/// * Where a copy gives an error, nothing of it is pending; where [`is_over`](Self::is_over) or [`wait`](Self::wait) gives one,
-///   the copy has failed, what its destination holds is unknown, and it touches no memory any more.
+/// * Where a copy gives an error, nothing of it is pending.
+/// * [`is_over`](Self::is_over) and [`wait`](Self::wait) give an error that [is lost](DeviceError::is_lost) when the device does
+///   nothing any more: work that was under way has failed and touches no memory any more. **Any other error is one of the call and says
+///   nothing about the work, which may go on**: what it uses stays held, as in [`InUse`].
+/// * What belongs to another device is refused ([`DeviceError::OtherDevice`]).
 /// * No call but [`wait`](Self::wait), [`allocate`](Self::allocate) and the freeing of memory waits for anything. (A copy that
 ///   gives an error may, since it has to see that nothing is pending.)
 ///
 /// # Safety
-/// Whoever owns memory takes it back when the device says that an event is over: the contract holds.
+/// Whoever owns memory takes it back when the device says that an event is over, or that the device is lost: the contract holds.
 pub unsafe trait Device: Clone + 'static {
     /// Its memory.
     type Memory: DeviceMemory;
@@ -91,7 +104,7 @@ pub unsafe trait Device: Clone + 'static {
     /// Copies from device memory, from byte `at` on, to the host, as many bytes as `to` has.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfBounds`] and what the driver says. Nothing is pending then.
+    /// [`DeviceError::OutOfBounds`], [`DeviceError::OtherDevice`] and what the driver says. Nothing is pending then.
     ///
     /// # Safety
     /// Until the event is over, the bytes at `to` are valid for writes and nobody else touches them, and `from` is not dropped.
@@ -106,7 +119,7 @@ pub unsafe trait Device: Clone + 'static {
     /// Copies from the host to device memory, from byte `at` on, as many bytes as `from` has.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfBounds`] and what the driver says. Nothing is pending then.
+    /// [`DeviceError::OutOfBounds`], [`DeviceError::OtherDevice`] and what the driver says. Nothing is pending then.
     ///
     /// # Safety
     /// Until the event is over, the bytes at `from` are valid for reads and nobody writes them, and `to` is not dropped.
@@ -128,8 +141,8 @@ pub unsafe trait Device: Clone + 'static {
     /// They may overlap where they come from; bytes of the staging area to which two are copied hold either.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfBounds`] when a piece does not lie in both memories, or the table has fewer pieces, and what the driver
-    /// says. Nothing is pending then.
+    /// [`DeviceError::OutOfBounds`] when a piece does not lie in both memories, or the table has fewer pieces,
+    /// [`DeviceError::OtherDevice`], and what the driver says. Nothing is pending then.
     ///
     /// # Safety
     /// Until the event is over, neither memory nor the table is dropped, and nobody writes the table.
@@ -159,9 +172,6 @@ pub unsafe trait Device: Clone + 'static {
         to: &Self::Memory,
     ) -> Result<Self::Event, DeviceError>;
 
-    /// Where the memory lies, and what kind it is, for what reaches it by its address. It stays there until it is dropped.
-    fn place(&self, memory: &Self::Memory) -> (NonNull<u8>, Space);
-
     /// The end of all that was asked for on the queue so far, waiting for events included.
     ///
     /// # Errors
@@ -177,13 +187,13 @@ pub unsafe trait Device: Clone + 'static {
     /// Whether the event is over.
     ///
     /// # Errors
-    /// Its work has failed. It is over, then.
+    /// [`DeviceError::Lost`]: its work has failed, and is over. Any other: nobody knows now; ask again.
     fn is_over(&self, event: &Self::Event) -> Result<bool, DeviceError>;
 
     /// Waits until the event is over.
     ///
     /// # Errors
-    /// Its work has failed. It is over, then.
+    /// As [`is_over`](Self::is_over).
     fn wait(&self, event: &Self::Event) -> Result<(), DeviceError>;
 }
 
@@ -206,7 +216,7 @@ fn check_pieces(
 }
 
 /// Whether `bytes` bytes from `at` on lie in device memory of `room` bytes.
-fn check_bounds(at: usize, bytes: usize, room: usize) -> Result<(), DeviceError> {
+pub(crate) fn check_bounds(at: usize, bytes: usize, room: usize) -> Result<(), DeviceError> {
     match at.checked_add(bytes) {
         Some(end) if end <= room => Ok(()),
         _ => Err(DeviceError::OutOfBounds { at, bytes, room }),

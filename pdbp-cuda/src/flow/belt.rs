@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::bundle::{Listed, Pieces, entries};
 use super::{Arrived, Bundles, Copier, FlowError, HostBlock};
-use crate::device::{Device, DeviceError, DeviceMemory as _, PieceTable as _};
+use crate::device::{Device, DeviceError, DeviceMemory as _, InUse, PieceTable as _};
 
 /// What one block after the other uses: a queue, on which its kernel and its copy are in order, and a staging area.
 pub(super) struct Lane<D: Device> {
@@ -35,11 +35,21 @@ pub(super) struct Belt<D: Device, B: HostBlock> {
 }
 
 struct Carried<D: Device, B> {
-    lane: Lane<D>,
-    /// `None` when the messages have no bytes.
-    event: Option<D::Event>,
-    block: B,
+    load: Load<D, B>,
     messages: usize,
+}
+
+enum Load<D: Device, B> {
+    Moving(InUse<D, Used<D, B>>),
+    /// Its messages have no bytes. Until it is unloaded.
+    Ready(Option<Used<D, B>>),
+}
+
+/// What kernel and copy of a block use.
+struct Used<D: Device, B> {
+    lane: Lane<D>,
+    block: B,
+    _memory: Arc<D::Memory>,
 }
 
 /// What [`Belt::load`] did.
@@ -124,17 +134,23 @@ impl<D: Device, B: HostBlock> Belt<D, B> {
 
     /// Waits for the oldest block.
     pub(super) fn wait(&self) -> Result<(), DeviceError> {
-        let event = self.carried.front().and_then(|carried| carried.event.as_ref());
-        event.map_or(Ok(()), |event| self.copier.device().wait(event))
+        match self.carried.front() {
+            Some(Carried { load: Load::Moving(held), .. }) => self.copier.device().wait(held.event()),
+            _ => Ok(()),
+        }
     }
 
     /// The oldest block, when it has come to its end, and how many messages it has.
     pub(super) fn unload(&mut self) -> Result<Option<(B, usize)>, DeviceError> {
-        let Some(front) = self.carried.front() else { return Ok(None) };
-        let over = front.event.as_ref().map_or(Ok(true), |event| self.copier.device().is_over(event))?;
-        let Some(carried) = self.carried.pop_front_if(|_| over) else { return Ok(None) };
-        self.idle.push(carried.lane);
-        Ok(Some((carried.block, carried.messages)))
+        let Some(front) = self.carried.front_mut() else { return Ok(None) };
+        let load = match &mut front.load {
+            Load::Moving(held) => held.poll(self.copier.device())?,
+            Load::Ready(load) => load.take(),
+        };
+        let Some(Used { lane, block, .. }) = load else { return Ok(None) };
+        self.idle.push(lane);
+        let messages = self.carried.pop_front().map_or(0, |carried| carried.messages);
+        Ok(Some((block, messages)))
     }
 
     /// Begins with the next block, whose messages lie in that window of the memory.
@@ -165,21 +181,25 @@ impl<D: Device, B: HostBlock> Belt<D, B> {
         memory: &Arc<D::Memory>,
         Listed { count, messages, span }: Listed,
     ) -> Result<(), DeviceError> {
+        let used = |lane, block| Used { lane, block, _memory: Arc::clone(memory) };
         let Some(span) = span else {
-            self.carried.push_back(Carried { lane, event: None, block, messages });
+            self.carried.push_back(Carried { load: Load::Ready(Some(used(lane, block))), messages });
             return Ok(());
         };
         let place = part_of(block.place(), &span)?;
-        // SAFETY: block, memory and lane stay, and are left alone, until `unload` or the copier says that the last event is over
-        // (`HostBlock`; the host writes a lane's table only when it is idle). The place lies in the block.
-        match unsafe { lane.run(self.copier.device(), self.way, (count, span.start), place, memory) } {
+        // SAFETY: `InUse` has block (`HostBlock`), memory and lane until the last event is over, and the host writes a lane's table
+        // only when it is idle. The place lies in the block.
+        let run = unsafe { lane.run(self.copier.device(), self.way, (count, span.start), place, memory) };
+        let held = |event| InUse::new(event, used(lane, block));
+        match run {
             Ok(event) => {
-                self.carried.push_back(Carried { lane, event: Some(event), block, messages });
+                self.carried.push_back(Carried { load: Load::Moving(held(event)), messages });
                 Ok(())
             }
-            Err((e, None)) => Err(e),
-            Err((e, Some(pending))) => {
-                self.copier.leave(pending, (block, Arc::clone(memory), lane));
+            Err((e, pending)) => {
+                if let Some(pending) = pending {
+                    self.copier.leave(held(pending));
+                }
                 Err(e)
             }
         }
@@ -192,11 +212,11 @@ impl<D: Device, B: HostBlock> Belt<D, B> {
 
     /// Leaves what is under way to the copier. Its lanes are not used again: their queues may wait for an event that is far
     /// away.
-    pub(super) fn fail(&mut self, memory: &Arc<D::Memory>) {
+    pub(super) fn leave(&mut self) {
         self.idle.clear();
-        for Carried { lane, event, block, .. } in self.carried.drain(..) {
-            if let Some(event) = event {
-                self.copier.leave(event, (block, Arc::clone(memory), lane));
+        for carried in self.carried.drain(..) {
+            if let Load::Moving(held) = carried.load {
+                self.copier.leave(held);
             }
         }
     }

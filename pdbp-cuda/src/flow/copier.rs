@@ -5,24 +5,20 @@ use std::cell::RefCell;
 use std::num::NonZeroUsize;
 
 use super::belt::Lane;
-use crate::device::{Device, DeviceError};
+use crate::device::{Device, DeviceError, InUse};
 
 /// Queues and staging areas of a device for the flows of one thread, and what flows left behind with copies under way.
 ///
 /// What is left is let go of when its copy is over: [`reap`](Self::reap) looks for that, as every poll of a flow does. Dropping
-/// the copier waits for nothing: blocks and memory whose copies are under way even then are never used again.
+/// the copier waits for nothing: blocks and memory whose copies are under way even then are never used again, nor are those of copies
+/// of which the device does not say that they are over.
 pub struct Copier<D: Device> {
     device: D,
     in_flight: NonZeroUsize,
     queues: RefCell<Vec<D::Queue>>,
     lanes: RefCell<Vec<Lane<D>>>,
-    left: RefCell<Vec<Left<D>>>,
-}
-
-/// A copy under way that has no flow any more.
-struct Left<D: Device> {
-    event: D::Event,
-    held: Box<dyn Any>,
+    /// Of copies under way that have no flow any more.
+    left: RefCell<Vec<InUse<D, Box<dyn Any>>>>,
 }
 
 impl<D: Device> Copier<D> {
@@ -40,19 +36,24 @@ impl<D: Device> Copier<D> {
 
     /// Lets go of what was left behind and is over; says how many copies are under way yet.
     pub fn reap(&self) -> usize {
-        let over = |left: &mut Left<D>| self.device.is_over(&left.event) != Ok(false);
+        let mut over = Vec::new();
+        let is_left =
+            |left: &mut InUse<D, _>| left.let_go(&self.device).map(|held| over.push(held)).is_none();
+        self.left.borrow_mut().retain_mut(is_left);
         // Dropped when nothing is borrowed, since what drops may use the copier.
-        let done: Vec<_> = self.left.borrow_mut().extract_if(.., over).collect();
-        drop(done);
+        drop(over);
         self.left.borrow().len()
     }
 
-    /// Waits until nothing that was left behind is under way, and lets go of it.
+    /// Waits until nothing that was left behind is under way, and lets go of it. What the device does not say is over stays.
     pub fn settle(&self) {
-        let left = self.left.take();
-        for left in left {
-            // Failed or not, it is over.
-            let _ = self.device.wait(&left.event);
+        for mut left in self.left.take() {
+            // Failed or not, it may be over.
+            let _ = self.device.wait(left.event());
+            match left.let_go(&self.device) {
+                Some(held) => drop(held),
+                None => self.left.borrow_mut().push(left),
+            }
         }
     }
 
@@ -86,18 +87,14 @@ impl<D: Device> Copier<D> {
     }
 
     /// Keeps what belongs to a copy until it is over.
-    pub(super) fn leave(&self, event: D::Event, held: impl Any) {
-        self.left.borrow_mut().push(Left { event, held: Box::new(held) });
+    pub(super) fn leave(&self, held: InUse<D, impl Any>) {
+        self.left.borrow_mut().push(held.boxed());
     }
 }
 
 impl<D: Device> Drop for Copier<D> {
     fn drop(&mut self) {
         self.reap();
-        for left in self.left.take() {
-            // The device may write the block yet, or read the memory.
-            std::mem::forget(left.held);
-        }
     }
 }
 

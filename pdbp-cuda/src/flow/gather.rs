@@ -3,7 +3,8 @@
 use std::rc::Rc;
 
 use super::belt::{Belt, Loaded, Way};
-use super::{Copier, FlowError, Outgoing, State, Step, VacantBlock};
+use super::going::{self, Flow, State};
+use super::{Copier, FlowError, Outgoing, Step, VacantBlock};
 use crate::buffer::Slice;
 use crate::device::{Device, DeviceError};
 
@@ -39,22 +40,7 @@ impl<D: Device, B: VacantBlock> Gather<D, B> {
     /// # Errors
     /// See [`FlowError`]. The flow has failed then: what was laid out and not sent is not sent.
     pub fn poll<O: Outgoing<Block = B>>(&mut self, outlet: &mut O) -> Result<Step, FlowError<O::Error>> {
-        match self.state {
-            State::Done => return Ok(Step::Done),
-            State::Failed => return Err(FlowError::Ended),
-            State::Flowing | State::Ending => {}
-        }
-        self.belt.copier().reap();
-        let step = self.advance(outlet);
-        match step {
-            Ok(Step::Done) => {
-                self.state = State::Done;
-                self.belt.finish();
-            }
-            Err(_) => self.fail(),
-            Ok(_) => {}
-        }
-        step
+        going::poll(self, |flow| flow.advance(outlet))
     }
 
     /// Messages that were sent.
@@ -96,18 +82,30 @@ impl<D: Device, B: VacantBlock> Gather<D, B> {
         }
         Ok(if self.state == State::Ending && self.belt.is_empty() { Step::Done } else { step })
     }
+}
 
-    fn fail(&mut self) {
-        self.state = State::Failed;
-        self.belt.fail(&self.source.hold());
+impl<D: Device, B: VacantBlock> Flow for Gather<D, B> {
+    type Device = D;
+
+    fn state(&mut self) -> &mut State {
+        &mut self.state
+    }
+
+    fn copier(&self) -> &Copier<D> {
+        self.belt.copier()
+    }
+
+    fn give_back(&mut self) {
+        self.belt.finish();
+    }
+
+    fn leave(&mut self) {
+        self.belt.leave();
     }
 }
 
 impl<D: Device, B: VacantBlock> Drop for Gather<D, B> {
     fn drop(&mut self) {
-        if self.state.is_going() {
-            self.fail();
-        }
-        self.belt.copier().reap();
+        going::close(self);
     }
 }

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::{Arrived, Copier, Flight, FlowError, HostBlock, Inlet, State, Step};
-use crate::buffer::{Buffer, Landing};
-use crate::device::{Device, DeviceError};
+use super::going::{self, Flow, State};
+use super::{Arrived, Copier, Flight, FlowError, HostBlock, Inlet, Step};
+use crate::buffer::{Awaited, Buffer, Landing};
+use crate::device::{Device, DeviceError, InUse};
 
 /// Receives into a buffer on the device, until the data ends. See [`flow`](crate::flow).
 pub struct Inflow<D: Device, B: HostBlock> {
@@ -15,6 +16,8 @@ pub struct Inflow<D: Device, B: HostBlock> {
     queue: Option<D::Queue>,
     /// Until it is taken back.
     buffer: Option<Buffer<D>>,
+    /// The buffer, while a transport has its room.
+    awaited: Option<Awaited<D>>,
     /// Where bytes go in the buffer.
     room: Range<usize>,
     /// Bytes for which a copy was asked.
@@ -23,7 +26,7 @@ pub struct Inflow<D: Device, B: HostBlock> {
     received: usize,
     /// It ends when the room is full, and leaves the rest of the data to others.
     fills: bool,
-    flights: VecDeque<Flight<D::Event, B>>,
+    flights: VecDeque<Flight<D, B>>,
     state: State,
 }
 
@@ -53,8 +56,18 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
             Err(e) => return Err((into, e)),
         };
         let (copier, flights) = (Rc::clone(copier), VecDeque::with_capacity(copier.in_flight()));
-        let (buffer, copied, received, fills, state) = (Some(into), 0, 0, false, State::Flowing);
-        Ok(Self { copier, queue, buffer, room, copied, received, fills, flights, state })
+        Ok(Self {
+            copier,
+            queue,
+            buffer: Some(into),
+            awaited: None,
+            room,
+            copied: 0,
+            received: 0,
+            fills: false,
+            flights,
+            state: State::Flowing,
+        })
     }
 
     /// The same flow, which ends when the room is full, if the data does not end before. What follows is left in the [`Inlet`].
@@ -70,19 +83,7 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
     /// # Errors
     /// See [`FlowError`]. The flow has failed then: what the buffer holds is unknown.
     pub fn poll<I: Inlet<Block = B>>(&mut self, inlet: &mut I) -> Result<Step, FlowError<I::Error>> {
-        match self.state {
-            State::Done => return Ok(Step::Done),
-            State::Failed => return Err(FlowError::Ended),
-            State::Flowing | State::Ending => {}
-        }
-        self.copier.reap();
-        let step = self.advance(inlet);
-        match step {
-            Ok(Step::Done) => self.finish(),
-            Err(_) => self.fail(),
-            Ok(_) => {}
-        }
-        step
+        going::poll(self, |flow| flow.advance(inlet))
     }
 
     /// The device.
@@ -90,8 +91,9 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
         self.copier.device()
     }
 
-    /// The room for `bytes` bytes that come by other means than blocks, instead of all that the flow would copy. The buffer is
-    /// not free until the value is dropped; [`land`](Self::land) says that they are there.
+    /// The room for `bytes` bytes that come by other means than blocks, instead of all that the flow would copy. The flow stands still
+    /// while a transport has it; [`poll_landed`](Self::poll_landed) says that the bytes are there. If nothing is to come that way, the
+    /// room is dropped, and the flow goes on with blocks.
     ///
     /// # Errors
     /// [`FlowError::TooLong`]; and [`FlowError::Ended`] when the flow is not at its beginning.
@@ -101,14 +103,27 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
         }
         let room = self.room.start..self.room.start + bytes;
         let fresh = self.state == State::Flowing && self.copied == 0;
-        let buffer = self.buffer.as_mut().filter(|_| fresh);
-        buffer.and_then(|buffer| buffer.to_receive(self.copier.device(), room)).ok_or(FlowError::Ended)
+        let Some(buffer) = self.buffer.take_if(|_| fresh) else { return Err(FlowError::Ended) };
+        match buffer.into_landing(room) {
+            Ok((landing, awaited)) => {
+                self.awaited = Some(awaited);
+                Ok(landing)
+            }
+            Err((buffer, e)) => {
+                self.buffer = Some(buffer);
+                Err(FlowError::Device(e))
+            }
+        }
     }
 
-    /// So many bytes have landed, and nothing follows.
-    pub fn land(&mut self, bytes: usize) {
+    /// So many bytes have landed, and nothing follows: done, as soon as the transport has let go of the room.
+    pub fn poll_landed(&mut self, bytes: usize) -> Step {
+        if !self.regain() {
+            return Step::Idle;
+        }
         (self.copied, self.received) = (bytes, bytes);
-        self.finish();
+        going::end(self);
+        Step::Done
     }
 
     /// The end of what the flow has asked the device for, and of what it waits for.
@@ -134,20 +149,31 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
     /// # Errors
     /// The copy has failed; the next poll says so, too.
     pub fn wait_for_copy(&self) -> Result<(), DeviceError> {
-        self.flights.front().map_or(Ok(()), |flight| self.copier.device().wait(&flight.event))
+        self.flights.front().map_or(Ok(()), |flight| self.copier.device().wait(flight.held.event()))
     }
 
     /// Ends the flow and gives the buffer back; `None` when copies into it are under way yet (try again later, or after
-    /// [`Copier::settle`]), and when it was given back before.
+    /// [`Copier::settle`]), while a transport has it, and when it was given back before.
     pub fn take_buffer(&mut self) -> Option<Buffer<D>> {
-        if self.state.is_going() {
-            self.fail();
-        }
-        self.copier.reap();
+        going::close(self);
+        self.regain();
         self.buffer.take_if(|buffer| buffer.is_free())
     }
 
+    /// Whether no transport has the room.
+    fn regain(&mut self) -> bool {
+        match self.awaited.take().map(Awaited::into_buffer) {
+            None => {}
+            Some(Ok(buffer)) => self.buffer = Some(buffer),
+            Some(Err(awaited)) => self.awaited = Some(awaited),
+        }
+        self.awaited.is_none()
+    }
+
     fn advance<I: Inlet<Block = B>>(&mut self, inlet: &mut I) -> Result<Step, FlowError<I::Error>> {
+        if !self.regain() {
+            return Ok(Step::Idle);
+        }
         let before = (self.copied, self.received);
         self.let_go()?;
         let ended = self.copy_more(inlet)?;
@@ -160,12 +186,9 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
 
     /// Lets go of blocks that were copied.
     fn let_go(&mut self) -> Result<(), DeviceError> {
-        while let Some(flight) = self.flights.front() {
-            if !self.copier.device().is_over(&flight.event)? {
-                break;
-            }
-            let Some(Flight { length, .. }) = self.flights.pop_front() else { break };
-            self.received += length;
+        while let Some(flight) = self.flights.front_mut() {
+            let Some(_) = flight.held.poll(self.copier.device())? else { break };
+            self.received += self.flights.pop_front().map_or(0, |flight| flight.length);
         }
         Ok(())
     }
@@ -198,39 +221,42 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
             return Ok(());
         }
         let at = self.room.start + self.copied;
-        // SAFETY: the flight owns the block, and the flow, or what it leaves behind, its memory until the event is over
-        // (`HostBlock`; `fail` for what is under way when the flow ends).
+        // SAFETY: `InUse` has the block (`HostBlock`) and the memory until the event is over.
         let event = unsafe { self.copier.device().copy_in(queue, from, buffer.memory(), at) }?;
-        self.flights.push_back(Flight { event, block, length });
+        let held = InUse::new(event, (block, buffer.hold()));
+        self.flights.push_back(Flight { held, length });
         self.copied += length;
         Ok(())
     }
+}
 
-    fn finish(&mut self) {
-        self.state = State::Done;
+impl<D: Device, B: HostBlock> Flow for Inflow<D, B> {
+    type Device = D;
+
+    fn state(&mut self) -> &mut State {
+        &mut self.state
+    }
+
+    fn copier(&self) -> &Copier<D> {
+        &self.copier
+    }
+
+    fn give_back(&mut self) {
         // One on which nothing was copied may still wait for what the flow was to begin after.
         if let Some(queue) = self.queue.take().filter(|_| self.copied > 0) {
             self.copier.put_queue(queue);
         }
     }
 
-    fn fail(&mut self) {
-        self.state = State::Failed;
+    fn leave(&mut self) {
         // Not used again: it may wait for an event that is far away.
         self.queue = None;
-        if let Some(buffer) = &self.buffer {
-            for flight in self.flights.drain(..) {
-                self.copier.leave(flight.event, (flight.block, buffer.hold()));
-            }
-        }
+        self.flights.drain(..).for_each(|flight| self.copier.leave(flight.held));
     }
 }
 
 impl<D: Device, B: HostBlock> Drop for Inflow<D, B> {
     fn drop(&mut self) {
-        if self.state.is_going() {
-            self.fail();
-        }
-        self.copier.reap();
+        going::close(self);
     }
 }

@@ -26,12 +26,15 @@
 //! [`Copier`] keeps the staging areas for the flows to come.
 //!
 //! A flow is a state that its owner polls: no call waits. It owns device memory and blocks of the copies under way. When it
-//! fails or is dropped, those that are under way yet go to its [`Copier`], which lets go of each when its copy is over.
+//! fails or is dropped, those that are under way yet go to its [`Copier`], which lets go of each when its copy is over. An error of the
+//! device that does not say that a copy is over ends a flow, and no copy: what that uses stays held ([`InUse`]). So does what a
+//! flow has when a function of the caller panics in it; the flow has failed then.
 
 mod belt;
 mod bundle;
 mod copier;
 mod gather;
+mod going;
 mod inflow;
 mod lent;
 mod outflow;
@@ -41,6 +44,7 @@ mod tests;
 
 use std::fmt;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 pub use bundle::{Bundles, NoRoom, Outgoing, Pieces};
 pub use copier::Copier;
@@ -50,7 +54,7 @@ pub use lent::{Home, Lent};
 pub use outflow::Outflow;
 pub use scatter::Scatter;
 
-use crate::device::DeviceError;
+use crate::device::{Device, DeviceError, InUse};
 
 /// A block in the host's memory. Dropping it gives it back to where it came from.
 ///
@@ -186,26 +190,8 @@ impl<E: fmt::Display> fmt::Display for FlowError<E> {
 
 impl<E: fmt::Debug + fmt::Display> std::error::Error for FlowError<E> {}
 
-/// How far a flow has come.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    Flowing,
-    /// Nothing more comes, copies are under way.
-    Ending,
-    Done,
-    Failed,
-}
-
-impl State {
-    /// Whether there is something left to do.
-    fn is_going(self) -> bool {
-        matches!(self, Self::Flowing | Self::Ending)
-    }
-}
-
-/// A copy under way, and the block at its one end.
-struct Flight<V, B> {
-    event: V,
-    block: B,
+/// A copy under way, and what it has: the block at its one end, and the memory at the other.
+struct Flight<D: Device, B> {
+    held: InUse<D, (B, Arc<D::Memory>)>,
     length: usize,
 }

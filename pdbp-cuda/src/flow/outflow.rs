@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use super::{Copier, Ending, Flight, FlowError, Outlet, State, Step, VacantBlock};
+use super::going::{self, Flow, State};
+use super::{Copier, Ending, Flight, FlowError, Outlet, Step, VacantBlock};
 use crate::buffer::Slice;
-use crate::device::{Device, DeviceError};
+use crate::device::{Device, DeviceError, InUse};
 
 /// Sends a slice of device memory. See [`flow`](crate::flow).
 pub struct Outflow<D: Device, B: VacantBlock> {
@@ -18,7 +19,7 @@ pub struct Outflow<D: Device, B: VacantBlock> {
     copied: usize,
     /// Bytes that were sent.
     sent: usize,
-    flights: VecDeque<Flight<D::Event, B>>,
+    flights: VecDeque<Flight<D, B>>,
     state: State,
 }
 
@@ -49,19 +50,7 @@ impl<D: Device, B: VacantBlock> Outflow<D, B> {
     /// # Errors
     /// See [`FlowError`]. The flow has failed then: of the data a beginning was sent, and no block of this flow was the last.
     pub fn poll<O: Outlet<Block = B>>(&mut self, outlet: &mut O) -> Result<Step, FlowError<O::Error>> {
-        match self.state {
-            State::Done => return Ok(Step::Done),
-            State::Failed => return Err(FlowError::Ended),
-            State::Flowing | State::Ending => {}
-        }
-        self.copier.reap();
-        let step = self.advance(outlet);
-        match step {
-            Ok(Step::Done) => self.finish(),
-            Err(_) => self.fail(),
-            Ok(_) => {}
-        }
-        step
+        going::poll(self, |flow| flow.advance(outlet))
     }
 
     /// The device, and the slice.
@@ -92,7 +81,7 @@ impl<D: Device, B: VacantBlock> Outflow<D, B> {
     /// # Errors
     /// The copy has failed; the next poll says so, too.
     pub fn wait_for_copy(&self) -> Result<(), DeviceError> {
-        self.flights.front().map_or(Ok(()), |flight| self.copier.device().wait(&flight.event))
+        self.flights.front().map_or(Ok(()), |flight| self.copier.device().wait(flight.held.event()))
     }
 
     /// Ends the flow and gives the slice back. What is under way is given up.
@@ -117,11 +106,9 @@ impl<D: Device, B: VacantBlock> Outflow<D, B> {
     }
 
     fn send_copied<O: Outlet<Block = B>>(&mut self, outlet: &mut O) -> Result<(), FlowError<O::Error>> {
-        while let Some(flight) = self.flights.front() {
-            if !self.copier.device().is_over(&flight.event)? {
-                break;
-            }
-            let Some(Flight { block, length, .. }) = self.flights.pop_front() else { break };
+        while let Some(flight) = self.flights.front_mut() {
+            let Some((block, _)) = flight.held.poll(self.copier.device())? else { break };
+            let length = self.flights.pop_front().map_or(0, |flight| flight.length);
             let last = self.sent + length == self.source.bytes();
             let ending = if last { self.ending } else { Ending::Open };
             outlet.send(block, length, ending).map_err(FlowError::Link)?;
@@ -138,38 +125,43 @@ impl<D: Device, B: VacantBlock> Outflow<D, B> {
             let length = room.len().min(self.source.bytes() - self.copied);
             let to = std::ptr::NonNull::slice_from_raw_parts(room.cast(), length);
             let at = self.source.place(self.copied);
-            // SAFETY: the flight owns the block, and the flow, or what it leaves behind, its memory until the event is over
-            // (`HostBlock`; `fail` for what is under way when the flow ends).
+            // SAFETY: `InUse` has the block (`HostBlock`) and the memory until the event is over.
             let event = unsafe { self.copier.device().copy_out(queue, self.source.memory(), at, to) }?;
-            self.flights.push_back(Flight { event, block, length });
+            let held = InUse::new(event, (block, self.source.hold()));
+            self.flights.push_back(Flight { held, length });
             self.copied += length;
         }
         Ok(())
     }
+}
 
-    fn finish(&mut self) {
-        self.state = State::Done;
+impl<D: Device, B: VacantBlock> Flow for Outflow<D, B> {
+    type Device = D;
+
+    fn state(&mut self) -> &mut State {
+        &mut self.state
+    }
+
+    fn copier(&self) -> &Copier<D> {
+        &self.copier
+    }
+
+    fn give_back(&mut self) {
         // One on which nothing was copied may still wait for what the flow was to begin after.
         if let Some(queue) = self.queue.take().filter(|_| self.copied > 0) {
             self.copier.put_queue(queue);
         }
     }
 
-    fn fail(&mut self) {
-        self.state = State::Failed;
+    fn leave(&mut self) {
         // Not used again: it may wait for an event that is far away.
         self.queue = None;
-        for flight in self.flights.drain(..) {
-            self.copier.leave(flight.event, (flight.block, self.source.hold()));
-        }
+        self.flights.drain(..).for_each(|flight| self.copier.leave(flight.held));
     }
 }
 
 impl<D: Device, B: VacantBlock> Drop for Outflow<D, B> {
     fn drop(&mut self) {
-        if self.state.is_going() {
-            self.fail();
-        }
-        self.copier.reap();
+        going::close(self);
     }
 }

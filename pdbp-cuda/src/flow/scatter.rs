@@ -3,7 +3,8 @@
 use std::rc::Rc;
 
 use super::belt::{Belt, Loaded, Way};
-use super::{Bundles, Copier, FlowError, HostBlock, State, Step};
+use super::going::{self, Flow, State};
+use super::{Bundles, Copier, FlowError, HostBlock, Step};
 use crate::buffer::Buffer;
 use crate::device::{Device, DeviceError};
 
@@ -42,22 +43,7 @@ impl<D: Device, B: HostBlock> Scatter<D, B> {
     /// # Errors
     /// See [`FlowError`]. The flow has failed then: what the buffer holds beyond [`received`](Self::received) messages is unknown.
     pub fn poll<I: Bundles<Block = B>>(&mut self, inlet: &mut I) -> Result<Step, FlowError<I::Error>> {
-        match self.state {
-            State::Done => return Ok(Step::Done),
-            State::Failed => return Err(FlowError::Ended),
-            State::Flowing | State::Ending => {}
-        }
-        self.belt.copier().reap();
-        let step = self.advance(inlet);
-        match step {
-            Ok(Step::Done) => {
-                self.state = State::Done;
-                self.belt.finish();
-            }
-            Err(_) => self.fail(),
-            Ok(_) => {}
-        }
-        step
+        going::poll(self, |flow| flow.advance(inlet))
     }
 
     /// Messages that have arrived in the buffer, in the order in which their blocks were given.
@@ -81,10 +67,7 @@ impl<D: Device, B: HostBlock> Scatter<D, B> {
     /// Ends the flow and gives the buffer back; `None` when something is under way to it yet (try again later, or after
     /// [`Copier::settle`]), and when it was given back before.
     pub fn take_buffer(&mut self) -> Option<Buffer<D>> {
-        if self.state.is_going() {
-            self.fail();
-        }
-        self.belt.copier().reap();
+        going::close(self);
         self.buffer.take_if(|buffer| buffer.is_free())
     }
 
@@ -104,20 +87,30 @@ impl<D: Device, B: HostBlock> Scatter<D, B> {
         }
         Ok(if self.state == State::Ending && self.belt.is_empty() { Step::Done } else { step })
     }
+}
 
-    fn fail(&mut self) {
-        self.state = State::Failed;
-        if let Some(buffer) = &self.buffer {
-            self.belt.fail(&buffer.hold());
-        }
+impl<D: Device, B: HostBlock> Flow for Scatter<D, B> {
+    type Device = D;
+
+    fn state(&mut self) -> &mut State {
+        &mut self.state
+    }
+
+    fn copier(&self) -> &Copier<D> {
+        self.belt.copier()
+    }
+
+    fn give_back(&mut self) {
+        self.belt.finish();
+    }
+
+    fn leave(&mut self) {
+        self.belt.leave();
     }
 }
 
 impl<D: Device, B: HostBlock> Drop for Scatter<D, B> {
     fn drop(&mut self) {
-        if self.state.is_going() {
-            self.fail();
-        }
-        self.belt.copier().reap();
+        going::close(self);
     }
 }

@@ -65,13 +65,10 @@ fn goes_round<D: pdbp_cuda::device::Device>(
     const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
     let pattern: Vec<u8> = (0..BYTES).map(|i| (i ^ (i >> 8)) as u8).collect();
-    let (mut from, mut to) = (pdbp_cuda::Buffer::new(device, BYTES)?, pdbp_cuda::Buffer::new(device, BYTES)?);
+    let (mut from, to) = (pdbp_cuda::Buffer::new(device, BYTES)?, pdbp_cuda::Buffer::new(device, BYTES)?);
     from.write(device, 0, &pattern)?;
-    let from = from.into_slice();
-    let (Some(parcel), Some(landing)) = (from.to_send(device), to.to_receive(device, 0..BYTES)) else {
-        return Ok(false);
-    };
-    let number = link.number();
+    let (landing, mut awaited) = to.into_landing(0..BYTES).map_err(|(_, e)| e)?;
+    let (number, parcel) = (link.number(), from.into_slice().to_send());
     let transfers = [link.receive(node, number, landing)?, link.send(node, number, parcel)?];
     let began = std::time::Instant::now();
     for transfer in &transfers {
@@ -82,6 +79,15 @@ fn goes_round<D: pdbp_cuda::device::Device>(
             std::thread::yield_now();
         }
     }
+    // MPI lets go of the memory when it has come.
+    let to = loop {
+        match awaited.into_buffer() {
+            Ok(buffer) => break buffer,
+            Err(_) if began.elapsed() > PATIENCE => return Ok(false),
+            Err(again) => awaited = again,
+        }
+        std::thread::yield_now();
+    };
     let mut arrived = vec![0; BYTES];
     to.read(device, 0, &mut arrived)?;
     Ok(arrived == pattern)

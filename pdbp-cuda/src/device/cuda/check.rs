@@ -1,9 +1,27 @@
 //! The driver's codes become results.
 
-use cudarc::driver::DriverError;
 use cudarc::driver::sys::CUresult;
+use cudarc::driver::{CudaContext, DriverError, result};
 
 use crate::device::DeviceError;
+
+/// Makes this thread's calls those of the context. Costs next to nothing where they are: others of the process may have changed
+/// that, so that it is asked each time.
+///
+/// Not [`CudaContext::bind_to_thread`], which gives and clears the errors that `cudarc` has recorded when something of the program was
+/// dropped. Nor is the driver's answer to which context is current of interest when it is an error: the functions say, too, what went
+/// wrong elsewhere before. Which context such an error is of, nobody knows: it is never [`DeviceError::Lost`].
+pub(crate) fn bind(context: &CudaContext) -> Result<(), DeviceError> {
+    let wanted = context.cu_ctx();
+    if let Ok(Some(current)) = result::ctx::get_current()
+        && current == wanted
+    {
+        return Ok(());
+    }
+    // SAFETY: a context that is retained.
+    let bound = unsafe { result::ctx::set_current(wanted) };
+    bound.map_err(|e| DeviceError::Failed { call: "cuCtxSetCurrent", code: e.0 as u32, text: words(&e) })
+}
 
 /// What a driver's function said.
 pub(crate) fn check<T>(call: &'static str, result: Result<T, DriverError>) -> Result<T, DeviceError> {
@@ -34,12 +52,13 @@ fn words(error: &DriverError) -> String {
     known.unwrap_or_else(|_| format!("{:?}", error.0))
 }
 
-/// Whether the context is of no use after this error, by the driver's documentation: "the process must be terminated".
+/// Whether the context is of no use after this error, by the driver's documentation: "any further CUDA work will return the same
+/// error", "the context cannot be used any more". Nothing of it runs then. (A driver that is about to shut down,
+/// `CUDA_ERROR_DEINITIALIZED`, does not say that what runs has ended.)
 fn is_final(code: CUresult) -> bool {
     matches!(
         code,
-        CUresult::CUDA_ERROR_DEINITIALIZED
-            | CUresult::CUDA_ERROR_ECC_UNCORRECTABLE
+        CUresult::CUDA_ERROR_ECC_UNCORRECTABLE
             | CUresult::CUDA_ERROR_NVLINK_UNCORRECTABLE
             | CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
             | CUresult::CUDA_ERROR_LAUNCH_TIMEOUT

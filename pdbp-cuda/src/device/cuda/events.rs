@@ -15,7 +15,9 @@ const MOST: usize = 256;
 #[derive(Debug)]
 pub struct CudaEvent {
     pub(super) event: sys::CUevent,
-    device: Cuda,
+    pub(super) device: Cuda,
+    /// Why the event could not be put behind its work, of which nobody knows the end.
+    unmarked: Option<Box<DeviceError>>,
 }
 
 // SAFETY: a handle, which any thread may use as long as it is alive.
@@ -60,14 +62,27 @@ impl Cuda {
     pub(super) fn event(&self) -> Result<CudaEvent, DeviceError> {
         use sys::CUevent_flags::{CU_EVENT_BLOCKING_SYNC, CU_EVENT_DISABLE_TIMING};
         if let Some(event) = self.shared.events.take() {
-            return Ok(CudaEvent { event, device: self.clone() });
+            return Ok(CudaEvent { event, device: self.clone(), unmarked: None });
         }
         let flags = CU_EVENT_BLOCKING_SYNC as u32 | CU_EVENT_DISABLE_TIMING as u32;
         let mut event = std::ptr::null_mut();
         // SAFETY: a place for the handle.
         let created = unsafe { sys::cuEventCreate(&mut event, flags) };
         check("cuEventCreate", created.result())?;
-        Ok(CudaEvent { event, device: self.clone() })
+        Ok(CudaEvent { event, device: self.clone(), unmarked: None })
+    }
+}
+
+impl CudaEvent {
+    /// An event of work of which nobody will ever know whether it is over.
+    pub(super) fn never(mut self, why: DeviceError) -> Self {
+        self.unmarked = Some(Box::new(why));
+        self
+    }
+
+    /// Its handle, when it is behind its work.
+    pub(super) fn marked(&self) -> Result<sys::CUevent, DeviceError> {
+        self.unmarked.as_deref().cloned().map_or(Ok(self.event), Err)
     }
 }
 

@@ -6,22 +6,22 @@
 
 mod check;
 mod events;
+mod memory;
 mod pieces;
 
 use std::ffi::c_int;
-use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use cudarc::driver::result::{event, stream};
-use cudarc::driver::{CudaContext, CudaSlice, CudaStream, result, sys};
-use pdbp_core::Space;
+use cudarc::driver::{CudaContext, CudaStream, result, sys};
 
-use super::{Device, DeviceError, DeviceMemory, check_bounds};
-pub(crate) use check::{check, check_room};
+use super::{Device, DeviceError, DeviceMemory as _, check_bounds};
+pub(crate) use check::{bind, check, check_room};
 pub use events::CudaEvent;
 use events::Spare;
+pub use memory::CudaMemory;
 pub use pieces::CudaTable;
 use pieces::Pieces;
 
@@ -49,7 +49,7 @@ struct Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if self.context.bind_to_thread().is_ok() {
+        if bind(&self.context).is_ok() {
             self.events.destroy();
         }
     }
@@ -64,14 +64,6 @@ pub struct DeviceInfo {
     pub name: String,
     /// Bytes of its memory.
     pub memory: usize,
-}
-
-/// Memory of a CUDA device.
-#[derive(Debug)]
-pub struct CudaMemory {
-    address: sys::CUdeviceptr,
-    bytes: usize,
-    device: Cuda,
 }
 
 /// A CUDA stream of this crate. Its work is not ordered with the default stream.
@@ -137,8 +129,10 @@ impl Cuda {
     /// # Errors
     /// What the driver says.
     pub fn info(&self) -> Result<DeviceInfo, DeviceError> {
-        let name = check("cuDeviceGetName", self.context().name())?;
-        let memory = check("cuDeviceTotalMem", self.context().total_mem())?;
+        let device = self.context().cu_device();
+        let name = check("cuDeviceGetName", result::device::get_name(device))?;
+        // SAFETY: the device of a context that is retained.
+        let memory = check("cuDeviceTotalMem", unsafe { result::device::total_mem(device) })?;
         Ok(DeviceInfo { ordinal: self.context().ordinal(), name, memory })
     }
 
@@ -161,10 +155,17 @@ impl Cuda {
         Ok(end)
     }
 
-    /// Makes this thread's calls those of the device. Costs next to nothing where they are: others of the process may have changed
-    /// that, so that it is asked each time.
+    /// Makes this thread's calls those of the device.
     pub(crate) fn bind(&self) -> Result<(), DeviceError> {
-        check("cuCtxSetCurrent", self.context().bind_to_thread())
+        bind(self.context())
+    }
+
+    /// Whether what belongs to that context can be used with this device.
+    fn check_owner(&self, owner: &CudaContext) -> Result<(), DeviceError> {
+        if owner.cu_ctx() == self.context().cu_ctx() {
+            return Ok(());
+        }
+        Err(DeviceError::OtherDevice { owner: name_of(owner), device: name_of(self.context()) })
     }
 
     /// Begins a copy and marks its end.
@@ -173,19 +174,26 @@ impl Cuda {
         queue: &CudaQueue,
         begin: impl FnOnce() -> Result<(), DeviceError>,
     ) -> Result<CudaEvent, DeviceError> {
+        self.check_owner(queue.device.context())?;
         self.bind()?;
         // Before the copy, so that there is less to fail after it.
         let end = self.event()?;
         begin()?;
         // SAFETY: both are alive.
         let marked = check("cuEventRecord", unsafe { event::record(end.event, queue.stream) });
-        if marked.is_err() {
-            // Nothing may be pending after an error. When this fails, too, the device does nothing any more.
-            // SAFETY: the stream is alive.
-            let _ = unsafe { stream::synchronize(queue.stream) };
+        let Err(failed) = marked else { return Ok(end) };
+        // After an error nothing may be pending.
+        // SAFETY: the stream is alive.
+        match check("cuStreamSynchronize", unsafe { stream::synchronize(queue.stream) }) {
+            Err(e) if !e.is_lost() => Ok(end.never(failed)),
+            _ => Err(failed),
         }
-        marked.map(|()| end)
     }
+}
+
+/// What an error calls a context.
+fn name_of(context: &CudaContext) -> String {
+    format!("device {} (context {:p})", context.ordinal(), context.cu_ctx())
 }
 
 /// Loads the driver and says how many devices there are, one or more.
@@ -225,8 +233,9 @@ fn is_in_use(ordinal: usize) -> Result<bool, DeviceError> {
     Ok(active != 0)
 }
 
-// SAFETY: the driver keeps the contract: streams are ordered, events are over when what was before them is, and a context whose
-// work has failed does nothing more.
+// SAFETY: the driver keeps the contract: streams are ordered, and events are over when what was before them is. That an event is over,
+// or its context lost, is said by `cuEventQuery` and `cuEventSynchronize` only, with that context current: after one of the errors
+// of `check::is_final` the driver ends all that the context has under way.
 unsafe impl Device for Cuda {
     type Memory = CudaMemory;
     type Queue = CudaQueue;
@@ -237,15 +246,7 @@ unsafe impl Device for Cuda {
         if bytes == 0 {
             return Err(DeviceError::Empty);
         }
-        self.bind()?;
-        // SAFETY: what the memory holds is set before anybody sees it.
-        let address = check_room("cuMemAlloc", bytes, unsafe { result::malloc_sync(bytes) })?;
-        let memory = CudaMemory { address, bytes, device: self.clone() };
-        // SAFETY: the memory is as long.
-        check("cuMemsetD8", unsafe { result::memset_d8_sync(address, 0, bytes) })?;
-        // Of device memory it may return early, and other streams are not ordered with the default one, on which it runs.
-        check("cuCtxSynchronize", result::ctx::synchronize())?;
-        Ok(memory)
+        CudaMemory::new(self, bytes)
     }
 
     fn queue(&self) -> Result<CudaQueue, DeviceError> {
@@ -261,8 +262,9 @@ unsafe impl Device for Cuda {
         at: usize,
         to: NonNull<[u8]>,
     ) -> Result<CudaEvent, DeviceError> {
-        check_bounds(at, to.len(), from.bytes)?;
-        let (source, bytes) = (from.address + at as u64, to.len());
+        self.check_owner(from.device().context())?;
+        check_bounds(at, to.len(), from.bytes())?;
+        let (source, bytes) = (from.address() + at as u64, to.len());
         self.copy(queue, || {
             // SAFETY: the source lies in the memory; that and the destination stay until the event is over, by the contract.
             let begun = unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast().as_ptr(), source, bytes, queue.stream) };
@@ -277,8 +279,9 @@ unsafe impl Device for Cuda {
         to: &CudaMemory,
         at: usize,
     ) -> Result<CudaEvent, DeviceError> {
-        check_bounds(at, from.len(), to.bytes)?;
-        let (dest, bytes) = (to.address + at as u64, from.len());
+        self.check_owner(to.device().context())?;
+        check_bounds(at, from.len(), to.bytes())?;
+        let (dest, bytes) = (to.address() + at as u64, from.len());
         self.copy(queue, || {
             // SAFETY: the destination lies in the memory; that and the source stay until the event is over, by the contract.
             let begun = unsafe { sys::cuMemcpyHtoDAsync_v2(dest, from.cast().as_ptr(), bytes, queue.stream) };
@@ -316,28 +319,27 @@ unsafe impl Device for Cuda {
         unsafe { self.copy_pieces(|p| &p.scatter, queue, table, count, to, staging) }
     }
 
-    fn place(&self, memory: &CudaMemory) -> (NonNull<u8>, Space) {
-        // The driver gives no memory at address 0; an address of the device is none of the host's.
-        let place = NonNull::new(std::ptr::without_provenance_mut(memory.address as usize));
-        (place.unwrap_or(NonNull::dangling()), Space::Device)
-    }
-
     fn mark(&self, queue: &CudaQueue) -> Result<CudaEvent, DeviceError> {
+        self.check_owner(queue.device.context())?;
         // SAFETY: the stream is alive.
         unsafe { self.end(queue.stream) }
     }
 
     fn order(&self, queue: &CudaQueue, after: &CudaEvent) -> Result<(), DeviceError> {
+        self.check_owner(queue.device.context())?;
+        let after = after.marked()?;
         self.bind()?;
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: both are alive.
-        check("cuStreamWaitEvent", unsafe { stream::wait_event(queue.stream, after.event, flags) })
+        check("cuStreamWaitEvent", unsafe { stream::wait_event(queue.stream, after, flags) })
     }
 
     fn is_over(&self, event: &CudaEvent) -> Result<bool, DeviceError> {
-        self.bind()?;
+        let end = event.marked()?;
+        // Its own: an answer about another context would say nothing of it.
+        event.device.bind()?;
         // SAFETY: the event is alive.
-        match unsafe { event::query(event.event) } {
+        match unsafe { event::query(end) } {
             Err(e) if e.0 == sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
             other => check("cuEventQuery", other).map(|()| true),
         }
@@ -352,79 +354,20 @@ unsafe impl Device for Cuda {
             }
             std::hint::spin_loop();
         }
-        self.bind()?;
+        let end = event.marked()?;
+        event.device.bind()?;
         // SAFETY: the event is alive.
-        check("cuEventSynchronize", unsafe { event::synchronize(event.event) })
+        check("cuEventSynchronize", unsafe { event::synchronize(end) })
     }
 }
 
 // SAFETY: a handle, which any thread may use as long as it is alive.
 unsafe impl Send for CudaQueue {}
 
-impl DeviceMemory for CudaMemory {
-    fn bytes(&self) -> usize {
-        self.bytes
-    }
-}
-
-impl CudaMemory {
-    /// Takes memory that the program has by `cudaMalloc`, `cuMemAlloc` or their like, to be freed when the value is dropped.
-    ///
-    /// # Errors
-    /// [`DeviceError::Empty`].
-    ///
-    /// # Safety
-    /// `bytes` bytes at `address` were allocated on that device, in one piece, and nobody else frees them. What the program has asked
-    /// the device to do with them is over, or ordered by an event, when the value is handed on.
-    pub unsafe fn adopt(device: &Cuda, address: u64, bytes: usize) -> Result<Self, DeviceError> {
-        if bytes == 0 {
-            return Err(DeviceError::Empty);
-        }
-        Ok(Self { address, bytes, device: device.clone() })
-    }
-
-    /// Takes memory that the program has by `cudarc`, on the stream of which its work may go on: [`Cuda::end_of`] is its end.
-    ///
-    /// # Errors
-    /// [`DeviceError::Empty`].
-    pub fn of<T>(device: &Cuda, memory: CudaSlice<T>) -> Result<Self, DeviceError> {
-        let bytes = memory.num_bytes();
-        if bytes == 0 {
-            return Err(DeviceError::Empty);
-        }
-        Ok(Self { address: memory.leak(), bytes, device: device.clone() })
-    }
-
-    /// Its address on the device, for kernels.
-    pub fn address(&self) -> u64 {
-        self.address
-    }
-
-    /// Its address and bytes, for the program to free.
-    pub fn release(self) -> (u64, usize) {
-        let mut memory = ManuallyDrop::new(self);
-        // The device is not needed any more, and it counts who has it.
-        let (address, bytes) = (memory.address, memory.bytes);
-        // SAFETY: not used again, since the value is never dropped.
-        unsafe { std::ptr::drop_in_place(&raw mut memory.device) };
-        (address, bytes)
-    }
-}
-
 impl CudaQueue {
     /// The stream, for the program's own work.
     pub fn stream(&self) -> sys::CUstream {
         self.stream
-    }
-}
-
-impl Drop for CudaMemory {
-    fn drop(&mut self) {
-        if self.device.bind().is_ok() {
-            // SAFETY: of `allocate`, and freed only here. The driver waits first for what is under way. Of a lost device nothing
-            // can be freed.
-            let _ = unsafe { result::free_sync(self.address) };
-        }
     }
 }
 

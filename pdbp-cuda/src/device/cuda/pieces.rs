@@ -3,11 +3,12 @@
 use std::ffi::c_void;
 use std::fmt;
 
+use cudarc::driver::result;
 use cudarc::driver::sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
 use pdbp_core::BlockMemory;
 
 use super::{Cuda, CudaEvent, CudaMemory, CudaQueue, check};
-use crate::device::{Device, DeviceError, Piece, PieceTable, check_pieces};
+use crate::device::{Device, DeviceError, DeviceMemory as _, Piece, PieceTable, check_pieces};
 use crate::kernel::{Kernel, Module};
 use crate::memory::PinnedMemory;
 
@@ -31,7 +32,10 @@ impl Pieces {
     fn load(device: &Cuda) -> Result<Self, DeviceError> {
         let module = Module::load(device, include_str!("../../../kernels/pieces.ptx"))?;
         let (gather, scatter) = (module.kernel("gather")?, module.kernel("scatter")?);
-        let attribute = device.context().attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+        let number = device.context().cu_device();
+        // SAFETY: the device of a context that is retained.
+        let attribute =
+            unsafe { result::device::get_attribute(number, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) };
         let processors = check("cuDeviceGetAttribute", attribute)?;
         Ok(Self { gather, scatter, most_blocks: u32::try_from(processors).unwrap_or(0).max(1) * BLOCKS })
     }
@@ -91,7 +95,9 @@ impl Cuda {
         staging: &CudaMemory,
     ) -> Result<CudaEvent, DeviceError> {
         let loaded = self.pieces()?;
-        let pieces = check_pieces(table.as_slice(), count, memory.bytes, staging.bytes)?;
+        self.check_owner(memory.device().context())?;
+        self.check_owner(staging.device().context())?;
+        let pieces = check_pieces(table.as_slice(), count, memory.bytes(), staging.bytes())?;
         let mut lanes = lanes(pieces);
         let blocks = (count as u64 * u64::from(lanes)).div_ceil(u64::from(THREADS));
         let blocks = blocks.min(u64::from(loaded.most_blocks)) as u32;
@@ -100,7 +106,7 @@ impl Cuda {
         }
         // The device has the host's address space, so that pinned memory lies there as well.
         let mut entries = pieces.as_ptr();
-        let (mut count, mut memory, mut staging) = (count as u32, memory.address, staging.address);
+        let (mut count, mut memory, mut staging) = (count as u32, memory.address(), staging.address());
         let mut arguments: [*mut c_void; 5] = [
             (&raw mut entries).cast(),
             (&raw mut count).cast(),

@@ -46,6 +46,16 @@ pub enum Fault {
     Halfway(u64),
 }
 
+/// Whether a device answers who asks whether its work is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Silence {
+    /// It does.
+    #[default]
+    Off,
+    /// Each question fails, as when a driver's function reports an error of something else.
+    On,
+}
+
 /// The engine for kernels; those before it are for copies, by their [`Way`].
 const KERNELS: usize = 2;
 
@@ -109,9 +119,15 @@ pub struct SimulatedTable {
     state: Arc<Mutex<State>>,
 }
 
-impl DeviceMemory for SimulatedMemory {
+// SAFETY: as many bytes on the heap, of this value only, which stay where they are until `free`.
+unsafe impl DeviceMemory for SimulatedMemory {
     fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Memory of the host, whose bytes show to who reads the address when no copy is pending.
+    fn place(&self) -> (NonNull<u8>, Space) {
+        (lock(&self.state).place(self.number), Space::Host)
     }
 }
 
@@ -151,6 +167,11 @@ impl Simulated {
     /// Plans a fault.
     pub fn plan(&self, fault: Fault) {
         self.state().faults.push(fault);
+    }
+
+    /// From now on, whether work is over is not said: asking for it, or waiting, fails, and the device goes on.
+    pub fn keep_silent(&self, silence: Silence) {
+        self.state().silence = silence;
     }
 
     /// Writes device memory at once, as a kernel might have before. Bytes beyond its end are left out.
@@ -196,6 +217,15 @@ impl Simulated {
         self.state().misuse.clone()
     }
 
+    /// Whether what has that state belongs to this device.
+    fn check_owner(&self, owner: &Arc<Mutex<State>>) -> Result<(), DeviceError> {
+        if Arc::ptr_eq(owner, &self.state) {
+            return Ok(());
+        }
+        let name = |state| format!("the simulated device at {:p}", Arc::as_ptr(state));
+        Err(DeviceError::OtherDevice { owner: name(owner), device: name(&self.state) })
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         let mut state = lock(&self.state);
         state.settle(self.clock.nanos());
@@ -210,6 +240,7 @@ impl Simulated {
         at: usize,
         host: NonNull<[u8]>,
     ) -> Result<SimulatedEvent, DeviceError> {
+        self.check_owner(&memory.state)?;
         check_bounds(at, host.len(), memory.bytes)?;
         self.begin(queue, way as usize, host.len(), || {
             Work::Copy(HostCopy::begin(way, memory.number, at, host))
@@ -291,6 +322,7 @@ unsafe impl Device for Simulated {
         from: &SimulatedMemory,
         staging: &SimulatedMemory,
     ) -> Result<SimulatedEvent, DeviceError> {
+        [&from.state, &staging.state, &table.state].into_iter().try_for_each(|of| self.check_owner(of))?;
         let pieces = check_pieces(&table.pieces, count, from.bytes, staging.bytes)?;
         let to = |p: &Piece| Move { from: p.at as usize, to: p.staged as usize, bytes: p.bytes as usize };
         let (table, from, to, moves) =
@@ -306,16 +338,12 @@ unsafe impl Device for Simulated {
         staging: &SimulatedMemory,
         to: &SimulatedMemory,
     ) -> Result<SimulatedEvent, DeviceError> {
+        [&to.state, &staging.state, &table.state].into_iter().try_for_each(|of| self.check_owner(of))?;
         let pieces = check_pieces(&table.pieces, count, to.bytes, staging.bytes)?;
         let from = |p: &Piece| Move { from: p.staged as usize, to: p.at as usize, bytes: p.bytes as usize };
         let (table, from, to, moves) =
             (table.number, staging.number, to.number, pieces.iter().map(from).collect());
         self.kernel(queue, Kernel { table, from, to, moves })
-    }
-
-    /// Memory of the host, whose bytes show to who reads the address when no copy is pending.
-    fn place(&self, memory: &SimulatedMemory) -> (NonNull<u8>, Space) {
-        (self.state().place(memory.number), Space::Host)
     }
 
     fn mark(&self, queue: &SimulatedQueue) -> Result<SimulatedEvent, DeviceError> {
@@ -328,12 +356,19 @@ unsafe impl Device for Simulated {
     }
 
     fn is_over(&self, event: &SimulatedEvent) -> Result<bool, DeviceError> {
-        self.state().is_over(event.number, event.end, self.clock.nanos())
+        let state = self.state();
+        if state.silence == Silence::On {
+            let text = "no answer, as planned".into();
+            return Err(DeviceError::Failed { call: "is_over", code: 1, text });
+        }
+        state.is_over(event.number, event.end, self.clock.nanos())
     }
 
     /// Virtual time goes on to the event's end.
     fn wait(&self, event: &SimulatedEvent) -> Result<(), DeviceError> {
-        self.clock.advance_to_nanos(event.end);
+        if self.state().silence == Silence::Off {
+            self.clock.advance_to_nanos(event.end);
+        }
         self.is_over(event).map(drop)
     }
 }

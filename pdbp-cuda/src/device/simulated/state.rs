@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ptr::NonNull;
 
 use super::work::Work;
-use super::{Fault, SimulatedEvent};
+use super::{Fault, Silence, SimulatedEvent};
 use crate::device::DeviceError;
 
 /// A copy under way.
@@ -38,6 +38,7 @@ pub(super) struct State {
     /// Nanoseconds that each engine has worked.
     pub(super) busy: [u64; 3],
     pub(super) faults: Vec<Fault>,
+    pub(super) silence: Silence,
     /// Events of copies that have failed, and of those that came after.
     failed: Vec<u64>,
     lost: bool,

@@ -3,7 +3,7 @@
 use super::*;
 use crate::device::{Device, DeviceError};
 
-const SMALL: Plan = Plan { bytes: 20 * 512, block: 512, blocks: 6, ..PLAN };
+pub(super) const SMALL: Plan = Plan { bytes: 20 * 512, block: 512, blocks: 6, ..PLAN };
 const COPIES: u64 = 20;
 
 fn is_device(end: &Result<(), FlowError<Broken>>) -> bool {
@@ -146,7 +146,7 @@ fn a_range_beyond_the_buffer_gives_it_back() {
 }
 
 /// Polls both ends until that time.
-fn run_until(rig: &mut Rig, time: Duration) {
+pub(super) fn run_until(rig: &mut Rig, time: Duration) {
     loop {
         let link = rig.link.clone();
         let sent = rig.out.as_mut().map(|out| out.poll(&mut link.clone()));

@@ -3,6 +3,7 @@
 mod anywhere;
 mod bundles;
 mod faults;
+mod held;
 mod wire;
 
 use std::num::NonZeroUsize;

@@ -250,7 +250,7 @@ impl<T> GpuAnalyser<T> {
     pub fn rescue(mut self, analyser: &mut Analyser) -> VecDeque<(T, Scores)> {
         let mut done = core::mem::take(&mut self.done);
         for mut batch in self.flying.drain(..).chain(self.gathering.take()) {
-            // Over, one way or the other.
+            // Over, or not: a picture is not written any more.
             let _ = batch.slot.wait();
             for (number, tag) in batch.tags.drain(..).enumerate() {
                 done.extend(batch.slot.picture(number).map(|picture| (tag, analyser.analyse(&picture))));

@@ -3,11 +3,12 @@
 use core::ffi::c_void;
 use core::ptr::NonNull;
 use core::slice;
+use std::sync::Arc;
 
 use bytemuck::Zeroable as _;
 use pdbp_core::BlockMemory as _;
 use pdbp_cuda::PinnedMemory;
-use pdbp_cuda::device::{Cuda, CudaEvent, CudaMemory, CudaQueue, Device as _, DeviceError};
+use pdbp_cuda::device::{Cuda, CudaEvent, CudaMemory, CudaQueue, Device as _, DeviceError, InUse};
 use pdbp_cuda::kernel::Kernel;
 
 use super::layout::{Layout, SumsOfPicture, restored_bytes};
@@ -23,23 +24,31 @@ pub(super) struct Slot {
     device: Cuda,
     queue: CudaQueue,
     layout: Layout,
+    memory: Arc<Memory>,
+    /// Its flight. While there is one, the host writes none of the memory, and reads the pictures only.
+    flight: Option<InUse<Cuda, Arc<Memory>>>,
+}
+
+/// What a batch lies in.
+struct Memory {
     host: PinnedMemory,
     input: CudaMemory,
     output: CudaMemory,
-    /// The end of its flight. While there is one, the host touches none of the memory.
-    flight: Option<CudaEvent>,
 }
 
 impl Slot {
     /// A batch for up to `bytes` bytes.
     pub(super) fn new(device: &Cuda, bytes: usize) -> Result<Self, DeviceError> {
+        let memory = Memory {
+            host: PinnedMemory::new(device, bytes)?,
+            input: device.allocate(bytes)?,
+            output: device.allocate(restored_bytes(bytes))?,
+        };
         Ok(Self {
             device: device.clone(),
             queue: device.queue()?,
             layout: Layout::default(),
-            host: PinnedMemory::new(device, bytes)?,
-            input: device.allocate(bytes)?,
-            output: device.allocate(restored_bytes(bytes))?,
+            memory: Arc::new(memory),
             flight: None,
         })
     }
@@ -50,7 +59,7 @@ impl Slot {
 
     /// Whether a picture of that size would fit.
     pub(super) fn has_room(&self, size: PictureSize) -> bool {
-        self.flight.is_none() && self.layout.room_with(size) <= self.host.len()
+        self.flight.is_none() && self.layout.room_with(size) <= self.memory.host.len()
     }
 
     /// Copies a picture in, for which there is [room](Self::has_room).
@@ -67,22 +76,25 @@ impl Slot {
     /// Asks the device for the sums.
     ///
     /// # Errors
-    /// What the driver says. Nothing is under way then.
+    /// What the driver says. The pictures are still here.
     pub(super) fn launch(&mut self, kernel: &Kernel) -> Result<(), DeviceError> {
+        // Of one that could not be launched the copy may be under way yet.
+        self.wait()?;
         self.close();
         let bytes = self.layout.bytes();
-        let host = NonNull::slice_from_raw_parts(self.host.base(), bytes);
+        let host = NonNull::slice_from_raw_parts(self.memory.host.base(), bytes);
         // SAFETY: both memories are as long, since pictures were added for which there was room, and stay until the flight is over,
-        // which `drop` awaits; the host leaves them alone until then.
-        let copied = unsafe { self.device.copy_in(&self.queue, host, &self.input, 0) }?;
+        // since that has them; the host leaves them alone until then.
+        let copied = unsafe { self.device.copy_in(&self.queue, host, &self.memory.input, 0) }?;
         match self.run(kernel).and_then(|()| self.fetch()) {
             Ok(end) => {
-                self.flight = Some(end);
+                self.flight = Some(InUse::new(end, Arc::clone(&self.memory)));
                 Ok(())
             }
             Err(error) => {
                 // Nothing else of it reads or writes the host's memory.
-                let _ = self.device.wait(&copied);
+                self.flight = Some(InUse::new(copied, Arc::clone(&self.memory)));
+                let _ = self.wait();
                 Err(error)
             }
         }
@@ -105,8 +117,8 @@ impl Slot {
     /// Starts a kernel behind what is on the queue.
     pub(super) fn run(&self, kernel: &Kernel) -> Result<(), DeviceError> {
         let layout = &self.layout;
-        let at = |place: usize| self.input.address() + place as u64;
-        let (mut input, mut output) = (self.input.address(), self.output.address());
+        let at = |place: usize| self.memory.input.address() + place as u64;
+        let (mut input, mut output) = (self.memory.input.address(), self.memory.output.address());
         let (mut table, mut sums) = (at(layout.table_at()), at(layout.sums_at()));
         let (mut pictures, mut items) = (layout.pictures() as u32, layout.items()); // far less than 2³²
         let mut arguments: [*mut c_void; 6] = [
@@ -119,7 +131,8 @@ impl Slot {
         ];
         let blocks = items.div_ceil(THREADS);
         // SAFETY: the arguments of the kernels of `analysis.cu`, four addresses and two numbers. They read the pictures and the table,
-        // add to the sums, all within the layout's bytes, and write at most `restored_bytes`; the memory is freed when that is over.
+        // add to the sums, all within the layout's bytes, and write at most `restored_bytes`; memory of the device is freed when all that
+        // this has to do is over.
         unsafe { kernel.launch(&self.queue, blocks, THREADS, &mut arguments) }
     }
 
@@ -134,28 +147,35 @@ impl Slot {
         // Not where they came from, which may not be copied yet.
         let to = NonNull::from(self.bytes_mut().get_mut(end..room).unwrap_or_default());
         // SAFETY: `to` stays until the flight is over, and nobody else touches it until then; neither does the device's memory go.
-        unsafe { self.device.copy_out(&self.queue, &self.input, start, to) }
+        unsafe { self.device.copy_out(&self.queue, &self.memory.input, start, to) }
     }
 
     /// Whether the flight is over.
     ///
     /// # Errors
-    /// It has failed; it is over, then.
+    /// It has failed, and is over; or nobody knows.
     pub(super) fn is_over(&mut self) -> Result<bool, DeviceError> {
-        let Some(end) = &self.flight else { return Ok(true) };
-        let over = self.device.is_over(end);
-        if over != Ok(false) {
+        let Some(flight) = &mut self.flight else { return Ok(true) };
+        let landed = flight.poll(&self.device).map(|memory| memory.is_some());
+        if landed == Ok(true) || landed.is_err() && flight.let_go(&self.device).is_some() {
             self.flight = None;
         }
-        over
+        landed
     }
 
     /// Waits until the flight is over.
     ///
     /// # Errors
-    /// It has failed; it is over, then.
+    /// As [`is_over`](Self::is_over).
     pub(super) fn wait(&mut self) -> Result<(), DeviceError> {
-        self.flight.take().map_or(Ok(()), |end| self.device.wait(&end))
+        if let Some(flight) = &self.flight {
+            // What goes wrong shows below.
+            let _ = self.device.wait(flight.event());
+        }
+        while !self.is_over()? {
+            std::thread::yield_now();
+        }
+        Ok(())
     }
 
     /// The sums of all pictures, with their sizes; none while it flies.
@@ -169,11 +189,14 @@ impl Slot {
         })
     }
 
-    /// Picture `number`, as it was copied in; none while it flies.
+    /// Picture `number`, as it was copied in.
     pub(super) fn picture(&self, number: usize) -> Option<Yuv<'_>> {
         let (size, at) = self.layout.picture(number)?;
         let (luma, chroma) = plane_lens(size);
-        let (y, chromas) = self.bytes().get(at)?.split_at_checked(luma)?;
+        // SAFETY: the pictures lie at the beginning of the host's memory, which lives as long as `self`; a flight reads them only.
+        let pictures =
+            unsafe { slice::from_raw_parts(self.memory.host.base().as_ptr(), self.layout.table_at()) };
+        let (y, chromas) = pictures.get(at)?.split_at_checked(luma)?;
         let (u, v) = chromas.split_at_checked(chroma)?;
         Some(Yuv::tight(size, y, u, v))
     }
@@ -186,7 +209,7 @@ impl Slot {
         let to = NonNull::from(&mut *bytes);
         let at = self.layout.records()[number].output();
         // SAFETY: `bytes` stays until the copy is over, which is awaited.
-        let end = unsafe { self.device.copy_out(&self.queue, &self.output, at, to) }?;
+        let end = unsafe { self.device.copy_out(&self.queue, &self.memory.output, at, to) }?;
         self.device.wait(&end)?;
         Ok(bytes)
     }
@@ -201,7 +224,7 @@ impl Slot {
             return &[];
         }
         // SAFETY: so many initialised bytes, which live as long as `self`; nobody writes while nothing flies.
-        unsafe { slice::from_raw_parts(self.host.base().as_ptr(), self.host.len()) }
+        unsafe { slice::from_raw_parts(self.memory.host.base().as_ptr(), self.memory.host.len()) }
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
@@ -209,13 +232,13 @@ impl Slot {
             return &mut [];
         }
         // SAFETY: as above, and nobody else has them.
-        unsafe { slice::from_raw_parts_mut(self.host.base().as_ptr(), self.host.len()) }
+        unsafe { slice::from_raw_parts_mut(self.memory.host.base().as_ptr(), self.memory.host.len()) }
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        // Nothing may be under way in memory that goes; whether it succeeded, nobody wants to know any more.
+        // Whether it succeeded, nobody wants to know any more; of a flight that may be under way yet the memory stays.
         let _ = self.wait();
     }
 }

@@ -202,3 +202,36 @@ fn pictures_that_the_device_has_not_analysed_are_rescued() {
     assert!(rescued.iter().map(|(number, _)| *number).eq(0..20));
     assert!(rescued.iter().map(|(_, scores)| scores).eq(&right));
 }
+
+/// From its twelfth answer on, the driver of the stand-in says of no batch whether it is over (a device goes on). The test runs itself
+/// with such a driver.
+#[test]
+fn pictures_of_which_the_device_says_nothing_are_rescued() {
+    let name = "pictures_of_which_the_device_says_nothing_are_rescued";
+    if std::env::var_os("DRIVER_FAILS").is_none() {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", &format!("measure::gpu::tests::{name}"), "--nocapture"]);
+        command.env("DRIVER_DELAY", "3").env("DRIVER_FAILS", "cuEventQuery,cuEventSynchronize=2@12");
+        let output = command.output().unwrap();
+        eprint!("{}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success());
+        return;
+    }
+    let Some(gpu) = gpu(name) else { return };
+    let pictures: Vec<_> = (0..60).map(|n| noise(40, 30, n)).collect();
+    let mut alone = Analyser::new(Threads::Caller);
+    let right: Vec<_> = pictures.iter().map(|picture| alone.analyse(&picture.picture())).collect();
+    let (mut analyser, mut got, mut left) = (GpuAnalyser::with_batches(&gpu, 6000, 4), Vec::new(), 0..0);
+    for (number, picture) in pictures.iter().enumerate() {
+        if analyser.push(number, &picture.picture()).is_err() {
+            left = number..60;
+            break;
+        }
+    }
+    let _ = analyser.finish();
+    got.extend(core::iter::from_fn(|| analyser.take()));
+    got.extend(analyser.rescue(&mut alone));
+    got.extend(left.map(|number| (number, right[number].clone())));
+    assert!(got.iter().map(|(number, _)| *number).eq(0..60));
+    assert!(got.iter().map(|(_, scores)| scores).eq(&right));
+}

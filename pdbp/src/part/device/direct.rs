@@ -43,11 +43,12 @@ enum Sending<D: Device> {
 impl<D: Device> DirectSend<D> {
     /// `None` when it goes through blocks.
     pub(super) fn begin<B: VacantBlock>(part: &Part, to: Target, flow: &Outflow<D, B>) -> Option<Self> {
-        let (device, slice) = flow.source();
+        let (_, slice) = flow.source();
         let direct = part.shared().direct.clone()?;
         let takes = slice.bytes() >= direct.least && direct.link.is_open_to(to.node());
-        let parcel = slice.to_send(device).filter(|parcel| takes && direct.knows(parcel.space()));
-        parcel?;
+        if !takes || !direct.knows(slice.to_send().space()) {
+            return None;
+        }
         let (node, number) = (to.node(), direct.link.number());
         let question = direct.link.ask(node, number).ok()?;
         Some(Self { direct, node, number, state: Sending::Announcing(question) })
@@ -89,9 +90,8 @@ impl<D: Device> DirectSend<D> {
                 {
                     return Ok(Some(Step::Idle));
                 }
-                // It was there when the message was begun.
-                let Some(parcel) = slice.to_send(device) else { return Err(FlowError::Ended) };
-                let transfer = self.direct.link.send(self.node, self.number, parcel).map_err(failed)?;
+                let transfer =
+                    self.direct.link.send(self.node, self.number, slice.to_send()).map_err(failed)?;
                 writer.deliver();
                 Some(Sending::Begun { transfer, ended: false })
             }
@@ -203,9 +203,11 @@ impl<D: Device> DirectRecv<D> {
                 if !transfer.is_over().map_err(failed)? || !*ended {
                     return Ok(Step::Idle);
                 }
-                self.state = Receiving::Over;
-                flow.land(self.bytes);
-                Ok(Step::Done)
+                let step = flow.poll_landed(self.bytes);
+                if step == Step::Done {
+                    self.state = Receiving::Over;
+                }
+                Ok(step)
             }
             Receiving::Over => Ok(Step::Done),
         }

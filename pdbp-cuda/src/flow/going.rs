@@ -1,0 +1,79 @@
+//! What all flows do alike: how they go on and how they end.
+
+use super::{Copier, FlowError, Step};
+use crate::device::Device;
+
+/// How far a flow has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Flowing,
+    /// Nothing more comes, copies are under way.
+    Ending,
+    Done,
+    Failed,
+}
+
+/// A flow, for [`poll`] and [`close`].
+pub(super) trait Flow {
+    type Device: Device;
+
+    fn state(&mut self) -> &mut State;
+    fn copier(&self) -> &Copier<Self::Device>;
+
+    /// Gives back what other flows can use. Nothing is under way.
+    fn give_back(&mut self);
+
+    /// Leaves what is under way to the copier.
+    fn leave(&mut self);
+}
+
+/// Lets a flow go on by `advance`, unless it has ended before. One that gives an error has failed; so has one whose `advance` panics,
+/// where a block may be missing.
+pub(super) fn poll<F: Flow, E>(
+    flow: &mut F,
+    advance: impl FnOnce(&mut F) -> Result<Step, FlowError<E>>,
+) -> Result<Step, FlowError<E>> {
+    match flow.state() {
+        State::Done => return Ok(Step::Done),
+        State::Failed => return Err(FlowError::Ended),
+        State::Flowing | State::Ending => {}
+    }
+    flow.copier().reap();
+    let mut going = Going { flow, failed: true };
+    let step = advance(going.flow);
+    going.failed = step.is_err();
+    if let Ok(Step::Done) = step {
+        end(going.flow);
+    }
+    step
+}
+
+/// All has arrived.
+pub(super) fn end<F: Flow>(flow: &mut F) {
+    *flow.state() = State::Done;
+    flow.give_back();
+}
+
+/// Gives up what the flow has not done.
+pub(super) fn close<F: Flow>(flow: &mut F) {
+    if matches!(flow.state(), State::Flowing | State::Ending) {
+        *flow.state() = State::Failed;
+        flow.leave();
+    }
+    flow.copier().reap();
+}
+
+/// A flow that goes on.
+struct Going<'f, F: Flow> {
+    flow: &'f mut F,
+    failed: bool,
+}
+
+impl<F: Flow> Drop for Going<'_, F> {
+    fn drop(&mut self) {
+        if self.failed {
+            *self.flow.state() = State::Failed;
+            self.flow.leave();
+        }
+    }
+}
