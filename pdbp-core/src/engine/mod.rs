@@ -15,7 +15,8 @@
 //! stops its sender, in the sender's own memory, and nobody else.
 //!
 //! **Priorities.** Commands are packed into *urgent* blocks, which overtake waiting blocks in their row; one element of
-//! credit is kept for them once the row has four. Control messages do not need credit and use blocks set aside for them.
+//! credit is kept for them once the row has four. Control messages do not need credit; they use blocks set aside for them, and two
+//! places of each link's [capacity](Transport::capacity): they never wait for data (see [`routing`](crate::routing)).
 //!
 //! **Routing.** With [`Routing::Grid`](crate::Routing) a node has rows only for the nodes of its row and column in a grid, and
 //! passes on messages and streams of others: see [`routing`](crate::routing).
