@@ -24,8 +24,9 @@
 //! ```
 //!
 //! # The map
-//! * [`device`]: what copies need of a device; [`Cuda`](device::Cuda), and one in virtual time.
-//! * [`Buffer`] and [`Slice`]: device memory that nobody frees or writes under a pending copy.
+//! * [`device`]: what copies need of a device; [`Cuda`](device::Cuda), and one in virtual time; what work under way
+//!   [has](device::InUse) until the device is done with it.
+//! * [`Buffer`] and [`Slice`]: device memory that nobody frees or writes under a pending copy, nor while a transport writes it.
 //! * [`flow`]: the copies of any length of data, and of many small messages, several blocks under way at a time.
 //! * [`kernel`]: programs of the device.
 //! * [`PinnedMemory`] and [`Registered`]: blocks that devices copy from and to without the driver's detour through memory of
@@ -44,8 +45,8 @@
 //!
 //! So far it was tested in three ways, and on no real device: the flows on simulated devices in virtual time, with faults at each copy and
 //! an eye on memory that is touched too early; calls of the driver and kernels on a library that stands in for it (`stand-in`), which
-//! runs the kernels' sources on the host and does what is asked of a stream as late as can be; and each function of the driver made
-//! to fail in turn.
+//! runs the kernels' sources on the host, does what is asked of a stream as late as can be, reports errors of something else before
+//! each wait, and ends a program that gets memory of a copy back early; and each function of the driver made to fail in turn.
 
 pub mod device;
 pub mod flow;

@@ -77,7 +77,21 @@ fn check(device: &Cuda, kind: &str, copy: usize) -> Result<Option<[f64; 2]>, Dev
 /// Copies one half of the memory to the device, and from there to the other half. GB/s there and back; `None` when the halves
 /// differ.
 fn copies(device: &Cuda, memory: impl BlockMemory) -> Result<Option<[f64; 2]>, DeviceError> {
-    // SAFETY: this function has the memory alone, as long as the slice is used.
+    let rates = copy_halves(device, &memory);
+    keep_unless_over(&rates, memory);
+    rates
+}
+
+/// After an error of a call something may be under way in the memory yet: it stays.
+fn keep_unless_over<T, M>(result: &Result<T, DeviceError>, memory: M) {
+    if result.as_ref().is_err_and(|e| !e.is_lost()) {
+        std::mem::forget(memory);
+    }
+}
+
+/// After an error the memory may be in use.
+fn copy_halves(device: &Cuda, memory: &impl BlockMemory) -> Result<Option<[f64; 2]>, DeviceError> {
+    // SAFETY: the caller has the memory alone, as long as the slice is used.
     let all = unsafe { std::slice::from_raw_parts_mut(memory.base().as_ptr(), memory.len()) };
     let bytes = all.len() / 2;
     let (first, second) = all.split_at_mut(bytes);
@@ -109,13 +123,17 @@ fn gathers(device: &Cuda) -> Result<bool, DeviceError> {
         let (at, staged) = (i * BYTES, (PIECES - 1 - i) * BYTES);
         *piece = Piece { at: at as u64, staged: staged as u32, bytes: BYTES as u32 };
     }
-    // SAFETY: all stay, and nobody touches them, until the device has been waited for.
-    device.wait(&unsafe { device.copy_in(&queue, NonNull::from(&data[..]), &from, 0) }?)?;
-    // SAFETY: as above; no two pieces lie in the same place.
-    device.wait(&unsafe { device.gather(&queue, &table, PIECES, &from, &staging) }?)?;
-    // SAFETY: as above.
-    device.wait(&unsafe { device.copy_out(&queue, &staging, 0, NonNull::from(&mut turned[..])) }?)?;
-    Ok(turned.chunks(BYTES).rev().eq(data.chunks(BYTES)))
+    let mut turn = || {
+        // SAFETY: all stay, and nobody touches them, until the device has been waited for: after an error they stay for good.
+        device.wait(&unsafe { device.copy_in(&queue, NonNull::from(&data[..]), &from, 0) }?)?;
+        // SAFETY: as above; no two pieces lie in the same place.
+        device.wait(&unsafe { device.gather(&queue, &table, PIECES, &from, &staging) }?)?;
+        // SAFETY: as above.
+        device.wait(&unsafe { device.copy_out(&queue, &staging, 0, NonNull::from(&mut turned[..])) }?)
+    };
+    let turned_round = turn().map(|()| turned.chunks(BYTES).rev().eq(data.chunks(BYTES)));
+    keep_unless_over(&turned_round, (data, turned, from, staging, table));
+    turned_round
 }
 
 /// GB/s of a copy.

@@ -1,6 +1,7 @@
 //! Memory of the host, and copies that the program waits for.
 
 use std::error::Error;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use cudarc::driver::result;
@@ -27,7 +28,8 @@ impl Kind {
 
 /// Memory of the host that nobody else has.
 pub(crate) struct Host {
-    memory: Box<dyn BlockMemory>,
+    memory: ManuallyDrop<Box<dyn BlockMemory>>,
+    device: Cuda,
 }
 
 impl Host {
@@ -36,7 +38,7 @@ impl Host {
             Kind::Pinned => Box::new(PinnedMemory::new(device, bytes)?),
             Kind::Pageable => Box::new(HeapMemory::new(bytes).ok_or(DeviceError::OutOfMemory { bytes })?),
         };
-        Ok(Self { memory })
+        Ok(Self { memory: ManuallyDrop::new(memory), device: device.clone() })
     }
 
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
@@ -46,6 +48,16 @@ impl Host {
 
     pub(crate) fn place(&mut self) -> NonNull<[u8]> {
         NonNull::from(self.bytes())
+    }
+}
+
+impl Drop for Host {
+    /// After an error copies may be under way yet: if nobody can wait for them, the memory stays.
+    fn drop(&mut self) {
+        if settle(&self.device).is_ok() {
+            // SAFETY: once, and not used any more.
+            unsafe { ManuallyDrop::drop(&mut self.memory) };
+        }
     }
 }
 

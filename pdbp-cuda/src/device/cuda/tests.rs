@@ -2,11 +2,12 @@
 
 use std::ptr::NonNull;
 
+use cudarc::driver::DriverError;
 use pdbp_core::BlockMemory;
 use pdbp_core::umb::{HeapMemory, Space};
 
 use super::*;
-use crate::device::{Piece, PieceTable};
+use crate::device::{InUse, Piece, PieceTable};
 use crate::{PinnedMemory, Registered};
 
 /// The first device, or `None` after having said why there is none.
@@ -94,6 +95,30 @@ fn memory_of_cudarc_comes_to_a_device_buffer() {
     device.wait(&end).unwrap();
     // Freed here.
     drop(memory);
+}
+
+/// `cudarc` records what goes wrong when something of the program is dropped, on whatever thread, for the next who asks.
+#[test]
+fn what_cudarc_has_recorded_ends_no_copy_of_a_device() {
+    let Some(device) = device("what_cudarc_has_recorded_ends_no_copy_of_a_device") else { return };
+    let (memory, queue) = (device.allocate(1 << 20).unwrap(), device.queue().unwrap());
+    let mut host = vec![1; 1 << 20];
+    let record =
+        || device.context().record_err::<()>(Err(DriverError(sys::CUresult::CUDA_ERROR_INVALID_VALUE)));
+    record();
+    // SAFETY: `InUse` has both until the copy is over.
+    let end = unsafe { device.copy_out(&queue, &memory, 0, NonNull::from(&mut host[..])) }.unwrap();
+    let mut copied = InUse::new(end, (host, memory));
+    let host = loop {
+        record();
+        if let Some((host, _)) = copied.poll(&device).unwrap() {
+            break host;
+        }
+    };
+    assert!(host == vec![0; 1 << 20]);
+    record();
+    device.wait(&device.mark(&queue).unwrap()).unwrap();
+    assert!(device.context().check_err().is_err(), "it is there for whoever it is for");
 }
 
 /// Copies what the memory holds to the device and back to its other half.

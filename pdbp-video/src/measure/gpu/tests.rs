@@ -231,7 +231,7 @@ fn pictures_of_which_the_device_says_nothing_are_rescued() {
     let _ = analyser.finish();
     got.extend(core::iter::from_fn(|| analyser.take()));
     got.extend(analyser.rescue(&mut alone));
-    got.extend(left.map(|number| (number, right[number].clone())));
+    got.extend(left.map(|number| (number, right[number])));
     assert!(got.iter().map(|(number, _)| *number).eq(0..60));
     assert!(got.iter().map(|(_, scores)| scores).eq(&right));
 }
