@@ -352,7 +352,8 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         peers.fill_with(|| Peer { welcome: !config.joining, down: config.joining, ..Peer::default() });
         // Local traffic needs no credit and no permission.
         if let Some(own) = peers.get_mut(links.slot(config.node).index()) {
-            (own.welcome, own.down, own.accord) = (true, false, protocol::Accord::Alike);
+            (own.welcome, own.down) = (true, false);
+            (own.accord, own.introduced) = (protocol::Accord::Alike, true);
         }
         public_pipes.fill_with(PublicPipe::default);
         nodes.fill_with(|| None);

@@ -229,7 +229,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let talks = self.agreement.has_news();
         rows.enumerate().filter(|(_, (_, peer))| !peer.failed).any(|(i, (row, peer))| {
             let agrees = talks && self.agreement.has_message(self.links.node(Slot::from_index(i)));
-            peer.has_mail() || row.control.len > 0 || agrees
+            let introduces = !peer.introduced && peer.accord != Accord::Unknown;
+            peer.has_mail() || row.control.len > 0 || agrees || introduces
         })
     }
 

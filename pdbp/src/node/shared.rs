@@ -119,8 +119,8 @@ impl Shared {
             config.initial = backend::initial_blocks(&config, &backend, blocks);
         }
         let pipes = config.private_pipes;
-        let monitors = usize::from(nodes * monitored);
-        let storage = Storage::allocate(&config, blocks, settings.parts + monitors);
+        // Whether or not nodes have monitors: the table is the same on all.
+        let storage = Storage::allocate(&config, blocks, settings.parts + usize::from(nodes));
         let bell = Arc::clone(&backend.bell);
         let peers = (0..nodes).filter_map(NodeId::new);
         let bodies = peers.map(|peer| {
