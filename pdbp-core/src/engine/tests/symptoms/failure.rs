@@ -136,7 +136,8 @@ fn a_stream_ends_when_its_link_fails_before_its_reader_may_send_by_it() {
     assert!(c.host(2).engine.has_failed(node(1)) && !c.host(1).engine.has_failed(node(2)));
     c.apply(Operation::Busy { from: 1, to: 2, times: 0 });
     // They find that their settings agree, and node 1 gets credit, but cannot say yet that node 2 is a member.
-    for node in [1, 2, 2] {
+    for (node, capacity) in [(1, 1), (2, 64), (2, 64)] {
+        c.net.borrow_mut().capacity = capacity;
         c.poll(node);
     }
     c.apply(Operation::Busy { from: 1, to: 2, times: u32::MAX });
