@@ -76,6 +76,10 @@ pub enum Control {
 /// The command number of messages of the [`agreement`](crate::agreement).
 pub const AGREEMENT: u16 = 16;
 
+/// The command number of the first message on a link, with the settings of its sender: see
+/// [`Setting`](crate::engine::Setting).
+pub const SETTINGS: u16 = 17;
+
 /// The wire form of every control message; unused fields are zero.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]

@@ -55,8 +55,6 @@ pub struct Options {
     pub hosts: Hosts,
     /// What threads may do at least; more than `Serialised` is never asked of MPI by this library.
     pub threads: Threads,
-    /// Values of the program's that must be the same in all processes, each with what it is. All processes name as many.
-    pub same: Vec<(&'static str, u64)>,
     /// How long a transport that is dropped waits for nodes of other hosts to take what was sent to them.
     pub linger: Duration,
 }
@@ -70,7 +68,6 @@ impl Options {
             in_flight: 24,
             hosts: Hosts::Detected,
             threads: Threads::Serialised,
-            same: Vec::new(),
             linger: Duration::from_secs(1),
         }
     }
@@ -218,7 +215,6 @@ fn agree(gate: &Gate, comm: Comm, options: &Options) -> Result<(), StartError> {
         ("the blocks in flight", options.in_flight as u64),
         ("how memory is shared (0: within a host, 1: not at all, 2: by colour)", options.hosts.kind()),
     ];
-    let same: Vec<_> = same.into_iter().chain(options.same.iter().copied()).collect();
     let mut least: Vec<u64> = same.iter().flat_map(|(_, value)| [*value, !*value]).collect();
     comm.least(gate, &mut least)?;
     for ((what, _), pair) in same.into_iter().zip(least.chunks_exact(2)) {

@@ -13,7 +13,7 @@ use pdbp_mpi::{Hosts, Mpi, MpiMemory, Options, Threads};
 use pdbp_sim::local::Local;
 
 use crate::config::{ConfigError, Origin, PinMemory, Progress, Settings, TransportKind};
-use crate::error::{NoSuchNode, Timeout};
+use crate::error::{NoSuchNode, SettingsDiffer, Timeout};
 use crate::launch::Launch;
 use crate::monitor::Endpoint;
 use crate::node::{self, Backend, Driver, Memory, Node, Shared};
@@ -36,6 +36,8 @@ pub enum StartError {
     Thread(std::io::Error),
     /// Not all nodes have reported to the master in time.
     Timeout(Timeout),
+    /// A node of this process has another value of a setting than another node.
+    SettingsDiffer(SettingsDiffer),
     /// The transport could not be set up.
     Transport(Box<dyn std::error::Error + Send + Sync>),
     /// The address that is to serve the figures cannot be had.
@@ -74,6 +76,7 @@ impl std::fmt::Display for StartError {
                 write!(f, "cannot start a progress thread: {e}; use progress = \"inline\" to do without")
             }
             Self::Timeout(e) => e.fmt(f),
+            Self::SettingsDiffer(e) => e.fmt(f),
             Self::Transport(e) => write!(f, "cannot start over MPI: {e}"),
             Self::Metrics { address, error } => write!(
                 f,
@@ -358,12 +361,6 @@ impl Builder {
         let node = place.and_then(|(rank, _)| NodeId::new(u16::try_from(rank).ok()?));
         let memory = node.map_or(settings.memory(), |node| settings.memory_of(node));
         let mut options = Options::new(memory, settings.largest_block());
-        let is_grid = settings.routing == Routing::Grid;
-        options.same = vec![
-            ("`routing` (0: direct, 1: grid)", u64::from(is_grid)),
-            // From them follows who has which links.
-            ("`masters`, with `routing` = \"grid\"", if is_grid { settings.masters.into() } else { 0 }),
-        ];
         options.in_flight = settings.in_flight();
         options.hosts = if settings.mpi_shared_memory { Hosts::Detected } else { Hosts::Apart };
         let both = settings.progress == Progress::Thread && pdbp_mpi::is_initialised_by_program();
@@ -380,8 +377,8 @@ impl Builder {
     /// Starts the nodes whose transports and block memories are given, and returns when they and all others of the cluster know
     /// each other. This is how a backend is chosen by the program: a process of an MPI job gives its one node
     /// (`Backend::over_mpi`), tests give several. The number of nodes is that of the transports; block memory is as long as it is,
-    /// whatever `memory_bytes` says. Nodes of other processes must have the same `block_bytes`, `routing` and `masters`, which
-    /// nobody checks here: with another `routing` some pairs would not reach each other.
+    /// whatever `memory_bytes` says. Nodes of other processes must have been given the same settings where all have to agree
+    /// ([`Setting`](pdbp_core::engine::Setting)); where they differ both are told which.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -433,10 +430,13 @@ impl Builder {
             let ready = node.shared.wait_for(
                 settings.timeout,
                 "reported to the master",
-                |engine| engine.is_ready().then_some(()),
+                |engine| match engine.disagreement() {
+                    Some(found) => Some(Err(SettingsDiffer::of(&found, settings.nodes))),
+                    None => engine.is_ready().then_some(Ok(())),
+                },
                 |_| Vec::new(),
             );
-            ready.map_err(StartError::Timeout)?;
+            ready.map_err(StartError::Timeout)?.map_err(StartError::SettingsDiffer)?;
         }
         Ok(Cluster { nodes, settings })
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use pdbp_core::engine::RegisterError as CoreRegisterError;
+use pdbp_core::engine::{Disagreement, RegisterError as CoreRegisterError, Setting};
 use pdbp_core::id::{NodeId, StreamNo};
 use pdbp_core::pipe::PipeError;
 
@@ -33,6 +33,49 @@ impl fmt::Display for Timeout {
 }
 
 impl std::error::Error for Timeout {}
+
+/// Two nodes were given different values of a setting that has to be the same on all. They cannot talk to each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingsDiffer {
+    /// The other node.
+    pub peer: NodeId,
+    /// The setting, as in files.
+    pub setting: &'static str,
+    /// Its value at the node that says so.
+    pub own: String,
+    /// Its value at the other.
+    pub theirs: String,
+}
+
+impl SettingsDiffer {
+    pub(crate) fn of(found: &Disagreement, nodes: u16) -> Self {
+        let (setting, show): (_, fn(u64, u16) -> String) = match found.setting {
+            Setting::Nodes => ("nodes", |value, _| value.to_string()),
+            Setting::Body => ("block_bytes", |value, _| value.to_string()),
+            Setting::StreamPipes => ("stream_pipes", |value, _| value.to_string()),
+            Setting::Masters => ("masters", |value, _| value.to_string()),
+            Setting::Lease => ("lease_ms", |value, _| (value as f64 / 1e6).to_string()),
+            Setting::Routing => ("routing", |value, _| if value == 0 { "direct" } else { "grid" }.to_owned()),
+            // Each node has a row more than parts, for that of its monitor.
+            Setting::Parts => ("parts", |value, nodes| value.saturating_sub(nodes.into()).to_string()),
+            // Not set by programs: another version of this library.
+            _ => ("version", |value, _| format!("with another value inside ({value})")),
+        };
+        Self { peer: found.peer, setting, own: show(found.own, nodes), theirs: show(found.theirs, nodes) }
+    }
+}
+
+impl fmt::Display for SettingsDiffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { peer, setting, own, theirs } = self;
+        write!(
+            f,
+            "`{setting}` is {own} here and {theirs} at {peer}; give all nodes of a cluster the same value, and start again"
+        )
+    }
+}
+
+impl std::error::Error for SettingsDiffer {}
 
 /// Why a message or stream segment was not sent. The message is the caller's still; nothing of it is under way, except for
 /// segments of a message longer than a block, which the receiver then discards.

@@ -51,7 +51,7 @@ mod trace;
 
 pub use cluster::{Builder, Cluster, StartError};
 pub use config::{ConfigError, MonitorKind, PinMemory, Progress, Settings, TransportKind};
-pub use error::{LookupError, NoSuchNode, RecvError, RegisterError, SendError, Timeout};
+pub use error::{LookupError, NoSuchNode, RecvError, RegisterError, SendError, SettingsDiffer, Timeout};
 pub use launch::Launch;
 pub use node::{Backend, BackendError, Memory, Node, NodeStats};
 pub use part::{

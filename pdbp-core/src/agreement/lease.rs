@@ -11,6 +11,18 @@
 //! | the primary relies on the vow | 7/8 lease from making the grant, its own | at most 7/8 · 16/15 = 0.933 leases |
 //!
 //! In each pair the first is over before the second.
+//!
+//! # Nodes that stand still
+//! A process that is stopped, or a machine that sleeps, is a node whose time leaps. Its leases have run out by its own clock when
+//! it goes on, so it shows nothing old and, as primary, decides nothing before a quorum has answered it again; what it had
+//! decided before counts if a quorum has it, whatever the time. The others have declared it down, or have another primary, and
+//! let it in again. A node that has stood still for more than half a lease gives the others another lease, and a candidate
+//! another patience, before it takes their silence for a failure: a cluster that stood still as a whole goes on as it was if its
+//! nodes go on within a lease of each other.
+//!
+//! All this rests on clocks that go on while a node stands still. One that stands still with it (a virtual machine that is halted and
+//! not told of it, a monotonic clock that leaves out the machine's sleep) makes its node show for up to a lease what was true
+//! before; what is committed is safe all the same, since that takes no clock.
 
 use super::message::Body;
 use super::{Agreement, Flaw, Role, Stage};
@@ -52,6 +64,26 @@ impl Agreement<'_> {
     /// At the primary: whether a quorum votes for nobody else.
     pub(super) fn is_serving(&self, now: Time) -> bool {
         self.role == Role::Primary && now < self.term.serves_until
+    }
+
+    /// Time goes on. Where it has leapt, this node has stood still: that it has heard nothing meanwhile says nothing of the others,
+    /// who may have stood still with it and go on a moment later.
+    pub(super) fn go_on(&mut self, now: Time) {
+        let slept = now.since(self.clock);
+        self.clock = now.max(self.clock);
+        let lease = self.settings.lease;
+        if lease == 0 || slept <= lease / 2 {
+            return;
+        }
+        if self.role == Role::Primary {
+            // It serves again when a quorum has answered; until then it decides nothing.
+            self.term.since = self.clock;
+            for peer in self.peers.iter_mut() {
+                peer.heard = self.clock;
+            }
+        } else {
+            self.act_at = self.act_at.max(self.clock.after(self.own_patience()));
+        }
     }
 
     /// At the primary: finds until when that is so, in steps of a sixteenth of a lease.

@@ -9,7 +9,7 @@ impl Agreement<'_> {
     /// merely out of reach. Without leases all that are left then decide without it, whatever their number. To be said before it
     /// can be let in again.
     pub fn link_down(&mut self, now: Time, peer: NodeId, ended: bool) {
-        self.clock = now.max(self.clock);
+        self.go_on(now);
         let member = self.participates(peer);
         let Some(record) = self.peers.get_mut(peer.index()) else { return };
         record.linked = false;
@@ -38,7 +38,7 @@ impl Agreement<'_> {
 
     /// There is a new link to and from the peer, on which nothing was sent.
     pub fn link_up(&mut self, now: Time, peer: NodeId) {
-        self.clock = now.max(self.clock);
+        self.go_on(now);
         let Some(record) = self.peers.get_mut(peer.index()) else { return };
         record.linked = true;
         let master = peer.index() < usize::from(self.settings.masters);

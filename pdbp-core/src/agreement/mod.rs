@@ -394,7 +394,7 @@ impl<'a> Agreement<'a> {
 
     /// Takes a message. `now` must not go back.
     pub fn handle(&mut self, now: Time, from: NodeId, message: Message, replica: &mut impl Replica) {
-        self.clock = now.max(self.clock);
+        self.go_on(now);
         if from == self.me || !self.is_linked(from) {
             return;
         }
@@ -404,7 +404,7 @@ impl<'a> Agreement<'a> {
 
     /// Does what is due, and says when it wants to be called again at the latest, if nothing happens before.
     pub fn tick(&mut self, now: Time, replica: &mut impl Replica) -> Option<Time> {
-        self.clock = now.max(self.clock);
+        self.go_on(now);
         self.run_timers();
         self.advance(replica);
         self.next_call()

@@ -16,20 +16,22 @@ pub enum Checksum {
     On,
 }
 
-/// Sizes and times. All nodes of a cluster use the same `nodes` and `body`.
+/// Sizes and times. Those marked *protocol* have to be the same on all nodes of a cluster, which is compared when two nodes meet
+/// ([`Setting`](super::Setting)); so are the lengths of [`Storage`](super::Storage)'s tables `parts` and `agreement.log`. The
+/// others are this node's alone.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// This node.
     pub node: NodeId,
-    /// Nodes in the communication domain (M).
+    /// Nodes in the communication domain (M). Protocol.
     pub nodes: u16,
     /// Name of this node in NTA.
     pub name: Name,
-    /// Bytes of a block behind its header.
+    /// Bytes of a block behind its header. Protocol: the peer has to have room for a block.
     pub body: usize,
-    /// Largest number of elements of a row (N).
+    /// Largest number of elements of a row (N). Of this node's rows: peers are told what credit they have.
     pub row: u32,
-    /// Real elements that every row has at the start (m).
+    /// Real elements that every row of this node has at the start (m).
     pub initial: u32,
     /// Blocks set aside for control messages, divided among the links: at least [one for each](Self::least_control_blocks).
     pub control_blocks: u32,
@@ -38,22 +40,24 @@ pub struct Config {
     /// Private pipes of this node.
     pub private_pipes: u16,
     /// Public pipes of the stream group of *each* node. With relays also the streams that may go from one relay to one
-    /// destination at a time.
+    /// destination at a time. Protocol: pipes are named by number.
     pub stream_pipes: u16,
     /// Nanoseconds after which a message given to [`Engine::send`](super::Engine::send) leaves in a block that is not full.
     pub flush_after: u64,
     /// Nanoseconds between two looks of the policy at rows that could give space back.
     pub interval: u64,
-    /// Checksums on sent blocks. Received ones are checked if they carry one.
+    /// Checksums on sent blocks. Received ones are checked if they carry one, whatever is set here.
     pub checksum: Checksum,
-    /// Nodes that may become primary master: those with an index below this.
+    /// Nodes that may become primary master: those with an index below this. Protocol.
     pub masters: u16,
     /// Nanoseconds for which a node may rely on its tables without news from the primary, and after which (and an eighth
-    /// more) it is declared down; 0: who has failed is told by transports alone.
+    /// more) it is declared down; 0: who has failed is told by transports alone. Protocol: what a node may rely on is what others
+    /// have promised.
     pub lease: u64,
-    /// Nanoseconds that a standby waits before it stands for election; more than a message and its answer take.
+    /// Nanoseconds that a standby waits before it stands for election; more than a message and its answer take. Protocol:
+    /// candidates wait one after the other.
     pub patience: u64,
-    /// Which nodes have links, and how messages go between those that have none. The same on all nodes.
+    /// Which nodes have links, and how messages go between those that have none. Protocol.
     pub routing: Routing,
     /// The node was started again while the others went on: it has to be let in.
     pub joining: bool,

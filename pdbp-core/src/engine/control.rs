@@ -6,15 +6,17 @@
 
 use heapless::Deque;
 
+use super::protocol::Accord;
 use super::{Engine, Event, LocalPart, PrivatePipes};
 use crate::agreement::{self, Change};
+use crate::cdu::{BLOCK_HEADER, Cdus, Malformed};
 use crate::id::{NodeId, StreamNo, Time};
-use crate::mesp::Control;
+use crate::mesp::{AGREEMENT, Control, SETTINGS};
 use crate::policy::SpacePolicy;
 use crate::routing::Slot;
 use crate::tables::Name;
 use crate::transport::Transport;
-use crate::umb::BlockMemory;
+use crate::umb::{ArrivedBlock, BlockMemory};
 
 const ASKS: usize = 32;
 
@@ -355,6 +357,45 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
+    /// Reads a control block's messages.
+    pub(super) fn read_control(&mut self, peer: NodeId, block: &ArrivedBlock, pipes: &mut impl PrivatePipes) {
+        let body = block.bytes().get(BLOCK_HEADER..).unwrap_or(&[]);
+        for train in Cdus::new(body) {
+            let Ok(train) = train else {
+                self.counters.malformed += 1;
+                return;
+            };
+            for message in train.messages() {
+                self.read_message(peer, train.command(), message, pipes);
+            }
+        }
+        if self.accord(peer) == Accord::Unknown {
+            // The block that came before, with its settings, was unreadable.
+            self.tell(peer, Control::Probe);
+        }
+    }
+
+    fn read_message(&mut self, peer: NodeId, command: u16, message: &[u8], pipes: &mut impl PrivatePipes) {
+        let control = Control::decode(command, message);
+        match (command, self.accord(peer)) {
+            (SETTINGS, _) => return self.read_protocol(peer, message, pipes),
+            // It has not heard yet that it need not say more.
+            (_, Accord::Unlike) => return,
+            (_, Accord::Unknown) if !matches!(control, Some(Control::Probe)) => {}
+            (AGREEMENT, _) => {
+                if let Some(message) = agreement::Message::decode(message) {
+                    return self.handle_agreement(peer, message);
+                }
+            }
+            _ => {
+                if let Some(control) = control {
+                    return self.handle_control(peer, control, pipes);
+                }
+            }
+        }
+        self.note_malformed(peer, Malformed::Field, pipes);
+    }
+
     pub(super) fn handle_control(&mut self, from: NodeId, message: Control, pipes: &mut impl PrivatePipes) {
         let master = self.is_master();
         let of_master = self.master() == Some(from);
@@ -402,7 +443,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
             Control::Probe => {
                 if let Some(peer) = self.peers.get_mut(self.links.slot(from).index()) {
-                    peer.probed = true;
+                    (peer.probed, peer.introduced) = (true, false);
                 }
             }
             // Of or for a master that was one; or this node does not know who is, and is told again when it does.

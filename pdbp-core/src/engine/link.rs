@@ -3,6 +3,7 @@
 use zerocopy::FromBytes;
 
 use super::posting::SPARE_POSTS;
+use super::protocol::Accord;
 use super::relaying::Way;
 use super::{BUDGET, Engine, Event, PrivatePipes};
 use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, Cdus, Malformed, Via, flag};
@@ -57,6 +58,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let peer = self.links.slot(node);
         if peer == Slot::NONE {
             // There is no link in this routing; its owner gets it back.
+            self.look_at_stranger(node, &block, pipes);
             self.note_malformed(node, Malformed::Address, pipes);
             self.return_to(node, block);
             return;
@@ -96,9 +98,6 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     fn admit(&mut self, from: Slot, block: &ArrivedBlock) -> Result<Admitted, Malformed> {
         let bytes = block.bytes();
         let header = self.read_header(from, bytes).inspect_err(|_| self.note_unreadable(from))?;
-        if self.peers.get(from.index()).is_none_or(|peer| peer.session != header.session()) {
-            return Ok(Admitted::Stale);
-        }
         if !self.take_turn(from, header).inspect_err(|_| self.note_unreadable(from))? {
             return Ok(Admitted::Stale);
         }
@@ -112,6 +111,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         let body = bytes.get(BLOCK_HEADER..BLOCK_HEADER + header.length()).unwrap_or(&[]);
         let node = self.links.node(from);
+        if data && self.peers.get(from.index()).is_none_or(|p| p.accord != Accord::Alike) {
+            // It has no credit before its settings are known.
+            self.settle(from, 1);
+            return Err(Malformed::Overrun);
+        }
         if !self.capabilities.trusted
             && let Err(reason) = check_body(header, body, |via| self.links.way(via, node))
         {
@@ -129,7 +133,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(header)
     }
 
-    /// Compares the block's numbers with those expected. `false`: it was here before.
+    /// Compares the block's numbers with those expected. `false`: it was here before, or is of another session.
     ///
     /// Blocks that are missing were refused as unreadable, or lost by a transport that broke its contract. How many of them
     /// needed credit the numbers tell; these are settled now.
@@ -137,6 +141,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let posted = self.is_posted_link(from);
         let most = u64::from(self.config.row) + MOST_MISSING;
         let peer = self.peers.get_mut(from.index()).ok_or(Malformed::Address)?;
+        if header.session() != peer.session {
+            return Ok(false);
+        }
         let Some(missing) = header.sequence().checked_sub(peer.received) else { return Ok(false) };
         let missing_data = u64::from(header.data.get().wrapping_sub(peer.data_received as u32));
         if missing > most || missing_data > missing {
@@ -229,56 +236,6 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Whether a peer is a member, as the agreement says.
-    pub(super) fn set_down(&mut self, node: Slot, down: bool, pipes: &mut impl PrivatePipes) {
-        let Some(peer) = self.peers.get_mut(node.index()).filter(|p| p.down != down) else { return };
-        peer.down = down;
-        let was_open = !peer.failed && peer.welcome;
-        if !down {
-            self.tell(self.links.node(node), crate::mesp::Control::Welcome);
-            self.open_peer(node, pipes);
-            return;
-        }
-        // What it was told on this link does not count any more, nor does what it still sends.
-        let linked = !peer.failed;
-        if was_open {
-            self.leave_peer(node, pipes);
-        }
-        if linked {
-            self.transport.disconnect(self.links.node(node));
-        }
-    }
-
-    /// Data may go to the peer again, if nothing speaks against it.
-    pub(super) fn open_peer(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
-        if !self.is_gone(node) {
-            self.furnish(node);
-            self.say_again(self.links.node(node));
-            pipes.event(Event::PeerRestored { peer: self.links.node(node) });
-        }
-    }
-
-    /// Streams from the peer end behind what has arrived.
-    fn stop_streams(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
-        let session = self.peers.get(node.index()).map(|peer| peer.session);
-        if let Some(row) = self.recv_rows.get_mut(node.index()) {
-            row.ending = session;
-        }
-        self.end_streams(node, pipes);
-    }
-
-    /// No data goes to the peer from now on or comes from it.
-    fn leave_peer(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
-        self.stop_streams(node, pipes);
-        self.stop_streams_to(node);
-        let (links, peer) = (self.links, self.links.node(node));
-        self.pipes.cut_streams(|dest| links.relay_to(dest).unwrap_or(dest) == peer);
-        self.set_aside(node);
-        self.empty_control(node);
-        self.give_up_queue(node, pipes);
-        self.shrink_recv(node, u32::MAX);
-    }
-
     /// The link is up again. Rows get space as at the start; deliveries of the old link, and blocks on their way back to their
     /// writers, keep theirs until they are released.
     fn peer_restored(&mut self, node: Slot, session: u32) {
@@ -307,7 +264,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// While a link is down, what it needs is kept from other rows, if it may come up again.
-    fn set_aside(&mut self, node: Slot) {
+    pub(super) fn set_aside(&mut self, node: Slot) {
         let (blocks, credit) = self.least(node);
         if self.transport.restores_links()
             && let Some(peer) = self.peers.get_mut(node.index())

@@ -11,7 +11,7 @@
 //!
 //! **Credit.** Node j may have as many unreleased blocks at this node as RCBP_j has real elements; every block header tells
 //! the peer that number, the number of blocks released so far, and how many this node could use at the peer (*wanted*: under way or
-//! waiting). When the first changes and no block is on its way, a block without a body carries it. So a reader that does not read
+//! waiting). There is none before the two have found that their settings agree ([`Setting`]). When the first changes and no block is on its way, a block without a body carries it. So a reader that does not read
 //! stops its sender, in the sender's own memory, and nobody else.
 //!
 //! **Priorities.** Commands are packed into *urgent* blocks, which overtake waiting blocks in their row; one element of
@@ -35,10 +35,12 @@
 mod config;
 mod control;
 mod link;
+mod membership;
 mod parts;
 mod passing;
 mod peer;
 mod posting;
+mod protocol;
 mod public;
 mod quiet;
 mod receiving;
@@ -67,6 +69,7 @@ use crate::{cdu::Malformed, matrix::Queue};
 pub use crate::umb::{Delivery, DeliveryKind, StreamTag};
 pub use config::{Checksum, Config, ConfigError};
 pub use peer::Peer;
+pub use protocol::{Disagreement, Setting};
 pub use public::{PublicPipe, SendError};
 pub use receiving::Element;
 pub use sending::OpenError;
@@ -137,6 +140,8 @@ pub enum Event {
         /// The peer.
         peer: NodeId,
     },
+    /// The peer has another value of a setting that has to be the same on all nodes. The link to it counts as failed.
+    SettingsDiffer(Disagreement),
     /// There is another primary master.
     NewMaster {
         /// Which.
@@ -276,6 +281,9 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     next_stream: u32,
     control: control::State,
     counters: Counters,
+    /// What all nodes have to agree on, and the first that is known to be otherwise at another.
+    protocol: protocol::Protocol,
+    disagreement: Option<Disagreement>,
     /// Open blocks and deliveries that are out.
     tokens: u64,
     maintained: Time,
@@ -319,6 +327,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         let Storage { blocks, mut send_matrix, mut recv_matrix, mut send_rows, mut recv_rows, .. } = storage;
         let Storage { mut peers, mut public_pipes, mut nodes, mut parts, mut local_parts, .. } = storage;
         let Storage { mut bound, mut pipes, mut streams, mut agreement, .. } = storage;
+        let protocol = protocol::Protocol::of(&config, parts.len(), agreement.log.len());
         // Indices are checked by the lengths of the tables, so these are what the configuration says, not more.
         let (links, settings) = (config.links(), config.agreement());
         let (count, local) = (links.len(), usize::from(config.local_parts));
@@ -340,12 +349,12 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         recv_matrix.fill_with(Element::default);
         send_rows.fill_with(SendRow::default);
         recv_rows.fill_with(RecvRow::default);
-        // The peers of a node that joins begin anew as well, and every one tells its space.
-        let window = if config.joining { 0 } else { config.initial };
-        peers.fill_with(|| Peer { welcome: !config.joining, down: config.joining, ..Peer::new(window) });
-        // What stays on the node needs nobody's leave.
+        // Where all start together they are members for each other.
+        peers.fill_with(|| Peer { welcome: !config.joining, down: config.joining, ..Peer::default() });
+        // Local traffic needs no credit and no permission.
         if let Some(own) = peers.get_mut(links.slot(config.node).index()) {
             (own.welcome, own.down) = (true, false);
+            (own.accord, own.introduced) = (protocol::Accord::Alike, true);
         }
         public_pipes.fill_with(PublicPipe::default);
         nodes.fill_with(|| None);
@@ -384,6 +393,8 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             next_stream: 1,
             control: control::State::default(),
             counters: Counters::default(),
+            protocol,
+            disagreement: None,
             tokens: 0,
             maintained: Time(0),
             queued: false,

@@ -3,12 +3,15 @@
 use core::ops::Range;
 
 use heapless::Deque;
+use zerocopy::IntoBytes;
 
 use super::passing::answer_streams;
+use super::protocol::{Accord, Protocol};
 use super::{BUDGET, Engine};
 use crate::agreement::MESSAGE;
 use crate::cdu::{BLOCK_HEADER, BlockClass, CDU_HEADER, CduClass, Packer, Route};
-use crate::mesp::{AGREEMENT, CONTROL, Control};
+use crate::matrix::RecvRow;
+use crate::mesp::{AGREEMENT, CONTROL, Control, SETTINGS};
 use crate::policy::SpacePolicy;
 use crate::routing::Slot;
 use crate::transport::Transport;
@@ -55,6 +58,9 @@ pub struct Peer {
     pub(super) down: bool,
     /// This node is a member for the peer, as far as is known, so that it takes data.
     pub(super) welcome: bool,
+    /// What is known of its settings, and whether it was told those of this node.
+    pub(super) accord: Accord,
+    pub(super) introduced: bool,
     /// Blocks and credit are set aside for when the link is restored.
     pub(super) aside: bool,
     /// The transport has refused a block for good.
@@ -74,11 +80,6 @@ pub struct Peer {
 }
 
 impl Peer {
-    pub(super) fn new(window: u32) -> Self {
-        // Where all start together they are members for each other.
-        Self { window, window_told: window, welcome: true, ..Self::default() }
-    }
-
     /// The peer has been told the credit by a block that leaves now.
     pub(super) fn announced(&mut self, window: u32) {
         self.released_told = self.released;
@@ -89,9 +90,24 @@ impl Peer {
     /// The link has failed: nothing is for this peer or wanted of it any more.
     pub(super) fn fail(&mut self) {
         self.failed = true;
+        self.forget_mail();
+    }
+
+    /// Its settings are others: nothing is for this peer or wanted of it in this session.
+    pub(super) fn part(&mut self) {
+        self.accord = Accord::Unlike;
+        self.forget_mail();
+    }
+
+    fn forget_mail(&mut self) {
         self.outbox.clear();
         self.quiet_request = None;
         self.count = None;
+    }
+
+    /// Credit of the peer in this row: none before its settings are known.
+    pub(super) fn credit_in(&self, row: &RecvRow) -> u32 {
+        if self.accord == Accord::Alike { row.window() } else { 0 }
     }
 
     /// The link is up again, with everything to begin anew; the peer has no credit before it says so.
@@ -103,12 +119,16 @@ impl Peer {
 
     /// Whether no data goes to it or comes from it.
     pub(super) fn is_gone(&self) -> bool {
-        self.failed || self.down || !self.welcome
+        self.failed || self.down || !self.welcome || self.accord == Accord::Unlike
     }
 
-    /// Whether the peer is to be told something, or that its credit is `window`. `idle`: there was nothing else to do.
+    /// Whether the peer is to be told something, or that its credit is `window`. `waits`: there is data for it; `idle`: there was
+    /// nothing else to do.
     #[inline]
-    fn wants_control(&self, window: u32, idle: bool) -> bool {
+    fn wants_control(&self, window: u32, waits: bool, idle: bool) -> bool {
+        if !self.introduced && (waits || self.accord != Accord::Unknown) {
+            return true;
+        }
         if self.window_told != window || self.probed || self.has_mail() {
             return true;
         }
@@ -133,7 +153,7 @@ impl Peer {
     pub(super) fn post(&mut self, message: Control) -> bool {
         let same = |m: &&mut Control| m.command() == message.command();
         match &message {
-            _ if self.failed => true,
+            _ if self.failed || self.accord == Accord::Unlike => true,
             _ => match self.outbox.iter_mut().find(same) {
                 Some(before) => {
                     *before = message;
@@ -171,7 +191,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let mut rows = peers.iter().zip(sends).zip(self.recv_rows.get(range.clone())?).zip(range);
         let found = rows.find(|&(((peer, send), recv), i)| {
             let says = |i| self.agreement.has_message(self.links.node(Slot::from_index(i)));
-            let wants = peer.wants_control(recv.window(), idle) || send.control.len > 0 || (talks && says(i));
+            let waits = send.queue.len + send.urgent.len > 0;
+            let wants = peer.wants_control(peer.credit_in(recv), waits, idle)
+                || send.control.len > 0
+                || (talks && says(i));
             wants && !peer.failed && i != self.own.index()
         });
         found.map(|(_, i)| Slot::from_index(i))
@@ -206,7 +229,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let talks = self.agreement.has_news();
         rows.enumerate().filter(|(_, (_, peer))| !peer.failed).any(|(i, (row, peer))| {
             let agrees = talks && self.agreement.has_message(self.links.node(Slot::from_index(i)));
-            peer.has_mail() || row.control.len > 0 || agrees
+            let introduces = !peer.introduced && peer.accord != Accord::Unknown;
+            peer.has_mail() || row.control.len > 0 || agrees || introduces
         })
     }
 
@@ -226,9 +250,18 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let mut raw = self.umb.raw(index);
         let mut packer = Packer::new();
         let body = raw.body_mut();
+        if let Some(peer) = self.peers.get_mut(node.index())
+            && !core::mem::replace(&mut peer.introduced, true)
+        {
+            let route = Route::raw(CduClass::ShortMessage as u8, SETTINGS, 0, 0);
+            let pushed = packer.push(body, route, self.protocol.as_bytes());
+            debug_assert!(pushed.is_ok(), "the smallest block has room for the settings");
+        }
         // As many as have room in any case: a message of the agreement that was taken has to leave.
-        let most = body.len() / (MESSAGE + 2 * CDU_HEADER);
-        // First, so that a node knows who is primary before it gets anything else of it.
+        let said = packer.messages() as usize;
+        let taken = said * (2 * CDU_HEADER + size_of::<Protocol>());
+        let most = said + body.len().saturating_sub(taken) / (MESSAGE + 2 * CDU_HEADER);
+        // Before the others, so that a node knows who is primary before it gets anything else of it.
         while (packer.messages() as usize) < most
             && let Some(message) = self.agreement.next_message(self.links.node(node), &self.tables)
         {

@@ -424,33 +424,6 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         self.end_streams_of(node, pipes);
     }
-
-    /// Reads a control block's messages.
-    pub(super) fn read_control(&mut self, peer: NodeId, block: &ArrivedBlock, pipes: &mut impl PrivatePipes) {
-        let body = block.bytes().get(BLOCK_HEADER..).unwrap_or(&[]);
-        for train in Cdus::new(body) {
-            let Ok(train) = train else {
-                self.counters.malformed += 1;
-                return;
-            };
-            for message in train.messages() {
-                if train.command() == crate::mesp::AGREEMENT {
-                    match crate::agreement::Message::decode(message) {
-                        Some(message) => self.handle_agreement(peer, message),
-                        None => self.note_malformed(peer, Malformed::Field, pipes),
-                    }
-                    continue;
-                }
-                match crate::mesp::Control::decode(train.command(), message) {
-                    Some(control) => self.handle_control(peer, control, pipes),
-                    None => {
-                        self.counters.malformed += 1;
-                        pipes.event(Event::Malformed { peer, reason: Malformed::Field });
-                    }
-                }
-            }
-        }
-    }
 }
 
 /// Where routing of a block stands.

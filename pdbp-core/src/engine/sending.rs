@@ -5,7 +5,6 @@ use zerocopy::FromBytes;
 use super::{BUDGET, CONTROL_ROW, Checksum, Engine, Event, PrivatePipes, PublicPipe};
 use crate::cdu::{self, BLOCK_HEADER, BlockClass, BlockHeader, MAGIC, VERSION, flag};
 use crate::id::NodeId;
-use crate::matrix::RecvRow;
 use crate::policy::SpacePolicy;
 use crate::routing::Slot;
 use crate::transport::{Op, Reason, Transport};
@@ -285,8 +284,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if let Some(entry) = self.umb.entry(index) {
             entry.state = BlockState::InFlight;
         }
-        let window = self.recv_rows.get(node.index()).map_or(0, RecvRow::window);
+        let Some(recv) = self.recv_rows.get(node.index()) else { return true };
         if let Some(peer) = self.peers.get_mut(node.index()) {
+            let window = peer.credit_in(recv);
             peer.sent += 1;
             peer.data_sent += u64::from(data);
             peer.control_away += u32::from(!data);
@@ -315,7 +315,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             header.sequence.set(peer.sent);
             header.data.set(peer.data_sent as u32);
             header.released.set(peer.released);
-            header.window.set(recv.window());
+            header.window.set(peer.credit_in(recv));
         }
         if self.config.checksum == Checksum::Off {
             return;

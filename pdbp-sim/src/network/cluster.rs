@@ -207,6 +207,9 @@ impl<T: Transport> Cluster<T> {
             return Ok(());
         }
         host.wake_at = None;
+        if host.paused {
+            return Ok(());
+        }
         self.steps += 1;
         self.relays_lose |= self.setup.routing == Routing::Grid && self.network.counts().failures > 0;
         host.gaps = self.relays_lose;
@@ -245,6 +248,11 @@ impl<T: Transport> Cluster<T> {
                 let port = self.network.attach(node).ok_or(ClusterError::NoSuchNode(node))?;
                 self.start(node, port)?;
             }
+            Fault::Pause(node) => self.pause(node, true),
+            Fault::Resume(node) => {
+                self.pause(node, false);
+                self.wake_at(node, self.network.now());
+            }
             Fault::Slow { node, times } => {
                 if let Some(Some(host)) = self.hosts.get_mut(usize::from(node)) {
                     host.slow = u64::from(times.max(1));
@@ -258,6 +266,12 @@ impl<T: Transport> Cluster<T> {
             }
         }
         Ok(())
+    }
+
+    fn pause(&mut self, node: u16, paused: bool) {
+        if let Some(Some(host)) = self.hosts.get_mut(usize::from(node)) {
+            host.paused = paused;
+        }
     }
 
     fn crash(&mut self, node: u16) {

@@ -28,6 +28,11 @@ pub enum Fault {
         /// How many times, 1 or more.
         times: u32,
     },
+    /// A node does nothing any more, as a process that is stopped or a machine that sleeps. Its clock goes on, and what comes for it
+    /// waits.
+    Pause(u16),
+    /// A node that was paused goes on.
+    Resume(u16),
     /// A node's clock is wrong from now on. It stands still where it would go back.
     Skew {
         /// The node.
@@ -70,6 +75,16 @@ impl Fault {
         Self::Slow { node, times }
     }
 
+    /// See [`Fault::Pause`].
+    pub fn pause(node: u16) -> Self {
+        Self::Pause(node)
+    }
+
+    /// See [`Fault::Resume`].
+    pub fn resume(node: u16) -> Self {
+        Self::Resume(node)
+    }
+
     /// See [`Fault::Skew`].
     pub fn skew(node: u16, offset: i64, drift: i32) -> Self {
         Self::Skew { node, offset, drift }
@@ -81,7 +96,7 @@ impl Fault {
             Self::Partition(groups) => groups.concat(),
             Self::Cut { from, to } => vec![*from, *to],
             Self::Heal => Vec::new(),
-            Self::Crash(node) | Self::Restart(node) => vec![*node],
+            Self::Crash(node) | Self::Restart(node) | Self::Pause(node) | Self::Resume(node) => vec![*node],
             Self::Slow { node, .. } | Self::Skew { node, .. } => vec![*node],
         }
     }
@@ -95,6 +110,8 @@ impl fmt::Display for Fault {
             Self::Heal => f.write_str("heal"),
             Self::Crash(node) => write!(f, "crash of node{node}"),
             Self::Restart(node) => write!(f, "restart of node{node}"),
+            Self::Pause(node) => write!(f, "node{node} stands still"),
+            Self::Resume(node) => write!(f, "node{node} goes on"),
             Self::Slow { node, times } => write!(f, "node{node} slow, {times} times"),
             Self::Skew { node, offset, drift } => {
                 write!(f, "clock of node{node} off by {offset} ns and {drift} ppm")

@@ -135,6 +135,8 @@ pub(super) struct Host<T: Transport> {
     pub(super) life: u32,
     /// How many times as long everything takes.
     pub(super) slow: u64,
+    /// It does nothing at present.
+    pub(super) paused: bool,
     pub(super) busy_until: u64,
     pub(super) wake_at: Option<u64>,
     pub(super) sender: Sender,
@@ -183,6 +185,7 @@ impl<T: Transport> Host<T> {
             clock: Clock::default(),
             life,
             slow: 1,
+            paused: false,
             busy_until: 0,
             wake_at: None,
             sender,

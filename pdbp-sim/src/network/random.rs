@@ -27,6 +27,28 @@ impl Scenario {
         Self::drawn(seed, Routing::Grid)
     }
 
+    /// The same as [`random`](Self::random), with leases, and with nodes that stand still for up to a few of them: one, some, or all at a
+    /// time.
+    pub fn random_pauses(seed: u64) -> (Self, u64) {
+        let (mut scenario, until) = Self::drawn(seed, Routing::Direct);
+        let mut random = Random::new(seed ^ 0x7061_7573);
+        let random = &mut random;
+        let nodes = scenario.setup.nodes as u16;
+        scenario.setup.lease = ms(2 + random.below(3));
+        for _ in 0..=random.below(2) {
+            let (at, all) = (random.below(until / 2), one_in(2, random));
+            let end = at + random.below((until - at) / 2);
+            for node in 0..nodes {
+                if all || one_in(3, random) {
+                    let on = end + random.below(us(500));
+                    scenario.faults.push((at + random.below(us(100)), Fault::Pause(node)));
+                    scenario.faults.push((on.min(until), Fault::Resume(node)));
+                }
+            }
+        }
+        (scenario, until)
+    }
+
     fn drawn(seed: u64, routing: Routing) -> (Self, u64) {
         let mut random = Random::new(seed ^ 0x5CE9_A210);
         let random = &mut random;

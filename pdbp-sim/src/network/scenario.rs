@@ -181,6 +181,14 @@ impl Scenario {
         self
     }
 
+    /// Nanoseconds of silence after which a node is declared down, or 0 for never: see
+    /// [`Config::lease`](pdbp_core::engine::Config::lease).
+    #[must_use]
+    pub fn lease(mut self, nanos: u64) -> Self {
+        self.setup.lease = nanos;
+        self
+    }
+
     /// Who sends what to whom.
     #[must_use]
     pub fn traffic(mut self, traffic: Traffic) -> Self {

@@ -198,6 +198,10 @@ pub struct Entry<'a> {
 }
 
 /// All settings with their effective values.
+///
+/// Nodes have to agree on `block_bytes`, `routing`, `masters`, `lease`, `parts` and `stream_pipes`: who finds at the start that another
+/// has other values says so ([`SettingsDiffer`](crate::SettingsDiffer)). All other settings are a node's own; over MPI the
+/// processes also compare `row_blocks` and `mpi_shared_memory`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Nodes of the in-process cluster. Over MPI there are as many as processes, whatever this says.
@@ -213,7 +217,7 @@ pub struct Settings {
     /// Device messages of so many bytes and more are carried by MPI itself, from the one device's memory to the other's, between
     /// ranks whose MPI knows devices; 0: all go through blocks. Needs the features `cuda` and `mpi`.
     pub mpi_device_bytes: usize,
-    /// Bytes of a block behind its header. A longer message travels in segments.
+    /// Bytes of a block behind its header. A longer message travels in segments. The same on all nodes.
     pub block_bytes: usize,
     /// Bytes at which a block with short messages leaves. Less than a block costs throughput where nodes run on cores of their
     /// own, and may gain some where they share a small cache.
@@ -240,22 +244,22 @@ pub struct Settings {
     pub interval: Duration,
     /// Checksums on blocks.
     pub checksum: Checksum,
-    /// Nodes that may become primary master: node 0 and those after it.
+    /// Nodes that may become primary master: node 0 and those after it. The same on all nodes.
     pub masters: u16,
     /// A node that gives no sign of life for so long is declared down; zero: only when its transport reports it failed. All nodes
-    /// have to poll more often than that, so with [`Progress::Inline`] a program has to call.
+    /// have to poll more often than that, so with [`Progress::Inline`] a program has to call. The same on all nodes.
     pub lease: Duration,
     /// Who makes progress.
     pub progress: Progress,
     /// How long calls without a timeout of their own wait.
     pub timeout: Duration,
-    /// Parts of the whole cluster (PTA).
+    /// Parts of the whole cluster (PTA). The same on all nodes.
     pub parts: usize,
     /// Parts of one node.
     pub local_parts: u16,
     /// Private pipes of one node.
     pub private_pipes: u16,
-    /// Stream pipes of one node: streams it can send at a time.
+    /// Stream pipes of one node: streams it can send at a time. The same on all nodes.
     pub stream_pipes: u16,
     /// Deliveries that a private pipe holds.
     pub pipe_depth: usize,

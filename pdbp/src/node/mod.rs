@@ -1,6 +1,7 @@
 //! A node of the cluster: what its host sees of it ([`Node`]), what its threads share (`shared`), and who makes progress (`progress`).
 
 mod backend;
+mod clock;
 mod devices;
 mod names;
 mod pipes;
@@ -125,10 +126,12 @@ impl Node {
     }
 
     /// Whether this node knows all changes of the tables that any node knows: lookups under this see every part whose registration
-    /// has returned anywhere. Not so for a moment while a change is under way, and in a node that is cut off from the master.
+    /// has returned anywhere. Not so for a moment while a change is under way, and in a node that is cut off from the master. What was
+    /// looked up holds if this is so *afterwards*: a process can be stopped between the two.
     pub fn is_current(&self) -> bool {
-        let now = self.shared.now();
-        self.shared.engine().is_current(now)
+        let engine = self.shared.engine();
+        // Not before the lock: a thread may wait long for it.
+        engine.is_current(self.shared.now())
     }
 
     /// Waits until every node of the cluster has called this as often as this node. Once per node, by any thread.

@@ -14,6 +14,7 @@ use pdbp_core::tables::Name;
 use pdbp_core::umb::{BlockMemory, Space, stride};
 use pdbp_core::{Bell, Delivery, Engine, Event, Routing, Transport as _};
 
+use super::clock::Clock;
 use super::pipes::{Pipe, Sink};
 use super::{Backend, Memory, Waiter, backend};
 use crate::config::{ConfigError, Progress, Settings};
@@ -67,7 +68,7 @@ pub(crate) struct Shared {
     /// When lanes were looked through last, in nanoseconds.
     scanned: AtomicU64,
     pub(super) events: Mutex<VecDeque<Event>>,
-    origin: Instant,
+    clock: Clock,
     /// The other nodes of this process.
     pub(crate) siblings: OnceLock<Vec<Weak<Shared>>>,
     pub(crate) monitor: Option<Monitor>,
@@ -119,8 +120,8 @@ impl Shared {
             config.initial = backend::initial_blocks(&config, &backend, blocks);
         }
         let pipes = config.private_pipes;
-        let monitors = usize::from(nodes * monitored);
-        let storage = Storage::allocate(&config, blocks, settings.parts + monitors);
+        // Whether or not nodes have monitors: the table is the same on all.
+        let storage = Storage::allocate(&config, blocks, settings.parts + usize::from(nodes));
         let bell = Arc::clone(&backend.bell);
         let peers = (0..nodes).filter_map(NodeId::new);
         let bodies = peers.map(|peer| {
@@ -155,7 +156,7 @@ impl Shared {
             lanes: Mutex::default(),
             scanned: AtomicU64::new(0),
             events: Mutex::default(),
-            origin: Instant::now(),
+            clock: Clock::start(),
             siblings: OnceLock::new(),
             monitor,
             trace,
@@ -188,7 +189,7 @@ impl Shared {
     }
 
     pub(crate) fn now(&self) -> Time {
-        Time(self.origin.elapsed().as_nanos() as u64)
+        self.clock.now()
     }
 
     /// The engine. A part takes this lock once per block, never per message.
@@ -348,7 +349,7 @@ impl Drop for Shared {
         // The master may know that all are at a barrier, and the others not yet.
         let began = Instant::now();
         while engine.has_news() && began.elapsed() < LAST_WORDS {
-            let now = Time(self.origin.elapsed().as_nanos() as u64);
+            let now = self.clock.now();
             if engine.poll(now, &mut Closed).worked == 0 {
                 std::thread::yield_now();
             }

@@ -1,4 +1,4 @@
-use pdbp::{Backend, Builder, Cluster, Doorbell, HeapMemory, Memory, Progress};
+use pdbp::{Backend, Builder, Cluster, Doorbell, HeapMemory, Memory, Progress, StartError};
 use pdbp_core::Arrival;
 use pdbp_core::umb::stride;
 use pdbp_sim::fault::{Chance, FaultInjector, Faults};
@@ -92,5 +92,80 @@ fn the_master_may_go_as_soon_as_it_has_passed_a_barrier() {
         for waits in waiting.collect::<Vec<_>>() {
             waits.join().unwrap().unwrap();
         }
+    }
+}
+
+/// Two nodes, each started by a thread of its own, as processes are, with settings of its own.
+fn start_apart(settings: [Builder; 2]) -> Vec<Result<Cluster, StartError>> {
+    let memories: Vec<_> = (0..2).map(|_| HeapMemory::new(512 << 10).unwrap()).collect();
+    let ends = Local::network(&memories, Arrival::InPlace, stride(4096), 24);
+    let nodes = ends.into_iter().zip(memories).zip(settings);
+    let starting = nodes.map(|((end, memory), builder)| {
+        let node = (Backend::new(end, Arc::new(Doorbell::default())), Box::new(memory) as Memory);
+        std::thread::spawn(move || builder.start_on(vec![node]))
+    });
+    starting.collect::<Vec<_>>().into_iter().map(|thread| thread.join().unwrap()).collect()
+}
+
+fn plain() -> Builder {
+    Cluster::builder().unwrap().block_bytes(4096).timeout(SOON)
+}
+
+#[test]
+fn two_nodes_that_were_given_other_settings_say_which_and_do_not_start() {
+    for (setting, first, second) in [
+        ("block_bytes", "4096", "2048"),
+        ("routing", "direct", "grid"),
+        ("masters", "2", "1"),
+        ("lease_ms", "0", "250"),
+        ("parts", "1024", "1000"),
+        ("stream_pipes", "16", "17"),
+    ] {
+        for [here, there] in [[first, second], [second, first]] {
+            let started = start_apart([here, there].map(|value| plain().set(setting, value)));
+            for (node, (started, (own, theirs))) in
+                started.into_iter().zip([(here, there), (there, here)]).enumerate()
+            {
+                let error =
+                    started.err().unwrap_or_else(|| panic!("node{node} started with `{setting}` = {own}"));
+                let StartError::SettingsDiffer(differ) = &error else {
+                    panic!("`{setting}` at node{node}: {error}")
+                };
+                assert_eq!((differ.setting, &*differ.own, &*differ.theirs), (setting, own, theirs));
+                let text = error.to_string();
+                assert!(
+                    text.contains(&format!("`{setting}` is {own} here and {theirs} at node{}", 1 - node)),
+                    "{text}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn settings_of_one_node_alone_may_be_others_elsewhere() {
+    let other = [
+        ("row_blocks", "5"),
+        ("initial_blocks", "3"),
+        ("checksum", "on"),
+        ("policy", "fixed"),
+        ("pack_bytes", "512"),
+        ("flush_after_us", "50"),
+        ("local_parts", "7"),
+        ("private_pipes", "9"),
+        ("pipe_depth", "3"),
+        ("assembly_bytes", "70000"),
+        ("monitor", "on"),
+    ];
+    let other = other.into_iter().fold(plain(), |builder, (setting, value)| builder.set(setting, value));
+    let clusters: Vec<_> = start_apart([plain(), other]).into_iter().map(Result::unwrap).collect();
+    let parts: Vec<_> =
+        clusters.iter().map(|cluster| part(cluster.nodes().first().unwrap(), "all")).collect();
+    for (from, to) in [(0, 1), (1, 0)] {
+        let target = find(&parts[from], &format!("all@node{to}"));
+        parts[from].send(target, b"across").unwrap();
+        parts[from].flush();
+        let got = until(&[&parts[0], &parts[1]], || parts[to].try_recv().unwrap());
+        assert_eq!(&got[..], b"across");
     }
 }

@@ -6,6 +6,7 @@ mod checker;
 mod faults;
 mod flaws;
 mod history;
+mod pauses;
 mod plan;
 mod table;
 mod wire;

@@ -63,6 +63,8 @@ pub(super) struct World {
     keep: usize,
     pub(super) broken: Option<String>,
     healed: bool,
+    /// Members that replicas were told to be down.
+    downs: u32,
 }
 
 /// Messages under way on a link.
@@ -107,6 +109,7 @@ impl World {
             keep: if std::env::var_os("PDBP_AGREEMENT_SEED").is_some() { usize::MAX } else { 100 },
             broken: None,
             healed: false,
+            downs: 0,
         };
         for i in 0..plan.nodes {
             world.start(i, Start::Together);
@@ -321,6 +324,21 @@ impl World {
         }
     }
 
+    /// The node does nothing for some time, and its clock goes on.
+    pub(super) fn stop(&mut self, i: usize, nanos: u64) {
+        self.note(format!("node {i} stops for {nanos}"));
+        self.hosts[i].slow_until = self.now + nanos;
+    }
+
+    pub(super) fn is_stopped(&self, i: usize) -> bool {
+        self.hosts[i].slow_until > self.now
+    }
+
+    /// How often a replica was told that a member is down.
+    pub(super) fn declared_down(&self) -> u32 {
+        self.downs
+    }
+
     /// Calls the node, and puts what it sends on its links.
     fn pump(&mut self, i: usize) {
         let now = self.clock(i);
@@ -369,6 +387,7 @@ impl World {
     fn take_events(&mut self, i: usize) {
         while let Some(event) = self.hosts[i].replica.as_mut().and_then(|r| r.next_event()) {
             self.note(format!("node {i}: {event:?}"));
+            self.downs += u32::from(matches!(event, Event::MemberDown(_) | Event::Expelled));
             if let Event::Answered { accepted, .. } = event {
                 self.hosts[i].last_answer = Some(accepted);
                 if let Some(op) = self.hosts[i].asking.take() {

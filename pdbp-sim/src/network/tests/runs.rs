@@ -113,6 +113,37 @@ fn random_scenarios_hold_in_a_grid() {
 }
 
 #[test]
+fn random_scenarios_hold_where_nodes_stand_still() {
+    let reports = random_steps(Scenario::random_pauses, 0, 50_000);
+    assert!(reports.iter().map(|r| r.delivered).sum::<u64>() > 2_000);
+}
+
+/// A lease after the other nobody has heard of anybody; all are there as before when they go on.
+#[test]
+fn a_cluster_that_stands_still_as_a_whole_goes_on_without_a_link_lost() {
+    for lag in [0, us(100), us(900)] {
+        let mut scenario = five().lease(ms(2)).loss(0.0);
+        for node in 0..5 {
+            scenario = scenario.at(ms(4), Fault::pause(node));
+            scenario = scenario.at(ms(30) + u64::from(4 - node) * lag, Fault::resume(node));
+        }
+        let report = scenario.run(ms(50)).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!((report.links.failures, report.lost, report.refused), (0, 0, 0), "{report}");
+        assert!(report.sent == report.delivered && report.sent > 5_000, "{report}");
+    }
+}
+
+/// While it stands still the others go on without it, and let it in when it is back.
+#[test]
+fn a_node_that_stands_still_for_leases_comes_back() {
+    for node in [0, 3] {
+        let pause = five().lease(ms(2)).at(ms(4), Fault::pause(node)).at(ms(20), Fault::resume(node));
+        let report = pause.run(ms(40)).unwrap_or_else(|e| panic!("{e}"));
+        assert!(report.links.failures >= 4 && report.links.failures == report.links.restored, "{report}");
+    }
+}
+
+#[test]
 fn a_relay_that_fails_cuts_off_those_behind_it_until_it_is_let_in_again() {
     for arrival in [Arrival::Posted, Arrival::InPlace] {
         let grid =
@@ -139,7 +170,8 @@ fn overnight() {
         let direct = random_steps(Scenario::random, seed, 1);
         let grid = random_steps(Scenario::random_grid, seed, 1);
         seed += direct.len().min(grid.len()) as u64;
-        steps += direct.iter().chain(&grid).map(|r| r.steps).sum::<u64>();
+        let pauses = random_steps(Scenario::random_pauses, seed, 1);
+        steps += direct.iter().chain(&grid).chain(&pauses).map(|r| r.steps).sum::<u64>();
     }
     println!("{steps} steps up to seed {seed} in {} s", began.elapsed().as_secs());
 }

@@ -71,10 +71,7 @@ impl World {
         let long = self.random.below(4 * self.plan.lease.max(4_000));
         match self.random.below(if self.plan.lease == 0 { 3 } else { 8 }) {
             0 | 1 if self.may_crash(a) => self.crash(a),
-            2 => {
-                self.note(format!("node {a} stops for {long}"));
-                self.hosts[a].slow_until = self.now + long;
-            }
+            2 => self.stop(a, long),
             3 if a != b => self.block(a, b, long),
             4 if a != b => {
                 self.block(a, b, long);

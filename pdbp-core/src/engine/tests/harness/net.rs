@@ -59,6 +59,8 @@ pub struct Link {
     /// Flips a byte of the next data block: place and bits.
     pub flip: Option<(u16, u8)>,
     pub flipped: u32,
+    /// So many blocks, of any class, become unreadable on their way into posted ones.
+    pub garbled: u32,
     failed: bool,
     session: u32,
     /// Blocks sent in this session.
@@ -324,6 +326,8 @@ impl Transport for Port {
                 link.flipped += u32::from(flip.is_some());
                 if arrival == Arrival::Posted {
                     let mut bytes = block.bytes().to_vec();
+                    bytes[0] ^= u8::from(link.garbled > 0);
+                    link.garbled = link.garbled.saturating_sub(1);
                     if let Some((at, bits)) = flip {
                         let at = usize::from(at) % bytes.len();
                         bytes[at] ^= bits;

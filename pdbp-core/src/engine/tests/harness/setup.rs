@@ -5,7 +5,8 @@ use std::format;
 use std::rc::Rc;
 use std::vec::Vec;
 
-use pdbp_core::engine::{Checksum, LocalPart};
+use managed::ManagedSlice;
+use pdbp_core::engine::{Checksum, LocalPart, Setting};
 use pdbp_core::id::Time;
 use pdbp_core::matrix::{RowSpace, Side};
 use pdbp_core::policy::{Adaptive, Fixed, Growth, SpacePolicy, Threshold, ThresholdAllocation};
@@ -85,10 +86,14 @@ pub struct Setup {
     /// Stream pipes of a node, and circuits of a link.
     pub streams: u16,
     pub body: usize,
+    /// Rows of PTA.
+    pub parts: usize,
     /// Nanoseconds of a lease; 0: there are none.
     pub lease: u64,
     /// The node that is let in by the others, which start together.
     pub joining: Option<usize>,
+    /// A node to which another value of a setting was given.
+    pub odd: Option<(usize, Setting)>,
 }
 
 impl Default for Setup {
@@ -108,8 +113,10 @@ impl Default for Setup {
             pipe: 1 << 20,
             streams: 2,
             body: BODY,
+            parts: 64,
             lease: 0,
             joining: None,
+            odd: None,
         }
     }
 }
@@ -143,7 +150,7 @@ impl Setup {
     }
 
     pub fn config(&self, i: usize) -> Config {
-        Config {
+        let mut config = Config {
             node: node(i),
             nodes: self.nodes as u16,
             name: Name::new(&format!("n{i}")).unwrap(),
@@ -162,7 +169,28 @@ impl Setup {
             patience: 2000,
             routing: self.routing,
             joining: self.joining == Some(i),
+        };
+        match self.odd.filter(|(odd, _)| *odd == i) {
+            Some((_, Setting::Body)) => config.body -= 64,
+            Some((_, Setting::StreamPipes)) => config.stream_pipes += 1,
+            Some((_, Setting::Masters)) => config.masters -= 1,
+            Some((_, Setting::Lease)) => config.lease += 5_000,
+            Some((_, Setting::Patience)) => config.patience += 1,
+            Some((_, Setting::Routing)) => config.routing = Routing::Grid,
+            _ => {}
         }
+        config
+    }
+
+    fn storage(&self, i: usize, config: &Config) -> Storage<'static> {
+        let odd = self.odd.filter(|(odd, _)| *odd == i).map(|(_, setting)| setting);
+        let parts = self.parts + usize::from(odd == Some(Setting::Parts));
+        let mut storage = Storage::allocate(config, self.blocks(i) as usize, parts);
+        if odd == Some(Setting::Log) {
+            let longer = storage.agreement.log.len() + 1;
+            storage.agreement.log = ManagedSlice::Owned((0..longer).map(|_| None).collect());
+        }
+        storage
     }
 
     /// Engines that have not met yet.
@@ -174,7 +202,7 @@ impl Setup {
         let oracle = Rc::new(RefCell::new(Oracle::default()));
         let hosts = memories.into_iter().enumerate().map(|(i, memory)| {
             let config = self.config(i);
-            let storage = Storage::allocate(&config, self.blocks(i) as usize, 64);
+            let storage = self.storage(i, &config);
             let engine = Engine::new(config, self.policy, port(i, &net), memory, storage).unwrap();
             Some(Host::new(i, engine, self.pipe, &oracle))
         });

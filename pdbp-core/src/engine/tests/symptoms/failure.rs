@@ -135,7 +135,14 @@ fn a_stream_ends_when_its_link_fails_before_its_reader_may_send_by_it() {
     c.oracle.borrow_mut().lossy = true;
     assert!(c.host(2).engine.has_failed(node(1)) && !c.host(1).engine.has_failed(node(2)));
     c.apply(Operation::Busy { from: 1, to: 2, times: 0 });
-    c.poll(2);
+    // They find that their settings agree, and node 1 gets credit, but cannot say yet that node 2 is a member.
+    for (node, capacity) in [(1, 1), (2, 64), (2, 64)] {
+        c.net.borrow_mut().capacity = capacity;
+        c.poll(node);
+    }
+    c.apply(Operation::Busy { from: 1, to: 2, times: u32::MAX });
+    c.poll(1);
+    c.apply(Operation::Busy { from: 1, to: 2, times: 0 });
     c.apply(Operation::Segment { node: 1, source: 0, to: 2, dest: 0, length: 5, last: false });
     c.apply(Operation::Busy { from: 1, to: 2, times: u32::MAX });
     c.poll(1);

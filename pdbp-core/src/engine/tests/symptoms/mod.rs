@@ -8,6 +8,7 @@ mod flow;
 mod mixed;
 mod relays;
 mod set_up;
+mod settings;
 mod stalls;
 
 use super::harness::{Cluster, Links, Operation, Policy, Setup};

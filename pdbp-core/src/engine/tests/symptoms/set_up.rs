@@ -67,16 +67,7 @@ fn a_freed_part_is_forgotten_everywhere_and_its_index_is_used_again() {
 
 #[test]
 fn a_full_table_of_parts_refuses_the_part_and_says_so() {
-    let setup = setup(Links::InPlace);
-    let mut c = setup.start();
-    let config = setup.config(0);
-    let memory = HeapMemory::new(crate::umb::stride(setup.body) * setup.blocks(0) as usize).unwrap();
-    let old = c.hosts[0].take().unwrap();
-    // The master again, with room for one part in the cluster. (Nothing has been sent yet.)
-    let storage = Storage::allocate(&config, setup.blocks(0) as usize, 1);
-    let port = super::super::harness::port(0, &c.net);
-    let engine = Engine::new(config, setup.policy, port, memory, storage).unwrap();
-    c.hosts[0] = Some(super::super::harness::Host { engine, ..old });
+    let mut c = Setup { parts: 1, ..setup(Links::InPlace) }.start();
     c.run(20, |c| c.hosts.iter().flatten().all(|h| h.engine.is_ready()));
     c.host(1).engine.register("a", PartKind::Cpu).unwrap();
     c.host(1).engine.register("b", PartKind::Cpu).unwrap();

@@ -1,0 +1,241 @@
+//! Settings on which all nodes have to agree: two that do not are told so, by name, and have no link.
+//!
+//! The first message on every link, in every session, says the sender's settings. Until a node has them and finds them equal to
+//! its own, it takes nothing else from the peer and gives it no credit, so that no data is on its way that the two would
+//! understand differently. Where they differ, both say so ([`Event::SettingsDiffer`]), and the link counts as failed until
+//! there is a new one. Nothing is said on a link before there is something to say, so nodes that never talk do not compare;
+//! but all talk with the primary master.
+
+use zerocopy::little_endian::U64;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{Config, Engine, Event, PrivatePipes};
+use crate::agreement::MESSAGE;
+use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, CDU_HEADER, Cdus};
+use crate::id::NodeId;
+use crate::policy::SpacePolicy;
+use crate::routing::{Routing, Slot};
+use crate::transport::Transport;
+use crate::umb::{ArrivedBlock, BlockMemory};
+
+/// A setting that is the same on all nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Setting {
+    /// [`Config::nodes`].
+    Nodes,
+    /// [`Config::body`], in bytes.
+    Body,
+    /// [`Config::stream_pipes`].
+    StreamPipes,
+    /// [`Config::masters`].
+    Masters,
+    /// [`Config::lease`], in nanoseconds.
+    Lease,
+    /// [`Config::patience`], in nanoseconds.
+    Patience,
+    /// [`Config::routing`]: 0 is direct, 1 is a grid.
+    Routing,
+    /// The length of `parts` in [`Storage`](super::Storage): rows of PTA.
+    Parts,
+    /// The length of `agreement.log` in [`Storage`](super::Storage).
+    Log,
+}
+
+impl Setting {
+    /// All of them, in the order in which they are on the wire.
+    pub const ALL: [Self; 9] = [
+        Self::Nodes,
+        Self::Body,
+        Self::StreamPipes,
+        Self::Masters,
+        Self::Lease,
+        Self::Patience,
+        Self::Routing,
+        Self::Parts,
+        Self::Log,
+    ];
+}
+
+impl core::fmt::Display for Setting {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Nodes => "nodes",
+            Self::Body => "body",
+            Self::StreamPipes => "stream_pipes",
+            Self::Masters => "masters",
+            Self::Lease => "lease",
+            Self::Patience => "patience",
+            Self::Routing => "routing",
+            Self::Parts => "parts",
+            Self::Log => "agreement.log",
+        })
+    }
+}
+
+/// Two nodes that were given different values of a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disagreement {
+    /// The other node.
+    pub peer: NodeId,
+    /// The setting.
+    pub setting: Setting,
+    /// Its value at this node.
+    pub own: u64,
+    /// Its value at the other.
+    pub theirs: u64,
+}
+
+impl core::fmt::Display for Disagreement {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Self { peer, setting, own, theirs } = self;
+        write!(
+            f,
+            "`{setting}` is {own} here and {theirs} at {peer}, so that the two cannot talk; give all nodes the same and start \
+             again"
+        )
+    }
+}
+
+const COUNT: usize = Setting::ALL.len();
+
+/// The values of all settings, and their wire form: 8 bytes each, in the order of [`Setting::ALL`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(super) struct Protocol([U64; COUNT]);
+
+// A block has room for it and for a message of the agreement.
+const _: () = assert!(2 * CDU_HEADER + size_of::<Protocol>() + MESSAGE + CDU_HEADER <= Config::LEAST_BODY);
+
+impl Protocol {
+    pub(super) fn of(config: &Config, parts: usize, log: usize) -> Self {
+        Self(Setting::ALL.map(|setting| {
+            let value = match setting {
+                Setting::Nodes => config.nodes.into(),
+                Setting::Body => config.body as u64,
+                Setting::StreamPipes => config.stream_pipes.into(),
+                Setting::Masters => config.masters.into(),
+                Setting::Lease => config.lease,
+                Setting::Patience => config.patience,
+                Setting::Routing => u64::from(config.routing == Routing::Grid),
+                Setting::Parts => parts as u64,
+                Setting::Log => log as u64,
+            };
+            U64::new(value)
+        }))
+    }
+
+    fn differences(self, theirs: Self, peer: NodeId) -> impl Iterator<Item = Disagreement> {
+        let values = self.0.into_iter().zip(theirs.0);
+        let settings = Setting::ALL.into_iter().zip(values);
+        settings.filter(|(_, (own, theirs))| own != theirs).map(move |(setting, (own, theirs))| {
+            Disagreement { peer, setting, own: own.get(), theirs: theirs.get() }
+        })
+    }
+}
+
+/// What a node knows of a peer's settings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Accord {
+    /// Nothing yet, in this session of the link.
+    #[default]
+    Unknown,
+    /// They are its own.
+    Alike,
+    /// They are others.
+    Unlike,
+}
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
+    /// The first setting that this node was found to have unlike another, if any. What has to be done then is up to the host: to
+    /// this engine links with nodes of other settings have failed.
+    pub fn disagreement(&self) -> Option<Disagreement> {
+        self.disagreement
+    }
+
+    /// What is known of the settings of a node; with one to which there is no link nothing is exchanged.
+    pub(super) fn accord(&self, peer: NodeId) -> Accord {
+        self.peers.get(self.links.slot(peer).index()).map_or(Accord::Unlike, |entry| entry.accord)
+    }
+
+    /// A peer has said its settings.
+    pub(super) fn read_protocol(&mut self, peer: NodeId, bytes: &[u8], pipes: &mut impl PrivatePipes) {
+        let Ok(theirs) = Protocol::read_from_bytes(bytes) else {
+            // That of another version, which has another number of settings.
+            return self.note_malformed(peer, crate::cdu::Malformed::Field, pipes);
+        };
+        let slot = self.links.slot(peer);
+        let entry = self.peers.get_mut(slot.index());
+        if theirs == self.protocol {
+            if let Some(entry) = entry.filter(|entry| entry.accord == Accord::Unknown) {
+                entry.accord = Accord::Alike;
+                self.control.stirred = true;
+            }
+            return;
+        }
+        if entry.is_some_and(|entry| entry.accord == Accord::Unlike) {
+            return;
+        }
+        for disagreement in self.protocol.differences(theirs, peer) {
+            self.disagreement.get_or_insert(disagreement);
+            pipes.event(Event::SettingsDiffer(disagreement));
+        }
+        if slot != Slot::NONE {
+            self.part_with(slot, pipes);
+        }
+    }
+
+    /// A node to which this one has no link has sent a block: perhaps it was told of other routes.
+    pub(super) fn look_at_stranger(
+        &mut self,
+        peer: NodeId,
+        block: &ArrivedBlock,
+        pipes: &mut impl PrivatePipes,
+    ) {
+        let bytes = block.bytes();
+        let is_control = BlockHeader::read(bytes).is_ok_and(|h| h.class() == BlockClass::Control);
+        let first = Cdus::new(bytes.get(BLOCK_HEADER..).unwrap_or(&[])).next();
+        if let Some(Ok(train)) = first.filter(|_| is_control)
+            && train.command() == crate::mesp::SETTINGS
+        {
+            train.messages().take(1).for_each(|message| self.read_protocol(peer, message, pipes));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn node(index: u16) -> NodeId {
+        NodeId::new(index).expect("a small number names a node")
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Bytes of the right number are settings, whatever they are, and each that differs is named.
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in vec(any::<u8>(), 0..2 * size_of::<Protocol>()), own in any::<[u64; COUNT]>()) {
+            let own = Protocol(own.map(U64::new));
+            let read = Protocol::read_from_bytes(&bytes);
+            prop_assert_eq!(read.is_ok(), bytes.len() == size_of::<Protocol>());
+            let Ok(theirs) = read else { return Ok(()) };
+            prop_assert_eq!(theirs.as_bytes(), &bytes[..]);
+            let named = own.differences(theirs, node(3)).count();
+            prop_assert_eq!(named == 0, own == theirs);
+        }
+    }
+
+    #[test]
+    fn a_disagreement_says_the_setting_both_values_and_what_to_do() {
+        let disagreement = Disagreement { peer: node(2), setting: Setting::StreamPipes, own: 8, theirs: 4 };
+        assert_eq!(
+            std::format!("{disagreement}"),
+            "`stream_pipes` is 8 here and 4 at node2, so that the two cannot talk; give all nodes the same and start again"
+        );
+    }
+}

@@ -1,0 +1,78 @@
+//! The time of a node, from its start on.
+//!
+//! Leases need a clock that goes on while the machine sleeps: by one that stands still a node would show, when it wakes up, what
+//! was true before. [`Instant`](std::time::Instant) leaves the sleep out on Linux, so there this asks for `CLOCK_BOOTTIME`; on
+//! other systems it is what `Instant` is.
+
+use pdbp_core::id::Time;
+
+/// A clock that shows the time since it was made. It does not go back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock(imp::Moment);
+
+impl Clock {
+    pub(crate) fn start() -> Self {
+        Self(imp::Moment::now())
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        Time(self.0.elapsed())
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod imp {
+    use rustix::time::{ClockId, Timespec, clock_gettime};
+
+    #[derive(Clone, Copy, Debug)]
+    pub(super) struct Moment(u64);
+
+    impl Moment {
+        pub(super) fn now() -> Self {
+            let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Boottime);
+            // Nanoseconds since the machine was started: neither is negative, and there are 584 years of them.
+            Self((tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(tv_nsec as u64))
+        }
+
+        pub(super) fn elapsed(self) -> u64 {
+            Self::now().0.saturating_sub(self.0)
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod imp {
+    use std::time::Instant;
+
+    #[derive(Clone, Copy, Debug)]
+    pub(super) struct Moment(Instant);
+
+    impl Moment {
+        pub(super) fn now() -> Self {
+            Self(Instant::now())
+        }
+
+        pub(super) fn elapsed(self) -> u64 {
+            self.0.elapsed().as_nanos() as u64
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::Clock;
+
+    #[test]
+    fn time_goes_on_and_never_back() {
+        let (began, clock) = (Instant::now(), Clock::start());
+        let mut last = clock.now();
+        while began.elapsed() < Duration::from_millis(20) {
+            let now = clock.now();
+            assert!(now >= last, "{now:?} comes after {last:?}");
+            last = now;
+        }
+        assert!(last.0 > 0);
+    }
+}
