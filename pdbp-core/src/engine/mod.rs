@@ -28,8 +28,10 @@
 //! [`Returned`](DeliveryKind::Returned); streams from it end. A transport may restore a link, and the members may let a node
 //! in again: then everything between the two begins anew.
 //!
-//! **Stopping.** Dropping the engine frees everything, unless open blocks or deliveries are still out: then memory and
-//! transport are leaked, so that no token ever dangles.
+//! **Stopping.** Dropping the engine frees everything. While open blocks or deliveries are still out its transport is left in place
+//! (leaked) instead; and its memory while anybody has a token of one of its blocks, a transport that keeps one beyond its own
+//! end included. So no token ever dangles. What is delivered is counted before the host has it: a host that panics, or
+//! hands back something else, cannot make the count too low.
 
 mod config;
 mod control;
@@ -40,6 +42,7 @@ mod peer;
 mod posting;
 mod public;
 mod quiet;
+mod readers;
 mod receiving;
 mod relaying;
 mod returning;
@@ -49,6 +52,7 @@ mod stats;
 mod storage;
 #[cfg(test)]
 mod tests;
+mod tokens;
 
 use managed::ManagedSlice;
 
@@ -67,7 +71,7 @@ pub use crate::umb::{Delivery, DeliveryKind, StreamTag};
 pub use config::{Checksum, Config, ConfigError};
 pub use peer::Peer;
 pub use public::{PublicPipe, SendError};
-pub use receiving::Element;
+pub use readers::Element;
 pub use sending::OpenError;
 pub use stats::{Counters, PipeUse, RowStats};
 use storage::cut;
@@ -472,9 +476,11 @@ impl<T: Transport, M: BlockMemory, P> Engine<'_, T, M, P> {
 }
 
 impl<T: Transport, M: BlockMemory, P> Drop for Engine<'_, T, M, P> {
+    /// What the engine has itself goes first, then the transport with what it has; the memory goes when no token is left anywhere.
     fn drop(&mut self) {
-        let leak = self.leaks();
-        self.transport.leak = leak;
-        self.umb.memory.leak = leak;
+        self.transport.leak = self.leaks();
+        // The tables may be somebody else's, and live on.
+        self.public.iter_mut().for_each(|pipe| *pipe = PublicPipe::default());
+        self.rm.iter_mut().for_each(Element::clear);
     }
 }

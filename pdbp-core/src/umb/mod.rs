@@ -57,13 +57,24 @@
 //! ```
 //!
 //! `UMBInfo-Tab` is the table of [`BlockInfo`]: the state of each block and the row that it serves.
+#[allow(unsafe_code)]
 mod block;
+#[allow(unsafe_code)]
 mod delivery;
+#[allow(unsafe_code)]
 mod held;
+#[allow(unsafe_code)]
+mod home;
+#[cfg(feature = "alloc")]
+#[allow(unsafe_code)]
+mod lender;
+#[allow(unsafe_code)]
 mod memory;
 mod open;
 #[cfg(feature = "alloc")]
 mod pool;
+mod shared;
+#[allow(unsafe_code)]
 mod table;
 #[cfg(all(test, feature = "alloc"))]
 mod tests;
@@ -71,11 +82,14 @@ mod tests;
 pub use block::{ArrivedBlock, SealedBlock, VacantBlock};
 pub use delivery::{Delivery, DeliveryKind};
 pub(crate) use held::Held;
+#[cfg(feature = "alloc")]
+pub use lender::Lender;
 pub use memory::{Aligned, BlockMemory, RecvMemory, SendMemory, Space, StaticMemory};
 #[cfg(feature = "alloc")]
 pub use memory::{HeapMemory, MemoryKeeper};
 pub use open::{OpenBlock, StreamTag};
 #[cfg(feature = "alloc")]
 pub use pool::BlockPool;
+pub(crate) use shared::{Place, SharedBlock};
 pub use table::{BlockInfo, BlockState, stride};
 pub(crate) use table::{NIL, Umb};

@@ -19,9 +19,9 @@ fn umb(blocks: usize) -> Umb<'static, HeapMemory> {
     Umb::new(HeapMemory::new(stride(300) * blocks).unwrap(), node(0), 300, ManagedSlice::Owned(info))
 }
 
-fn open(umb: &Umb<'static, HeapMemory>, index: u32) -> OpenBlock {
+fn open(umb: &mut Umb<'static, HeapMemory>, index: u32) -> OpenBlock {
     OpenBlock {
-        raw: umb.raw(index),
+        raw: umb.lend(index).unwrap(),
         packer: Packer::new(),
         dest: node(0),
         row: crate::routing::Slot::from_index(0),
@@ -64,15 +64,15 @@ proptest! {
 
 #[test]
 fn blocks_do_not_overlap_and_lie_inside_their_memory() {
-    let umb = umb(5);
-    let start = umb.memory.base().addr().get();
-    for i in 0..5 {
-        let raw = umb.raw(i);
-        assert_eq!(raw.base().addr().get(), start + i as usize * stride(300));
-        assert!(umb.owns(&raw));
+    let mut umb = umb(5);
+    let start = umb.lend(0).unwrap().base.addr().get();
+    for i in 1..5 {
+        let raw = umb.lend(i).unwrap();
+        assert_eq!(raw.base.addr().get(), start + i as usize * stride(300));
+        assert_eq!(umb.index_of(&raw), Some(i));
     }
-    let other = self::umb(5);
-    assert!(!umb.owns(&other.raw(3)), "the same number in another memory");
+    let other = self::umb(5).lend(3).unwrap();
+    assert_eq!(umb.index_of(&other), None, "the same number in another memory");
 }
 
 #[test]
@@ -85,13 +85,13 @@ fn a_block_has_as_much_room_as_memory_and_table_allow() {
 
 #[test]
 fn a_mark_of_another_packer_does_not_reach_beyond_the_block() {
-    let umb = umb(1);
+    let mut umb = umb(1);
     let part = PartId::new(node(0), 0).unwrap();
     let route = Route::new(CduClass::ShortMessage, 0, part, part);
     let mut large = std::vec![0; 9000];
     let mut packer = Packer::new();
     packer.push(&mut large, route, &[1; 8000]).unwrap();
-    let mut block = open(&umb, 0);
+    let mut block = open(&mut umb, 0);
     block.rewind(packer);
     assert_eq!(block.written(), 0);
     assert!(block.finish() as usize <= BLOCK_HEADER + block.room());
@@ -99,10 +99,10 @@ fn a_mark_of_another_packer_does_not_reach_beyond_the_block() {
 
 #[test]
 fn a_limited_block_takes_less_and_keeps_what_it_has() {
-    let umb = umb(1);
+    let mut umb = umb(1);
     let part = PartId::new(node(0), 0).unwrap();
     let route = Route::new(CduClass::ShortMessage, 0, part, part);
-    let mut block = open(&umb, 0);
+    let mut block = open(&mut umb, 0);
     block.limit(usize::MAX);
     assert_eq!(block.room(), 300);
     block.push(route, &[7; 50]).unwrap();
