@@ -62,7 +62,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return;
         }
         if let Some(index) = self.umb.index_of(&block) {
-            self.note_unposted(index);
+            self.note_filled(peer, index);
         }
         match self.admit(peer, &block) {
             Err(reason) => {

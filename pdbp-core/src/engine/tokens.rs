@@ -20,16 +20,20 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// A block that was posted is not with the transport any more. Its own row has one less, whatever link it came by.
-    pub(super) fn note_unposted(&mut self, index: u32) {
-        let Some(entry) = self.umb.entry(index).filter(|entry| entry.state == BlockState::Posted) else {
-            return;
-        };
+    /// A block that was posted is not with the transport any more: its own row has one less.
+    pub(super) fn note_unposted(&mut self, index: u32) -> Option<Slot> {
+        let entry = self.umb.entry(index).filter(|entry| entry.state == BlockState::Posted)?;
         entry.state = BlockState::Vacant;
-        let row = usize::from(entry.row);
-        if let Some(row) = self.recv_rows.get_mut(row) {
+        let row = Slot::from_index(usize::from(entry.row));
+        if let Some(row) = self.recv_rows.get_mut(row.index()) {
             row.posted = row.posted.saturating_sub(1);
         }
+        Some(row)
+    }
+
+    /// A block of ours was filled. One that was posted for another peer is missing there.
+    pub(super) fn note_filled(&mut self, peer: Slot, index: u32) {
+        self.short_of_posts |= self.note_unposted(index) != Some(peer);
     }
 
     /// A block was posted and will not be filled.
