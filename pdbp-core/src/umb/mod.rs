@@ -13,6 +13,11 @@
 //!          Op::Return               when the last is given back
 //! ```
 //!
+//! A token knows where it belongs. Whoever makes tokens, for a region or to lend blocks of others ([`Lender`]), takes back only its own,
+//! makes one of a block when there is none, and counts those that were dropped. So whatever a host, a transport or another engine
+//! does with tokens, a block has one owner; and what the tokens point to stays in place until each has come back or was dropped,
+//! for ever if that does not happen.
+//!
 //! What would give a block a second owner does not compile. After a block has been submitted, its writer has nothing left:
 //!
 //! ```compile_fail,E0382
@@ -77,6 +82,7 @@ mod shared;
 #[allow(unsafe_code)]
 mod table;
 #[cfg(all(test, feature = "alloc"))]
+#[allow(unsafe_code)]
 mod tests;
 
 pub use block::{ArrivedBlock, SealedBlock, VacantBlock};
