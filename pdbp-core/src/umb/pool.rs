@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 use managed::ManagedSlice;
 
 use super::{
-    ArrivedBlock, BlockInfo, BlockMemory, BlockState, SealedBlock, Umb, VacantBlock, block::Token, stride,
+    ArrivedBlock, BlockInfo, BlockMemory, BlockState, SealedBlock, Umb, VacantBlock, block::Token,
+    table::layout,
 };
 use crate::id::NodeId;
 
@@ -36,7 +37,7 @@ pub struct BlockPool<M: BlockMemory> {
 impl<M: BlockMemory> BlockPool<M> {
     /// Divides `memory` into as many blocks with bodies of `body` bytes as fit, named as blocks of node `segment`.
     pub fn new(memory: M, segment: NodeId, body: usize) -> Self {
-        let count = memory.len() / stride(body);
+        let count = memory.len() / layout(body).1;
         let info = (0..count).map(|_| BlockInfo::default()).collect::<Vec<_>>();
         let umb = Umb::new(memory, segment, body, ManagedSlice::Owned(info));
         let blocks = umb.free();
@@ -110,7 +111,7 @@ impl<M: BlockMemory> core::fmt::Debug for BlockPool<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::umb::HeapMemory;
+    use crate::umb::{HeapMemory, stride};
 
     fn pool(node: u16) -> BlockPool<HeapMemory> {
         BlockPool::new(HeapMemory::new(4 * stride(100)).unwrap(), NodeId::new(node).unwrap(), 100)

@@ -70,13 +70,22 @@ pub const fn stride(body: usize) -> usize {
     (BLOCK_HEADER + body + 63) & !63
 }
 
+/// Header and body of a block, and the distance between blocks. No memory has room for blocks that are too long for both.
+pub(super) fn layout(body: usize) -> (u32, usize) {
+    let room = BLOCK_HEADER.checked_add(body).and_then(|room| u32::try_from(room).ok());
+    let layout = room.and_then(|room| Some((room, (room as usize).checked_next_multiple_of(64)?)));
+    layout.unwrap_or((0, usize::MAX))
+}
+
 /// The blocks of one node. The token of a block is made while the block is here, and not again before it has come back; and the
 /// memory stays where it is when the value is dropped while somebody has a token or a delivery. So whatever the engine, its
 /// host and its transport do with numbers of blocks and with tokens, no byte has two owners.
 pub(crate) struct Umb<'a, M> {
     memory: Held<M>,
     segment: NodeId,
-    body: usize,
+    /// Header and body, and the distance between blocks.
+    room: u32,
+    stride: usize,
     info: ManagedSlice<'a, BlockInfo>,
     home: Home,
     /// Tokens that have not come back.
@@ -95,7 +104,8 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
         body: usize,
         mut info: ManagedSlice<'a, BlockInfo>,
     ) -> Self {
-        let count = (memory.len() / stride(body)).min(info.len()).min(NIL as usize - 1) as u32;
+        let (room, stride) = layout(body);
+        let count = (memory.len() / stride).min(info.len()).min(NIL as usize - 1) as u32;
         for (i, entry) in info.iter_mut().enumerate() {
             let (i, next) = (i as u32, i as u32 + 1);
             let used = BlockUse { next: if next < count { next } else { NIL }, ..BlockUse::default() };
@@ -104,7 +114,7 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
         let home = Home::new(memory.base());
         let free_head = if count == 0 { NIL } else { 0 };
         let memory = Held::new(memory);
-        Self { memory, segment, body, info, home, out: 0, readers: 0, free_head, free: count }
+        Self { memory, segment, room, stride, info, home, out: 0, readers: 0, free_head, free: count }
     }
 
     pub(crate) fn free(&self) -> u32 {
@@ -113,7 +123,7 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
 
     /// Header and body.
     pub(crate) fn room(&self) -> usize {
-        BLOCK_HEADER + self.body
+        self.room as usize
     }
 
     /// Takes the block that was freed last: it is the most likely to be in a cache.
@@ -147,7 +157,7 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
         entry.claims = OUT;
         self.out += 1;
         let id = BlockId { segment: self.segment, index };
-        Some(RawBlock { home: self.home, base: self.place(index), id, room: self.room() as u32 })
+        Some(RawBlock { home: self.home, base: self.place(index), id, room: self.room })
     }
 
     /// As [`lend`](Self::lend), of a block that is to be sent.
@@ -244,8 +254,8 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
     /// Where a block begins. In bounds of the region: the callers have found its entry, and [`new`](Self::new) leaves those behind the
     /// region marked as out for ever.
     fn place(&self, index: u32) -> NonNull<u8> {
-        let at = stride(self.body) * index as usize;
-        debug_assert!(at + stride(self.body) <= self.memory.len());
+        let at = self.stride * index as usize;
+        debug_assert!(at + self.stride <= self.memory.len());
         // SAFETY: `at` is inside the region, which is one allocation (contract of `BlockMemory`).
         unsafe { self.memory.base().add(at) }
     }

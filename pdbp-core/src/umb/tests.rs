@@ -196,6 +196,14 @@ fn a_table_longer_than_the_memory_has_no_blocks_beyond_it() {
 }
 
 #[test]
+fn blocks_longer_than_can_be_are_none() {
+    for body in [usize::MAX, usize::MAX - 64, usize::MAX - 127, u32::MAX as usize] {
+        let mut pool = BlockPool::new(HeapMemory::new(4096).unwrap(), node(0), body);
+        assert!(pool.blocks() == 0 && pool.take().is_none(), "{body}");
+    }
+}
+
+#[test]
 fn a_block_that_is_read_cannot_be_had_and_stays_when_its_holder_goes() {
     let (mut pool, freed) = watched();
     let place = (crate::routing::Slot::from_index(1), 2);
