@@ -198,6 +198,30 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
+    /// The transport has handed back another block than the one that it refused. Its token says whose it is: one of ours goes where its
+    /// own row of UMBInfo-Tab says, any other is dropped.
+    #[cold]
+    pub(super) fn handed_back(&mut self, op: Op) {
+        match op {
+            Op::Send { peer, block } => {
+                self.counters.foreign_tokens += u64::from(self.umb.index_of(&block).is_some());
+                self.sent(self.links.slot(peer), block, true);
+            }
+            Op::Recv { block, .. } => {
+                self.counters.foreign_tokens += u64::from(self.umb.index_of(&block).is_some());
+                self.unpost(block);
+            }
+            Op::Return { block, .. } => {
+                // A peer's block has no other way back than the one that it was given by.
+                self.counters.foreign_tokens += 1;
+                if let Ok(index) = self.umb.take_back(block) {
+                    self.note_unposted(index);
+                    self.umb.give(index);
+                }
+            }
+        }
+    }
+
     /// The transport does not take blocks for the peer, and will not: the link counts as failed from the next poll on.
     pub(super) fn give_up(&mut self, node: Slot) {
         if let Some(peer) = self.peers.get_mut(node.index()) {

@@ -52,7 +52,6 @@ mod stats;
 mod storage;
 #[cfg(test)]
 mod tests;
-mod tokens;
 
 use managed::ManagedSlice;
 

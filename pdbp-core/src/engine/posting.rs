@@ -8,7 +8,7 @@ use super::Engine;
 use crate::policy::SpacePolicy;
 use crate::routing::Slot;
 use crate::transport::{Op, Reason, Transport};
-use crate::umb::{BlockMemory, BlockState};
+use crate::umb::{BlockMemory, BlockState, VacantBlock};
 
 /// Blocks that each row posts beyond its credit, for control messages.
 pub(super) const SPARE_POSTS: u32 = 2;
@@ -103,6 +103,43 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.umb.give(index);
         } else {
             self.post_block(peer, index);
+        }
+    }
+
+    /// A block is given to the transport to receive into.
+    pub(super) fn note_posted(&mut self, peer: Slot, index: u32) {
+        if let Some(entry) = self.umb.entry(index) {
+            (entry.state, entry.row) = (BlockState::Posted, peer.raw());
+        }
+        if let Some(row) = self.recv_rows.get_mut(peer.index()) {
+            row.posted += 1;
+        }
+    }
+
+    /// A block that was posted is not with the transport any more: its own row has one less.
+    pub(super) fn note_unposted(&mut self, index: u32) -> Option<Slot> {
+        let entry = self.umb.entry(index).filter(|entry| entry.state == BlockState::Posted)?;
+        entry.state = BlockState::Vacant;
+        let row = Slot::from_index(usize::from(entry.row));
+        if let Some(row) = self.recv_rows.get_mut(row.index()) {
+            row.posted = row.posted.saturating_sub(1);
+        }
+        Some(row)
+    }
+
+    /// A block of ours was filled. One that was posted for another peer is missing there.
+    pub(super) fn note_filled(&mut self, peer: Slot, index: u32) {
+        self.short_of_posts |= self.note_unposted(index) != Some(peer);
+    }
+
+    /// A block was posted and will not be filled.
+    pub(super) fn unpost(&mut self, block: VacantBlock) {
+        match self.umb.take_back(block) {
+            Ok(index) => {
+                self.note_unposted(index);
+                self.umb.give(index);
+            }
+            Err(_) => self.counters.foreign_tokens += 1,
         }
     }
 }

@@ -144,6 +144,9 @@ impl Transport for Hoarder {
     fn arrival(&self, peer: NodeId) -> Arrival {
         self.inner.arrival(peer)
     }
+    fn capacity(&self, peer: NodeId) -> usize {
+        self.inner.capacity(peer)
+    }
     fn submit(&mut self, op: Op) -> Result<(), Refused<Self::Error>> {
         self.inner.submit(op)
     }

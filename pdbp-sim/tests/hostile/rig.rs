@@ -165,6 +165,10 @@ impl Transport for Puppet {
         self.arrival
     }
 
+    fn capacity(&self, _: NodeId) -> usize {
+        usize::MAX
+    }
+
     fn submit(&mut self, op: Op) -> Result<(), Refused<Infallible>> {
         let mut strings = self.strings.borrow_mut();
         let Some(mut answer) = strings.answer.take() else {
