@@ -45,7 +45,6 @@ pub mod policy;
 pub mod routing;
 pub mod tables;
 pub mod transport;
-#[allow(unsafe_code)]
 pub mod umb;
 
 pub use engine::{Config, ConfigError, Delivery, Engine, Event, OpenError, PrivatePipes, Progress, Storage};

@@ -16,14 +16,20 @@
 //!   the peer does: refused as [`Reason::Busy`], it is accepted after polls of this node alone.
 //! * [`Op::Recv`] that is refused as [`Reason::Busy`] is accepted after such polls as well, or once blocks posted for that peer before
 //!   have been filled.
-//! * An [`ArrivedBlock`] of a peer must not outlive the transport that brought it. The engine sees to that by leaking its
-//!   transport when readers are left; whoever drives a transport without an engine has to return all such blocks first.
+//! * An [`ArrivedBlock`] of a peer goes back before the transport that brought it is dropped. The engine sees to that by leaking its
+//!   transport when readers are left. A transport that finds at its end that somebody still reads
+//!   ([`Lender::alive`](crate::umb::Lender::alive)) keeps what they read in place for ever, and its peers do not get those
+//!   blocks back.
 //! * No call blocks, waits or does unbounded work. Progress is made in [`Transport::poll_completion`].
 //! * Blocks of a peer arrive in one of two ways, which [`Transport::arrival`] names; the engine follows it, link by link:
 //!   *posted*: into a block given by [`Op::Recv`], while the sender's block is complete when it may be overwritten;
 //!   *in place*: the sender's own block is read where it lies, given back by [`Op::Return`], and complete at the sender then.
 //!
 //! `pdbp-sim` holds a conformance suite that checks all of this for any implementation.
+//!
+//! No memory depends on the contract: a transport in safe Rust that breaks it loses blocks or messages, and the bytes of every token
+//! stay valid, and unchanged by others, as long as that lives (see [`umb`](crate::umb)). Only one that lets blocks be read in place
+//! has a promise to keep, to the unsafe [`Lender::lend`](crate::umb::Lender::lend).
 
 use crate::id::NodeId;
 use crate::umb::{ArrivedBlock, SealedBlock, VacantBlock};

@@ -9,6 +9,7 @@
 //! its peers take what is in them, get back the blocks that it had, and report it failed.
 
 use pdbp_core::id::{BlockId, NodeId};
+use pdbp_core::umb::Lender;
 use pdbp_core::{ArrivedBlock, SealedBlock};
 
 use crate::alive::Alive;
@@ -30,6 +31,7 @@ pub(crate) struct Near {
     away_count: usize,
     /// Blocks of the peer that are here.
     here: usize,
+    lender: Lender,
     capacity: usize,
     largest: usize,
     pub(crate) failed: bool,
@@ -66,6 +68,7 @@ impl Near {
             away: Vec::new(),
             away_count: 0,
             here: 0,
+            lender: Lender::new(),
             capacity,
             largest,
             failed: false,
@@ -83,6 +86,16 @@ impl Near {
 
     pub(crate) fn is_full(&self) -> bool {
         self.away_count >= self.capacity
+    }
+
+    /// Whether the peer has a block with the number of this one: two pools may share the memory.
+    pub(crate) fn is_away(&self, block: &SealedBlock) -> bool {
+        self.away.get(block.id().index as usize).is_some_and(Option::is_some)
+    }
+
+    /// Whether blocks of the peer are read here.
+    pub(crate) fn is_read(&self) -> bool {
+        self.lender.alive() > 0
     }
 
     /// Hands a block over that lies at `offset` of our part.
@@ -107,8 +120,10 @@ impl Near {
         let (Some(offset), true) = (self.part.offset_of(block.bytes()), self.here > 0) else {
             return Err(block);
         };
+        let index = block.id().index;
+        self.lender.take_back(block)?;
         self.here -= 1;
-        self.give_back.push(Entry { index: block.id().index, length, offset });
+        self.give_back.push(Entry { index, length, offset });
         self.part.bell().ring();
         Ok(())
     }
@@ -131,9 +146,10 @@ impl Near {
         }
         self.here += 1;
         let id = BlockId { segment: self.node, index: entry.index };
-        // SAFETY: the bytes lie in the peer's blocks, on a multiple of 64, and stay mapped as long as the transport; the peer
-        // has let go of the block and takes it up again when it is given back, or when this process has left or died.
-        Some(unsafe { ArrivedBlock::in_place(id, base, entry.length) })
+        // SAFETY: the bytes lie in the peer's blocks, on a multiple of 64, and stay mapped as long as the transport, which leaves the
+        // mapping, and does not leave the domain, if it is dropped while tokens are alive; the peer has let go of the block and takes
+        // it up again when it is given back, or when this process has left or died.
+        Some(unsafe { self.lender.lend(id, base, entry.length) })
     }
 
     /// Whether the peer has left or died, and all that it left has been taken.

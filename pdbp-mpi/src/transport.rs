@@ -127,7 +127,7 @@ impl Mpi {
             Link::Own => refuse(block, Reason::PeerFailed),
             Link::Near(at) => match self.near.get_mut(at).filter(|l| !l.failed) {
                 None => refuse(block, Reason::PeerFailed),
-                Some(link) if link.is_full() => refuse(block, Reason::Busy),
+                Some(link) if link.is_full() || link.is_away(&block) => refuse(block, Reason::Busy),
                 Some(link) => {
                     link.send(block, offset);
                     Ok(())
@@ -307,6 +307,11 @@ impl Drop for Mpi {
     /// Leaves the domain: peers see it, take what was sent to them, and have their blocks back. Nodes of other hosts are waited
     /// for as long as [`Options::linger`](crate::Options::linger) says.
     fn drop(&mut self) {
+        if self.near.iter().any(Near::is_read) {
+            // Peers must not have the blocks back that are still read here, nor may they be unmapped: as if it were not dropped.
+            std::mem::forget(Arc::clone(&self.region));
+            return;
+        }
         self.region.leave();
         self.near.iter().for_each(Near::ring);
     }

@@ -12,7 +12,7 @@ use crate::matrix::RecvRow;
 use crate::policy::SpacePolicy;
 use crate::routing::Slot;
 use crate::transport::{Completion, Op, Transport};
-use crate::umb::{ArrivedBlock, BlockMemory, VacantBlock};
+use crate::umb::{ArrivedBlock, BlockMemory};
 
 /// Blocks beyond the size of a row that may be missing before another; a greater leap is no number of this link.
 const MOST_MISSING: u64 = 1024;
@@ -31,7 +31,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 Completion::Sent { peer, block } => self.sent(self.links.slot(peer), block, false),
                 Completion::Failed { peer, block } => self.sent(self.links.slot(peer), block, true),
                 Completion::Received { peer, block } => self.arrived(peer, block, pipes),
-                Completion::Unused { peer, block } => self.unpost(self.links.slot(peer), block),
+                Completion::Unused { block, .. } => self.unpost(block),
                 Completion::PeerFailed { peer, .. } => self.peer_failed(self.links.slot(peer), pipes),
                 Completion::PeerRestored { peer, session } => {
                     self.peer_restored(self.links.slot(peer), session)
@@ -63,8 +63,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.return_to(node, block);
             return;
         }
-        if let Some(row) = self.recv_rows.get_mut(peer.index()) {
-            row.posted = row.posted.saturating_sub(1);
+        if let Some(index) = self.umb.index_of(&block) {
+            self.note_filled(peer, index);
         }
         match self.admit(peer, &block) {
             Err(reason) => {
@@ -188,17 +188,44 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Returns a block to its owner: the peer, or with posted arrival the transport for the next one.
     pub(super) fn give_back(&mut self, peer: Slot, block: ArrivedBlock) {
-        if self.is_posted_link(peer) {
-            self.repost(peer, VacantBlock { raw: block.raw });
-            return;
+        match self.umb.take_back(block) {
+            Ok(index) => self.repost(peer, index),
+            Err(_) if self.is_posted_link(peer) => self.counters.foreign_tokens += 1,
+            Err(block) => self.return_to(self.links.node(peer), block),
         }
-        self.return_to(self.links.node(peer), block);
     }
 
     fn return_to(&mut self, peer: NodeId, block: ArrivedBlock) {
-        if self.transport.submit(Op::Return { peer, block }).is_err() {
+        if let Err(refused) = self.transport.submit(Op::Return { peer, block }) {
             // Contract: a return is refused only when the peer has failed, and then its memory is the transport's concern.
             self.counters.lost_returns += 1;
+            if !matches!(refused.op, Op::Return { .. }) {
+                self.handed_back(refused.op);
+            }
+        }
+    }
+
+    /// The transport has handed back another block than the one that it refused. Its token says whose it is: one of ours goes where its
+    /// own row of UMBInfo-Tab says, any other is dropped.
+    #[cold]
+    pub(super) fn handed_back(&mut self, op: Op) {
+        match op {
+            Op::Send { peer, block } => {
+                self.counters.foreign_tokens += u64::from(self.umb.index_of(&block).is_some());
+                self.sent(self.links.slot(peer), block, true);
+            }
+            Op::Recv { block, .. } => {
+                self.counters.foreign_tokens += u64::from(self.umb.index_of(&block).is_some());
+                self.unpost(block);
+            }
+            Op::Return { block, .. } => {
+                // A peer's block has no other way back than the one that it was given by.
+                self.counters.foreign_tokens += 1;
+                if let Ok(index) = self.umb.take_back(block) {
+                    self.note_unposted(index);
+                    self.umb.give(index);
+                }
+            }
         }
     }
 

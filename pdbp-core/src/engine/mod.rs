@@ -29,8 +29,10 @@
 //! [`Returned`](DeliveryKind::Returned); streams from it end. A transport may restore a link, and the members may let a node
 //! in again: then everything between the two begins anew.
 //!
-//! **Stopping.** Dropping the engine frees everything, unless open blocks or deliveries are still out: then memory and
-//! transport are leaked, so that no token ever dangles.
+//! **Stopping.** Dropping the engine frees everything. While open blocks or deliveries are still out its transport is left in place
+//! (leaked) instead; and its memory while anybody has a token of one of its blocks, a transport that keeps one beyond its own
+//! end included. So no token ever dangles. What is delivered is counted before the host has it: a host that panics, or
+//! hands back something else, cannot make the count too low.
 
 mod config;
 mod control;
@@ -43,6 +45,7 @@ mod posting;
 mod protocol;
 mod public;
 mod quiet;
+mod readers;
 mod receiving;
 mod relaying;
 mod returning;
@@ -71,7 +74,7 @@ pub use config::{Checksum, Config, ConfigError};
 pub use peer::Peer;
 pub use protocol::{Disagreement, Setting};
 pub use public::{PublicPipe, SendError};
-pub use receiving::Element;
+pub use readers::Element;
 pub use sending::OpenError;
 pub use stats::{Counters, PipeUse, RowStats};
 use storage::cut;
@@ -484,9 +487,11 @@ impl<T: Transport, M: BlockMemory, P> Engine<'_, T, M, P> {
 }
 
 impl<T: Transport, M: BlockMemory, P> Drop for Engine<'_, T, M, P> {
+    /// What the engine has itself goes first, then the transport with what it has; the memory goes when no token is left anywhere.
     fn drop(&mut self) {
-        let leak = self.leaks();
-        self.transport.leak = leak;
-        self.umb.memory.leak = leak;
+        self.transport.leak = self.leaks();
+        // The tables may be somebody else's, and live on.
+        self.public.iter_mut().for_each(|pipe| *pipe = PublicPipe::default());
+        self.rm.iter_mut().for_each(Element::clear);
     }
 }

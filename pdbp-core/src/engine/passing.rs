@@ -16,11 +16,9 @@
 //! * The link to its destination is down: its source is told that it is stopped.
 //! * The relay is down: both have lost their link to it.
 
-use zerocopy::FromBytes;
-
 use super::receiving::Routed;
 use super::relaying::Way;
-use super::{Engine, Event, PrivatePipes, StreamTag};
+use super::{Delivery, Engine, Event, PrivatePipes, StreamTag};
 use crate::cdu::{BlockHeader, CduClass, Cdus, Malformed, Route, Train, Via, flag};
 use crate::id::{NodeId, PartId, StreamNo};
 use crate::mesp::Control;
@@ -28,14 +26,14 @@ use crate::pipe::{Carried, Passing, Stage, StreamEntry, StreamState};
 use crate::policy::SpacePolicy;
 use crate::routing::Slot;
 use crate::transport::Transport;
-use crate::umb::{ArrivedBlock, BlockMemory, OpenBlock};
+use crate::umb::{BlockMemory, OpenBlock};
 
 /// The link by which a stream comes, and its pipe or circuit there.
 type Place = (Slot, u16);
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Where a block of a stream goes that came from the node `from`.
-    pub(super) fn way_of_segment(&self, block: &ArrivedBlock, group: u16, from: NodeId) -> Way {
+    pub(super) fn way_of_segment(&self, block: &Delivery, group: u16, from: NodeId) -> Way {
         let via = train_of(block).and_then(|(_, train, _)| train.via());
         // Streams of the peer itself have pipes, those that it passes on have circuits.
         match self.links.way(via, from) {
@@ -48,7 +46,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Passes a segment on, whole, when there is room for it.
     pub(super) fn pass_segment(
         &mut self,
-        block: &ArrivedBlock,
+        block: &Delivery,
         via: Via,
         place: Place,
         pipes: &mut impl PrivatePipes,
@@ -293,8 +291,8 @@ fn forget(entry: &mut Carried) {
 }
 
 /// Header, train and body of a block of a stream, which holds just one.
-fn train_of(block: &ArrivedBlock) -> Option<(&BlockHeader, Train<'_>, &[u8])> {
-    let (header, body) = BlockHeader::ref_from_prefix(block.bytes()).ok()?;
+fn train_of(block: &Delivery) -> Option<(&BlockHeader, Train<'_>, &[u8])> {
+    let (header, body) = (block.block(), block.bytes());
     let body = body.get(..header.length())?;
     Some((header, Cdus::new(body).next()?.ok()?, body))
 }

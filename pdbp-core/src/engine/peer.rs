@@ -247,7 +247,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Packs the messages of an outbox, as many as fit, into a block set aside for control.
     pub(super) fn fill_control(&mut self, node: Slot, index: u32) {
-        let mut raw = self.umb.raw(index);
+        let Some(mut raw) = self.umb.lend(index) else { return };
         let mut packer = Packer::new();
         let body = raw.body_mut();
         if let Some(peer) = self.peers.get_mut(node.index())
@@ -286,8 +286,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         let messages = packer.messages();
         let length = (BLOCK_HEADER + packer.finish(body)) as u32;
-        let mut block = SealedBlock { raw, length };
+        let mut block = SealedBlock::new(raw, length as usize);
         self.write_fixed(&mut block, node, BlockClass::Control, 0, messages);
+        let _ = self.umb.take_back(block);
         if let Some(entry) = self.umb.entry(index) {
             entry.state = BlockState::Queued;
             entry.length = length;

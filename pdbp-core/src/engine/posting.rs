@@ -73,53 +73,73 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Gives the transport a block of the row. `false`: it did not take it.
     fn post_block(&mut self, peer: Slot, index: u32) -> bool {
-        if let Some(entry) = self.umb.entry(index) {
-            entry.state = BlockState::InFlight;
-        }
-        let block = VacantBlock { raw: self.umb.raw(index) };
+        let Some(block) = self.umb.lend_vacant(index) else { return false };
+        self.note_posted(peer, index);
         let Err(refused) = self.transport.submit(Op::Recv { peer: self.links.node(peer), block }) else {
-            if let Some(row) = self.recv_rows.get_mut(peer.index()) {
-                row.posted += 1;
-            }
             return true;
         };
-        if !matches!(refused.reason, Reason::Busy) {
+        let given = matches!(&refused.op, Op::Recv { block, .. } if self.umb.index_of(block) == Some(index));
+        // One that hands back something else has the block, and is not to be trusted with others.
+        if !given || !matches!(refused.reason, Reason::Busy) {
             self.give_up(peer);
         }
         self.short_of_posts = true;
-        self.keep_unposted(peer, index);
+        match refused.op {
+            Op::Recv { block, .. } if given => {
+                if self.umb.take_back(block).is_ok() {
+                    self.note_unposted(index);
+                    self.keep_unposted(peer, index);
+                }
+            }
+            op => self.handed_back(op),
+        }
         false
     }
 
     /// A block that was filled, and has been read, is posted anew, unless the row has shrunk.
-    pub(super) fn repost(&mut self, peer: Slot, block: VacantBlock) {
-        if !self.is_posted(&block) {
-            return;
-        }
+    pub(super) fn repost(&mut self, peer: Slot, index: u32) {
         let posted = self.recv_rows.get(peer.index()).map_or(u32::MAX, |r| r.posted);
-        if posted >= self.posts_due(peer) {
-            self.umb.give(block.id().index);
+        if !self.is_posted_link(peer) || posted >= self.posts_due(peer) {
+            self.umb.give(index);
         } else {
-            self.post_block(peer, block.id().index);
+            self.post_block(peer, index);
         }
     }
 
-    /// Whether a block that comes back from the transport is one that was given to it.
-    fn is_posted(&mut self, block: &VacantBlock) -> bool {
-        let owned = self.umb.owns(&block.raw);
-        let state = self.umb.entry(block.id().index).map(|entry| entry.state);
-        let posted = owned && state == Some(BlockState::InFlight);
-        self.counters.foreign_tokens += u64::from(!posted);
-        posted
+    /// A block is given to the transport to receive into.
+    pub(super) fn note_posted(&mut self, peer: Slot, index: u32) {
+        if let Some(entry) = self.umb.entry(index) {
+            (entry.state, entry.row) = (BlockState::Posted, peer.raw());
+        }
+        if let Some(row) = self.recv_rows.get_mut(peer.index()) {
+            row.posted += 1;
+        }
     }
 
-    /// The transport gives back a block that it will not fill.
-    pub(super) fn unpost(&mut self, peer: Slot, block: VacantBlock) {
-        if let Some(row) = self.recv_rows.get_mut(peer.index()) {
+    /// A block that was posted is not with the transport any more: its own row has one less.
+    pub(super) fn note_unposted(&mut self, index: u32) -> Option<Slot> {
+        let entry = self.umb.entry(index).filter(|entry| entry.state == BlockState::Posted)?;
+        entry.state = BlockState::Vacant;
+        let row = Slot::from_index(usize::from(entry.row));
+        if let Some(row) = self.recv_rows.get_mut(row.index()) {
             row.posted = row.posted.saturating_sub(1);
         }
-        if self.is_posted(&block) {
-            self.umb.give(block.id().index);
+        Some(row)
+    }
+
+    /// A block of ours was filled. One that was posted for another peer is missing there.
+    pub(super) fn note_filled(&mut self, peer: Slot, index: u32) {
+        self.short_of_posts |= self.note_unposted(index) != Some(peer);
+    }
+
+    /// A block was posted and will not be filled.
+    pub(super) fn unpost(&mut self, block: VacantBlock) {
+        match self.umb.take_back(block) {
+            Ok(index) => {
+                self.note_unposted(index);
+                self.umb.give(index);
+            }
+            Err(_) => self.counters.foreign_tokens += 1,
         }
     }
 }

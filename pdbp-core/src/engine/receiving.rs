@@ -2,36 +2,16 @@
 
 use zerocopy::FromBytes;
 
+use super::readers::Element;
 use super::relaying::Way;
 use super::{Delivery, DeliveryKind, Engine, Event, PrivatePipes};
 use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, Cdus, Malformed, flag};
-use crate::id::{NodeId, PipeId, StreamNo};
+use crate::id::{NodeId, StreamNo};
 use crate::pipe::{Carried, StreamMapping};
 use crate::policy::SpacePolicy;
 use crate::routing::Slot;
 use crate::transport::Transport;
-use crate::umb::{ArrivedBlock, BlockMemory, NIL};
-
-/// An element of RM: an arrived block and who still needs it.
-#[derive(Debug)]
-pub struct Element {
-    block: Option<ArrivedBlock>,
-    /// Deliveries that are out, and one while the block is not routed to its end.
-    readers: u32,
-    /// Of the link by which it came.
-    session: u32,
-    /// Next of the list that the element is in (free or pending).
-    next: u32,
-    /// Where routing goes on: offset in the body, and parts of a destination set that have their delivery.
-    at: usize,
-    served: usize,
-}
-
-impl Default for Element {
-    fn default() -> Self {
-        Self { block: None, readers: 0, session: 0, next: NIL, at: 0, served: 0 }
-    }
-}
+use crate::umb::{ArrivedBlock, BlockMemory, NIL, SharedBlock};
 
 /// How far routing of a block came.
 pub(super) enum Routed {
@@ -41,41 +21,6 @@ pub(super) enum Routed {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Takes back a delivery. When it was the last of its block, the block goes back to its owner.
-    pub fn release(&mut self, delivery: Delivery) {
-        let node = Slot::from_index(usize::from(delivery.row));
-        if let DeliveryKind::Returned { .. } = delivery.kind() {
-            self.release_returned(node, delivery);
-            return;
-        }
-        if !self.holds(node, &delivery) {
-            self.counters.foreign_tokens += 1;
-            return;
-        }
-        self.tokens -= 1;
-        self.drop_reader(node, delivery.element);
-    }
-
-    /// A second delivery of the same piece, for a reader that goes its own way, such as a device. It goes back with
-    /// [`release`](Self::release) as well. `None` for what was returned, and for a delivery of another engine.
-    pub fn share(&mut self, delivery: &Delivery) -> Option<Delivery> {
-        let node = Slot::from_index(usize::from(delivery.row));
-        let returned = matches!(delivery.kind(), DeliveryKind::Returned { .. });
-        if returned || !self.holds(node, delivery) {
-            return None;
-        }
-        let at = self.element(node, delivery.element);
-        self.rm.get_mut(at)?.readers += 1;
-        self.tokens += 1;
-        Some(delivery.again())
-    }
-
-    /// Whether a delivery is of a block in that row.
-    fn holds(&self, node: Slot, delivery: &Delivery) -> bool {
-        let held = self.rm.get(self.element(node, delivery.element)).and_then(|slot| slot.block.as_ref());
-        held.is_some_and(|block| delivery.is_of(block, (node, delivery.element)))
-    }
-
     /// Puts an arrived block into a free element of its row.
     pub(super) fn hold(&mut self, node: Slot, block: ArrivedBlock) {
         let Some(row) = self.recv_rows.get_mut(node.index()) else { return };
@@ -84,13 +29,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             row.bytes += header.length() as u64;
             row.messages += u64::from(header.messages());
         }
+        // Its header was read: it has one.
+        let block = SharedBlock::new(block);
         let critical = row.space.take();
         let element = row.free;
         let at = node.index() * self.config.row as usize + element as usize;
         let Some(slot) = self.rm.get_mut(at) else { return };
         let session = self.peers.get(node.index()).map_or(0, |p| p.session);
         row.free = slot.next;
-        *slot = Element { block: Some(block), readers: 1, session, next: NIL, at: 0, served: 0 };
+        *slot = Element { block, routed: false, session, next: NIL, at: 0, served: 0 };
         let tail = core::mem::replace(&mut row.pending.tail, element);
         row.pending.len += 1;
         if tail == NIL {
@@ -158,20 +105,25 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 return worked;
             }
             let Some(slot) = self.rm.get_mut(at) else { return worked };
-            let Some(block) = slot.block.take() else { return worked };
-            let source = self.links.node(node);
+            let (source, place) = (self.links.node(node), (node, element));
+            let Some(whole) = slot.block.as_mut().and_then(|block| block.lend_whole(place, source)) else {
+                return worked;
+            };
             let mut routing = Routing { node, source, element, at: slot.at, served: slot.served, readers: 0 };
-            let outcome = self.route(&block, &mut routing, pipes);
-            self.tokens += u64::from(routing.readers);
+            // Goes on there if the host panics.
+            let blocked = core::mem::replace(&mut self.blocked, true);
+            let outcome = self.route(&whole, &mut routing, pipes);
             let Some(slot) = self.rm.get_mut(at) else { return worked };
             let session = slot.session;
-            slot.block = Some(block);
             (slot.at, slot.served) = (routing.at, routing.served);
-            slot.readers += routing.readers;
+            let back = slot.block.as_mut().map(|block| block.take_back(whole, place));
+            debug_assert!(matches!(back, Some(Ok(()))), "the block was lent above");
             if let Routed::Blocked = outcome {
-                self.blocked = true;
                 return worked + routing.readers;
             }
+            self.blocked = blocked;
+            slot.routed = true;
+            let done = slot.is_done();
             let next = core::mem::replace(&mut slot.next, NIL);
             if let Some(row) = self.recv_rows.get_mut(node.index()) {
                 row.pending.head = next;
@@ -185,31 +137,29 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 peer.delivered += u64::from(peer.session == session);
             }
             worked += 1;
-            self.drop_reader(node, element);
+            if done {
+                self.empty(node, element);
+            }
         }
     }
 
-    fn route(&mut self, block: &ArrivedBlock, to: &mut Routing, pipes: &mut impl PrivatePipes) -> Routed {
-        let bytes = block.bytes();
-        let Ok(header) = BlockHeader::ref_from_prefix(bytes).map(|(header, _)| header) else {
-            return Routed::Done;
-        };
-        let Some(body) = bytes.get(BLOCK_HEADER..BLOCK_HEADER + header.length()) else { return Routed::Done };
+    fn route(&mut self, block: &Delivery, to: &mut Routing, pipes: &mut impl PrivatePipes) -> Routed {
+        let header = block.block();
+        let Some(body) = block.bytes().get(..header.length()) else { return Routed::Done };
         let kind = DeliveryKind::Messages { urgent: header.has(flag::URGENT) };
         match header.class() {
             BlockClass::Stream => self.route_stream(block, header, body.len(), to, pipes),
             _ if header.has(flag::UNIFORM) => {
                 let part = header.part.get();
-                self.hand_out(block, part, (0, body.len()), kind, header.messages(), to, pipes)
+                self.hand_out(part, (0, body.len()), kind, header.messages(), to, pipes)
             }
-            _ => self.route_mixed(block, body, kind, to, pipes),
+            _ => self.route_mixed(body, kind, to, pipes),
         }
     }
 
     /// A block of several parts: runs of CDUs for the same part are delivered together.
     fn route_mixed(
         &mut self,
-        block: &ArrivedBlock,
         body: &[u8],
         kind: DeliveryKind,
         to: &mut Routing,
@@ -232,7 +182,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 && !matches!(way, Way::Here(node) if part == Some(of) && node == source)
             {
                 to.source = source;
-                if let Routed::Blocked = self.hand_out(block, of, (to.at, here), kind, messages, to, pipes) {
+                if let Routed::Blocked = self.hand_out(of, (to.at, here), kind, messages, to, pipes) {
                     return Routed::Blocked;
                 }
                 to.at = here;
@@ -271,7 +221,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                         for part in here_parts.parts().filter(|p| p.node() == me).skip(to.served) {
                             let count = train.count();
                             if let Routed::Blocked =
-                                self.hand_out(block, part.local(), (to.at, end), kind, count, to, pipes)
+                                self.hand_out(part.local(), (to.at, end), kind, count, to, pipes)
                             {
                                 return Routed::Blocked;
                             }
@@ -288,7 +238,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// A block of a stream: the mapping tuple says where it goes.
     fn route_stream(
         &mut self,
-        block: &ArrivedBlock,
+        block: &Delivery,
         header: &BlockHeader,
         length: usize,
         to: &mut Routing,
@@ -346,21 +296,20 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let last = header.has(flag::LAST) || lost;
         let aborted = header.has(flag::ABORTED) || lost;
         let kind = DeliveryKind::Stream { number, segment, last, aborted };
-        if !to.offer(block, pipe, (0, length), kind, pipes) {
+        if !self.offer(pipe, (0, length), kind, to, pipes) {
             return Routed::Blocked;
         }
-        mapping.segment = mapping.segment.wrapping_add(1);
-        if last {
-            *entry = Carried::Nothing;
+        match self.streams.entry(to.node, group) {
+            Some(entry) if last => *entry = Carried::Nothing,
+            Some(Carried::Here(mapping)) => mapping.segment = mapping.segment.wrapping_add(1),
+            _ => {}
         }
         Routed::Done
     }
 
     /// Delivers a piece of a block to a part of this node.
-    #[expect(clippy::too_many_arguments, reason = "one piece, one part, one pipe")]
     fn hand_out(
         &mut self,
-        block: &ArrivedBlock,
         part: u16,
         range: (usize, usize),
         kind: DeliveryKind,
@@ -373,43 +322,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             pipes.event(Event::Unroutable { peer: to.source, part, messages });
             return Routed::Done;
         };
-        if to.offer(block, pipe, range, kind, pipes) { Routed::Done } else { Routed::Blocked }
-    }
-
-    fn drop_reader(&mut self, node: Slot, element: u32) {
-        let at = self.element(node, element);
-        let Some(slot) = self.rm.get_mut(at) else { return };
-        slot.readers = slot.readers.saturating_sub(1);
-        if slot.readers > 0 {
-            return;
-        }
-        let Some(block) = slot.block.take() else { return };
-        let session = slot.session;
-        if let Some(row) = self.recv_rows.get_mut(node.index()) {
-            slot.next = core::mem::replace(&mut row.free, element);
-            row.space.give();
-        }
-        if node == self.own {
-            self.recycle(block.id().index);
-            return;
-        }
-        let gone = self.is_gone(node);
-        if gone {
-            self.shrink_recv(node, u32::MAX);
-        }
-        let Some(peer) = self.peers.get_mut(node.index()) else { return };
-        if peer.session == session {
-            peer.released += 1;
-        } else {
-            // Its element was lent to the old link, beyond the space of the present one, whose peer may not be let in yet.
-            if let Some(row) = self.recv_rows.get_mut(node.index()) {
-                row.old = row.old.saturating_sub(1);
-            }
-            if !gone {
-                self.shrink_recv(node, 1);
-            }
-        }
-        self.give_back(node, block);
+        if self.offer(pipe, range, kind, to, pipes) { Routed::Done } else { Routed::Blocked }
     }
 
     /// Ends the streams that came from a node by a link that has failed, once all their segments that have arrived are
@@ -428,33 +341,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
 /// Where routing of a block stands.
 pub(super) struct Routing {
-    node: Slot,
+    pub(super) node: Slot,
     /// The node that has sent what is routed.
-    source: NodeId,
-    element: u32,
-    at: usize,
+    pub(super) source: NodeId,
+    pub(super) element: u32,
+    pub(super) at: usize,
     pub(super) served: usize,
-    readers: u32,
-}
-
-impl Routing {
-    /// Offers a piece of the block to a private pipe. `false`: the pipe is full.
-    fn offer(
-        &mut self,
-        block: &ArrivedBlock,
-        pipe: PipeId,
-        range: (usize, usize),
-        kind: DeliveryKind,
-        pipes: &mut impl PrivatePipes,
-    ) -> bool {
-        let place = (self.node, self.element);
-        match pipes.deliver(pipe, Delivery::new(block, range, place, self.source, kind)) {
-            // A host that hands back another delivery has kept this one.
-            Err(back) if back.is_of(block, place) => false,
-            _ => {
-                self.readers += 1;
-                true
-            }
-        }
-    }
+    pub(super) readers: u32,
 }

@@ -6,18 +6,18 @@
 use zerocopy::FromBytes;
 
 use super::{Delivery, DeliveryKind, Engine, PrivatePipes};
-use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, Cdus};
-use crate::id::StreamNo;
+use crate::cdu::{BlockClass, BlockHeader, Cdus};
+use crate::id::{PipeId, StreamNo};
 use crate::policy::SpacePolicy;
 use crate::routing::Slot;
 use crate::transport::Transport;
-use crate::umb::{ArrivedBlock, BlockInfo, BlockMemory, BlockState, SealedBlock};
+use crate::umb::{BlockMemory, BlockState, Place};
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Counts the messages of a data block that its peer did not get, and queues it for the parts that wrote it.
-    pub(super) fn send_back(&mut self, node: Slot, index: u32, length: u32) {
-        let block = SealedBlock { raw: self.umb.raw(index), length };
-        let header = BlockHeader::ref_from_prefix(block.bytes()).map(|(header, _)| header);
+    pub(super) fn send_back(&mut self, node: Slot, index: u32) {
+        let bytes = self.umb.sealed(index).unwrap_or(&[]);
+        let header = BlockHeader::ref_from_prefix(bytes).map(|(header, _)| header);
         let messages = header.map_or(0, |h| u64::from(h.messages.get()));
         self.counters.undelivered += messages;
         if let Some(peer) = self.peers.get_mut(node.index()) {
@@ -25,7 +25,6 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         if let Some(entry) = self.umb.entry(index) {
             entry.state = BlockState::Returned;
-            (entry.length, entry.readers) = (length, 1);
         }
         self.enqueue(index, |e| e.send_rows.get_mut(node.index()).map(|r| &mut r.returned));
         self.returning = true;
@@ -36,44 +35,51 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if !core::mem::take(&mut self.returning) {
             return 0;
         }
-        let mut worked = 0;
+        let (mut worked, mut waiting) = (0, false);
         for node in (0..self.send_rows.len()).map(Slot::from_index) {
             while let Some(row) = self.send_rows.get(node.index()).filter(|row| row.returned.len > 0) {
                 let (index, at) = (row.returned.head, row.returned_at);
-                let length = self.umb.entry(index).map_or(0, |e| e.length);
-                let block = SealedBlock { raw: self.umb.raw(index), length }.into_arrived();
-                let (readers, blocked) = self.route_back(&block, (node, index), at, pipes);
+                // Goes on there if the host panics.
+                self.returning = true;
+                let (readers, blocked) = self.route_back((node, index), at, pipes);
                 worked += readers;
-                self.tokens += u64::from(readers);
-                if let Some(entry) = self.umb.entry(index) {
-                    entry.readers += readers;
-                }
                 if let Some(row) = self.send_rows.get_mut(node.index()) {
                     row.returned_at = blocked.unwrap_or(0);
                 }
                 if blocked.is_some() {
-                    self.returning = true;
+                    waiting = true;
                     break;
                 }
                 let routed = self.dequeue(|e| e.send_rows.get_mut(node.index()).map(|r| &mut r.returned));
                 debug_assert_eq!(routed, Some(index));
                 worked += 1;
-                self.drop_reader_of_returned(index);
+                if let Some(entry) = self.umb.entry(index) {
+                    entry.state = BlockState::Reread;
+                }
+                self.recycle_reread(index);
             }
         }
+        self.returning = waiting;
         worked
     }
 
     /// Runs of CDUs of the same part go back to it. How many deliveries were made, and where it goes on if a pipe was full.
-    fn route_back(
+    fn route_back(&mut self, place: Place, at: usize, pipes: &mut impl PrivatePipes) -> (u32, Option<usize>) {
+        let Some(whole) = self.umb.lend_whole(place, self.links.node(place.0)) else { return (0, None) };
+        let outcome = self.route_runs_back(&whole, place, at, pipes);
+        let back = self.umb.take_piece(whole);
+        debug_assert!(back.is_ok(), "the block was lent above");
+        outcome
+    }
+
+    fn route_runs_back(
         &mut self,
-        block: &ArrivedBlock,
-        place: (Slot, u32),
+        whole: &Delivery,
+        place: Place,
         mut at: usize,
         pipes: &mut impl PrivatePipes,
     ) -> (u32, Option<usize>) {
-        let bytes = block.bytes();
-        let Ok((header, body)) = BlockHeader::ref_from_prefix(bytes) else { return (0, None) };
+        let (header, body) = (whole.block(), whole.bytes());
         let segment = (StreamNo(header.stream.get()), header.segment.get());
         let stream = (header.class() == BlockClass::Stream).then_some(segment);
         let mut readers = 0;
@@ -97,11 +103,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             } else if let Some(pipe) = self.pipes.of(part) {
                 let dest = via.map_or(self.links.node(place.0), |via| via.dest);
                 let kind = DeliveryKind::Returned { stream };
-                let delivery = Delivery::new(block, (at, end), place, dest, kind);
-                match pipes.deliver(pipe, delivery) {
-                    // A host that hands back another delivery has kept this one.
-                    Err(back) if back.is_of(block, place) => return (readers, Some(at)),
-                    _ => readers += 1,
+                if let Some(delivery) = self.umb.lend_piece((at, end), place, dest, kind) {
+                    if !self.offer_back(pipe, delivery, at, pipes) {
+                        return (readers, Some(at));
+                    }
+                    readers += 1;
                 }
             }
             at = end;
@@ -109,25 +115,40 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         (readers, None)
     }
 
-    pub(super) fn release_returned(&mut self, node: Slot, delivery: Delivery) {
-        let index = delivery.element;
-        let returned = |e: &mut BlockInfo| e.state == BlockState::Returned && e.readers > 0;
-        let is_own = self.umb.entry(index).is_some_and(returned) && {
-            let block = SealedBlock { raw: self.umb.raw(index), length: BLOCK_HEADER as u32 };
-            delivery.is_of(&block.into_arrived(), (node, index))
-        };
-        if !is_own {
+    /// Offers a piece of a returned block to a private pipe, counted before the host has it. `false`: the pipe is full.
+    fn offer_back(
+        &mut self,
+        pipe: PipeId,
+        delivery: Delivery,
+        at: usize,
+        pipes: &mut impl PrivatePipes,
+    ) -> bool {
+        let place = delivery.place();
+        self.tokens += 1;
+        if let Some(row) = self.send_rows.get_mut(place.0.index()) {
+            row.returned_at = at;
+        }
+        let Err(back) = pipes.deliver(pipe, delivery) else { return true };
+        let is_it = back.begins_at(place, at) && matches!(back.kind(), DeliveryKind::Returned { .. });
+        // A host that hands back another delivery has kept this one.
+        self.release(back);
+        !is_it
+    }
+
+    pub(super) fn release_returned(&mut self, delivery: Delivery) {
+        let index = delivery.place().1;
+        if self.umb.take_piece(delivery).is_err() {
             self.counters.foreign_tokens += 1;
             return;
         }
         self.tokens -= 1;
-        self.drop_reader_of_returned(index);
+        self.recycle_reread(index);
     }
 
-    fn drop_reader_of_returned(&mut self, index: u32) {
-        let Some(entry) = self.umb.entry(index) else { return };
-        entry.readers = entry.readers.saturating_sub(1);
-        if entry.readers == 0 {
+    /// A returned block that is routed to its end, and read, is vacant.
+    fn recycle_reread(&mut self, index: u32) {
+        let routed = self.umb.entry(index).is_some_and(|entry| entry.state == BlockState::Reread);
+        if routed && self.umb.is_here(index) {
             self.recycle(index);
         }
     }

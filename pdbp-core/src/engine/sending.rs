@@ -7,7 +7,7 @@ use crate::cdu::{self, BLOCK_HEADER, BlockClass, BlockHeader, MAGIC, VERSION, fl
 use crate::id::NodeId;
 use crate::policy::SpacePolicy;
 use crate::routing::Slot;
-use crate::transport::{Op, Reason, Transport};
+use crate::transport::{Op, Reason, Refused, Transport};
 use crate::umb::{BlockMemory, BlockState, NIL, OpenBlock, SealedBlock};
 
 /// Why a block could not be had.
@@ -87,16 +87,17 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     #[inline(never)]
     fn take_vacant(&mut self, slot: Slot, dest: NodeId) -> Result<OpenBlock, OpenError> {
-        let row = self.send_rows.get_mut(slot.index()).ok_or(OpenError::NoSuchNode(dest))?;
+        let row = self.send_rows.get(slot.index()).ok_or(OpenError::NoSuchNode(dest))?;
         let element = row.space.used();
-        let critical = row.space.take();
-        row.open += 1;
-        self.tokens += 1;
         let index = self.sm.get(self.element(slot, element)).copied().unwrap_or(NIL);
+        let Some(raw) = self.umb.lend(index) else { return Err(OpenError::WouldBlock) };
         if let Some(entry) = self.umb.entry(index) {
             entry.state = BlockState::Open;
         }
-        let raw = self.umb.raw(index);
+        let row = self.send_rows.get_mut(slot.index()).ok_or(OpenError::NoSuchNode(dest))?;
+        let critical = row.space.take();
+        row.open += 1;
+        self.tokens += 1;
         if critical {
             self.extend_send(slot, SpacePolicy::at_critical);
         }
@@ -109,8 +110,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let dest = block.row;
         let length = block.finish();
         let messages = block.packer.messages();
-        let index = block.raw_index();
-        if !self.umb.owns(&block.raw) {
+        let urgent = block.urgent;
+        if self.umb.index_of(&block).is_none() {
             self.counters.foreign_tokens += 1;
             return;
         }
@@ -119,12 +120,18 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             row.open -= 1;
         }
         if messages == 0 {
-            self.recycle(index);
+            if let Ok(index) = self.umb.take_back(block) {
+                self.recycle(index);
+            }
             return;
         }
-        self.seal(&block, length, messages);
+        let sealed = self.seal(block, length, messages);
+        let Ok(index) = self.umb.take_back(sealed) else { return };
         if self.is_gone(dest) {
-            self.send_back(dest, index, length);
+            if let Some(entry) = self.umb.entry(index) {
+                entry.length = length;
+            }
+            self.send_back(dest, index);
             return;
         }
         if let Some(row) = self.send_rows.get_mut(dest.index()) {
@@ -137,7 +144,6 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             entry.length = length;
         }
         self.counters.blocks_sent += 1;
-        let urgent = block.urgent;
         self.enqueue(index, |engine| {
             let row = engine.send_rows.get_mut(dest.index())?;
             Some(if urgent { &mut row.urgent } else { &mut row.queue })
@@ -151,7 +157,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Writes the header's fields that do not depend on when the block leaves.
-    fn seal(&mut self, block: &OpenBlock, length: u32, messages: u32) {
+    fn seal(&self, block: OpenBlock, length: u32, messages: u32) -> SealedBlock {
         let mut flags = if block.urgent { flag::URGENT } else { 0 };
         let (mut class, mut part, mut stream, mut segment, mut group) = (BlockClass::Message, 0, 0, 0, 0);
         if let Some(only) = block.packer.only_part() {
@@ -164,14 +170,16 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             part = tag.dest.local();
             (stream, segment, group) = (tag.number.0, tag.segment, tag.group);
         }
-        let mut sealed = SealedBlock { raw: self.umb.raw(block.raw_index()), length };
-        self.write_fixed(&mut sealed, block.row, class, flags, messages);
+        let row = block.row;
+        let mut sealed = block.into_sealed(length);
+        self.write_fixed(&mut sealed, row, class, flags, messages);
         if let Ok((header, _)) = BlockHeader::mut_from_prefix(sealed.header_mut()) {
             header.part.set(part);
             header.stream.set(stream);
             header.segment.set(segment);
             header.group.set(group);
         }
+        sealed
     }
 
     pub(super) fn write_fixed(
@@ -182,7 +190,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         flags: u16,
         messages: u32,
     ) {
-        let length = block.length - BLOCK_HEADER as u32;
+        let length = block.bytes().len().saturating_sub(BLOCK_HEADER) as u32;
         if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
             *header = BlockHeader {
                 magic: MAGIC,
@@ -268,18 +276,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Gives a block to the transport. `false`: it did not take it.
     pub(super) fn transmit(&mut self, node: Slot, index: u32, data: bool) -> bool {
-        let length = self.umb.entry(index).map_or(0, |e| e.length);
-        let mut block = SealedBlock { raw: self.umb.raw(index), length };
+        let Some(mut block) = self.umb.lend_sealed(index) else { return false };
         self.stamp(node, &mut block, data);
-        match self.transport.submit(Op::Send { peer: self.links.node(node), block }) {
-            Ok(()) => {}
-            Err(refused) => {
-                // What is not busy now will not do better later: the link is given up rather than tried for ever.
-                if !matches!(refused.reason, Reason::Busy) {
-                    self.give_up(node);
-                }
-                return false;
-            }
+        if let Err(refused) = self.transport.submit(Op::Send { peer: self.links.node(node), block })
+            && self.is_refused(node, index, refused)
+        {
+            return false;
         }
         if let Some(entry) = self.umb.entry(index) {
             entry.state = BlockState::InFlight;
@@ -294,6 +296,22 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             peer.announced(window);
         }
         true
+    }
+
+    /// Whether the transport has handed back the block that it refused. One that hands back something else has the block, and is
+    /// not to be trusted with others.
+    #[cold]
+    fn is_refused(&mut self, node: Slot, index: u32, refused: Refused<T::Error>) -> bool {
+        let given = matches!(&refused.op, Op::Send { block, .. } if self.umb.index_of(block) == Some(index));
+        // What is not busy now will not do better later: the link is given up rather than tried for ever.
+        if !given || !matches!(refused.reason, Reason::Busy) {
+            self.give_up(node);
+        }
+        match refused.op {
+            Op::Send { block, .. } if given => _ = self.umb.take_back(block),
+            op => self.handed_back(op),
+        }
+        given
     }
 
     /// Credit that this node could use: blocks under way, and blocks that wait.
@@ -339,11 +357,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 .dequeue(|e| e.send_rows.get_mut(me.index()).map(|r| &mut r.urgent))
                 .or_else(|| self.dequeue(|e| e.send_rows.get_mut(me.index()).map(|r| &mut r.queue)));
             let Some(index) = next else { break };
-            let length = self.umb.entry(index).map_or(0, |e| e.length);
+            let Some(mut block) = self.umb.lend_sealed(index) else { break };
             if let Some(entry) = self.umb.entry(index) {
                 entry.state = BlockState::InFlight;
             }
-            let mut block = SealedBlock { raw: self.umb.raw(index), length };
             self.stamp(me, &mut block, true);
             if let Some(peer) = self.peers.get_mut(me.index()) {
                 peer.sent += 1;
@@ -359,13 +376,19 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// A block of ours has come back from the transport.
     pub(super) fn sent(&mut self, node: Slot, block: SealedBlock, failed: bool) {
-        let index = block.id().index;
-        let owned = self.umb.owns(&block.raw);
-        let in_flight = self.umb.entry(index).filter(|e| owned && e.state == BlockState::InFlight);
-        let Some(row) = in_flight.map(|e| e.row) else {
+        let Ok(index) = self.umb.take_back(block) else {
             self.counters.foreign_tokens += 1;
             return;
         };
+        let Some(entry) = self.umb.entry(index) else { return };
+        if entry.state != BlockState::InFlight {
+            // A block to receive into, which the transport has sealed.
+            self.counters.foreign_tokens += 1;
+            self.note_unposted(index);
+            self.umb.give(index);
+            return;
+        }
+        let row = entry.row;
         let data = row != CONTROL_ROW;
         // The row of the block, not the transport, says where a data block went.
         let node = if data { Slot::from_index(usize::from(row)) } else { node };
@@ -376,7 +399,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             peer.control_away = peer.control_away.saturating_sub(u32::from(!data));
             peer.data_away = peer.data_away.saturating_sub(u32::from(data));
         }
-        if failed && data { self.send_back(node, index, block.length) } else { self.recycle(index) }
+        if failed && data { self.send_back(node, index) } else { self.recycle(index) }
     }
 
     /// Control blocks that a failed peer will not get.
@@ -398,17 +421,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             .dequeue(|e| e.send_rows.get_mut(node.index()).map(|r| &mut r.urgent))
             .or_else(|| self.dequeue(|e| e.send_rows.get_mut(node.index()).map(|r| &mut r.queue)))
         {
-            let length = self.umb.entry(index).map_or(0, |e| e.length);
-            self.send_back(node, index, length);
+            self.send_back(node, index);
         }
         self.shrink_send(node, u32::MAX);
         let undelivered = self.peers.get(node.index()).map_or(0, |p| p.undelivered);
         pipes.event(Event::PeerFailed { peer: self.links.node(node), undelivered });
-    }
-}
-
-impl OpenBlock {
-    fn raw_index(&self) -> u32 {
-        self.raw.id().index
     }
 }

@@ -3,7 +3,7 @@
 use managed::ManagedSlice;
 
 use super::public::PublicPipe;
-use super::receiving::Element;
+use super::readers::Element;
 use super::{Config, ConfigError, Local, Peer};
 use crate::agreement;
 use crate::id::PipeId;

@@ -3,32 +3,36 @@
 use core::ptr::NonNull;
 use core::slice;
 
+use super::home::Home;
 use crate::cdu::BLOCK_HEADER;
 use crate::id::BlockId;
 
-/// Address, room and identity of a block. Owning the value is owning the block.
+/// Address, room and identity of a block. Owning the value is owning the block; one that is dropped is counted at home, and its block
+/// is not used again.
 #[derive(Debug)]
 pub(crate) struct RawBlock {
-    pub(super) id: BlockId,
+    pub(super) home: Home,
     pub(super) base: NonNull<u8>,
+    pub(super) id: BlockId,
+    /// Bytes from `base` on: those of header and body, or fewer when the block is limited.
     pub(super) room: u32,
 }
+
+const _: () = assert!(size_of::<RawBlock>() <= 32);
 
 // SAFETY: the value is the only right to its block, and the block's memory is plain bytes that stay where they are.
 unsafe impl Send for RawBlock {}
 
 impl RawBlock {
-    pub(crate) fn id(&self) -> BlockId {
-        self.id
+    /// Gives the token up without counting it as dropped: its owner has taken it back.
+    pub(super) fn forget(self) {
+        core::mem::forget(self);
     }
 
-    pub(crate) fn base(&self) -> NonNull<u8> {
-        self.base
-    }
-
+    /// The first `length` bytes, or as many as there are.
     pub(super) fn bytes(&self, length: usize) -> &[u8] {
-        debug_assert!(length <= self.room as usize);
-        // SAFETY: the block is `room` initialised bytes, `length` of them are asked for, and this value owns it.
+        let length = length.min(self.room as usize);
+        // SAFETY: the block is `room` initialised bytes, no more are asked for, and this value owns it.
         unsafe { slice::from_raw_parts(self.base.as_ptr(), length) }
     }
 
@@ -45,15 +49,35 @@ impl RawBlock {
     }
 }
 
+impl Drop for RawBlock {
+    #[cold]
+    fn drop(&mut self) {
+        // SAFETY: a home is freed when no token of it is left.
+        unsafe { self.home.note_dropped() }
+    }
+}
+
+/// What owns a block.
+pub(crate) trait Token {
+    fn raw(&self) -> &RawBlock;
+    fn into_raw(self) -> RawBlock;
+}
+
 /// A block ready to travel: header and body are final. The transport owns it until the completion gives it back.
 #[derive(Debug)]
 #[must_use = "a block that is not given back is lost to the pool"]
 pub struct SealedBlock {
-    pub(crate) raw: RawBlock,
-    pub(crate) length: u32,
+    pub(super) raw: RawBlock,
+    length: u32,
 }
 
 impl SealedBlock {
+    /// Header and body are the first `length` bytes, cut to what the block has room for.
+    pub(crate) fn new(raw: RawBlock, length: usize) -> Self {
+        let length = length.min(raw.room as usize) as u32;
+        Self { raw, length }
+    }
+
     /// The block's name.
     pub fn id(&self) -> BlockId {
         self.raw.id
@@ -69,19 +93,14 @@ impl SealedBlock {
         header.get_mut(..BLOCK_HEADER).unwrap_or(&mut [])
     }
 
-    /// Address and length of header and body, for a transport that hands the block over in place. The block is out of
-    /// Rust's sight until [`from_raw`](Self::from_raw).
-    pub fn into_raw(self) -> (BlockId, NonNull<u8>, u32) {
-        (self.raw.id, self.raw.base, self.length)
+    /// The block as it arrives at a part of the same node.
+    pub(crate) fn into_arrived(self) -> ArrivedBlock {
+        ArrivedBlock { raw: self.raw, length: self.length }
     }
 
-    /// Takes up a block that [`into_raw`](Self::into_raw) put down.
-    ///
-    /// # Safety
-    /// The three values come from one call of `into_raw`, no token was made of them since, and nobody reads the block
-    /// any more.
-    pub unsafe fn from_raw(id: BlockId, base: NonNull<u8>, length: u32) -> Self {
-        Self { raw: RawBlock { id, base, room: length }, length }
+    #[cfg(test)]
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        self.raw.bytes_mut()
     }
 }
 
@@ -89,7 +108,7 @@ impl SealedBlock {
 #[derive(Debug)]
 #[must_use = "a block that is not given back is lost to the pool"]
 pub struct VacantBlock {
-    pub(crate) raw: RawBlock,
+    pub(super) raw: RawBlock,
 }
 
 impl VacantBlock {
@@ -105,8 +124,7 @@ impl VacantBlock {
 
     /// The block now holds what a peer sent: `length` bytes of header and body (cut to the block's room).
     pub fn into_arrived(self, length: usize) -> ArrivedBlock {
-        let length = length.min(self.raw.room as usize) as u32;
-        ArrivedBlock { raw: self.raw, length }
+        ArrivedBlock::new(self.raw, length.min(u32::MAX as usize) as u32)
     }
 }
 
@@ -114,11 +132,16 @@ impl VacantBlock {
 #[derive(Debug)]
 #[must_use = "a block that is not given back is lost to its owner's pool"]
 pub struct ArrivedBlock {
-    pub(crate) raw: RawBlock,
-    pub(crate) length: u32,
+    pub(super) raw: RawBlock,
+    length: u32,
 }
 
 impl ArrivedBlock {
+    pub(super) fn new(raw: RawBlock, length: u32) -> Self {
+        let length = length.min(raw.room);
+        Self { raw, length }
+    }
+
     /// The block's name; its segment is the node that owns it.
     pub fn id(&self) -> BlockId {
         self.raw.id
@@ -129,19 +152,44 @@ impl ArrivedBlock {
         self.raw.bytes(self.length as usize)
     }
 
-    /// A block of a peer's UMB, to be read in place.
-    ///
-    /// # Safety
-    /// `base` is aligned to 8 bytes and valid for reads of `length` bytes, which nobody writes, until the token is
-    /// handed to [`Op::Return`](crate::Op::Return).
-    pub unsafe fn in_place(id: BlockId, base: NonNull<u8>, length: u32) -> Self {
-        Self { raw: RawBlock { id, base, room: length }, length }
+    /// Gives the token up without counting it as dropped: it counts as alive for ever.
+    pub(super) fn forget(self) {
+        self.raw.forget();
     }
 }
 
-impl SealedBlock {
-    /// The block as it arrives at a part of the same node.
-    pub(crate) fn into_arrived(self) -> ArrivedBlock {
-        ArrivedBlock { raw: self.raw, length: self.length }
+impl Token for SealedBlock {
+    fn raw(&self) -> &RawBlock {
+        &self.raw
+    }
+    fn into_raw(self) -> RawBlock {
+        self.raw
+    }
+}
+
+impl Token for VacantBlock {
+    fn raw(&self) -> &RawBlock {
+        &self.raw
+    }
+    fn into_raw(self) -> RawBlock {
+        self.raw
+    }
+}
+
+impl Token for ArrivedBlock {
+    fn raw(&self) -> &RawBlock {
+        &self.raw
+    }
+    fn into_raw(self) -> RawBlock {
+        self.raw
+    }
+}
+
+impl Token for RawBlock {
+    fn raw(&self) -> &RawBlock {
+        self
+    }
+    fn into_raw(self) -> RawBlock {
+        self
     }
 }

@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 use core::slice;
 
-use super::block::ArrivedBlock;
+use super::shared::Place;
 use crate::cdu::BLOCK_HEADER;
 use crate::id::NodeId;
 use crate::routing::Slot;
@@ -38,17 +38,17 @@ pub enum DeliveryKind {
 /// The right of one part to read one piece of an arrived block in place. Goes back with
 /// [`Engine::release`](crate::Engine::release).
 ///
-/// The bytes stay valid for as long as the value lives: an engine that is dropped while deliveries or open blocks exist
-/// leaves its memory and its transport in place (leaks them) instead of freeing them.
+/// The bytes stay valid for as long as the value lives: what holds the block leaves it in place for ever when it is dropped before
+/// all deliveries have come back.
 #[derive(Debug)]
 #[must_use = "a delivery that is not released keeps its block from being used again"]
 pub struct Delivery {
     block: NonNull<u8>,
     start: u32,
     end: u32,
-    pub(crate) row: u16,
+    row: u16,
     source: NodeId,
-    pub(crate) element: u32,
+    element: u32,
     kind: DeliveryKind,
 }
 
@@ -58,30 +58,32 @@ unsafe impl Send for Delivery {}
 unsafe impl Sync for Delivery {}
 
 impl Delivery {
-    /// A piece, `start..end` behind the header, of the block in element `element` of row `row`.
-    pub(crate) fn new(
-        block: &ArrivedBlock,
+    /// A piece, `start..end` behind the header, of the block at `block`, which is held at `place`. Whoever makes it counts it, and
+    /// leaves the block as it is until it has come back.
+    pub(super) fn new(
+        block: NonNull<u8>,
         (start, end): (usize, usize),
-        (row, element): (Slot, u32),
+        (row, element): Place,
         source: NodeId,
         kind: DeliveryKind,
     ) -> Self {
-        debug_assert!(start <= end && BLOCK_HEADER + end <= block.length as usize);
-        Self {
-            block: block.raw.base(),
-            start: start as u32,
-            end: end as u32,
-            row: row.raw(),
-            source,
-            element,
-            kind,
-        }
+        Self { block, start: start as u32, end: end as u32, row: row.raw(), source, element, kind }
     }
 
-    /// The same piece again, for the engine that counts its readers.
-    pub(crate) fn again(&self) -> Self {
+    /// The same piece again; whoever makes it counts it.
+    pub(super) fn again(&self) -> Self {
         let Self { block, start, end, row, source, element, kind } = *self;
         Self { block, start, end, row, source, element, kind }
+    }
+
+    /// Where the engine that made it holds its block.
+    pub(crate) fn place(&self) -> Place {
+        (Slot::from_index(usize::from(self.row)), self.element)
+    }
+
+    /// Whether it is the piece from `start` on of the block held at `place`.
+    pub(crate) fn begins_at(&self, place: Place, start: usize) -> bool {
+        self.place() == place && self.start as usize == start
     }
 
     /// The node that sent it; of what was returned the node that it was for.
@@ -89,9 +91,9 @@ impl Delivery {
         self.source
     }
 
-    /// Whether it is a piece of `block`, as held by element `element` of row `row`.
-    pub(crate) fn is_of(&self, block: &ArrivedBlock, (row, element): (Slot, u32)) -> bool {
-        self.block == block.raw.base() && self.row == row.raw() && self.element == element
+    /// Whether it is a piece of the block at `block`, as held at `place`.
+    pub(super) fn is_at(&self, block: NonNull<u8>, place: Place) -> bool {
+        self.block == block && self.place() == place
     }
 
     /// What it is.
@@ -101,16 +103,16 @@ impl Delivery {
 
     /// The header of the block that it lies in.
     pub fn block(&self) -> &crate::cdu::BlockHeader {
-        // SAFETY: the block starts with a header, of alignment 1, that was read when it arrived; the engine keeps the
-        // block until this value is released (see the type's documentation).
+        // SAFETY: the block has room for a header, of alignment 1, and stays as it is until this value has come back, both by
+        // `SharedBlock` or `Umb::lend_piece`, which made it.
         unsafe { self.block.cast().as_ref() }
     }
 
     /// The bytes of its CDUs.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `new` was given a range inside the block.
+        // SAFETY: those who call `new` give a range inside the block.
         let at = unsafe { self.block.add(BLOCK_HEADER + self.start as usize) };
-        // SAFETY: as above; the engine keeps the block until this value is released, and nobody writes it.
+        // SAFETY: as above; nobody writes the block until this value has come back.
         unsafe { slice::from_raw_parts(at.as_ptr(), (self.end - self.start) as usize) }
     }
 

@@ -13,6 +13,11 @@
 //!          Op::Return               when the last is given back
 //! ```
 //!
+//! A token knows where it belongs. Whoever makes tokens, for a region or to lend blocks of others ([`Lender`]), takes back only its own,
+//! makes one of a block when there is none, and counts those that were dropped. So whatever a host, a transport or another engine
+//! does with tokens, a block has one owner; and what the tokens point to stays in place until each has come back or was dropped,
+//! for ever if that does not happen.
+//!
 //! What would give a block a second owner does not compile. After a block has been submitted, its writer has nothing left:
 //!
 //! ```compile_fail,E0382
@@ -57,25 +62,40 @@
 //! ```
 //!
 //! `UMBInfo-Tab` is the table of [`BlockInfo`]: the state of each block and the row that it serves.
+#[allow(unsafe_code)]
 mod block;
+#[allow(unsafe_code)]
 mod delivery;
+#[allow(unsafe_code)]
 mod held;
+#[allow(unsafe_code)]
+mod home;
+#[cfg(feature = "alloc")]
+#[allow(unsafe_code)]
+mod lender;
+#[allow(unsafe_code)]
 mod memory;
 mod open;
 #[cfg(feature = "alloc")]
 mod pool;
+mod shared;
+#[allow(unsafe_code)]
 mod table;
 #[cfg(all(test, feature = "alloc"))]
+#[allow(unsafe_code)]
 mod tests;
 
 pub use block::{ArrivedBlock, SealedBlock, VacantBlock};
 pub use delivery::{Delivery, DeliveryKind};
 pub(crate) use held::Held;
+#[cfg(feature = "alloc")]
+pub use lender::Lender;
 pub use memory::{Aligned, BlockMemory, RecvMemory, SendMemory, Space, StaticMemory};
 #[cfg(feature = "alloc")]
 pub use memory::{HeapMemory, MemoryKeeper};
 pub use open::{OpenBlock, StreamTag};
 #[cfg(feature = "alloc")]
 pub use pool::BlockPool;
+pub(crate) use shared::{Place, SharedBlock};
 pub use table::{BlockInfo, BlockState, stride};
 pub(crate) use table::{NIL, Umb};

@@ -1,6 +1,6 @@
 //! The token of a writer.
 
-use super::block::RawBlock;
+use super::block::{RawBlock, SealedBlock, Token};
 use crate::cdu::{BLOCK_HEADER, Full, Packer, Route, SegmentHeader};
 use crate::id::{NodeId, PartId};
 use crate::routing::Slot;
@@ -156,5 +156,19 @@ impl OpenBlock {
     pub(crate) fn finish(&mut self) -> u32 {
         let Self { raw, packer, .. } = self;
         (BLOCK_HEADER + packer.finish(raw.body_mut())) as u32
+    }
+
+    /// The block as it travels, its header not written yet; `length` counts header and body.
+    pub(crate) fn into_sealed(self, length: u32) -> SealedBlock {
+        SealedBlock::new(self.raw, length as usize)
+    }
+}
+
+impl Token for OpenBlock {
+    fn raw(&self) -> &RawBlock {
+        &self.raw
+    }
+    fn into_raw(self) -> RawBlock {
+        self.raw
     }
 }

@@ -5,16 +5,16 @@ use alloc::vec::Vec;
 use managed::ManagedSlice;
 
 use super::{
-    ArrivedBlock, BlockInfo, BlockMemory, BlockState, SealedBlock, Umb, VacantBlock, block::RawBlock, stride,
+    ArrivedBlock, BlockInfo, BlockMemory, BlockState, SealedBlock, Umb, VacantBlock, block::Token,
+    table::layout,
 };
-use crate::cdu::BLOCK_HEADER;
 use crate::id::NodeId;
 
 /// Blocks of one memory region, for those who drive a [`Transport`](crate::Transport) themselves: the conformance suite,
 /// wrappers that deliver blocks of their own, tests of a backend.
 ///
-/// A pool that is dropped while blocks are out leaves its memory in place (leaks it) instead of freeing it, so that no token
-/// ever dangles.
+/// A pool that is dropped while somebody has blocks of it leaves its memory in place (leaks it) instead of freeing it, so that no token
+/// ever dangles. A token that is dropped is counted, and its block is not used again.
 ///
 /// ```
 /// use pdbp_core::id::NodeId;
@@ -37,7 +37,7 @@ pub struct BlockPool<M: BlockMemory> {
 impl<M: BlockMemory> BlockPool<M> {
     /// Divides `memory` into as many blocks with bodies of `body` bytes as fit, named as blocks of node `segment`.
     pub fn new(memory: M, segment: NodeId, body: usize) -> Self {
-        let count = memory.len() / stride(body);
+        let count = memory.len() / layout(body).1;
         let info = (0..count).map(|_| BlockInfo::default()).collect::<Vec<_>>();
         let umb = Umb::new(memory, segment, body, ManagedSlice::Owned(info));
         let blocks = umb.free();
@@ -56,7 +56,7 @@ impl<M: BlockMemory> BlockPool<M> {
 
     /// Header and body of the longest block.
     pub fn room(&self) -> usize {
-        BLOCK_HEADER + self.umb.body
+        self.umb.room()
     }
 
     /// Takes a block; `None` when all are out.
@@ -65,13 +65,12 @@ impl<M: BlockMemory> BlockPool<M> {
         if let Some(entry) = self.umb.entry(index) {
             entry.state = BlockState::Vacant;
         }
-        Some(VacantBlock { raw: self.umb.raw(index) })
+        self.umb.lend_vacant(index)
     }
 
     /// Makes a block ready to travel. `length` counts header and body, and is cut to what the block has room for.
     pub fn seal(&self, block: VacantBlock, length: usize) -> SealedBlock {
-        let length = length.min(block.raw.room as usize) as u32;
-        SealedBlock { raw: block.raw, length }
+        SealedBlock::new(block.raw, length)
     }
 
     /// Takes a block back.
@@ -79,7 +78,7 @@ impl<M: BlockMemory> BlockPool<M> {
     /// # Errors
     /// The block, when it is not of this pool.
     pub fn give_vacant(&mut self, block: VacantBlock) -> Result<(), VacantBlock> {
-        self.give_raw(&block.raw).ok_or(block)
+        self.give(block)
     }
 
     /// Takes a block back that was sent.
@@ -87,7 +86,7 @@ impl<M: BlockMemory> BlockPool<M> {
     /// # Errors
     /// The block, when it is not of this pool.
     pub fn give_sealed(&mut self, block: SealedBlock) -> Result<(), SealedBlock> {
-        self.give_raw(&block.raw).ok_or(block)
+        self.give(block)
     }
 
     /// Takes a block back that was posted, filled and read.
@@ -95,16 +94,11 @@ impl<M: BlockMemory> BlockPool<M> {
     /// # Errors
     /// The block, when it is not of this pool.
     pub fn give_arrived(&mut self, block: ArrivedBlock) -> Result<(), ArrivedBlock> {
-        self.give_raw(&block.raw).ok_or(block)
+        self.give(block)
     }
 
-    fn give_raw(&mut self, raw: &RawBlock) -> Option<()> {
-        let index = raw.id.index;
-        let own = raw.id.segment == self.umb.segment
-            && index < self.blocks
-            && self.umb.entry(index)?.state != BlockState::Free
-            && self.umb.raw(index).base == raw.base;
-        own.then(|| self.umb.give(index))
+    fn give<B: Token>(&mut self, block: B) -> Result<(), B> {
+        self.umb.take_back(block).map(|index| self.umb.give(index))
     }
 }
 
@@ -114,16 +108,10 @@ impl<M: BlockMemory> core::fmt::Debug for BlockPool<M> {
     }
 }
 
-impl<M: BlockMemory> Drop for BlockPool<M> {
-    fn drop(&mut self) {
-        self.umb.memory.leak = self.umb.free() < self.blocks;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::umb::HeapMemory;
+    use crate::umb::{HeapMemory, stride};
 
     fn pool(node: u16) -> BlockPool<HeapMemory> {
         BlockPool::new(HeapMemory::new(4 * stride(100)).unwrap(), NodeId::new(node).unwrap(), 100)

@@ -1,10 +1,16 @@
 //! The pool of free blocks, and UMBInfo-Tab.
 
+use core::ptr::NonNull;
+use core::slice;
+
 use managed::ManagedSlice;
 
-use super::block::RawBlock;
+use super::block::{RawBlock, SealedBlock, Token, VacantBlock};
+use super::delivery::{Delivery, DeliveryKind};
 use super::held::Held;
+use super::home::Home;
 use super::memory::BlockMemory;
+use super::shared::Place;
 use crate::cdu::BLOCK_HEADER;
 use crate::id::{BlockId, NodeId};
 
@@ -20,15 +26,30 @@ pub enum BlockState {
     Open,
     /// Sealed, waiting in its row.
     Queued,
-    /// With the transport.
+    /// With the transport, to be sent, or with parts of this node that read it.
     InFlight,
+    /// With the transport, to receive into, or received and not read to its end.
+    Posted,
     /// On its way back to the parts that wrote it, since its peer has failed.
     Returned,
+    /// Back at the parts that wrote it.
+    Reread,
 }
 
 /// A row of UMBInfo-Tab.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BlockInfo {
+    used: BlockUse,
+    /// [`OUT`], or the deliveries of the block that are out.
+    claims: u32,
+}
+
+/// In [`BlockInfo`]: the token of the block is out, or there is no such block.
+const OUT: u32 = u32::MAX;
+
+/// What the engine does with a block.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BlockUse {
     pub(crate) state: BlockState,
     /// Node whose row the block serves.
     pub(crate) row: u16,
@@ -38,9 +59,9 @@ pub struct BlockInfo {
     pub(crate) next: u32,
     /// Length of header and body once sealed.
     pub(crate) length: u32,
-    /// Of a returned block: deliveries that are out, and one while it is not routed to its end.
-    pub(crate) readers: u32,
 }
+
+const _: () = assert!(size_of::<BlockInfo>() == 20);
 
 pub(crate) const NIL: u32 = u32::MAX;
 
@@ -49,12 +70,28 @@ pub const fn stride(body: usize) -> usize {
     (BLOCK_HEADER + body + 63) & !63
 }
 
-/// The blocks of one node.
+/// Header and body of a block, and the distance between blocks. No memory has room for blocks that are too long for both.
+pub(super) fn layout(body: usize) -> (u32, usize) {
+    let room = BLOCK_HEADER.checked_add(body).and_then(|room| u32::try_from(room).ok());
+    let layout = room.and_then(|room| Some((room, (room as usize).checked_next_multiple_of(64)?)));
+    layout.unwrap_or((0, usize::MAX))
+}
+
+/// The blocks of one node. The token of a block is made while the block is here, and not again before it has come back; and the
+/// memory stays where it is when the value is dropped while somebody has a token or a delivery. So whatever the engine, its
+/// host and its transport do with numbers of blocks and with tokens, no byte has two owners.
 pub(crate) struct Umb<'a, M> {
-    pub(crate) memory: Held<M>,
-    pub(super) segment: NodeId,
-    pub(super) body: usize,
-    pub(crate) info: ManagedSlice<'a, BlockInfo>,
+    memory: Held<M>,
+    segment: NodeId,
+    /// Header and body, and the distance between blocks.
+    room: u32,
+    stride: usize,
+    info: ManagedSlice<'a, BlockInfo>,
+    home: Home,
+    /// Tokens that have not come back.
+    out: usize,
+    /// Deliveries made by [`lend_piece`](Self::lend_piece) that have not come back.
+    readers: usize,
     free_head: u32,
     free: u32,
 }
@@ -67,62 +104,179 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
         body: usize,
         mut info: ManagedSlice<'a, BlockInfo>,
     ) -> Self {
-        let count = (memory.len() / stride(body)).min(info.len()).min(NIL as usize - 1) as u32;
+        let (room, stride) = layout(body);
+        let count = (memory.len() / stride).min(info.len()).min(NIL as usize - 1) as u32;
         for (i, entry) in info.iter_mut().enumerate() {
-            let next = i as u32 + 1;
-            *entry = BlockInfo { next: if next < count { next } else { NIL }, ..BlockInfo::default() };
+            let (i, next) = (i as u32, i as u32 + 1);
+            let used = BlockUse { next: if next < count { next } else { NIL }, ..BlockUse::default() };
+            *entry = BlockInfo { used, claims: if i < count { 0 } else { OUT } };
         }
+        let home = Home::new(memory.base());
         let free_head = if count == 0 { NIL } else { 0 };
-        Self { memory: Held::new(memory), segment, body, info, free_head, free: count }
+        let memory = Held::new(memory);
+        Self { memory, segment, room, stride, info, home, out: 0, readers: 0, free_head, free: count }
     }
 
     pub(crate) fn free(&self) -> u32 {
         self.free
     }
 
+    /// Header and body.
+    pub(crate) fn room(&self) -> usize {
+        self.room as usize
+    }
+
     /// Takes the block that was freed last: it is the most likely to be in a cache.
     pub(crate) fn take(&mut self) -> Option<u32> {
         let index = self.free_head;
-        let entry = self.info.get_mut(index as usize)?;
+        let entry = self.entry(index)?;
         self.free_head = entry.next;
         self.free -= 1;
         Some(index)
     }
 
     pub(crate) fn give(&mut self, index: u32) {
-        if let Some(entry) = self.info.get_mut(index as usize) {
+        let head = self.free_head;
+        if let Some(entry) = self.entry(index) {
             debug_assert_ne!(entry.state, BlockState::Free, "block {index} freed twice");
             entry.state = BlockState::Free;
-            entry.next = self.free_head;
+            entry.next = head;
             self.free_head = index;
             self.free += 1;
         }
     }
 
-    pub(crate) fn entry(&mut self, index: u32) -> Option<&mut BlockInfo> {
-        self.info.get_mut(index as usize)
+    pub(crate) fn entry(&mut self, index: u32) -> Option<&mut BlockUse> {
+        self.info.get_mut(index as usize).map(|entry| &mut entry.used)
     }
 
-    /// Whether a token that was handed in names a block of this very pool. Without this check a token of another engine, or
-    /// one mixed up by a transport, would give a second right to one of our blocks.
-    pub(crate) fn owns(&self, block: &RawBlock) -> bool {
-        let index = block.id.index as usize;
-        let at = stride(self.body).checked_mul(index);
-        at.filter(|at| index < self.info.len() && at + stride(self.body) <= self.memory.len())
-            .is_some_and(|at| self.memory.base().addr().get() + at == block.base.addr().get())
+    /// The token of a block. `None`: there is no such block, or it is not here.
+    #[inline]
+    pub(crate) fn lend(&mut self, index: u32) -> Option<RawBlock> {
+        let entry = self.info.get_mut(index as usize).filter(|entry| entry.claims == 0)?;
+        entry.claims = OUT;
+        self.out += 1;
+        let id = BlockId { segment: self.segment, index };
+        Some(RawBlock { home: self.home, base: self.place(index), id, room: self.room })
     }
 
-    /// The token of block `index`. The caller passes on the only right to it that there is.
-    pub(crate) fn raw(&self, index: u32) -> RawBlock {
-        // In bounds of the region: `index` comes from the free list, which holds indices below `len / stride`.
-        let at = stride(self.body) * index as usize;
-        debug_assert!(at + stride(self.body) <= self.memory.len());
+    /// As [`lend`](Self::lend), of a block that is to be sent.
+    #[inline]
+    pub(crate) fn lend_sealed(&mut self, index: u32) -> Option<SealedBlock> {
+        let length = self.entry(index)?.length;
+        self.lend(index).map(|raw| SealedBlock::new(raw, length as usize))
+    }
+
+    /// As [`lend`](Self::lend), of a block to receive into.
+    pub(crate) fn lend_vacant(&mut self, index: u32) -> Option<VacantBlock> {
+        self.lend(index).map(|raw| VacantBlock { raw })
+    }
+
+    /// Takes a token back: the block's number.
+    ///
+    /// # Errors
+    /// The token, when it is of another region.
+    #[inline]
+    pub(crate) fn take_back<B: Token>(&mut self, block: B) -> Result<u32, B> {
+        let Some(index) = self.index_of(&block) else { return Err(block) };
+        block.into_raw().forget();
+        self.out -= 1;
+        if let Some(entry) = self.info.get_mut(index as usize) {
+            entry.claims = 0;
+        }
+        Ok(index)
+    }
+
+    /// The number of a block by its token; `None`: it is of another region, whatever its name says.
+    #[inline]
+    pub(crate) fn index_of(&self, block: &impl Token) -> Option<u32> {
+        let raw = block.raw();
+        (raw.home == self.home).then_some(raw.id.index)
+    }
+
+    /// Header and body of a block, as far as they are sealed. `None`: there is no such block, or somebody has its token.
+    pub(crate) fn sealed(&self, index: u32) -> Option<&[u8]> {
+        let entry = self.info.get(index as usize).filter(|entry| entry.claims != OUT)?;
+        let length = self.room().min(entry.used.length as usize);
+        // SAFETY: inside the block, which is initialised (contract of `BlockMemory`), and nobody writes it: there is no token, and
+        // none is made while the value is borrowed.
+        Some(unsafe { slice::from_raw_parts(self.place(index).as_ptr(), length) })
+    }
+
+    /// A delivery of a piece, `start..end` behind the header, of a sealed block that is here; until it has come back no token of the
+    /// block is made. `None`: there is no such piece.
+    pub(crate) fn lend_piece(
+        &mut self,
+        (start, end): (usize, usize),
+        place: Place,
+        source: NodeId,
+        kind: DeliveryKind,
+    ) -> Option<Delivery> {
+        let index = place.1;
+        let length = self.sealed(index)?.len().checked_sub(BLOCK_HEADER)?;
+        if start > end || end > length {
+            return None;
+        }
+        let entry = self.info.get_mut(index as usize)?;
+        entry.claims = entry.claims.checked_add(1).filter(|claims| *claims != OUT)?;
+        self.readers += 1;
+        Some(Delivery::new(self.place(index), (start, end), place, source, kind))
+    }
+
+    /// As [`lend_piece`](Self::lend_piece), of all of the block: for whoever routes it.
+    pub(crate) fn lend_whole(&mut self, place: Place, source: NodeId) -> Option<Delivery> {
+        let length = self.sealed(place.1)?.len().checked_sub(BLOCK_HEADER)?;
+        self.lend_piece((0, length), place, source, DeliveryKind::Returned { stream: None })
+    }
+
+    /// Takes back what [`lend_piece`](Self::lend_piece) has made.
+    ///
+    /// # Errors
+    /// The delivery, when it is none of these.
+    pub(crate) fn take_piece(&mut self, delivery: Delivery) -> Result<(), Delivery> {
+        let place = delivery.place();
+        let lent = self.info.get(place.1 as usize).is_some_and(|e| e.claims != 0 && e.claims != OUT);
+        if !lent || !delivery.is_at(self.place(place.1), place) {
+            return Err(delivery);
+        }
+        self.readers -= 1;
+        if let Some(entry) = self.info.get_mut(place.1 as usize) {
+            entry.claims -= 1;
+        }
+        Ok(())
+    }
+
+    /// Whether nobody has the token of a block or deliveries of it.
+    pub(crate) fn is_here(&self, index: u32) -> bool {
+        self.info.get(index as usize).is_some_and(|entry| entry.claims == 0)
+    }
+
+    /// Where a block begins. In bounds of the region: the callers have found its entry, and [`new`](Self::new) leaves those behind the
+    /// region marked as out for ever.
+    fn place(&self, index: u32) -> NonNull<u8> {
+        let at = self.stride * index as usize;
+        debug_assert!(at + self.stride <= self.memory.len());
         // SAFETY: `at` is inside the region, which is one allocation (contract of `BlockMemory`).
-        let base = unsafe { self.memory.base().add(at) };
-        RawBlock {
-            id: BlockId { segment: self.segment, index },
-            base,
-            room: (BLOCK_HEADER + self.body) as u32,
+        unsafe { self.memory.base().add(at) }
+    }
+}
+
+impl<M> Umb<'_, M> {
+    /// Whether somebody has tokens.
+    fn has_lent(&self) -> bool {
+        // SAFETY: only `drop` frees it.
+        let dropped = unsafe { self.home.dropped() };
+        self.out != dropped
+    }
+}
+
+impl<M> Drop for Umb<'_, M> {
+    fn drop(&mut self) {
+        let lent = self.has_lent();
+        self.memory.leak = lent || self.readers > 0;
+        if !lent {
+            // SAFETY: nobody has a token, and none is made any more.
+            unsafe { self.home.free() }
         }
     }
 }

@@ -1,5 +1,8 @@
 //! The pool against a list of what is out.
 
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::vec::Vec;
 
 use managed::ManagedSlice;
@@ -19,9 +22,9 @@ fn umb(blocks: usize) -> Umb<'static, HeapMemory> {
     Umb::new(HeapMemory::new(stride(300) * blocks).unwrap(), node(0), 300, ManagedSlice::Owned(info))
 }
 
-fn open(umb: &Umb<'static, HeapMemory>, index: u32) -> OpenBlock {
+fn open(umb: &mut Umb<'static, HeapMemory>, index: u32) -> OpenBlock {
     OpenBlock {
-        raw: umb.raw(index),
+        raw: umb.lend(index).unwrap(),
         packer: Packer::new(),
         dest: node(0),
         row: crate::routing::Slot::from_index(0),
@@ -64,15 +67,15 @@ proptest! {
 
 #[test]
 fn blocks_do_not_overlap_and_lie_inside_their_memory() {
-    let umb = umb(5);
-    let start = umb.memory.base().addr().get();
-    for i in 0..5 {
-        let raw = umb.raw(i);
-        assert_eq!(raw.base().addr().get(), start + i as usize * stride(300));
-        assert!(umb.owns(&raw));
+    let mut umb = umb(5);
+    let start = umb.lend(0).unwrap().base.addr().get();
+    for i in 1..5 {
+        let raw = umb.lend(i).unwrap();
+        assert_eq!(raw.base.addr().get(), start + i as usize * stride(300));
+        assert_eq!(umb.index_of(&raw), Some(i));
     }
-    let other = self::umb(5);
-    assert!(!umb.owns(&other.raw(3)), "the same number in another memory");
+    let other = self::umb(5).lend(3).unwrap();
+    assert_eq!(umb.index_of(&other), None, "the same number in another memory");
 }
 
 #[test]
@@ -85,13 +88,13 @@ fn a_block_has_as_much_room_as_memory_and_table_allow() {
 
 #[test]
 fn a_mark_of_another_packer_does_not_reach_beyond_the_block() {
-    let umb = umb(1);
+    let mut umb = umb(1);
     let part = PartId::new(node(0), 0).unwrap();
     let route = Route::new(CduClass::ShortMessage, 0, part, part);
     let mut large = std::vec![0; 9000];
     let mut packer = Packer::new();
     packer.push(&mut large, route, &[1; 8000]).unwrap();
-    let mut block = open(&umb, 0);
+    let mut block = open(&mut umb, 0);
     block.rewind(packer);
     assert_eq!(block.written(), 0);
     assert!(block.finish() as usize <= BLOCK_HEADER + block.room());
@@ -99,10 +102,10 @@ fn a_mark_of_another_packer_does_not_reach_beyond_the_block() {
 
 #[test]
 fn a_limited_block_takes_less_and_keeps_what_it_has() {
-    let umb = umb(1);
+    let mut umb = umb(1);
     let part = PartId::new(node(0), 0).unwrap();
     let route = Route::new(CduClass::ShortMessage, 0, part, part);
-    let mut block = open(&umb, 0);
+    let mut block = open(&mut umb, 0);
     block.limit(usize::MAX);
     assert_eq!(block.room(), 300);
     block.push(route, &[7; 50]).unwrap();
@@ -112,4 +115,114 @@ fn a_limited_block_takes_less_and_keeps_what_it_has() {
     let length = block.finish();
     assert_eq!(length as usize, BLOCK_HEADER + 72);
     assert_eq!(crate::cdu::Cdus::validate(&block.raw.bytes(length as usize)[BLOCK_HEADER..]), Ok(1));
+}
+
+/// Memory that says when it is freed.
+struct Watched(HeapMemory, Arc<AtomicBool>);
+
+// SAFETY: that of the heap.
+unsafe impl BlockMemory for Watched {
+    fn base(&self) -> NonNull<u8> {
+        self.0.base()
+    }
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.1.store(true, Ordering::Relaxed);
+    }
+}
+
+fn watched() -> (BlockPool<Watched>, Arc<AtomicBool>) {
+    let freed = Arc::new(AtomicBool::new(false));
+    let memory = Watched(HeapMemory::new(stride(100) * 4).unwrap(), Arc::clone(&freed));
+    (BlockPool::new(memory, node(0), 100), freed)
+}
+
+#[test]
+fn memory_is_freed_when_all_tokens_have_come_back_or_were_dropped() {
+    let (mut pool, freed) = watched();
+    let (back, dropped, sealed) = (pool.take().unwrap(), pool.take().unwrap(), pool.take().unwrap());
+    pool.give_vacant(back).unwrap();
+    drop(dropped);
+    drop(pool.seal(sealed, 64));
+    assert_eq!(pool.free(), 2, "what was dropped is not used again");
+    drop(pool);
+    assert!(freed.load(Ordering::Relaxed));
+}
+
+#[test]
+fn memory_stays_while_somebody_has_a_token() {
+    let (mut pool, freed) = watched();
+    let (mut kept, dropped) = (pool.take().unwrap(), pool.take().unwrap());
+    drop((dropped, pool));
+    assert!(!freed.load(Ordering::Relaxed));
+    kept.bytes_mut().fill(7);
+    // Another pool, of a node of the same number, neither takes it nor counts it.
+    let (mut other, other_freed) = watched();
+    let kept = other.give_vacant(kept).unwrap_err();
+    drop((kept, other));
+    assert!(other_freed.load(Ordering::Relaxed));
+}
+
+#[test]
+fn a_block_has_one_token_however_often_it_is_asked_for() {
+    let mut umb = umb(2);
+    let first = umb.lend(1).unwrap();
+    assert!(umb.lend(1).is_none() && umb.sealed(1).is_none());
+    for index in [2, 3, NIL - 1, NIL] {
+        assert!(umb.lend(index).is_none() && umb.sealed(index).is_none(), "there is no block {index}");
+    }
+    assert_eq!(umb.take_back(first).unwrap(), 1);
+    umb.entry(1).unwrap().length = 100;
+    let place = (crate::routing::Slot::from_index(0), 1);
+    let piece = umb.lend_piece((0, 8), place, node(0), DeliveryKind::Returned { stream: None }).unwrap();
+    assert!(umb.lend(1).is_none(), "it is read");
+    assert!(umb.lend_piece((8, 4000), place, node(0), piece.kind()).is_none(), "no such piece");
+    umb.take_piece(piece).unwrap();
+    assert!(umb.lend(1).is_some());
+}
+
+#[test]
+fn a_table_longer_than_the_memory_has_no_blocks_beyond_it() {
+    let info: Vec<_> = (0..9).map(|_| BlockInfo::default()).collect();
+    let memory = HeapMemory::new(stride(300) * 4).unwrap();
+    let mut umb = Umb::new(memory, node(0), 300, ManagedSlice::Owned(info));
+    assert!(umb.lend(3).is_some());
+    assert!(umb.lend(4).is_none() && umb.lend(8).is_none());
+}
+
+#[test]
+fn blocks_longer_than_can_be_are_none() {
+    for body in [usize::MAX, usize::MAX - 64, usize::MAX - 127, u32::MAX as usize] {
+        let mut pool = BlockPool::new(HeapMemory::new(4096).unwrap(), node(0), body);
+        assert!(pool.blocks() == 0 && pool.take().is_none(), "{body}");
+    }
+}
+
+#[test]
+fn a_block_that_is_read_cannot_be_had_and_stays_when_its_holder_goes() {
+    let (mut pool, freed) = watched();
+    let place = (crate::routing::Slot::from_index(1), 2);
+    let kind = DeliveryKind::Messages { urgent: false };
+    let mut shared = SharedBlock::new(pool.take().unwrap().into_arrived(80)).unwrap();
+    let piece = shared.lend((0, 16), place, node(0), kind).unwrap();
+    assert!(shared.lend((8, 17), place, node(0), kind).is_none(), "beyond the block");
+    assert!(shared.take_back(shared_elsewhere(place, kind), place).is_err());
+    drop((shared, pool));
+    assert!(!freed.load(Ordering::Relaxed));
+    assert_eq!(piece.bytes(), [0; 16]);
+    assert!(
+        SharedBlock::new(watched().0.take().unwrap().into_arrived(63)).is_none(),
+        "shorter than its header"
+    );
+}
+
+/// A delivery of another block at the same place.
+fn shared_elsewhere(place: Place, kind: DeliveryKind) -> Delivery {
+    let mut shared = SharedBlock::new(watched().0.take().unwrap().into_arrived(80)).unwrap();
+    shared.lend((0, 16), place, node(0), kind).unwrap()
 }

@@ -3,10 +3,14 @@
 use std::ptr::NonNull;
 
 use pdbp_core::ArrivedBlock;
+use pdbp_core::umb::Lender;
 
 /// The copies that readers have, with the originals. What readers still have when this is dropped stays in memory (leaks).
 #[derive(Debug, Default)]
-pub(super) struct Copies(Vec<Copy>);
+pub(super) struct Copies {
+    copies: Vec<Copy>,
+    lender: Lender,
+}
 
 #[derive(Debug)]
 struct Copy {
@@ -31,10 +35,10 @@ impl Copies {
             .collect();
         let words = NonNull::from(Box::leak(words));
         let id = original.id();
-        self.0.push(Copy { words, original });
+        self.copies.push(Copy { words, original });
         // SAFETY: the words are aligned to 8 and hold `length` bytes; nobody writes them, and they are freed only when the token
         // comes back in `take_original`.
-        unsafe { ArrivedBlock::in_place(id, words.cast(), length as u32) }
+        unsafe { self.lender.lend(id, words.cast(), length as u32) }
     }
 
     /// Takes a copy back and gives its original.
@@ -44,10 +48,10 @@ impl Copies {
     pub(super) fn take_original(&mut self, block: ArrivedBlock) -> Result<ArrivedBlock, ArrivedBlock> {
         let address = block.bytes().as_ptr();
         let is_it = |c: &Copy| c.words.cast::<u8>().as_ptr().cast_const() == address;
-        let Some(at) = self.0.iter().position(is_it) else { return Err(block) };
-        let Copy { words, original } = self.0.swap_remove(at);
-        drop(block);
-        // SAFETY: the words come from `Box::leak` in `copy`, and leave the table once; their only token was just given up.
+        let Some(at) = self.copies.iter().position(is_it) else { return Err(block) };
+        self.lender.take_back(block)?;
+        let Copy { words, original } = self.copies.swap_remove(at);
+        // SAFETY: the words come from `Box::leak` in `copy`, and leave the table once; their only token was just taken back.
         drop(unsafe { Box::from_raw(words.as_ptr()) });
         Ok(original)
     }

@@ -33,7 +33,6 @@ pub use faults::{Chance, Faults, Injected, LinkFailure};
 
 /// A transport with faults.
 pub struct FaultInjector<T: Transport, M: BlockMemory = HeapMemory> {
-    inner: T,
     capabilities: Capabilities,
     faults: Faults,
     random: Random,
@@ -42,6 +41,8 @@ pub struct FaultInjector<T: Transport, M: BlockMemory = HeapMemory> {
     /// The link served next.
     turn: usize,
     copies: Copies,
+    /// Dropped after its blocks, which are in the fields above, and before those that it has of the pool below.
+    inner: T,
     /// Blocks to post instead of the user's, for the links with posted arrival.
     shadows: Option<BlockPool<M>>,
     injected: Injected,

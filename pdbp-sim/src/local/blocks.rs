@@ -1,8 +1,9 @@
-//! Blocks out of Rust's sight: what travels through the rings, and what is known of blocks that peers have.
+//! What travels through the rings, and what is known of blocks that peers have.
 
 use std::ptr::NonNull;
 
 use pdbp_core::id::{BlockId, NodeId};
+use pdbp_core::umb::Lender;
 use pdbp_core::{ArrivedBlock, SealedBlock};
 
 /// A block on its way through a ring, there or back. Each `put` into [`Away`] makes one, which goes to the peer once; the peer
@@ -14,69 +15,101 @@ pub(super) struct Parcel {
     length: u32,
 }
 
-// SAFETY: a parcel stands for a block that its sender has let go of (`SealedBlock::into_raw`); the memory it points to is
-// kept alive by every `Local` of the network.
+// SAFETY: a parcel stands for a block that its sender has put away, whose memory every `Local` of the network keeps in place; whoever
+// has the parcel may read it.
 unsafe impl Send for Parcel {}
 
 impl Parcel {
-    /// The parcel that goes back to the owner of an arrived block, which the caller gives up.
-    pub(super) fn of(block: &ArrivedBlock) -> Self {
-        Self { id: block.id(), base: NonNull::from(block.bytes()).cast(), length: block.bytes().len() as u32 }
+    fn new(id: BlockId, bytes: &[u8]) -> Self {
+        Self { id, base: NonNull::from(bytes).cast(), length: bytes.len() as u32 }
     }
 
-    /// The block at its reader.
-    pub(super) fn into_arrived(self) -> ArrivedBlock {
-        // SAFETY: the sender gave the block up with `into_raw` and takes it up again only when the parcel has come back, so
-        // nobody writes it before; its memory lives as long as this node's `Local`. Blocks begin on multiples of 64 bytes.
-        unsafe { ArrivedBlock::in_place(self.id, self.base, self.length) }
+    /// The bytes, until the parcel goes back.
+    pub(super) fn bytes(&self) -> &[u8] {
+        // SAFETY: the block's bytes stay as they are until the parcel has come back to its sender, which takes it.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.length as usize) }
+    }
+}
+
+/// The blocks of a peer that are read here.
+#[derive(Debug, Default)]
+pub(super) struct Here(Lender);
+
+impl Here {
+    /// The block of a parcel, at its reader.
+    pub(super) fn lend(&mut self, parcel: Parcel) -> ArrivedBlock {
+        // SAFETY: the sender takes the block up again when its parcel comes back, which `take_back` makes, or when this node's end of
+        // the network is dropped, unless `alive` says then that it is read: so nobody writes it before. Its memory is kept by this
+        // end, for ever in that case. Blocks begin on multiples of 64 bytes.
+        unsafe { self.0.lend(parcel.id, parcel.base, parcel.length) }
+    }
+
+    /// The parcel that goes back to the owner of a block.
+    ///
+    /// # Errors
+    /// The block, when it did not come by this link.
+    pub(super) fn take_back(&mut self, block: ArrivedBlock) -> Result<Parcel, ArrivedBlock> {
+        let parcel = Parcel::new(block.id(), block.bytes());
+        self.0.take_back(block).map(|()| parcel)
+    }
+
+    /// Whether blocks are read.
+    pub(super) fn is_read(&self) -> bool {
+        self.0.alive() > 0
     }
 }
 
 /// The blocks of one node that its peers have, by block index.
 #[derive(Debug, Default)]
-pub(super) struct Away {
-    blocks: Vec<Option<(NodeId, NonNull<u8>, u32)>>,
-    segment: Option<NodeId>,
+pub(super) struct Away(Vec<Option<Sent>>);
+
+/// A block that a peer has.
+#[derive(Debug)]
+struct Sent {
+    peer: NodeId,
+    /// Its number among all that were sent to the peer.
+    number: u64,
+    block: SealedBlock,
 }
 
-// SAFETY: addresses of blocks that are owned by this table until they are taken out.
-unsafe impl Send for Away {}
-
 impl Away {
-    /// Lets go of a block; its parcel goes to `peer`.
-    pub(super) fn put(&mut self, peer: NodeId, block: SealedBlock) -> Parcel {
-        let (id, base, length) = block.into_raw();
-        let index = id.index as usize;
-        if self.blocks.len() <= index {
-            self.blocks.resize(index + 1, None);
+    /// Keeps a block whose parcel goes to `peer`.
+    ///
+    /// # Errors
+    /// The block, when another one of that index is away.
+    pub(super) fn put(
+        &mut self,
+        peer: NodeId,
+        number: u64,
+        block: SealedBlock,
+    ) -> Result<Parcel, SealedBlock> {
+        let index = block.id().index as usize;
+        if self.0.len() <= index {
+            self.0.resize_with(index + 1, || None);
         }
-        self.segment = Some(id.segment);
-        self.blocks[index] = Some((peer, base, length));
-        Parcel { id, base, length }
+        let parcel = Parcel::new(block.id(), block.bytes());
+        match self.0.get_mut(index) {
+            Some(slot @ None) => *slot = Some(Sent { peer, number, block }),
+            _ => return Err(block),
+        }
+        Ok(parcel)
     }
 
     /// Takes a block up again whose parcel came back from `peer`. `None` for a parcel that does not stand for a block that it
     /// has.
     pub(super) fn take(&mut self, peer: NodeId, parcel: Parcel) -> Option<SealedBlock> {
-        let slot = self.blocks.get_mut(parcel.id.index as usize)?;
-        let (_, base, length) = slot.take_if(|(holder, base, _)| *holder == peer && *base == parcel.base)?;
-        // SAFETY: the three values are those of `into_raw` in `put`; taking them out of the table makes sure that this
-        // happens once; the peer gave the block up by sending the parcel back.
-        Some(unsafe { SealedBlock::from_raw(parcel.id, base, length) })
+        let slot = self.0.get_mut(parcel.id.index as usize)?;
+        let is_it = |sent: &mut Sent| {
+            sent.peer == peer && std::ptr::eq(sent.block.bytes().as_ptr(), parcel.base.as_ptr())
+        };
+        slot.take_if(is_it).map(|sent| sent.block)
     }
 
-    /// Takes up all blocks that a peer had when it was dropped.
-    pub(super) fn take_all(&mut self, peer: NodeId) -> Vec<SealedBlock> {
-        let Some(segment) = self.segment else { return Vec::new() };
-        let mut taken = Vec::new();
-        for (index, slot) in self.blocks.iter_mut().enumerate() {
-            if let Some((_, base, length)) = slot.take_if(|(holder, ..)| *holder == peer) {
-                let id = BlockId { segment, index: index as u32 };
-                // SAFETY: as in `take`; the peer's `Local` is gone, and with it all readers (an engine that has readers left
-                // leaks its transport instead of dropping it).
-                taken.push(unsafe { SealedBlock::from_raw(id, base, length) });
-            }
-        }
-        taken
+    /// Takes up the blocks that a peer had when it was dropped, from number `first` on, in the order in which they were sent.
+    pub(super) fn take_all(&mut self, peer: NodeId, first: u64) -> Vec<SealedBlock> {
+        let is_one = |sent: &mut Sent| sent.peer == peer && sent.number >= first;
+        let mut taken: Vec<_> = self.0.iter_mut().filter_map(|slot| slot.take_if(is_one)).collect();
+        taken.sort_by_key(|sent| sent.number);
+        taken.into_iter().map(|sent| sent.block).collect()
     }
 }

@@ -12,7 +12,9 @@
 //! ```
 //!
 //! A node that is dropped leaves its rings; its peers see that, get the blocks back that it still had
-//! ([`Completion::Failed`]) and a [`Completion::PeerFailed`]. The memory of all nodes lives as long as any of them.
+//! ([`Completion::Failed`]) and a [`Completion::PeerFailed`]. The memory of all nodes lives as long as any of them. A node that is
+//! dropped while blocks of a peer are still read in place leaves these where they are: they never come back to the peer, and
+//! the memory stays for ever.
 
 #[allow(unsafe_code)]
 mod blocks;
@@ -24,6 +26,7 @@ mod tests;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use pdbp_core::id::NodeId;
 use pdbp_core::umb::{HeapMemory, MemoryKeeper};
@@ -32,7 +35,7 @@ use pdbp_core::{
 };
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use blocks::{Away, Parcel};
+use blocks::{Away, Here, Parcel};
 pub use doorbell::Doorbell;
 
 /// One node's end of the in-process network.
@@ -60,6 +63,15 @@ struct Link {
     posted: VecDeque<VacantBlock>,
     /// Blocks that the peer has of ours; at most the rings' capacity, so that giving back never finds a full ring.
     away: usize,
+    /// Blocks of the peer that are read in place.
+    here: Here,
+    /// Blocks that were sent, and taken from the ring here.
+    sent: u64,
+    taken: u64,
+    /// How many of the blocks that were sent the peer keeps, since they were read when it was dropped; and what this node says of the
+    /// peer's.
+    kept: Arc<AtomicU64>,
+    keeps: Arc<AtomicU64>,
     capacity: usize,
     failed: bool,
 }
@@ -120,6 +132,7 @@ impl Local {
         let mut incoming = grid(nodes);
         let mut give_back = grid(nodes);
         let mut back = grid(nodes);
+        let (mut kept, mut keeps) = (grid(nodes), grid(nodes));
         for (from, to) in pairs(nodes).filter(|(a, b)| arrival(*a, *b).is_some()) {
             let (producer, consumer) = RingBuffer::new(in_flight);
             out[from][to] = Some(producer);
@@ -127,6 +140,9 @@ impl Local {
             let (producer, consumer) = RingBuffer::new(in_flight);
             give_back[to][from] = Some(producer);
             back[from][to] = Some(consumer);
+            let blocks = Arc::new(AtomicU64::new(0));
+            kept[from][to] = Some(Arc::clone(&blocks));
+            keeps[to][from] = Some(blocks);
         }
         let ids = (0..nodes).filter_map(|i| NodeId::new(i as u16));
         ids.enumerate()
@@ -141,6 +157,11 @@ impl Local {
                             give_back: give_back[i][j].take()?,
                             posted: VecDeque::new(),
                             away: 0,
+                            here: Here::default(),
+                            sent: 0,
+                            taken: 0,
+                            kept: kept[i][j].take()?,
+                            keeps: keeps[i][j].take()?,
                             capacity: in_flight,
                             failed: false,
                         })
@@ -181,8 +202,12 @@ impl Local {
         if link.away == link.capacity || link.out.is_full() {
             return refuse(block, Reason::Busy);
         }
-        link.away += 1;
-        let parcel = self.away.put(peer, block);
+        // Of two blocks with one name one is none of this node's.
+        let parcel = match self.away.put(peer, link.sent, block) {
+            Ok(parcel) => parcel,
+            Err(block) => return refuse(block, Reason::Unsupported),
+        };
+        (link.away, link.sent) = (link.away + 1, link.sent + 1);
         let pushed = link.out.push(parcel);
         debug_assert!(pushed.is_ok(), "the ring had room");
         self.ring(peer);
@@ -195,16 +220,18 @@ impl Local {
     }
 
     fn give_back(&mut self, peer: NodeId, block: ArrivedBlock) -> Result<(), Refused<Infallible>> {
-        if block.id().segment != peer {
-            return Err(Refused { op: Op::Return { peer, block }, reason: Reason::Unsupported });
-        }
         let Some(link) = self.link(peer) else {
             return Err(Refused { op: Op::Return { peer, block }, reason: Reason::PeerFailed });
         };
+        let parcel = match link.here.take_back(block) {
+            Ok(parcel) => parcel,
+            Err(block) => {
+                return Err(Refused { op: Op::Return { peer, block }, reason: Reason::Unsupported });
+            }
+        };
         // There is room: the peer has at most `capacity` blocks away, and the ring holds as many.
-        if link.give_back.push(Parcel::of(&block)).is_err() {
-            return Err(Refused { op: Op::Return { peer, block }, reason: Reason::Unsupported });
-        }
+        let pushed = link.give_back.push(parcel);
+        debug_assert!(pushed.is_ok(), "more blocks given back than were sent");
         self.ring(peer);
         Ok(())
     }
@@ -227,7 +254,8 @@ impl Local {
         match link.arrival {
             Arrival::InPlace => {
                 if let Ok(parcel) = link.incoming.pop() {
-                    return Some(Completion::Received { peer, block: parcel.into_arrived() });
+                    link.taken += 1;
+                    return Some(Completion::Received { peer, block: link.here.lend(parcel) });
                 }
             }
             Arrival::Posted => {
@@ -235,10 +263,9 @@ impl Local {
                     && let Ok(parcel) = link.incoming.pop()
                     && let Some(mut block) = link.posted.pop_front()
                 {
-                    let source = parcel.into_arrived();
-                    let length = source.bytes().len().min(block.bytes_mut().len());
-                    block.bytes_mut()[..length].copy_from_slice(&source.bytes()[..length]);
-                    let pushed = link.give_back.push(Parcel::of(&source));
+                    let length = parcel.bytes().len().min(block.bytes_mut().len());
+                    block.bytes_mut()[..length].copy_from_slice(&parcel.bytes()[..length]);
+                    let pushed = link.give_back.push(parcel);
                     debug_assert!(pushed.is_ok(), "more blocks given back than were sent");
                     self.ring(peer);
                     return Some(Completion::Received { peer, block: block.into_arrived(length) });
@@ -259,10 +286,13 @@ impl Local {
             return None;
         }
         link.failed = true;
+        // Pairs with the store in `drop`, which comes before the ring is left.
+        let kept = link.kept.load(Ordering::Acquire);
         let posted = std::mem::take(&mut link.posted);
         self.ready.extend(posted.into_iter().map(|block| Completion::Unused { peer, block }));
-        self.ready
-            .extend(self.away.take_all(peer).into_iter().map(|block| Completion::Failed { peer, block }));
+        self.ready.extend(
+            self.away.take_all(peer, kept).into_iter().map(|block| Completion::Failed { peer, block }),
+        );
         self.ready.push_back(Completion::PeerFailed { peer, cause: None });
         self.ready.pop_front()
     }
@@ -329,6 +359,11 @@ impl Transport for Local {
 
 impl Drop for Local {
     fn drop(&mut self) {
+        for link in self.links.iter().flatten().filter(|link| link.here.is_read()) {
+            // Which of them is not known. Those that are still in the ring nobody reads.
+            link.keeps.store(link.taken, Ordering::Release);
+            std::mem::forget(Arc::clone(&self.memories));
+        }
         self.links.clear();
         for bell in self.doorbells.iter() {
             bell.ring();

@@ -40,7 +40,8 @@ fn a_forged_return_does_not_complete_a_block_that_is_being_read() {
 
     let mut forger = BlockPool::new(HeapMemory::new(4096).unwrap(), zero, 100);
     let forged = std::iter::from_fn(|| forger.take()).find(|b| b.id().index == index).unwrap();
-    ends[1].submit(Op::Return { peer: zero, block: forged.into_arrived(64) }).unwrap();
+    let refused = ends[1].submit(Op::Return { peer: zero, block: forged.into_arrived(64) }).unwrap_err();
+    assert!(matches!(refused.reason, Reason::Unsupported), "{:?}", refused.reason);
     assert!(ends[0].poll_completion().is_none(), "the reader still has the block");
 
     ends[1].submit(Op::Return { peer: zero, block: read }).unwrap();

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pdbp_core::id::{BlockId, NodeId};
+use pdbp_core::umb::Lender;
 use pdbp_core::{Arrival, ArrivedBlock, Capabilities, Completion, Op, Reason, Refused, Transport};
 
 use super::wire::{Net, Pace, Ready};
@@ -39,6 +40,7 @@ pub struct Port {
     life: u32,
     /// In place: what this node reads, by address.
     held: BTreeMap<usize, Held>,
+    lender: Lender,
 }
 
 /// A copy of a peer's block.
@@ -56,7 +58,7 @@ pub(super) fn lock(net: &Mutex<Net>) -> MutexGuard<'_, Net> {
 
 impl Port {
     pub(super) fn new(net: &Arc<Mutex<Net>>, node: u16, life: u32) -> Self {
-        Self { net: Arc::clone(net), node, life, held: BTreeMap::new() }
+        Self { net: Arc::clone(net), node, life, held: BTreeMap::new(), lender: Lender::new() }
     }
 
     /// Blocks posted for a peer that have not come back, filled or unused.
@@ -83,7 +85,9 @@ impl Port {
         if !self.held.get(&address).is_some_and(is_it) {
             return Err(Refused { op: Op::Return { peer, block }, reason: Reason::Unsupported });
         }
-        drop(block);
+        if let Err(block) = self.lender.take_back(block) {
+            return Err(Refused { op: Op::Return { peer, block }, reason: Reason::Unsupported });
+        }
         if let Some(held) = self.held.remove(&address) {
             let mut net = lock(&self.net);
             if self.is_alive(&net) {
@@ -98,8 +102,8 @@ impl Port {
         let base = NonNull::from(&*words).cast::<u8>();
         self.held.insert(base.as_ptr().addr(), Held { id, session, _words: words });
         // SAFETY: the words are aligned to 8 and hold `length` bytes; nobody writes them, and `held` keeps them until the token
-        // comes back in `give_back`, or the port is dropped, which the readers' tokens must not outlive (contract).
-        unsafe { ArrivedBlock::in_place(id, base, length) }
+        // comes back in `give_back`, or the port is dropped, for ever if it is read then.
+        unsafe { self.lender.lend(id, base, length) }
     }
 }
 
@@ -209,6 +213,9 @@ impl Transport for Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
+        if self.lender.alive() > 0 {
+            std::mem::forget(std::mem::take(&mut self.held));
+        }
         let mut net = lock(&self.net);
         if self.is_alive(&net) && !net.over {
             net.crash(self.node);

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use pdbp_core::id::{BlockId, NodeId};
+use pdbp_core::umb::Lender;
 use pdbp_core::{
     Arrival, ArrivedBlock, Capabilities, Completion, Op, Reason, Refused, SealedBlock, Transport, VacantBlock,
 };
@@ -46,13 +47,14 @@ pub struct Replay {
     posted: BTreeMap<(u16, u32), VacantBlock>,
     /// What is read in place, by address.
     lent: BTreeMap<usize, Arc<[u64]>>,
+    lender: Lender,
 }
 
 impl Replay {
     /// Plays from the beginning.
     pub fn new(recording: Recording) -> Self {
         let (sent, posted, lent) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { recording, next: 0, idle: 0, divergence: None, sent, posted, lent }
+        Self { recording, next: 0, idle: 0, divergence: None, sent, posted, lent, lender: Lender::new() }
     }
 
     /// The first thing that was not as recorded.
@@ -137,8 +139,8 @@ impl Replay {
         let base = NonNull::from(&*words).cast::<u8>();
         self.lent.insert(base.as_ptr().addr(), words);
         // SAFETY: the words are aligned to 8 and hold that many bytes; nobody writes them, and `lent` keeps them until the token
-        // comes back, or the transport is dropped, which the readers' tokens must not outlive (contract).
-        unsafe { ArrivedBlock::in_place(id, base, bytes.len() as u32) }
+        // comes back, or the transport is dropped, for ever if it is read then.
+        unsafe { self.lender.lend(id, base, bytes.len() as u32) }
     }
 }
 
@@ -186,8 +188,9 @@ impl Transport for Replay {
             }
             Op::Return { block, .. } => {
                 let address = block.bytes().as_ptr().addr();
-                drop(block);
-                self.lent.remove(&address);
+                if self.lender.take_back(block).is_ok() {
+                    self.lent.remove(&address);
+                }
             }
         }
         Ok(())
@@ -212,6 +215,14 @@ impl Transport for Replay {
                 self.diverge("a poll".to_owned());
                 None
             }
+        }
+    }
+}
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        if self.lender.alive() > 0 {
+            std::mem::forget(std::mem::take(&mut self.lent));
         }
     }
 }

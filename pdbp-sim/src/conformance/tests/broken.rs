@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use pdbp_core::id::NodeId;
-use pdbp_core::umb::{BlockPool, HeapMemory};
+use pdbp_core::umb::{BlockPool, HeapMemory, Lender};
 use pdbp_core::{
     Arrival, ArrivedBlock, Capabilities, Completion, Op, Reason, Refused, SealedBlock, Transport,
 };
@@ -55,7 +55,7 @@ struct Broken {
     ready: VecDeque<Completion<Infallible>>,
     /// Blocks to send in place of the user's, and copies of bytes that were delivered changed.
     own: BlockPool<HeapMemory>,
-    copies: Vec<Box<[u64]>>,
+    copies: Lender,
     originals: Vec<ArrivedBlock>,
     late: VecDeque<(NodeId, SealedBlock)>,
 }
@@ -72,10 +72,9 @@ impl Broken {
             eight[..chunk.len()].copy_from_slice(chunk);
             *word = u64::from_ne_bytes(eight);
         }
-        let base = std::ptr::NonNull::from(&mut *words).cast();
-        self.copies.push(words);
-        // SAFETY: the words are aligned to 8, hold that many bytes, are not written again, and live as long as `self`.
-        unsafe { ArrivedBlock::in_place(block.id(), base, bytes.len() as u32) }
+        let base = std::ptr::NonNull::from(Box::leak(words)).cast();
+        // SAFETY: the words are aligned to 8, hold that many bytes, and are neither written again nor freed.
+        unsafe { self.copies.lend(block.id(), base, bytes.len() as u32) }
     }
 
     fn received(&mut self, peer: NodeId, block: ArrivedBlock) -> Option<Completion<Infallible>> {
@@ -150,15 +149,13 @@ impl Transport for Broken {
                 Ok(())
             }
             (Defect::CompletesEarly, Op::Send { peer, block }) => {
-                let (id, base, length) = block.into_raw();
-                // SAFETY: the token goes to the user too soon; that the block is written while it waits here is the defect.
-                let early = unsafe { SealedBlock::from_raw(id, base, length) };
-                // SAFETY: as above; both tokens are used by this thread only until the block has left.
-                let late = unsafe { SealedBlock::from_raw(id, base, length) };
                 if self.late.len() >= 2 {
-                    return Err(Refused { op: Op::Send { peer, block: late }, reason: Reason::Busy });
+                    return Err(Refused { op: Op::Send { peer, block }, reason: Reason::Busy });
                 }
-                self.late.push_back((peer, late));
+                // SAFETY: the token goes to the user too soon; that the block is written while it waits here is the defect. Both
+                // tokens are used by this thread only until the block has left.
+                let early = unsafe { std::ptr::read(&block) };
+                self.late.push_back((peer, block));
                 self.ready.push_back(Completion::Sent { peer, block: early });
                 Ok(())
             }
@@ -188,7 +185,11 @@ impl Transport for Broken {
         }
         match (self.defect, self.inner.poll_completion()?) {
             (_, Completion::Received { peer, block }) => self.received(peer, block),
-            (Defect::CompletesEarly, Completion::Sent { .. }) => None,
+            (Defect::CompletesEarly, Completion::Sent { block, .. }) => {
+                // The user has its twin.
+                std::mem::forget(block);
+                None
+            }
             (Defect::LosesReturned, Completion::Sent { peer, block }) => {
                 self.arrived += 1;
                 (!self.arrived.is_multiple_of(EVERY)).then_some(Completion::Sent { peer, block })
@@ -216,7 +217,7 @@ fn domain(arrival: Arrival, defect: Defect) -> Vec<Node<Broken, HeapMemory>> {
             kept: None,
             ready: VecDeque::new(),
             own: BlockPool::new(HeapMemory::new(1 << 16).unwrap(), id, 1024),
-            copies: Vec::new(),
+            copies: Lender::new(),
             originals: Vec::new(),
             late: VecDeque::new(),
         };

@@ -9,9 +9,9 @@ use std::vec::Vec;
 
 use pdbp_core::cdu::{BlockClass, BlockHeader};
 use pdbp_core::id::{BlockId, NodeId};
-use pdbp_core::umb::{HeapMemory, MemoryKeeper, stride};
+use pdbp_core::umb::{HeapMemory, Lender, MemoryKeeper, stride};
 use pdbp_core::{
-    Arrival, ArrivedBlock, Capabilities, Completion, Op, Reason, Refused, SealedBlock, Transport, VacantBlock,
+    Arrival, Capabilities, Completion, Op, Reason, Refused, SealedBlock, Transport, VacantBlock,
 };
 
 use super::{BODY, Setup, node};
@@ -48,7 +48,8 @@ pub struct Link {
     /// Blocks of the sender that come back to it.
     back: VecDeque<SealedBlock>,
     /// In place: the sender's blocks that the receiver has.
-    lent: BTreeMap<u32, (NonNull<u8>, u32)>,
+    lent: BTreeMap<u32, SealedBlock>,
+    lender: Lender,
     posted: VecDeque<VacantBlock>,
     /// Blocks of nobody, by their number.
     foreign: BTreeMap<u32, Vec<u8>>,
@@ -142,16 +143,14 @@ impl Net {
             out.recall();
             let ready = &mut self.ready[other];
             ready.extend(out.back.drain(..).map(|block| Completion::Failed { peer, block }));
-            for (index, (base, length)) in std::mem::take(&mut out.lent) {
-                let id = BlockId { segment: node(other), index };
-                // SAFETY: the values of `into_raw`, once; the node that read the block is gone.
-                let block = unsafe { SealedBlock::from_raw(id, base, length) };
-                ready.push_back(Completion::Failed { peer, block });
-            }
+            // The node that read them is gone.
+            let lent = std::mem::take(&mut out.lent).into_values();
+            ready.extend(lent.map(|block| Completion::Failed { peer, block }));
             let gone = std::mem::replace(&mut self.links[dead][other], into);
             self.links[dead][other].failed = true;
             // What the survivor still reads of foreign blocks stays where it is.
             self.links[dead][other].foreign = gone.foreign;
+            self.links[dead][other].lender = gone.lender;
             ready.extend(gone.posted.into_iter().map(|block| Completion::Unused { peer, block }));
             ready.push_back(Completion::PeerFailed { peer, cause: None });
         }
@@ -232,8 +231,9 @@ impl Net {
             let Some(parcel) = link.flight.pop_front() else { continue };
             let block = match parcel {
                 Parcel::Lent(id, base, length) => {
-                    // SAFETY: a block of the sender that nobody writes until it is given back.
-                    unsafe { ArrivedBlock::in_place(id, base, length) }
+                    // SAFETY: a block of the sender, whose token `lent` has until it is given back; its memory lives as long as
+                    // the network, or for ever if an engine leaks that.
+                    unsafe { link.lender.lend(id, base, length) }
                 }
                 Parcel::Bytes(bytes, sent) if arrival == Arrival::Posted => {
                     link.back.extend(sent);
@@ -250,7 +250,7 @@ impl Net {
                     link.foreign.insert(number, bytes);
                     let id = BlockId { segment: node(peer), index: 0x8000_0000 + number };
                     // SAFETY: the bytes stay in `foreign` until the block is given back. (Alignment of 1 is all that is used.)
-                    unsafe { ArrivedBlock::in_place(id, base, length) }
+                    unsafe { link.lender.lend(id, base, length) }
                 }
             };
             return Some(Completion::Received { peer: node(peer), block });
@@ -311,7 +311,7 @@ impl Transport for Port {
         let (Op::Send { peer, .. } | Op::Recv { peer, .. } | Op::Return { peer, .. }) = &op;
         let (arrival, capacity) = (net.kinds.between(self.me, peer.index()), net.capacity);
         match op {
-            Op::Send { peer, block } => {
+            Op::Send { peer, mut block } => {
                 let link = &mut net.links[self.me][peer.index()];
                 if link.failed {
                     return Err(Refused { op: Op::Send { peer, block }, reason: Reason::PeerFailed });
@@ -338,15 +338,13 @@ impl Transport for Port {
                     link.flight.push_back(Parcel::Bytes(bytes, waits));
                     link.back.extend(complete);
                 } else {
-                    let (id, base, length) = block.into_raw();
+                    let (id, length) = (block.id(), block.bytes().len());
                     if let Some((at, bits)) = flip {
-                        // SAFETY: inside the block, whose only right the network has now.
-                        let at = unsafe { base.add(usize::from(at) % length as usize) };
-                        // SAFETY: as above.
-                        unsafe { *at.as_ptr() ^= bits }
+                        block.bytes_mut()[usize::from(at) % length] ^= bits;
                     }
-                    link.lent.insert(id.index, (base, length));
-                    link.flight.push_back(Parcel::Lent(id, base, length));
+                    let base = NonNull::from(block.bytes()).cast();
+                    link.lent.insert(id.index, block);
+                    link.flight.push_back(Parcel::Lent(id, base, length as u32));
                 }
                 Ok(())
             }
@@ -357,13 +355,12 @@ impl Transport for Port {
                     return Err(Refused { op: Op::Return { peer, block }, reason: Reason::PeerFailed });
                 }
                 let index = block.id().index;
+                link.lender.take_back(block).expect("a block of another link");
                 if index >= 0x8000_0000 {
                     link.foreign.remove(&(index - 0x8000_0000)).expect("a foreign block given back twice");
                     return Ok(());
                 }
-                let (base, length) = link.lent.remove(&index).expect("a block given back twice");
-                // SAFETY: the values of `into_raw`, taken once from `lent`; the reader has just given the block up.
-                link.back.push_back(unsafe { SealedBlock::from_raw(block.id(), base, length) });
+                link.back.push_back(link.lent.remove(&index).expect("a block given back twice"));
                 Ok(())
             }
             Op::Recv { peer, block } => {

@@ -1,0 +1,148 @@
+//! Who reads what has arrived: elements of RM, deliveries that are made of their blocks, and those that come back.
+
+use super::receiving::Routing;
+use super::{Delivery, DeliveryKind, Engine, PrivatePipes};
+use crate::id::PipeId;
+use crate::policy::SpacePolicy;
+use crate::routing::Slot;
+use crate::transport::Transport;
+use crate::umb::{BlockMemory, NIL, SharedBlock};
+
+/// An element of RM: an arrived block and who still needs it.
+#[derive(Debug)]
+pub struct Element {
+    pub(super) block: Option<SharedBlock>,
+    /// Whether the block is routed to its end, so that its readers are all who need it.
+    pub(super) routed: bool,
+    /// Of the link by which it came.
+    pub(super) session: u32,
+    /// Next of the list that the element is in (free or pending).
+    pub(super) next: u32,
+    /// Where routing goes on: offset in the body, and parts of a destination set that have their delivery.
+    pub(super) at: usize,
+    pub(super) served: usize,
+}
+
+impl Default for Element {
+    fn default() -> Self {
+        Self { block: None, routed: false, session: 0, next: NIL, at: 0, served: 0 }
+    }
+}
+
+impl Element {
+    /// Whether nobody needs its block any more.
+    pub(super) fn is_done(&self) -> bool {
+        self.routed && self.block.as_ref().is_some_and(|block| !block.is_read())
+    }
+
+    /// Drops its block, unless that is read.
+    pub(super) fn clear(&mut self) {
+        self.block = None;
+    }
+}
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
+    /// Takes back a delivery. When it was the last of its block, the block goes back to its owner.
+    pub fn release(&mut self, delivery: Delivery) {
+        if let DeliveryKind::Returned { .. } = delivery.kind() {
+            self.release_returned(delivery);
+            return;
+        }
+        let (node, element) = delivery.place();
+        let at = self.element(node, element);
+        let slot = self.rm.get_mut(at);
+        let back = slot.and_then(|slot| {
+            slot.block.as_mut()?.take_back(delivery, (node, element)).ok()?;
+            Some(slot.is_done())
+        });
+        let Some(done) = back else {
+            self.counters.foreign_tokens += 1;
+            return;
+        };
+        self.tokens -= 1;
+        if done {
+            self.empty(node, element);
+        }
+    }
+
+    /// A second delivery of the same piece, for a reader that goes its own way, such as a device. It goes back with
+    /// [`release`](Self::release) as well. `None` for what was returned, and for a delivery of another engine.
+    pub fn share(&mut self, delivery: &Delivery) -> Option<Delivery> {
+        if let DeliveryKind::Returned { .. } = delivery.kind() {
+            return None;
+        }
+        let (node, element) = delivery.place();
+        let at = self.element(node, element);
+        let again = self.rm.get_mut(at)?.block.as_mut()?.lend_again(delivery, (node, element))?;
+        self.tokens += 1;
+        Some(again)
+    }
+
+    /// Offers a piece of the block to a private pipe. `false`: the pipe is full. It is counted before the host has it, and where
+    /// routing goes on if the host panics is noted: with this piece.
+    pub(super) fn offer(
+        &mut self,
+        pipe: PipeId,
+        range: (usize, usize),
+        kind: DeliveryKind,
+        to: &mut Routing,
+        pipes: &mut impl PrivatePipes,
+    ) -> bool {
+        let place = (to.node, to.element);
+        let at = self.element(place.0, place.1);
+        let Some(slot) = self.rm.get_mut(at) else { return true };
+        (slot.at, slot.served) = (to.at, to.served);
+        let delivery = slot.block.as_mut().and_then(|block| block.lend(range, place, to.source, kind));
+        let Some(delivery) = delivery else { return true };
+        self.tokens += 1;
+        to.readers += 1;
+        match pipes.deliver(pipe, delivery) {
+            Ok(()) => true,
+            Err(back) => self.refused(back, range.0, to),
+        }
+    }
+
+    /// Takes back a delivery that a host has refused. Whether it has kept the one that it was offered, and this is another.
+    fn refused(&mut self, back: Delivery, start: usize, to: &mut Routing) -> bool {
+        let returned = matches!(back.kind(), DeliveryKind::Returned { .. });
+        let kept = returned || !back.begins_at((to.node, to.element), start);
+        to.readers -= u32::from(!kept);
+        self.release(back);
+        kept
+    }
+
+    /// An element whose block is routed to its end and read: the block goes back to its owner.
+    pub(super) fn empty(&mut self, node: Slot, element: u32) {
+        let at = self.element(node, element);
+        let Some(slot) = self.rm.get_mut(at) else { return };
+        let Some(block) = slot.block.take().and_then(SharedBlock::into_block) else { return };
+        let session = slot.session;
+        if let Some(row) = self.recv_rows.get_mut(node.index()) {
+            slot.next = core::mem::replace(&mut row.free, element);
+            row.space.give();
+        }
+        if node == self.own {
+            if let Ok(index) = self.umb.take_back(block) {
+                self.recycle(index);
+            }
+            return;
+        }
+        let gone = self.is_gone(node);
+        if gone {
+            self.shrink_recv(node, u32::MAX);
+        }
+        let Some(peer) = self.peers.get_mut(node.index()) else { return };
+        if peer.session == session {
+            peer.released += 1;
+        } else {
+            // Its element was lent to the old link, beyond the space of the present one, whose peer may not be let in yet.
+            if let Some(row) = self.recv_rows.get_mut(node.index()) {
+                row.old = row.old.saturating_sub(1);
+            }
+            if !gone {
+                self.shrink_recv(node, 1);
+            }
+        }
+        self.give_back(node, block);
+    }
+}

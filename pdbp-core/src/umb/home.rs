@@ -1,0 +1,94 @@
+//! Where tokens belong.
+
+#[cfg(feature = "alloc")]
+pub(super) use counted::Home;
+#[cfg(not(feature = "alloc"))]
+pub(super) use uncounted::Home;
+
+/// With a heap: the count of tokens that were dropped, instead of handed back.
+#[cfg(feature = "alloc")]
+mod counted {
+    use alloc::boxed::Box;
+    use core::ptr::NonNull;
+    use core::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Names those who made a token, and counts their tokens that were dropped. No two that have tokens are equal, so that a token
+    /// of another region, which may have the same number, is told apart.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(in crate::umb) struct Home(NonNull<AtomicUsize>);
+
+    // SAFETY: the address of an atomic.
+    unsafe impl Send for Home {}
+    // SAFETY: as for `Send`.
+    unsafe impl Sync for Home {}
+
+    impl Home {
+        pub(in crate::umb) fn new(_region: NonNull<u8>) -> Self {
+            Self(NonNull::from(Box::leak(Box::new(AtomicUsize::new(0)))))
+        }
+
+        /// A token was dropped.
+        ///
+        /// # Safety
+        /// [`free`](Self::free) was not called.
+        pub(in crate::umb) unsafe fn note_dropped(self) {
+            // SAFETY: made in `new`, and not freed.
+            let dropped = unsafe { self.0.as_ref() };
+            // Pairs with the load in `dropped`: who sees the count sees all that was done with the token.
+            dropped.fetch_add(1, Ordering::Release);
+        }
+
+        /// Tokens that were dropped.
+        ///
+        /// # Safety
+        /// [`free`](Self::free) was not called.
+        pub(in crate::umb) unsafe fn dropped(self) -> usize {
+            // SAFETY: as above.
+            let dropped = unsafe { self.0.as_ref() };
+            // Pairs with the addition in `note_dropped`.
+            dropped.load(Ordering::Acquire)
+        }
+
+        /// # Safety
+        /// Called once, and nobody has a token.
+        pub(in crate::umb) unsafe fn free(self) {
+            // SAFETY: it was a box in `new`; nobody uses it any more.
+            drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+        }
+    }
+}
+
+/// Without a heap: nothing is counted, so that a region of which tokens are missing stays. It is static memory, which stays anyhow.
+#[cfg(not(feature = "alloc"))]
+mod uncounted {
+    use core::ptr::NonNull;
+
+    /// Names those who made a token: the address of the region.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(in crate::umb) struct Home(NonNull<u8>);
+
+    // SAFETY: an address that nobody uses as such.
+    unsafe impl Send for Home {}
+    // SAFETY: as for `Send`.
+    unsafe impl Sync for Home {}
+
+    impl Home {
+        pub(in crate::umb) fn new(region: NonNull<u8>) -> Self {
+            Self(region)
+        }
+
+        /// # Safety
+        /// None is needed; as with a heap.
+        pub(in crate::umb) unsafe fn note_dropped(self) {}
+
+        /// # Safety
+        /// None is needed; as with a heap.
+        pub(in crate::umb) unsafe fn dropped(self) -> usize {
+            0
+        }
+
+        /// # Safety
+        /// None is needed; as with a heap.
+        pub(in crate::umb) unsafe fn free(self) {}
+    }
+}

@@ -1,0 +1,87 @@
+//! Tokens of blocks that lie elsewhere.
+
+use core::ptr::NonNull;
+
+use super::block::{ArrivedBlock, RawBlock};
+use super::home::Home;
+use crate::id::BlockId;
+
+/// Makes the tokens of blocks that a transport lets its user read in place, and takes them back: for one link, or for whatever has
+/// blocks in common. It knows its own tokens from others', and how many are still alive, so that a transport that comes to
+/// its end before its readers can leave their blocks where they are.
+///
+/// ```
+/// use std::ptr::NonNull;
+/// use pdbp_core::id::{BlockId, NodeId};
+/// use pdbp_core::umb::Lender;
+///
+/// static WORDS: [u64; 2] = [7, 8];
+/// let id = BlockId { segment: NodeId::new(3).ok_or("no node")?, index: 0 };
+/// let mut lender = Lender::new();
+/// // SAFETY: static words, which nobody writes.
+/// let block = unsafe { lender.lend(id, NonNull::from(&WORDS).cast(), 16) };
+/// let other = unsafe { Lender::new().lend(id, NonNull::from(&WORDS).cast(), 16) };
+/// assert!(lender.take_back(other).is_err());
+/// assert_eq!(lender.alive(), 1);
+/// assert!(lender.take_back(block).is_ok());
+/// assert_eq!(lender.alive(), 0);
+/// # Ok::<(), &str>(())
+/// ```
+#[derive(Debug)]
+pub struct Lender {
+    home: Home,
+    /// Tokens that have not come back.
+    out: usize,
+}
+
+impl Lender {
+    /// A lender that has not lent anything.
+    pub fn new() -> Self {
+        Self { home: Home::new(NonNull::dangling()), out: 0 }
+    }
+
+    /// The token of a block of somebody else's memory, to be read in place.
+    ///
+    /// # Safety
+    /// `base` is aligned to 8 bytes and valid for reads of `length` bytes, which nobody writes, until
+    /// [`take_back`](Self::take_back) has taken the token or [`alive`](Self::alive) has said that no token is left; if neither
+    /// happens before this value is dropped, for ever.
+    pub unsafe fn lend(&mut self, id: BlockId, base: NonNull<u8>, length: u32) -> ArrivedBlock {
+        self.out += 1;
+        ArrivedBlock::new(RawBlock { home: self.home, base, id, room: length }, length)
+    }
+
+    /// Takes a token back; its block may be written from now on.
+    ///
+    /// # Errors
+    /// The token, when it is not of this lender.
+    pub fn take_back(&mut self, block: ArrivedBlock) -> Result<(), ArrivedBlock> {
+        if block.raw.home != self.home {
+            return Err(block);
+        }
+        block.raw.forget();
+        self.out -= 1;
+        Ok(())
+    }
+
+    /// Tokens that were neither taken back nor dropped: somebody may read their blocks.
+    pub fn alive(&self) -> usize {
+        // SAFETY: only `drop` frees it.
+        self.out - unsafe { self.home.dropped() }
+    }
+}
+
+impl Default for Lender {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Lender {
+    fn drop(&mut self) {
+        if self.alive() == 0 {
+            // SAFETY: no token is left, and the lender ends.
+            unsafe { self.home.free() }
+        }
+    }
+}

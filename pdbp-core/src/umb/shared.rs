@@ -1,0 +1,100 @@
+//! A block and its readers.
+
+use super::block::ArrivedBlock;
+use super::delivery::{Delivery, DeliveryKind};
+use crate::cdu::BLOCK_HEADER;
+use crate::id::NodeId;
+use crate::routing::Slot;
+
+/// Where the engine holds what is delivered: a row, and the element or the block in it.
+pub(crate) type Place = (Slot, u32);
+
+/// An arrived block that readers share. It cannot be had again before all deliveries of it have come back; a value that is dropped
+/// before that leaves the block where it is.
+#[derive(Debug)]
+pub(crate) struct SharedBlock {
+    /// Until it is taken out.
+    block: Option<ArrivedBlock>,
+    /// Deliveries that are out.
+    readers: u32,
+}
+
+impl SharedBlock {
+    /// `None`: the block is shorter than its header.
+    pub(crate) fn new(block: ArrivedBlock) -> Option<Self> {
+        (block.bytes().len() >= BLOCK_HEADER).then_some(Self { block: Some(block), readers: 0 })
+    }
+
+    /// A delivery of a piece, `start..end` behind the header. `None`: there is no such piece.
+    #[inline]
+    pub(crate) fn lend(
+        &mut self,
+        (start, end): (usize, usize),
+        place: Place,
+        source: NodeId,
+        kind: DeliveryKind,
+    ) -> Option<Delivery> {
+        let block = self.block.as_ref()?;
+        let length = block.bytes().len() - BLOCK_HEADER;
+        if start > end || end > length {
+            return None;
+        }
+        self.readers = self.readers.checked_add(1)?;
+        Some(Delivery::new(block.raw.base, (start, end), place, source, kind))
+    }
+
+    /// A delivery of all of it, for whoever routes it.
+    pub(crate) fn lend_whole(&mut self, place: Place, source: NodeId) -> Option<Delivery> {
+        let length = self.block.as_ref()?.bytes().len() - BLOCK_HEADER;
+        self.lend((0, length), place, source, DeliveryKind::Messages { urgent: false })
+    }
+
+    /// Whether a delivery is of this block, held at `place`.
+    pub(crate) fn has_lent(&self, delivery: &Delivery, place: Place) -> bool {
+        self.block.as_ref().is_some_and(|block| delivery.is_at(block.raw.base, place))
+    }
+
+    /// A second delivery of the same piece.
+    pub(crate) fn lend_again(&mut self, delivery: &Delivery, place: Place) -> Option<Delivery> {
+        if !self.has_lent(delivery, place) {
+            return None;
+        }
+        self.readers = self.readers.checked_add(1)?;
+        Some(delivery.again())
+    }
+
+    /// Takes a delivery back.
+    ///
+    /// # Errors
+    /// The delivery, when it is not of this block.
+    #[inline]
+    pub(crate) fn take_back(&mut self, delivery: Delivery, place: Place) -> Result<(), Delivery> {
+        if !self.has_lent(&delivery, place) {
+            return Err(delivery);
+        }
+        // It is of a block that is here, so that it was lent and counted.
+        self.readers -= 1;
+        Ok(())
+    }
+
+    /// Whether deliveries are out.
+    pub(crate) fn is_read(&self) -> bool {
+        self.readers > 0
+    }
+
+    /// The block, when no delivery of it is out.
+    pub(crate) fn into_block(mut self) -> Option<ArrivedBlock> {
+        if self.is_read() { None } else { self.block.take() }
+    }
+}
+
+impl Drop for SharedBlock {
+    fn drop(&mut self) {
+        if self.is_read()
+            && let Some(block) = self.block.take()
+        {
+            // It is out for ever, so that its owner leaves its memory in place.
+            block.forget();
+        }
+    }
+}
