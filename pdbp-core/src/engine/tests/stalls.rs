@@ -71,7 +71,7 @@ fn case(seed: u64, routing: Routing) -> (Setup, Vec<Operation>) {
         let operation = Operation::decode([if chance < busy { BUSY } else { a }, b, c, d], setup.nodes);
         let empties =
             matches!(operation, Operation::Poll { .. } | Operation::Read { .. } | Operation::Release { .. });
-        (!operation.is_hostile() && !(empties && patience < slow)).then_some(operation)
+        Some(operation).filter(|o| !o.is_hostile() && (!empties || patience >= slow))
     };
     let operations = (0..count).filter_map(|_| operation(random)).collect();
     (setup, operations)
