@@ -42,8 +42,8 @@ PDBP cluster
 /// Serves the figures of the cluster over HTTP from one of its nodes, as the setting `metrics` says. It only reads, and asks
 /// nobody who he is: let it listen where only those can connect who may see the figures.
 ///
-/// **Clients** wait neither for each other nor does anything wait for them: one thread serves up to 16 at a time, with sockets
-/// that never block, and answers more than that with status 503. A request has 8 KiB, 64 headers and 5 seconds until it is
+/// **Clients.** None waits for another, and nothing waits for them: one thread serves up to 16 at a time, with sockets that
+/// never block, and tells more than that to try again (status 503). A request has 8 KiB, 64 headers and 5 seconds until it is
 /// complete, the client 10 seconds to take the whole answer, however small the steps are in which it does. Requests that come
 /// together share one look at the cluster.
 ///
@@ -51,7 +51,7 @@ PDBP cluster
 /// the figures. So the request has to say that it is for an IP address, for `localhost`, for the host in the setting `metrics`, or
 /// for one of those in the setting `metrics_hosts`; any other gets status 421. Such an attack needs a name, so any IP
 /// address will do, and any port: behind a tunnel or in a container they are others than those listened on. HTTP/1.0 may
-/// leave the host away.
+/// leave the host out.
 ///
 /// The thread ends with the last handle to the node, and waits for no client then.
 pub struct Endpoint {
