@@ -112,6 +112,11 @@ impl Part {
     pub(crate) fn register(node: &Node, name: &str, kind: PartKind) -> Result<Self, RegisterError> {
         let shared = &node.shared;
         let timeout = shared.settings.timeout;
+        // PTA has rows for monitors as well, which no setting counts.
+        let parts = shared.settings.parts;
+        if parts_there_are(&shared.engine()) >= parts {
+            return Err(RegisterError::TableFull { parts });
+        }
         let waited = shared.wait_for(
             timeout,
             "taken the request to register a part",
@@ -155,7 +160,7 @@ impl Part {
         );
         pipe?;
         match state.map_err(RegisterError::Timeout)? {
-            LocalPart::Refused => Err(RegisterError::TableFull { parts: shared.settings.parts }),
+            LocalPart::Refused => Err(RegisterError::TableFull { parts }),
             _ => Ok(part),
         }
     }
@@ -425,6 +430,13 @@ impl Part {
             pipe.forget_broken();
         }
     }
+}
+
+/// Parts of programs that the cluster has, less those of this node that are on their way out.
+fn parts_there_are(engine: &NodeEngine) -> usize {
+    let node = engine.config().node;
+    let stays = |id: PartId| id.node() != node || engine.local_part(id.local()) != LocalPart::Leaving;
+    engine.parts().filter(|part| part.name.as_str() != crate::monitor::NAME && stays(part.id)).count()
 }
 
 fn is_leaving(engine: &NodeEngine, node: NodeId, name: &str) -> bool {
