@@ -1,8 +1,6 @@
 //! Transports that refuse one block and hand back another.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::rc::Rc;
 
 use pdbp_core::engine::Event;
 use pdbp_core::umb::{BlockPool, stride};
