@@ -25,22 +25,26 @@ unsafe impl Send for RawBlock {}
 
 impl RawBlock {
     /// Gives the token up without counting it as dropped: its owner has taken it back.
+    #[inline]
     pub(super) fn forget(self) {
         core::mem::forget(self);
     }
 
     /// The first `length` bytes, or as many as there are.
+    #[inline]
     pub(super) fn bytes(&self, length: usize) -> &[u8] {
         let length = length.min(self.room as usize);
         // SAFETY: the block is `room` initialised bytes, no more are asked for, and this value owns it.
         unsafe { slice::from_raw_parts(self.base.as_ptr(), length) }
     }
 
+    #[inline]
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above; `&mut self` makes the access exclusive.
         unsafe { slice::from_raw_parts_mut(self.base.as_ptr(), self.room as usize) }
     }
 
+    #[inline]
     pub(crate) fn body_mut(&mut self) -> &mut [u8] {
         // SAFETY: a block has `BLOCK_HEADER` bytes and more, see `stride`.
         let body = unsafe { self.base.add(BLOCK_HEADER) };
@@ -73,27 +77,32 @@ pub struct SealedBlock {
 
 impl SealedBlock {
     /// Header and body are the first `length` bytes, cut to what the block has room for.
+    #[inline]
     pub(crate) fn new(raw: RawBlock, length: usize) -> Self {
         let length = length.min(raw.room as usize) as u32;
         Self { raw, length }
     }
 
     /// The block's name.
+    #[inline]
     pub fn id(&self) -> BlockId {
         self.raw.id
     }
 
     /// Header and body.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         self.raw.bytes(self.length as usize)
     }
 
+    #[inline]
     pub(crate) fn header_mut(&mut self) -> &mut [u8] {
         let header = self.raw.bytes_mut();
         header.get_mut(..BLOCK_HEADER).unwrap_or(&mut [])
     }
 
     /// The block as it arrives at a part of the same node.
+    #[inline]
     pub(crate) fn into_arrived(self) -> ArrivedBlock {
         ArrivedBlock { raw: self.raw, length: self.length }
     }
@@ -113,16 +122,19 @@ pub struct VacantBlock {
 
 impl VacantBlock {
     /// The block's name.
+    #[inline]
     pub fn id(&self) -> BlockId {
         self.raw.id
     }
 
     /// Where header and body go.
+    #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.raw.bytes_mut()
     }
 
     /// The block now holds what a peer sent: `length` bytes of header and body (cut to the block's room).
+    #[inline]
     pub fn into_arrived(self, length: usize) -> ArrivedBlock {
         ArrivedBlock::new(self.raw, length.min(u32::MAX as usize) as u32)
     }
@@ -137,58 +149,70 @@ pub struct ArrivedBlock {
 }
 
 impl ArrivedBlock {
+    #[inline]
     pub(super) fn new(raw: RawBlock, length: u32) -> Self {
         let length = length.min(raw.room);
         Self { raw, length }
     }
 
     /// The block's name; its segment is the node that owns it.
+    #[inline]
     pub fn id(&self) -> BlockId {
         self.raw.id
     }
 
     /// Header and body.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         self.raw.bytes(self.length as usize)
     }
 
     /// Gives the token up without counting it as dropped: it counts as alive for ever.
+    #[inline]
     pub(super) fn forget(self) {
         self.raw.forget();
     }
 }
 
 impl Token for SealedBlock {
+    #[inline]
     fn raw(&self) -> &RawBlock {
         &self.raw
     }
+    #[inline]
     fn into_raw(self) -> RawBlock {
         self.raw
     }
 }
 
 impl Token for VacantBlock {
+    #[inline]
     fn raw(&self) -> &RawBlock {
         &self.raw
     }
+    #[inline]
     fn into_raw(self) -> RawBlock {
         self.raw
     }
 }
 
 impl Token for ArrivedBlock {
+    #[inline]
     fn raw(&self) -> &RawBlock {
         &self.raw
     }
+    #[inline]
     fn into_raw(self) -> RawBlock {
         self.raw
     }
 }
 
 impl Token for RawBlock {
+    #[inline]
     fn raw(&self) -> &RawBlock {
         self
     }
+    #[inline]
     fn into_raw(self) -> RawBlock {
         self
     }

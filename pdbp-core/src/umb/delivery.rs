@@ -60,6 +60,7 @@ unsafe impl Sync for Delivery {}
 impl Delivery {
     /// A piece, `start..end` behind the header, of the block at `block`, which is held at `place`. Whoever makes it counts it, and
     /// leaves the block as it is until it has come back.
+    #[inline]
     pub(super) fn new(
         block: NonNull<u8>,
         (start, end): (usize, usize),
@@ -71,17 +72,20 @@ impl Delivery {
     }
 
     /// The same piece again; whoever makes it counts it.
+    #[inline]
     pub(super) fn again(&self) -> Self {
         let Self { block, start, end, row, source, element, kind } = *self;
         Self { block, start, end, row, source, element, kind }
     }
 
     /// Where the engine that made it holds its block.
+    #[inline]
     pub(crate) fn place(&self) -> Place {
         (Slot::from_index(usize::from(self.row)), self.element)
     }
 
     /// Whether it is the piece from `start` on of the block held at `place`.
+    #[inline]
     pub(crate) fn begins_at(&self, place: Place, start: usize) -> bool {
         self.place() == place && self.start as usize == start
     }
@@ -92,11 +96,13 @@ impl Delivery {
     }
 
     /// Whether it is a piece of the block at `block`, as held at `place`.
+    #[inline]
     pub(super) fn is_at(&self, block: NonNull<u8>, place: Place) -> bool {
         self.block == block && self.place() == place
     }
 
     /// What it is.
+    #[inline]
     pub fn kind(&self) -> DeliveryKind {
         self.kind
     }

@@ -46,6 +46,7 @@ impl Lender {
     /// `base` is aligned to 8 bytes and valid for reads of `length` bytes, which nobody writes, until
     /// [`take_back`](Self::take_back) has taken the token or [`alive`](Self::alive) has said that no token is left; if neither
     /// happens before this value is dropped, for ever.
+    #[inline]
     pub unsafe fn lend(&mut self, id: BlockId, base: NonNull<u8>, length: u32) -> ArrivedBlock {
         self.out += 1;
         ArrivedBlock::new(RawBlock { home: self.home, base, id, room: length }, length)
@@ -55,6 +56,7 @@ impl Lender {
     ///
     /// # Errors
     /// The token, when it is not of this lender.
+    #[inline]
     pub fn take_back(&mut self, block: ArrivedBlock) -> Result<(), ArrivedBlock> {
         if block.raw.home != self.home {
             return Err(block);

@@ -153,21 +153,25 @@ impl OpenBlock {
     }
 
     /// Closes the last train; the length of header and body.
+    #[inline]
     pub(crate) fn finish(&mut self) -> u32 {
         let Self { raw, packer, .. } = self;
         (BLOCK_HEADER + packer.finish(raw.body_mut())) as u32
     }
 
     /// The block as it travels, its header not written yet; `length` counts header and body.
+    #[inline]
     pub(crate) fn into_sealed(self, length: u32) -> SealedBlock {
         SealedBlock::new(self.raw, length as usize)
     }
 }
 
 impl Token for OpenBlock {
+    #[inline]
     fn raw(&self) -> &RawBlock {
         &self.raw
     }
+    #[inline]
     fn into_raw(self) -> RawBlock {
         self.raw
     }

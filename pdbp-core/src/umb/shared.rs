@@ -21,6 +21,7 @@ pub(crate) struct SharedBlock {
 
 impl SharedBlock {
     /// `None`: the block is shorter than its header.
+    #[inline]
     pub(crate) fn new(block: ArrivedBlock) -> Option<Self> {
         (block.bytes().len() >= BLOCK_HEADER).then_some(Self { block: Some(block), readers: 0 })
     }
@@ -44,12 +45,14 @@ impl SharedBlock {
     }
 
     /// A delivery of all of it, for whoever routes it.
+    #[inline]
     pub(crate) fn lend_whole(&mut self, place: Place, source: NodeId) -> Option<Delivery> {
         let length = self.block.as_ref()?.bytes().len() - BLOCK_HEADER;
         self.lend((0, length), place, source, DeliveryKind::Messages { urgent: false })
     }
 
     /// Whether a delivery is of this block, held at `place`.
+    #[inline]
     pub(crate) fn has_lent(&self, delivery: &Delivery, place: Place) -> bool {
         self.block.as_ref().is_some_and(|block| delivery.is_at(block.raw.base, place))
     }
@@ -78,17 +81,20 @@ impl SharedBlock {
     }
 
     /// Whether deliveries are out.
+    #[inline]
     pub(crate) fn is_read(&self) -> bool {
         self.readers > 0
     }
 
     /// The block, when no delivery of it is out.
+    #[inline]
     pub(crate) fn into_block(mut self) -> Option<ArrivedBlock> {
         if self.is_read() { None } else { self.block.take() }
     }
 }
 
 impl Drop for SharedBlock {
+    #[inline]
     fn drop(&mut self) {
         if self.is_read()
             && let Some(block) = self.block.take()

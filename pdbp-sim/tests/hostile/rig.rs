@@ -10,7 +10,7 @@ use pdbp_core::engine::{Checksum, Config, Event, PrivatePipes, Storage};
 use pdbp_core::id::{NodeId, PartId, PipeId, Time};
 use pdbp_core::policy::Fixed;
 use pdbp_core::tables::{Name, PartKind};
-use pdbp_core::umb::{HeapMemory, stride};
+use pdbp_core::umb::{BlockPool, HeapMemory, stride};
 use pdbp_core::{
     Arrival, Capabilities, Completion, Delivery, Engine, Op, Refused, Routing, SealedBlock, Transport,
 };
@@ -182,6 +182,59 @@ impl Transport for Puppet {
 
     fn poll_completion(&mut self) -> Option<Completion<Infallible>> {
         self.strings.borrow_mut().ready.pop_front()
+    }
+}
+
+/// Node 0 of two on a transport that does what the test says. The two have met: each knows the other's settings, and has credit.
+pub fn acquainted(arrival: Arrival) -> (Host<Puppet>, Rc<RefCell<Strings>>) {
+    let (ours, strings) = Puppet::new(0, 2, arrival);
+    let (theirs, their_strings) = Puppet::new(1, 2, arrival);
+    let mut host = Host::new(engine(0, 2, ours, memory()));
+    let mut peer = Host::new(engine(1, 2, theirs, memory()));
+    let mut pools = [0, 1].map(|i| BlockPool::new(memory(), node(i), BODY));
+    peer.engine.register("a part", PartKind::Cpu).unwrap();
+    for _ in 0..30 {
+        host.poll();
+        peer.poll();
+        let [of_ours, of_theirs] = &mut pools;
+        relay((&strings, 0), (&their_strings, 1), arrival, of_ours);
+        relay((&their_strings, 1), (&strings, 0), arrival, of_theirs);
+    }
+    (host, strings)
+}
+
+/// Hands over what one node has sent, and what it gives back.
+fn relay(
+    (from, me): (&RefCell<Strings>, u16),
+    (to, peer): (&RefCell<Strings>, u16),
+    arrival: Arrival,
+    pool: &mut BlockPool<HeapMemory>,
+) {
+    let (mut from, mut to) = (from.borrow_mut(), to.borrow_mut());
+    for op in std::mem::take(&mut from.taken) {
+        let Op::Send { block, .. } = op else {
+            from.taken.push(op);
+            continue;
+        };
+        let room = match arrival {
+            Arrival::InPlace => pool.take(),
+            Arrival::Posted => to.taken.iter().position(|op| matches!(op, Op::Recv { .. })).map(|at| {
+                let Op::Recv { block, .. } = to.taken.swap_remove(at) else { unreachable!() };
+                block
+            }),
+        };
+        let (mut room, length) = (room.unwrap(), block.bytes().len());
+        room.bytes_mut()[..length].copy_from_slice(block.bytes());
+        let arrived = room.into_arrived(length);
+        to.ready.push_back(Completion::Received { peer: node(me), block: arrived });
+        from.ready.push_back(Completion::Sent { peer: node(peer), block });
+    }
+    // What comes back of what was read in place.
+    for op in std::mem::take(&mut to.taken) {
+        match op {
+            Op::Return { block, .. } => pool.give_arrived(block).unwrap(),
+            op => to.taken.push(op),
+        }
     }
 }
 

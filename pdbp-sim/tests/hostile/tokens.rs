@@ -9,6 +9,9 @@ use pdbp_core::{Arrival, Completion, Op};
 use super::rig::*;
 
 fn host(nodes: u16, arrival: Arrival) -> (Host<Puppet>, Rc<RefCell<Strings>>) {
+    if nodes == 2 {
+        return acquainted(arrival);
+    }
     let (puppet, strings) = Puppet::new(0, nodes, arrival);
     (Host::new(engine(0, nodes, puppet, memory())), strings)
 }
@@ -132,6 +135,7 @@ fn blocks_that_never_complete_do_not_hinder_the_end() {
         drop(host);
         let kept = strings.borrow_mut().sends();
         reuse_freed_memory();
+        assert!(!kept.is_empty());
         assert!(kept.iter().all(|block| block.bytes().windows(5).any(|w| w == b"never")));
     }
 }
