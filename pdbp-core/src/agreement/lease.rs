@@ -81,7 +81,8 @@ impl Agreement<'_> {
             for peer in self.peers.iter_mut() {
                 peer.heard = self.clock;
             }
-        } else {
+        } else if self.stage == Stage::Member && self.primary.is_some() {
+            // (Others need not be called for long.)
             self.act_at = self.act_at.max(self.clock.after(self.own_patience()));
         }
     }

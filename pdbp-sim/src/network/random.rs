@@ -40,9 +40,10 @@ impl Scenario {
             let end = at + random.below((until - at) / 2);
             for node in 0..nodes {
                 if all || one_in(3, random) {
-                    let on = end + random.below(us(500));
-                    scenario.faults.push((at + random.below(us(100)), Fault::Pause(node)));
-                    scenario.faults.push((on.min(until), Fault::Resume(node)));
+                    let pause = at + random.below(us(100));
+                    let resume = pause.max(end) + random.below(us(500));
+                    scenario.faults.push((pause, Fault::Pause(node)));
+                    scenario.faults.push((resume.min(until), Fault::Resume(node)));
                 }
             }
         }
