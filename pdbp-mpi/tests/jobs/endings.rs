@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use mpi::Threading;
-use pdbp::{Builder, Cluster, Event, Part, SendError};
+use pdbp::{Builder, Cluster, Event, Part, SendError, Target};
 use pdbp_core::id::NodeId;
 
 use crate::clusters::{SOON, builder, builder_apart, exchange, find, node, part};
@@ -15,8 +15,11 @@ const ENDS: usize = 1;
 struct Rank {
     cluster: Cluster,
     here: Part,
-    /// For messages between those that are left.
+    /// The part of the one that ends.
+    gone: Target,
+    /// For messages between those that are left, and where to.
     after: Part,
+    other: Target,
     me: usize,
 }
 
@@ -25,9 +28,13 @@ fn start(builder: Builder) -> Result<Rank, String> {
     let (here, after) = (part(&node(&cluster), "all"), part(&node(&cluster), "after"));
     let me = cluster.nodes()[0].id().index();
     exchange(&here, me, cluster.size());
-    node(&cluster).barrier(SOON).unwrap();
-    find(&after, "after", 2 - me.min(2));
-    Ok(Rank { cluster, here, after, me })
+    let (gone, other) = (find(&here, "all", ENDS), find(&after, "after", 2 - me.min(2)));
+    // Nobody finds parts of a node that has gone, so that it waits for the others.
+    launch::give_sign(&format!("{me} is ready"));
+    if me == ENDS {
+        (0..cluster.size()).for_each(|rank| launch::wait_for_sign(&format!("{rank} is ready")));
+    }
+    Ok(Rank { cluster, here, gone, after, other, me })
 }
 
 impl Rank {
@@ -45,9 +52,8 @@ impl Rank {
     }
 
     fn send_until_it_fails(&self) {
-        let to = find(&self.here, "all", ENDS);
         let since = Instant::now();
-        while !matches!(self.here.try_send(to, &[1; 700]), Err(SendError::PeerFailed(_))) {
+        while !matches!(self.here.try_send(self.gone, &[1; 700]), Err(SendError::PeerFailed(_))) {
             assert!(since.elapsed() < SOON, "messages for a node that is gone are still taken");
             while self.here.try_recv().unwrap().is_some() {}
             std::thread::yield_now();
@@ -56,9 +62,8 @@ impl Rank {
 
     /// Those that are left go on.
     fn go_on(&self) {
-        let to = find(&self.after, "after", 2 - self.me);
         for number in 0..100u64 {
-            self.after.send(to, &number.to_le_bytes()).unwrap();
+            self.after.send(self.other, &number.to_le_bytes()).unwrap();
             self.after.flush();
             assert_eq!(self.after.recv_timeout(SOON).unwrap()[..], number.to_le_bytes());
         }

@@ -1,7 +1,5 @@
 //! Clusters that come and go.
 
-use std::time::Duration;
-
 use mpi::Threading;
 use mpi::topology::{Color, Communicator};
 use mpi::traits::{CommunicatorCollectives, Destination, Source};
@@ -194,8 +192,8 @@ pub(crate) fn forked_child() -> Result<(), String> {
     let since = std::time::Instant::now();
     // SAFETY: a child of this process, and a place for its status.
     while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
-        assert!(since.elapsed() < Duration::from_secs(20), "the child hangs");
-        std::thread::sleep(Duration::from_millis(1));
+        assert!(since.elapsed() < SOON, "the child hangs");
+        std::thread::sleep(std::time::Duration::from_millis(1));
     }
     assert_eq!(status, 0);
     let here = part(&node(&cluster), "all");
