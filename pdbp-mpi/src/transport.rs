@@ -319,8 +319,8 @@ impl Drop for Mpi {
     /// theirs here: those stay where they are, for as long as this process lives. Nodes of other hosts are waited for as long as
     /// [`Options::linger`](crate::Options::linger) says.
     fn drop(&mut self) {
-        let has_readers = self.near.iter().fold(false, |any, link| link.close() || any);
-        if has_readers {
+        let with_readers = self.near.iter().filter(|link| link.close()).count();
+        if with_readers > 0 {
             // What they read stays mapped.
             std::mem::forget(Arc::clone(&self.region));
         }

@@ -91,3 +91,47 @@ pub(crate) fn finalised() -> Result<(), String> {
     assert!(what.contains("MPI was finalised already"), "{what}");
     Ok(())
 }
+
+/// MPI takes its mapping of a window away when it is finalised, while threads still use the window.
+pub(crate) fn mappings() -> Result<(), String> {
+    const BYTES: u64 = 64 << 20;
+    let (rank, _) = launch::place().ok_or("not started by a launcher")?;
+    // So that MPI has what it needs for itself.
+    drop(Mpi::start(&Options::new(1 << 20, 4096)).map_err(|e| e.to_string())?);
+    let mut usual = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a place for the answer.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut usual) }, 0);
+    let limit = |bytes| {
+        let limits = libc::rlimit { rlim_cur: bytes, ..usual };
+        // SAFETY: gives numbers.
+        let done = unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limits) };
+        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    };
+    if rank == 0 {
+        // Room for the window, which has two such parts, and for one of the two again.
+        limit(address_space() + 3 * BYTES);
+    }
+    let error = Mpi::start(&Options::new(BYTES as usize, 4096)).err();
+    match error {
+        Some(StartError::Memory { shared: true, cause: Some(cause), .. }) if rank == 0 => {
+            assert!(cause.call == "mremap" && cause.text.contains("a second time"), "{cause}");
+        }
+        Some(StartError::Other) if rank != 0 => {}
+        other => return Err(format!("{other:?}")),
+    }
+    limit(usual.rlim_cur);
+    let before = address_space();
+    for _ in 0..3 {
+        drop(Mpi::start(&Options::new(BYTES as usize, 4096)).map_err(|e| e.to_string())?);
+    }
+    assert!(address_space() < before + 8 * BYTES, "the windows are freed");
+    node(&builder().start().unwrap()).barrier(SOON).unwrap();
+    Ok(())
+}
+
+/// Bytes of addresses that this process uses.
+fn address_space() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = text.split_whitespace().next().and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or(0) * 4096
+}
