@@ -3,7 +3,8 @@
 use std::process::Command;
 
 fn main() {
-    for variable in ["MPICC", "LIBCLANG_PATH", "LLVM_CONFIG_PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "PATH"] {
+    for variable in ["MPICC", "LIBCLANG_PATH", "LLVM_CONFIG_PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "PATH"]
+    {
         println!("cargo:rerun-if-env-changed={variable}");
     }
     let compiler = std::env::var("MPICC").unwrap_or_else(|_| "mpicc".to_owned());
