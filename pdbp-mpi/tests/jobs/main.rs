@@ -77,6 +77,8 @@ const JOBS: &[Job] = &[
     without_one("a_rank_panics_with_a_cluster_alive", &[3], endings::panic),
     without_one_killed("a_rank_is_killed", &[3], endings::killed),
     without_one_killed("a_rank_is_killed_that_nobody_sends_to", &[3], endings::killed_in_silence),
+    well("a_block_that_is_read_outlives_its_transport", &[2], endings::kept_block),
+    without_one_killed("a_block_comes_back_when_its_reader_has_died", &[2], endings::kept_block_killed),
     well("too_little_thread_support_is_an_error", &[2], starting::threads),
     well("single_thread_support_is_an_error", &[2], starting::single),
     well("ranks_that_disagree_are_told", &[3], starting::disagree),
