@@ -13,7 +13,9 @@
 //! The memory of a transfer is kept, with its requests, until these are complete, whatever becomes of the [`Transfer`]. The transport
 //! tests them whenever it is polled.
 
-use std::ffi::{c_int, c_void};
+mod devices;
+
+use std::ffi::c_int;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -27,6 +29,7 @@ use crate::error::MpiError;
 use crate::process::{self, Gate, Serial};
 use crate::result::{self, Comm, Done, Report, Request};
 use crate::window::Region;
+use devices::knows_devices;
 
 /// Transfers between two nodes that can be told apart: an MPI has at least 32767 tags.
 const NUMBERS: u64 = 8192;
@@ -465,33 +468,6 @@ unsafe impl RecvMemory for Word {
     fn space(&self) -> Space {
         Space::Host
     }
-}
-
-/// Asks MPI's own functions, if it has them.
-fn knows_devices(_: &Gate) -> bool {
-    type Query = unsafe extern "C" fn() -> c_int;
-    type QueryKind = unsafe extern "C" fn(c_int, *mut c_int) -> c_int;
-    /// `MPIX_GPU_SUPPORT_CUDA` of MPICH.
-    const CUDA: c_int = 0;
-    if let Some(function) = find(c"MPIX_Query_cuda_support") {
-        // SAFETY: the function of this name has this type, in all libraries that have it.
-        let query = unsafe { std::mem::transmute::<NonNull<c_void>, Query>(function) };
-        // SAFETY: MPI is up, by the gate.
-        return unsafe { query() } == 1;
-    }
-    if let Some(function) = find(c"MPIX_GPU_query_support") {
-        // SAFETY: as above.
-        let query = unsafe { std::mem::transmute::<NonNull<c_void>, QueryKind>(function) };
-        let mut known = 0;
-        // SAFETY: as above, and a place for the answer.
-        return unsafe { query(CUDA, &raw mut known) } == result::SUCCESS && known != 0;
-    }
-    false
-}
-
-fn find(name: &std::ffi::CStr) -> Option<NonNull<c_void>> {
-    // SAFETY: a string; looks among the libraries that the program has.
-    NonNull::new(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) })
 }
 
 impl fmt::Debug for Direct {

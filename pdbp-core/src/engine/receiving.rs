@@ -5,7 +5,7 @@ use zerocopy::FromBytes;
 use super::readers::Element;
 use super::relaying::Way;
 use super::{Delivery, DeliveryKind, Engine, Event, PrivatePipes};
-use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, Cdus, Malformed, flag};
+use crate::cdu::{BlockClass, BlockHeader, Cdus, Malformed, flag};
 use crate::id::{NodeId, StreamNo};
 use crate::pipe::{Carried, StreamMapping};
 use crate::policy::SpacePolicy;
