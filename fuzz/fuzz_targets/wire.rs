@@ -67,7 +67,7 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(header) = BlockHeader::read(bytes) {
         let body = &bytes[BLOCK_HEADER..BLOCK_HEADER + header.length()];
         for train in Cdus::new(body).map_while(Result::ok) {
-            for cdu in train.cdus(header, 0).into_iter().flatten() {
+            for cdu in train.cdus(&header, 0).into_iter().flatten() {
                 assert!(cdu.data.len() <= body.len());
                 assert!(cdu.dest.parts().count() > 0);
             }

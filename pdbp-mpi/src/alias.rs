@@ -1,49 +1,70 @@
 //! A second mapping of memory that MPI has mapped.
 //!
 //! MPI takes its windows away in `MPI_Finalize`, which programs call, and which runs when the process exits, while other threads
-//! still poll and read. What is reached through a mapping of our own stays for as long as it is needed.
+//! still poll and read. What is reached through a mapping of our own stays for as long as it is needed; so nothing is reached
+//! in any other way, and where there can be no such mapping processes share no memory.
 
+use std::io;
 use std::ptr::NonNull;
+
+/// Whether this system can map memory once more.
+pub(crate) const IS_SUPPORTED: bool = cfg!(target_os = "linux");
 
 /// The mapping; dropping it ends it.
 pub(crate) struct Alias {
     base: NonNull<u8>,
     length: usize,
+    /// Where the bytes begin that were asked for; before them is what else lies in their first page.
+    before: usize,
 }
 
 // SAFETY: an address that nothing but `drop` uses; memory can be unmapped on any thread.
 unsafe impl Send for Alias {}
 
 impl Alias {
-    /// Maps the pages of `length` bytes at `base` once more; returns the mapping, and where the bytes lie in it. `None` where that
-    /// cannot be done: on other systems than Linux, and for memory that is not shared.
+    /// Maps the pages of these bytes once more.
+    ///
+    /// # Safety
+    /// The bytes are mapped until this returns. (What the new mapping shows is as shared as the old one's: whoever makes a
+    /// reference from [`bytes`](Self::bytes) has to know who else writes there.)
+    ///
+    /// # Errors
+    /// What the system says: there are too many mappings or too little room for addresses, or the memory is not shared.
     #[cfg(target_os = "linux")]
-    pub(crate) fn of(base: NonNull<u8>, length: usize) -> Option<(Self, NonNull<u8>)> {
+    pub(crate) unsafe fn of(bytes: NonNull<[u8]>) -> io::Result<Self> {
         // SAFETY: asks for a number.
-        let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok()?;
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        let page = usize::try_from(page).ok().filter(|page| *page > 0).ok_or(io::ErrorKind::Unsupported)?;
+        let base = bytes.cast::<u8>();
         let before = base.addr().get() % page;
         let first = base.as_ptr().wrapping_sub(before);
-        let length = before.checked_add(length)?;
-        // SAFETY: an old length of 0 leaves the mapping as it is, and makes another one of the same pages, if they are shared.
+        let length = before.checked_add(bytes.len()).ok_or(io::ErrorKind::OutOfMemory)?;
+        // SAFETY: an old length of 0 leaves the mapping as it is, and makes another one of the same pages, if they are shared; the
+        // pages are mapped, by the contract.
         let made = unsafe { libc::mremap(first.cast(), 0, length, libc::MREMAP_MAYMOVE) };
         if made == libc::MAP_FAILED {
-            return None;
+            return Err(io::Error::last_os_error());
         }
-        let alias = Self { base: NonNull::new(made.cast())?, length };
-        // SAFETY: in the first page of what was mapped.
-        let place = unsafe { alias.base.add(before) };
-        Some((alias, place))
+        let base = NonNull::new(made.cast()).ok_or(io::ErrorKind::Unsupported)?;
+        Ok(Self { base, length, before })
     }
 
     #[cfg(not(target_os = "linux"))]
-    pub(crate) fn of(_base: NonNull<u8>, _length: usize) -> Option<(Self, NonNull<u8>)> {
-        None
+    pub(crate) unsafe fn of(_bytes: NonNull<[u8]>) -> io::Result<Self> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// The bytes in this mapping, which stay mapped as long as the value lives.
+    pub(crate) fn bytes(&self) -> NonNull<[u8]> {
+        // SAFETY: in the first page of what was mapped.
+        let first = unsafe { self.base.add(self.before) };
+        NonNull::slice_from_raw_parts(first, self.length - self.before)
     }
 }
 
 impl Drop for Alias {
     fn drop(&mut self) {
-        // SAFETY: mapped in `of`; whoever drops the value has nothing that points there (`process`).
+        // SAFETY: mapped in `of`, and nothing that was made of `bytes` is used after the value (its doc, and `window::Region`).
         let _ = unsafe { libc::munmap(self.base.as_ptr().cast(), self.length) };
     }
 }

@@ -1,4 +1,24 @@
 //! Whether another process of this host lives.
+//!
+//! A process is watched by a descriptor of the operating system, which becomes readable at its end. It is opened by the process'
+//! number, which names somebody else in another PID namespace (containers that share memory), and after its end. So a process
+//! publishes its namespace and when it was started with its number, and is watched only by who sees the same of the one that the
+//! descriptor is of.
+//!
+//! Who is not watched counts as alive until it says that it leaves. If it dies, its links stand still: waiting calls end with
+//! their timeout, and leases, where they are set, declare the node down; launchers end a job when one of its processes dies,
+//! unless they are told not to.
+
+/// Names a process, beyond its number. Zeros are unknown, and never watched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// Its number in its PID namespace.
+    pub(crate) number: u32,
+    /// The namespace: the inode of `/proc/self/ns/pid`.
+    pub(crate) namespace: u64,
+    /// When it was started, in ticks since the host was: field 22 of `/proc/PID/stat`.
+    pub(crate) started: u64,
+}
 
 #[cfg(target_os = "linux")]
 pub(crate) use linux::Alive;
@@ -7,19 +27,46 @@ pub(crate) use other::Alive;
 
 #[cfg(target_os = "linux")]
 mod linux {
+    use std::fs;
     use std::os::fd::OwnedFd;
+    use std::os::unix::fs::MetadataExt;
 
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-    /// Watches a process by a descriptor that becomes readable at its end, so that a number that is used again does no harm.
+    use super::Identity;
+
+    impl Identity {
+        /// Of this process.
+        pub(crate) fn own() -> Self {
+            let number = std::process::id();
+            let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino());
+            // Not by the number, which is another process' where /proc is that of another namespace.
+            Self { number, namespace, started: started("self").unwrap_or(0) }
+        }
+    }
+
+    /// When the process was started that has this folder in `/proc`.
+    fn started(folder: &str) -> Option<u64> {
+        let text = fs::read_to_string(format!("/proc/{folder}/stat")).ok()?;
+        // The second field is the program's name in parentheses, which may have spaces and parentheses itself.
+        let (_, from_third) = text.rsplit_once(')')?;
+        from_third.split_whitespace().nth(22 - 3)?.parse().ok()
+    }
+
+    /// Watches a process.
     pub(crate) struct Alive(Option<OwnedFd>);
 
     impl Alive {
-        /// A process that cannot be seen from here (another PID namespace) counts as alive for ever.
-        pub(crate) fn of(process: u32) -> Self {
-            let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
-            Self(pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()))
+        /// Watches the process, if it can be told from others.
+        pub(crate) fn of(process: Identity) -> Self {
+            let known = process.started != 0 && process.namespace != 0;
+            Self((known && process.namespace == Identity::own().namespace).then(|| watch(process)).flatten())
+        }
+
+        #[cfg(test)]
+        pub(crate) fn is_watched(&self) -> bool {
+            self.0.is_some()
         }
 
         pub(crate) fn has_died(&self) -> bool {
@@ -28,20 +75,84 @@ mod linux {
             poll(&mut events, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
         }
     }
+
+    fn watch(process: Identity) -> Option<OwnedFd> {
+        let number = i32::try_from(process.number).ok().and_then(Pid::from_raw)?;
+        let descriptor = pidfd_open(number, PidfdFlags::empty()).ok()?;
+        // In this order: the descriptor is of the process that has the number now, or of one that had it before and has died.
+        (started(&process.number.to_string()) == Some(process.started)).then_some(descriptor)
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
 mod other {
-    /// There is no way to tell here: counts as alive until it says that it leaves.
+    use super::Identity;
+
+    impl Identity {
+        /// Of this process; nobody can watch it.
+        pub(crate) fn own() -> Self {
+            Self { number: std::process::id(), ..Self::default() }
+        }
+    }
+
+    /// There is no way to tell here.
     pub(crate) struct Alive;
 
     impl Alive {
-        pub(crate) fn of(_process: u32) -> Self {
+        pub(crate) fn of(_process: Identity) -> Self {
             Self
         }
 
         pub(crate) fn has_died(&self) -> bool {
             false
+        }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::process::Command;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn a_process_is_watched_to_its_end() {
+        let own = Alive::of(Identity::own());
+        assert!(own.is_watched() && !own.has_died());
+        // Waits for the end of its input.
+        let mut child = Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        let started = stat.rsplit_once(") ").unwrap().1.split(' ').nth(19).unwrap().parse().unwrap();
+        let identity = Identity { number: child.id(), started, ..Identity::own() };
+        let watched = Alive::of(identity);
+        assert!(watched.is_watched() && !watched.has_died());
+        drop(child.stdin.take());
+        let since = Instant::now();
+        while !watched.has_died() {
+            assert!(since.elapsed() < Duration::from_secs(100), "nobody has noticed");
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(!Alive::of(identity).is_watched(), "nobody has the number");
+    }
+
+    /// What has the number of a process of another container, or of one that has died, is somebody else.
+    #[test]
+    fn a_stranger_with_the_number_of_a_peer_is_not_watched() {
+        let own = Identity::own();
+        assert!(own.namespace != 0 && own.started != 0, "{own:?}");
+        let strangers = [
+            Identity { namespace: own.namespace + 1, ..own },
+            Identity { started: own.started + 1, ..own },
+            Identity { namespace: 0, ..own },
+            Identity { started: 0, ..own },
+            Identity { number: 0, ..own },
+            Identity { number: u32::MAX, ..own },
+        ];
+        for stranger in strangers {
+            let alive = Alive::of(stranger);
+            assert!(!alive.is_watched() && !alive.has_died(), "{stranger:?}");
         }
     }
 }

@@ -13,7 +13,9 @@
 //! The memory of a transfer is kept, with its requests, until these are complete, whatever becomes of the [`Transfer`]. The transport
 //! tests them whenever it is polled.
 
-use std::ffi::{c_int, c_void};
+mod devices;
+
+use std::ffi::c_int;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -27,6 +29,7 @@ use crate::error::MpiError;
 use crate::process::{self, Gate, Serial};
 use crate::result::{self, Comm, Done, Report, Request};
 use crate::window::Region;
+use devices::knows_devices;
 
 /// Transfers between two nodes that can be told apart: an MPI has at least 32767 tags.
 const NUMBERS: u64 = 8192;
@@ -84,11 +87,19 @@ struct Entry {
 struct Flight {
     /// Requests that are not complete.
     left: AtomicUsize,
+    /// None is left, and the memory was let go of.
+    over: AtomicBool,
     failed: OnceLock<MpiError>,
     cancelled: AtomicBool,
     /// The memory, until they are.
     kept: Mutex<Option<Box<dyn Send>>>,
 }
+
+/// Flights of which requests are complete. What becomes of their memory when it is let go of is its owner's matter, who may start and
+/// drop domains in it: so that is done when the gate and all locks are open.
+#[must_use = "their memory waits for it"]
+#[derive(Default)]
+struct Finished(Vec<Arc<Flight>>);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Whole after every line.
@@ -149,10 +160,10 @@ impl Direct {
     /// Begins to send, when the receiver has said yes.
     ///
     /// # Errors
-    /// What MPI says; and it is finalised.
+    /// What MPI says; it is finalised; the memory is a device's, which it does [not know](Self::says_it_knows_devices).
     pub fn send(&self, to: NodeId, number: u64, memory: impl SendMemory) -> Result<Transfer, MpiError> {
-        let (bytes, tag) = (memory.bytes(), tag(number, false));
-        self.begin(bytes, Box::new(memory), false, |gate, piece| {
+        let (bytes, space, tag) = (memory.bytes(), memory.space(), tag(number, false));
+        self.begin((bytes, space), Box::new(memory), false, |gate, piece| {
             // SAFETY: the bytes stay, and nobody writes them, as long as `memory` lives (`SendMemory`): until the request is complete.
             unsafe { self.0.comm.isend(gate, piece, to.index(), tag) }
         })
@@ -168,8 +179,8 @@ impl Direct {
         number: u64,
         mut memory: impl RecvMemory,
     ) -> Result<Transfer, MpiError> {
-        let (bytes, tag) = (memory.bytes(), tag(number, false));
-        self.begin(bytes, Box::new(memory), true, |gate, piece| {
+        let (bytes, space, tag) = (memory.bytes(), memory.space(), tag(number, false));
+        self.begin((bytes, space), Box::new(memory), true, |gate, piece| {
             // SAFETY: as in `send`, and nobody reads them either (`RecvMemory`).
             unsafe { self.0.comm.irecv(gate, piece, from.index(), tag) }
         })
@@ -192,7 +203,7 @@ impl Direct {
     pub fn answer(&self, node: NodeId, number: u64, yes: bool) -> Result<(), MpiError> {
         let word = Word(Arc::new(AtomicU64::new(number << 1 | u64::from(yes))));
         let (bytes, tag) = (SendMemory::bytes(&word), tag(number, true));
-        let sent = self.begin(bytes, Box::new(word), false, |gate, piece| {
+        let sent = self.begin((bytes, Space::Host), Box::new(word), false, |gate, piece| {
             // SAFETY: as in `send`.
             unsafe { self.0.comm.isend(gate, piece, node.index(), tag) }
         });
@@ -202,7 +213,7 @@ impl Direct {
     fn listen(&self, node: NodeId, number: u64, word: &Arc<AtomicU64>) -> Result<Transfer, MpiError> {
         let mut memory = Word(Arc::clone(word));
         let (bytes, tag) = (RecvMemory::bytes(&mut memory), tag(number, true));
-        self.begin(bytes, Box::new(memory), true, |gate, piece| {
+        self.begin((bytes, Space::Host), Box::new(memory), true, |gate, piece| {
             // SAFETY: as in `receive`.
             unsafe { self.0.comm.irecv(gate, piece, node.index(), tag) }
         })
@@ -211,19 +222,24 @@ impl Direct {
     /// Begins a request for each piece. When one cannot be begun, those before it go on, and the transfer has failed.
     fn begin(
         &self,
-        bytes: NonNull<[u8]>,
+        (bytes, space): (NonNull<[u8]>, Space),
         kept: Box<dyn Send>,
         receives: bool,
         request: impl Fn(&Gate, (NonNull<u8>, usize)) -> Result<Request, MpiError>,
     ) -> Result<Transfer, MpiError> {
-        let gate = process::enter().ok_or_else(|| error("MPI", "it is finalised"))?;
         let pieces = bytes.len().div_ceil(PIECE);
         let flight = Arc::new(Flight {
             left: AtomicUsize::new(pieces),
+            over: AtomicBool::new(false),
             failed: OnceLock::new(),
             cancelled: AtomicBool::new(false),
             kept: Mutex::new(Some(kept)),
         });
+        let gate = process::enter().ok_or_else(|| error("MPI", "it is finalised"))?;
+        if space == Space::Device && !knows_devices(&gate) {
+            drop(gate);
+            return Err(error("MPI", "it does not know the memory of devices (it is not CUDA-aware)"));
+        }
         let mut state = lock(&self.0.state);
         for piece in 0..pieces {
             let at = piece * PIECE;
@@ -237,13 +253,15 @@ impl Direct {
                 }
                 Err(e) => {
                     let _ = flight.failed.set(e.clone());
+                    drop((state, gate));
                     flight.finish(pieces - piece);
                     return Err(e);
                 }
             }
         }
+        drop((state, gate));
         if pieces == 0 {
-            drop(lock(&flight.kept).take());
+            flight.let_go();
         }
         Ok(Transfer { flight, transfers: self.clone() })
     }
@@ -253,24 +271,43 @@ impl Direct {
         if self.0.pending.load(Ordering::Relaxed) > 0
             && let Some(gate) = process::enter()
         {
-            self.0.test(&gate);
+            let finished = self.0.test(&gate);
+            drop(gate);
+            finished.let_go();
         }
+    }
+}
+
+impl Finished {
+    fn let_go(self) {
+        self.0.iter().for_each(|flight| flight.finish(1));
     }
 }
 
 impl Flight {
     /// So many requests are complete.
     fn finish(&self, requests: usize) {
-        // Pairs with the load in `Transfer::is_over`.
+        // Whoever takes the last off sees what the others did.
         if self.left.fetch_sub(requests, Ordering::AcqRel) == requests {
-            drop(lock(&self.kept).take());
+            self.let_go();
         }
+    }
+
+    fn let_go(&self) {
+        let kept = lock(&self.kept).take();
+        drop(kept);
+        // Pairs with the load in `is_over`: who sees it has the memory for itself.
+        self.over.store(true, Ordering::Release);
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
     }
 }
 
 impl Transfers {
-    fn test(&self, gate: &Gate) {
-        let mut finished = Vec::new();
+    fn test(&self, gate: &Gate) -> Finished {
+        let mut finished = Finished::default();
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         let mut done = std::mem::take(&mut state.done);
@@ -292,13 +329,11 @@ impl Transfers {
                 Ok(None) => flight.cancelled.store(true, Ordering::Relaxed),
                 Err(e) => drop(flight.failed.set(e)),
             }
-            finished.push(flight);
+            finished.0.push(flight);
         }
         state.done = done;
         self.pending.store(state.requests.len(), Ordering::Relaxed);
-        drop(guard);
-        // Without the lock: what is freed may be anybody's.
-        finished.iter().for_each(|flight| flight.finish(1));
+        finished
     }
 
     /// Asks for the end of receives.
@@ -328,13 +363,17 @@ impl Drop for Transfers {
                 self.cancel(&gate, |_| true);
                 cancelled = true;
             }
-            self.test(&gate);
-            if !self.sends() || Instant::now() >= until {
+            let finished = self.test(&gate);
+            let ends = !self.sends() || Instant::now() >= until;
+            if ends {
                 let requests = std::mem::take(&mut lock(&self.state).requests);
                 gate.keep(self.serial, requests);
-                break;
             }
             drop(gate);
+            finished.let_go();
+            if ends {
+                break;
+            }
             std::thread::yield_now();
         }
         for entry in lock(&self.state).entries.drain(..) {
@@ -351,13 +390,13 @@ impl Transfer {
     /// # Errors
     /// What MPI says. Of the memory nothing is known then, and it may be kept for ever.
     pub fn is_over(&self) -> Result<bool, MpiError> {
-        if self.flight.left.load(Ordering::Acquire) > 0 {
+        if !self.flight.is_over() {
             self.transfers.poll();
         }
         if let Some(e) = self.flight.failed.get() {
             return Err(e.clone());
         }
-        let over = self.flight.left.load(Ordering::Acquire) == 0;
+        let over = self.flight.is_over();
         if over && self.flight.cancelled.load(Ordering::Relaxed) {
             return Err(error("MPI_Cancel", "the transfer was given up"));
         }
@@ -368,7 +407,9 @@ impl Transfer {
     pub fn cancel(&self) {
         if let Some(gate) = process::enter() {
             self.transfers.0.cancel(&gate, |entry| Arc::ptr_eq(&entry.flight, &self.flight));
-            self.transfers.0.test(&gate);
+            let finished = self.transfers.0.test(&gate);
+            drop(gate);
+            finished.let_go();
         }
     }
 }
@@ -393,7 +434,7 @@ impl Question {
 
 impl Drop for Question {
     fn drop(&mut self) {
-        if self.transfer.flight.left.load(Ordering::Relaxed) > 0 {
+        if !self.transfer.flight.is_over() {
             self.transfer.cancel();
         }
     }
@@ -427,33 +468,6 @@ unsafe impl RecvMemory for Word {
     fn space(&self) -> Space {
         Space::Host
     }
-}
-
-/// Asks MPI's own functions, if it has them.
-fn knows_devices(_: &Gate) -> bool {
-    type Query = unsafe extern "C" fn() -> c_int;
-    type QueryKind = unsafe extern "C" fn(c_int, *mut c_int) -> c_int;
-    /// `MPIX_GPU_SUPPORT_CUDA` of MPICH.
-    const CUDA: c_int = 0;
-    if let Some(function) = find(c"MPIX_Query_cuda_support") {
-        // SAFETY: the function of this name has this type, in all libraries that have it.
-        let query = unsafe { std::mem::transmute::<NonNull<c_void>, Query>(function) };
-        // SAFETY: MPI is up, by the gate.
-        return unsafe { query() } == 1;
-    }
-    if let Some(function) = find(c"MPIX_GPU_query_support") {
-        // SAFETY: as above.
-        let query = unsafe { std::mem::transmute::<NonNull<c_void>, QueryKind>(function) };
-        let mut known = 0;
-        // SAFETY: as above, and a place for the answer.
-        return unsafe { query(CUDA, &raw mut known) } == result::SUCCESS && known != 0;
-    }
-    false
-}
-
-fn find(name: &std::ffi::CStr) -> Option<NonNull<c_void>> {
-    // SAFETY: a string; looks among the libraries that the program has.
-    NonNull::new(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) })
 }
 
 impl fmt::Debug for Direct {

@@ -44,12 +44,23 @@
 //! * **Communicators.** All traffic is on duplicates, with `MPI_ERRORS_RETURN`; what fails is a value, and ends its link.
 //! * **The end of a link.** A transport that is dropped says so: in the window, and by a *goodbye* that counts what it sent. Peers
 //!   take what it counts, get their blocks back and report it failed; it lingers for what they have sent, at most
-//!   [`Options::linger`]. A process of the host that dies is noticed within some 20 ms, by a descriptor of the operating system. A
-//!   *host* that dies is noticed when MPI reports an error; some MPI libraries end the job instead, or never do.
+//!   [`Options::linger`]. Blocks that somebody still reads where the transport was dropped stay out until that process has died.
+//! * **Deaths.** A process of the host that dies is noticed within some 20 ms, by a descriptor of the operating system. One that cannot be
+//!   told from others by its number (of another PID namespace, or on a system without such descriptors) is not watched: its links
+//!   stand still until leases, where they are set, or the launcher end it. A *host* that dies is noticed when MPI reports an
+//!   error; some MPI libraries end the job instead, or never do.
 //! * **Memory under MPI's hands.** A block in a request is in no one else's, by type. What is left of a domain when its transport,
 //!   engine and readers are gone is freed at the next collective occasion, so that nobody waits for a peer; requests that cannot be
 //!   completed keep their memory.
-//! * **What peers write** into the window is checked where it is read: it can end a link, and nothing else.
+//! * **MPI's mapping of the window** ends with `MPI_Finalize`. Everything is reached by a second one, which stays for as long as anybody
+//!   needs it; where there can be none, processes share no memory.
+//! * **What peers write** into the window is checked where it is read, numbers, states and places: it can end a link, and nothing else.
+//!
+//! # Who is trusted
+//! **Processes of one host trust each other as threads of a process do.** They belong to one job of one user, and each can write all of the
+//! window at any time. A block that arrived is lent as `&[u8]`, of which Rust says that nobody writes it meanwhile: this library
+//! keeps to that in every process, and cannot enforce it in another. Whoever does not trust the processes of a host sets
+//! [`Hosts::Apart`]: then a peer reaches nothing but by MPI's messages.
 //!
 //! # What it costs
 //! Per message of `pdbp`, both ends together, 2 ranks on two cores, Open MPI 4.1.4 (`perf`, `strace -c`, callgrind; the tables and their

@@ -5,8 +5,15 @@
 //!   send ──▶ ring Out, in our part ───────────────▶ Received     (reads our part of the window)
 //!   Sent ◀────────────── ring Back, in the peer's part ◀── Return
 //! ```
-//! No system call, no copy, no lock; a ring of the bell when the peer sleeps. A process that dies leaves rings that are whole:
-//! its peers take what is in them, get back the blocks that it had, and report it failed.
+//! No system call, no copy, no lock; a ring of the bell when the peer sleeps.
+//!
+//! # The end of a link
+//! A process that leaves, or dies, leaves rings that are whole: its peers take what is in them, and report it failed. They get the
+//! blocks back that it had when nobody there can read them any more: a transport that is dropped says whether readers are left
+//! ([`Near::close`]), and a process that has died has none. Blocks that readers have kept beyond their transport's end, and those of
+//! a process that exits with its transport alive, stay out until it has died.
+
+use std::sync::Arc;
 
 use pdbp_core::id::{BlockId, NodeId};
 use pdbp_core::umb::Lender;
@@ -15,19 +22,21 @@ use pdbp_core::{ArrivedBlock, SealedBlock};
 use crate::alive::Alive;
 use crate::process;
 use crate::ring::{Consumer, Entry, Producer};
-use crate::window::{Part, Way};
+use crate::window::{Cells, Part, Region, Way};
 
 /// The link to and from one process of the host.
 pub(crate) struct Near {
     node: NodeId,
-    out: Producer<'static>,
-    give_back: Producer<'static>,
-    incoming: Consumer<'static>,
-    back: Consumer<'static>,
-    part: Part,
+    out: Producer<Cells>,
+    give_back: Producer<Cells>,
+    incoming: Consumer<Cells>,
+    back: Consumer<Cells>,
+    region: Arc<Region>,
+    /// The peer's number on the host.
+    peer: usize,
     alive: Alive,
-    /// Our blocks that the peer has, by index; at most `capacity`, so that rings are never too full.
-    away: Vec<Option<SealedBlock>>,
+    /// Our blocks that the peer has, by index, with their places in our part; at most `capacity`, so that rings are never too full.
+    away: Vec<Option<(SealedBlock, u64)>>,
     away_count: usize,
     /// Blocks of the peer that are here.
     here: usize,
@@ -48,23 +57,18 @@ pub(crate) enum Turn {
 }
 
 impl Near {
-    /// The link of the process with number `me` on the host to `node`, which has number `peer` there.
-    pub(crate) fn new(
-        own: &Part,
-        part: Part,
-        (me, peer): (usize, usize),
-        node: NodeId,
-        sizes: (usize, usize),
-    ) -> Self {
-        let (capacity, largest) = sizes;
+    /// The link to `node`, which has number `peer` on the host.
+    pub(crate) fn new(region: &Arc<Region>, peer: usize, node: NodeId, sizes: (usize, usize)) -> Self {
+        let (me, (capacity, largest)) = (region.number(), sizes);
         Self {
             node,
-            out: Producer::new(own.ring(peer, Way::Out)),
-            give_back: Producer::new(own.ring(peer, Way::Back)),
-            incoming: Consumer::new(part.ring(me, Way::Out)),
-            back: Consumer::new(part.ring(me, Way::Back)),
-            alive: Alive::of(part.process()),
-            part,
+            out: Producer::new(region.ring(me, peer, Way::Out)),
+            give_back: Producer::new(region.ring(me, peer, Way::Back)),
+            incoming: Consumer::new(region.ring(peer, me, Way::Out)),
+            back: Consumer::new(region.ring(peer, me, Way::Back)),
+            alive: Alive::of(region.part(peer).process()),
+            region: Arc::clone(region),
+            peer,
             away: Vec::new(),
             away_count: 0,
             here: 0,
@@ -74,6 +78,10 @@ impl Near {
             failed: false,
             ended: false,
         }
+    }
+
+    fn part(&self) -> Part<'_> {
+        self.region.part(self.peer)
     }
 
     pub(crate) fn node(&self) -> NodeId {
@@ -93,12 +101,8 @@ impl Near {
         self.away.get(block.id().index as usize).is_some_and(Option::is_some)
     }
 
-    /// Whether blocks of the peer are read here.
-    pub(crate) fn is_read(&self) -> bool {
-        self.lender.alive() > 0
-    }
-
-    /// Hands a block over that lies at `offset` of our part.
+    /// Hands a block over that lies at `offset` of our part, if the link is not [full](Self::is_full), nor another block of that number
+    /// [away](Self::is_away).
     pub(crate) fn send(&mut self, block: SealedBlock, offset: u64) {
         let index = block.id().index;
         let entry = Entry { index, length: block.bytes().len() as u32, offset };
@@ -106,75 +110,106 @@ impl Near {
             self.away.resize_with(index as usize + 1, || None);
         }
         if let Some(slot) = self.away.get_mut(index as usize) {
-            *slot = Some(block);
+            *slot = Some((block, offset));
         }
         self.away_count += 1;
         self.out.push(entry);
-        self.part.bell().ring();
+        self.ring();
     }
 
     /// Gives a block of the peer back to it. `Err`: it is none, or more come back than came.
     pub(crate) fn give_back(&mut self, block: ArrivedBlock) -> Result<(), ArrivedBlock> {
         let length = block.bytes().len() as u32;
         // The block is the peer's if its bytes lie in the peer's part.
-        let (Some(offset), true) = (self.part.offset_of(block.bytes()), self.here > 0) else {
+        let (Some(offset), true) = (self.part().offset_of(block.bytes()), self.here > 0) else {
             return Err(block);
         };
         let index = block.id().index;
         self.lender.take_back(block)?;
         self.here -= 1;
         self.give_back.push(Entry { index, length, offset });
-        self.part.bell().ring();
+        self.ring();
         Ok(())
     }
 
     pub(crate) fn poll(&mut self) -> Option<Turn> {
         if let Some(entry) = self.back.pop() {
-            let block = self.away.get_mut(entry.index as usize).and_then(Option::take);
-            let Some(block) = block else { return Some(Turn::Astray) };
-            self.away_count -= 1;
-            return Some(Turn::Sent(block));
+            return Some(self.came_back(entry).map_or(Turn::Astray, Turn::Sent));
         }
         let entry = self.incoming.pop()?;
         Some(self.arrived(entry).map_or(Turn::Astray, Turn::Received))
     }
 
+    /// Takes up a block of ours that the peer has given back.
+    fn came_back(&mut self, entry: Entry) -> Option<SealedBlock> {
+        let slot = self.away.get_mut(entry.index as usize)?;
+        let (block, _) = slot.take_if(|(_, offset)| *offset == entry.offset)?;
+        self.away_count -= 1;
+        Some(block)
+    }
+
     fn arrived(&mut self, entry: Entry) -> Option<ArrivedBlock> {
-        let base = self.part.block(entry.offset, entry.length)?;
+        let base = self.part().block(entry.offset, entry.length)?;
         if entry.length as usize > self.largest || self.here >= self.capacity {
             return None;
         }
         self.here += 1;
         let id = BlockId { segment: self.node, index: entry.index };
-        // SAFETY: the bytes lie in the peer's blocks, on a multiple of 64, and stay mapped as long as the transport, which leaves the
-        // mapping, and does not leave the domain, if it is dropped while tokens are alive; the peer has let go of the block and takes
-        // it up again when it is given back, or when this process has left or died.
+        // SAFETY: the bytes lie in the peer's blocks, on a multiple of 64. They stay mapped as long as the transport, which leaves them
+        // mapped for ever if it is dropped while tokens are alive (`Mpi::drop`). The peer has let go of the block and takes it up again
+        // when it is given back, when this transport has ended without tokens, or when the process has died (`take_back`).
         Some(unsafe { self.lender.lend(id, base, entry.length) })
     }
 
     /// Whether the peer has left or died, and all that it left has been taken.
     pub(crate) fn has_ended(&mut self, look: bool) -> bool {
-        let gone = self.part.is_gone() || look && self.has_died();
+        let gone = self.part().is_gone() || look && self.has_died();
         // In this order: what the peer put in before its end is seen here.
         gone && self.incoming.is_empty() && self.back.is_empty()
     }
 
     fn has_died(&self) -> bool {
         let died = self.alive.has_died();
-        if died && !self.part.is_gone() {
+        if died && !self.part().is_gone() {
             process::note_death();
         }
         died
     }
 
-    /// Our blocks that the peer had at its end.
-    pub(crate) fn take_all(&mut self) -> Vec<SealedBlock> {
-        self.away_count = 0;
-        self.away.iter_mut().filter_map(Option::take).collect()
+    /// Our blocks that nobody reads any more, of a link that has ended: now, or in the end.
+    pub(crate) fn take_back(&mut self, look: bool) -> Vec<SealedBlock> {
+        let mut back = Vec::new();
+        // A process that exits may still give some back.
+        while self.away_count > 0
+            && let Some(entry) = self.back.pop()
+        {
+            back.extend(self.came_back(entry));
+        }
+        if self.away_count > 0
+            && (self.part().has_no_readers(self.region.number()) || look && self.has_died())
+        {
+            self.away_count = 0;
+            back.extend(self.away.iter_mut().filter_map(Option::take).map(|(block, _)| block));
+        }
+        back
+    }
+
+    /// Whether the peer has blocks of ours.
+    pub(crate) fn has_blocks_away(&self) -> bool {
+        self.away_count > 0
+    }
+
+    /// Our transport is dropped: tells the peer whether readers are left here, which have its blocks. Whether there are.
+    pub(crate) fn close(&self) -> bool {
+        let has_readers = self.lender.alive() > 0;
+        if !has_readers {
+            self.region.own().say_no_readers(self.peer);
+        }
+        has_readers
     }
 
     /// Wakes the peer, which has something to see.
     pub(crate) fn ring(&self) {
-        self.part.bell().ring();
+        self.part().bell().ring();
     }
 }

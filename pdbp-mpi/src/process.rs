@@ -7,6 +7,7 @@
 //! began it. The same list keeps the memory of requests that could not be completed.
 
 use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
@@ -15,6 +16,7 @@ use crate::error::{MpiError, StartError, Threads};
 use crate::far;
 use crate::result::{self, Comm, Report, Request, Window};
 use crate::window::Region;
+use pdbp_core::BlockMemory;
 use pdbp_core::umb::HeapMemory;
 
 static PROCESS: Mutex<Process> =
@@ -54,7 +56,7 @@ struct Domain {
 
 /// Where blocks lie.
 pub(crate) enum Backing {
-    /// Shared with the processes of the host.
+    /// Shared with the processes of the host, whose parts are mapped in the order of their numbers.
     Window(Window, Vec<Alias>),
     /// Of this process alone.
     Heap(HeapMemory),
@@ -62,9 +64,26 @@ pub(crate) enum Backing {
     Nothing,
 }
 
+impl Backing {
+    /// The memory of the parts of the host's processes, as long as the value lives.
+    pub(crate) fn parts(&self) -> Vec<NonNull<[u8]>> {
+        match self {
+            Self::Window(_, aliases) => aliases.iter().map(Alias::bytes).collect(),
+            Self::Heap(memory) => vec![NonNull::slice_from_raw_parts(memory.base(), memory.len())],
+            Self::Nothing => Vec::new(),
+        }
+    }
+}
+
 /// Names a domain among those of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Serial(u64);
+
+#[cfg(test)]
+impl Serial {
+    /// Of no domain.
+    pub(crate) const NONE: Self = Self(0);
+}
 
 fn lock() -> MutexGuard<'static, Process> {
     // A panic in between leaves the list as it is, which is whole at any time.
@@ -135,10 +154,10 @@ impl Gate {
         Serial(serial)
     }
 
-    /// Marks a domain that has come to nothing, on all of its processes.
-    pub(crate) fn abandon(&mut self, serial: Serial) {
+    /// Marks a domain that has come to nothing, on all of its processes, and takes what memory it has.
+    pub(crate) fn abandon(&mut self, serial: Serial, backing: Backing) {
         if let Some(domain) = self.0.domains.iter_mut().find(|d| d.serial == serial.0) {
-            domain.backing = Some(Backing::Nothing);
+            domain.backing = Some(backing);
         }
     }
 

@@ -6,6 +6,7 @@ use std::ptr::{self, NonNull};
 
 use mpi::ffi;
 
+use crate::alias::Alias;
 use crate::error::{MpiError, Threads};
 use crate::process::Gate;
 
@@ -26,8 +27,7 @@ pub(crate) struct Request(ffi::MPI_Request);
 // SAFETY: as for `Comm`.
 unsafe impl Send for Request {}
 
-/// A window of shared memory.
-#[derive(Clone, Copy)]
+/// A window of shared memory. It stays until [`free`](Window::free), or to the end of MPI.
 pub(crate) struct Window(ffi::MPI_Win);
 
 // SAFETY: as for `Comm`.
@@ -397,8 +397,8 @@ fn bytes_of(status: &ffi::MPI_Status) -> Result<Option<usize>, MpiError> {
 }
 
 impl Window {
-    /// Allocates `bytes` bytes in memory that all processes of `comm` can reach; returns this process' part. Collective.
-    pub(crate) fn allocate(_: &Gate, comm: Comm, bytes: usize) -> Result<(Self, NonNull<u8>), MpiError> {
+    /// Allocates `bytes` bytes of zeros for this process in memory that all processes of `comm` can reach. Collective.
+    pub(crate) fn allocate(_: &Gate, comm: Comm, bytes: usize) -> Result<Self, MpiError> {
         let info = apart()?;
         let mut base: *mut c_void = ptr::null_mut();
         // SAFETY: a constant of the shim library.
@@ -416,12 +416,11 @@ impl Window {
         // From here to the end every process may load and store everywhere.
         // SAFETY: as above.
         check("MPI_Win_lock_all", unsafe { ffi::MPI_Win_lock_all(0, window) })?;
-        let none = MpiError { call: "MPI_Win_allocate_shared", code: 0, text: "no address".to_owned() };
-        Ok((Self(window), NonNull::new(base.cast()).ok_or(none)?))
+        Ok(Self(window))
     }
 
-    /// Where the part of another process lies, and how long it is.
-    pub(crate) fn part(self, _: &Gate, rank: usize) -> Result<(NonNull<u8>, usize), MpiError> {
+    /// The part of a process, in a mapping of our own.
+    pub(crate) fn map(&self, _: &Gate, rank: usize) -> Result<Alias, MpiError> {
         const CALL: &str = "MPI_Win_shared_query";
         let (mut bytes, mut unit, mut base): (ffi::MPI_Aint, c_int, *mut c_void) = (0, 0, ptr::null_mut());
         let to: *mut c_void = (&raw mut base).cast();
@@ -430,13 +429,24 @@ impl Window {
             unsafe { ffi::MPI_Win_shared_query(self.0, rank as c_int, &raw mut bytes, &raw mut unit, to) };
         check(CALL, code)?;
         let none = MpiError { call: CALL, code: 0, text: "no address".to_owned() };
-        Ok((NonNull::new(base.cast()).ok_or(none)?, bytes.max(0) as usize))
+        let base = NonNull::new(base.cast()).ok_or(none)?;
+        // SAFETY: MPI has mapped them, and keeps them so until the window is freed or MPI finalised, which nobody does while this
+        // has the gate.
+        unsafe { Alias::of(NonNull::slice_from_raw_parts(base, bytes.max(0) as usize)) }.map_err(|e| {
+            MpiError {
+                call: "mremap",
+                code: e.raw_os_error().unwrap_or(0),
+                text: format!(
+                    "the window cannot be mapped a second time, as it has to be to outlive MPI_Finalize: {e}"
+                ),
+            }
+        })
     }
 
     /// Frees the memory. Collective.
     ///
     /// # Safety
-    /// No process touches it any more.
+    /// No process touches MPI's mapping of it any more, and no request does.
     pub(crate) unsafe fn free(mut self, _: &Gate) {
         // SAFETY: a window that lives, locked when it was made. Failures change nothing for anybody.
         let _ = unsafe { ffi::MPI_Win_unlock_all(self.0) };

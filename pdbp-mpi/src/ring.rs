@@ -11,6 +11,8 @@
 //! who takes an entry checks it. An entry is there with the store of its second word, so a writer that dies in the middle of a
 //! push has pushed nothing.
 
+use std::ops::Deref;
+
 use crate::sync::{AtomicU64, Ordering};
 
 /// A block on its way: whose it is follows from the ring.
@@ -27,19 +29,16 @@ pub(crate) struct Entry {
 const OFFSET_BITS: u32 = 48;
 const LINE: u64 = 64;
 
-/// The words of a ring: two per slot; the number of slots is a power of two.
-pub(crate) type Cells<'a> = &'a [AtomicU64];
-
-/// Where an end of a ring stands.
-struct Place<'a> {
-    cells: Cells<'a>,
+/// Where an end of a ring stands. `C` is what its words are reached through: two per slot; the number of slots is a power of two.
+struct Place<C> {
+    cells: C,
     next: u64,
 }
 
-impl<'a> Place<'a> {
+impl<C: Deref<Target = [AtomicU64]>> Place<C> {
     /// The words of the next slot, and the lap that it has when it is full: never zero, which an unused slot has, and never that of
     /// the entry that was there before.
-    fn slot(&self) -> Option<(&'a AtomicU64, &'a AtomicU64, u64)> {
+    fn slot(&self) -> Option<(&AtomicU64, &AtomicU64, u64)> {
         let slots = (self.cells.len() / 2) as u64;
         let first = 2 * (self.next & (slots - 1)) as usize;
         let lap = self.next / slots % u64::from(u16::MAX) + 1;
@@ -48,28 +47,28 @@ impl<'a> Place<'a> {
 }
 
 /// The writing end. There is one per ring.
-pub(crate) struct Producer<'a>(Place<'a>);
+pub(crate) struct Producer<C>(Place<C>);
 
 /// The reading end. There is one per ring.
-pub(crate) struct Consumer<'a>(Place<'a>);
+pub(crate) struct Consumer<C>(Place<C>);
 
-impl<'a> Producer<'a> {
-    pub(crate) fn new(cells: Cells<'a>) -> Self {
+impl<C: Deref<Target = [AtomicU64]>> Producer<C> {
+    pub(crate) fn new(cells: C) -> Self {
         Self(Place { cells, next: 0 })
     }
 
     /// Puts an entry in. Whoever uses the ring sees to it that no more are under way than it has slots.
     pub(crate) fn push(&mut self, entry: Entry) {
         let Some((first, second, lap)) = self.0.slot() else { return };
-        self.0.next += 1;
         first.store((u64::from(entry.index) << 32) | u64::from(entry.length), Ordering::Relaxed);
         // Pairs with the load in `Consumer::pop`: who sees the lap sees the first word, and the bytes of the block.
         second.store((lap << OFFSET_BITS) | (entry.offset / LINE), Ordering::Release);
+        self.0.next += 1;
     }
 }
 
-impl<'a> Consumer<'a> {
-    pub(crate) fn new(cells: Cells<'a>) -> Self {
+impl<C: Deref<Target = [AtomicU64]>> Consumer<C> {
+    pub(crate) fn new(cells: C) -> Self {
         Self(Place { cells, next: 0 })
     }
 

@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use mpi::topology::Communicator;
 use pdbp_core::id::NodeId;
+use pdbp_core::umb::HeapMemory;
 
-use crate::alias::Alias;
+use crate::alias;
 use crate::direct::Direct;
-use crate::error::{StartError, Threads};
+use crate::error::{MpiError, StartError, Threads};
 use crate::far::Far;
 use crate::near::Near;
 use crate::process::{self, Backing, Gate};
 use crate::result::{self, Comm, Report, Window};
 use crate::transport::Mpi;
-use crate::window::{Layout, MpiMemory, Part, Region};
+use crate::window::{Layout, MpiMemory, Region};
 
 /// Between two looks whether all have come.
 const MEETING_NAP: Duration = Duration::from_micros(100);
@@ -165,7 +166,7 @@ fn join_together(
         }
     };
     let mut members = host.gather(gate, rank)?;
-    if options.hosts == Hosts::Apart {
+    if options.hosts == Hosts::Apart || !alias::IS_SUPPORTED {
         members.retain(|m| *m == rank);
     }
     let layout = Layout {
@@ -175,24 +176,23 @@ fn join_together(
         blocks: options.memory,
     };
     let me = members.iter().position(|m| *m == rank).unwrap_or(0);
-    let serial = gate.open_domain(comm, Some(host));
-    let (own, backing, parts) = match place(gate, comm, host, layout, me) {
-        Ok(placed) => placed,
-        Err(e) => {
-            gate.abandon(serial);
-            return Err(e);
-        }
-    };
     let far = (0..nodes).filter(|n| !members.contains(&u64::from(*n))).filter_map(NodeId::new).collect();
-    let neighbours = parts.iter().enumerate().filter(|(at, _)| *at != me).map(|(_, part)| *part).collect();
-    let region = Arc::new(Region::new(own, neighbours, backing, serial, far));
+    let serial = gate.open_domain(comm, Some(host));
+    let region =
+        match place(gate, (comm, host), layout, |backing| Region::new(backing, layout, me, serial, far)) {
+            Ok(region) => Arc::new(region),
+            Err((e, backing)) => {
+                gate.abandon(serial, backing);
+                return Err(e);
+            }
+        };
     gate.attach(serial, Arc::downgrade(&region));
     let domain = (comm, serial);
     let direct = Direct::new(domain, Arc::clone(&region), usize::from(nodes), options.linger);
     let (region, far, _) = made.insert((region, None, direct));
     // The window is there and the headers are written.
     host.barrier(gate)?;
-    let near = connect(region, (me, &members, &parts), options);
+    let near = connect(region, &members, options);
     let listening = if region.far.is_empty() {
         Ok(())
     } else {
@@ -226,44 +226,59 @@ fn agree(gate: &Gate, comm: Comm, options: &Options) -> Result<(), StartError> {
     Ok(())
 }
 
-type Placed = (Part, Backing, Vec<Part>);
+/// Why there is no memory, and what there is all the same, which is freed when all processes do.
+type Displaced = (StartError, Backing);
 
-/// Gets the memory of this process, and sees that of its neighbours.
-fn place(gate: &Gate, comm: Comm, host: Comm, layout: Layout, me: usize) -> Result<Placed, StartError> {
+/// Gets the memory of this process, with a view of that of its neighbours, and makes a region of it. All processes do, or none.
+fn place(
+    gate: &Gate,
+    (comm, host): (Comm, Comm),
+    layout: Layout,
+    make: impl FnOnce(Backing) -> Result<Region, Backing>,
+) -> Result<Region, Displaced> {
     let shared = layout.neighbours > 1;
-    let placed = if shared { in_window(gate, host, layout, me) } else { on_heap(layout) };
+    let backing = if shared { in_window(gate, host, layout) } else { on_heap(layout) };
+    let too_short = StartError::Memory { bytes: layout.blocks, shared, cause: None };
+    let placed = backing.and_then(|backing| make(backing).map_err(|backing| (too_short, backing)));
     let mut fine = [u64::from(placed.is_ok())];
-    comm.least(gate, &mut fine)?;
-    let placed = placed?;
-    if fine == [0] { Err(StartError::Other) } else { Ok(placed) }
+    let agreed = comm.least(gate, &mut fine).map_err(StartError::Mpi);
+    match placed {
+        Ok(region) if fine == [1] && agreed.is_ok() => Ok(region),
+        Ok(region) => Err((agreed.err().unwrap_or(StartError::Other), region.into_backing())),
+        Err(displaced) => Err(displaced),
+    }
 }
 
-fn on_heap(layout: Layout) -> Result<Placed, StartError> {
+fn on_heap(layout: Layout) -> Result<Backing, Displaced> {
     let failed = StartError::Memory { bytes: layout.blocks, shared: false, cause: None };
-    let (part, memory) = Region::on_heap(layout).ok_or(failed)?;
-    Ok((part, Backing::Heap(memory), vec![part]))
+    HeapMemory::new(layout.bytes()).map(Backing::Heap).ok_or((failed, Backing::Nothing))
 }
 
-fn in_window(gate: &Gate, host: Comm, layout: Layout, me: usize) -> Result<Placed, StartError> {
-    let failed = |cause| StartError::Memory { bytes: layout.blocks, shared: true, cause: Some(cause) };
+fn in_window(gate: &Gate, host: Comm, layout: Layout) -> Result<Backing, Displaced> {
+    let nothing = |e: MpiError| (StartError::Mpi(e), Backing::Nothing);
+    let failed = |cause| StartError::Memory { bytes: layout.blocks, shared: true, cause };
     // MPI may hang when it finds out itself, or map what is not there.
-    let wanted = host.gather(gate, layout.bytes() as u64)?.into_iter().fold(0u64, u64::saturating_add);
+    let bytes = host.gather(gate, layout.bytes() as u64).map_err(nothing)?;
+    let wanted = bytes.into_iter().fold(0u64, u64::saturating_add);
     if free_shared_memory().is_some_and(|free| wanted > free) {
-        return Err(StartError::Memory { bytes: layout.blocks, shared: true, cause: None });
+        return Err((failed(None), Backing::Nothing));
     }
-    let (window, _) = Window::allocate(gate, host, layout.bytes()).map_err(failed)?;
-    let (mut parts, mut aliases) = (Vec::with_capacity(layout.neighbours), Vec::new());
+    let window = Window::allocate(gate, host, layout.bytes());
+    // A window that only some have can never be freed.
+    let mut all = [u64::from(window.is_ok())];
+    host.least(gate, &mut all).map_err(nothing)?;
+    let window = window.map_err(|e| (failed(Some(e)), Backing::Nothing))?;
+    if all == [0] {
+        return Err((StartError::Other, Backing::Nothing));
+    }
+    let mut aliases = Vec::with_capacity(layout.neighbours);
     for rank in 0..layout.neighbours {
-        let (base, length) = window.part(gate, rank)?;
-        let (alias, base) = Alias::of(base, length).map_or((None, base), |(alias, base)| (Some(alias), base));
-        aliases.extend(alias);
-        // SAFETY: a part of a window, zero when it was made, used by this module alone; windows are not freed before all
-        // processes have given them up.
-        let part = unsafe { Part::new(base, length, layout) };
-        parts.push(part.ok_or(StartError::Memory { bytes: layout.blocks, shared: true, cause: None })?);
+        match window.map(gate, rank) {
+            Ok(alias) => aliases.push(alias),
+            Err(e) => return Err((failed(Some(e)), Backing::Window(window, aliases))),
+        }
     }
-    let own = parts.get(me).copied().ok_or(StartError::Other)?;
-    Ok((own, Backing::Window(window, aliases), parts))
+    Ok(Backing::Window(window, aliases))
 }
 
 /// Bytes that are free where both MPIs have their windows.
@@ -273,19 +288,15 @@ fn free_shared_memory() -> Option<u64> {
 }
 
 /// Makes the links within the host.
-fn connect(
-    region: &Region,
-    (me, members, parts): (usize, &[u64], &[Part]),
-    options: &Options,
-) -> Result<Vec<Near>, StartError> {
+fn connect(region: &Arc<Region>, members: &[u64], options: &Options) -> Result<Vec<Near>, StartError> {
     let sizes = (options.in_flight, options.largest_block);
     let mut near = Vec::new();
-    for (peer, (member, part)) in members.iter().zip(parts).enumerate().filter(|(peer, _)| *peer != me) {
-        if !part.is_set_up() {
+    for (peer, member) in members.iter().enumerate().filter(|(peer, _)| *peer != region.number()) {
+        if !region.part(peer).is_set_up() {
             return Err(StartError::Other);
         }
         let node = NodeId::new(*member as u16).ok_or(StartError::Other)?;
-        near.push(Near::new(region.own(), *part, (me, peer), node, sizes));
+        near.push(Near::new(region, peer, node, sizes));
     }
     Ok(near)
 }

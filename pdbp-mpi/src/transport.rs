@@ -175,8 +175,11 @@ impl Mpi {
     }
 
     fn poll_near(&mut self, at: usize, look: bool) -> Option<Completion<MpiError>> {
-        let link = self.near.get_mut(at).filter(|l| !l.failed)?;
+        let link = self.near.get_mut(at)?;
         let peer = link.node();
+        if link.failed {
+            return self.poll_ended(at, look);
+        }
         let astray = match link.poll() {
             Some(Turn::Sent(block)) => return Some(Completion::Sent { peer, block }),
             Some(Turn::Received(block)) => return Some(Completion::Received { peer, block }),
@@ -193,9 +196,17 @@ impl Mpi {
             text: "the peer wrote what cannot be a block".to_owned(),
         });
         // A peer that went astray may still read what it has: those blocks stay out.
-        let back = if astray { Vec::new() } else { link.take_all() };
+        let back = if astray { Vec::new() } else { link.take_back(look) };
         self.ready.extend(back.into_iter().map(|block| Completion::Failed { peer, block }));
         self.ready.push_back(Completion::PeerFailed { peer, cause });
+        self.ready.pop_front()
+    }
+
+    /// Blocks that come back after the end of their link.
+    fn poll_ended(&mut self, at: usize, look: bool) -> Option<Completion<MpiError>> {
+        let link = self.near.get_mut(at).filter(|l| l.ended && l.has_blocks_away())?;
+        let (peer, back) = (link.node(), link.take_back(look));
+        self.ready.extend(back.into_iter().map(|block| Completion::Failed { peer, block }));
         self.ready.pop_front()
     }
 
@@ -304,13 +315,14 @@ impl Transport for Mpi {
 }
 
 impl Drop for Mpi {
-    /// Leaves the domain: peers see it, take what was sent to them, and have their blocks back. Nodes of other hosts are waited
-    /// for as long as [`Options::linger`](crate::Options::linger) says.
+    /// Leaves the domain: peers see it, take what was sent to them, and have their blocks back, unless somebody still reads blocks of
+    /// theirs here: those stay where they are, for as long as this process lives. Nodes of other hosts are waited for as long as
+    /// [`Options::linger`](crate::Options::linger) says.
     fn drop(&mut self) {
-        if self.near.iter().any(Near::is_read) {
-            // Peers must not have the blocks back that are still read here, nor may they be unmapped: as if it were not dropped.
+        let with_readers = self.near.iter().filter(|link| link.close()).count();
+        if with_readers > 0 {
+            // What they read stays mapped.
             std::mem::forget(Arc::clone(&self.region));
-            return;
         }
         self.region.leave();
         self.near.iter().for_each(Near::ring);

@@ -4,23 +4,32 @@
 //!  part of one process (all parts of a host lie in one MPI-3 shared-memory window):
 //!   ┌────────┬───────┬──────┬─────────────────────┬──────────────────────────────────┬──────── page ─────────┐
 //!   │ header │ state │ bell │ goodbyes, per node  │ per process of the host:         │ blocks of the UMB     │
-//!   │        │       │      │ (far links)         │ ring of blocks for it,           │                       │
+//!   │        │       │      │ (far links)         │ whether its blocks have readers, │                       │
+//!   │        │       │      │                     │ ring of blocks for it,           │                       │
 //!   │        │       │      │                     │ ring of its blocks that go back  │                       │
 //!   └────────┴───────┴──────┴─────────────────────┴──────────────────────────────────┴───────────────────────┘
 //! ```
 //! Everything before the blocks is atomics. Of a part, its process alone writes header, state, rings and blocks; others
 //! ring the bell.
+//!
+//! # Who is trusted
+//! The window is mapped by all processes of the job on the host, which belong to one user, and every one of them can write all of
+//! it. That a block is not written while somebody reads it (as `&[u8]`) is what this library does in every one of them, and
+//! nothing that the others could enforce: processes of a host trust each other as threads of a process do. What is checked
+//! where it is read, numbers and places in rings and states, is so that one that has gone astray or died in the middle of something
+//! ends its link, and nothing else.
 
+use std::ops::Deref;
 use std::ptr::NonNull;
 use std::slice;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use pdbp_core::BlockMemory;
 use pdbp_core::id::NodeId;
-use pdbp_core::umb::HeapMemory;
 
+use crate::alive::Identity;
 use crate::process::{self, Backing, Serial};
-use crate::ring::Cells;
 use crate::words::Words;
 
 const LINE: usize = 64;
@@ -36,10 +45,15 @@ const GOODBYES: usize = 3;
 const AT_MAGIC: usize = 0;
 const AT_PROCESS: usize = 1;
 const AT_BLOCKS: usize = 2;
+const AT_NAMESPACE: usize = 3;
+const AT_STARTED: usize = 4;
 
 /// States of a part's process.
 const HERE: u32 = 1;
 const GONE: u32 = 2;
+
+/// Instead of zero: readers may be left.
+const NO_READERS: u64 = 1;
 
 /// How a part is divided. The same in all processes of a host, but for the length of the blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +73,12 @@ impl Layout {
         (self.slots * 2 * size_of::<u64>()).next_multiple_of(LINE)
     }
 
-    const fn rings_at(&self) -> usize {
+    const fn readers_at(&self) -> usize {
         (GOODBYES + self.nodes) * LINE
+    }
+
+    const fn rings_at(&self) -> usize {
+        self.readers_at() + (self.neighbours * size_of::<u64>()).next_multiple_of(LINE)
     }
 
     const fn blocks_at(&self) -> usize {
@@ -76,16 +94,30 @@ impl Layout {
     }
 }
 
-/// One process' part, as this process sees it. The words live as long as the [`Region`] that the part belongs to.
+/// Where a part lies: from its first page boundary on.
 #[derive(Clone, Copy)]
-pub(crate) struct Part {
+struct Place {
     base: NonNull<u8>,
     length: usize,
-    layout: Layout,
 }
 
-// SAFETY: an address; what lies there is reached by atomics, or as blocks by whoever has their tokens.
-unsafe impl Send for Part {}
+impl Place {
+    /// The part in that memory; `None` if it is too short for one.
+    fn in_memory(memory: NonNull<[u8]>, layout: &Layout) -> Option<Self> {
+        let before = memory.cast::<u8>().align_offset(PAGE);
+        let length = memory.len().checked_sub(before).filter(|length| *length >= layout.blocks_at())?;
+        // SAFETY: inside the bytes.
+        let base = unsafe { memory.cast::<u8>().add(before) };
+        Some(Self { base, length })
+    }
+}
+
+/// One process' part, as this process sees it.
+#[derive(Clone, Copy)]
+pub(crate) struct Part<'a> {
+    place: Place,
+    layout: &'a Layout,
+}
 
 /// Which of the two rings for a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,40 +128,31 @@ pub(crate) enum Way {
     Back,
 }
 
-impl Part {
-    /// # Safety
-    /// `length` bytes at `base` are mapped and zero or written by this module, as long as the value is used, and nothing but
-    /// atomics accesses what lies before the blocks.
-    pub(crate) unsafe fn new(base: NonNull<u8>, length: usize, layout: Layout) -> Option<Self> {
-        let before = base.align_offset(PAGE);
-        let length = length.checked_sub(before).filter(|length| *length >= layout.blocks_at())?;
-        // SAFETY: inside the bytes.
-        let base = unsafe { base.add(before) };
-        Some(Self { base, length, layout })
-    }
-
+// All parts are made by `Region::part`: the bytes of a part are mapped, and zero or written by this module, as long as the region that it
+// borrows. Nothing but atomics accesses what lies before the blocks, in no process of the host (see the crate's documentation: peers of a
+// host are trusted with that).
+impl<'a> Part<'a> {
     /// `count` words from byte `at` on.
-    fn words(&self, at: usize, count: usize) -> &'static [AtomicU64] {
+    fn words(&self, at: usize, count: usize) -> &'a [AtomicU64] {
         debug_assert!(at + count * size_of::<u64>() <= self.layout.blocks_at());
         // SAFETY: inside the part; all that is asked for lies before the blocks (`Layout`).
-        let first = unsafe { self.base.add(at) }.cast::<AtomicU64>();
-        // SAFETY: aligned, since the part is to 64 and `at` to 8; the bytes are mapped and atomics are all that accesses them,
-        // by the contract of `new`; the lifetime is as long as the owner of the part keeps it, see there.
+        let first = unsafe { self.place.base.add(at) }.cast::<AtomicU64>();
+        // SAFETY: aligned, since the part is to 64 and `at` to 8; mapped for `'a`, and accessed by atomics alone (above).
         unsafe { slice::from_raw_parts(first.as_ptr(), count) }
     }
 
-    fn half_words(&self, line: usize) -> &'static [AtomicU32] {
+    fn half_words(&self, line: usize) -> &'a [AtomicU32] {
         // SAFETY: as in `words`; lines at the start of the part.
-        let first = unsafe { self.base.add(line * LINE) }.cast::<AtomicU32>();
+        let first = unsafe { self.place.base.add(line * LINE) }.cast::<AtomicU32>();
         // SAFETY: as in `words`.
         unsafe { slice::from_raw_parts(first.as_ptr(), LINE / size_of::<u32>()) }
     }
 
-    fn header(&self, word: usize) -> &'static AtomicU64 {
+    fn header(&self, word: usize) -> &'a AtomicU64 {
         &self.words(0, LINE / 8)[word]
     }
 
-    fn state(&self) -> &'static AtomicU32 {
+    fn state(&self) -> &'a AtomicU32 {
         &self.half_words(STATE)[0]
     }
 
@@ -139,19 +162,36 @@ impl Part {
         self.state().load(Ordering::Acquire) == GONE
     }
 
-    /// The process' number in the operating system.
-    pub(crate) fn process(&self) -> u32 {
-        self.header(AT_PROCESS).load(Ordering::Relaxed) as u32
+    /// The process whose part it is.
+    pub(crate) fn process(&self) -> Identity {
+        let word = |at| self.header(at).load(Ordering::Relaxed);
+        Identity { number: word(AT_PROCESS) as u32, namespace: word(AT_NAMESPACE), started: word(AT_STARTED) }
+    }
+
+    /// Says that nobody here reads blocks of that neighbour any more, nor will. Before [`Region::leave`].
+    pub(crate) fn say_no_readers(&self, neighbour: usize) {
+        self.readers(neighbour).iter().for_each(|word| word.store(NO_READERS, Ordering::Relaxed));
+    }
+
+    /// Whether the process has said so before it left.
+    pub(crate) fn has_no_readers(&self, neighbour: usize) -> bool {
+        // The look at the state is what pairs with the other process.
+        self.is_gone()
+            && self.readers(neighbour).iter().all(|word| word.load(Ordering::Relaxed) == NO_READERS)
+    }
+
+    fn readers(&self, neighbour: usize) -> &'a [AtomicU64] {
+        self.words(self.layout.readers_at() + neighbour * size_of::<u64>(), 1)
     }
 
     /// The process' bell.
-    pub(crate) fn bell(&self) -> Words<'static> {
+    pub(crate) fn bell(&self) -> Words<'a> {
         let words = self.half_words(BELL);
         Words { rings: &words[0], sleepers: &words[1] }
     }
 
     /// The ring in this part for the process with number `neighbour` on the host.
-    pub(crate) fn ring(&self, neighbour: usize, way: Way) -> Cells<'static> {
+    fn ring(&self, neighbour: usize, way: Way) -> &'a [AtomicU64] {
         let ring = self.layout.ring_bytes();
         let at = self.layout.rings_at() + (2 * neighbour + usize::from(way == Way::Back)) * ring;
         self.words(at, 2 * self.layout.slots)
@@ -164,32 +204,32 @@ impl Part {
     }
 
     /// The word of a goodbye from a node.
-    pub(crate) fn goodbye_words(&self, node: usize) -> &'static [AtomicU64] {
+    pub(crate) fn goodbye_words(&self, node: usize) -> &'a [AtomicU64] {
         self.words((GOODBYES + node) * LINE, 2)
     }
 
     /// The memory of all blocks of this part, in whole pages.
     fn all_blocks(&self) -> NonNull<[u8]> {
         let before = self.layout.blocks_at();
-        // SAFETY: inside the part, by `new`.
-        let first = unsafe { self.base.add(before) };
-        NonNull::slice_from_raw_parts(first, (self.length - before) / PAGE * PAGE)
+        // SAFETY: inside the part, by `Place::in_memory`.
+        let first = unsafe { self.place.base.add(before) };
+        NonNull::slice_from_raw_parts(first, (self.place.length - before) / PAGE * PAGE)
     }
 
     /// The bytes of a block of this part, `None` if there cannot be such a block.
     pub(crate) fn block(&self, offset: u64, length: u32) -> Option<NonNull<u8>> {
         // The peer's process can write in its header what it likes, so that it says nothing here.
         let end = offset.checked_add(u64::from(length))?;
-        let inside = offset >= self.layout.blocks_at() as u64 && end <= self.length as u64;
+        let inside = offset >= self.layout.blocks_at() as u64 && end <= self.place.length as u64;
         let aligned = offset.is_multiple_of(LINE as u64);
         // SAFETY: inside the part.
-        (inside && aligned).then(|| unsafe { self.base.add(offset as usize) })
+        (inside && aligned).then(|| unsafe { self.place.base.add(offset as usize) })
     }
 
     /// Where bytes lie in the blocks of this part; `None` if they do not.
     pub(crate) fn offset_of(&self, bytes: &[u8]) -> Option<u64> {
-        let at = bytes.as_ptr().addr().checked_sub(self.base.addr().get())?;
-        let inside = at >= self.layout.blocks_at() && at + bytes.len() <= self.length;
+        let at = bytes.as_ptr().addr().checked_sub(self.place.base.addr().get())?;
+        let inside = at >= self.layout.blocks_at() && at + bytes.len() <= self.place.length;
         inside.then_some(at as u64)
     }
 
@@ -202,7 +242,10 @@ impl Part {
 
     /// Writes the header. The rings are zero already.
     fn set_up(&self) {
-        self.header(AT_PROCESS).store(u64::from(std::process::id()), Ordering::Relaxed);
+        let own = Identity::own();
+        self.header(AT_PROCESS).store(u64::from(own.number), Ordering::Relaxed);
+        self.header(AT_NAMESPACE).store(own.namespace, Ordering::Relaxed);
+        self.header(AT_STARTED).store(own.started, Ordering::Relaxed);
         self.header(AT_BLOCKS).store(self.layout.blocks_at() as u64, Ordering::Relaxed);
         self.state().store(HERE, Ordering::Relaxed);
         // Pairs with the load in `is_set_up`.
@@ -210,52 +253,108 @@ impl Part {
     }
 }
 
-/// The memory of this process in a domain. What is left of it goes to [`process::bury`] when nobody has the value any more.
+/// The memory of this process in a domain, and the view of that of its neighbours on the host. What is left of it goes to
+/// [`process::bury`] when nobody has the value any more.
 pub(crate) struct Region {
-    own: Part,
+    layout: Layout,
+    /// Where the parts lie, by number on the host, in the memory of `backing`.
+    places: Vec<Place>,
+    own: Place,
+    /// This process' number on the host.
+    me: usize,
     backing: Option<Backing>,
     serial: Serial,
     /// Nodes on other hosts.
     pub(crate) far: Vec<NodeId>,
-    /// The parts of the other processes of this host.
-    neighbours: Vec<Part>,
 }
 
-// SAFETY: the part's address is that of atomics, and of blocks that are reached through tokens only; the backing is a handle or
+// SAFETY: the places are those of atomics, and of blocks that are reached through tokens only; the backing is a handle or
 // memory that can be freed on any thread.
 unsafe impl Send for Region {}
 // SAFETY: as above; nothing but atomics can be changed through a shared reference.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Sets this process' part up.
+    /// Sets this process' part up, that with number `me`.
+    ///
+    /// # Errors
+    /// The memory, when it has no room for such parts.
     pub(crate) fn new(
-        own: Part,
-        neighbours: Vec<Part>,
         backing: Backing,
+        layout: Layout,
+        me: usize,
         serial: Serial,
         far: Vec<NodeId>,
-    ) -> Self {
-        own.set_up();
-        Self { own, backing: Some(backing), serial, far, neighbours }
+    ) -> Result<Self, Backing> {
+        let parts = backing.parts().into_iter();
+        let places: Option<Vec<_>> = parts.map(|memory| Place::in_memory(memory, &layout)).collect();
+        // What this process has asked for it uses; peers may have asked for less.
+        let enough = layout.blocks_at().saturating_add(layout.blocks);
+        let own = |places: &[Place]| places.get(me).copied().filter(|own| own.length >= enough);
+        let Some((places, own)) = places.and_then(|places| own(&places).map(|own| (places, own))) else {
+            return Err(backing);
+        };
+        let region = Self { layout, places, own, me, backing: Some(backing), serial, far };
+        region.own().set_up();
+        Ok(region)
     }
 
-    pub(crate) fn own(&self) -> &Part {
-        &self.own
+    /// The part of this process.
+    pub(crate) fn own(&self) -> Part<'_> {
+        Part { place: self.own, layout: &self.layout }
+    }
+
+    /// The part of the process with that number on the host, which there is.
+    pub(crate) fn part(&self, number: usize) -> Part<'_> {
+        debug_assert!(number < self.places.len());
+        Part { place: self.places.get(number).copied().unwrap_or(self.own), layout: &self.layout }
+    }
+
+    /// The memory, of a region that nobody else has seen.
+    pub(crate) fn into_backing(mut self) -> Backing {
+        self.backing.take().unwrap_or(Backing::Nothing)
+    }
+
+    /// This process' number on the host.
+    pub(crate) fn number(&self) -> usize {
+        self.me
+    }
+
+    /// Numbers of the other processes of the host.
+    pub(crate) fn neighbours(&self) -> impl Iterator<Item = usize> {
+        let me = self.me;
+        (0..self.places.len()).filter(move |number| *number != me)
+    }
+
+    /// The ring in the part of `owner` for the process with number `reader` on the host.
+    pub(crate) fn ring(self: &Arc<Self>, owner: usize, reader: usize, way: Way) -> Cells {
+        let words = NonNull::from(self.part(owner).ring(reader, way));
+        Cells { words, _region: Arc::clone(self) }
     }
 
     /// Tells the processes of the host that this one leaves the domain.
     pub(crate) fn leave(&self) {
         // Pairs with the load in `is_gone`: who sees it sees what was put into the rings before.
-        self.own.state().store(GONE, Ordering::Release);
+        self.own().state().store(GONE, Ordering::Release);
     }
+}
 
-    /// Memory of this process alone, for a part of that layout.
-    pub(crate) fn on_heap(layout: Layout) -> Option<(Part, HeapMemory)> {
-        let memory = HeapMemory::new(layout.bytes())?;
-        // SAFETY: zeroed memory that the region keeps with the part, and that nobody else has.
-        let part = unsafe { Part::new(memory.base(), layout.bytes(), layout) }?;
-        Some((part, memory))
+/// The words of a ring, for as long as the value lives.
+pub(crate) struct Cells {
+    words: NonNull<[AtomicU64]>,
+    /// Keeps them mapped.
+    _region: Arc<Region>,
+}
+
+// SAFETY: a reference to atomics, and what keeps it good.
+unsafe impl Send for Cells {}
+
+impl Deref for Cells {
+    type Target = [AtomicU64];
+
+    fn deref(&self) -> &[AtomicU64] {
+        // SAFETY: words of the region, by `Region::ring`, which the value keeps.
+        unsafe { self.words.as_ref() }
     }
 }
 
@@ -269,7 +368,7 @@ impl Drop for Region {
 
 /// The block memory of a node: its part of the window, or memory of its own when it is alone on its host.
 pub struct MpiMemory {
-    region: std::sync::Arc<Region>,
+    region: Arc<Region>,
     blocks: NonNull<u8>,
     len: usize,
 }
@@ -279,10 +378,9 @@ unsafe impl Send for MpiMemory {}
 
 impl MpiMemory {
     /// There is one per region, or the parts of one: it stands for the right to its blocks.
-    pub(crate) fn new(region: std::sync::Arc<Region>) -> Option<Self> {
-        let own = region.own();
-        let blocks = own.block(own.layout.blocks_at() as u64, 0)?;
-        let len = own.layout.blocks;
+    pub(crate) fn new(region: Arc<Region>) -> Option<Self> {
+        let blocks = region.own().block(region.layout.blocks_at() as u64, 0)?;
+        let len = region.layout.blocks;
         Some(Self { region, blocks, len })
     }
 
@@ -296,7 +394,7 @@ impl MpiMemory {
         let blocks = unsafe { self.blocks.add(left) };
         let len = self.len - left;
         self.len = left;
-        Some(Self { region: std::sync::Arc::clone(&self.region), blocks, len })
+        Some(Self { region: Arc::clone(&self.region), blocks, len })
     }
 }
 
@@ -316,7 +414,7 @@ unsafe impl BlockMemory for MpiMemory {
         self.len
     }
     fn visit_neighbours(&self, visit: &mut dyn FnMut(NonNull<[u8]>)) {
-        self.region.neighbours.iter().for_each(|part| visit(part.all_blocks()));
+        self.region.neighbours().for_each(|number| visit(self.region.part(number).all_blocks()));
     }
 }
 

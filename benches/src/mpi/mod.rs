@@ -30,13 +30,14 @@
 //! **Time** runs, at each rank, from its leaving a barrier after the warm-up to its last packet received and the
 //! memory of its last packet sent free again; a run took as long as it took the slowest rank.
 //! Peers take turns: for each repetition all of them run one after another, each as many packets as make the
-//! run as long as asked. The highest and the lowest run are dropped, the rest averaged.
+//! run as long as asked, MPI's own in one job and PDBP in another. The highest and the lowest run are dropped, the rest averaged.
 //!
 //! # What could be unfair
 //!
 //! Ranks that wait inside MPI spin, unless it is told to yield; with more ranks than cores that decides everything (Open MPI:
-//! `--mca mpi_yield_when_idle 1`). Placement is that of `mpirun`. While MPI's own peers run, PDBP's cluster exists and is
-//! not polled; it has nothing under way then. `MPI_Alltoall` also delivers each rank's packet to itself.
+//! `--mca mpi_yield_when_idle 1`). Placement is that of the launcher. MPI's own peers run after a plain `MPI_Init`, in jobs without
+//! PDBP, which asks for `MPI_THREAD_SERIALIZED`: told that there may be threads, Open MPI takes locks. `MPI_Alltoall` also delivers
+//! each rank's packet to itself.
 
 pub mod alltoall;
 pub mod bench;

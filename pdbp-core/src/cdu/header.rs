@@ -140,13 +140,13 @@ impl core::fmt::Display for Malformed {
 impl core::error::Error for Malformed {}
 
 impl BlockHeader {
-    /// Reads and checks the header of `block` (header and body): magic, version, class, flags, lengths and, where
+    /// A checked copy of the header of `block` (header and body): magic, version, class, flags, lengths and, where
     /// the flag asks for it, the checksum. The body's CDUs are checked by [`Cdus::validate`](super::Cdus::validate).
     ///
     /// # Errors
     /// The first thing found wrong.
-    pub fn read(block: &[u8]) -> Result<&Self, Malformed> {
-        let (header, body) = Self::ref_from_prefix(block).map_err(|_| Malformed::Truncated)?;
+    pub fn read(block: &[u8]) -> Result<Self, Malformed> {
+        let (header, body) = Self::read_from_prefix(block).map_err(|_| Malformed::Truncated)?;
         if header.magic != MAGIC {
             return Err(Malformed::Magic);
         }
@@ -159,7 +159,7 @@ impl BlockHeader {
         let length = header.length.get() as usize;
         let body = body.get(..length).ok_or(Malformed::Truncated)?;
         // Without the flag the field is zero, so that a flag lost on the way does not pass for a block without checksum.
-        let sum = if header.has(flag::CHECKSUM) { checksum(header, body) } else { 0 };
+        let sum = if header.has(flag::CHECKSUM) { checksum(&header, body) } else { 0 };
         if header.checksum.get() != sum {
             return Err(Malformed::Checksum);
         }

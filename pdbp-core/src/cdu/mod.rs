@@ -105,9 +105,9 @@ impl<'a> Destinations<'a> {
 /// A run of equal-sized messages with one header.
 #[derive(Clone, Copy, Debug)]
 pub struct Train<'a> {
-    header: &'a CduHeader,
+    header: CduHeader,
     via: Option<Via>,
-    segment: Option<&'a SegmentHeader>,
+    segment: Option<SegmentHeader>,
     set: &'a [u8],
     data: &'a [u8],
 }
@@ -144,7 +144,7 @@ impl<'a> Train<'a> {
 
     /// Its route, unless it has a segment number or a destination set.
     pub(crate) fn plain_route(&self) -> Option<Route> {
-        let CduHeader { class, .. } = *self.header;
+        let CduHeader { class, .. } = self.header;
         let plain = self.segment.is_none() && self.set.is_empty();
         plain.then(|| {
             Route::raw(class & 0x0F, self.command(), self.source_part(), self.header.dest_part.get())
@@ -157,8 +157,8 @@ impl<'a> Train<'a> {
     }
 
     /// The segment extension of a message longer than a block.
-    pub fn segment(&self) -> Option<&'a SegmentHeader> {
-        self.segment
+    pub fn segment(&self) -> Option<&SegmentHeader> {
+        self.segment.as_ref()
     }
 
     /// Bytes of each message.
@@ -183,11 +183,7 @@ impl<'a> Train<'a> {
     }
 
     /// The CDUs of this train, which begins with message number `first` of the block with header `block`.
-    pub fn cdus(
-        &self,
-        block: &'a BlockHeader,
-        first: u32,
-    ) -> Option<impl Iterator<Item = Cdu<'a>> + use<'a>> {
+    pub fn cdus(&self, block: &BlockHeader, first: u32) -> Option<impl Iterator<Item = Cdu<'a>> + use<'a>> {
         let (node, dest_node) = (block.source()?, block.dest()?);
         let Via { origin, dest } = self.via.unwrap_or(Via { origin: node, dest: dest_node });
         let source = PartId::new(origin, self.source_part())?;
@@ -247,7 +243,8 @@ impl<'a> Cdus<'a> {
 
     #[inline]
     fn read(&mut self) -> Result<Train<'a>, Malformed> {
-        let (header, rest) = CduHeader::ref_from_prefix(self.rest).map_err(|_| Malformed::Truncated)?;
+        // A copy, so that what is checked is what is used, whoever can write the block.
+        let (header, rest) = CduHeader::read_from_prefix(self.rest).map_err(|_| Malformed::Truncated)?;
         if header.class > CduClass::Stream as u8 {
             return self.read_extended(header, rest);
         }
@@ -258,25 +255,25 @@ impl<'a> Cdus<'a> {
     }
 
     #[inline(never)]
-    fn read_extended(&mut self, header: &'a CduHeader, mut rest: &'a [u8]) -> Result<Train<'a>, Malformed> {
+    fn read_extended(&mut self, header: CduHeader, mut rest: &'a [u8]) -> Result<Train<'a>, Malformed> {
         let known = HAS_SEGMENT | HAS_SET | HAS_VIA | 0x0F;
         if header.class & !known != 0 || header.class & 0x0F > CduClass::Stream as u8 {
             return Err(Malformed::Field);
         }
         let mut via = None;
         if header.class & HAS_VIA != 0 {
-            let (extension, after) = ViaHeader::ref_from_prefix(rest).map_err(|_| Malformed::Extension)?;
+            let (extension, after) = ViaHeader::read_from_prefix(rest).map_err(|_| Malformed::Extension)?;
             (via, rest) = (Some(extension.read().ok_or(Malformed::Extension)?), after);
         }
         let mut segment = None;
         if header.class & HAS_SEGMENT != 0 {
             let (extension, after) =
-                SegmentHeader::ref_from_prefix(rest).map_err(|_| Malformed::Extension)?;
+                SegmentHeader::read_from_prefix(rest).map_err(|_| Malformed::Extension)?;
             (segment, rest) = (Some(extension), after);
         }
         let mut set = &[][..];
         if header.class & HAS_SET != 0 {
-            let (extension, after) = SetHeader::ref_from_prefix(rest).map_err(|_| Malformed::Extension)?;
+            let (extension, after) = SetHeader::read_from_prefix(rest).map_err(|_| Malformed::Extension)?;
             let bytes = 4 * usize::from(extension.count.get());
             if bytes == 0 || extension.zero != [0; 6] || header.dest_part.get() != PartId::MANY {
                 return Err(Malformed::Extension);
@@ -297,9 +294,9 @@ impl<'a> Cdus<'a> {
     #[inline]
     fn finish(
         &mut self,
-        header: &'a CduHeader,
+        header: CduHeader,
         via: Option<Via>,
-        segment: Option<&'a SegmentHeader>,
+        segment: Option<SegmentHeader>,
         set: &'a [u8],
         rest: &'a [u8],
     ) -> Result<Train<'a>, Malformed> {

@@ -244,7 +244,7 @@ proptest! {
             let body = &bytes[BLOCK_HEADER..BLOCK_HEADER + header.length()];
             for train in Cdus::new(body) {
                 let Ok(train) = train else { break };
-                for cdu in train.cdus(header, 0).into_iter().flatten() {
+                for cdu in train.cdus(&header, 0).into_iter().flatten() {
                     prop_assert!(cdu.dest.nodes().count() <= cdu.dest.parts().count());
                 }
             }
@@ -308,7 +308,7 @@ fn all_ten_fields_are_recovered() {
     let mut cdus = Vec::new();
     for train in Cdus::new(&bytes[BLOCK_HEADER..]) {
         let first = cdus.len() as u32;
-        cdus.extend(train.unwrap().cdus(header, first).unwrap());
+        cdus.extend(train.unwrap().cdus(&header, first).unwrap());
     }
     let id = |index| CduId { source: node(3), dest: node(1), sequence: 11, index };
     assert_eq!(cdus.iter().map(|c| c.id).collect::<Vec<_>>(), [id(0), id(1), id(2), id(3)]);

@@ -97,7 +97,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Checks a block against its link, and takes the credit it carries. The block is settled unless it is admitted.
     fn admit(&mut self, from: Slot, block: &ArrivedBlock) -> Result<Admitted, Malformed> {
         let bytes = block.bytes();
-        let header = self.read_header(from, bytes).inspect_err(|_| self.note_unreadable(from))?;
+        let header = &self.read_header(from, bytes).inspect_err(|_| self.note_unreadable(from))?;
         if !self.take_turn(from, header).inspect_err(|_| self.note_unreadable(from))? {
             return Ok(Admitted::Stale);
         }
@@ -125,7 +125,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(if data { Admitted::Data } else { Admitted::Control })
     }
 
-    fn read_header<'b>(&self, from: Slot, bytes: &'b [u8]) -> Result<&'b BlockHeader, Malformed> {
+    fn read_header(&self, from: Slot, bytes: &[u8]) -> Result<BlockHeader, Malformed> {
         let header = BlockHeader::read(bytes)?;
         if header.source() != Some(self.links.node(from)) || header.dest() != Some(self.config.node) {
             return Err(Malformed::Address);
@@ -353,7 +353,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
 /// Credit that the sender of a block could use.
 fn wanted(block: &ArrivedBlock) -> u32 {
-    BlockHeader::ref_from_prefix(block.bytes()).map_or(0, |(header, _)| header.wanted.get().into())
+    BlockHeader::read_from_prefix(block.bytes()).map_or(0, |(header, _)| header.wanted.get().into())
 }
 
 enum Admitted {

@@ -25,7 +25,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub(super) fn hold(&mut self, node: Slot, block: ArrivedBlock) {
         let Some(row) = self.recv_rows.get_mut(node.index()) else { return };
         row.blocks += 1;
-        if let Ok((header, _)) = BlockHeader::ref_from_prefix(block.bytes()) {
+        if let Ok((header, _)) = BlockHeader::read_from_prefix(block.bytes()) {
             row.bytes += header.length() as u64;
             row.messages += u64::from(header.messages());
         }
@@ -144,7 +144,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     fn route(&mut self, block: &Delivery, to: &mut Routing, pipes: &mut impl PrivatePipes) -> Routed {
-        let header = block.block();
+        // A copy, so that the length which was looked at is the one that is used.
+        let header = &{ *block.block() };
         let Some(body) = block.bytes().get(..header.length()) else { return Routed::Done };
         let kind = DeliveryKind::Messages { urgent: header.has(flag::URGENT) };
         match header.class() {

@@ -1,9 +1,13 @@
+use pdbp_core::umb::HeapMemory;
+
 use super::*;
 
 const LAYOUT: Layout = Layout { nodes: 5, neighbours: 3, slots: 4, blocks: 10_000 };
 
-fn part() -> (Part, HeapMemory) {
-    Region::on_heap(LAYOUT).unwrap()
+/// The region of the one process that has memory of its own.
+fn region() -> Arc<Region> {
+    let memory = HeapMemory::new(LAYOUT.bytes()).unwrap();
+    Arc::new(Region::new(Backing::Heap(memory), LAYOUT, 0, Serial::NONE, Vec::new()).ok().unwrap())
 }
 
 fn range<T>(words: &[T]) -> std::ops::Range<usize> {
@@ -13,43 +17,46 @@ fn range<T>(words: &[T]) -> std::ops::Range<usize> {
 
 #[test]
 fn nothing_in_a_part_overlaps() {
-    let (part, _memory) = part();
+    let region = region();
+    let part = region.own();
     let mut ranges =
         vec![range(part.words(0, LINE / 8)), range(part.half_words(STATE)), range(part.half_words(BELL))];
     ranges.extend((0..LAYOUT.nodes).map(|node| range(part.goodbye_words(node))));
     for neighbour in 0..LAYOUT.neighbours {
+        ranges.push(range(part.readers(neighbour)));
         ranges.extend([Way::Out, Way::Back].map(|way| range(part.ring(neighbour, way))));
     }
-    let base = part.base.addr().get();
-    ranges.push(base + LAYOUT.blocks_at()..base + part.length);
+    let base = part.place.base.addr().get();
+    ranges.push(base + LAYOUT.blocks_at()..base + part.place.length);
     ranges.sort_by_key(|range| range.start);
-    assert!(ranges.iter().all(|range| range.start >= base && range.end <= base + part.length));
+    assert!(ranges.iter().all(|range| range.start >= base && range.end <= base + part.place.length));
     assert!(ranges.windows(2).all(|pair| pair[0].end <= pair[1].start), "{ranges:x?}");
-    assert!(part.length >= LAYOUT.blocks_at() + LAYOUT.blocks);
+    assert!(part.place.length >= LAYOUT.blocks_at() + LAYOUT.blocks);
 }
 
 /// A device is told of them, so that it copies from each block of a peer at full speed; and of nothing else, since what is
 /// told of is locked in place.
 #[test]
 fn the_memory_of_all_blocks_holds_each_block_and_no_ring() {
-    let (part, _memory) = part();
+    let region = region();
+    let part = region.own();
     let all = part.all_blocks();
     let (first, end) = (LAYOUT.blocks_at() as u64, (LAYOUT.blocks_at() + LAYOUT.blocks) as u64);
     let range = all.cast::<u8>().addr().get()..all.cast::<u8>().addr().get() + all.len();
     assert_eq!(part.block(first, 0).map(|b| b.addr().get()), Some(range.start));
     assert!(part.block(end.next_multiple_of(64) - 64, 64).unwrap().addr().get() + 64 <= range.end);
-    assert!(range.end <= part.base.addr().get() + part.length && all.len().is_multiple_of(PAGE));
+    assert!(range.end <= part.place.base.addr().get() + part.place.length && all.len().is_multiple_of(PAGE));
 }
 
 /// Whatever a peer writes, a block of it lies in its blocks.
 #[test]
 fn blocks_that_a_hostile_peer_names_lie_in_its_blocks_or_are_refused() {
-    let (part, _memory) = part();
-    part.set_up();
-    let (first, end) = (LAYOUT.blocks_at() as u64, part.length as u64);
+    let region = region();
+    let part = region.own();
+    let (first, end) = (LAYOUT.blocks_at() as u64, part.place.length as u64);
     for (offset, length) in [(first, 0), (first, 64), (end - 64, 64), (first, (end - first) as u32), (end, 0)]
     {
-        let block = part.block(offset, length).map(|b| b.addr().get() - part.base.addr().get());
+        let block = part.block(offset, length).map(|b| b.addr().get() - part.place.base.addr().get());
         assert_eq!(block, Some(offset as usize));
     }
     let wrong = [
@@ -74,14 +81,14 @@ fn blocks_that_a_hostile_peer_names_lie_in_its_blocks_or_are_refused() {
 
 #[test]
 fn places_of_blocks_are_found_again() {
-    let (part, memory) = part();
+    let region = region();
+    let part = region.own();
     // SAFETY: zeroed memory that nobody writes here.
-    let bytes = unsafe { slice::from_raw_parts(part.base.as_ptr().cast_const(), part.length) };
+    let bytes = unsafe { slice::from_raw_parts(part.place.base.as_ptr().cast_const(), part.place.length) };
     let at = LAYOUT.blocks_at();
     assert_eq!(part.offset_of(&bytes[at..at + 100]), Some(at as u64));
     assert_eq!(part.offset_of(&bytes[at - 1..at + 100]), None);
     assert_eq!(part.offset_of(&[0; 64]), None);
-    drop(memory);
 }
 
 #[test]
@@ -89,6 +96,30 @@ fn more_memory_than_there_is_is_no_overflow() {
     for blocks in [usize::MAX, usize::MAX / 2, usize::MAX - 4096] {
         let layout = Layout { blocks, ..LAYOUT };
         assert!(layout.bytes() >= blocks);
-        assert!(Region::on_heap(layout).is_none());
+        assert!(HeapMemory::new(layout.bytes()).is_none());
     }
+}
+
+/// The memory comes back, for all processes to free together.
+#[test]
+fn memory_that_is_too_short_for_its_parts_is_refused() {
+    for (bytes, me) in [(LAYOUT.blocks_at() + LAYOUT.blocks - 1, 0), (64, 0), (LAYOUT.bytes(), 1)] {
+        let memory = Backing::Heap(HeapMemory::new(bytes).unwrap());
+        let refused = Region::new(memory, LAYOUT, me, Serial::NONE, Vec::new());
+        assert!(matches!(refused, Err(Backing::Heap(_))), "{bytes}, {me}");
+    }
+}
+
+/// Rings, which transports keep, need no region beside them.
+#[test]
+fn the_words_of_a_ring_stay_when_all_else_of_the_region_is_gone() {
+    let region = region();
+    let cells = region.ring(0, 1, Way::Out);
+    let memory = MpiMemory::new(Arc::clone(&region)).unwrap();
+    let last = Arc::downgrade(&region);
+    drop((region, memory));
+    cells[0].store(7, Ordering::Relaxed);
+    assert_eq!(cells.iter().map(|word| word.load(Ordering::Relaxed)).sum::<u64>(), 7);
+    drop(cells);
+    assert!(last.upgrade().is_none(), "nothing else keeps it");
 }

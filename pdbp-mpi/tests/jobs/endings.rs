@@ -3,8 +3,11 @@
 use std::time::{Duration, Instant};
 
 use mpi::Threading;
-use pdbp::{Builder, Cluster, Event, Part, SendError};
+use pdbp::{Builder, Cluster, Event, Part, SendError, Target};
 use pdbp_core::id::NodeId;
+use pdbp_core::umb::{BlockPool, stride};
+use pdbp_core::{Completion, Op, Transport};
+use pdbp_mpi::{Mpi, MpiError, Options};
 
 use crate::clusters::{SOON, builder, builder_apart, exchange, find, node, part};
 use crate::launch;
@@ -15,8 +18,11 @@ const ENDS: usize = 1;
 struct Rank {
     cluster: Cluster,
     here: Part,
-    /// For messages between those that are left.
+    /// The part of the one that ends.
+    gone: Target,
+    /// For messages between those that are left, and where to.
     after: Part,
+    other: Target,
     me: usize,
 }
 
@@ -25,9 +31,13 @@ fn start(builder: Builder) -> Result<Rank, String> {
     let (here, after) = (part(&node(&cluster), "all"), part(&node(&cluster), "after"));
     let me = cluster.nodes()[0].id().index();
     exchange(&here, me, cluster.size());
-    node(&cluster).barrier(SOON).unwrap();
-    find(&after, "after", 2 - me.min(2));
-    Ok(Rank { cluster, here, after, me })
+    let (gone, other) = (find(&here, "all", ENDS), find(&after, "after", 2 - me.min(2)));
+    // Nobody finds parts of a node that has gone, so that it waits for the others.
+    launch::give_sign(&format!("{me} is ready"));
+    if me == ENDS {
+        (0..cluster.size()).for_each(|rank| launch::wait_for_sign(&format!("{rank} is ready")));
+    }
+    Ok(Rank { cluster, here, gone, after, other, me })
 }
 
 impl Rank {
@@ -45,9 +55,8 @@ impl Rank {
     }
 
     fn send_until_it_fails(&self) {
-        let to = find(&self.here, "all", ENDS);
         let since = Instant::now();
-        while !matches!(self.here.try_send(to, &[1; 700]), Err(SendError::PeerFailed(_))) {
+        while !matches!(self.here.try_send(self.gone, &[1; 700]), Err(SendError::PeerFailed(_))) {
             assert!(since.elapsed() < SOON, "messages for a node that is gone are still taken");
             while self.here.try_recv().unwrap().is_some() {}
             std::thread::yield_now();
@@ -56,9 +65,8 @@ impl Rank {
 
     /// Those that are left go on.
     fn go_on(&self) {
-        let to = find(&self.after, "after", 2 - self.me);
         for number in 0..100u64 {
-            self.after.send(to, &number.to_le_bytes()).unwrap();
+            self.after.send(self.other, &number.to_le_bytes()).unwrap();
             self.after.flush();
             assert_eq!(self.after.recv_timeout(SOON).unwrap()[..], number.to_le_bytes());
         }
@@ -187,4 +195,69 @@ fn exchange_again(here: &Part, to: pdbp::Target) {
     here.send(to, b"we go on").unwrap();
     here.flush();
     while *here.recv_timeout(SOON).unwrap() != *b"we go on" {}
+}
+
+pub(crate) fn kept_block() -> Result<(), String> {
+    keep_a_block(false)
+}
+
+pub(crate) fn kept_block_killed() -> Result<(), String> {
+    keep_a_block(true)
+}
+
+/// A block that is read where it lies stays as it is, though the transport is gone that brought it. Its owner has it again when the
+/// reader's process has died.
+fn keep_a_block(dies: bool) -> Result<(), String> {
+    const BODY: usize = 2048;
+    let (me, _) = launch::place().ok_or("not started by a launcher")?;
+    let (mut end, memory) = Mpi::start(&Options::new(16 * stride(BODY), stride(BODY))).unwrap();
+    let mut pool = BlockPool::new(memory, end.capabilities().node, BODY);
+    let peer = NodeId::new(1 - me as u16).unwrap();
+    if me == 1 {
+        let Completion::Received { block, .. } = next(&mut end) else { return Err("no block".to_owned()) };
+        drop((end, pool));
+        launch::give_sign("the transport is gone");
+        launch::wait_for_sign("all blocks are written");
+        assert!(block.bytes().iter().all(|byte| *byte == 7), "it was written");
+        if dies {
+            kill_this_process();
+        }
+        launch::give_sign("the block was read");
+        return Ok(());
+    }
+    let mut block = pool.take().unwrap();
+    block.bytes_mut().fill(7);
+    let block = pool.seal(block, BODY);
+    let id = block.id();
+    end.submit(Op::Send { peer, block }).unwrap();
+    launch::wait_for_sign("the transport is gone");
+    assert!(matches!(next(&mut end), Completion::PeerFailed { .. }), "the end of the link comes first");
+    assert!((0..1000).all(|_| end.poll_completion().is_none()), "nothing comes back");
+    while let Some(mut block) = pool.take() {
+        block.bytes_mut().fill(9);
+    }
+    launch::give_sign("all blocks are written");
+    if dies {
+        let Completion::Failed { block, .. } = next(&mut end) else { return Err("not the block".to_owned()) };
+        assert!(block.id() == id && block.bytes().iter().all(|byte| *byte == 7));
+        println!("{}", launch::PASSED);
+        // Without MPI_Finalize, which would wait for the dead: it had left the domain before.
+        // SAFETY: ends the process, and nothing is left to be done.
+        unsafe { libc::_exit(0) };
+    } else {
+        launch::wait_for_sign("the block was read");
+        assert!(end.poll_completion().is_none(), "the process lives");
+    }
+    Ok(())
+}
+
+fn next(end: &mut Mpi) -> Completion<MpiError> {
+    let since = Instant::now();
+    loop {
+        assert!(since.elapsed() < SOON, "nothing happens");
+        match end.poll_completion() {
+            Some(completion) => return completion,
+            None => std::thread::yield_now(),
+        }
+    }
 }

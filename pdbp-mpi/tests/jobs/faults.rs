@@ -8,15 +8,13 @@ use pdbp_core::umb::{BlockMemory, BlockPool, stride};
 use pdbp_core::{Completion, Op, Transport};
 use pdbp_mpi::{Hosts, Mpi, MpiMemory, Options};
 use pdbp_sim::conformance::Node;
-use pdbp_sim::fault::{Chance, FaultInjector, Faults, LinkFailure};
+use pdbp_sim::fault::{Breaker, Chance, FaultInjector, Faults, LinkFailure};
 
 use crate::clusters::{BLOCK, SOON, builder, exchange, find, node, part, use_all};
 use crate::{conformance, launch};
 
 /// The node to which node 0 loses its link. It is no master.
 const LOST: usize = 2;
-/// When that is: later than what comes before takes, also on a slow machine.
-const OPERATIONS: u64 = 5000;
 /// Bytes of the blocks that an injector posts.
 const SHADOWS: usize = 4 << 20;
 
@@ -99,6 +97,11 @@ pub(crate) fn corruption_apart() -> Result<(), String> {
                 pool.give_arrived(block).map_err(|_| "a block that is not ours")?;
                 (gets, posted) = (gets - 1, posted - 1);
             }
+            // The first leaves when it has the last block, of which the second may not know yet.
+            Some(Completion::Failed { block, .. }) if sends + gets == 0 => {
+                pool.give_sealed(block).map_err(|_| "a block that is not ours")?;
+                sent -= 1;
+            }
             None => std::thread::yield_now(),
             other => return Err(format!("{other:?}")),
         }
@@ -108,22 +111,24 @@ pub(crate) fn corruption_apart() -> Result<(), String> {
 }
 
 pub(crate) fn clusters_of_one_host() -> Result<(), String> {
-    use_all(&cluster(Hosts::Detected, busy_and_late())?);
+    use_all(&cluster(Hosts::Detected, busy_and_late())?.0);
     Ok(())
 }
 
 pub(crate) fn clusters_apart() -> Result<(), String> {
-    use_all(&cluster(Hosts::Apart, busy_and_late())?);
+    use_all(&cluster(Hosts::Apart, busy_and_late())?.0);
     Ok(())
 }
 
-fn cluster(hosts: Hosts, faults: Faults) -> Result<Cluster, String> {
+fn cluster(hosts: Hosts, faults: Faults) -> Result<(Cluster, Breaker), String> {
     let mut options = Options::new((4 << 20) + SHADOWS, stride(BLOCK));
     options.hosts = hosts;
     let (end, mut memory) = Mpi::start(&options).map_err(|e| e.to_string())?;
     let bell = end.bell();
-    let backend = Backend::new(injector(end, &mut memory, faults), bell);
-    builder().start_on(vec![(backend, Box::new(memory) as Memory)]).map_err(|e| e.to_string())
+    let end = injector(end, &mut memory, faults);
+    let breaker = end.breaker();
+    let nodes = vec![(Backend::new(end, bell), Box::new(memory) as Memory)];
+    Ok((builder().start_on(nodes).map_err(|e| e.to_string())?, breaker))
 }
 
 pub(crate) fn lost_link() -> Result<(), String> {
@@ -134,21 +139,29 @@ pub(crate) fn lost_link_apart() -> Result<(), String> {
     lose_a_link(Hosts::Apart)
 }
 
-/// Node 0 loses its link to a node in the middle of traffic: what did not leave comes back, and the others agree to go on without
-/// that node. It waits for their end.
+/// Node 0 loses its link to a node in the middle of traffic: what was not delivered comes back, and the others agree to go on
+/// without that node. It waits for their end.
 fn lose_a_link(hosts: Hosts) -> Result<(), String> {
     let (me, size) = launch::place().ok_or("not started by a launcher")?;
     let peer = NodeId::new(LOST as u16).ok_or("a node")?;
-    let fail = (me == 0).then_some(LinkFailure { peer, after: OPERATIONS });
-    let cluster = cluster(hosts, Faults { fail, ..Faults::default() })?;
+    let fail = (me == 0).then_some(LinkFailure::when_tripped(peer));
+    let (cluster, breaker) = cluster(hosts, Faults { fail, ..Faults::default() })?;
     let (here, after) = (part(&node(&cluster), "all"), part(&node(&cluster), "after"));
     exchange(&here, me, size);
-    node(&cluster).barrier(SOON).map_err(|e| e.to_string())?;
     let to = find(&here, "all", LOST);
     let other = find(&after, "after", 1 - me.min(1));
+    // Nobody finds parts of a node that is no member any more.
+    launch::give_sign(&format!("{me} is ready"));
     match me {
-        0 => send_until_it_fails(&here, to),
-        LOST => return wait_for_the_end_of(1, &cluster, &here),
+        0 => {
+            (1..size).for_each(|rank| launch::wait_for_sign(&format!("{rank} is ready")));
+            lose(&here, to, &breaker);
+        }
+        LOST => {
+            // Until then it reads nothing, so that node 0 has messages for it that were not delivered.
+            launch::wait_for_sign("the link is lost");
+            return wait_for_the_end_of(1, &cluster, &here);
+        }
         _ => {
             wait_for_the_end_of(LOST, &cluster, &here)?;
             assert!(matches!(here.try_send(to, b"x"), Err(SendError::PeerFailed(_))));
@@ -162,8 +175,8 @@ fn lose_a_link(hosts: Hosts) -> Result<(), String> {
     Ok(())
 }
 
-/// All that was not delivered comes back.
-fn send_until_it_fails(here: &Part, to: pdbp::Target) {
+/// Sends until there is no room, and loses the link. All that was not delivered comes back.
+fn lose(here: &Part, to: pdbp::Target, breaker: &Breaker) {
     let since = Instant::now();
     let mut sent = 0u64;
     loop {
@@ -171,23 +184,25 @@ fn send_until_it_fails(here: &Part, to: pdbp::Target) {
         match here.try_send(to, &sent.to_le_bytes()) {
             Ok(()) => sent += 1,
             Err(SendError::PeerFailed(_)) => break,
-            Err(SendError::WouldBlock) => std::thread::yield_now(),
+            Err(SendError::WouldBlock) => {
+                breaker.trip();
+                std::thread::yield_now();
+            }
             Err(error) => panic!("{error}"),
         }
         here.flush();
     }
-    let undelivered = || here.node().stats().counters.undelivered;
+    launch::give_sign("the link is lost");
     let mut numbers = Vec::new();
-    while (numbers.len() as u64) < undelivered() {
-        assert!(since.elapsed() < SOON, "{} of {} came back", numbers.len(), undelivered());
+    // The other node goes on to read, so that blocks which it has come back last.
+    while !(numbers.last() == Some(&(sent - 1)) && numbers.is_sorted_by(|a, b| a + 1 == *b)) {
+        assert!(since.elapsed() < SOON, "these of {sent} came back: {numbers:?}");
         match here.try_returned().unwrap() {
             Some(message) => numbers.push(u64::from_le_bytes((*message).try_into().unwrap())),
             None => std::thread::yield_now(),
         }
+        numbers.sort_unstable();
     }
-    // The other node goes on to read, so that blocks which it has may come back last.
-    numbers.sort_unstable();
-    assert!(numbers.last() == Some(&(sent - 1)) && numbers.is_sorted_by(|a, b| a + 1 == *b), "{numbers:?}");
 }
 
 /// Reads what comes until a node is reported as failed.

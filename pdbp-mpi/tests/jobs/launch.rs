@@ -6,6 +6,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::clusters::SOON;
 use crate::{Ends, Job};
 
 /// The variable that names the job to a rank.
@@ -14,7 +15,10 @@ pub(crate) const JOB: &str = "TEST_OF_PDBP_MPI";
 pub(crate) const PASSED: &str = "this rank has passed";
 /// Begins the line in which a rank names a file that must not be there after the job.
 pub(crate) const FILE: &str = "this rank has mapped ";
-const LIMIT: Duration = Duration::from_secs(120);
+/// The variable that names the folder in which ranks leave [signs](give_sign) for each other.
+const SIGNS: &str = "TEST_OF_PDBP_MPI_SIGNS";
+/// For a job that hangs: more than what its ranks wait for in vain, so that they say where.
+const LIMIT: Duration = Duration::from_secs(600);
 
 pub(crate) fn is_open_mpi() -> bool {
     mpi::environment::library_version().is_ok_and(|v| v.contains("Open MPI"))
@@ -55,9 +59,12 @@ pub(crate) fn place() -> Option<(usize, usize)> {
 /// Runs a job, and returns what it printed if it failed.
 pub(crate) fn run(job: &Job, ranks: usize) -> Result<(), String> {
     let own = std::env::current_exe().map_err(|e| e.to_string())?;
-    let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let [folder, signs] =
+        [tempfile::tempdir(), tempfile::tempdir()].map(|made| made.map_err(|e| e.to_string()));
+    let (folder, signs) = (folder?, signs?);
     let mut command = launcher(job.ends);
-    command.args(["-n", &ranks.to_string()]).arg(own).env(JOB, job.name).env("TMPDIR", folder.path());
+    command.args(["-n", &ranks.to_string()]).arg(own);
+    command.env(JOB, job.name).env("TMPDIR", folder.path()).env(SIGNS, signs.path());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|e| format!("cannot start {command:?}: {e}"))?;
     let outputs = [child.stdout.take().map(reader), child.stderr.take().map(reader)];
@@ -86,12 +93,42 @@ fn wait(child: &mut Child) -> Result<ExitStatus, String> {
         match child.try_wait() {
             Ok(Some(status)) => return Ok(status),
             Ok(None) if since.elapsed() > LIMIT => {
-                let _ = child.kill();
+                end(child);
                 return Err(format!("is still running after {LIMIT:?}"));
             }
             Ok(None) => thread::sleep(Duration::from_millis(5)),
             Err(e) => return Err(e.to_string()),
         }
+    }
+}
+
+/// Asks a launcher to end, so that it ends its ranks, and then makes it.
+fn end(child: &mut Child) {
+    let process = i32::try_from(child.id()).unwrap_or(0);
+    // SAFETY: a child that was not waited for, so that the number is still its own.
+    unsafe { libc::kill(process, libc::SIGTERM) };
+    let since = Instant::now();
+    while matches!(child.try_wait(), Ok(None)) && since.elapsed() < Duration::from_secs(10) {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let _ = child.kill();
+}
+
+fn sign(name: &str) -> std::path::PathBuf {
+    Path::new(&std::env::var_os(SIGNS).unwrap_or_default()).join(name)
+}
+
+/// Tells other ranks how far this one is, whatever becomes of their links.
+pub(crate) fn give_sign(name: &str) {
+    std::fs::write(sign(name), []).unwrap();
+}
+
+/// Waits until a rank has given that sign.
+pub(crate) fn wait_for_sign(name: &str) {
+    let since = Instant::now();
+    while !sign(name).exists() {
+        assert!(since.elapsed() < SOON, "nobody says: {name}");
+        thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -1,12 +1,15 @@
 //! Clusters that come and go.
 
-use std::time::Duration;
+use std::ptr::NonNull;
+use std::time::Instant;
 
 use mpi::Threading;
 use mpi::topology::{Color, Communicator};
 use mpi::traits::{CommunicatorCollectives, Destination, Source};
 use pdbp::{Builder, Cluster, Progress, SendError};
-use pdbp_mpi::{Hosts, Mpi, Options};
+use pdbp_core::id::NodeId;
+use pdbp_core::umb::{RecvMemory, SendMemory, Space};
+use pdbp_mpi::{Hosts, Mpi, MpiMemory, Options};
 
 use crate::clusters::{SOON, builder, builder_apart, exchange, find, node, part};
 use crate::launch;
@@ -191,15 +194,64 @@ pub(crate) fn forked_child() -> Result<(), String> {
         std::process::exit(0);
     }
     let mut status = 0;
-    let since = std::time::Instant::now();
+    let since = Instant::now();
     // SAFETY: a child of this process, and a place for its status.
     while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
-        assert!(since.elapsed() < Duration::from_secs(20), "the child hangs");
-        std::thread::sleep(Duration::from_millis(1));
+        assert!(since.elapsed() < SOON, "the child hangs");
+        std::thread::sleep(std::time::Duration::from_millis(1));
     }
     assert_eq!(status, 0);
     let here = part(&node(&cluster), "all");
     exchange(&here, cluster.nodes()[0].id().index(), cluster.size());
     node(&cluster).barrier(SOON).unwrap();
+    Ok(())
+}
+
+/// Memory that MPI reads or writes, which is the last that is left of a domain.
+struct Last {
+    bytes: Box<[u8; 64]>,
+    length: usize,
+    _domain: MpiMemory,
+}
+
+// SAFETY: the bytes are on the heap, and nobody else has them.
+unsafe impl SendMemory for Last {
+    fn bytes(&self) -> NonNull<[u8]> {
+        NonNull::slice_from_raw_parts(NonNull::from(&*self.bytes).cast(), self.length)
+    }
+    fn space(&self) -> Space {
+        Space::Host
+    }
+}
+
+// SAFETY: as above.
+unsafe impl RecvMemory for Last {
+    fn bytes(&mut self) -> NonNull<[u8]> {
+        NonNull::slice_from_raw_parts(NonNull::from(&mut *self.bytes).cast(), self.length)
+    }
+    fn space(&self) -> Space {
+        Space::Host
+    }
+}
+
+/// What memory takes with it when it is let go of may need MPI itself.
+pub(crate) fn last_of_a_domain() -> Result<(), String> {
+    let (me, _) = launch::place().ok_or("not started by a launcher")?;
+    let peer = NodeId::new(1 - me as u16).ok_or("a node")?;
+    let start = || Mpi::start(&Options::new(1 << 20, 4096)).unwrap();
+    let last = |length| Last { bytes: Box::new([me as u8; 64]), length, _domain: start().1 };
+    let (end, _memory) = start();
+    let direct = end.direct();
+    let received = direct.receive(peer, 0, last(64)).unwrap();
+    let sent = direct.send(peer, 0, last(64)).unwrap();
+    let nothing = direct.send(peer, 1, last(0)).unwrap();
+    let since = Instant::now();
+    while !(received.is_over().unwrap() && sent.is_over().unwrap() && nothing.is_over().unwrap()) {
+        assert!(since.elapsed() < SOON, "the transfers do not end");
+    }
+    // Given up, when the transport is dropped.
+    let never = direct.receive(peer, 2, last(64)).unwrap();
+    drop((never, direct, end));
+    drop(start());
     Ok(())
 }

@@ -68,6 +68,7 @@ const JOBS: &[Job] = &[
         lifecycle::dropped_in_traffic_apart,
     ),
     well("a_message_that_is_kept_stays_as_it_is", &[2], lifecycle::kept_message),
+    well("memory_that_mpi_lets_go_of_is_the_last_of_a_domain", &[2], lifecycle::last_of_a_domain),
     well("a_child_process_that_exits_changes_nothing", &[2], lifecycle::forked_child),
     well("exit_with_a_cluster_alive", &[3], endings::exit),
     well("exit_with_a_cluster_between_hosts_alive", &[3], endings::exit_apart),
@@ -76,10 +77,13 @@ const JOBS: &[Job] = &[
     without_one("a_rank_panics_with_a_cluster_alive", &[3], endings::panic),
     without_one_killed("a_rank_is_killed", &[3], endings::killed),
     without_one_killed("a_rank_is_killed_that_nobody_sends_to", &[3], endings::killed_in_silence),
+    well("a_block_that_is_read_outlives_its_transport", &[2], endings::kept_block),
+    without_one_killed("a_block_comes_back_when_its_reader_has_died", &[2], endings::kept_block_killed),
     well("too_little_thread_support_is_an_error", &[2], starting::threads),
     well("single_thread_support_is_an_error", &[2], starting::single),
     well("ranks_that_disagree_are_told", &[3], starting::disagree),
     well("memory_that_cannot_be_had_is_an_error_everywhere", &[3], starting::memory),
+    well("a_window_that_cannot_be_mapped_twice_is_an_error", &[2], starting::mappings),
     well("a_finalised_mpi_is_an_error", &[2], starting::finalised),
 ];
 

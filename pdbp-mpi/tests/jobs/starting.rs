@@ -64,9 +64,10 @@ pub(crate) fn disagree() -> Result<(), String> {
 
 pub(crate) fn memory() -> Result<(), String> {
     let (rank, _) = launch::place().ok_or("not started by a launcher")?;
-    const TERABYTE: usize = 1 << 40;
+    // No system promises that, however freely it does.
+    const TOO_MUCH: usize = 1 << 50;
     // On one rank only, on all, and more than there are addresses for.
-    for wanted in [[TERABYTE, 1 << 20], [TERABYTE; 2], [usize::MAX / 2; 2]] {
+    for wanted in [[TOO_MUCH, 1 << 20], [TOO_MUCH; 2], [usize::MAX / 2; 2]] {
         for apart in [false, true] {
             let wanted = wanted[usize::from(rank != 0)];
             let builder = if apart { builder_apart() } else { builder() };
@@ -89,4 +90,48 @@ pub(crate) fn finalised() -> Result<(), String> {
     let what = message(builder().start());
     assert!(what.contains("MPI was finalised already"), "{what}");
     Ok(())
+}
+
+/// MPI takes its mapping of a window away when it is finalised, while threads still use the window.
+pub(crate) fn mappings() -> Result<(), String> {
+    const BYTES: u64 = 64 << 20;
+    let (rank, _) = launch::place().ok_or("not started by a launcher")?;
+    // So that MPI has what it needs for itself.
+    drop(Mpi::start(&Options::new(1 << 20, 4096)).map_err(|e| e.to_string())?);
+    let mut usual = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a place for the answer.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut usual) }, 0);
+    let limit = |bytes| {
+        let limits = libc::rlimit { rlim_cur: bytes, ..usual };
+        // SAFETY: gives numbers.
+        let done = unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limits) };
+        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    };
+    if rank == 0 {
+        // Room for the window, which has two such parts, and for one of the two again.
+        limit(address_space() + 3 * BYTES);
+    }
+    let error = Mpi::start(&Options::new(BYTES as usize, 4096)).err();
+    match error {
+        Some(StartError::Memory { shared: true, cause: Some(cause), .. }) if rank == 0 => {
+            assert!(cause.call == "mremap" && cause.text.contains("a second time"), "{cause}");
+        }
+        Some(StartError::Other) if rank != 0 => {}
+        other => return Err(format!("{other:?}")),
+    }
+    limit(usual.rlim_cur);
+    let before = address_space();
+    for _ in 0..3 {
+        drop(Mpi::start(&Options::new(BYTES as usize, 4096)).map_err(|e| e.to_string())?);
+    }
+    assert!(address_space() < before + 8 * BYTES, "the windows are freed");
+    node(&builder().start().unwrap()).barrier(SOON).unwrap();
+    Ok(())
+}
+
+/// Bytes of addresses that this process uses.
+fn address_space() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = text.split_whitespace().next().and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or(0) * 4096
 }

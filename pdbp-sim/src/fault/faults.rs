@@ -1,5 +1,8 @@
 //! What goes wrong, and how often.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use pdbp_core::id::NodeId;
 
 use crate::random::Random;
@@ -29,6 +32,29 @@ pub struct LinkFailure {
     pub peer: NodeId,
     /// At which operation submitted for it, counted from 1; that one is refused, unless it gives a block back.
     pub after: u64,
+}
+
+impl LinkFailure {
+    /// The link to `peer` goes down when its [`Breaker`] is tripped, and not before.
+    pub const fn when_tripped(peer: NodeId) -> Self {
+        Self { peer, after: u64::MAX }
+    }
+}
+
+/// Takes the link that [`Faults::fail`] names down when the program wants it, from any thread. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Breaker(Arc<AtomicBool>);
+
+impl Breaker {
+    /// Takes the link down at the injector's next poll or operation.
+    pub fn trip(&self) {
+        // Nothing else is handed over.
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_tripped(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// The faults of a [`FaultInjector`](super::FaultInjector). The default has none.

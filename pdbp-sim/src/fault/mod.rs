@@ -5,7 +5,7 @@
 //! | busy | [`Reason::Busy`] for sends and posts. Never for [`Op::Return`]: a reader could not get rid of the block |
 //! | delay | completions some polls later; the order on each link stays |
 //! | corruption | changed bytes in arrived blocks; [`Capabilities::trusted`] is false |
-//! | failure | the link to one peer goes down at a certain operation |
+//! | failure | the link to one peer goes down at a certain operation, or when its [`Breaker`] is tripped |
 //!
 //! Bytes are never changed in a peer's memory: a block that arrived in place is copied, and the copy is changed. On links with
 //! posted arrival, an injector that can corrupt or fail links posts blocks of its own and copies what comes, so that it has the
@@ -29,7 +29,7 @@ use pdbp_core::{
 
 use crate::random::Random;
 use copies::Copies;
-pub use faults::{Chance, Faults, Injected, LinkFailure};
+pub use faults::{Breaker, Chance, Faults, Injected, LinkFailure};
 
 /// A transport with faults.
 pub struct FaultInjector<T: Transport, M: BlockMemory = HeapMemory> {
@@ -45,6 +45,7 @@ pub struct FaultInjector<T: Transport, M: BlockMemory = HeapMemory> {
     inner: T,
     /// Blocks to post instead of the user's, for the links with posted arrival.
     shadows: Option<BlockPool<M>>,
+    breaker: Breaker,
     injected: Injected,
 }
 
@@ -91,6 +92,7 @@ impl<T: Transport, M: BlockMemory> FaultInjector<T, M> {
             turn: 0,
             copies: Copies::default(),
             shadows,
+            breaker: Breaker::default(),
             injected: Injected::default(),
         }
     }
@@ -98,6 +100,11 @@ impl<T: Transport, M: BlockMemory> FaultInjector<T, M> {
     /// What has been done so far.
     pub fn injected(&self) -> Injected {
         self.injected
+    }
+
+    /// What takes the link down that the faults name.
+    pub fn breaker(&self) -> Breaker {
+        self.breaker.clone()
     }
 
     /// Sets how many arrived blocks are changed from now on. No effect on an injector made with `corrupt: None`, whose
@@ -145,7 +152,7 @@ impl<T: Transport, M: BlockMemory> FaultInjector<T, M> {
 
     /// Takes the link down.
     fn fail(&mut self, peer: NodeId) {
-        let Some(link) = self.links.get_mut(peer.index()) else { return };
+        let Some(link) = self.links.get_mut(peer.index()).filter(|l| !l.failed) else { return };
         link.failed = true;
         self.injected.failures += 1;
         let now = self.polls;
@@ -159,7 +166,9 @@ impl<T: Transport, M: BlockMemory> FaultInjector<T, M> {
         let Some(link) = self.links.get_mut(peer.index()) else { return false };
         link.operations += 1;
         let operations = link.operations;
-        self.faults.fail.is_some_and(|f| f.peer == peer && f.after == operations)
+        self.faults
+            .fail
+            .is_some_and(|f| f.peer == peer && (f.after == operations || self.breaker.is_tripped()))
     }
 
     fn has_failed(&self, peer: NodeId) -> bool {
@@ -306,6 +315,9 @@ impl<T: Transport, M: BlockMemory> Transport for FaultInjector<T, M> {
 
     fn poll_completion(&mut self) -> Option<Completion<T::Error>> {
         self.polls += 1;
+        if let Some(LinkFailure { peer, .. }) = self.faults.fail.filter(|_| self.breaker.is_tripped()) {
+            self.fail(peer);
+        }
         if let Some(completion) = self.inner.poll_completion() {
             self.take_in(completion);
         }

@@ -275,3 +275,17 @@ fn the_same_seed_gives_the_same_faults() {
     assert_eq!(run(5), run(5));
     assert_ne!(run(5), run(6));
 }
+
+/// Who waits for room sends nothing, and has to see the end of the link all the same.
+#[test]
+fn a_tripped_breaker_takes_the_link_down_at_the_next_poll_and_no_other_does() {
+    let fail = Some(LinkFailure::when_tripped(node(0)));
+    let (_zero, mut one, [_pool, mut own]) = pair(Arrival::InPlace, Faults { fail, ..Faults::default() });
+    let breaker = one.breaker();
+    send(&mut one, &mut own, 0);
+    assert!(one.poll_completion().is_none());
+    breaker.trip();
+    assert!(matches!(one.poll_completion(), Some(Completion::PeerFailed { peer, .. }) if peer == node(0)));
+    assert!(one.poll_completion().is_none(), "it is said once");
+    assert_eq!(one.injected().failures, 1);
+}

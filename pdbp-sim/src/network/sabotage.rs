@@ -115,7 +115,7 @@ impl Saboteur {
     }
 
     pub(super) fn visit(&mut self, to: u16, bytes: &mut [u8]) -> Fate {
-        let wanted = BlockHeader::read(bytes).is_ok_and(|header| self.kind.wants(header, bytes));
+        let wanted = BlockHeader::read(bytes).is_ok_and(|header| self.kind.wants(&header, bytes));
         if to != self.kind.place() || self.done || !wanted {
             return Fate::Arrives;
         }
@@ -151,7 +151,7 @@ impl Saboteur {
 
     /// Puts another message in the place of the one like `like`.
     fn put(&self, bytes: &mut [u8], like: Control) {
-        let at = BlockHeader::read(bytes).ok().and_then(|header| control(header, bytes, like.clone()));
+        let at = BlockHeader::read(bytes).ok().and_then(|header| control(&header, bytes, like.clone()));
         let Some(at) = at else { return };
         let length = like.encode().len();
         let new = match Control::decode(like.command(), &bytes[at..at + length]) {

@@ -1,6 +1,7 @@
 //! The command line, and what can be wrong with it.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
@@ -8,7 +9,10 @@ use clap::{Args, CommandFactory, Parser};
 use pdbp_benches::mpi::Peer;
 use pdbp_benches::scenario::Pattern;
 
-/// Measures PDBP over MPI against MPI itself; start it with mpirun
+/// Variables that launchers give to ranks.
+const LAUNCHED: [&str; 2] = ["OMPI_COMM_WORLD_RANK", "PMI_RANK"];
+
+/// Measures PDBP over MPI against MPI itself, each in jobs of its own, which it starts with a launcher
 #[derive(Clone, Debug, Parser)]
 #[command(name = "mpi", version)]
 pub(crate) enum Arguments {
@@ -59,21 +63,75 @@ pub(crate) struct Options {
     /// Draws plots into this folder
     #[arg(long)]
     plots: Option<PathBuf>,
+    /// What starts the ranks of a job; words are separated by spaces
+    #[arg(long, default_value = "mpirun -n 2")]
+    launcher: String,
     /// A setting of PDBP, such as `block_bytes=65600`
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = setting)]
     settings: Vec<(String, String)>,
+    /// Set for the ranks of the jobs
+    #[arg(long, hide = true)]
+    part: Option<Part>,
 }
 
-/// What is to be done, checked.
-pub(crate) struct Experiment {
-    /// Which one.
+/// Which peers a job measures: MPI is initialised differently for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// MPI's own.
+    Mpi,
+    /// PDBP.
+    Pdbp,
+}
+
+impl Part {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Mpi => "mpi",
+            Self::Pdbp => "pdbp",
+        }
+    }
+
+    pub(crate) fn measures(self, peer: Peer) -> bool {
+        peer.is_pdbp() == (self == Self::Pdbp)
+    }
+}
+
+impl FromStr for Part {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let part = [Self::Mpi, Self::Pdbp].into_iter().find(|part| part.name() == text);
+        part.ok_or_else(|| format!("unknown part `{text}`: use mpi or pdbp"))
+    }
+}
+
+/// Pattern, n and ranks of a table.
+pub(crate) type Series = (Pattern, usize, usize);
+
+/// What is to be done, checked as far as it can be without ranks.
+pub(crate) struct Task {
+    /// Which experiment.
     pub(crate) arguments: Arguments,
     /// What all have.
     pub(crate) common: Common,
-    /// Pattern, n and ranks of every table.
-    pub(crate) series: Vec<(Pattern, usize, usize)>,
-    /// Sizes of the groups of ranks that take part.
-    pub(crate) groups: Vec<usize>,
+    /// For a rank of a job: what it measures.
+    pub(crate) part: Option<Part>,
+}
+
+impl Task {
+    /// The tables for a job of `ranks` ranks.
+    pub(crate) fn series(&self, ranks: usize) -> Result<Vec<Series>, String> {
+        if ranks < 2 {
+            return Err(
+                "there is one rank, and nobody to talk to: use --launcher \"mpirun -n 2\" or more".to_owned()
+            );
+        }
+        Ok(match &self.arguments {
+            Arguments::Patterns(patterns) => tables(patterns, ranks)?,
+            Arguments::Alltoall(_) => vec![(Pattern::AllToAll, ranks, ranks)],
+            Arguments::Latency(_) | Arguments::Bandwidth(_) => vec![(Pattern::OneToMany, 1, 2)],
+        })
+    }
 }
 
 /// What all experiments have, with defaults filled in.
@@ -94,13 +152,15 @@ pub(crate) struct Common {
     pub(crate) plots: Option<PathBuf>,
     /// Of PDBP.
     pub(crate) settings: Vec<(String, String)>,
+    /// Words that start ranks.
+    pub(crate) launcher: String,
 }
 
-/// Reads and checks the command line for a job of `ranks` ranks.
-pub(crate) fn read(ranks: usize) -> Result<Experiment, clap::Error> {
+/// Reads and checks the command line.
+pub(crate) fn read() -> Result<Task, clap::Error> {
     let arguments = Arguments::try_parse()?;
     let wrong = |what: String| Arguments::command().error(ErrorKind::ValueValidation, what);
-    check(arguments, ranks).map_err(wrong)
+    check(arguments).map_err(wrong)
 }
 
 fn setting(text: &str) -> Result<(String, String), String> {
@@ -108,24 +168,21 @@ fn setting(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
-fn check(arguments: Arguments, ranks: usize) -> Result<Experiment, String> {
-    if ranks < 2 {
-        return Err("there is one rank, and nobody to talk to: start the program with `mpirun -n 2` or more"
-            .to_owned());
+fn check(arguments: Arguments) -> Result<Task, String> {
+    let (common, part) = common(&arguments)?;
+    if part.is_none() && LAUNCHED.iter().any(|name| std::env::var_os(name).is_some()) {
+        return Err(
+            "started by a launcher: start it without, and name the launcher with --launcher \"mpirun …\"; \
+                    it starts the jobs itself"
+                .to_owned(),
+        );
     }
-    let series = match &arguments {
-        Arguments::Patterns(patterns) => tables(patterns, ranks)?,
-        Arguments::Alltoall(_) => vec![(Pattern::AllToAll, ranks, ranks)],
-        Arguments::Latency(_) | Arguments::Bandwidth(_) => vec![(Pattern::OneToMany, 1, 2)],
-    };
-    let common = common(&arguments)?;
-    let groups = series.iter().map(|&(_, _, ranks)| ranks).collect();
-    Ok(Experiment { arguments, common, series, groups })
+    Ok(Task { arguments, common, part })
 }
 
 /// The tables of `patterns`: each pattern with each n, but none twice.
-fn tables(patterns: &Patterns, ranks: usize) -> Result<Vec<(Pattern, usize, usize)>, String> {
-    let mut series: Vec<(Pattern, usize, usize)> = Vec::new();
+fn tables(patterns: &Patterns, ranks: usize) -> Result<Vec<Series>, String> {
+    let mut series: Vec<Series> = Vec::new();
     for &pattern in &patterns.pattern {
         if pattern == Pattern::Skewed {
             return Err("--pattern skewed: use 1-n, n-1 or n-n".to_owned());
@@ -150,7 +207,7 @@ fn tables(patterns: &Patterns, ranks: usize) -> Result<Vec<(Pattern, usize, usiz
     Ok(series)
 }
 
-fn common(arguments: &Arguments) -> Result<Common, String> {
+fn common(arguments: &Arguments) -> Result<(Common, Option<Part>), String> {
     let (options, sizes, peers) = defaults(arguments);
     let or = |given: &Vec<usize>| if given.is_empty() { sizes } else { given.clone() };
     let common = Common {
@@ -163,6 +220,7 @@ fn common(arguments: &Arguments) -> Result<Common, String> {
         csv: options.csv.clone(),
         plots: options.plots.clone(),
         settings: options.settings.clone(),
+        launcher: options.launcher.clone(),
     };
     if let Some(size) = common.sizes.iter().find(|&&size| !(1..=1 << 26).contains(&size)) {
         return Err(format!("--sizes {size}: use 1 byte to 64 MiB"));
@@ -186,7 +244,7 @@ fn common(arguments: &Arguments) -> Result<Common, String> {
         };
         return Err(format!("--peers {peer}: not for this experiment; use {instead}"));
     }
-    Ok(common)
+    Ok((common, options.part))
 }
 
 /// The options of an experiment, its sizes and its peers.
@@ -214,24 +272,28 @@ fn defaults(arguments: &Arguments) -> (&Options, Vec<usize>, Vec<Peer>) {
 mod tests {
     use super::*;
 
-    fn checked(line: &str, ranks: usize) -> Result<Experiment, String> {
-        check(Arguments::try_parse_from(line.split_whitespace()).unwrap(), ranks)
+    fn checked(line: &str) -> Result<Task, String> {
+        check(Arguments::try_parse_from(line.split_whitespace()).unwrap())
+    }
+
+    fn tables_of(line: &str, ranks: usize) -> Result<Vec<Series>, String> {
+        checked(line)?.series(ranks)
     }
 
     #[test]
     fn tables_are_those_for_which_there_are_ranks() {
-        let series = checked("mpi patterns", 9).unwrap().series;
+        let series = tables_of("mpi patterns", 9).unwrap();
         let of = |pattern| series.iter().filter(|s| s.0 == pattern).map(|s| s.2).collect::<Vec<_>>();
         assert_eq!(of(Pattern::OneToMany), [2, 3, 5, 9]);
         assert_eq!(of(Pattern::ManyToOne), [2, 3, 5, 9]);
         assert_eq!(of(Pattern::AllToAll), [2, 4, 8]);
-        assert_eq!(checked("mpi patterns", 2).unwrap().series.len(), 3);
-        assert_eq!(checked("mpi alltoall", 3).unwrap().series, [(Pattern::AllToAll, 3, 3)]);
+        assert_eq!(tables_of("mpi patterns", 2).unwrap().len(), 3);
+        assert_eq!(tables_of("mpi alltoall", 3).unwrap(), [(Pattern::AllToAll, 3, 3)]);
     }
 
     #[test]
     fn mistakes_are_named() {
-        let wrong = |line, ranks| checked(line, ranks).err().unwrap();
+        let wrong = |line, ranks| tables_of(line, ranks).err().unwrap();
         assert!(wrong("mpi patterns --hosts 8", 4).contains("takes 9 ranks then, and there are 4"));
         assert!(wrong("mpi alltoall", 1).contains("mpirun -n 2"));
         assert!(wrong("mpi latency --peers window", 2).contains("use pdbp, send-recv"));
@@ -241,6 +303,15 @@ mod tests {
         assert!(wrong("mpi patterns --link-mbit=-1", 2).contains("--link-mbit"));
         assert!(wrong("mpi patterns --pattern skewed", 2).contains("skewed"));
         assert!(wrong("mpi alltoall --seconds-per-point=-1", 2).contains("--seconds-per-point"));
+    }
+
+    #[test]
+    fn every_peer_is_measured_in_one_part() {
+        for peer in Peer::ALL {
+            assert_eq!(Part::Pdbp.measures(peer), !Part::Mpi.measures(peer));
+        }
+        assert_eq!(checked("mpi alltoall --part mpi").unwrap().part, Some(Part::Mpi));
+        assert_eq!(checked("mpi alltoall").unwrap().part, None);
     }
 
     #[test]

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use pdbp_benches::mpi::latency::OneWay;
 use pdbp_benches::mpi::{Bench, Peer};
-use pdbp_benches::report::{Figure, Series};
+use pdbp_benches::report::{Figure, Series as Curve};
 use pdbp_benches::statistics::Summary;
 
-use crate::arguments::{Common, Experiment};
+use crate::arguments::{Common, Series};
+use crate::measured::{At, Measured, Row};
 use crate::output::Output;
 
 /// What the runs of one peer and size came to.
@@ -17,56 +18,51 @@ struct Outcome {
     peer: Peer,
     median: Summary,
     percentile_99: Summary,
-    rounds: usize,
+    rounds: u64,
 }
 
-/// Measures all sizes.
+/// In a job: measures all sizes, each peer once. Rank 1 has nothing to tell.
 pub(crate) fn measure(
     bench: &mut Bench,
-    experiment: &Experiment,
-    mut output: Option<&mut Output>,
-) -> Result<(), Box<dyn Error>> {
-    let common = &experiment.common;
-    if let Some(output) = &mut output {
-        output.csv("packet_bytes,peer,median_us,lowest_median_us,highest_median_us,p99_us,lowest_p99_us,highest_p99_us,round_trips_per_run\n")?;
-        output.print(&header(common))?;
-    }
-    let mut points = Vec::new();
-    if bench.takes_part(2) {
-        for &bytes in &common.sizes {
-            let outcomes = point(bench, common, bytes);
-            if let Some(output) = &mut output {
-                output.print(&line(bytes, &outcomes))?;
-                output.csv(&csv(bytes, &outcomes))?;
+    common: &Common,
+    peers: &[Peer],
+    series: Series,
+    tell: &mut dyn FnMut(Row),
+) {
+    for &packet in &common.sizes {
+        for &peer in peers {
+            let rounds = rounds(bench, peer, packet, common.length);
+            if let Some(OneWay { median, percentile_99 }) = OneWay::of(bench.ping_pong(peer, packet, rounds))
+            {
+                let values = [Some(median), Some(percentile_99)];
+                tell(Row { at: At { series, packet }, peer, count: rounds as u64, values });
             }
-            points.push((bytes, outcomes));
         }
     }
-    if let Some(output) = output {
-        output.plot("mpi-latency", &figure(common, &points))?;
-    }
-    bench.rest();
-    Ok(())
 }
 
-/// One size: peers take turns. Rank 1 gets no outcomes.
-fn point(bench: &mut Bench, common: &Common, bytes: usize) -> Vec<Outcome> {
-    let counts: Vec<usize> =
-        common.peers.iter().map(|&peer| rounds(bench, peer, bytes, common.length)).collect();
-    let mut runs = vec![Vec::with_capacity(common.runs); common.peers.len()];
-    for turn in 0..common.runs {
-        for step in 0..common.peers.len() {
-            let index = (turn + step) % common.peers.len();
-            let trips = bench.ping_pong(common.peers[index], bytes, counts[index]);
-            runs[index].extend(OneWay::of(trips));
+/// Prints the table, and writes the files.
+pub(crate) fn show(common: &Common, measured: &Measured, output: &mut Output) -> Result<(), Box<dyn Error>> {
+    output.csv("packet_bytes,peer,median_us,lowest_median_us,highest_median_us,p99_us,lowest_p99_us,highest_p99_us,round_trips_per_run\n")?;
+    output.print(&header(common))?;
+    let mut points = Vec::new();
+    for series in measured.series() {
+        for &packet in &common.sizes {
+            let outcomes = outcomes(common, measured, At { series, packet });
+            output.print(&line(packet, &outcomes))?;
+            output.csv(&csv(packet, &outcomes))?;
+            points.push((packet, outcomes));
         }
     }
-    let outcomes = common.peers.iter().zip(counts).zip(runs).filter_map(|((&peer, rounds), runs)| {
-        let summary = |of: fn(&OneWay) -> f64| Summary::of(&runs.iter().map(of).collect::<Vec<_>>());
-        let (median, percentile_99) = (summary(|run| run.median)?, summary(|run| run.percentile_99)?);
-        Some(Outcome { peer, median, percentile_99, rounds })
-    });
-    outcomes.collect()
+    output.plot("mpi-latency", &figure(common, &points))
+}
+
+fn outcomes(common: &Common, measured: &Measured, at: At) -> Vec<Outcome> {
+    let outcome = |&peer: &Peer| {
+        let (median, percentile_99, rounds) = measured.of(at, peer)?;
+        Some(Outcome { peer, median, percentile_99: percentile_99?, rounds })
+    };
+    common.peers.iter().filter_map(outcome).collect()
 }
 
 /// Round trips that make a run as long as asked, at least 20; the same at both ranks.
@@ -130,7 +126,7 @@ fn csv(bytes: usize, outcomes: &[Outcome]) -> String {
 }
 
 fn figure(common: &Common, points: &[(usize, Vec<Outcome>)]) -> Figure {
-    let series = common.peers.iter().map(|&peer| Series {
+    let series = common.peers.iter().map(|&peer| Curve {
         name: peer.to_string(),
         width: if peer.is_pdbp() { 3 } else { 2 },
         points: points
