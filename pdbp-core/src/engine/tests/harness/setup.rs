@@ -5,7 +5,7 @@ use std::format;
 use std::rc::Rc;
 use std::vec::Vec;
 
-use managed::ManagedSlice;
+use pdbp_core::agreement;
 use pdbp_core::engine::{Checksum, LocalPart, Setting};
 use pdbp_core::id::Time;
 use pdbp_core::matrix::{RowSpace, Side};
@@ -188,7 +188,7 @@ impl Setup {
         let mut storage = Storage::allocate(config, self.blocks(i) as usize, parts);
         if odd == Some(Setting::Log) {
             let longer = storage.agreement.log.len() + 1;
-            storage.agreement.log = ManagedSlice::Owned((0..longer).map(|_| None).collect());
+            storage.agreement.log = agreement::Storage::allocate(1, longer).log;
         }
         storage
     }
