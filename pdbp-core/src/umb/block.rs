@@ -106,11 +106,6 @@ impl SealedBlock {
     pub(crate) fn into_arrived(self) -> ArrivedBlock {
         ArrivedBlock { raw: self.raw, length: self.length }
     }
-
-    #[cfg(test)]
-    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        self.raw.bytes_mut()
-    }
 }
 
 /// One of our blocks without data, given to a transport to receive into.

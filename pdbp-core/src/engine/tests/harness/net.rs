@@ -60,6 +60,8 @@ pub struct Link {
     /// Flips a byte of the next data block: place and bits.
     pub flip: Option<(u16, u8)>,
     pub flipped: u32,
+    /// In place: what the receiver reads instead of blocks with a flipped byte. Kept to the end, as it may read for that long.
+    altered: Vec<Vec<u64>>,
     /// So many blocks, of any class, become unreadable on their way into posted ones.
     pub garbled: u32,
     failed: bool,
@@ -69,6 +71,17 @@ pub struct Link {
 }
 
 impl Link {
+    /// A copy of a block, with a byte flipped.
+    fn altered(&mut self, block: &[u8], at: usize, bits: u8) -> NonNull<u8> {
+        let mut bytes = block.to_vec();
+        bytes[at] ^= bits;
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        let words: Vec<_> = bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+        let base = NonNull::from(&words[..]).cast();
+        self.altered.push(words);
+        base
+    }
+
     /// Blocks of the sender that are not complete.
     fn away(&self) -> usize {
         let waits = |parcel: &&Parcel| matches!(parcel, Parcel::Bytes(_, Some(_)));
@@ -311,7 +324,7 @@ impl Transport for Port {
         let (Op::Send { peer, .. } | Op::Recv { peer, .. } | Op::Return { peer, .. }) = &op;
         let (arrival, capacity) = (net.kinds.between(self.me, peer.index()), net.capacity);
         match op {
-            Op::Send { peer, mut block } => {
+            Op::Send { peer, block } => {
                 let link = &mut net.links[self.me][peer.index()];
                 if link.failed {
                     return Err(Refused { op: Op::Send { peer, block }, reason: Reason::PeerFailed });
@@ -339,10 +352,10 @@ impl Transport for Port {
                     link.back.extend(complete);
                 } else {
                     let (id, length) = (block.id(), block.bytes().len());
-                    if let Some((at, bits)) = flip {
-                        block.bytes_mut()[usize::from(at) % length] ^= bits;
-                    }
-                    let base = NonNull::from(block.bytes()).cast();
+                    let base = match flip {
+                        Some((at, bits)) => link.altered(block.bytes(), usize::from(at) % length, bits),
+                        None => NonNull::from(block.bytes()).cast(),
+                    };
                     link.lent.insert(id.index, block);
                     link.flight.push_back(Parcel::Lent(id, base, length as u32));
                 }
