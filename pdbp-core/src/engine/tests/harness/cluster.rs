@@ -17,6 +17,8 @@ pub struct Cluster {
     pub oracle: Rc<RefCell<Oracle>>,
     pub now: Time,
     pub dead: Vec<usize>,
+    /// What is left of them: the network may have their blocks to the end.
+    pub graves: Vec<Host>,
 }
 
 impl Cluster {
@@ -87,9 +89,10 @@ impl Cluster {
     }
 
     pub fn kill(&mut self, dead: usize) {
-        let Some(host) = self.hosts[dead].take() else { return };
+        let Some(mut host) = self.hosts[dead].take() else { return };
         self.dead.push(dead);
-        host.close();
+        host.give_back();
+        self.graves.push(host);
         self.net.borrow_mut().kill(dead);
         self.oracle.borrow_mut().forget(dead);
     }
@@ -110,7 +113,9 @@ impl Cluster {
     }
 
     /// Stops all nodes.
-    pub fn close(self) {
-        self.hosts.into_iter().flatten().for_each(Host::close);
+    pub fn close(mut self) {
+        self.hosts.iter_mut().flatten().for_each(Host::give_back);
+        // An engine leaves its memory in place for ever while somebody has its blocks.
+        self.net.borrow_mut().drop_blocks();
     }
 }

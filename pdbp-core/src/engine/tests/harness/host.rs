@@ -138,8 +138,8 @@ impl Host {
         Self { engine, pipes, open, held, streams, closing, barrier, barriers: 0, quiet, quiets: 0 }
     }
 
-    /// Gives all tokens back and drops the engine.
-    pub(super) fn close(mut self) {
+    /// Gives its engine all deliveries and blocks back.
+    pub(super) fn give_back(&mut self) {
         let queued = self.pipes.queues.iter_mut().flat_map(|q| q.drain(..));
         for (delivery, _) in queued.collect::<Vec<_>>().into_iter().chain(self.held.drain(..)) {
             self.engine.release(delivery);

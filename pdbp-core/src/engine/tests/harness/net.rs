@@ -169,6 +169,14 @@ impl Net {
         }
     }
 
+    /// Drops all blocks that it has.
+    pub fn drop_blocks(&mut self) {
+        self.ready.iter_mut().for_each(VecDeque::clear);
+        for link in self.links.iter_mut().flatten() {
+            (link.flight, link.back, link.lent, link.posted) = Default::default();
+        }
+    }
+
     /// Whether the link between two nodes is up and can be cut: where all links are posted, since readers of a block in place
     /// must be done before its owner has it back.
     pub fn is_up(&self, a: usize, b: usize) -> bool {

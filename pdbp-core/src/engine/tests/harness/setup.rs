@@ -206,7 +206,15 @@ impl Setup {
             let engine = Engine::new(config, self.policy, port(i, &net), memory, storage).unwrap();
             Some(Host::new(i, engine, self.pipe, &oracle))
         });
-        Cluster { setup: self.clone(), hosts: hosts.collect(), net, oracle, now: Time(1), dead: Vec::new() }
+        Cluster {
+            setup: self.clone(),
+            hosts: hosts.collect(),
+            net,
+            oracle,
+            now: Time(1),
+            dead: Vec::new(),
+            graves: Vec::new(),
+        }
     }
 
     /// A cluster whose parts are registered everywhere and have their private pipes.
