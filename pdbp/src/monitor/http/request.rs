@@ -104,8 +104,8 @@ impl Hosts {
         }
         let name: String = host.chars().take(REPEATED).flat_map(char::escape_default).collect();
         let why = format!(
-            "nobody asks for figures of a PDBP cluster at \"{shown}\", as far as it knows: use its IP address or localhost, or \
-             start it with this name in the setting metrics_hosts (PDBP_METRICS_HOSTS={name})\n"
+            "these figures are not served under the host name \"{shown}\": use an IP address or localhost, or add the name to the \
+             setting metrics_hosts (PDBP_METRICS_HOSTS={name})\n"
         );
         Err(Refused::new("421 Misdirected Request", why))
     }
