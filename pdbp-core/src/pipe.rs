@@ -2,13 +2,15 @@
 //!
 //! `DPP(ID, CPS, PPS, PipeM)`: public pipes in two groups, message (CPSM) and stream (CPSS), and private pipes (PPS). All are
 //! one-directional and carry blocks, not bytes. A part gets a message pipe when it is registered, a stream pipe for the life
-//! of each stream it sends, and a private pipe when it applies for one; each goes back when it is done. PipeM, the routing of
+//! of each stream that it sends, and a private pipe when it applies for one; each goes back when it is done. PipeM, the routing of
 //! arrived blocks by these tables, is part of the [engine](crate::engine).
 
 use managed::ManagedSlice;
 
-use crate::id::{NodeId, PipeId, StreamNo};
+use crate::cdu::flag;
+use crate::id::{NodeId, PartId, PipeId, StreamNo};
 use crate::routing::Slot;
+use crate::umb::StreamTag;
 
 /// The group of a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -32,6 +34,36 @@ pub struct PipeEntry {
     number: StreamNo,
     dest: Option<NodeId>,
     state: StreamState,
+    sent: Sent,
+    /// Its holder has given it back. It is idle when nobody needs to be told any more that the stream has ended.
+    ending: bool,
+}
+
+impl PipeEntry {
+    fn free(&mut self) {
+        (self.holder, self.ending) = (None, false);
+    }
+}
+
+/// What was submitted of a stream of this node.
+#[derive(Clone, Copy, Debug, Default)]
+enum Sent {
+    #[default]
+    Nothing,
+    /// All segments before `next`, to the part with this local index.
+    Some { part: u16, next: u32 },
+    /// The last segment too.
+    All,
+}
+
+/// The end of a stream that was given up, as its reader is to be told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamEnd {
+    pub(crate) number: StreamNo,
+    pub(crate) segment: u32,
+    /// Local index of the part that sent it.
+    pub(crate) source: u16,
+    pub(crate) dest: PartId,
 }
 
 /// How far a stream of this node has a way.
@@ -142,7 +174,45 @@ impl<'a> PipePool<'a> {
     ) {
         if let Some(entry) = self.pipes.get_mut(pipe.0 as usize) {
             (entry.number, entry.dest, entry.state) = (number, Some(dest), state);
+            entry.sent = Sent::Nothing;
         }
+    }
+
+    /// A segment of a stream of this node was submitted.
+    pub(crate) fn note_segment(&mut self, pipe: PipeId, tag: &StreamTag) {
+        let entry = self.pipes.get_mut(pipe.0 as usize);
+        if let Some(entry) = entry.filter(|entry| entry.holder.is_some() && entry.number == tag.number) {
+            let (part, next) = (tag.dest.local(), tag.segment.wrapping_add(1));
+            entry.sent = if tag.flags & flag::LAST == 0 { Sent::Some { part, next } } else { Sent::All };
+        }
+    }
+
+    /// The holder of a stream pipe gives it back.
+    pub(crate) fn close_stream(&mut self, pipe: PipeId) -> Result<(), PipeError> {
+        let entry = self.pipes.get_mut(pipe.0 as usize).filter(|entry| entry.kind == PipeKind::Stream);
+        let entry = entry.filter(|entry| entry.holder.is_some() && !entry.ending);
+        entry.ok_or(PipeError::NotBound(pipe))?.ending = true;
+        Ok(())
+    }
+
+    /// Whether a stream pipe was given back and is not idle yet.
+    pub(crate) fn is_ending(&self, pipe: PipeId) -> bool {
+        self.pipes.get(pipe.0 as usize).is_some_and(|entry| entry.ending)
+    }
+
+    /// What the reader of a stream is to be told whose pipe was given back. The pipe is idle if there is nothing to tell: nothing of
+    /// the stream has left, its last segment has, or its reader has lost it.
+    pub(crate) fn ending(&mut self, pipe: PipeId) -> Option<StreamEnd> {
+        let entry = self.pipes.get_mut(pipe.0 as usize).filter(|entry| entry.ending)?;
+        if let Sent::Some { part, next } = entry.sent
+            && matches!(entry.state, StreamState::Taken | StreamState::Asked)
+            && let (Some(source), Some(dest)) = (entry.holder, entry.dest)
+            && let Some(dest) = PartId::new(dest, part)
+        {
+            return Some(StreamEnd { number: entry.number, segment: next, source, dest });
+        }
+        entry.free();
+        None
     }
 
     /// Of a stream that is not over: local index of the part that sends it, the node to which it goes, and how far it has a way.
@@ -151,7 +221,8 @@ impl<'a> PipePool<'a> {
         pipe: PipeId,
         number: StreamNo,
     ) -> Option<(u16, NodeId, &mut StreamState)> {
-        let entry = self.pipes.get_mut(pipe.0 as usize).filter(|entry| entry.number == number)?;
+        let entry = self.pipes.get_mut(pipe.0 as usize);
+        let entry = entry.filter(|entry| entry.number == number && !entry.ending)?;
         Some((entry.holder?, entry.dest?, &mut entry.state))
     }
 
@@ -170,14 +241,18 @@ impl<'a> PipePool<'a> {
 
     /// Takes a pipe back.
     pub(crate) fn give(&mut self, pipe: PipeId) -> Result<(), PipeError> {
-        let holder = self.pipes.get_mut(pipe.0 as usize).and_then(|entry| entry.holder.take());
-        holder.map(|_| ()).ok_or(PipeError::NotBound(pipe))
+        let entry = self.pipes.get_mut(pipe.0 as usize).filter(|entry| entry.holder.is_some());
+        entry.ok_or(PipeError::NotBound(pipe))?.free();
+        Ok(())
     }
 
-    /// Takes back all pipes of a part.
+    /// Takes back all pipes of a part; those of its streams when their readers are told.
     pub(crate) fn give_all(&mut self, part: u16) {
         for pipe in self.pipes.iter_mut().filter(|p| p.holder == Some(part)) {
-            pipe.holder = None;
+            match pipe.kind {
+                PipeKind::Stream => pipe.ending = true,
+                PipeKind::Private | PipeKind::Message => pipe.free(),
+            }
         }
         if let Some(bound) = self.bound.get_mut(part as usize) {
             *bound = None;

@@ -53,6 +53,7 @@ mod rows;
 mod sending;
 mod stats;
 mod storage;
+mod streams;
 #[cfg(test)]
 mod tests;
 
@@ -301,7 +302,7 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     grown: bool,
     /// Whether blocks that failed peers did not get wait for their writers.
     returning: bool,
-    /// Whether destinations are to be told of streams that this node, their relay, cannot pass on any further.
+    /// Whether readers are to be told of streams that have ended: of this node's that were given up, and of those that it cannot pass on.
     breaking: bool,
 }
 

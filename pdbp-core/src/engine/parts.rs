@@ -1,9 +1,9 @@
-//! Parts and their pipes: registering, looking up, binding; streams opened and closed.
+//! Parts and their pipes: registering, looking up, binding.
 
 use super::{Engine, Local, LocalPart, RegisterError};
 use crate::agreement::Change;
-use crate::id::{NodeId, PartId, PipeId, StreamNo};
-use crate::pipe::{PipeError, PipeKind, StreamMapping, StreamState};
+use crate::id::{NodeId, PartId, PipeId};
+use crate::pipe::{PipeError, PipeKind};
 use crate::policy::SpacePolicy;
 use crate::tables::{Name, NodeEntry, PartEntry, PartKind};
 use crate::transport::Transport;
@@ -38,7 +38,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(id)
     }
 
-    /// `prcsFree`: gives up a part, its pipes and the streams that come to it. The index is free again when all nodes have
+    /// `prcsFree`: gives up a part, its pipes, and the streams that it sends and that come to it. The index is free again when all nodes have
     /// forgotten the part. A second call for the same part does nothing.
     ///
     /// # Errors
@@ -57,6 +57,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             LocalPart::Free
         };
         self.pipes.give_all(part.local());
+        self.breaking = true;
         self.streams.remove_if(|m| m.part == part.local());
         if let Some(slot) = self.local.get_mut(local) {
             slot.state = next;
@@ -110,43 +111,5 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub fn release_pipe(&mut self, pipe: PipeId) -> Result<(), PipeError> {
         self.streams.remove_if(|m| m.pipe == pipe);
         self.pipes.release(pipe)
-    }
-
-    /// Takes a public pipe of the stream group for a stream of `part` to a part of the node `dest`, and numbers the stream. The
-    /// pipe is busy until [`close_stream`](Self::close_stream). Whether a relay has room for it, [`stream_state`](Self::stream_state)
-    /// tells some time after its first block.
-    ///
-    /// # Errors
-    /// [`PipeError::NoneIdle`], [`PipeError::NoSuchPart`].
-    pub fn open_stream(&mut self, part: PartId, dest: NodeId) -> Result<(u16, StreamNo), PipeError> {
-        self.check_hosted(part)?;
-        let pipe = self.pipes.take(PipeKind::Stream, part.local())?;
-        let number = StreamNo(self.next_stream);
-        self.next_stream = self.next_stream.wrapping_add(1).max(1);
-        let state = if self.is_relayed(dest) { StreamState::Asked } else { StreamState::Taken };
-        self.pipes.begin_stream(pipe, (number, dest), state);
-        Ok((pipe.0 - self.pipes.stream_base(), number))
-    }
-
-    /// Whether the stream of a stream pipe has a way to its destination. With a link to it, until that fails.
-    pub fn stream_state(&self, group: u16) -> StreamState {
-        self.pipes.stream_state(self.stream_pipe(group))
-    }
-
-    pub(super) fn stream_pipe(&self, group: u16) -> PipeId {
-        PipeId(self.pipes.stream_base().saturating_add(group))
-    }
-
-    /// Gives back the public pipe of a stream whose last block has been submitted.
-    ///
-    /// # Errors
-    /// [`PipeError::NotBound`] when it was given back before.
-    pub fn close_stream(&mut self, group: u16) -> Result<(), PipeError> {
-        self.pipes.give(self.stream_pipe(group))
-    }
-
-    /// The streams that arrive at this node now: its part of MTA.
-    pub fn stream_mappings(&self) -> impl Iterator<Item = &StreamMapping> {
-        self.streams.iter()
     }
 }

@@ -1,4 +1,4 @@
-//! Streams of other nodes, at their relay and at their ends.
+//! Streams of other nodes, at their relay.
 //!
 //! ```text
 //!  source: pipe g ──▶ relay: MTA(source's link, g) ─ circuit c ─▶ destination: MTA(relay's link, c) ──▶ private pipe
@@ -11,6 +11,7 @@
 //! the source whether there was a circuit; without one the stream is stopped, since a block that waited for a circuit
 //! would keep those back that are to free it. What ends a stream is known to the ends of a link:
 //!
+//! * Its writer gives it up: the last segment says so, as that of any other stream ([`close_stream`](Engine::close_stream)).
 //! * The link to its source is down, or its source has begun another stream with the same pipe: the destination gets a last
 //!   segment, given up.
 //! * The link to its destination is down: its source is told that it is stopped.
@@ -19,10 +20,10 @@
 use super::receiving::Routed;
 use super::relaying::Way;
 use super::{Delivery, Engine, Event, PrivatePipes, StreamTag};
-use crate::cdu::{BlockHeader, CduClass, Cdus, Malformed, Route, Train, Via, flag};
+use crate::cdu::{BlockClass, BlockHeader, Cdus, Malformed, Train, Via, flag};
 use crate::id::{NodeId, PartId, StreamNo};
 use crate::mesp::Control;
-use crate::pipe::{Carried, Passing, Stage, StreamEntry, StreamState};
+use crate::pipe::{Carried, Passing, Stage, StreamEntry};
 use crate::policy::SpacePolicy;
 use crate::routing::Slot;
 use crate::transport::Transport;
@@ -69,7 +70,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 passing.stage = Stage::Over;
                 self.forget_passed(place);
             }
-            self.lose(via, 1, pipes);
+            if !is_bare_end(header, &train) {
+                self.lose(via, 1, pipes);
+            }
             return Routed::Done;
         }
         let circuit = passing.circuit;
@@ -150,15 +153,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return true;
         };
         let via = Via { origin: self.links.node(place.0), dest: self.links.node(next) };
-        let Ok(mut block) = self.open_row(next, via.dest) else { return false };
-        block.packer.turn(Some(via));
-        // An empty block has room for an empty message.
-        let _ = block.push(Route::raw(CduClass::Stream as u8, 0, source, dest), &[]);
         if let Some(dest) = PartId::new(via.dest, dest) {
             let flags = flag::LAST | flag::ABORTED;
-            block.set_stream(StreamTag { group: circuit, number, segment, dest, flags });
+            let tag = StreamTag { group: circuit, number, segment, dest, flags };
+            if self.submit_end(next, Some(via), source, tag).is_err() {
+                return false;
+            }
         }
-        self.submit(block);
         self.streams.take_back(next, circuit);
         if let Some(passing) = self.streams.passing(place.0, place.1) {
             passing.stage = Stage::Over;
@@ -167,12 +168,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         true
     }
 
-    /// Tells destinations of streams that are broken, as far as there is room.
+    /// Tells readers of streams that are broken or given up, as far as there is room.
     pub(super) fn break_streams(&mut self) -> u32 {
         if !core::mem::take(&mut self.breaking) {
             return 0;
         }
-        let mut worked = 0;
+        let mut worked = self.end_own_streams();
         for row in (0..self.peers.len()).map(Slot::from_index) {
             for group in 0..self.config.stream_pipes {
                 let broken = |p: &&mut Passing| p.stage == Stage::Broken;
@@ -244,27 +245,6 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             forget(entry);
         }
     }
-
-    /// What a relay says of a stream of this node.
-    pub(super) fn stream_answered(
-        &mut self,
-        relay: NodeId,
-        (group, number): (u16, StreamNo),
-        taken: bool,
-        pipes: &mut impl PrivatePipes,
-    ) {
-        let (me, links, pipe) = (self.config.node, self.links, self.stream_pipe(group));
-        let stream =
-            self.pipes.stream(pipe, number).filter(|(_, dest, _)| links.relay_to(*dest) == Some(relay));
-        // It may be over.
-        let Some((local, dest, state)) = stream.filter(|(.., state)| **state != StreamState::Cut) else {
-            return;
-        };
-        *state = if taken { StreamState::Taken } else { StreamState::Stopped };
-        if let Some(part) = PartId::new(me, local).filter(|_| !taken) {
-            pipes.event(Event::StreamStopped { part, number, relay, dest });
-        }
-    }
 }
 
 /// Packs what the source of the streams of a row is to be told. `false`: there is no room for all of it.
@@ -288,6 +268,11 @@ fn forget(entry: &mut Carried) {
     {
         *entry = Carried::Nothing;
     }
+}
+
+/// Whether a block says that a stream is given up, and no more: there is nothing of its writer in it that could be lost.
+pub(super) fn is_bare_end(header: &BlockHeader, train: &Train<'_>) -> bool {
+    header.class() == BlockClass::Stream && header.has(flag::ABORTED) && train.data().is_empty()
 }
 
 /// Header, train and body of a block of a stream, which holds just one.

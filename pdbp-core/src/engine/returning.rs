@@ -1,10 +1,12 @@
 //! What a failed peer did not get goes back to the parts that wrote it.
 //!
 //! A returned block is one of ours, so that its readers are counted in UMBInfo-Tab; it needs no element of RM, whose rows are
-//! the credit of peers. It stays in its row of SM until the last reader is done.
+//! the credit of peers. It stays in its row of SM until the last reader is done. Of a stream that was given up the end does not come
+//! back if it has no data: its writer knows, and its reader has lost the stream with the link.
 
 use zerocopy::FromBytes;
 
+use super::passing::is_bare_end;
 use super::{Delivery, DeliveryKind, Engine, PrivatePipes};
 use crate::cdu::{BlockClass, BlockHeader, Cdus};
 use crate::id::{PipeId, StreamNo};
@@ -16,9 +18,7 @@ use crate::umb::{BlockMemory, BlockState, Place};
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Counts the messages of a data block that its peer did not get, and queues it for the parts that wrote it.
     pub(super) fn send_back(&mut self, node: Slot, index: u32) {
-        let bytes = self.umb.sealed(index).unwrap_or(&[]);
-        let header = BlockHeader::ref_from_prefix(bytes).map(|(header, _)| header);
-        let messages = header.map_or(0, |h| u64::from(h.messages.get()));
+        let messages = messages_in(self.umb.sealed(index).unwrap_or(&[]));
         self.counters.undelivered += messages;
         if let Some(peer) = self.peers.get_mut(node.index()) {
             peer.undelivered += messages;
@@ -87,6 +87,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             let mut cdus = Cdus::new(body.get(at..).unwrap_or(&[]));
             // This engine's writers have packed the block, so that it can be read.
             let Some(Ok(first)) = cdus.next() else { break };
+            if is_bare_end(header, &first) {
+                break;
+            }
             let (part, via) = (first.source_part(), first.via());
             let mut messages = first.count();
             let mut end = body.len() - cdus.remaining();
@@ -151,5 +154,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if routed && self.umb.is_here(index) {
             self.recycle(index);
         }
+    }
+}
+
+/// Messages of a block that somebody would miss.
+fn messages_in(bytes: &[u8]) -> u64 {
+    let Ok((header, body)) = BlockHeader::ref_from_prefix(bytes) else { return 0 };
+    match Cdus::new(body).next() {
+        Some(Ok(train)) if is_bare_end(header, &train) => 0,
+        _ => u64::from(header.messages.get()),
     }
 }

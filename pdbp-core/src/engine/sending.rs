@@ -125,6 +125,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
             return;
         }
+        if let Some(tag) = &block.stream {
+            // The number of a circuit, of a stream that this node passes on, is no pipe's.
+            self.pipes.note_segment(self.stream_pipe(tag.group), tag);
+        }
         let sealed = self.seal(block, length, messages);
         let Ok(index) = self.umb.take_back(sealed) else { return };
         if self.is_gone(dest) {

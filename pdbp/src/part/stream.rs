@@ -59,7 +59,8 @@ impl Part {
     /// Opens a stream to a part. Its first block creates the mapping tuple in the receiver's MTA.
     ///
     /// # Errors
-    /// [`PipeError::NoneIdle`] when as many streams are open as the setting `stream_pipes` allows.
+    /// [`PipeError::NoneIdle`] when as many streams are open as the setting `stream_pipes` allows; a writer that was dropped before
+    /// its end counts until its reader could be told.
     pub fn open_stream(&self, to: Target) -> Result<StreamWriter<'_>, PipeError> {
         let (group, number) = self.shared().engine().open_stream(self.id(), to.node())?;
         Ok(StreamWriter {
@@ -268,8 +269,7 @@ impl StreamWriter<'_> {
         // A reader that has lost the stream would not know what of.
         let is_known = engine.stream_state(self.group) != StreamState::Cut;
         if is_known && (self.segment > 0 || self.filled > 0) {
-            // One try without waiting: when there is no block to say so, the receiver learns it from the next stream of this
-            // pipe.
+            // One try without waiting: if there is no block for it, the engine tells the receiver when it has the pipe and a block.
             if let Some(mut block) = self.block.take().or_else(|| engine.open(self.to.node()).ok()) {
                 self.filled = 0;
                 let ending = if self.delivered { flag::LAST } else { flag::LAST | flag::ABORTED };

@@ -110,3 +110,12 @@ fn what_was_sent_to_a_node_that_starts_again_at_the_end_of_a_random_world_is_acc
     let report = scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
     assert!(report.links.restored > 0, "{report}");
 }
+
+/// Its source heard that the reader's node had been declared down when the relay had the link to it again, and gave up a stream that
+/// went on there.
+#[test]
+fn a_stream_by_a_relay_to_a_node_that_has_started_again_ends_for_its_reader_when_its_writer_gives_it_up() {
+    let (scenario, until) = Scenario::random_grid(77_000_010_902);
+    let report = scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
+    assert!(report.links.restored > 0, "{report}");
+}

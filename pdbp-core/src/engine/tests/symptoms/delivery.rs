@@ -6,8 +6,8 @@ use super::super::harness::{Links, Operation, Setup, node, part};
 use super::{ALL, BOTH, delivered, push, rounds, setup, ship};
 use crate::cdu::{CduClass, Route, SegmentHeader, flag};
 use crate::engine::{DeliveryKind, SendError, StreamTag};
-use crate::id::PipeId;
-use crate::pipe::PipeKind;
+use crate::id::{PipeId, StreamNo};
+use crate::pipe::{PipeError, PipeKind};
 use crate::{Event, OpenError};
 
 #[test]
@@ -117,20 +117,74 @@ fn a_stream_creates_its_mapping_and_removes_it() {
 fn a_stream_pipe_used_again_before_the_last_segment_breaks_the_first_stream_aloud() {
     let mut c = setup(Links::InPlace).ready();
     c.host(1).pipes.checked = false;
+    let (group, first) = c.host(0).engine.open_stream(part(0, 0), node(1)).unwrap();
+    // No engine gives a pipe to another stream before; this writer does as it likes.
     for number in 0..2 {
         let engine = &mut c.host(0).engine;
-        let (group, stream) = engine.open_stream(part(0, 0), node(1)).unwrap();
         let mut block = engine.open(node(1)).unwrap();
+        let stream = StreamNo(first.0 + number as u32);
         let tag = StreamTag { group, number: stream, segment: 0, dest: part(1, 0), flags: flag::FIRST };
         block.set_stream(tag);
         block.push(Route::new(CduClass::Stream, 0, part(0, 0), part(1, 0)), b"x").unwrap();
         engine.submit(block);
-        engine.close_stream(group).unwrap();
         rounds(&mut c, 2);
         let broken =
             c.host(1).pipes.events.iter().filter(|e| matches!(e, Event::StreamBroken { .. })).count();
         assert_eq!(broken, number);
     }
+    c.settle_unchecked();
+}
+
+/// Its writer had no block to say so, and its reader waited for the next stream of the same pipe.
+#[test]
+fn the_reader_of_a_stream_that_is_given_up_is_told_also_where_there_was_no_block_for_it() {
+    for (links, to) in [(Links::InPlace, 1), (Links::Posted, 1), (Links::Posted, 0)] {
+        let mut c = Setup { pipe: 1, ..setup(links) }.ready();
+        let (group, number) = c.host(0).engine.open_stream(part(0, 0), node(to)).unwrap();
+        let mut segments = 0;
+        while let Ok(mut block) = c.host(0).engine.open(node(to)) {
+            let flags = if segments == 0 { flag::FIRST } else { 0 };
+            block.set_stream(StreamTag { group, number, segment: segments, dest: part(to, 0), flags });
+            block.push(Route::new(CduClass::Stream, 0, part(0, 0), part(to, 0)), b"x").unwrap();
+            c.host(0).engine.submit(block);
+            segments += 1;
+            c.host(to).pipes.checked = false;
+            rounds(&mut c, 2);
+        }
+        let engine = &mut c.host(0).engine;
+        engine.close_stream(group).unwrap();
+        assert_eq!(engine.close_stream(group), Err(PipeError::NotBound(engine.stream_pipe(group))));
+        assert_eq!(engine.pipes(PipeKind::Stream).busy, 1, "until its reader is told");
+        let mut ended = None;
+        for _ in 0..8 * segments {
+            if let Some((delivery, _)) = c.host(to).pipes.queues[0].front() {
+                ended = Some(delivery.kind());
+            }
+            c.read(to, 0, 1, false);
+            rounds(&mut c, 2);
+        }
+        let last = DeliveryKind::Stream { number, segment: segments, last: true, aborted: true };
+        assert_eq!(ended, Some(last));
+        assert_eq!(c.host(0).engine.pipes(PipeKind::Stream).busy, 0);
+        c.settle_unchecked();
+    }
+}
+
+#[test]
+fn the_reader_of_a_stream_learns_that_the_part_which_sends_it_is_freed() {
+    let mut c = setup(Links::InPlace).ready();
+    c.host(1).pipes.checked = false;
+    let (group, number) = c.host(0).engine.open_stream(part(0, 0), node(1)).unwrap();
+    let engine = &mut c.host(0).engine;
+    let mut block = engine.open(node(1)).unwrap();
+    block.set_stream(StreamTag { group, number, segment: 0, dest: part(1, 0), flags: flag::FIRST });
+    block.push(Route::new(CduClass::Stream, 0, part(0, 0), part(1, 0)), b"x").unwrap();
+    engine.submit(block);
+    engine.free(part(0, 0)).unwrap();
+    rounds(&mut c, 4);
+    let last = c.host(1).pipes.queues[0].back().map(|(delivery, _)| delivery.kind());
+    assert_eq!(last, Some(DeliveryKind::Stream { number, segment: 1, last: true, aborted: true }));
+    assert_eq!(c.host(0).engine.pipes(PipeKind::Stream).busy, 0);
     c.settle_unchecked();
 }
 

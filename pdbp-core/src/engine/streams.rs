@@ -1,0 +1,127 @@
+//! Streams of this node: opened, closed and given up, and what their relays say of them.
+
+use super::{Engine, Event, OpenError, PrivatePipes, StreamTag};
+use crate::cdu::{CduClass, Route, Via, flag};
+use crate::id::{NodeId, PartId, PipeId, StreamNo};
+use crate::pipe::{PipeError, PipeKind, StreamEnd, StreamMapping, StreamState};
+use crate::policy::SpacePolicy;
+use crate::routing::Slot;
+use crate::transport::Transport;
+use crate::umb::BlockMemory;
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
+    /// Takes a public pipe of the stream group for a stream of `part` to a part of the node `dest`, and numbers the stream. The
+    /// pipe is busy until [`close_stream`](Self::close_stream), and if that gives the stream up, until its reader is told. Whether a
+    /// relay has room for it, [`stream_state`](Self::stream_state) tells some time after its first block.
+    ///
+    /// # Errors
+    /// [`PipeError::NoneIdle`], [`PipeError::NoSuchPart`].
+    pub fn open_stream(&mut self, part: PartId, dest: NodeId) -> Result<(u16, StreamNo), PipeError> {
+        self.check_hosted(part)?;
+        let pipe = self.pipes.take(PipeKind::Stream, part.local())?;
+        let number = StreamNo(self.next_stream);
+        self.next_stream = self.next_stream.wrapping_add(1).max(1);
+        let state = if self.is_relayed(dest) { StreamState::Asked } else { StreamState::Taken };
+        self.pipes.begin_stream(pipe, (number, dest), state);
+        Ok((pipe.0 - self.pipes.stream_base(), number))
+    }
+
+    /// Whether the stream of a stream pipe has a way to its destination. With a link to it, until that fails.
+    pub fn stream_state(&self, group: u16) -> StreamState {
+        self.pipes.stream_state(self.stream_pipe(group))
+    }
+
+    pub(super) fn stream_pipe(&self, group: u16) -> PipeId {
+        PipeId(self.pipes.stream_base().saturating_add(group))
+    }
+
+    /// Gives back the public pipe of a stream. A stream whose last block has not been submitted is given up: its reader gets a last
+    /// segment without data that says so, as soon as there is room for it, behind what was submitted. Until then the pipe stays
+    /// busy. So a writer need not have a block to give up, nor a destination that is a member.
+    ///
+    /// # Errors
+    /// [`PipeError::NotBound`] when it was given back before.
+    pub fn close_stream(&mut self, group: u16) -> Result<(), PipeError> {
+        self.pipes.close_stream(self.stream_pipe(group))?;
+        if !self.end_stream(group) {
+            self.breaking = true;
+        }
+        Ok(())
+    }
+
+    /// Tells the reader of a stream that was given up, and frees its pipe. `false`: there is no room for that now.
+    fn end_stream(&mut self, group: u16) -> bool {
+        let pipe = self.stream_pipe(group);
+        let Some(StreamEnd { number, segment, source, dest }) = self.pipes.ending(pipe) else {
+            return true;
+        };
+        // A relay knows better than this node whether it reaches the destination, which may be no member for this one.
+        let relay = self.links.relay_to(dest.node());
+        let slot = self.links.slot(relay.unwrap_or(dest.node()));
+        let via = relay.map(|_| Via { origin: self.config.node, dest: dest.node() });
+        let tag = StreamTag { group, number, segment, dest, flags: flag::LAST | flag::ABORTED };
+        // Any other error is that the link is down: with it the reader has lost the stream.
+        if let Err(OpenError::WouldBlock) = self.submit_end(slot, via, source, tag) {
+            return false;
+        }
+        let freed = self.pipes.give(pipe);
+        debug_assert!(freed.is_ok(), "its holder has given it back, and nobody else frees it");
+        true
+    }
+
+    /// Tells readers of streams that were given up, as far as there is room. `breaking` is set if there are more.
+    pub(super) fn end_own_streams(&mut self) -> u32 {
+        let mut worked = 0;
+        for group in 0..self.config.stream_pipes {
+            if self.pipes.is_ending(self.stream_pipe(group)) {
+                let told = self.end_stream(group);
+                worked += u32::from(told);
+                self.breaking |= !told;
+            }
+        }
+        worked
+    }
+
+    /// Submits a last segment without data: the stream is given up.
+    pub(super) fn submit_end(
+        &mut self,
+        slot: Slot,
+        via: Option<Via>,
+        source: u16,
+        tag: StreamTag,
+    ) -> Result<(), OpenError> {
+        let mut block = self.open_row(slot, tag.dest.node())?;
+        block.packer.turn(via);
+        // An empty block has room for an empty message.
+        let _ = block.push(Route::raw(CduClass::Stream as u8, 0, source, tag.dest.local()), &[]);
+        block.set_stream(tag);
+        self.submit(block);
+        Ok(())
+    }
+
+    /// The streams that arrive at this node now: its part of MTA.
+    pub fn stream_mappings(&self) -> impl Iterator<Item = &StreamMapping> {
+        self.streams.iter()
+    }
+
+    /// What a relay says of a stream of this node.
+    pub(super) fn stream_answered(
+        &mut self,
+        relay: NodeId,
+        (group, number): (u16, StreamNo),
+        taken: bool,
+        pipes: &mut impl PrivatePipes,
+    ) {
+        let (me, links, pipe) = (self.config.node, self.links, self.stream_pipe(group));
+        let stream =
+            self.pipes.stream(pipe, number).filter(|(_, dest, _)| links.relay_to(*dest) == Some(relay));
+        // It may be over.
+        let Some((local, dest, state)) = stream.filter(|(.., state)| **state != StreamState::Cut) else {
+            return;
+        };
+        *state = if taken { StreamState::Taken } else { StreamState::Stopped };
+        if let Some(part) = PartId::new(me, local).filter(|_| !taken) {
+            pipes.event(Event::StreamStopped { part, number, relay, dest });
+        }
+    }
+}
