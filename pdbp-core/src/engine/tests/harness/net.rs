@@ -163,6 +163,7 @@ impl Net {
             self.links[dead][other].failed = true;
             // What the survivor still reads of foreign blocks stays where it is.
             self.links[dead][other].foreign = gone.foreign;
+            self.links[dead][other].altered = gone.altered;
             self.links[dead][other].lender = gone.lender;
             ready.extend(gone.posted.into_iter().map(|block| Completion::Unused { peer, block }));
             ready.push_back(Completion::PeerFailed { peer, cause: None });
