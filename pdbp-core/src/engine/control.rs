@@ -2,7 +2,8 @@
 //!
 //! Barriers and quiescence go through the primary master. Each kind of message has at most one instance under way per link, so
 //! that the outboxes are small and bounded; those of the agreement are made when a block has room for them. Under a new primary
-//! every node says again what it waits for.
+//! every node says again what it waits for; after an unreadable control block both ends of the link say again what may have been in
+//! it, or in its answers: see [`round`](super::round).
 
 use heapless::Deque;
 

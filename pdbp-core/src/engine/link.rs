@@ -171,6 +171,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     fn note_unreadable(&mut self, from: Slot) {
         if let Some(peer) = self.peers.get_mut(from.index()) {
             peer.unread += 1;
+            if peer.accord == Accord::Unlike {
+                // It may have asked for the settings of this node.
+                return self.note_probe(from);
+            }
         }
         self.tell(self.links.node(from), crate::mesp::Control::Probe);
     }
