@@ -69,7 +69,7 @@ pub enum Control {
         /// Whether it has one.
         taken: bool,
     },
-    /// A block of the peer was unreadable; any next block, also an empty one, tells by its numbers what is missing.
+    /// A block of the peer was unreadable; the next control block, also an empty one, tells by its numbers what is missing.
     Probe,
 }
 

@@ -332,8 +332,9 @@ pub(crate) struct Passing {
     /// Segment that comes next.
     pub(crate) segment: u32,
     pub(crate) stage: Stage,
-    /// What its source is still to be told: whether it has its circuit.
+    /// What its source is still to be told: whether it has its circuit; and what it was told.
     pub(crate) answer: Option<bool>,
+    pub(crate) told: Option<bool>,
 }
 
 /// Where a stream that is passed on stands.
@@ -358,6 +359,8 @@ pub(crate) enum Carried {
     Here(StreamMapping),
     /// A stream that is passed on.
     On(Passing),
+    /// One that was, and is over: what its source was told, which is said again when that was lost.
+    Was { number: StreamNo, told: bool, owed: bool },
 }
 
 /// A row of MTA.

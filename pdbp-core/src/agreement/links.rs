@@ -10,11 +10,32 @@ impl Agreement<'_> {
     /// can be let in again.
     pub fn link_down(&mut self, now: Time, peer: NodeId, ended: bool) {
         self.go_on(now);
-        let member = self.participates(peer);
         let Some(record) = self.peers.get_mut(peer.index()) else { return };
         record.linked = false;
         // Under leases a member may have been declared down that still runs, and those that did so may all have ended since.
         record.ended |= ended && self.settings.lease == 0;
+        self.lose_messages(peer);
+        if self.primary == Some(peer) && self.settings.lease == 0 {
+            // If it is still primary it says so as soon as there is a new link.
+            self.primary = None;
+            self.act_at = self.clock.after(self.own_patience());
+        }
+    }
+
+    /// Of what the two have said to each other some may be lost. All is as after [`link_down`](Self::link_down) and
+    /// [`link_up`](Self::link_up) at both ends, but that neither takes the other to have failed: who is primary remains it, and says
+    /// if it is not. Nothing that the peer has sent before it did the same may be handled after this.
+    pub fn link_renewed(&mut self, now: Time, peer: NodeId) {
+        self.go_on(now);
+        self.lose_messages(peer);
+        self.greet(peer);
+        self.owe(peer, owe::HELLO);
+    }
+
+    /// What was on its way to and from the peer is lost.
+    fn lose_messages(&mut self, peer: NodeId) {
+        let member = self.participates(peer);
+        let Some(record) = self.peers.get_mut(peer.index()) else { return };
         record.owes &= owe::DOWN | owe::UP;
         record.flow = if member { Flow::Probe } else { Flow::Idle };
         (record.matched, record.goal) = (0, 0);
@@ -25,11 +46,6 @@ impl Agreement<'_> {
         if self.primary == Some(peer) {
             (self.ack, self.alive_due, self.ask_sent) = (None, false, false);
             self.ask_again();
-            if self.settings.lease == 0 {
-                // If it is still primary it says so as soon as there is a new link.
-                self.primary = None;
-                self.act_at = self.clock.after(self.own_patience());
-            }
         }
         if self.role == Role::Primary {
             self.look_at_all();
@@ -41,6 +57,14 @@ impl Agreement<'_> {
         self.go_on(now);
         let Some(record) = self.peers.get_mut(peer.index()) else { return };
         record.linked = true;
+        self.greet(peer);
+    }
+
+    /// Says what a peer is to know that has been told nothing.
+    fn greet(&mut self, peer: NodeId) {
+        if peer.index() >= self.peers.len() {
+            return;
+        }
         let master = peer.index() < usize::from(self.settings.masters);
         if master && self.stage == Stage::Asking {
             self.owe(peer, owe::JOIN);

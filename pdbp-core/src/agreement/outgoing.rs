@@ -65,7 +65,7 @@ impl Agreement<'_> {
         }
     }
 
-    /// The next message to the node, if any. Once it is given, it is taken to be sent: it arrives, or the link goes down.
+    /// The next message to the node, if any. Once it is given, it is taken to be sent: it arrives, or the link goes down or is renewed.
     pub fn next_message(&mut self, to: NodeId, replica: &impl Replica) -> Option<Message> {
         if !self.has_message(to) {
             return None;

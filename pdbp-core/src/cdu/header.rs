@@ -48,7 +48,8 @@ pub enum BlockClass {
 /// `session` is the number of the link's session, on which both ends agree (see the module [`transport`](crate::transport)): a
 /// block of an earlier one is not taken for one of this, whatever its other numbers. `sequence` counts all blocks of the session, `data` only those that need credit: from the two a receiver knows what it missed
 /// when blocks before this one were unreadable. `wanted` is the credit that the sender could use: blocks that are under way or
-/// with their readers, this one included, and those that wait; 65535 for more.
+/// with their readers, this one included, and those that wait; 65535 for more. In a control block `stream` is its round: what was
+/// said in an earlier one is void, see the module `engine::round`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct BlockHeader {
@@ -198,6 +199,11 @@ impl BlockHeader {
     /// Number of the block in its session, from 0.
     pub fn sequence(&self) -> u64 {
         self.sequence.get()
+    }
+
+    /// Of a control block: the round in which it was written.
+    pub(crate) fn round(&self) -> u32 {
+        self.stream.get()
     }
 
     /// Messages in the block, as counted by its sender.

@@ -2,7 +2,8 @@
 //!
 //! Barriers and quiescence go through the primary master. Each kind of message has at most one instance under way per link, so
 //! that the outboxes are small and bounded; those of the agreement are made when a block has room for them. Under a new primary
-//! every node says again what it waits for.
+//! every node says again what it waits for; after an unreadable control block both ends of the link say again what may have been in
+//! it, or in its answers: see [`round`](super::round).
 
 use heapless::Deque;
 
@@ -357,31 +358,44 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Reads a control block's messages.
-    pub(super) fn read_control(&mut self, peer: NodeId, block: &ArrivedBlock, pipes: &mut impl PrivatePipes) {
+    /// Reads the messages of a control block that was written in `round`.
+    pub(super) fn read_control(
+        &mut self,
+        peer: NodeId,
+        block: &ArrivedBlock,
+        round: u32,
+        pipes: &mut impl PrivatePipes,
+    ) {
+        self.follow_round(self.links.slot(peer), round);
         let body = block.bytes().get(BLOCK_HEADER..).unwrap_or(&[]);
         for train in Cdus::new(body) {
             let Ok(train) = train else {
                 self.counters.malformed += 1;
+                self.note_missed(self.links.slot(peer));
                 return;
             };
             for message in train.messages() {
-                self.read_message(peer, train.command(), message, pipes);
+                self.read_message(peer, (train.command(), round), message, pipes);
             }
-        }
-        if self.accord(peer) == Accord::Unknown {
-            // The block that came before, with its settings, was unreadable.
-            self.tell(peer, Control::Probe);
         }
     }
 
-    fn read_message(&mut self, peer: NodeId, command: u16, message: &[u8], pipes: &mut impl PrivatePipes) {
+    fn read_message(
+        &mut self,
+        peer: NodeId,
+        (command, round): (u16, u32),
+        message: &[u8],
+        pipes: &mut impl PrivatePipes,
+    ) {
         let control = Control::decode(command, message);
         match (command, self.accord(peer)) {
+            // These are the same in all rounds.
             (SETTINGS, _) => return self.read_protocol(peer, message, pipes),
+            _ if matches!(control, Some(Control::Probe)) => return self.note_probe(self.links.slot(peer)),
             // It has not heard yet that it need not say more.
             (_, Accord::Unlike) => return,
-            (_, Accord::Unknown) if !matches!(control, Some(Control::Probe)) => {}
+            _ if self.is_void(self.links.slot(peer), round) => return,
+            (_, Accord::Unknown) => {}
             (AGREEMENT, _) => {
                 if let Some(message) = agreement::Message::decode(message) {
                     return self.handle_agreement(peer, message);
@@ -393,6 +407,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 }
             }
         }
+        self.note_missed(self.links.slot(peer));
         self.note_malformed(peer, Malformed::Field, pipes);
     }
 
@@ -440,11 +455,6 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
             Control::StreamAnswer { group, number, taken } => {
                 self.stream_answered(from, (group, StreamNo(number)), taken, pipes);
-            }
-            Control::Probe => {
-                if let Some(peer) = self.peers.get_mut(self.links.slot(from).index()) {
-                    (peer.probed, peer.introduced) = (true, false);
-                }
             }
             // Of or for a master that was one; or this node does not know who is, and is told again when it does.
             _ => self.counters.misdirected += u64::from(self.master().is_some()),

@@ -75,9 +75,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 self.counters.stale += 1;
                 self.give_back(peer, block);
             }
-            Ok(Admitted::Control) => {
+            Ok(Admitted::Control(round)) => {
                 self.requested(peer, wanted(&block));
-                self.read_control(node, &block, pipes);
+                self.read_control(node, &block, round, pipes);
                 self.give_back(peer, block);
             }
             Ok(Admitted::Data) if !self.has_element(peer) => {
@@ -120,9 +120,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             && let Err(reason) = check_body(header, body, |via| self.links.way(via, node))
         {
             self.settle(from, u64::from(data));
+            if !data {
+                self.note_missed(from);
+            }
             return Err(reason);
         }
-        Ok(if data { Admitted::Data } else { Admitted::Control })
+        Ok(if data { Admitted::Data } else { Admitted::Control(header.round()) })
     }
 
     fn read_header(&self, from: Slot, bytes: &[u8]) -> Result<BlockHeader, Malformed> {
@@ -158,13 +161,20 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             peer.data_acked = header.released.get().clamp(peer.data_acked, peer.data_sent);
         }
         self.settle(from, missing_data);
+        if missing > missing_data {
+            self.note_missed(from);
+        }
         Ok(true)
     }
 
-    /// A block whose numbers cannot be read: the peer is asked for another one, whose numbers will tell what this one was.
+    /// A block whose numbers cannot be read: the peer is asked for a control block, whose numbers will tell what this one was.
     fn note_unreadable(&mut self, from: Slot) {
         if let Some(peer) = self.peers.get_mut(from.index()) {
             peer.unread += 1;
+            if peer.accord == Accord::Unlike {
+                // It may have asked for the settings of this node.
+                return self.note_probe(from);
+            }
         }
         self.tell(self.links.node(from), crate::mesp::Control::Probe);
     }
@@ -358,7 +368,8 @@ fn wanted(block: &ArrivedBlock) -> u32 {
 
 enum Admitted {
     Data,
-    Control,
+    /// In this round.
+    Control(u32),
     /// Of another session, seen before, or from a node that is no member.
     Stale,
 }

@@ -49,6 +49,7 @@ mod readers;
 mod receiving;
 mod relaying;
 mod returning;
+mod round;
 mod rows;
 mod sending;
 mod stats;

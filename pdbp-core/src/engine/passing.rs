@@ -121,7 +121,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let stage = if circuit.is_some() { Stage::Open } else { Stage::Stopped };
         let answer = Some(circuit.is_some());
         let circuit = circuit.unwrap_or(0);
-        let passing = Passing { number, next, circuit, source, dest, segment: 0, stage, answer };
+        let passing = Passing { number, next, circuit, source, dest, segment: 0, stage, answer, told: None };
         let Some(entry) = self.streams.entry(place.0, place.1) else { return true };
         if let Carried::Here(mapping) = core::mem::replace(entry, Carried::On(passing)) {
             // A stream to this node, which has not come to its end.
@@ -229,11 +229,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 Carried::Here(mapping) => pipes.event(Event::StreamBroken { mapping: *mapping }),
                 // The source cannot be told any more, the destination can.
                 Carried::On(passing) if passing.stage == Stage::Open || passing.stage == Stage::Broken => {
-                    (passing.stage, passing.answer) = (Stage::Broken, None);
+                    (passing.stage, passing.answer, passing.told) = (Stage::Broken, None, None);
                     self.breaking = true;
                     continue;
                 }
-                Carried::On(_) => {}
+                Carried::On(_) | Carried::Was { .. } => {}
             }
             entry.carried = Carried::Nothing;
         }
@@ -250,15 +250,36 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 /// Packs what the source of the streams of a row is to be told. `false`: there is no room for all of it.
 pub(super) fn answer_streams(row: &mut [StreamEntry], mut pack: impl FnMut(&Control) -> bool) -> bool {
     for (entry, group) in row.iter_mut().zip(0..) {
-        let Carried::On(passing) = &mut entry.carried else { continue };
-        let Some(taken) = passing.answer else { continue };
-        if !pack(&Control::StreamAnswer { group, number: passing.number.0, taken }) {
+        let (number, taken) = match &entry.carried {
+            Carried::On(Passing { number, answer: Some(taken), .. }) => (*number, *taken),
+            Carried::Was { number, told, owed: true } => (*number, *told),
+            _ => continue,
+        };
+        if !pack(&Control::StreamAnswer { group, number: number.0, taken }) {
             return false;
         }
-        passing.answer = None;
+        match &mut entry.carried {
+            Carried::On(passing) => (passing.answer, passing.told) = (None, Some(taken)),
+            Carried::Was { owed, .. } => *owed = false,
+            _ => {}
+        }
         forget(&mut entry.carried);
     }
     true
+}
+
+/// What the source of the streams of a row was told of them may be lost. Whether there is something to say again.
+pub(super) fn answer_again(row: &mut [StreamEntry]) -> bool {
+    let mut some = false;
+    for entry in row.iter_mut() {
+        match &mut entry.carried {
+            Carried::On(passing) => passing.answer = passing.answer.or(passing.told),
+            Carried::Was { owed, .. } => *owed = true,
+            _ => continue,
+        }
+        some = true;
+    }
+    some
 }
 
 fn forget(entry: &mut Carried) {
@@ -266,7 +287,8 @@ fn forget(entry: &mut Carried) {
         && passing.stage == Stage::Over
         && passing.answer.is_none()
     {
-        *entry = Carried::Nothing;
+        let Passing { number, told, .. } = *passing;
+        *entry = told.map_or(Carried::Nothing, |told| Carried::Was { number, told, owed: false });
     }
 }
 

@@ -3,13 +3,13 @@
 use core::ops::Range;
 
 use heapless::Deque;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::passing::answer_streams;
 use super::protocol::{Accord, Protocol};
 use super::{BUDGET, Engine};
 use crate::agreement::MESSAGE;
-use crate::cdu::{BLOCK_HEADER, BlockClass, CDU_HEADER, CduClass, Packer, Route};
+use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, CDU_HEADER, CduClass, Packer, Route};
 use crate::matrix::RecvRow;
 use crate::mesp::{AGREEMENT, CONTROL, Control, SETTINGS};
 use crate::policy::SpacePolicy;
@@ -47,8 +47,11 @@ pub struct Peer {
     pub(super) control_away: u32,
     pub(super) data_away: u32,
     pub(super) places: u32,
-    /// The peer wants a block, to see its numbers.
+    /// The peer wants a control block, to see its numbers and its round.
     pub(super) probed: bool,
+    /// The round of what the two tell each other, and whether a control block of the peer is missing in it: see `round`.
+    pub(super) round: u32,
+    pub(super) missed: bool,
     /// Data blocks that had left by a posted link, and came back when it failed.
     pub(super) came_back: u64,
     /// Messages that the peer did not get, since it failed.
@@ -84,7 +87,6 @@ impl Peer {
     pub(super) fn announced(&mut self, window: u32) {
         self.released_told = self.released;
         self.window_told = window;
-        self.probed = false;
     }
 
     /// The link has failed: nothing is for this peer or wanted of it any more.
@@ -250,9 +252,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let Some(mut raw) = self.umb.lend(index) else { return };
         let mut packer = Packer::new();
         let body = raw.body_mut();
-        if let Some(peer) = self.peers.get_mut(node.index())
-            && !core::mem::replace(&mut peer.introduced, true)
-        {
+        let peer = self.peers.get_mut(node.index());
+        let round = peer.as_ref().map_or(0, |peer| peer.round);
+        let said = peer.is_none_or(|peer| {
+            peer.probed = false;
+            core::mem::replace(&mut peer.introduced, true)
+        });
+        if !said {
             let route = Route::raw(CduClass::ShortMessage as u8, SETTINGS, 0, 0);
             let pushed = packer.push(body, route, self.protocol.as_bytes());
             debug_assert!(pushed.is_ok(), "the smallest block has room for the settings");
@@ -288,6 +294,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let length = (BLOCK_HEADER + packer.finish(body)) as u32;
         let mut block = SealedBlock::new(raw, length as usize);
         self.write_fixed(&mut block, node, BlockClass::Control, 0, messages);
+        if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
+            header.stream.set(round);
+        }
         let _ = self.umb.take_back(block);
         if let Some(entry) = self.umb.entry(index) {
             entry.state = BlockState::Queued;

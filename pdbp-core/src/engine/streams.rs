@@ -119,6 +119,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let Some((local, dest, state)) = stream.filter(|(.., state)| **state != StreamState::Cut) else {
             return;
         };
+        if *state == StreamState::Stopped {
+            // It was told so before.
+            return;
+        }
         *state = if taken { StreamState::Taken } else { StreamState::Stopped };
         if let Some(part) = PartId::new(me, local).filter(|_| !taken) {
             pipes.event(Event::StreamStopped { part, number, relay, dest });

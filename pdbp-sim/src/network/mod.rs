@@ -176,9 +176,13 @@ impl Network {
         self.plan_kind(at, Kind::Act(number));
     }
 
-    /// Ports that are dropped from now on do not crash their nodes, which would look at all pairs of nodes.
+    /// Ports that are dropped from now on do not crash their nodes, which would look at all pairs of nodes. What the network has goes
+    /// first: an engine leaves its memory in place for ever while somebody has its blocks.
     fn end(&self) {
-        lock(&self.0).over = true;
+        let mut net = lock(&self.0);
+        net.over = true;
+        net.pairs.clear();
+        net.nodes.iter_mut().for_each(|node| node.ready.clear());
     }
 
     fn plan_kind(&self, at: u64, kind: Kind) {

@@ -48,6 +48,17 @@ fn cuts() -> impl Strategy<Value = (Setup, Vec<Operation>)> {
     })
 }
 
+/// Of which every eighth operation makes control blocks unreadable, direct and with relays.
+fn garbles() -> impl Strategy<Value = (Setup, Vec<Operation>)> {
+    let bytes = prop_oneof![7 => any::<[u8; 4]>(), 1 => (Just(228u8), any::<[u8; 3]>()).prop_map(|(k, [a, b, c])| [k, a, b, c])];
+    (setups(), any::<bool>(), 4usize..=11, vec(bytes, 0..600)).prop_map(|(setup, grid, many, bytes)| {
+        let setup =
+            if grid { Setup { nodes: many, routing: Routing::Grid, streams: 8, ..setup } } else { setup };
+        let operations = bytes.into_iter().map(|b| Operation::decode(b, setup.nodes)).collect();
+        (setup, operations)
+    })
+}
+
 /// In a grid of any shape; the last row may be short. A link has circuits for one stream of each part of three nodes and more.
 fn grids() -> impl Strategy<Value = (Setup, Vec<Operation>)> {
     (setups(), 4usize..=11, vec(any::<[u8; 4]>(), 0..600)).prop_map(|(setup, nodes, bytes)| {
@@ -64,6 +75,15 @@ fn assert_all_credit_is_there(cluster: &mut Cluster) {
         let near = (0..setup.nodes).filter(|p| *p != i && setup.links.between(i, *p) == Arrival::InPlace);
         let granted: u32 = near.filter_map(|p| engine.recv_row(node(p))).map(|row| row.space.real()).sum();
         assert_eq!(engine.credit + granted, setup.blocks(i), "credit of node {i}");
+    }
+}
+
+/// All barriers at which all have arrived are passed, and all who asked know that all was quiet.
+fn assert_nobody_waits(cluster: &Cluster) {
+    let least = cluster.hosts.iter().flatten().map(|host| host.barriers).min().unwrap_or(0);
+    for host in cluster.hosts.iter().flatten() {
+        assert!(host.barrier.is_none_or(|number| number > least), "barrier {:?} of {least}", host.barrier);
+        assert!(host.quiet.is_none() && host.closing.is_empty());
     }
 }
 
@@ -100,7 +120,7 @@ proptest! {
         let mut cluster = setup.ready();
         cluster.oracle.borrow_mut().lossy = true;
         for operation in operations {
-            if !operation.is_hostile() || matches!(operation, Operation::Flip { .. }) {
+            if !operation.is_hostile() || matches!(operation, Operation::Flip { .. } | Operation::Garble { .. }) {
                 cluster.apply(operation);
             }
         }
@@ -116,13 +136,29 @@ proptest! {
         }
     }
 
+    /// Unreadable control blocks cost nothing at all: what they said is said again.
+    #[test]
+    fn unreadable_control_blocks_cost_nothing((setup, operations) in garbles()) {
+        let mut cluster = setup.ready();
+        for operation in operations {
+            if !operation.is_hostile() || matches!(operation, Operation::Garble { .. }) {
+                cluster.apply(operation);
+            }
+        }
+        cluster.settle();
+        assert_all_credit_is_there(&mut cluster);
+        assert_no_circuit_is_lent(&mut cluster);
+        assert_nobody_waits(&cluster);
+        cluster.close();
+    }
+
     /// Links fail and come back: no node loses more than what it had for the other end, nor a block; streams end, and quiescence
     /// comes.
     #[test]
     fn links_that_fail_take_along_only_what_was_on_them((setup, operations) in cuts()) {
         let mut cluster = setup.ready();
         for operation in operations {
-            if !operation.is_hostile() || matches!(operation, Operation::Cut { .. }) {
+            if !operation.is_hostile() || matches!(operation, Operation::Cut { .. } | Operation::Garble { .. }) {
                 cluster.apply(operation);
             }
         }
@@ -208,7 +244,7 @@ proptest! {
         let mut cluster = setup.ready();
         cluster.oracle.borrow_mut().lossy = true;
         for operation in operations {
-            if !operation.is_hostile() || matches!(operation, Operation::Kill { .. } | Operation::Cut { .. }) {
+            if !operation.is_hostile() || matches!(operation, Operation::Kill { .. } | Operation::Cut { .. } | Operation::Garble { .. }) {
                 cluster.apply(operation);
             }
         }

@@ -71,7 +71,8 @@ fn case(seed: u64, routing: Routing) -> (Setup, Vec<Operation>) {
         let operation = Operation::decode([if chance < busy { BUSY } else { a }, b, c, d], setup.nodes);
         let empties =
             matches!(operation, Operation::Poll { .. } | Operation::Read { .. } | Operation::Release { .. });
-        Some(operation).filter(|o| !o.is_hostile() && (!empties || patience >= slow))
+        let harmless = !operation.is_hostile() || matches!(operation, Operation::Garble { .. });
+        Some(operation).filter(|_| harmless && (!empties || patience >= slow))
     };
     let operations = (0..count).filter_map(|_| operation(random)).collect();
     (setup, operations)

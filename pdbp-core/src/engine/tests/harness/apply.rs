@@ -42,6 +42,10 @@ impl Cluster {
             Operation::Flip { from, to, at, bits } => {
                 self.net.borrow_mut().links[from][to].flip = Some((at, bits));
             }
+            Operation::Garble { from, to, times } => {
+                self.oracle.borrow_mut().garbled = true;
+                self.net.borrow_mut().links[from][to].garbled = times;
+            }
             Operation::Barrier { node } => {
                 if let Some(host) = self.hosts[node].as_mut().filter(|h| h.barrier.is_none()) {
                     host.barriers += 1;

@@ -59,11 +59,13 @@ pub struct Link {
     pub busy: u32,
     /// Flips a byte of the next data block: place and bits.
     pub flip: Option<(u16, u8)>,
+    /// Blocks with bytes that changed.
     pub flipped: u32,
     /// In place: what the receiver reads instead of blocks with a flipped byte. Kept to the end, as it may read for that long.
     altered: Vec<Vec<u64>>,
-    /// So many blocks, of any class, become unreadable on their way into posted ones.
+    /// So many control blocks become unreadable on their way, behind so many that do not.
     pub garbled: u32,
+    pub spared: u32,
     failed: bool,
     session: u32,
     /// Blocks sent in this session.
@@ -80,6 +82,22 @@ impl Link {
         let base = NonNull::from(&words[..]).cast();
         self.altered.push(words);
         base
+    }
+
+    /// The byte of the next block that changes on its way, and the bits of it.
+    fn change(&mut self, data: bool) -> Option<(u16, u8)> {
+        let change = if data {
+            self.flip.take()
+        } else if self.garbled > 0 && self.spared > 0 {
+            self.spared -= 1;
+            None
+        } else {
+            let garbles = self.garbled > 0;
+            self.garbled = self.garbled.saturating_sub(1);
+            garbles.then_some((0, 1))
+        };
+        self.flipped += u32::from(change.is_some());
+        change
     }
 
     /// Blocks of the sender that are not complete.
@@ -343,13 +361,9 @@ impl Transport for Port {
                     return Err(Refused { op: Op::Send { peer, block }, reason: Reason::Busy });
                 }
                 link.sent += 1;
-                let data = Net::is_data(block.bytes());
-                let flip = if data { link.flip.take() } else { None };
-                link.flipped += u32::from(flip.is_some());
+                let flip = link.change(Net::is_data(block.bytes()));
                 if arrival == Arrival::Posted {
                     let mut bytes = block.bytes().to_vec();
-                    bytes[0] ^= u8::from(link.garbled > 0);
-                    link.garbled = link.garbled.saturating_sub(1);
                     if let Some((at, bits)) = flip {
                         let at = usize::from(at) % bytes.len();
                         bytes[at] ^= bits;

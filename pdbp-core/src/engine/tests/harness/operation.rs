@@ -71,6 +71,12 @@ pub enum Operation {
         at: u16,
         bits: u8,
     },
+    /// The next control blocks from one node to another are unreadable.
+    Garble {
+        from: usize,
+        to: usize,
+        times: u32,
+    },
     Barrier {
         node: usize,
     },
@@ -124,7 +130,8 @@ impl Operation {
             196..216 => Self::Segment { node, source, to, dest, length, last: b & 0x0C == 0x0C },
             216..222 => Self::Gate { from: node, to, closed: b & 1 != 0 },
             222..228 => Self::Busy { from: node, to, times: u32::from(b % 4) },
-            228..234 => Self::Flip { from: node, to, at: u16::from(b) << 4 | u16::from(c >> 4), bits: c | 1 },
+            228 => Self::Garble { from: node, to, times: u32::from(b % 4) },
+            229..234 => Self::Flip { from: node, to, at: u16::from(b) << 4 | u16::from(c >> 4), bits: c | 1 },
             234..240 => Self::Barrier { node },
             240..246 => Self::Quiet { node },
             246..248 => Self::Wait { nanos: u64::from(b) * 200 },
@@ -135,8 +142,15 @@ impl Operation {
         }
     }
 
-    /// Whether it can lose what was sent.
+    /// Whether it can lose what was sent, or makes counters tell of errors.
     pub fn is_hostile(&self) -> bool {
-        matches!(self, Self::Flip { .. } | Self::Kill { .. } | Self::Cut { .. } | Self::Inject { .. })
+        matches!(
+            self,
+            Self::Garble { .. }
+                | Self::Flip { .. }
+                | Self::Kill { .. }
+                | Self::Cut { .. }
+                | Self::Inject { .. }
+        )
     }
 }

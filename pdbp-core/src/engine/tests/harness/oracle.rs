@@ -16,6 +16,8 @@ pub struct Oracle {
     pub serial: u64,
     /// Bytes may change on the way: what does not arrive is skipped.
     pub lossy: bool,
+    /// Control blocks may be unreadable, which loses nothing.
+    pub garbled: bool,
     /// Pairs of nodes whose link has failed: of what they send to each other some may not arrive.
     doubtful: BTreeSet<(usize, usize)>,
     /// Nodes whose messages nobody waits for.

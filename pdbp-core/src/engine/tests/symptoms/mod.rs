@@ -10,6 +10,7 @@ mod relays;
 mod set_up;
 mod settings;
 mod stalls;
+mod unreadable;
 
 use super::harness::{Cluster, Links, Operation, Policy, Setup};
 

@@ -113,10 +113,8 @@ fn settings_that_were_unreadable_on_their_way_are_said_again() {
     for (first, second) in [(1, 0), (0, 1), (1, 1), (2, 1), (1, 2), (3, 3)] {
         // Of the tables neither of the two talks with the other.
         let mut c = Setup { nodes: 3, ..setup(Links::Posted) }.ready();
-        c.oracle.borrow_mut().lossy = true;
-        c.net.borrow_mut().links[1][2].garbled = first;
-        c.net.borrow_mut().links[2][1].garbled = second;
-        for (from, to) in [(1, 2), (2, 1)] {
+        for (from, to, times) in [(1, 2, first), (2, 1, second)] {
+            c.apply(Operation::Garble { from, to, times });
             c.apply(Operation::Send { node: from, source: 0, to, dest: 0, length: 3 });
             c.apply(Operation::Flush { node: from });
         }
@@ -124,5 +122,21 @@ fn settings_that_were_unreadable_on_their_way_are_said_again() {
         assert_eq!(delivered(&c), 2, "{first} and {second} blocks were unreadable");
         assert_eq!(c.net.borrow().links[1][2].garbled + c.net.borrow().links[2][1].garbled, 0);
         c.settle();
+    }
+}
+
+#[test]
+fn settings_that_differ_are_told_though_they_were_unreadable_at_first() {
+    for (first, second) in [(1, 0), (0, 1), (1, 1), (2, 3)] {
+        for links in BOTH {
+            let mut c = Setup { odd: Some((1, Setting::StreamPipes)), ..setup(links) }.start();
+            c.apply(Operation::Garble { from: 0, to: 1, times: first });
+            c.apply(Operation::Garble { from: 1, to: 0, times: second });
+            run(&mut c);
+            for i in 0..2 {
+                assert!(!told(&mut c, i).is_empty(), "node {i}, {first} and {second} blocks were unreadable");
+            }
+            c.close();
+        }
     }
 }
