@@ -66,7 +66,8 @@ fuzz_target!(|bytes: &[u8]| {
         now = now.after(u64::from(*wait) * 200);
         match call % 8 {
             0 => agreement.link_down(now, node(call >> 3), call & 0x80 != 0),
-            1 => agreement.link_up(now, node(call >> 3)),
+            1 if wait & 1 == 0 => agreement.link_up(now, node(call >> 3)),
+            1 => agreement.link_renewed(now, node(call >> 3)),
             _ => {
                 let Some((message, after)) = rest.split_at_checked(MESSAGE) else { break };
                 rest = after;

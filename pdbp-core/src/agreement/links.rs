@@ -29,7 +29,10 @@ impl Agreement<'_> {
         self.go_on(now);
         self.lose_messages(peer);
         self.greet(peer);
-        self.owe(peer, owe::HELLO);
+        if self.role != Role::Primary {
+            // Its word that it is not may be lost; that it is the log says.
+            self.owe(peer, owe::HELLO);
+        }
     }
 
     /// What was on its way to and from the peer is lost.
@@ -58,6 +61,9 @@ impl Agreement<'_> {
         let Some(record) = self.peers.get_mut(peer.index()) else { return };
         record.linked = true;
         self.greet(peer);
+        if peer.index() < usize::from(self.settings.masters) {
+            self.owe(peer, owe::HELLO);
+        }
     }
 
     /// Says what a peer is to know that has been told nothing.
@@ -68,9 +74,6 @@ impl Agreement<'_> {
         let master = peer.index() < usize::from(self.settings.masters);
         if master && self.stage == Stage::Asking {
             self.owe(peer, owe::JOIN);
-        }
-        if master {
-            self.owe(peer, owe::HELLO);
         }
         if self.primary == Some(peer) {
             self.alive_due = self.settings.lease > 0;

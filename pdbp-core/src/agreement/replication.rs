@@ -139,8 +139,9 @@ impl Agreement<'_> {
             Fit::Fits if peer.flow == Flow::Probing => {
                 (peer.flow, peer.next) = (Flow::Stream, matched.saturating_add(1));
             }
-            Fit::Differs if matched >= base => {
-                (peer.flow, peer.next) = (Flow::Stream, matched.saturating_add(1));
+            // That it fits so far may have been said meanwhile, in answer to something else.
+            Fit::Differs if matched.max(peer.matched) >= base => {
+                (peer.flow, peer.next) = (Flow::Stream, matched.max(peer.matched).saturating_add(1));
             }
             // It may have more than it knows to be committed: where the two logs agree is looked for from the end.
             Fit::Differs if peer.flow == Flow::Probing && peer.next > base.saturating_add(1) => {

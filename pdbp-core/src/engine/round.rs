@@ -11,6 +11,9 @@
 //! So in each direction a beginning of the old round has arrived, and then the new one begins, as with links that fail. What is lost of
 //! the new round begins another.
 //!
+//! To let the link fail instead would be no simpler: a transport that cannot end links would leave the peer to find out, by messages
+//! that may be unreadable too, and without leases a node whose link has failed is declared down, along with what it had sent.
+//!
 //! # How a gap is noticed
 //! By the numbers of the next block: what is missing before it and was no data was control. A block that cannot be read is answered
 //! by [`Probe`](Control::Probe), which is answered by a control block, so that there is a next one and it has a round. A control

@@ -22,6 +22,7 @@ pub(super) fn plan(seed: u64, flaw: Option<Flaw>) -> Plan {
         parts: if random.one_in(3) { nodes } else { 2 * nodes + 1 },
         log: 8 + random.below(24) as usize,
         faults: [2, 6, 15][random.below(3) as usize],
+        losses: 0,
         clients: [100, 300, 600][random.below(3) as usize],
         slow: [50, 50, 3][random.below(3) as usize],
         ends: random.one_in(2),
@@ -119,6 +120,26 @@ fn schedules_of_nodes_that_reach_masters_only_keep_the_rules() {
         records += world.history.len();
     }
     assert!(records > 500, "{records}");
+}
+
+/// Messages are lost on links that go on; without leases no node may take the other to have failed.
+#[test]
+fn schedules_in_which_messages_are_lost_keep_the_rules() {
+    let seconds = variable("PDBP_AGREEMENT_LOSS_SECONDS");
+    let start = std::time::Instant::now();
+    let (first, mut records) = (40_000, 0);
+    let mut seed = first;
+    while seconds.map_or(seed < first + 24, |s| start.elapsed().as_secs() < s) {
+        let (drawn, losses) = (plan(seed, None), [5, 30, 100][seed as usize % 3]);
+        // Every other one without leases, and a third of them without any other fault.
+        let lease = if seed.is_multiple_of(2) { 0 } else { drawn.lease };
+        let faults = if seed.is_multiple_of(3) { 0 } else { drawn.faults };
+        let world = run_plan(seed, 3_000, Plan { losses, lease, faults, ..drawn });
+        records += world.unwrap_or_else(|what| panic!("{what}")).history.len();
+        seed += 1;
+    }
+    std::println!("seeds {first} to {seed}, {records} operations, {:?}", start.elapsed());
+    assert!(records > 1_000, "{records}");
 }
 
 #[test]

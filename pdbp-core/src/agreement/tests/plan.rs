@@ -12,6 +12,8 @@ pub(super) struct Plan {
     pub(super) log: usize,
     /// Out of 1000 steps.
     pub(super) faults: u64,
+    /// Out of 1000 steps, too: messages that are lost without their link, which is renewed.
+    pub(super) losses: u64,
     pub(super) clients: u64,
     /// One message in so many is slow, longer than a candidate's patience. With 0 none is.
     pub(super) slow: u64,
@@ -31,6 +33,7 @@ impl Plan {
             parts: 8,
             log: 12,
             faults: 0,
+            losses: 0,
             clients: 0,
             slow: 0,
             ends: false,

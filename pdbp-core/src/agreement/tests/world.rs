@@ -32,8 +32,11 @@ struct Host {
 
 #[derive(Default)]
 struct Link {
+    /// An empty one says that its sender has renewed the link.
     queue: VecDeque<(u64, Vec<u8>)>,
     blocked_until: u64,
+    /// What the sender says is not read before it has renewed the link as well.
+    void: bool,
 }
 
 /// The session between two nodes.
@@ -269,8 +272,10 @@ impl World {
     fn cut(&mut self, a: usize, b: usize) {
         let (now, lag) = (self.now, [self.random.below(4_000), self.random.below(4_000)]);
         let ends = [a.min(b), a.max(b)];
-        self.links[a][b].queue.clear();
-        self.links[b][a].queue.clear();
+        for (from, to) in [(a, b), (b, a)] {
+            self.links[from][to].queue.clear();
+            self.links[from][to].void = false;
+        }
         let runs = ends.map(|e| self.runs(e));
         let up_at = now + 4_000 + self.random.below(40_000);
         let session = self.session(a, b);
@@ -282,6 +287,21 @@ impl World {
             }
         }
         (session.up, session.up_at, session.ended) = (false, up_at, false);
+    }
+
+    /// A message on its way from one node to the other is lost, and the link is renewed.
+    fn renew(&mut self, from: usize, to: usize) {
+        let busy = self.links[from][to].void || self.links[to][from].void;
+        if busy || !self.session(from, to).up || !self.runs(from) || !self.runs(to) {
+            return;
+        }
+        self.note(format!("node {to} misses something of {from}"));
+        let link = &mut self.links[from][to];
+        (link.void, link.queue) = (true, VecDeque::new());
+        let now = self.clock(to);
+        self.replica_mut(to).link_renewed(now, node(from));
+        self.post(to, from, Vec::new());
+        self.pump(to);
     }
 
     /// Holds up what goes from one node to the other for some time.
@@ -359,18 +379,29 @@ impl World {
     }
 
     fn send(&mut self, from: usize, to: usize, message: &Message) {
-        if !self.session(from, to).up {
-            return;
+        if self.session(from, to).up && !self.links[from][to].void {
+            self.post(from, to, message.encode().to_vec());
         }
+    }
+
+    fn post(&mut self, from: usize, to: usize, bytes: Vec<u8>) {
         let slow = self.plan.slow > 0 && !self.healed && self.random.one_in(self.plan.slow);
         let delay = if slow { self.random.below(20_000) } else { 30 + self.random.below(400) };
         let queue = &mut self.links[from][to].queue;
         let at = queue.back().map_or(0, |(t, _)| *t).max(self.now + delay);
-        queue.push_back((at, message.encode().to_vec()));
+        queue.push_back((at, bytes));
     }
 
     fn deliver(&mut self, from: usize, to: usize) {
         let Some((_, bytes)) = self.links[from][to].queue.pop_front() else { return };
+        if bytes.is_empty() {
+            self.note(format!("node {to} hears that {from} has missed something"));
+            let now = self.clock(to);
+            self.replica_mut(to).link_renewed(now, node(from));
+            self.links[to][from].void = false;
+            self.pump(to);
+            return self.pump(from);
+        }
         let message = Message::decode(&bytes).expect("what a node says is well-formed");
         self.note(format!("{from} -> {to} {message:?}"));
         let now = self.clock(to);

@@ -17,6 +17,13 @@ impl World {
         if !self.healed && self.random.below(1000) < self.plan.faults {
             self.fault();
         }
+        if !self.healed && self.plan.losses > 0 && self.random.below(1000) < self.plan.losses {
+            let nodes = self.plan.nodes as u64;
+            let (from, to) = (self.random.below(nodes) as usize, self.random.below(nodes) as usize);
+            if from != to {
+                self.renew(from, to);
+            }
+        }
         let mut next = (self.now + 500, None);
         for to in 0..self.plan.nodes {
             let host = &self.hosts[to];
