@@ -18,7 +18,7 @@
 //!   have been filled.
 //! * An [`ArrivedBlock`] of a peer goes back before the transport that brought it is dropped. The engine sees to that by leaking its
 //!   transport when readers are left. A transport that finds at its end that somebody still reads
-//!   ([`Lender::alive`](crate::umb::Lender::alive)) keeps what they read in place for ever, and its peers do not get those
+//!   (`umb::Lender::alive`) keeps what they read in place for ever, and its peers do not get those
 //!   blocks back.
 //! * No call blocks, waits or does unbounded work. Progress is made in [`Transport::poll_completion`].
 //! * Blocks of a peer arrive in one of two ways, which [`Transport::arrival`] names; the engine follows it, link by link:
@@ -29,7 +29,7 @@
 //!
 //! No memory depends on the contract: a transport in safe Rust that breaks it loses blocks or messages, and the bytes of every token
 //! stay valid, and unchanged by others, as long as that lives (see [`umb`](crate::umb)). Only one that lets blocks be read in place
-//! has a promise to keep, to the unsafe [`Lender::lend`](crate::umb::Lender::lend).
+//! has a promise to keep, to the unsafe `umb::Lender::lend`.
 
 use crate::id::NodeId;
 use crate::umb::{ArrivedBlock, SealedBlock, VacantBlock};
