@@ -17,9 +17,8 @@
 //! * [`Op::Recv`] that is refused as [`Reason::Busy`] is accepted after such polls as well, or once blocks posted for that peer before
 //!   have been filled.
 //! * An [`ArrivedBlock`] of a peer goes back before the transport that brought it is dropped. The engine sees to that by leaking its
-//!   transport when readers are left. A transport that finds at its end that somebody still reads
-//!   (`umb::Lender::alive`) keeps what they read in place for ever, and its peers do not get those
-//!   blocks back.
+//!   transport when readers are left. A transport that finds at its end that somebody still reads (`umb::Lender::alive`) keeps
+//!   what they read in place for ever, and its peers do not get those blocks back.
 //! * No call blocks, waits or does unbounded work. Progress is made in [`Transport::poll_completion`].
 //! * Blocks of a peer arrive in one of two ways, which [`Transport::arrival`] names; the engine follows it, link by link:
 //!   *posted*: into a block given by [`Op::Recv`], while the sender's block is complete when it may be overwritten;
