@@ -9,8 +9,8 @@
 //!
 //! The program starts jobs of itself with the launcher: for each repetition one in which MPI's own peers are measured, after a
 //! plain `MPI_Init`, and one for PDBP. So neither has to do with what the other asks of MPI: Open MPI takes locks once it is told
-//! that there may be threads, which costs its own peers a third to a half at small sizes. What the jobs have measured comes back by
-//! the standard output of rank 0; the tables are printed when all jobs have ended.
+//! that there may be threads, which costs its own peers at small sizes. What the jobs have measured comes back by the standard
+//! output of rank 0; the tables are printed when all jobs have ended.
 
 mod arguments;
 mod jobs;
