@@ -140,7 +140,7 @@ impl Parts {
     #[inline(never)]
     fn route(&mut self) {
         for receiver in &self.receivers {
-            while receiver.part().node().poll().0 {}
+            while receiver.part().node().poll().worked {}
         }
     }
 

@@ -224,7 +224,7 @@ impl Cli {
     ///
     /// [`ConfigError`] names a setting that cannot be used.
     pub fn builder(&self) -> Result<Builder, ConfigError> {
-        let builder = Cluster::builder()?;
+        let builder = Builder::from_env()?;
         Ok(match self.transport {
             Some(transport) => builder.set("transport", transport.name()),
             None => builder,

@@ -1,18 +1,16 @@
 //! The cluster: which nodes there are and what connects them.
 
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use pdbp_core::Routing;
 use pdbp_core::id::NodeId;
 use pdbp_core::umb::HeapMemory;
 #[cfg(feature = "mpi")]
 use pdbp_mpi::{Hosts, Mpi, MpiMemory, Options, Threads};
 use pdbp_sim::local::Local;
 
-use crate::config::{ConfigError, Origin, PinMemory, Progress, Settings, TransportKind};
+use crate::config::{Builder, ConfigError, Progress, Settings, TransportKind};
 use crate::error::{NoSuchNode, SettingsDiffer, Timeout};
 use crate::launch::Launch;
 use crate::monitor::Endpoint;
@@ -122,20 +120,27 @@ impl From<pdbp_core::ConfigError> for StartError {
 }
 
 impl Cluster {
-    /// A cluster of `nodes` nodes in this process, with settings from environment and file.
+    /// A cluster of `nodes` nodes in this process, under a launcher such as `mpirun` too; other settings come from the environment
+    /// and the file that it names, as with [`Builder::from_env`].
     ///
     /// # Errors
     /// See [`StartError`].
     pub fn local(nodes: u16) -> Result<Self, StartError> {
-        Self::builder()?.nodes(nodes).start()
+        Builder::from_env()?.nodes(nodes).transport(TransportKind::Local).start()
     }
 
-    /// Starts from environment and file (`PDBP_CONFIG`); what is set on the builder goes first.
+    /// The cluster that environment and file describe: `Builder::from_env()?.start()`. Under a launcher such as `mpirun` that is one
+    /// node per process, else nodes of this process, as many as the setting `nodes` says.
     ///
     /// # Errors
-    /// A setting there that cannot be used.
-    pub fn builder() -> Result<Builder, ConfigError> {
-        Ok(Builder { settings: Settings::load(None)?, wrong: None })
+    /// See [`StartError`].
+    pub fn from_env() -> Result<Self, StartError> {
+        Builder::from_env()?.start()
+    }
+
+    /// Begins with the default settings, whatever the environment says: [`Builder::new`].
+    pub fn builder() -> Builder {
+        Builder::new()
     }
 
     /// Nodes of the whole cluster.
@@ -180,98 +185,7 @@ impl Cluster {
     }
 }
 
-/// Collects the settings of a cluster. A method that takes a value out of range makes [`start`](Self::start) fail with it.
-#[derive(Clone, Debug)]
-pub struct Builder {
-    settings: Settings,
-    wrong: Option<ConfigError>,
-}
-
-/// From settings that were put together before, their origins included.
-impl From<Settings> for Builder {
-    fn from(settings: Settings) -> Self {
-        Self { settings, wrong: None }
-    }
-}
-
 impl Builder {
-    /// Reads settings from a file; they count as if `PDBP_CONFIG` named it.
-    ///
-    /// # Errors
-    /// See [`ConfigError`].
-    pub fn file(path: &Path) -> Result<Self, ConfigError> {
-        Ok(Self { settings: Settings::load(Some(path))?, wrong: None })
-    }
-
-    /// Sets any value by its name, as text: `set("block_bytes", "32768")`.
-    #[must_use]
-    pub fn set(mut self, key: &str, value: &str) -> Self {
-        if let Err(e) = self.settings.set(key, value, Origin::Builder) {
-            self.wrong.get_or_insert(e);
-        }
-        self
-    }
-
-    /// Nodes of the cluster.
-    #[must_use]
-    pub fn nodes(self, nodes: u16) -> Self {
-        self.set("nodes", &nodes.to_string())
-    }
-
-    /// Which nodes have links, and whether the others send to each other by relays.
-    #[must_use]
-    pub fn routing(self, routing: Routing) -> Self {
-        let name = match routing {
-            Routing::Direct => "direct",
-            Routing::Grid => "grid",
-        };
-        self.set("routing", name)
-    }
-
-    /// Bytes of a block.
-    #[must_use]
-    pub fn block_bytes(self, bytes: usize) -> Self {
-        self.set("block_bytes", &bytes.to_string())
-    }
-
-    /// Bytes of block memory of each node.
-    #[must_use]
-    pub fn memory_bytes(self, bytes: usize) -> Self {
-        self.set("memory_bytes", &bytes.to_string())
-    }
-
-    /// Whether the memory of blocks is locked in place for CUDA devices.
-    #[must_use]
-    pub fn pin_memory(self, pin: PinMemory) -> Self {
-        match pin {
-            PinMemory::Off => self.set("pin_memory", "off"),
-            PinMemory::Auto => self.set("pin_memory", "auto"),
-            PinMemory::Device(number) => self.set("pin_memory", &number.to_string()),
-        }
-    }
-
-    /// How long calls without a timeout of their own wait.
-    #[must_use]
-    pub fn timeout(self, timeout: Duration) -> Self {
-        self.set("timeout_ms", &timeout.as_millis().to_string())
-    }
-
-    /// Who makes progress.
-    #[must_use]
-    pub fn progress(self, progress: Progress) -> Self {
-        let name = match progress {
-            Progress::Thread => "thread",
-            Progress::Inline => "inline",
-            Progress::Host => "host",
-        };
-        self.set("progress", name)
-    }
-
-    /// The settings as they stand.
-    pub fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
     /// Starts the nodes that this process hosts and returns when all nodes of the cluster know each other. What connects them
     /// is the setting `transport`: by default MPI under a launcher such as `mpirun`, where each process hosts one node, and
     /// else threads of this process.

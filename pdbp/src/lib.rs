@@ -49,11 +49,13 @@ mod node;
 mod part;
 mod trace;
 
-pub use cluster::{Builder, Cluster, StartError};
-pub use config::{ConfigError, MonitorKind, PinMemory, Progress, Settings, TransportKind};
+pub use cluster::{Cluster, StartError};
+pub use config::{
+    Builder, ConfigError, MonitorKind, PinMemory, PolicyKind, Progress, Settings, TransportKind,
+};
 pub use error::{LookupError, NoSuchNode, RecvError, RegisterError, SendError, SettingsDiffer, Timeout};
 pub use launch::Launch;
-pub use node::{Backend, BackendError, Memory, Node, NodeStats};
+pub use node::{Backend, BackendError, Memory, Node, NodeStats, Polled};
 pub use part::{
     Batch, Interest, Loan, Message, Part, Ready, Returned, Segment, StreamReader, StreamWriter, Target,
 };
@@ -61,9 +63,10 @@ pub use part::{
 pub use part::{
     DeviceMessage, DeviceRead, DeviceRecv, DeviceRecvEach, DeviceSend, DeviceSendEach, DeviceWrite,
 };
-pub use pdbp_core::engine::{Counters, PipeUse, RowStats};
+pub use pdbp_core::engine::{Checksum, Counters, PipeUse, RowStats};
 pub use pdbp_core::id::{NodeId, PartId, PipeId, StreamNo};
 pub use pdbp_core::pipe::PipeError;
+pub use pdbp_core::policy::Threshold;
 pub use pdbp_core::tables::PartKind;
 pub use pdbp_core::umb::{HeapMemory, Space};
 pub use pdbp_core::{Bell, Event, Routing};

@@ -15,7 +15,7 @@ const SOON: Duration = Duration::from_secs(60);
 const WAYS: [Progress; 3] = [Progress::Thread, Progress::Inline, Progress::Host];
 
 fn cluster(nodes: u16, progress: Progress, settings: &[(&str, &str)]) -> Cluster {
-    let builder = Cluster::builder().unwrap().nodes(nodes).progress(progress).timeout(SOON);
+    let builder = Cluster::builder().nodes(nodes).progress(progress).timeout(SOON);
     let builder = builder.block_bytes(1024).set("pack_bytes", "512").memory_bytes(256 << 10);
     settings.iter().fold(builder, |builder, (key, value)| builder.set(key, value)).start().unwrap()
 }
@@ -116,7 +116,7 @@ fn figures_add_up_to_what_was_sent_however_often_they_are_asked_for() {
 
 #[test]
 fn answers_longer_than_a_block_arrive_whole() {
-    let cluster = Cluster::builder().unwrap().nodes(8).block_bytes(256).timeout(SOON);
+    let cluster = Cluster::builder().nodes(8).block_bytes(256).timeout(SOON);
     let cluster = cluster.set("monitor", "on").start().unwrap();
     cluster.run(|node| {
         let part = part(&node, &format!("a-part-with-a-name-of-{}", node.name()));
@@ -375,7 +375,7 @@ fn an_address_is_free_again_when_the_cluster_has_ended() {
 }
 
 fn refused(settings: &[(&str, &str)]) -> String {
-    let builder = Cluster::builder().unwrap().nodes(2);
+    let builder = Cluster::builder().nodes(2);
     let builder = settings.iter().fold(builder, |builder, (key, value)| builder.set(key, value));
     builder.start().map(|_| ()).unwrap_err().to_string()
 }

@@ -19,7 +19,7 @@ fn read(path: &Path) -> Vec<Value> {
 }
 
 fn start(path: &Path, progress: Progress) -> Cluster {
-    let cluster = Cluster::builder().unwrap().nodes(2).progress(progress).block_bytes(1024).timeout(SOON);
+    let cluster = Cluster::builder().nodes(2).progress(progress).block_bytes(1024).timeout(SOON);
     cluster.set("trace", path.to_str().unwrap()).set("initial_blocks", "2").start().unwrap()
 }
 
@@ -113,7 +113,7 @@ fn a_trace_is_complete_json_when_the_program_is_killed() {
 #[test]
 fn a_file_that_cannot_be_written_is_named() {
     let start = |path: &str| {
-        let builder = Cluster::builder().unwrap().set("trace", path);
+        let builder = Cluster::builder().set("trace", path);
         builder.start().map(|_| ()).unwrap_err().to_string()
     };
     let said = start("/nonexistent/folder/t.json");

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use pdbp::{Cluster, Node, SendError, Target};
+use pdbp::{Builder, Cluster, Node, SendError, Target};
 
 use super::{Group, Traffic};
 use crate::exchange::{self, Idle, PATIENCE};
@@ -25,7 +25,7 @@ pub(super) struct Member {
 impl Member {
     /// Starts the node. All `ranks` of the job call it.
     pub(super) fn start(rank: usize, ranks: usize, settings: &[(String, String)]) -> Result<Self, String> {
-        let builder = Cluster::builder().map_err(|error| error.to_string())?.set("progress", "inline");
+        let builder = Builder::from_env().map_err(|error| error.to_string())?.set("progress", "inline");
         let builder = settings.iter().fold(builder, |builder, (key, value)| builder.set(key, value));
         let cluster = builder.start().map_err(|error| error.to_string())?;
         let node = match cluster.nodes() {
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn loaned_and_long_messages_arrive_whole() {
-        let cluster = Cluster::builder().unwrap().nodes(2).set("progress", "inline").start().unwrap();
+        let cluster = Cluster::builder().nodes(2).set("progress", "inline").start().unwrap();
         let mut ends: Vec<_> = cluster.nodes().iter().map(|node| PdbpEndpoint::new(node, 2)).collect();
         let [one, other] = &mut ends[..] else { panic!("two nodes") };
         let long = Source::new(1, 300_000);
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn streams_carry_whole_packets() {
-        let cluster = Cluster::builder().unwrap().nodes(2).set("progress", "inline").start().unwrap();
+        let cluster = Cluster::builder().nodes(2).set("progress", "inline").start().unwrap();
         for packet in [8, 65536, 300_000] {
             cluster.run(|node| {
                 let mut endpoint = PdbpEndpoint::new(&node, 2);

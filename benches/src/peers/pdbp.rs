@@ -6,7 +6,7 @@
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use pdbp::{Cluster, Node, Part, PartKind, SendError, Target};
+use pdbp::{Builder, Node, Part, PartKind, SendError, Target};
 
 use crate::fabric::{Endpoint, Fabric};
 use crate::scenario::Scenario;
@@ -129,7 +129,7 @@ impl<S: Settings> Fabric for Pdbp<S> {
 
     fn connect(scenario: &Scenario) -> Vec<PdbpSeat> {
         // Invariant: set-up of a benchmark; a failure here is a mistake in the settings above, and ends it.
-        let builder = Cluster::builder().unwrap_or_else(|error| panic!("pdbp: {error}"));
+        let builder = Builder::from_env().unwrap_or_else(|error| panic!("pdbp: {error}"));
         let builder = builder.nodes(scenario.nodes as u16);
         let builder = S::of(scenario).into_iter().fold(builder, |b, (key, value)| b.set(key, &value));
         let cluster = builder.start().unwrap_or_else(|error| panic!("pdbp: {error}"));

@@ -61,10 +61,14 @@ impl<D: Device> Copier<D> {
         self.in_flight.get()
     }
 
-    /// A queue on which nothing is under way.
-    pub(super) fn take_queue(&self) -> Result<D::Queue, DeviceError> {
+    /// A queue on which nothing is under way, and which waits for the event first.
+    pub(super) fn take_queue_after(&self, after: Option<&D::Event>) -> Result<D::Queue, DeviceError> {
         let spare = self.queues.borrow_mut().pop();
-        spare.map_or_else(|| self.device.queue(), Ok)
+        let queue = spare.map_or_else(|| self.device.queue(), Ok)?;
+        if let Some(after) = after {
+            self.device.order(&queue, after)?;
+        }
+        Ok(queue)
     }
 
     /// Takes a queue back on which nothing is under way.

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::belt::{Belt, Loaded, Way};
 use super::going::{self, Flow, State};
-use super::{Copier, FlowError, Outgoing, Step, VacantBlock};
+use super::{Copier, FlowError, NotStarted, Outgoing, Step, VacantBlock};
 use crate::buffer::Slice;
 use crate::device::{Device, DeviceError};
 
@@ -23,15 +23,17 @@ impl<D: Device, B: VacantBlock> Gather<D, B> {
     /// of twice its length; waits until these are there, unless flows before have left them.
     ///
     /// # Errors
-    /// There is no memory or no queue, or it cannot wait for the event.
+    /// The slice. There is no memory or no queue, or it cannot wait for the event.
     pub fn new(
         copier: &Rc<Copier<D>>,
         source: Slice<D>,
         block: usize,
         after: Option<&D::Event>,
-    ) -> Result<Self, DeviceError> {
-        let belt = Belt::new(copier, Way::Out, block, after)?;
-        Ok(Self { belt, source, sent: 0, state: State::Flowing })
+    ) -> Result<Self, NotStarted<Slice<D>>> {
+        match Belt::new(copier, Way::Out, block, after) {
+            Ok(belt) => Ok(Self { belt, source, sent: 0, state: State::Flowing }),
+            Err(error) => Err(NotStarted { memory: source, error }),
+        }
     }
 
     /// Goes on: sends the blocks whose copies are over, and begins with new ones, until there are none. Does not wait, and does

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::going::{self, Flow, State};
-use super::{Arrived, Copier, Flight, FlowError, HostBlock, Inlet, Step};
+use super::{Arrived, Copier, Flight, FlowError, HostBlock, Inlet, NotStarted, Step};
 use crate::buffer::{Awaited, Buffer, Landing};
 use crate::device::{Device, DeviceError, InUse};
 
@@ -41,19 +41,15 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
         into: Buffer<D>,
         room: Range<usize>,
         after: Option<&D::Event>,
-    ) -> Result<Self, (Buffer<D>, DeviceError)> {
+    ) -> Result<Self, NotStarted<Buffer<D>>> {
         if room.start > room.end || room.end > into.bytes() {
             let (at, bytes) = (room.start, room.len());
             let error = DeviceError::OutOfBounds { at, bytes, room: into.bytes() };
-            return Err((into, error));
+            return Err(NotStarted { memory: into, error });
         }
-        let queue = copier.take_queue().and_then(|queue| match after {
-            Some(after) => copier.device().order(&queue, after).map(|()| queue),
-            None => Ok(queue),
-        });
-        let queue = match queue {
+        let queue = match copier.take_queue_after(after) {
             Ok(queue) => Some(queue),
-            Err(e) => return Err((into, e)),
+            Err(error) => return Err(NotStarted { memory: into, error }),
         };
         let (copier, flights) = (Rc::clone(copier), VecDeque::with_capacity(copier.in_flight()));
         Ok(Self {

@@ -161,6 +161,45 @@ pub enum FlowError<E> {
     Ended,
 }
 
+/// A flow that could not begin: the memory that it was given, and why. It works with `?`, which drops the memory.
+pub struct NotStarted<M, E = DeviceError> {
+    /// The buffer or slice.
+    pub memory: M,
+    /// What was wrong.
+    pub error: E,
+}
+
+impl<M, E> NotStarted<M, E> {
+    /// The same memory, with another error.
+    pub fn map_err<F>(self, to: impl FnOnce(E) -> F) -> NotStarted<M, F> {
+        NotStarted { memory: self.memory, error: to(self.error) }
+    }
+}
+
+impl<M, E: fmt::Debug> fmt::Debug for NotStarted<M, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NotStarted").field("error", &self.error).finish_non_exhaustive()
+    }
+}
+
+impl<M, E: fmt::Display> fmt::Display for NotStarted<M, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<M, E: std::error::Error> std::error::Error for NotStarted<M, E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}
+
+impl<M, E> From<NotStarted<M, DeviceError>> for FlowError<E> {
+    fn from(e: NotStarted<M, DeviceError>) -> Self {
+        Self::Device(e.error)
+    }
+}
+
 impl<E> From<DeviceError> for FlowError<E> {
     fn from(e: DeviceError) -> Self {
         Self::Device(e)

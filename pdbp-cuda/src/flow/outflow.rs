@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::going::{self, Flow, State};
-use super::{Copier, Ending, Flight, FlowError, Outlet, Step, VacantBlock};
+use super::{Copier, Ending, Flight, FlowError, NotStarted, Outlet, Step, VacantBlock};
 use crate::buffer::Slice;
 use crate::device::{Device, DeviceError, InUse};
 
@@ -28,17 +28,17 @@ impl<D: Device, B: VacantBlock> Outflow<D, B> {
     /// [`Ending::Last`] its last block ends the data; a slice without bytes is one empty block then, and nothing otherwise.
     ///
     /// # Errors
-    /// There is no queue, or it cannot wait for the event.
+    /// The slice. There is no queue, or it cannot wait for the event.
     pub fn new(
         copier: &Rc<Copier<D>>,
         source: Slice<D>,
         after: Option<&D::Event>,
         ending: Ending,
-    ) -> Result<Self, DeviceError> {
-        let queue = copier.take_queue()?;
-        if let Some(after) = after {
-            copier.device().order(&queue, after)?;
-        }
+    ) -> Result<Self, NotStarted<Slice<D>>> {
+        let queue = match copier.take_queue_after(after) {
+            Ok(queue) => queue,
+            Err(error) => return Err(NotStarted { memory: source, error }),
+        };
         let (copier, flights) = (Rc::clone(copier), VecDeque::with_capacity(copier.in_flight()));
         let (copied, sent, state) = (0, 0, State::Flowing);
         Ok(Self { copier, queue: Some(queue), source, ending, copied, sent, flights, state })

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::belt::{Belt, Loaded, Way};
 use super::going::{self, Flow, State};
-use super::{Bundles, Copier, FlowError, HostBlock, Step};
+use super::{Bundles, Copier, FlowError, HostBlock, NotStarted, Step};
 use crate::buffer::Buffer;
 use crate::device::{Device, DeviceError};
 
@@ -30,10 +30,10 @@ impl<D: Device, B: HostBlock> Scatter<D, B> {
         into: Buffer<D>,
         block: usize,
         after: Option<&D::Event>,
-    ) -> Result<Self, (Buffer<D>, DeviceError)> {
+    ) -> Result<Self, NotStarted<Buffer<D>>> {
         match Belt::new(copier, Way::Into, block, after) {
             Ok(belt) => Ok(Self { belt, buffer: Some(into), received: 0, state: State::Flowing }),
-            Err(e) => Err((into, e)),
+            Err(error) => Err(NotStarted { memory: into, error }),
         }
     }
 

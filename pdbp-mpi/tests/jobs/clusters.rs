@@ -17,7 +17,7 @@ const PER_ROUND: u64 = 20;
 const MANY: u64 = 12;
 
 pub(crate) fn builder() -> Builder {
-    let builder = Cluster::builder().unwrap().set("transport", "mpi").block_bytes(BLOCK).timeout(SOON);
+    let builder = Builder::from_env().unwrap().set("transport", "mpi").block_bytes(BLOCK).timeout(SOON);
     builder.memory_bytes(1 << 20).set("assembly_bytes", "1000000")
 }
 

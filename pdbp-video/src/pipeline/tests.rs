@@ -95,7 +95,7 @@ fn a_run_without_streams_ends() {
 #[test]
 fn parts_of_one_node_do_not_lock_each_other_out() {
     // Frames and scores share the row of the node to itself, which is made as short as it gets.
-    let cluster = Cluster::builder().unwrap().nodes(1).set("row_blocks", "4").start().unwrap();
+    let cluster = Cluster::builder().nodes(1).set("row_blocks", "4").start().unwrap();
     let clips = bundled().clips.into_iter().filter(|clip| clip.name() == "bbb_cif_blocky").collect();
     let streams = Streams::new(clips, 16);
     let plan = Plan { mode: Mode::Continuous, passes: 40, decoders: 3 };

@@ -1,10 +1,12 @@
 //! Configuration: builder over environment over file over default.
 //!
 //! Every setting has one name. In a TOML file it is a key (`block_bytes = 65536`), in the environment a variable
-//! (`PDBP_BLOCK_BYTES=65536`), on the [`Builder`](crate::Builder) a method or [`set`](crate::Builder::set). The file is named by
-//! `PDBP_CONFIG` or [`Builder::file`](crate::Builder::file). A key that does not exist, or a value out of range, is an error that
+//! (`PDBP_BLOCK_BYTES=65536`), on the [`Builder`] a method or [`set`](Builder::set). File and environment count for a builder made by
+//! [`Builder::from_env`] or [`Builder::file`] and for [`Cluster::local`](crate::Cluster::local), not for [`Builder::new`]. The file is
+//! named by `PDBP_CONFIG`. A key that does not exist, or a value out of range, is an error that
 //! names it and where it came from. [`Settings`] prints as a TOML file that says where each value came from.
 
+mod builder;
 mod keys;
 #[cfg(test)]
 mod tests;
@@ -20,7 +22,13 @@ use pdbp_core::policy::Threshold;
 use pdbp_core::umb::stride;
 use pdbp_core::{Arrival, Routing};
 
+pub use builder::Builder;
 pub(crate) use keys::KEYS;
+
+/// Where a setting stands in [`KEYS`]; behind all of them for a name that is none.
+fn position(key: &str) -> usize {
+    KEYS.iter().position(|known| known.name == key).unwrap_or(KEYS.len())
+}
 
 /// Blocks set aside for control messages on a node of many; those with more links have one for each.
 const CONTROL_BLOCKS: usize = 16;
@@ -406,8 +414,15 @@ impl Settings {
             let (value, expected) = (value.to_owned(), known.expected);
             return Err(ConfigError::Value { key: known.name, value, origin, expected });
         }
-        self.origins[i] = origin;
+        self.note(i, origin);
         Ok(())
+    }
+
+    /// The value of setting number `i` was written by `origin`.
+    fn note(&mut self, i: usize, origin: Origin) {
+        if let Some(before) = self.origins.get_mut(i) {
+            *before = origin;
+        }
     }
 
     /// Refuses values that `set` would not take: the fields can be written without it.

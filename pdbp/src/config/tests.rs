@@ -72,6 +72,20 @@ fn values_out_of_range_say_what_would_fit() {
 }
 
 #[test]
+fn the_builder_has_a_method_for_every_setting() {
+    let keys: Vec<_> = KEYS.iter().map(|key| key.name).collect();
+    assert_eq!(super::builder::SETTERS, keys);
+    let builder = crate::Builder::new().pipe_depth(9).metrics("localhost:0".to_owned());
+    let of = |key: &str| {
+        let entry = builder.settings().entries().find(|entry| entry.key == key).unwrap();
+        (entry.value.clone(), entry.origin.clone())
+    };
+    assert_eq!(of("pipe_depth"), ("9".to_owned(), Origin::Builder));
+    assert_eq!(of("metrics"), ("localhost:0".to_owned(), Origin::Builder));
+    assert_eq!(of("nodes").1, Origin::Default);
+}
+
+#[test]
 fn a_file_that_is_missing_or_no_toml_is_named() {
     let mut settings = Settings::default();
     let error = settings.read_file(Path::new("/nonexistent/pdbp.toml")).unwrap_err().to_string();
@@ -83,17 +97,10 @@ fn a_file_that_is_missing_or_no_toml_is_named() {
 #[test]
 fn values_that_do_not_fit_each_other_are_explained() {
     let start = |key: &str, value: &str| {
-        crate::Cluster::builder()
-            .unwrap()
-            .nodes(4)
-            .set(key, value)
-            .start()
-            .map(|_| ())
-            .unwrap_err()
-            .to_string()
+        crate::Cluster::builder().nodes(4).set(key, value).start().map(|_| ()).unwrap_err().to_string()
     };
     assert!(start("memory_bytes", "70000").contains("blocks"), "too little memory");
-    let many = crate::Cluster::builder().unwrap().nodes(40).progress(Progress::Inline);
+    let many = crate::Cluster::builder().nodes(40).progress(Progress::Inline);
     many.start().expect("memory follows the number of nodes when it is not given");
     assert!(start("initial_blocks", "100").contains("100"), "more than a row has");
     assert!(start("nodes", "0").contains("nodes"));

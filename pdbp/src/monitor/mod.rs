@@ -13,7 +13,7 @@
 //! messages are commands, which wait for no others, and take one block each, which may be as short as 256 bytes.
 //!
 //! ```
-//! let cluster = pdbp::Cluster::builder()?.nodes(3).set("monitor", "on").start()?;
+//! let cluster = pdbp::Cluster::builder().nodes(3).monitor(pdbp::MonitorKind::On).start()?;
 //! let figures = cluster.node(0).unwrap().observe(std::time::Duration::from_secs(5));
 //! let names: Vec<_> = figures.nodes.iter().map(|node| node.name.as_str()).collect();
 //! assert_eq!(names, ["node0", "node1", "node2"]);

@@ -59,7 +59,7 @@ fn figures_of_another_version_are_read_as_far_as_known() {
 #[test]
 fn the_part_that_answers_is_in_no_listing_and_takes_no_place() {
     for progress in [Progress::Thread, Progress::Inline, Progress::Host] {
-        let cluster = Cluster::builder().unwrap().nodes(2).progress(progress);
+        let cluster = Cluster::builder().nodes(2).progress(progress);
         let cluster = cluster.set("monitor", "on").set("local_parts", "1").set("parts", "2");
         let cluster = cluster.set("private_pipes", "1").timeout(SOON).start().unwrap();
         let node = cluster.node(0).unwrap();

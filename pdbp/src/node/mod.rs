@@ -26,7 +26,7 @@ pub(crate) use devices::knows_devices;
 pub(crate) use devices::pin;
 pub(crate) use pipes::Pipe;
 pub(crate) use progress::{Driver, Waiter};
-pub(crate) use shared::{NodeEngine, Polled, Shared};
+pub(crate) use shared::{NodeEngine, Shared, Turn};
 
 use crate::config::Settings;
 use crate::error::{LookupError, RegisterError, Timeout};
@@ -44,6 +44,16 @@ pub struct Node {
     pub(crate) _driver: Option<Arc<Driver>>,
     /// If this is the node that serves the figures.
     pub(crate) endpoint: Option<Arc<Endpoint>>,
+}
+
+/// What [`Node::poll`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Polled {
+    /// Whether there was anything to do. If so there may be more.
+    pub worked: bool,
+    /// How long the loop may wait before it polls again if nothing happens; `None`: until something happens.
+    pub next: Option<Duration>,
 }
 
 /// What can be read of a running node.
@@ -171,12 +181,12 @@ impl Node {
         )
     }
 
-    /// Makes progress: for [`Progress::Host`](crate::Progress::Host), from the host's loop. Returns whether anything was done, and
-    /// how long the loop may wait before it calls again if nothing happens.
-    pub fn poll(&self) -> (bool, Option<Duration>) {
+    /// Makes progress: for [`Progress::Host`](crate::Progress::Host), from the host's loop.
+    pub fn poll(&self) -> Polled {
         let mut engine = self.shared.engine();
-        let polled = self.shared.poll_with(&mut engine);
-        (polled.worked > 0, polled.next.map(|next| Duration::from_nanos(next.since(polled.now))))
+        let turn = self.shared.poll_with(&mut engine);
+        let next = turn.next.map(|next| Duration::from_nanos(next.since(turn.now)));
+        Polled { worked: turn.worked > 0, next }
     }
 
     /// The statistics of every row, and more.

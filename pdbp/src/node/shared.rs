@@ -33,7 +33,7 @@ const PATIENCE: u64 = 100_000_000;
 const EVENTS: usize = 256;
 
 /// What a poll did, and when.
-pub(crate) struct Polled {
+pub(crate) struct Turn {
     pub(crate) worked: u32,
     pub(crate) next: Option<Time>,
     pub(crate) now: Time,
@@ -207,7 +207,7 @@ impl Shared {
     }
 
     /// Polls the engine; returns how much it did, and when it wants to be called again.
-    pub(crate) fn poll_with(&self, engine: &mut NodeEngine) -> Polled {
+    pub(crate) fn poll_with(&self, engine: &mut NodeEngine) -> Turn {
         let Some(trace) = &self.trace else { return self.poll_engine(engine) };
         let began = trace.begin();
         let polled = self.poll_engine(engine);
@@ -215,7 +215,7 @@ impl Shared {
         polled
     }
 
-    fn poll_engine(&self, engine: &mut NodeEngine) -> Polled {
+    fn poll_engine(&self, engine: &mut NodeEngine) -> Turn {
         // Looking first is cheaper: a `pop` of an empty queue has a fence.
         while !self.released.is_empty()
             && let Some(delivery) = self.released.pop()
@@ -243,7 +243,7 @@ impl Shared {
             self.turns.fetch_add(1, Ordering::Relaxed);
         }
         let next = [progress.next, due].into_iter().flatten().min();
-        Polled { worked: progress.worked, next, now }
+        Turn { worked: progress.worked, next, now }
     }
 
     /// Polls unless somebody else does at this moment.

@@ -22,7 +22,7 @@ use pdbp_core::tables::PartKind;
 
 use crate::config::Progress;
 use crate::error::{LookupError, RecvError, RegisterError, Timeout};
-use crate::node::{Node, NodeEngine, Pipe, Polled, Shared, Waiter};
+use crate::node::{Node, NodeEngine, Pipe, Shared, Turn, Waiter};
 use inbox::Inbox;
 use lanes::Lanes;
 
@@ -365,7 +365,7 @@ impl Part {
         worked
     }
 
-    pub(crate) fn poll_with(&self, engine: &mut NodeEngine) -> Polled {
+    pub(crate) fn poll_with(&self, engine: &mut NodeEngine) -> Turn {
         let shared = self.shared();
         shared.polls.fetch_add(1, Ordering::Relaxed);
         let mut polled = shared.poll_with(engine);

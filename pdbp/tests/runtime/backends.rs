@@ -11,7 +11,7 @@ use crate::{SOON, find, pair, part, until};
 /// for.
 #[test]
 fn a_cluster_runs_on_a_transport_that_the_program_brings() {
-    let builder: Builder = Cluster::builder().unwrap().block_bytes(2048).timeout(SOON);
+    let builder: Builder = Cluster::builder().block_bytes(2048).timeout(SOON);
     let memories: Vec<_> = (0..2).map(|_| HeapMemory::new(256 << 10).unwrap()).collect();
     let ends = Local::network(&memories, Arrival::Posted, stride(2048), 24);
     let nodes = ends.into_iter().zip(memories).map(|(end, memory)| {
@@ -39,7 +39,7 @@ fn a_cluster_runs_on_a_transport_that_the_program_brings() {
 #[test]
 fn a_cluster_runs_on_several_hosts() {
     let hosts = [0, 0, 1, 1];
-    let builder: Builder = Cluster::builder().unwrap().block_bytes(2048).timeout(SOON);
+    let builder: Builder = Cluster::builder().block_bytes(2048).timeout(SOON);
     let memories: Vec<_> = hosts.map(|_| HeapMemory::new(512 << 10).unwrap()).into();
     let ends = Local::network_of_hosts(&memories, &hosts, stride(2048), 24);
     let nodes = ends.into_iter().zip(memories).map(|(end, memory)| {
@@ -76,8 +76,7 @@ fn a_cluster_runs_on_several_hosts() {
 /// The master is the first to know that all have come to a barrier. It must tell before it goes, though its link is busy.
 #[test]
 fn the_master_may_go_as_soon_as_it_has_passed_a_barrier() {
-    let builder: Builder =
-        Cluster::builder().unwrap().block_bytes(2048).timeout(SOON).progress(Progress::Inline);
+    let builder: Builder = Cluster::builder().block_bytes(2048).timeout(SOON).progress(Progress::Inline);
     for seed in 0..10 {
         let memories: Vec<_> = (0..2).map(|_| HeapMemory::new(256 << 10).unwrap()).collect();
         let ends = Local::network(&memories, Arrival::InPlace, stride(2048), 24);
@@ -108,7 +107,7 @@ fn start_apart(settings: [Builder; 2]) -> Vec<Result<Cluster, StartError>> {
 }
 
 fn plain() -> Builder {
-    Cluster::builder().unwrap().block_bytes(4096).timeout(SOON)
+    Cluster::builder().block_bytes(4096).timeout(SOON)
 }
 
 #[test]

@@ -149,7 +149,7 @@ fn a_host_is_called_back_while_a_message_waits_in_its_block() {
     let sent = || a.node().stats().send[1].messages;
     let started = Instant::now();
     while sent() == 0 {
-        let (worked, next) = a.node().poll();
+        let pdbp::Polled { worked, next, .. } = a.node().poll();
         assert!(worked || next.is_some() || sent() > 0, "nobody would ever poll again");
         assert!(started.elapsed() < SOON, "the message never left");
         std::thread::sleep(next.unwrap_or_default());
@@ -159,7 +159,6 @@ fn a_host_is_called_back_while_a_message_waits_in_its_block() {
 #[test]
 fn more_parts_than_blocks_all_get_their_turn() {
     let cluster = Cluster::builder()
-        .unwrap()
         .nodes(2)
         .block_bytes(4096)
         .memory_bytes(65_536)

@@ -34,7 +34,6 @@ pub(crate) fn small(nodes: u16, progress: Progress) -> Cluster {
 
 pub(crate) fn small_builder(nodes: u16, progress: Progress) -> Builder {
     Cluster::builder()
-        .unwrap()
         .nodes(nodes)
         .progress(progress)
         .block_bytes(1024)

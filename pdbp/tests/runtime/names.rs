@@ -98,7 +98,6 @@ fn a_pipe_released_twice_is_an_error_and_can_be_applied_for_again() {
 #[test]
 fn as_many_parts_as_configured_and_no_more() {
     let cluster = pdbp::Cluster::builder()
-        .unwrap()
         .nodes(2)
         .progress(pdbp::Progress::Inline)
         .set("local_parts", "3")

@@ -5,7 +5,7 @@ use pdbp::{Builder, Cluster, PinMemory, Space};
 use crate::{SOON, find, pair};
 
 fn builder() -> Builder {
-    Cluster::builder().unwrap().nodes(2).block_bytes(4096).memory_bytes(256 << 10).timeout(SOON)
+    Cluster::builder().nodes(2).block_bytes(4096).memory_bytes(256 << 10).timeout(SOON)
 }
 
 fn has_device() -> bool {

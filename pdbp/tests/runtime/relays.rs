@@ -10,8 +10,7 @@ use crate::{BRIEFLY, SOON, find, part};
 const WAYS: [Progress; 3] = [Progress::Thread, Progress::Inline, Progress::Host];
 
 fn grid(progress: Progress, settings: &[(&str, &str)]) -> Cluster {
-    let builder =
-        Cluster::builder().unwrap().nodes(9).routing(Routing::Grid).progress(progress).timeout(SOON);
+    let builder = Cluster::builder().nodes(9).routing(Routing::Grid).progress(progress).timeout(SOON);
     let small =
         [("masters", "1"), ("block_bytes", "1024"), ("pack_bytes", "512"), ("memory_bytes", "131072")];
     let builder = small.iter().chain(settings).fold(builder, |builder, (key, value)| builder.set(key, value));

@@ -149,7 +149,7 @@ fn a_reader_that_goes_early_frees_what_comes() {
 
 #[test]
 fn streams_are_limited_and_a_finished_one_makes_room() {
-    let cluster = pdbp::Cluster::builder().unwrap().nodes(2).set("stream_pipes", "2").start().unwrap();
+    let cluster = pdbp::Cluster::builder().nodes(2).set("stream_pipes", "2").start().unwrap();
     let (a, _b) = pair(&cluster);
     let to = find(&a, "b@node1");
     let first = a.open_stream(to).unwrap();
@@ -164,7 +164,6 @@ fn streams_are_limited_and_a_finished_one_makes_room() {
 #[test]
 fn a_stream_to_a_node_that_does_not_read_times_out_by_name() {
     let cluster = pdbp::Cluster::builder()
-        .unwrap()
         .nodes(2)
         .block_bytes(1024)
         .memory_bytes(65_536)

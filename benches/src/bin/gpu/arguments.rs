@@ -79,7 +79,7 @@ impl Arguments {
 
     /// A cluster of two nodes whose blocks are pinned for the device.
     pub(crate) fn cluster(&self) -> Result<Builder, ConfigError> {
-        let builder = Cluster::builder()?.nodes(2).timeout(PATIENCE);
+        let builder = Builder::from_env()?.nodes(2).timeout(PATIENCE);
         let builder = builder.block_bytes(self.block_bytes).memory_bytes(64 * self.block_bytes);
         let builder = builder.pin_memory(PinMemory::Device(self.device));
         Ok(self.settings.iter().fold(builder, |builder, (key, value)| builder.set(key, value)))

@@ -113,7 +113,7 @@ fn receive(node: &Node, device: &Cuda, arguments: &Arguments, bytes: usize) -> O
         node.barrier(PATIENCE).map_err(text)?;
         let started = Instant::now();
         for _ in 0..count {
-            let mut receiving = part.recv_into_device(&copier, buffer, None).map_err(|(_, e)| text(e))?;
+            let mut receiving = part.recv_into_device(&copier, buffer, None).map_err(text)?;
             receiving.wait(PATIENCE).map_err(text)?;
             buffer = receiving.take_buffer().ok_or("a copy is under way after the end")?;
         }

@@ -209,7 +209,7 @@ fn scatter(
     load: Load,
 ) -> Outcome<Buffer<Cuda>> {
     let receiving = part.recv_each_into_device(copier, buffer, load.bytes, load.count, None);
-    let mut receiving = receiving.map_err(|(_, e)| text(e))?;
+    let mut receiving = receiving.map_err(text)?;
     receiving.wait(PATIENCE).map_err(text)?;
     receiving.take_buffer().ok_or_else(|| "a copy is under way after the end".into())
 }

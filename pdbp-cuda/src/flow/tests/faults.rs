@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::device::{Device, DeviceError};
+use crate::flow::NotStarted;
 
 pub(super) const SMALL: Plan = Plan { bytes: 20 * 512, block: 512, blocks: 6, ..PLAN };
 const COPIES: u64 = 20;
@@ -140,7 +141,7 @@ fn a_range_beyond_the_buffer_gives_it_back() {
     let rig = SMALL.rig();
     let buffer = Buffer::new(&rig.devices[1], 10).unwrap();
     let refused = Inflow::<_, Block>::new(&rig.copiers[1], buffer, 5..11, None);
-    let (buffer, error) = refused.err().unwrap();
+    let NotStarted { memory: buffer, error } = refused.err().unwrap();
     assert_eq!((buffer.bytes(), error), (10, DeviceError::OutOfBounds { at: 5, bytes: 6, room: 10 }));
     assert!(rig.devices[1].queue().is_ok());
 }

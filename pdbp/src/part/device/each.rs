@@ -12,7 +12,9 @@ use pdbp_core::cdu::{CduClass, Full, Packer, Route};
 use pdbp_core::id::NodeId;
 use pdbp_cuda::Slice;
 use pdbp_cuda::device::{Device, DeviceError};
-use pdbp_cuda::flow::{Arrived, Bundles, Copier, FlowError, Gather, Lent, NoRoom, Outgoing, Pieces, Step};
+use pdbp_cuda::flow::{
+    Arrived, Bundles, Copier, FlowError, Gather, Lent, NoRoom, NotStarted, Outgoing, Pieces, Step,
+};
 
 use super::homes::OpenHome;
 use super::{Steps, unread, wait};
@@ -112,7 +114,7 @@ impl Part {
     /// ```
     ///
     /// # Errors
-    /// [`DeviceError::OutOfBounds`] when a piece does not lie in the slice, [`SendError::TooLong`], and what the device says.
+    /// The slice, with [`DeviceError::OutOfBounds`] when a piece does not lie in the slice, [`SendError::TooLong`], and what the device says.
     /// Nothing is sent then.
     pub fn send_device_each<D: Device>(
         &self,
@@ -121,7 +123,7 @@ impl Part {
         pieces: impl IntoIterator<Item = Range<usize>>,
         after: Option<&D::Event>,
         to: Target,
-    ) -> Result<DeviceSendEach<'_, D>, FlowError<SendError>> {
+    ) -> Result<DeviceSendEach<'_, D>, NotStarted<Slice<D>, FlowError<SendError>>> {
         self.send_device_to_each(copier, slice, pieces.into_iter().map(|piece| (piece, to)), after)
     }
 
@@ -157,9 +159,13 @@ impl Part {
         slice: Slice<D>,
         pieces: impl IntoIterator<Item = (Range<usize>, Target)>,
         after: Option<&D::Event>,
-    ) -> Result<DeviceSendEach<'_, D>, FlowError<SendError>> {
-        let packing = Packing::new(self, pieces, slice.bytes())?;
-        let flow = Gather::new(copier, slice, self.shared().settings.block_bytes, after)?;
+    ) -> Result<DeviceSendEach<'_, D>, NotStarted<Slice<D>, FlowError<SendError>>> {
+        let packing = match Packing::new(self, pieces, slice.bytes()) {
+            Ok(packing) => packing,
+            Err(error) => return Err(NotStarted { memory: slice, error }),
+        };
+        let flow = Gather::new(copier, slice, self.shared().settings.block_bytes, after);
+        let flow = flow.map_err(|e| e.map_err(FlowError::Device))?;
         Ok(DeviceSendEach { flow, packing })
     }
 }

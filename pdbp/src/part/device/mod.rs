@@ -16,7 +16,7 @@ use pdbp_core::id::NodeId;
 use pdbp_core::pipe::PipeError;
 use pdbp_core::{Delivery, OpenBlock};
 use pdbp_cuda::device::{Device, DeviceError, DeviceMemory as _};
-use pdbp_cuda::flow::{Copier, Ending, FlowError, Inflow, Lent, Outflow, Step};
+use pdbp_cuda::flow::{Copier, Ending, FlowError, Inflow, Lent, NotStarted, Outflow, Step};
 use pdbp_cuda::{Buffer, Slice};
 
 use super::stream::device::StreamHome;
@@ -109,16 +109,20 @@ impl Part {
     /// Begins to send a slice of device memory as one message, when `after` is over: the event of the work that writes it.
     ///
     /// # Errors
-    /// [`FlowError::Link`] when no stream can be opened ([`open_stream`](Self::open_stream)), and [`FlowError::Device`].
+    /// The slice, with [`FlowError::Link`] when no stream can be opened ([`open_stream`](Self::open_stream)), or [`FlowError::Device`].
     pub fn send_device<D: Device>(
         &self,
         copier: &Rc<Copier<D>>,
         slice: Slice<D>,
         after: Option<&D::Event>,
         to: Target,
-    ) -> Result<DeviceSend<'_, D>, FlowError<PipeError>> {
-        let flow = Outflow::new(copier, slice, after, Ending::Last)?;
-        let writer = self.open_stream(to).map_err(FlowError::Link)?;
+    ) -> Result<DeviceSend<'_, D>, NotStarted<Slice<D>, FlowError<PipeError>>> {
+        let writer = match self.open_stream(to) {
+            Ok(writer) => writer,
+            Err(error) => return Err(NotStarted { memory: slice, error: FlowError::Link(error) }),
+        };
+        let flow = Outflow::new(copier, slice, after, Ending::Last);
+        let flow = flow.map_err(|e| e.map_err(FlowError::Device))?;
         let direct = DirectSend::begin(self, to, &flow);
         Ok(DeviceSend { part: self, to, direct, flow, writer: Some(writer) })
     }
@@ -133,7 +137,7 @@ impl Part {
         copier: &Rc<Copier<D>>,
         into: Buffer<D>,
         after: Option<&D::Event>,
-    ) -> Result<DeviceRecv<'_, D>, (Buffer<D>, DeviceError)> {
+    ) -> Result<DeviceRecv<'_, D>, NotStarted<Buffer<D>>> {
         let room = 0..into.memory().bytes();
         let flow = Inflow::new(copier, into, room, after)?;
         Ok(DeviceRecv { part: self, state: State::Awaited, source: None, flow })

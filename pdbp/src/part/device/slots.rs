@@ -8,7 +8,7 @@ use std::time::Duration;
 use pdbp_core::Delivery;
 use pdbp_cuda::Buffer;
 use pdbp_cuda::device::{Device, DeviceError};
-use pdbp_cuda::flow::{Arrived, Bundles, Copier, FlowError, Lent, Pieces, Scatter, Step};
+use pdbp_cuda::flow::{Arrived, Bundles, Copier, FlowError, Lent, NotStarted, Pieces, Scatter, Step};
 
 use super::homes::ReadHome;
 use super::{Steps, wait};
@@ -101,10 +101,11 @@ impl Part {
         slot_bytes: usize,
         count: usize,
         after: Option<&D::Event>,
-    ) -> Result<DeviceRecvEach<'_, D>, (Buffer<D>, DeviceError)> {
+    ) -> Result<DeviceRecvEach<'_, D>, NotStarted<Buffer<D>>> {
         let (bytes, room) = (slot_bytes.saturating_mul(count), into.bytes());
         if bytes > room {
-            return Err((into, DeviceError::OutOfBounds { at: 0, bytes, room }));
+            let error = DeviceError::OutOfBounds { at: 0, bytes, room };
+            return Err(NotStarted { memory: into, error });
         }
         let flow = Scatter::new(copier, into, self.shared().settings.block_bytes, after)?;
         Ok(DeviceRecvEach {

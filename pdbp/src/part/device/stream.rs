@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pdbp_core::{Delivery, OpenBlock};
 use pdbp_cuda::device::{Device, DeviceError};
-use pdbp_cuda::flow::{Copier, Ending, FlowError, Inflow, Lent, Outflow, Step};
+use pdbp_cuda::flow::{Copier, Ending, FlowError, Inflow, Lent, NotStarted, Outflow, Step};
 use pdbp_cuda::{Buffer, Slice};
 
 use super::homes::ReadHome;
@@ -82,13 +82,13 @@ impl<'p> StreamWriter<'p> {
     /// ```
     ///
     /// # Errors
-    /// What the device says.
+    /// The slice, and what the device says.
     pub fn write_device<'w, D: Device>(
         &'w mut self,
         copier: &Rc<Copier<D>>,
         slice: Slice<D>,
         after: Option<&D::Event>,
-    ) -> Result<DeviceWrite<'w, 'p, D>, DeviceError> {
+    ) -> Result<DeviceWrite<'w, 'p, D>, NotStarted<Slice<D>>> {
         let flow = Outflow::new(copier, slice, after, Ending::Open)?;
         Ok(DeviceWrite { flow, writer: self, done: false })
     }
@@ -107,7 +107,7 @@ impl<'p> StreamReader<'p> {
         into: Buffer<D>,
         room: Range<usize>,
         after: Option<&D::Event>,
-    ) -> Result<DeviceRead<'r, 'p, D>, (Buffer<D>, DeviceError)> {
+    ) -> Result<DeviceRead<'r, 'p, D>, NotStarted<Buffer<D>>> {
         let flow = Inflow::new(copier, into, room, after)?.filling();
         Ok(DeviceRead { flow, reader: self })
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use pdbp::cuda::Buffer;
 use pdbp::cuda::device::{Clock, CopyEngine, Fault, Simulated};
-use pdbp::cuda::flow::{Copier, FlowError, Step};
+use pdbp::cuda::flow::{Copier, FlowError, NotStarted, Step};
 use pdbp::{DeviceSend, Node, Part, RecvError, SendError, Target};
 
 use crate::{BRIEFLY, SOON, clusters, find, pair, part};
@@ -217,7 +217,7 @@ fn a_receive_that_waits_in_vain_can_go_on() {
 /// The block that is kept for giving up must not be the only one.
 #[test]
 fn a_row_of_one_block_is_enough_for_a_device() {
-    let builder = pdbp::Cluster::builder().unwrap().nodes(2).block_bytes(1024).memory_bytes(64 << 10);
+    let builder = pdbp::Cluster::builder().nodes(2).block_bytes(1024).memory_bytes(64 << 10);
     let cluster = builder.set("row_blocks", "1").timeout(SOON).start().unwrap();
     cluster.run(|node| {
         let (me, gpu) = (part(&node, "part"), device());
@@ -233,7 +233,7 @@ fn a_row_of_one_block_is_enough_for_a_device() {
 /// Nine nodes in three rows of three: from node 4 to node 8 it is by node 5.
 #[test]
 fn device_memory_goes_by_relays_as_well() {
-    let builder = pdbp::Cluster::builder().unwrap().nodes(9).routing(pdbp::Routing::Grid);
+    let builder = pdbp::Cluster::builder().nodes(9).routing(pdbp::Routing::Grid);
     let builder = builder.block_bytes(1024).memory_bytes(128 << 10).set("masters", "1");
     builder.timeout(SOON).start().unwrap().run(|node| {
         let me = part(&node, "part");

@@ -286,7 +286,7 @@ fn a_message_can_be_kept_while_its_neighbours_go_to_a_device() {
 /// Nine nodes in three rows of three: from node 4 to node 8 it is by node 5.
 #[test]
 fn small_messages_of_devices_go_by_relays_as_well() {
-    let builder = pdbp::Cluster::builder().unwrap().nodes(9).routing(pdbp::Routing::Grid);
+    let builder = pdbp::Cluster::builder().nodes(9).routing(pdbp::Routing::Grid);
     let builder = builder.block_bytes(1040).memory_bytes(128 << 10).set("masters", "1");
     builder.timeout(SOON).start().unwrap().run(|node| {
         let (me, gpu) = (part(&node, "part"), device());
@@ -306,7 +306,7 @@ fn small_messages_of_devices_go_by_relays_as_well() {
 
 #[test]
 fn a_row_of_one_block_is_enough_for_small_messages() {
-    let builder = pdbp::Cluster::builder().unwrap().nodes(2).block_bytes(1024).memory_bytes(64 << 10);
+    let builder = pdbp::Cluster::builder().nodes(2).block_bytes(1024).memory_bytes(64 << 10);
     let cluster = builder.set("row_blocks", "1").timeout(SOON).start().unwrap();
     cluster.run(|node| {
         let (me, gpu) = (part(&node, "part"), device());

@@ -1,5 +1,7 @@
 //! Small messages from and to devices that do not get on.
 
+use pdbp::DeviceSendEach;
+use pdbp::cuda::Slice;
 use pdbp::cuda::device::DeviceError;
 
 use super::small::{begin_each, is_received, is_sent, receive_each};
@@ -185,16 +187,24 @@ fn pieces_and_slots_that_cannot_be_are_refused() {
     let (gpu, to) = (device(), find(&a, "b@node1"));
     let backwards = std::ops::Range { start: 3, end: 2 };
     let slice = || Buffer::new(&gpu.0, 4000).unwrap().into_slice();
+    let refused = |sending: Result<DeviceSendEach<'_, Simulated>, NotStarted<Slice<_>, _>>| {
+        let refused = sending.err().unwrap();
+        assert_eq!(refused.memory.bytes(), 4000, "the slice is given back");
+        refused.error
+    };
     for (piece, at, bytes) in [(3999..4001, 3999, 2), (5000..5000, 5000, 0), (backwards, 3, 0)] {
-        let refused = a.send_device_each(&gpu.1, slice(), [0..1, piece], None, to).err();
-        assert_eq!(refused, Some(FlowError::Device(DeviceError::OutOfBounds { at, bytes, room: 4000 })));
+        let error = refused(a.send_device_each(&gpu.1, slice(), [0..1, piece], None, to));
+        assert_eq!(error, FlowError::Device(DeviceError::OutOfBounds { at, bytes, room: 4000 }));
     }
-    let refused = a.send_device_each(&gpu.1, slice(), std::iter::once(0..1009), None, to).err();
-    assert_eq!(refused, Some(FlowError::Link(SendError::TooLong { bytes: 1009, limit: 1008 })));
+    let error = refused(a.send_device_each(&gpu.1, slice(), std::iter::once(0..1009), None, to));
+    assert_eq!(error, FlowError::Link(SendError::TooLong { bytes: 1009, limit: 1008 }));
     for (slot, count) in [(1001, 4), (usize::MAX, 2)] {
         let buffer = Buffer::new(&gpu.0, 4000).unwrap();
-        let (buffer, e) = a.recv_each_into_device(&gpu.1, buffer, slot, count, None).err().unwrap();
-        assert!(matches!(e, DeviceError::OutOfBounds { room: 4000, .. }) && buffer.bytes() == 4000);
+        let refused = a.recv_each_into_device(&gpu.1, buffer, slot, count, None).err().unwrap();
+        assert!(matches!(refused.error, DeviceError::OutOfBounds { room: 4000, .. }));
+        assert_eq!(refused.memory.bytes(), 4000);
+        let error: Box<dyn std::error::Error> = refused.into();
+        assert!(error.to_string().contains("4000"), "it works with `?`: {error}");
     }
 }
 

@@ -1,0 +1,130 @@
+//! What a program sets: one method for each setting.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use pdbp_core::Routing;
+use pdbp_core::engine::Checksum;
+use pdbp_core::policy::Threshold;
+
+use super::{
+    ConfigError, MonitorKind, Origin, PinMemory, PolicyKind, Progress, Settings, TransportKind, position,
+};
+
+/// Collects the settings of a cluster, then [starts](Self::start) it.
+///
+/// [`new`](Self::new) begins with the defaults and looks at nothing else, [`from_env`](Self::from_env) with what file and environment
+/// say. Either way what a method sets goes before them. A value out of range makes [`start`](Self::start) fail with its name.
+///
+/// ```
+/// use pdbp::{Builder, Progress};
+/// use std::time::Duration;
+///
+/// let builder = Builder::new().nodes(4).progress(Progress::Inline).timeout(Duration::from_secs(5));
+/// assert_eq!(builder.settings().nodes, 4);
+/// assert!(builder.pack_bytes(1).start().is_err_and(|e| e.to_string().contains("pack_bytes")));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Builder {
+    pub(crate) settings: Settings,
+    pub(crate) wrong: Option<ConfigError>,
+}
+
+/// From settings that were put together before, their origins included.
+impl From<Settings> for Builder {
+    fn from(settings: Settings) -> Self {
+        Self { settings, wrong: None }
+    }
+}
+
+/// The methods, each with the key of its setting and the type of its value.
+macro_rules! setters {
+    ($($method:ident: $field:ident, $key:literal, $type:ty;)*) => {
+        impl Builder {
+            $(
+                #[doc = concat!("The setting `", $key, "`: see [`Settings::", stringify!($field), "`].")]
+                #[must_use]
+                pub fn $method(mut self, value: $type) -> Self {
+                    self.settings.$field = value.into();
+                    self.settings.note(position($key), Origin::Builder);
+                    self
+                }
+            )*
+        }
+
+        #[cfg(test)]
+        pub(super) const SETTERS: &[&str] = &[$($key),*];
+    };
+}
+
+setters! {
+    nodes: nodes, "nodes", u16;
+    transport: transport, "transport", TransportKind;
+    routing: routing, "routing", Routing;
+    mpi_shared_memory: mpi_shared_memory, "mpi_shared_memory", bool;
+    mpi_device_bytes: mpi_device_bytes, "mpi_device_bytes", usize;
+    block_bytes: block_bytes, "block_bytes", usize;
+    pack_bytes: pack_bytes, "pack_bytes", usize;
+    memory_bytes: memory_bytes, "memory_bytes", usize;
+    pin_memory: pin_memory, "pin_memory", PinMemory;
+    row_blocks: row_blocks, "row_blocks", u32;
+    initial_blocks: initial_blocks, "initial_blocks", u32;
+    policy: policy, "policy", PolicyKind;
+    threshold: threshold, "threshold", Threshold;
+    flush_after: flush_after, "flush_after_us", Duration;
+    interval: interval, "interval_us", Duration;
+    checksum: checksum, "checksum", Checksum;
+    progress: progress, "progress", Progress;
+    masters: masters, "masters", u16;
+    lease: lease, "lease_ms", Duration;
+    timeout: timeout, "timeout_ms", Duration;
+    parts: parts, "parts", usize;
+    local_parts: local_parts, "local_parts", u16;
+    private_pipes: private_pipes, "private_pipes", u16;
+    stream_pipes: stream_pipes, "stream_pipes", u16;
+    pipe_depth: pipe_depth, "pipe_depth", usize;
+    assembly_bytes: assembly_bytes, "assembly_bytes", usize;
+    monitor: monitor, "monitor", MonitorKind;
+    metrics: metrics, "metrics", String;
+    metrics_hosts: metrics_hosts, "metrics_hosts", Vec<String>;
+    metrics_node: metrics_node, "metrics_node", u16;
+    trace: trace, "trace", PathBuf;
+    trace_events: trace_events, "trace_events", usize;
+}
+
+impl Builder {
+    /// Begins with the defaults. The environment changes nothing, so that a program with settings of its own runs the same everywhere.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Begins with what the file that `PDBP_CONFIG` names and the environment say: see the [module](super).
+    ///
+    /// # Errors
+    /// A setting there that cannot be used.
+    pub fn from_env() -> Result<Self, ConfigError> {
+        Settings::load(None).map(Self::from)
+    }
+
+    /// As [`from_env`](Self::from_env), as if `PDBP_CONFIG` named this file.
+    ///
+    /// # Errors
+    /// See [`ConfigError`].
+    pub fn file(path: &Path) -> Result<Self, ConfigError> {
+        Settings::load(Some(path)).map(Self::from)
+    }
+
+    /// Sets any value by its name, as text: `set("block_bytes", "32768")`.
+    #[must_use]
+    pub fn set(mut self, key: &str, value: &str) -> Self {
+        if let Err(e) = self.settings.set(key, value, Origin::Builder) {
+            self.wrong.get_or_insert(e);
+        }
+        self
+    }
+
+    /// The settings as they stand.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+}
