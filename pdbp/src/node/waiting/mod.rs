@@ -1,0 +1,182 @@
+//! How a thread waits: it polls for a while, giving its time slice away in between, and then sleeps on a bell.
+
+mod policy;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Pipe, Shared};
+use policy::Policy;
+
+/// Longest sleep on a bell, in case that a transport does not ring.
+pub(super) const NAP: Duration = Duration::from_millis(2);
+/// Polls before the first yield.
+const SPINS: u32 = 8;
+/// Yields before a thread sleeps where nodes outnumber processors: what it waits for needs this processor.
+const CROWDED_YIELDS: u32 = 48;
+
+/// What the threads of a node have learned of waiting, for all of them. Each number is right by itself, so that updates that get mixed
+/// up do no harm and none needs an order.
+pub(super) struct Habits {
+    epoch: Instant,
+    /// The fields of [`Policy`], in nanoseconds.
+    polling: AtomicU64,
+    busy_until: AtomicU64,
+    hold: AtomicU64,
+}
+
+impl Habits {
+    pub(super) fn new() -> Self {
+        let habits = Self {
+            epoch: Instant::now(),
+            polling: AtomicU64::new(0),
+            busy_until: AtomicU64::new(0),
+            hold: AtomicU64::new(0),
+        };
+        habits.store(Policy::NEW);
+        habits
+    }
+
+    fn load(&self) -> Policy {
+        let load = |number: &AtomicU64| Duration::from_nanos(number.load(Ordering::Relaxed));
+        Policy { polling: load(&self.polling), busy_until: load(&self.busy_until), hold: load(&self.hold) }
+    }
+
+    fn store(&self, policy: Policy) {
+        let store = |number: &AtomicU64, time: Duration| number.store(time.as_nanos() as u64, Ordering::Relaxed);
+        store(&self.polling, policy.polling);
+        store(&self.busy_until, policy.busy_until);
+        store(&self.hold, policy.hold);
+    }
+
+    fn learn(&self, lesson: impl FnOnce(&mut Policy)) {
+        let mut policy = self.load();
+        lesson(&mut policy);
+        self.store(policy);
+    }
+}
+
+/// A thread that waits: how long it has, and how it has waited so far.
+pub(crate) struct Waiter {
+    started: Instant,
+    timeout: Duration,
+    /// Pauses since there was something to do, not those after the thread has begun to sleep.
+    rounds: u32,
+    /// When the clock was read last.
+    now: Instant,
+    /// When the thread began to yield, and to sleep.
+    yields_since: Instant,
+    sleeps_since: Option<Instant>,
+    /// How long it yields.
+    polling: Duration,
+}
+
+impl Waiter {
+    pub(crate) fn new(timeout: Duration, _shared: &Shared) -> Self {
+        let now = Instant::now();
+        Self {
+            started: now,
+            timeout,
+            rounds: 0,
+            now,
+            yields_since: now,
+            sleeps_since: None,
+            polling: Duration::ZERO,
+        }
+    }
+
+    /// Whether the time is up.
+    pub(crate) fn is_over(&self) -> bool {
+        // Pauses read the clock, but for the first few.
+        let now = if self.rounds == 0 { Instant::now() } else { self.now };
+        now.duration_since(self.started) >= self.timeout
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// There was something to do: wait lightly again.
+    pub(crate) fn reset(&mut self) {
+        self.rounds = 0;
+        self.sleeps_since = None;
+    }
+
+    /// Waits a little; longer each time. `pipe` is the pipe in which the thread hopes to find something.
+    pub(crate) fn pause(&mut self, shared: &Shared, pipe: Option<&Pipe>) {
+        if self.sleeps_since.is_some() {
+            return self.sleep(shared, pipe);
+        }
+        self.rounds += 1;
+        if self.rounds <= SPINS {
+            return std::hint::spin_loop();
+        }
+        if self.rounds == SPINS + 1 {
+            self.now = Instant::now();
+            self.yields_since = self.now;
+            self.polling = shared.habits.load().polling_at(self.now.duration_since(shared.habits.epoch));
+        }
+        let polls = if shared.crowded {
+            self.rounds <= SPINS + CROWDED_YIELDS
+        } else {
+            self.now.duration_since(self.yields_since) < self.polling
+        };
+        if polls { self.give_way(shared) } else { self.sleep(shared, pipe) }
+    }
+
+    fn give_way(&mut self, shared: &Shared) {
+        thread::yield_now();
+        let before = std::mem::replace(&mut self.now, Instant::now());
+        let took = self.now.duration_since(before);
+        if !shared.crowded && took >= policy::LONG_YIELD {
+            let now = self.now.duration_since(shared.habits.epoch);
+            shared.habits.learn(|policy| policy.yielded(now, took));
+            self.polling = Duration::ZERO;
+        }
+    }
+
+    fn sleep(&mut self, shared: &Shared, pipe: Option<&Pipe>) {
+        let since = *self.sleeps_since.get_or_insert(self.now);
+        let left = self.timeout.saturating_sub(self.started.elapsed()).min(NAP);
+        let came = sleep(shared, pipe, left);
+        self.now = Instant::now();
+        if came {
+            if !self.polling.is_zero() && !shared.crowded {
+                shared.habits.learn(|policy| policy.slept(self.now.duration_since(since)));
+            }
+            self.reset();
+        }
+    }
+}
+
+/// Sleeps until a bell rings; whether there was, or is, something to do.
+fn sleep(shared: &Shared, pipe: Option<&Pipe>, left: Duration) -> bool {
+    let nothing = || pipe.is_none_or(Pipe::is_empty);
+    match (shared.leader.try_lock(), pipe) {
+        (Ok(_leader), pipe) => {
+            // Pairs with the load in `Pipe::ring`: another part that polls may deliver while this one sleeps.
+            let leads = |leads| {
+                if let Some(pipe) = pipe {
+                    pipe.leads.store(leads, Ordering::Relaxed);
+                }
+            };
+            leads(true);
+            let mut worked = 0;
+            shared.bell.sleep(left, &mut || {
+                worked += shared.poll();
+                worked == 0 && nothing()
+            });
+            leads(false);
+            worked + shared.poll() > 0 || !nothing()
+        }
+        (Err(_), Some(pipe)) => {
+            pipe.bell.sleep(left, nothing);
+            !nothing()
+        }
+        (Err(_), None) => {
+            thread::sleep(left.min(Duration::from_micros(100)));
+            false
+        }
+    }
+}
