@@ -1,9 +1,9 @@
-//! Who polls, and how a thread waits.
+//! Who polls.
 //!
-//! Parts poll whenever they call. A part that has to wait polls a few times, gives its time slice away a few times, and then
-//! sleeps: the first such part of a node sleeps on the node's bell, which peers ring (it is the *leader*, and polls for all
-//! when it wakes), the others on the bells of their pipes. A progress thread takes the leader's place when no part is there:
-//! it looks every [`TICK`] whether anybody else polls, and keeps out of the way if so.
+//! Parts poll whenever they call, and while they [wait](super::waiting). The first part of a node that sleeps does so on the node's
+//! bell, which peers ring (it is the *leader*, and polls for all when it wakes), the others on the bells of their pipes. A progress
+//! thread takes the leader's place when no part is there: it looks every [`TICK`] whether anybody else polls, and keeps out of the way
+//! if so.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};

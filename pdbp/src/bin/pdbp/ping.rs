@@ -156,7 +156,12 @@ impl Ping {
         for (i, trips) in findings.trips.iter().enumerate() {
             let trips = sorted(trips);
             let ratio = median(&trips) / median(&channel);
-            row(&mut text, &format!("node{}", i + 1), &trips, &format!("p50 is {ratio:.1} × that of threads"));
+            row(
+                &mut text,
+                &format!("node{}", i + 1),
+                &trips,
+                &format!("p50 is {ratio:.1} × that of threads"),
+            );
         }
         row(&mut text, "threads", &channel, "two of this process, over std::sync::mpsc");
         let per_second = findings.sent as f64 / findings.took.as_secs_f64();

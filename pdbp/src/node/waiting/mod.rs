@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Pipe, Shared};
-use policy::Policy;
+use policy::{Policy, Processors};
 
 /// Longest sleep on a bell, in case that a transport does not ring.
 pub(super) const NAP: Duration = Duration::from_millis(2);
@@ -21,33 +21,26 @@ const CROWDED_YIELDS: u32 = 48;
 pub(super) struct Habits {
     epoch: Instant,
     /// The fields of [`Policy`], in nanoseconds.
-    polling: AtomicU64,
-    busy_until: AtomicU64,
-    hold: AtomicU64,
+    fields: [AtomicU64; 4],
 }
 
 impl Habits {
     pub(super) fn new() -> Self {
-        let habits = Self {
-            epoch: Instant::now(),
-            polling: AtomicU64::new(0),
-            busy_until: AtomicU64::new(0),
-            hold: AtomicU64::new(0),
-        };
+        let habits = Self { epoch: Instant::now(), fields: [const { AtomicU64::new(0) }; 4] };
         habits.store(Policy::NEW);
         habits
     }
 
     fn load(&self) -> Policy {
-        let load = |number: &AtomicU64| Duration::from_nanos(number.load(Ordering::Relaxed));
-        Policy { polling: load(&self.polling), busy_until: load(&self.busy_until), hold: load(&self.hold) }
+        let [free, contended, until, hold] =
+            self.fields.each_ref().map(|field| Duration::from_nanos(field.load(Ordering::Relaxed)));
+        Policy { free, contended, until, hold }
     }
 
-    fn store(&self, policy: Policy) {
-        let store = |number: &AtomicU64, time: Duration| number.store(time.as_nanos() as u64, Ordering::Relaxed);
-        store(&self.polling, policy.polling);
-        store(&self.busy_until, policy.busy_until);
-        store(&self.hold, policy.hold);
+    fn store(&self, Policy { free, contended, until, hold }: Policy) {
+        for (field, time) in self.fields.iter().zip([free, contended, until, hold]) {
+            field.store(time.as_nanos() as u64, Ordering::Relaxed);
+        }
     }
 
     fn learn(&self, lesson: impl FnOnce(&mut Policy)) {
@@ -65,10 +58,11 @@ pub(crate) struct Waiter {
     rounds: u32,
     /// When the clock was read last.
     now: Instant,
-    /// When the thread began to yield, and to sleep.
-    yields_since: Instant,
+    /// When the thread began to look at the clock between its polls, and when to sleep.
+    polls_since: Instant,
     sleeps_since: Option<Instant>,
-    /// How long it yields.
+    processors: Processors,
+    /// How long it polls after the first few times.
     polling: Duration,
 }
 
@@ -80,8 +74,9 @@ impl Waiter {
             timeout,
             rounds: 0,
             now,
-            yields_since: now,
+            polls_since: now,
             sleeps_since: None,
+            processors: Processors::Free,
             polling: Duration::ZERO,
         }
     }
@@ -112,17 +107,26 @@ impl Waiter {
         if self.rounds <= SPINS {
             return std::hint::spin_loop();
         }
-        if self.rounds == SPINS + 1 {
+        if self.rounds == SPINS + 1 && !shared.crowded {
             self.now = Instant::now();
-            self.yields_since = self.now;
-            self.polling = shared.habits.load().polling_at(self.now.duration_since(shared.habits.epoch));
+            self.polls_since = self.now;
+            let policy = shared.habits.load();
+            self.processors = policy.processors_at(self.now.duration_since(shared.habits.epoch));
+            self.polling = policy.polling(self.processors);
         }
         let polls = if shared.crowded {
             self.rounds <= SPINS + CROWDED_YIELDS
         } else {
-            self.now.duration_since(self.yields_since) < self.polling
+            self.now.duration_since(self.polls_since) < self.polling
         };
-        if polls { self.give_way(shared) } else { self.sleep(shared, pipe) }
+        match self.processors {
+            _ if !polls => self.sleep(shared, pipe),
+            Processors::Free => self.give_way(shared),
+            Processors::Contended => {
+                std::hint::spin_loop();
+                self.now = Instant::now();
+            }
+        }
     }
 
     fn give_way(&mut self, shared: &Shared) {
@@ -132,7 +136,8 @@ impl Waiter {
         if !shared.crowded && took >= policy::LONG_YIELD {
             let now = self.now.duration_since(shared.habits.epoch);
             shared.habits.learn(|policy| policy.yielded(now, took));
-            self.polling = Duration::ZERO;
+            // If nothing has come meanwhile, polling on is no use either.
+            (self.processors, self.polling) = (Processors::Contended, Duration::ZERO);
         }
     }
 
@@ -142,8 +147,9 @@ impl Waiter {
         let came = sleep(shared, pipe, left);
         self.now = Instant::now();
         if came {
-            if !self.polling.is_zero() && !shared.crowded {
-                shared.habits.learn(|policy| policy.slept(self.now.duration_since(since)));
+            if !shared.crowded {
+                let slept = self.now.duration_since(since);
+                shared.habits.learn(|policy| policy.slept(self.processors, slept));
             }
             self.reset();
         }

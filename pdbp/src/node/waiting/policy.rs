@@ -14,46 +14,77 @@ pub(super) const LONG_YIELD: Duration = Duration::from_micros(100);
 const FIRST_HOLD: Duration = Duration::from_millis(1);
 const LONGEST_HOLD: Duration = Duration::from_millis(128);
 
+/// A thread that does not yield polls no longer than this; less than [`BRIEFEST`] is not worth looking at the clock.
+const LONGEST_UNYIELDING: Duration = Duration::from_micros(50);
+const BRIEFEST: Duration = Duration::from_micros(1);
+
+/// Who uses the processors that threads of a node wait on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Processors {
+    /// Nobody else for long: a thread that waits yields between its polls, and gets its processor back at once.
+    Free,
+    /// Other programs compute on them: a thread that waits does not yield.
+    Contended,
+}
+
 /// What the threads of a node have learned of waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Policy {
-    /// How long a thread polls.
-    pub(super) polling: Duration,
-    /// Until when threads sleep at once.
-    pub(super) busy_until: Duration,
+    /// How long a thread polls where processors are free.
+    pub(super) free: Duration,
+    /// How long where they are contended.
+    pub(super) contended: Duration,
+    /// Until when they count as contended.
+    pub(super) until: Duration,
     /// How long they did, or do, for the last long yield.
     pub(super) hold: Duration,
 }
 
 impl Policy {
     pub(super) const NEW: Self =
-        Self { polling: SHORTEST, busy_until: Duration::ZERO, hold: Duration::ZERO };
+        Self { free: SHORTEST, contended: LONGEST_UNYIELDING, until: Duration::ZERO, hold: Duration::ZERO };
 
-    /// How long a thread polls that begins to wait now.
-    pub(super) fn polling_at(&self, now: Duration) -> Duration {
-        if now < self.busy_until { Duration::ZERO } else { self.polling }
+    /// What a thread that begins to wait now has to expect.
+    pub(super) fn processors_at(&self, now: Duration) -> Processors {
+        if now < self.until { Processors::Contended } else { Processors::Free }
     }
 
-    /// A thread has polled in vain, and then slept so long. A sleep that ended soon should not have been one: polling would have
-    /// found what came, and both ends of an exchange that sleep keep each other sleeping, since being woken takes as long
-    /// as they poll.
-    pub(super) fn slept(&mut self, slept: Duration) {
-        self.polling = if slept <= LONGEST {
-            (self.polling * 2).min(LONGEST)
-        } else {
-            (self.polling / 2).max(SHORTEST)
-        };
+    /// How long it polls then.
+    pub(super) fn polling(&self, processors: Processors) -> Duration {
+        match processors {
+            Processors::Free => self.free,
+            Processors::Contended => self.contended,
+        }
+    }
+
+    /// A thread has polled in vain, and then slept so long until something came.
+    pub(super) fn slept(&mut self, processors: Processors, slept: Duration) {
+        match processors {
+            // It should have polled on. Two ends that sleep for each message keep each other sleeping, since each is woken no
+            // sooner than the other has polled in vain.
+            Processors::Free if slept <= LONGEST => self.free = (self.free * 2).min(LONGEST),
+            Processors::Free => self.free = (self.free / 2).max(SHORTEST),
+            // What it waited for came as soon as it slept: it needed this processor.
+            Processors::Contended if slept < LONG_YIELD => {
+                self.contended =
+                    Some(self.contended / 2).filter(|half| *half >= BRIEFEST).unwrap_or_default();
+            }
+            // It had to wait for its turn on another, where it answers quickly as long as it has one.
+            Processors::Contended => {
+                self.contended = (self.contended * 2).clamp(BRIEFEST, LONGEST_UNYIELDING);
+            }
+        }
     }
 
     /// A thread got its processor back now, and had given it away `took` before. If that was long, others compute on it: who
-    /// yields to those waits for the end of their time slice, while who sleeps is run as soon as it is woken.
+    /// yields to those waits for the end of their time slice, while who sleeps is run soon after it is woken.
     pub(super) fn yielded(&mut self, now: Duration, took: Duration) {
         if took < LONG_YIELD {
             return;
         }
-        let soon = now.saturating_sub(took) <= self.busy_until + self.hold;
+        let soon = now.saturating_sub(took) <= self.until + self.hold;
         self.hold = if soon { (self.hold * 2).clamp(FIRST_HOLD, LONGEST_HOLD) } else { FIRST_HOLD };
-        self.busy_until = now + self.hold;
+        self.until = now + self.hold;
     }
 }
 
@@ -74,10 +105,10 @@ mod tests {
         let mut waited = wake_up;
         for hop in 0..1000 {
             let end = &mut ends[hop % 2];
-            let polling = end.polling_at(Duration::ZERO);
+            let polling = end.polling(Processors::Free);
             let took = if waited <= polling { us(1) } else { wake_up };
             if waited > polling {
-                end.slept(waited - polling);
+                end.slept(Processors::Free, waited - polling);
                 sleeps += usize::from(hop >= 900);
             }
             waited = took + us(1);
@@ -96,21 +127,34 @@ mod tests {
     fn polling_has_bounds() {
         let mut policy = Policy::NEW;
         for _ in 0..20 {
-            policy.slept(us(100));
+            policy.slept(Processors::Free, us(100));
         }
-        assert_eq!(policy.polling, LONGEST);
+        assert_eq!(policy.free, LONGEST);
         for _ in 0..20 {
-            policy.slept(LONGEST + us(1));
+            policy.slept(Processors::Free, LONGEST + us(1));
         }
-        assert_eq!(policy.polling, SHORTEST, "what comes seldom is not waited for awake");
+        assert_eq!(policy.free, SHORTEST, "what comes seldom is not waited for awake");
     }
 
     #[test]
-    fn threads_sleep_at_once_where_others_compute() {
+    fn threads_do_not_yield_to_programs_that_compute() {
         let mut policy = Policy::NEW;
         policy.yielded(us(10_000), us(3000));
-        assert_eq!(policy.polling_at(us(10_000)), Duration::ZERO);
-        assert_eq!(policy.polling_at(us(10_000) + FIRST_HOLD), SHORTEST, "it is tried again");
+        assert_eq!(policy.processors_at(us(10_000)), Processors::Contended);
+        assert_eq!(policy.processors_at(us(10_000) + FIRST_HOLD), Processors::Free, "it is tried again");
+    }
+
+    #[test]
+    fn who_shares_a_processor_with_its_peer_sleeps_at_once() {
+        let mut policy = Policy::NEW;
+        for _ in 0..10 {
+            policy.slept(Processors::Contended, us(5));
+        }
+        assert_eq!(policy.polling(Processors::Contended), Duration::ZERO);
+        for _ in 0..10 {
+            policy.slept(Processors::Contended, us(4000));
+        }
+        assert_eq!(policy.polling(Processors::Contended), LONGEST_UNYIELDING, "the peer has moved");
     }
 
     #[test]
@@ -118,7 +162,7 @@ mod tests {
         let (mut policy, mut now, mut yields) = (Policy::NEW, Duration::ZERO, 0);
         // Two seconds in which each yield takes 4 ms.
         while now < Duration::from_secs(2) {
-            now = now.max(policy.busy_until) + us(4000);
+            now = now.max(policy.until) + us(4000);
             policy.yielded(now, us(4000));
             yields += 1;
         }
@@ -132,7 +176,7 @@ mod tests {
         for i in 1..100 {
             let now = us(100_000) * i;
             policy.yielded(now, us(300));
-            assert_eq!(policy.busy_until, now + FIRST_HOLD);
+            assert_eq!(policy.until, now + FIRST_HOLD);
         }
     }
 
