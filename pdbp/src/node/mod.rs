@@ -1,4 +1,5 @@
-//! A node of the cluster: what its host sees of it ([`Node`]), what its threads share (`shared`), and who makes progress (`progress`).
+//! A node of the cluster: what its host sees of it ([`Node`]), what its threads share (`shared`), who makes progress (`progress`),
+//! and how threads wait (`waiting`).
 
 mod backend;
 mod clock;
@@ -7,6 +8,7 @@ mod names;
 mod pipes;
 mod progress;
 mod shared;
+mod waiting;
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -25,7 +27,7 @@ pub use backend::{Backend, BackendError};
 pub(crate) use devices::knows_devices;
 pub(crate) use devices::pin;
 pub(crate) use pipes::Pipe;
-pub(crate) use progress::{Driver, Waiter};
+pub(crate) use progress::Driver;
 pub(crate) use shared::{NodeEngine, Shared, Turn};
 
 use crate::config::Settings;

@@ -16,6 +16,7 @@ use pdbp_core::{Bell, Delivery, Engine, Event, Routing, Transport as _};
 
 use super::clock::Clock;
 use super::pipes::{Pipe, Sink};
+use super::waiting::Habits;
 use super::{Backend, Memory, Waiter, backend};
 use crate::config::{ConfigError, Progress, Settings};
 use crate::error::Timeout;
@@ -51,6 +52,7 @@ pub(crate) struct Shared {
     bodies: Box<[(usize, usize)]>,
     /// See [`Backend::crowded`].
     pub(super) crowded: bool,
+    pub(super) habits: Habits,
     pub(crate) pipes: Box<[Pipe]>,
     /// Deliveries that readers are done with, on their way to the engine.
     released: ArrayQueue<Delivery>,
@@ -146,6 +148,7 @@ impl Shared {
             engine: Mutex::new(engine),
             bodies,
             crowded,
+            habits: Habits::new(),
             pipes,
             released: ArrayQueue::new(256),
             bell,

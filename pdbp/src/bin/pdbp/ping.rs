@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 use std::hint::black_box;
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use pdbp::config::{Origin, Settings, TransportKind};
@@ -36,6 +38,8 @@ impl Default for Ping {
 
 /// What the first node has found out.
 struct Findings {
+    /// Round trips between two threads of the first node's process over a channel.
+    channel: Vec<Duration>,
     /// Of each other node, all round trips.
     trips: Vec<Vec<Duration>>,
     sent: u64,
@@ -102,6 +106,7 @@ impl Ping {
         let message = vec![0x5A; self.bytes];
         let mut trips = vec![Vec::with_capacity(self.count); peers.len()];
         let warm_up = (self.count / 10).max(1);
+        let channel = over_channels(&message, warm_up, self.count);
         for round in 0..warm_up + self.count {
             for (&peer, trips) in peers.iter().zip(&mut trips) {
                 let start = Instant::now();
@@ -131,7 +136,7 @@ impl Ping {
         for _ in peers {
             part.recv()?;
         }
-        Ok(Findings { trips, sent: sent * peers.len() as u64, took: start.elapsed() })
+        Ok(Findings { channel, trips, sent: sent * peers.len() as u64, took: start.elapsed() })
     }
 
     fn report(&self, findings: &Findings, transport: TransportKind) -> String {
@@ -146,16 +151,19 @@ impl Ping {
             findings.trips.len() + 1,
             self.bytes
         );
+        let channel = sorted(&findings.channel);
+        let median = |sorted: &[Duration]| percentile(sorted, 500).as_secs_f64();
         for (i, trips) in findings.trips.iter().enumerate() {
-            let mut sorted = trips.clone();
-            sorted.sort_unstable();
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{:<10} │", format!("node{}", i + 1));
-            for permille in [0, 500, 900, 990, 1000] {
-                let _ = write!(text, " {:>9}", duration(percentile(&sorted, permille)));
-            }
-            text.push('\n');
+            let trips = sorted(trips);
+            let ratio = median(&trips) / median(&channel);
+            row(
+                &mut text,
+                &format!("node{}", i + 1),
+                &trips,
+                &format!("p50 is {ratio:.1} × that of threads"),
+            );
         }
+        row(&mut text, "threads", &channel, "two of this process, over std::sync::mpsc");
         let per_second = findings.sent as f64 / findings.took.as_secs_f64();
         let _ = writeln!(
             text,
@@ -169,6 +177,50 @@ impl Ping {
     }
 }
 
+/// Adds the percentiles of round trips as a row that ends with a note.
+fn row(text: &mut String, name: &str, sorted: &[Duration], note: &str) {
+    // Writing to a String cannot fail.
+    let _ = write!(text, "{name:<10} │");
+    for permille in [0, 500, 900, 990, 1000] {
+        let _ = write!(text, " {:>9}", duration(percentile(sorted, permille)));
+    }
+    let _ = writeln!(text, "   {note}");
+}
+
+fn sorted(trips: &[Duration]) -> Vec<Duration> {
+    let mut sorted = trips.to_vec();
+    sorted.sort_unstable();
+    sorted
+}
+
+/// Round trips of a message between two threads over the channels of the standard library, which hand it over without a copy: the
+/// baseline for those between nodes. Other programs that use the processors slow both.
+fn over_channels(message: &[u8], warm_up: usize, count: usize) -> Vec<Duration> {
+    let (there, arrivals) = mpsc::channel::<Vec<u8>>();
+    let (back, answers) = mpsc::channel();
+    thread::spawn(move || {
+        for message in arrivals {
+            if back.send(message).is_err() {
+                break;
+            }
+        }
+    });
+    let mut message = message.to_vec();
+    let mut trips = Vec::with_capacity(count);
+    for round in 0..warm_up + count {
+        let start = Instant::now();
+        if there.send(message).is_err() {
+            break;
+        }
+        let Ok(answer) = answers.recv() else { break };
+        message = answer;
+        if round >= warm_up {
+            trips.push(start.elapsed());
+        }
+    }
+    trips
+}
+
 /// Stays until the nodes of other processes have left, or for a while: the master, node 0, is the first to know that all have come
 /// to the barrier, and tells the others.
 fn see_off(master: &Node, mut others: usize) {
@@ -177,7 +229,7 @@ fn see_off(master: &Node, mut others: usize) {
         master.poll();
         let events = master.take_events().into_iter();
         others = others.saturating_sub(events.filter(|e| matches!(e, Event::PeerFailed { .. })).count());
-        std::thread::sleep(Duration::from_millis(1));
+        thread::sleep(Duration::from_millis(1));
     }
 }
 

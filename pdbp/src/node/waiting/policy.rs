@@ -1,0 +1,189 @@
+//! How long a thread polls before it sleeps, learned from the waits before. No clock and no thread in here: times come in as
+//! arguments, counted from any moment on.
+
+use std::time::Duration;
+
+/// A thread polls at least so long: some of what it costs to sleep and to be woken.
+const SHORTEST: Duration = Duration::from_micros(50);
+/// And at most so long: several times what it takes to wake a thread, so that one end of a slow exchange stays awake and makes it
+/// fast again.
+const LONGEST: Duration = Duration::from_micros(400);
+/// A thread that gives its processor away and gets it back so late has left it to a program that computes.
+pub(super) const LONG_YIELD: Duration = Duration::from_micros(100);
+/// How long threads do not yield then, at first, and at most. They lose a time slice each time they try again.
+const FIRST_HOLD: Duration = Duration::from_millis(1);
+const LONGEST_HOLD: Duration = Duration::from_millis(128);
+
+/// A thread that does not yield polls no longer than this; less than [`BRIEFEST`] is not worth looking at the clock.
+const LONGEST_UNYIELDING: Duration = Duration::from_micros(50);
+const BRIEFEST: Duration = Duration::from_micros(1);
+
+/// Who uses the processors that threads of a node wait on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Processors {
+    /// Nobody else for long: a thread that waits yields between its polls, and gets its processor back at once.
+    Free,
+    /// Other programs compute on them: a thread that waits does not yield.
+    Contended,
+}
+
+/// What the threads of a node have learned of waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Policy {
+    /// How long a thread polls where processors are free.
+    pub(super) free: Duration,
+    /// How long where they are contended.
+    pub(super) contended: Duration,
+    /// Until when they count as contended.
+    pub(super) until: Duration,
+    /// How long they did, or do, for the last long yield.
+    pub(super) hold: Duration,
+}
+
+impl Policy {
+    pub(super) const NEW: Self =
+        Self { free: SHORTEST, contended: LONGEST_UNYIELDING, until: Duration::ZERO, hold: Duration::ZERO };
+
+    /// What a thread that begins to wait now has to expect.
+    pub(super) fn processors_at(&self, now: Duration) -> Processors {
+        if now < self.until { Processors::Contended } else { Processors::Free }
+    }
+
+    /// How long it polls then.
+    pub(super) fn polling(&self, processors: Processors) -> Duration {
+        match processors {
+            Processors::Free => self.free,
+            Processors::Contended => self.contended,
+        }
+    }
+
+    /// A thread has polled in vain, and then slept so long until something came.
+    pub(super) fn slept(&mut self, processors: Processors, slept: Duration) {
+        match processors {
+            // It should have polled on. Two ends that sleep for each message keep each other sleeping, since each is woken no
+            // sooner than the other has polled in vain.
+            Processors::Free if slept <= LONGEST => self.free = (self.free * 2).min(LONGEST),
+            Processors::Free => self.free = (self.free / 2).max(SHORTEST),
+            // What it waited for came as soon as it slept: it needed this processor.
+            Processors::Contended if slept < LONG_YIELD => {
+                self.contended =
+                    Some(self.contended / 2).filter(|half| *half >= BRIEFEST).unwrap_or_default();
+            }
+            // It had to wait for its turn on another, where it answers quickly as long as it has one.
+            Processors::Contended => {
+                self.contended = (self.contended * 2).clamp(BRIEFEST, LONGEST_UNYIELDING);
+            }
+        }
+    }
+
+    /// A thread got its processor back now, and had given it away `took` before. If that was long, others compute on it: who
+    /// yields to those waits for the end of their time slice, while who sleeps is run soon after it is woken.
+    pub(super) fn yielded(&mut self, now: Duration, took: Duration) {
+        if took < LONG_YIELD {
+            return;
+        }
+        let soon = now.saturating_sub(took) <= self.until + self.hold;
+        self.hold = if soon { (self.hold * 2).clamp(FIRST_HOLD, LONGEST_HOLD) } else { FIRST_HOLD };
+        self.until = now + self.hold;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn us(us: u64) -> Duration {
+        Duration::from_micros(us)
+    }
+
+    /// Two ends that send to and fro. Each hop takes 1 us if the other end still polls, and what it takes to wake it otherwise.
+    /// Returns how many of the last hundred hops found the other end asleep.
+    fn sleeps_of_an_exchange(wake_up: Duration) -> usize {
+        let mut ends = [Policy::NEW; 2];
+        let mut sleeps = 0;
+        // What the end that is sent to has waited when the message is on its way: as long as the hop before took. Both slept.
+        let mut waited = wake_up;
+        for hop in 0..1000 {
+            let end = &mut ends[hop % 2];
+            let polling = end.polling(Processors::Free);
+            let took = if waited <= polling { us(1) } else { wake_up };
+            if waited > polling {
+                end.slept(Processors::Free, waited - polling);
+                sleeps += usize::from(hop >= 900);
+            }
+            waited = took + us(1);
+        }
+        sleeps
+    }
+
+    #[test]
+    fn an_exchange_does_not_stay_slow() {
+        for wake_up in [40, 60, 75, 120, 240, 390] {
+            assert_eq!(sleeps_of_an_exchange(us(wake_up)), 0, "{wake_up} us to wake a thread");
+        }
+    }
+
+    #[test]
+    fn polling_has_bounds() {
+        let mut policy = Policy::NEW;
+        for _ in 0..20 {
+            policy.slept(Processors::Free, us(100));
+        }
+        assert_eq!(policy.free, LONGEST);
+        for _ in 0..20 {
+            policy.slept(Processors::Free, LONGEST + us(1));
+        }
+        assert_eq!(policy.free, SHORTEST, "what comes seldom is not waited for awake");
+    }
+
+    #[test]
+    fn threads_do_not_yield_to_programs_that_compute() {
+        let mut policy = Policy::NEW;
+        policy.yielded(us(10_000), us(3000));
+        assert_eq!(policy.processors_at(us(10_000)), Processors::Contended);
+        assert_eq!(policy.processors_at(us(10_000) + FIRST_HOLD), Processors::Free, "it is tried again");
+    }
+
+    #[test]
+    fn who_shares_a_processor_with_its_peer_sleeps_at_once() {
+        let mut policy = Policy::NEW;
+        for _ in 0..10 {
+            policy.slept(Processors::Contended, us(5));
+        }
+        assert_eq!(policy.polling(Processors::Contended), Duration::ZERO);
+        for _ in 0..10 {
+            policy.slept(Processors::Contended, us(4000));
+        }
+        assert_eq!(policy.polling(Processors::Contended), LONGEST_UNYIELDING, "the peer has moved");
+    }
+
+    #[test]
+    fn yields_that_stay_long_are_tried_less_and_less() {
+        let (mut policy, mut now, mut yields) = (Policy::NEW, Duration::ZERO, 0);
+        // Two seconds in which each yield takes 4 ms.
+        while now < Duration::from_secs(2) {
+            now = now.max(policy.until) + us(4000);
+            policy.yielded(now, us(4000));
+            yields += 1;
+        }
+        assert_eq!(policy.hold, LONGEST_HOLD);
+        assert!(yields < 30, "{yields} time slices were lost");
+    }
+
+    #[test]
+    fn a_single_long_yield_is_soon_forgotten() {
+        let mut policy = Policy::NEW;
+        for i in 1..100 {
+            let now = us(100_000) * i;
+            policy.yielded(now, us(300));
+            assert_eq!(policy.until, now + FIRST_HOLD);
+        }
+    }
+
+    #[test]
+    fn short_yields_say_nothing() {
+        let mut policy = Policy::NEW;
+        policy.yielded(us(10_000), LONG_YIELD - us(1));
+        assert_eq!(policy, Policy::NEW);
+    }
+}
