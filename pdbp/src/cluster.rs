@@ -8,9 +8,9 @@ use std::time::Duration;
 use pdbp_core::Routing;
 use pdbp_core::id::NodeId;
 use pdbp_core::umb::HeapMemory;
+use pdbp_local::Local;
 #[cfg(feature = "mpi")]
 use pdbp_mpi::{Hosts, Mpi, MpiMemory, Options, Threads};
-use pdbp_sim::local::Local;
 
 use crate::config::{ConfigError, Origin, PinMemory, Progress, Settings, TransportKind};
 use crate::error::{NoSuchNode, SettingsDiffer, Timeout};

@@ -34,7 +34,7 @@
 //! drop, `prcsFree` = drop.
 //!
 //! # What is where
-//! Underneath runs [`pdbp_core`], one engine per node; the in-process transport is `pdbp_sim::local`. A part packs its messages
+//! Underneath runs [`pdbp_core`], one engine per node; the in-process transport is [`pdbp_local`]. A part packs its messages
 //! into one open block per destination node without taking any lock of the node, exchanges a full block for an empty one
 //! under the engine's lock, and reads what arrives in place.
 #![forbid(unsafe_code)]
@@ -70,7 +70,7 @@ pub use pdbp_core::{Bell, Event, Routing};
 /// Devices, their memory, and the flows from and to it.
 #[cfg(feature = "cuda")]
 pub use pdbp_cuda as cuda;
-pub use pdbp_sim::local::Doorbell;
+pub use pdbp_local::Doorbell;
 
 /// Runs the program in the README as a test, and compiles the one for devices.
 #[cfg(all(doctest, feature = "cuda"))]
