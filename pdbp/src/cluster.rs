@@ -283,6 +283,7 @@ impl Builder {
             return Err(wrong.into());
         }
         let mut settings = self.settings;
+        settings.check()?;
         let launch = Launch::find().filter(|launch| launch.ranks > 1);
         match (settings.transport, launch) {
             (TransportKind::Local, _) | (TransportKind::Auto, None) => {
@@ -298,7 +299,6 @@ impl Builder {
 
     fn start_local(self) -> Result<Cluster, StartError> {
         let settings = self.settings;
-        settings.check()?;
         let count = usize::from(settings.nodes);
         let bytes = (0..settings.nodes).filter_map(NodeId::new).map(|node| settings.memory_of(node));
         let memories = bytes.map(|bytes| HeapMemory::new(bytes).ok_or(ConfigError::Memory { bytes }));

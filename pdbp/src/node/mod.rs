@@ -43,6 +43,7 @@ pub struct Node {
     /// Keeps the progress thread alive.
     pub(crate) _driver: Option<Arc<Driver>>,
     /// If this is the node that serves the figures.
+    #[cfg_attr(not(feature = "metrics"), expect(dead_code))]
     pub(crate) endpoint: Option<Arc<Endpoint>>,
 }
 
