@@ -1,6 +1,5 @@
-//! Backends of PDBP that need no network, and the tools to check any backend.
+//! Clusters in virtual time, and the tools to check any backend of PDBP.
 //!
-//! * [`local`]: nodes on threads of one process; blocks are handed over by reference. The default backend.
 //! * [`conformance`](mod@conformance): the suite that checks the contract of a transport, for every backend and wrapper.
 //! * [`tracer`]: a wrapper that remembers the last operations and completions.
 //! * [`fault`]: a wrapper that refuses, delays, corrupts and fails, from a seed.
@@ -10,7 +9,6 @@
 
 pub mod conformance;
 pub mod fault;
-pub mod local;
 pub mod network;
 mod random;
 pub mod recorder;

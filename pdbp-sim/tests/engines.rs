@@ -13,8 +13,8 @@ use pdbp_core::policy::Adaptive;
 use pdbp_core::tables::{Name, PartKind};
 use pdbp_core::umb::{HeapMemory, stride};
 use pdbp_core::{Arrival, Config, Delivery, Engine, PrivatePipes, Storage, Transport};
+use pdbp_local::Local;
 use pdbp_sim::fault::{Chance, FaultInjector, Faults};
-use pdbp_sim::local::Local;
 use pdbp_sim::tracer::Tracer;
 
 const BODY: usize = 1024;

@@ -1,6 +1,6 @@
 //! The program `pdbp-video` as the ranks of a job.
 
-#[path = "../../pdbp/tests/launcher/mod.rs"]
+#[path = "../../pdbp-cli/tests/launcher/mod.rs"]
 mod launcher;
 
 use launcher::Ended;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use pdbp_core::id::NodeId;
 use pdbp_core::umb::HeapMemory;
+use pdbp_local::Local;
 #[cfg(feature = "mpi")]
 use pdbp_mpi::{Hosts, Mpi, MpiMemory, Options, Threads};
-use pdbp_sim::local::Local;
 
 use crate::config::{Builder, ConfigError, Progress, Settings, TransportKind};
 use crate::error::{NoSuchNode, SettingsDiffer, Timeout};
@@ -197,6 +197,7 @@ impl Builder {
             return Err(wrong.into());
         }
         let mut settings = self.settings;
+        settings.check()?;
         let launch = Launch::find().filter(|launch| launch.ranks > 1);
         match (settings.transport, launch) {
             (TransportKind::Local, _) | (TransportKind::Auto, None) => {
@@ -212,7 +213,6 @@ impl Builder {
 
     fn start_local(self) -> Result<Cluster, StartError> {
         let settings = self.settings;
-        settings.check()?;
         let count = usize::from(settings.nodes);
         let bytes = (0..settings.nodes).filter_map(NodeId::new).map(|node| settings.memory_of(node));
         let memories = bytes.map(|bytes| HeapMemory::new(bytes).ok_or(ConfigError::Memory { bytes }));

@@ -21,7 +21,8 @@
 //! # The map
 //! * [`Cluster`] and [`Builder`] start the nodes; [`config`] says what can be set, and where.
 //! * [`Node`] is a node of this process: it registers parts, looks names up, and has `barrier`, `quiesce` and `stats`.
-//! * [`monitor`] has the figures of a running cluster: from any node by [`Node::observe`], over HTTP, in `pdbp top`.
+//! * With the feature `metrics` the module `monitor` has the figures of a running cluster: from any node by `Node::observe`, over HTTP,
+//!   in `pdbp top`.
 //! * [`Part`] sends and receives: messages ([`Part::send`], [`Part::recv`]), commands, sets of destinations, plain values,
 //!   [loans](Part::loan) filled in place, trains of equal messages ([`Part::try_recv_batch`]) and streams
 //!   ([`Part::open_stream`], [`Part::accept_stream`]). With the feature `cuda` it also sends from and receives into the memory of
@@ -34,7 +35,7 @@
 //! drop, `prcsFree` = drop.
 //!
 //! # What is where
-//! Underneath runs [`pdbp_core`], one engine per node; the in-process transport is `pdbp_sim::local`. A part packs its messages
+//! Underneath runs [`pdbp_core`], one engine per node; the in-process transport is [`pdbp_local`]. A part packs its messages
 //! into one open block per destination node without taking any lock of the node, exchanges a full block for an empty one
 //! under the engine's lock, and reads what arrives in place.
 #![forbid(unsafe_code)]
@@ -44,7 +45,11 @@ pub mod config;
 mod cluster;
 mod error;
 mod launch;
+#[cfg(feature = "metrics")]
 pub mod monitor;
+#[cfg(not(feature = "metrics"))]
+#[path = "monitor/absent.rs"]
+mod monitor;
 mod node;
 mod part;
 mod trace;
@@ -73,7 +78,7 @@ pub use pdbp_core::{Bell, Event, Routing};
 /// Devices, their memory, and the flows from and to it.
 #[cfg(feature = "cuda")]
 pub use pdbp_cuda as cuda;
-pub use pdbp_sim::local::Doorbell;
+pub use pdbp_local::Doorbell;
 
 /// Runs the program in the README as a test, and compiles the one for devices.
 #[cfg(all(doctest, feature = "cuda"))]

@@ -1,8 +1,7 @@
-//! Seeing into a running cluster: figures by messages, over HTTP, and in `pdbp top`.
+//! Seeing into a running cluster: figures by messages, and over HTTP.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -178,8 +177,6 @@ fn a_dead_node_is_shown_as_failed_and_nobody_waits_for_it() {
         assert_eq!(states(nodes[0].observe(SOON)), [NodeState::Up, NodeState::Failed, NodeState::Up]);
         let text = get(address, "GET /metrics").1;
         assert!(text.contains("pdbp_node_failed{node=\"node1\"} 1.0\n"), "{text}");
-        let frame = printed(&top(&["--once", "--interval", "60ms", "--connect", &address.to_string()]));
-        assert!(frame.lines().any(|l| l.starts_with("node1") && l.contains("failed")), "{frame}");
     }
 }
 
@@ -234,12 +231,6 @@ fn the_endpoint_answers_while_parts_are_busy() {
                 let (head, text) = get(address, "GET /metrics");
                 assert!(head.contains("200 OK") && head.contains("openmetrics-text"), "{head}");
                 parse_openmetrics(&text).unwrap_or_else(|e| panic!("{e}:\n{text}"));
-            }
-            let frame = printed(&top(&["--once", "--interval", "200ms", "--connect", &address.to_string()]));
-            assert!(frame.lines().all(|line| line.chars().count() <= 80), "{frame}");
-            for start in ["pdbp top", "node0 ", "node1 ", "node0 → node1", "node0 ← node1", "node1 → node0"]
-            {
-                assert!(frame.lines().any(|line| line.starts_with(start)), "{start}: {frame}");
             }
         });
     }
@@ -401,26 +392,4 @@ fn another_node_than_the_first_can_serve() {
     let cluster = cluster(3, Progress::Thread, &[("metrics", "127.0.0.1:0"), ("metrics_node", "2")]);
     let serving: Vec<_> = cluster.nodes().iter().filter(|n| n.endpoint().is_some()).map(Node::name).collect();
     assert_eq!(serving, ["node2"]);
-}
-
-fn top(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_pdbp")).arg("top").args(arguments).output().unwrap()
-}
-
-fn printed(output: &Output) -> String {
-    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-#[test]
-fn top_says_what_to_do_when_there_is_no_cluster() {
-    let place = free("127.83.0.2");
-    let output = top(&["--once", "--connect", &place]);
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(said.contains(&place) && said.contains("PDBP_METRICS") && said.contains("--connect"), "{said}");
-    for arguments in [&["--interval", "never"] as &[&str], &["--nodes", "2"], &["--set", "nodes=2"]] {
-        let output = top(arguments);
-        assert_eq!(output.status.code(), Some(2), "{output:?}");
-    }
 }

@@ -16,7 +16,7 @@ use pdbp_core::policy::{Adaptive, Fixed, SpacePolicy};
 use pdbp_core::tables::{Name, PartKind};
 use pdbp_core::umb::{HeapMemory, OpenBlock, stride};
 use pdbp_core::{Arrival, Config, Delivery, Engine, PrivatePipes, Storage};
-use pdbp_sim::local::Local;
+use pdbp_local::Local;
 
 use crate::fabric::{Endpoint, Fabric};
 use crate::scenario::{Pattern, Scenario};

@@ -13,7 +13,7 @@
 //! use pdbp_core::Arrival;
 //! use pdbp_core::umb::HeapMemory;
 //! use pdbp_sim::conformance::Node;
-//! use pdbp_sim::local::Local;
+//! use pdbp_local::Local;
 //!
 //! /// A domain of `nodes` nodes. Blocks of the pool are longer than what the transport is asked to carry.
 //! fn domain(nodes: usize) -> Vec<Node<Local, HeapMemory>> {
@@ -208,6 +208,6 @@ macro_rules! conformance {
 #[doc(hidden)]
 pub fn check_names(listed: &[&str]) {
     use pdbp_core::umb::HeapMemory;
-    let all: Vec<_> = cases::<crate::local::Local, HeapMemory>().into_iter().map(|c| c.name).collect();
+    let all: Vec<_> = cases::<crate::recorder::Replay, HeapMemory>().into_iter().map(|c| c.name).collect();
     assert_eq!(all, listed, "the list of cases in the macro `conformance!` is not that of `cases()`");
 }

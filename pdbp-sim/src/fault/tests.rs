@@ -1,7 +1,7 @@
 use pdbp_core::umb::BlockPool;
+use pdbp_local::Local;
 
 use super::*;
-use crate::local::Local;
 
 fn node(i: u16) -> NodeId {
     NodeId::new(i).unwrap()

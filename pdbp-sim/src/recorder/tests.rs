@@ -198,9 +198,10 @@ fn a_recorded_scenario_runs_as_an_unrecorded_one() {
 }
 
 mod conforms {
+    use pdbp_local::Local;
+
     use super::*;
     use crate::conformance::Node;
-    use crate::local::Local;
 
     fn domain(arrival: Arrival) -> Vec<Node<Recorder<Local>, HeapMemory>> {
         let bytes = Node::<Local, HeapMemory>::memory(3, 1024);

@@ -3,7 +3,7 @@
 //! ```
 //! use pdbp_core::umb::HeapMemory;
 //! use pdbp_core::{Arrival, Transport};
-//! use pdbp_sim::local::Local;
+//! use pdbp_local::Local;
 //! use pdbp_sim::tracer::{Tracer, What};
 //!
 //! let memories: Vec<_> = (0..2).filter_map(|_| HeapMemory::new(4096)).collect();

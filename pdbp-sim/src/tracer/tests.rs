@@ -1,8 +1,8 @@
 use pdbp_core::Arrival;
 use pdbp_core::umb::{BlockPool, HeapMemory};
+use pdbp_local::Local;
 
 use super::*;
-use crate::local::Local;
 
 #[test]
 fn the_life_of_a_block_is_recorded_and_the_ring_is_bounded() {

@@ -10,7 +10,7 @@ use pdbp_core::id::PartId;
 use super::rig::*;
 
 /// One block with a message for each of the two parts of node 0.
-fn send_to_both(hosts: &mut [Host<pdbp_sim::local::Local>], from: usize) {
+fn send_to_both(hosts: &mut [Host<pdbp_local::Local>], from: usize) {
     let mut block = hosts[from].engine.open(node(0)).unwrap();
     for (dest, text) in [(0, b"to part zero"), (1, b"to part one.")] {
         let route = |to| Route::new(CduClass::ShortMessage, 0, part(from as u16), to);

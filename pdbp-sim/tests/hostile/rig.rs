@@ -14,7 +14,7 @@ use pdbp_core::umb::{BlockPool, HeapMemory, stride};
 use pdbp_core::{
     Arrival, Capabilities, Completion, Delivery, Engine, Op, Refused, Routing, SealedBlock, Transport,
 };
-use pdbp_sim::local::Local;
+use pdbp_local::Local;
 
 pub const BODY: usize = 512;
 pub const BLOCKS: usize = 32;

@@ -21,6 +21,7 @@ use pdbp_core::id::NodeId;
 use pdbp_core::policy::Threshold;
 use pdbp_core::umb::stride;
 use pdbp_core::{Arrival, Routing};
+use toml::de::{DeTable, DeValue};
 
 pub use builder::Builder;
 pub(crate) use keys::KEYS;
@@ -73,12 +74,12 @@ pub enum PolicyKind {
     Fixed,
 }
 
-/// Whether nodes answer who asks for their figures; see [`monitor`](crate::monitor).
+/// Whether nodes answer who asks for their figures; see the module `monitor`. Needs the feature `metrics`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MonitorKind {
     /// If the setting `metrics` says where to show them.
     Auto,
-    /// Always: for [`Node::observe`](crate::Node::observe).
+    /// Always: for `Node::observe`.
     On,
     /// Never.
     Off,
@@ -144,6 +145,17 @@ pub enum ConfigError {
         /// What would fit.
         expected: &'static str,
     },
+    /// The program was built without what the setting is for.
+    NotBuilt {
+        /// The key.
+        key: &'static str,
+        /// The value.
+        value: String,
+        /// Where it stands.
+        origin: Origin,
+        /// The feature of this crate that it needs.
+        feature: &'static str,
+    },
     /// The file cannot be read, or is not TOML.
     File {
         /// The file.
@@ -175,6 +187,11 @@ impl fmt::Display for ConfigError {
             Self::Value { key, value, origin, expected } => {
                 write!(f, "`{key}` is \"{value}\" ({origin}); expected {expected}")
             }
+            Self::NotBuilt { key, value, origin, feature } => write!(
+                f,
+                "`{key}` is \"{value}\" ({origin}), but this program was built without: build it with the feature `{feature}` of \
+                 `pdbp`, or set {key} = \"off\""
+            ),
             Self::File { path, reason } => {
                 write!(f, "cannot use configuration file {}: {reason}", path.display())
             }
@@ -282,10 +299,10 @@ pub struct Settings {
     pub assembly_bytes: usize,
     /// Whether nodes answer who asks for their figures.
     pub monitor: MonitorKind,
-    /// Where the figures of all nodes are served over HTTP, as host and port; port 0 is any free one.
+    /// Where the figures of all nodes are served over HTTP, as host and port; port 0 is any free one. Needs the feature `metrics`.
     pub metrics: Option<String>,
     /// Names of hosts under which they are asked for, besides the one in `metrics`, `localhost` and any IP address; see
-    /// [`Endpoint`](crate::monitor::Endpoint).
+    /// `monitor::Endpoint`.
     pub metrics_hosts: Vec<String>,
     /// Index of the node that serves them.
     pub metrics_node: u16,
@@ -431,10 +448,19 @@ impl Settings {
         }
     }
 
-    /// Refuses values that `set` would not take: the fields can be written without it.
+    /// Refuses values that `set` would not take, since the fields can be written without it, and those for which this was not built.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         for (known, origin) in KEYS.iter().zip(&self.origins) {
             let value = (known.show)(self);
+            let needs_metrics = match known.name {
+                "metrics" => self.metrics.is_some(),
+                "monitor" => self.monitor == MonitorKind::On,
+                _ => false,
+            };
+            if needs_metrics && !cfg!(feature = "metrics") {
+                let (origin, feature) = (origin.clone(), "metrics");
+                return Err(ConfigError::NotBuilt { key: known.name, value, origin, feature });
+            }
             if (known.set)(&mut self.clone(), &value).is_none() {
                 let (origin, expected) = (origin.clone(), known.expected);
                 return Err(ConfigError::Value { key: known.name, value, origin, expected });
@@ -457,13 +483,17 @@ impl Settings {
     fn read_file(&mut self, path: &Path) -> Result<(), ConfigError> {
         let fail = |reason: String| ConfigError::File { path: path.to_path_buf(), reason };
         let text = std::fs::read_to_string(path).map_err(|e| fail(e.to_string()))?;
-        let table: toml::Table = text.parse().map_err(|e: toml::de::Error| fail(e.message().to_owned()))?;
-        for (key, value) in table {
-            let value = match value {
-                toml::Value::String(s) => s,
-                other => other.to_string(),
+        let table = DeTable::parse(&text).map_err(|e| fail(e.message().to_owned()))?;
+        for (key, value) in table.into_inner() {
+            let value = match value.into_inner() {
+                DeValue::String(text) => text.into_owned(),
+                DeValue::Integer(digits) => i64::from_str_radix(digits.as_str(), digits.radix())
+                    .map_or_else(|_| digits.to_string(), |number| number.to_string()),
+                DeValue::Float(digits) => digits.to_string(),
+                DeValue::Boolean(value) => value.to_string(),
+                other => other.type_str().to_owned(),
             };
-            self.set(&key, &value, Origin::File(path.to_path_buf()))?;
+            self.set(key.get_ref(), &value, Origin::File(path.to_path_buf()))?;
         }
         Ok(())
     }

@@ -29,6 +29,7 @@ pub(crate) use devices::pin;
 pub(crate) use pipes::Pipe;
 pub(crate) use progress::Driver;
 pub(crate) use shared::{NodeEngine, Shared, Turn};
+pub(crate) use waiting::Waiter;
 
 use crate::config::Settings;
 use crate::error::{LookupError, RegisterError, Timeout};
@@ -45,6 +46,7 @@ pub struct Node {
     /// Keeps the progress thread alive.
     pub(crate) _driver: Option<Arc<Driver>>,
     /// If this is the node that serves the figures.
+    #[cfg_attr(not(feature = "metrics"), expect(dead_code))]
     pub(crate) endpoint: Option<Arc<Endpoint>>,
 }
 

@@ -7,7 +7,7 @@ use crossbeam_queue::ArrayQueue;
 use pdbp_core::engine::{DeliveryKind, PrivatePipes};
 use pdbp_core::id::{NodeId, PipeId, StreamNo};
 use pdbp_core::{Delivery, Event};
-use pdbp_sim::local::Doorbell;
+use pdbp_local::Doorbell;
 
 use super::Shared;
 

@@ -150,8 +150,17 @@ impl fmt::Display for Micros {
 
 /// Text in quotes, escaped for JSON.
 pub(super) fn quoted(text: &str) -> String {
-    // Text is always valid JSON.
-    serde_json::to_string(text).unwrap_or_else(|_| "\"\"".to_owned())
+    let mut quoted = String::from("\"");
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            // Writing to a String cannot fail.
+            '\0'..' ' => _ = write!(quoted, "\\u{:04x}", u32::from(character)),
+            _ => quoted.push(character),
+        }
+    }
+    quoted.push('"');
+    quoted
 }
 
 /// Number of an arrow: the block's place on its link. Hexadecimal, as Perfetto reads it.

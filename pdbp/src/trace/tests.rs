@@ -50,6 +50,13 @@ fn kinds() -> Vec<What> {
 }
 
 #[test]
+fn any_text_is_quoted_as_json() {
+    for text in ["", "node0 → node1", "a \"b\" \\ c\n\t\u{1}\0", "\u{7f}\u{2028}😀"] {
+        assert_eq!(serde_json::from_str::<String>(&super::record::quoted(text)).unwrap(), text);
+    }
+}
+
+#[test]
 fn every_kind_of_event_is_json_with_the_fields_that_its_phase_needs() {
     for what in kinds() {
         let mut text = String::new();

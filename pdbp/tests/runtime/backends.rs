@@ -1,8 +1,8 @@
 use pdbp::{Backend, Builder, Cluster, Doorbell, HeapMemory, Memory, Progress, StartError};
 use pdbp_core::Arrival;
 use pdbp_core::umb::stride;
+use pdbp_local::Local;
 use pdbp_sim::fault::{Chance, FaultInjector, Faults};
-use pdbp_sim::local::Local;
 use std::sync::Arc;
 
 use crate::{SOON, find, pair, part, until};

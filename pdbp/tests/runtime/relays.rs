@@ -205,6 +205,7 @@ fn a_stream_for_which_its_relay_has_no_room_is_an_error_that_names_relay_and_des
     }
 }
 
+#[cfg(feature = "metrics")]
 #[test]
 fn rows_and_figures_are_those_of_links() {
     let cluster = grid(Progress::Thread, &[("monitor", "on")]);

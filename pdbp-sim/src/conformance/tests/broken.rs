@@ -9,9 +9,9 @@ use pdbp_core::umb::{BlockPool, HeapMemory, Lender};
 use pdbp_core::{
     Arrival, ArrivedBlock, Capabilities, Completion, Op, Reason, Refused, SealedBlock, Transport,
 };
+use pdbp_local::Local;
 
 use super::super::{Leaving, Node, cases, run_on_threads};
-use crate::local::Local;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Defect {

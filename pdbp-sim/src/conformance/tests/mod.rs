@@ -5,10 +5,10 @@ mod broken;
 
 use pdbp_core::umb::HeapMemory;
 use pdbp_core::{Arrival, Transport};
+use pdbp_local::Local;
 
 use super::Node;
 use crate::fault::{Chance, FaultInjector, Faults};
-use crate::local::Local;
 use crate::tracer::Tracer;
 
 /// A domain of `nodes` nodes over `Local`, wrapped.

@@ -2,7 +2,7 @@
 //!
 //! loom's `wait_timeout` never times out, so that a ring that is missed is a deadlock, which loom reports.
 
-#[path = "../src/local/doorbell.rs"]
+#[path = "../src/doorbell.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod doorbell;
 

@@ -1,6 +1,10 @@
 //! The program `pdbp`, run as a user runs it.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Long enough for a loaded machine; a test that waits so long has failed.
+const SOON: Duration = Duration::from_secs(60);
 
 /// Runs the program without the settings of whoever runs the tests.
 fn pdbp(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
@@ -64,7 +68,7 @@ fn the_table_of_settings_in_the_readme_is_the_programs() {
     let readme = include_str!("../../README.md");
     assert!(
         readme.contains(&table),
-        "README.md has another table of settings; put this there (cargo run -p pdbp -- config --markdown):\n{table}"
+        "README.md has another table of settings; put this there (cargo run -p pdbp-cli -- config --markdown):\n{table}"
     );
 }
 
@@ -156,4 +160,30 @@ fn what_cannot_start_fails_with_a_reason() {
     let output = pdbp(&["ping", "--set", "memory_bytes=70000"], &[]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("blocks"), "{output:?}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_trace_is_complete_json_when_the_program_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.json");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pdbp"));
+    // The file is soon full. From then on only the number of events that it did not take is written, so that the program is not
+    // killed in the middle of a long write.
+    command.args(["ping", "--count", "10000000", "--transport", "local", "--set", "trace_events=2000"]);
+    command.arg("--set").arg(format!("trace={}", path.display()));
+    let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+    let has = |name: &str| {
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let events = serde_json::from_str::<Vec<serde_json::Value>>(&text).unwrap_or_default();
+        events.iter().any(|event| event["pid"] == 0 && event["name"] == name)
+    };
+    let began = Instant::now();
+    while !has("events dropped") {
+        assert!(began.elapsed() < SOON, "no trace");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(has("messages to node1"));
 }

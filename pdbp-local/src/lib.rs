@@ -1,4 +1,4 @@
-//! The in-process transport: nodes are threads of one process, and a block changes hands as an address.
+//! PDBP's in-process transport: nodes are threads of one process, and a block changes hands as an address.
 //!
 //! Every ordered pair of nodes has two single-producer rings: one carries sealed blocks to the reader, the other carries them
 //! back when the last reader is done. With [`Arrival::InPlace`] nothing is copied; with [`Arrival::Posted`] the block is
@@ -15,6 +15,7 @@
 //! ([`Completion::Failed`]) and a [`Completion::PeerFailed`]. The memory of all nodes lives as long as any of them. A node that is
 //! dropped while blocks of a peer are still read in place leaves these where they are: they never come back to the peer, and
 //! the memory stays for ever.
+#![deny(unsafe_code)]
 
 #[allow(unsafe_code)]
 mod blocks;
@@ -96,7 +97,7 @@ impl Local {
     /// use pdbp_core::id::NodeId;
     /// use pdbp_core::umb::HeapMemory;
     /// use pdbp_core::{Arrival, Transport};
-    /// use pdbp_sim::local::Local;
+    /// use pdbp_local::Local;
     ///
     /// let memories: Vec<_> = (0..3).filter_map(|_| HeapMemory::new(4096)).collect();
     /// let ends = Local::network_of_hosts(&memories, &[0, 0, 1], 1024, 4);

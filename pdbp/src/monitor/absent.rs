@@ -1,0 +1,40 @@
+//! Without the feature `metrics` no node has a monitor. Settings that ask for one are refused before anything is started.
+
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use crate::node::{NodeEngine, Pipe, Shared};
+
+/// Name of the part that answers on nodes of programs that have the feature.
+pub(crate) const NAME: &str = "pdbp.monitor";
+
+/// There is none.
+pub(crate) enum Monitor {}
+
+impl Monitor {
+    pub(crate) fn start(_: &mut NodeEngine) -> Result<Self, ()> {
+        Err(())
+    }
+
+    pub(crate) fn leave(&self, _: &[Pipe], _: &mut NodeEngine) {
+        match *self {}
+    }
+
+    pub(crate) fn advance(&self, _: &Shared, _: &mut NodeEngine) -> u32 {
+        match *self {}
+    }
+}
+
+/// There is none.
+pub(crate) enum Endpoint {}
+
+impl Endpoint {
+    pub(crate) fn bind(_: &str) -> io::Result<TcpListener> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(crate) fn start(_: TcpListener, _: &Arc<Shared>) -> io::Result<Self> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
