@@ -21,7 +21,7 @@ fn printed(output: &Output) -> String {
 
 #[test]
 fn a_frame_shows_nodes_and_rows_and_who_has_failed() {
-    let builder = Cluster::builder().unwrap().nodes(3).timeout(SOON).set("metrics", "127.0.0.1:0");
+    let builder = Cluster::builder().nodes(3).timeout(SOON).set("metrics", "127.0.0.1:0");
     let cluster = builder.start().unwrap();
     let address = cluster.node(0).unwrap().endpoint().expect("node 0 serves").address().to_string();
     let frame = || printed(&top(&["--once", "--interval", "200ms", "--connect", &address]));

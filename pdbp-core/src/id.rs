@@ -37,20 +37,61 @@ impl fmt::Display for NodeId {
     }
 }
 
-/// A part (generalised process) of the cluster: the node that hosts it and its index there (`Pid` in PTA).
+/// A part (generalised process) of the cluster (`Pid` in PTA): the node that hosts it, its number there, and the generation of that
+/// number. It is where messages go: what a look-up gives, and what a message says of its sender.
+///
+/// # An old id does not lead to a new part
+/// A node counts the parts that it registers. The lower 16 bits of the count are the part's *number*, which is all that travels with
+/// messages; the upper 32 are its *generation*, which PTA has. The lowest bits of the number are the part's place in the tables of its
+/// node, of which there are as many as the power of two from [`Config::local_parts`](crate::Config::local_parts) on, *c*. So
+/// a place that is used again has another number, until 65,536 / *c* parts have had it.
+///
+/// * **Messages under way** to a part that is gone find its place empty, or with another number, and are unroutable. (With a place that
+///   is used so often, while a message is on its way, that its number comes round, this ends; a larger *c* than needed makes it worse.)
+/// * **Ids that somebody holds** are compared whole with the replica of PTA by whoever sends ([`Engine::has_part`]). A part is gone from
+///   the replicas of all live nodes before its place is used again; so a node that still has the part in its replica sends
+///   to that part or to nobody, and one that has it no more refuses the id, whatever has become of its number.
+/// * **A node that was out meanwhile** and holds old ids is sent nothing and sends nothing until it is a member again, and it gets PTA
+///   anew before it is one. What it sent before belongs to sessions of links that are over.
+/// * **A node that was started anew** has forgotten its count: its host gives it a generation that it has not had
+///   ([`Engine::begin_generation`]).
+///
+/// Comparing costs a search, and as long as no number can have come round it finds nothing that the number does not tell; so
+/// [`Engine::recurrence`] says from when on it is needed.
+///
+/// [`Engine::has_part`]: crate::Engine::has_part
+/// [`Engine::begin_generation`]: crate::Engine::begin_generation
+/// [`Engine::recurrence`]: crate::Engine::recurrence
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PartId {
     node: NodeId,
     local: u16,
+    generation: u32,
 }
 
+const _: () = assert!(size_of::<PartId>() == 8);
+
 impl PartId {
-    /// The local index that stands for "the set in the extension" in a CDU header.
+    /// The number that stands for "the set in the extension" in a CDU header.
     pub(crate) const MANY: u16 = u16::MAX;
 
-    /// Part `local` of `node`; the last `u16` is reserved.
+    /// Number `local` of `node`, in generation 0; the last `u16` is reserved.
     pub const fn new(node: NodeId, local: u16) -> Option<Self> {
-        if local == Self::MANY { None } else { Some(Self { node, local }) }
+        if local == Self::MANY { None } else { Some(Self { node, local, generation: 0 }) }
+    }
+
+    /// The part that `node` registers after `count` others, of all generations; `None` for a number that is reserved.
+    pub(crate) const fn counted(node: NodeId, count: u64) -> Option<Self> {
+        match Self::new(node, count as u16) {
+            Some(part) => Some(part.in_generation((count >> 16) as u32)),
+            None => None,
+        }
+    }
+
+    /// The same number in another generation.
+    #[must_use]
+    pub const fn in_generation(self, generation: u32) -> Self {
+        Self { generation, ..self }
     }
 
     /// The hosting node.
@@ -58,28 +99,90 @@ impl PartId {
         self.node
     }
 
-    /// The index on the hosting node.
+    /// The number on the hosting node.
     pub const fn local(self) -> u16 {
         self.local
     }
 
-    /// The wire form: node in the upper, local index in the lower 16 bits.
+    /// What messages have of it.
+    pub const fn address(self) -> Address {
+        Address { node: self.node, local: self.local }
+    }
+
+    /// How often the numbers of the node had come round. Of an id that came with a message it is 0, since a message has the number alone;
+    /// [`Engine::resolve`](crate::Engine::resolve) finds it.
+    pub const fn generation(self) -> u32 {
+        self.generation
+    }
+
+    /// The form in messages: node in the upper, number in the lower 16 bits. The generation is not part of it.
     pub const fn raw(self) -> u32 {
         (self.node.0 as u32) << 16 | self.local as u32
     }
 
-    /// Reads the wire form; `None` for reserved values.
+    /// Reads the form in messages; `None` for reserved values.
     pub const fn from_raw(raw: u32) -> Option<Self> {
         match NodeId::new((raw >> 16) as u16) {
             Some(node) => Self::new(node, raw as u16),
             None => None,
         }
     }
+
+    /// The id as a plain value, to be kept or handed on: generation in the upper 32 bits, below it node and number with 16 each.
+    pub const fn to_bits(self) -> u64 {
+        (self.generation as u64) << 32 | self.raw() as u64
+    }
+
+    /// Reads a plain value; `None` for reserved ones. Whether there is such a part is found out when something is sent to it.
+    pub const fn from_bits(bits: u64) -> Option<Self> {
+        match Self::from_raw(bits as u32) {
+            Some(part) => Some(part.in_generation((bits >> 32) as u32)),
+            None => None,
+        }
+    }
+}
+
+/// A part as messages name it: its node and its number, without the generation of that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address {
+    node: NodeId,
+    local: u16,
+}
+
+impl Address {
+    /// Number `local` of `node`; the last `u16` is reserved.
+    pub const fn new(node: NodeId, local: u16) -> Option<Self> {
+        if local == PartId::MANY { None } else { Some(Self { node, local }) }
+    }
+
+    /// The hosting node.
+    pub const fn node(self) -> NodeId {
+        self.node
+    }
+
+    /// The number on the hosting node.
+    pub const fn local(self) -> u16 {
+        self.local
+    }
+
+    /// The part that has the number in a generation.
+    pub const fn in_generation(self, generation: u32) -> PartId {
+        PartId { node: self.node, local: self.local, generation }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "part{}@{}", self.local, self.node)
+    }
 }
 
 impl fmt::Display for PartId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "part{}@{}", self.local, self.node)
+        match self.generation {
+            0 => write!(f, "part{}@{}", self.local, self.node),
+            generation => write!(f, "part{}.{generation}@{}", self.local, self.node),
+        }
     }
 }
 
@@ -118,5 +221,47 @@ impl Time {
     /// Nanoseconds since `earlier`, or 0 when that lies in the future.
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::format;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Plain values and ids are the same, less those with a reserved node or number.
+        #[test]
+        fn ids_are_plain_values_and_back(bits in any::<u64>()) {
+            let reserved = bits as u16 == u16::MAX || (bits >> 16) as u16 == u16::MAX;
+            let part = PartId::from_bits(bits);
+            prop_assert_eq!(part.is_none(), reserved);
+            prop_assert_eq!(PartId::from_bits(bits | 0xFFFF), None);
+            prop_assert_eq!(PartId::from_bits(bits | 0xFFFF_0000), None);
+            let Some(part) = part else { return Ok(()) };
+            prop_assert_eq!(part.to_bits(), bits);
+            prop_assert_eq!(PartId::from_raw(part.raw()), Some(part.in_generation(0)));
+        }
+
+        /// Counts that differ give ids that differ, and numbers are equal only whole rounds apart.
+        #[test]
+        fn no_two_parts_of_a_node_have_one_id(node in 0..u16::MAX, count in 0..1u64 << 47, later in 1..1u64 << 20) {
+            let part = |count| PartId::counted(NodeId(node), count);
+            let (Some(first), Some(second)) = (part(count), part(count + later)) else { return Ok(()) };
+            prop_assert_ne!(first, second);
+            prop_assert_eq!(first.local() == second.local(), later.is_multiple_of(1 << 16));
+            prop_assert_eq!(u64::from(second.generation()) << 16 | u64::from(second.local()), count + later);
+        }
+    }
+
+    #[test]
+    fn an_id_is_shown_with_its_generation_when_it_is_not_the_first() {
+        let part = PartId::counted(NodeId(7), 5).unwrap();
+        assert_eq!(format!("{part}, {}", part.in_generation(3)), "part5@node7, part5.3@node7");
     }
 }

@@ -28,7 +28,7 @@ pub enum PipeKind {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PipeEntry {
     kind: PipeKind,
-    /// Local index of the part that has the pipe.
+    /// Number of the part that has the pipe.
     holder: Option<u16>,
     /// Of a stream pipe: its stream, and the node to which it goes.
     number: StreamNo,
@@ -50,7 +50,7 @@ impl PipeEntry {
 enum Sent {
     #[default]
     Nothing,
-    /// All segments before `next`, to the part with this local index.
+    /// All segments before `next`, to the part with this number.
     Some { part: u16, next: u32 },
     /// The last segment too.
     All,
@@ -61,7 +61,7 @@ enum Sent {
 pub(crate) struct StreamEnd {
     pub(crate) number: StreamNo,
     pub(crate) segment: u32,
-    /// Local index of the part that sent it.
+    /// Number of the part that sent it.
     pub(crate) source: u16,
     pub(crate) dest: PartId,
 }
@@ -122,11 +122,44 @@ impl core::fmt::Display for PipeError {
 
 impl core::error::Error for PipeError {}
 
+/// Where the parts of a node stand in its tables: the lowest bits of their numbers. A place that is used again has a part with another
+/// number, so that who looks a number up compares it whole.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Places {
+    mask: u16,
+}
+
+impl Places {
+    /// Places for so many parts, and as many more as there are to the next power of two, which no part has.
+    pub(crate) fn new(parts: u16) -> Self {
+        Self { mask: u32::from(parts).next_power_of_two().wrapping_sub(1) as u16 }
+    }
+
+    /// How many there are.
+    pub(crate) fn count(self) -> u64 {
+        u64::from(self.mask) + 1
+    }
+
+    /// The place of a part.
+    #[inline]
+    pub(crate) fn of(self, number: u16) -> usize {
+        usize::from(number & self.mask)
+    }
+}
+
+/// A row of GP-Pipe-Bind-Tab: a part of the node, by its number, and its private pipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Binding {
+    part: u16,
+    pipe: PipeId,
+}
+
 /// Pipe-Tab and GP-Pipe-Bind-Tab of a node.
 pub(crate) struct PipePool<'a> {
     pipes: ManagedSlice<'a, PipeEntry>,
-    /// Local part index → its private pipe.
-    bound: ManagedSlice<'a, Option<PipeId>>,
+    /// By the places of parts.
+    bound: ManagedSlice<'a, Option<Binding>>,
+    places: Places,
     /// Number of the first public stream pipe: each segment asks for the state of its pipe.
     stream_base: u16,
 }
@@ -135,7 +168,7 @@ impl<'a> PipePool<'a> {
     /// The first `private` pipes are private, the next `message` for messages, the rest for streams.
     pub(crate) fn new(
         mut pipes: ManagedSlice<'a, PipeEntry>,
-        bound: ManagedSlice<'a, Option<PipeId>>,
+        (bound, places): (ManagedSlice<'a, Option<Binding>>, Places),
         private: u16,
         message: u16,
     ) -> Self {
@@ -149,7 +182,7 @@ impl<'a> PipePool<'a> {
             *pipe = PipeEntry { kind, ..PipeEntry::default() };
         }
         let stream_base = (private + message).min(pipes.len()) as u16;
-        Self { pipes, bound, stream_base }
+        Self { pipes, bound, places, stream_base }
     }
 
     /// Gives an idle pipe of `kind` to a part.
@@ -215,7 +248,7 @@ impl<'a> PipePool<'a> {
         None
     }
 
-    /// Of a stream that is not over: local index of the part that sends it, the node to which it goes, and how far it has a way.
+    /// Of a stream that is not over: number of the part that sends it, the node to which it goes, and how far it has a way.
     pub(crate) fn stream(
         &mut self,
         pipe: PipeId,
@@ -254,21 +287,20 @@ impl<'a> PipePool<'a> {
                 PipeKind::Private | PipeKind::Message => pipe.free(),
             }
         }
-        if let Some(bound) = self.bound.get_mut(part as usize) {
-            *bound = None;
-        }
+        self.unbind(part);
     }
 
     /// `prcsApplyPipe`: binds a private pipe to a part.
     pub(crate) fn bind(&mut self, part: u16) -> Result<PipeId, PipeError> {
-        match self.bound.get(part as usize) {
+        let place = self.places.of(part);
+        match self.bound.get(place) {
             None => return Err(PipeError::NoSuchPart(part)),
-            Some(Some(pipe)) => return Err(PipeError::AlreadyBound(*pipe)),
+            Some(Some(binding)) => return Err(PipeError::AlreadyBound(binding.pipe)),
             Some(None) => {}
         }
         let pipe = self.take(PipeKind::Private, part)?;
-        if let Some(bound) = self.bound.get_mut(part as usize) {
-            *bound = Some(pipe);
+        if let Some(bound) = self.bound.get_mut(place) {
+            *bound = Some(Binding { part, pipe });
         }
         Ok(pipe)
     }
@@ -279,15 +311,20 @@ impl<'a> PipePool<'a> {
             Some(PipeEntry { kind: PipeKind::Private, holder: Some(part), .. }) => *part,
             _ => return Err(PipeError::NotBound(pipe)),
         };
-        if let Some(bound) = self.bound.get_mut(holder as usize) {
-            *bound = None;
-        }
+        self.unbind(holder);
         self.give(pipe)
+    }
+
+    fn unbind(&mut self, part: u16) {
+        if let Some(bound) = self.bound.get_mut(self.places.of(part)) {
+            bound.take_if(|binding| binding.part == part);
+        }
     }
 
     /// The private pipe of a part.
     pub(crate) fn of(&self, part: u16) -> Option<PipeId> {
-        self.bound.get(part as usize).copied().flatten()
+        let binding = self.bound.get(self.places.of(part))?.as_ref()?;
+        (binding.part == part).then_some(binding.pipe)
     }
 
     /// Number of the first public stream pipe.
@@ -311,7 +348,7 @@ pub struct StreamMapping {
     pub group: u16,
     /// `sno`, the number of the stream.
     pub number: StreamNo,
-    /// `Pid`: local index of the receiving part.
+    /// `Pid`: number of the receiving part.
     pub part: u16,
     /// PipeB.
     pub pipe: PipeId,
@@ -326,7 +363,7 @@ pub(crate) struct Passing {
     /// The link to its destination, and the circuit that it has there.
     pub(crate) next: Slot,
     pub(crate) circuit: u16,
-    /// Local indices of the parts at its ends.
+    /// Numbers of the parts at its ends.
     pub(crate) source: u16,
     pub(crate) dest: u16,
     /// Segment that comes next.

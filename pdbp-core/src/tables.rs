@@ -6,7 +6,7 @@
 use managed::ManagedSlice;
 
 use crate::agreement::{Change, Replica};
-use crate::id::{NodeId, PartId};
+use crate::id::{Address, NodeId, PartId};
 
 /// Longest name of a node or part in bytes.
 pub const NAME: usize = 40;
@@ -114,9 +114,28 @@ pub struct PartEntry {
 pub(crate) struct Tables<'a> {
     pub(crate) nodes: ManagedSlice<'a, Option<NodeEntry>>,
     pub(crate) parts: ManagedSlice<'a, Option<PartEntry>>,
+    /// A number may lead to another part than it once did.
+    recurring: bool,
+    /// How often parts were forgotten.
+    forgotten: u64,
 }
 
-impl Tables<'_> {
+/// A part with this number or a higher one says that the numbers of its node are about to come round: all nodes know one before they do.
+pub(crate) const LATE: u16 = 1 << 15;
+
+impl<'a> Tables<'a> {
+    pub(crate) fn new(
+        nodes: ManagedSlice<'a, Option<NodeEntry>>,
+        parts: ManagedSlice<'a, Option<PartEntry>>,
+    ) -> Self {
+        Self { nodes, parts, recurring: false, forgotten: 0 }
+    }
+
+    /// 0 as long as no number leads to another part than it once did; else a number that grows whenever parts are forgotten.
+    pub(crate) fn recurrence(&self) -> u64 {
+        if self.recurring { 1 + self.forgotten } else { 0 }
+    }
+
     /// The node with a name.
     pub(crate) fn node_named(&self, name: &str) -> Option<NodeId> {
         self.nodes.iter().flatten().find(|n| n.name.as_str() == name).map(|n| n.id)
@@ -131,7 +150,13 @@ impl Tables<'_> {
         self.parts.iter().flatten().find(|p| p.id == id)
     }
 
+    /// The part that has an address.
+    pub(crate) fn part_at(&self, address: Address) -> Option<&PartEntry> {
+        self.parts.iter().flatten().find(|p| p.id.address() == address)
+    }
+
     fn insert(&mut self, entry: PartEntry) {
+        self.recurring |= entry.id.generation() > 0 || entry.id.local() >= LATE;
         let same = self.parts.iter().position(|p| p.as_ref().is_some_and(|p| p.id == entry.id));
         let place = same.or_else(|| self.parts.iter().position(Option::is_none));
         if let Some(slot) = place.and_then(|i| self.parts.get_mut(i)) {
@@ -153,10 +178,13 @@ impl Replica for Tables<'_> {
             Change::Nothing => {}
             Change::NodeUp(entry) => {
                 if let Some(slot) = self.nodes.get_mut(entry.id.index()) {
+                    // It may have been started anew.
+                    self.recurring |= slot.as_ref().is_some_and(|before| before.failed);
                     *slot = Some(entry.clone());
                 }
             }
             Change::NodeDown(node) => {
+                self.forgotten += 1;
                 if let Some(Some(entry)) = self.nodes.get_mut(node.index()) {
                     entry.failed = true;
                 }
@@ -166,7 +194,10 @@ impl Replica for Tables<'_> {
                 }
             }
             Change::PartAdded(entry) => self.insert(entry.clone()),
-            Change::PartRemoved(id) => self.remove(*id),
+            Change::PartRemoved(id) => {
+                self.forgotten += 1;
+                self.remove(*id);
+            }
         }
     }
 
@@ -214,6 +245,9 @@ impl Replica for Tables<'_> {
     }
 
     fn clear(&mut self) {
+        self.forgotten += 1;
+        // What happens until the tables come anew is not seen.
+        self.recurring |= self.parts.iter().any(Option::is_some) || self.nodes.iter().any(Option::is_some);
         self.nodes.iter_mut().for_each(|slot| *slot = None);
         self.parts.iter_mut().for_each(|slot| *slot = None);
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use pdbp_core::engine::{Disagreement, RegisterError as CoreRegisterError, Setting};
-use pdbp_core::id::{NodeId, StreamNo};
+use pdbp_core::id::{NodeId, PartId as Target, StreamNo};
 use pdbp_core::pipe::PipeError;
 
 /// A call waited as long as it may.
@@ -104,6 +104,8 @@ pub enum SendError {
         /// The destination.
         dest: NodeId,
     },
+    /// There is no such part any more.
+    NoSuchPart(Target),
     /// The message is longer than a part puts together.
     TooLong {
         /// Its length.
@@ -158,6 +160,9 @@ impl fmt::Display for SendError {
                  streams to it as `stream_pipes` says; begin again when others are over, or raise the setting",
                 number.0
             ),
+            Self::NoSuchPart(target) => {
+                write!(f, "there is no {target}, or no more; look it up again by its name")
+            }
             Self::TooLong { bytes, limit } => write!(
                 f,
                 "message of {bytes} bytes is longer than `assembly_bytes` = {limit}; send a stream, or raise the setting"

@@ -61,15 +61,15 @@ pub use config::{
 pub use error::{LookupError, NoSuchNode, RecvError, RegisterError, SendError, SettingsDiffer, Timeout};
 pub use launch::Launch;
 pub use node::{Backend, BackendError, Memory, Node, NodeStats, Polled};
-pub use part::{
-    Batch, Interest, Loan, Message, Part, Ready, Returned, Segment, StreamReader, StreamWriter, Target,
-};
+#[doc(inline)]
+pub use part::Target;
+pub use part::{Batch, Interest, Loan, Message, Part, Ready, Returned, Segment, StreamReader, StreamWriter};
 #[cfg(feature = "cuda")]
 pub use part::{
     DeviceMessage, DeviceRead, DeviceRecv, DeviceRecvEach, DeviceSend, DeviceSendEach, DeviceWrite,
 };
 pub use pdbp_core::engine::{Checksum, Counters, PipeUse, RowStats};
-pub use pdbp_core::id::{NodeId, PartId, PipeId, StreamNo};
+pub use pdbp_core::id::{NodeId, PipeId, StreamNo};
 pub use pdbp_core::pipe::PipeError;
 pub use pdbp_core::policy::Threshold;
 pub use pdbp_core::tables::PartKind;

@@ -27,6 +27,7 @@ struct Wire {
     failed: u8,
     name_length: u8,
     name: [u8; NAME],
+    generation: U32,
 }
 
 /// Bytes of a message.
@@ -212,6 +213,14 @@ impl Wire {
         Name::new(core::str::from_utf8(bytes).ok()?).ok()
     }
 
+    fn set_part(&mut self, part: PartId) {
+        (self.part, self.generation) = (part.raw().into(), part.generation().into());
+    }
+
+    fn part(&self) -> Option<PartId> {
+        Some(PartId::from_raw(self.part.get())?.in_generation(self.generation.get()))
+    }
+
     fn set_change(&mut self, change: &Change) {
         self.change = match change {
             Change::Nothing => 1,
@@ -230,7 +239,7 @@ impl Wire {
                 3
             }
             Change::PartAdded(entry) => {
-                self.part = entry.id.raw().into();
+                self.set_part(entry.id);
                 self.kind = match entry.kind {
                     PartKind::Cpu => 0,
                     PartKind::Gpu => 1,
@@ -240,7 +249,7 @@ impl Wire {
                 4
             }
             Change::PartRemoved(id) => {
-                self.part = id.raw().into();
+                self.set_part(*id);
                 5
             }
         };
@@ -261,7 +270,7 @@ impl Wire {
             }),
             3 => Change::NodeDown(NodeId::new(self.node.get())?),
             4 => Change::PartAdded(PartEntry {
-                id: PartId::from_raw(self.part.get())?,
+                id: self.part()?,
                 name: self.name()?,
                 kind: match self.kind {
                     0 => PartKind::Cpu,
@@ -270,7 +279,7 @@ impl Wire {
                     _ => return None,
                 },
             }),
-            5 => Change::PartRemoved(PartId::from_raw(self.part.get())?),
+            5 => Change::PartRemoved(self.part()?),
             _ => return None,
         })
     }

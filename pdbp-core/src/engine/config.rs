@@ -35,7 +35,7 @@ pub struct Config {
     pub initial: u32,
     /// Blocks set aside for control messages, divided among the links: at least [one for each](Self::least_control_blocks).
     pub control_blocks: u32,
-    /// Parts that this node can host.
+    /// Parts that this node can host, [`MOST_PARTS`](Self::MOST_PARTS) at most.
     pub local_parts: u16,
     /// Private pipes of this node.
     pub private_pipes: u16,
@@ -85,6 +85,8 @@ pub enum ConfigError {
         /// Control blocks.
         control: u32,
     },
+    /// More parts than the numbers of parts can tell apart when they come round; this many.
+    LocalParts(u16),
     /// Too few blocks for the initial space of all rows and the control blocks.
     Blocks {
         /// Blocks there are.
@@ -145,6 +147,9 @@ impl core::fmt::Display for ConfigError {
                 "rows of {row} elements with {initial} at the start and {control} control blocks; choose at least 1 of \
                  each and no more at the start than a row has"
             ),
+            Self::LocalParts(n) => {
+                write!(f, "a node cannot host {n} parts; choose {} at most", Config::MOST_PARTS)
+            }
             Self::Blocks { have, need } => write!(
                 f,
                 "{have} blocks are too few: the rows' initial space and the control blocks need {need}; give more memory, \
@@ -179,6 +184,9 @@ impl Config {
     pub const LEAST_BODY: usize = 256;
     /// The largest block body that is accepted.
     pub const MOST_BODY: usize = 1 << 30;
+    /// The most [`local_parts`](Self::local_parts) that are accepted: each has another number, of those that travel with messages, when
+    /// it is used again.
+    pub const MOST_PARTS: u16 = (1 << 15) - 1;
     /// The least [capacity](crate::Transport::capacity) of a link that is accepted: a block of data, and two of control.
     pub const LEAST_CAPACITY: usize = 1 + SPARE_PLACES as usize;
 
@@ -195,6 +203,9 @@ impl Config {
                 initial: self.initial,
                 control: self.control_blocks,
             });
+        }
+        if self.local_parts > Self::MOST_PARTS {
+            return Err(ConfigError::LocalParts(self.local_parts));
         }
         let (have, need) = (self.control_blocks, self.least_control_blocks());
         if have < need {

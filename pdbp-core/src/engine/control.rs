@@ -15,7 +15,7 @@ use crate::id::{NodeId, StreamNo, Time};
 use crate::mesp::{AGREEMENT, Control, SETTINGS};
 use crate::policy::SpacePolicy;
 use crate::routing::Slot;
-use crate::tables::Name;
+use crate::tables::{LATE, Name};
 use crate::transport::Transport;
 use crate::umb::{ArrivedBlock, BlockMemory};
 
@@ -252,9 +252,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 _ => return,
             },
         };
-        if let Some(slot) = self.local.get_mut(usize::from(part.local())) {
+        if let Some(slot) = self.local.get_mut(self.places.of(part.local())) {
             slot.state = state;
         }
+        let recurs = part.generation() > 0 || part.local() >= LATE;
+        self.recurrence_known |= recurs && state == LocalPart::Known;
         pipes.event(Event::Changed { part, accepted });
     }
 

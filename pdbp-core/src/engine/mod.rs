@@ -63,7 +63,7 @@ use managed::ManagedSlice;
 use crate::agreement::Agreement;
 use crate::id::{Epoch, NodeId, PartId, PipeId, StreamNo, Time};
 use crate::matrix::{RecvRow, SendRow};
-use crate::pipe::{PipeError, PipePool, StreamEntry, StreamMap, StreamMapping};
+use crate::pipe::{PipeError, PipePool, Places, StreamEntry, StreamMap, StreamMapping};
 use crate::policy::SpacePolicy;
 use crate::routing::{Links, Slot};
 use crate::tables::{Name, NameError, PartEntry, Tables};
@@ -128,7 +128,7 @@ pub enum Event {
     Unroutable {
         /// The peer that sent them.
         peer: NodeId,
-        /// Local index of the part.
+        /// Number of the part.
         part: u16,
         /// How many.
         messages: u32,
@@ -182,6 +182,12 @@ pub enum Event {
         /// The mapping tuple that was removed.
         mapping: StreamMapping,
     },
+    /// Numbers of parts recur, and parts were forgotten, or may have been: ids have to be looked for again before something is sent
+    /// to them. It is said before this node confirms that it has forgotten them.
+    PartsForgotten {
+        /// What [`Engine::recurrence`] says now.
+        recurrence: u64,
+    },
     /// Somebody asks whether all messages have been received: writers should submit their open blocks.
     FlushWanted,
 }
@@ -198,7 +204,7 @@ pub struct Progress {
 /// What is known of a part of this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LocalPart {
-    /// The index is unused.
+    /// There is no such part.
     #[default]
     Free,
     /// Waits until all nodes know it.
@@ -282,7 +288,15 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     local: ManagedSlice<'a, Local>,
     pipes: PipePool<'a>,
     streams: StreamMap<'a>,
-    next_local: u16,
+    /// Where a part of this node stands in tables, by its number.
+    places: Places,
+    /// The count of which the next part gets its id, and that of the first part of this engine.
+    registered: u64,
+    registered_before: u64,
+    /// All nodes know that numbers of this one recur.
+    recurrence_known: bool,
+    /// What the host was told of numbers that recur.
+    recurrence_told: u64,
     next_stream: u32,
     control: control::State,
     counters: Counters,
@@ -367,7 +381,8 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         local_parts.fill_with(Local::default);
         bound.fill(None);
         streams.fill(StreamEntry::default());
-        let pipes = PipePool::new(pipes, bound, config.private_pipes, config.local_parts);
+        let places = Places::new(config.local_parts);
+        let pipes = PipePool::new(pipes, (bound, places), config.private_pipes, config.local_parts);
         let streams = StreamMap::new(streams, usize::from(config.stream_pipes), config.circuits());
         let agreement = Agreement::new(Time(0), settings, agreement).map_err(ConfigError::Agreement)?;
         let mut engine = Self {
@@ -389,12 +404,16 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             blocks_aside: 0,
             credit_aside: 0,
             collected: Slot::from_index(0),
-            tables: Tables { nodes, parts },
+            tables: Tables::new(nodes, parts),
             agreement,
             local: local_parts,
             pipes,
             streams,
-            next_local: 0,
+            places,
+            registered: 0,
+            registered_before: 0,
+            recurrence_known: false,
+            recurrence_told: 0,
             next_stream: 1,
             control: control::State::default(),
             counters: Counters::default(),
@@ -458,6 +477,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         worked += self.flush_public(now, worked == 0);
         worked += self.pump_rows(pipes);
         self.advance_control(pipes);
+        self.tell_forgotten(pipes);
         worked += self.pump_control(worked == 0);
         self.post_missing();
         self.maintain(now);
@@ -471,8 +491,8 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
 
     /// A part that is free or about to be must not get pipes: nobody would give them back.
     fn check_hosted(&self, part: PartId) -> Result<(), PipeError> {
-        let gone = matches!(self.local_part(part.local()), LocalPart::Free | LocalPart::Leaving);
-        if gone || part.node() != self.config.node {
+        let state = self.hosted(part).map_or(LocalPart::Free, |place| place.state);
+        if matches!(state, LocalPart::Free | LocalPart::Leaving) {
             return Err(PipeError::NoSuchPart(part.local()));
         }
         Ok(())

@@ -1,11 +1,11 @@
 //! Parts and their pipes: registering, looking up, binding.
 
-use super::{Engine, Local, LocalPart, RegisterError};
+use super::{Engine, Event, Local, LocalPart, PrivatePipes, RegisterError};
 use crate::agreement::Change;
-use crate::id::{NodeId, PartId, PipeId};
+use crate::id::{Address, NodeId, PartId, PipeId};
 use crate::pipe::{PipeError, PipeKind};
 use crate::policy::SpacePolicy;
-use crate::tables::{Name, NodeEntry, PartEntry, PartKind};
+use crate::tables::{LATE, Name, NodeEntry, PartEntry, PartKind};
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
@@ -21,18 +21,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if self.tables.part_named(me, name.as_str()).is_some() || self.is_asked(&name) {
             return Err(RegisterError::Taken(name));
         }
-        // The index that has been free for longest: who still has the id of a part that is gone shall not reach another soon.
-        let (used, fresh) = self.local.split_at(usize::from(self.next_local).min(self.local.len()));
-        let free = |parts: &[Local]| parts.iter().position(|p| p.state == LocalPart::Free);
-        let local = free(fresh).map(|i| i + used.len()).or_else(|| free(used));
-        let id = local.and_then(|i| PartId::new(me, i as u16));
-        let id = id.ok_or(RegisterError::Full(self.local.len() as u16))?;
+        let (id, count) = self.next_id().ok_or(RegisterError::Full(self.local.len() as u16))?;
         let entry = PartEntry { id, name, kind };
         self.ask(Change::PartAdded(entry.clone())).map_err(|_| RegisterError::Busy)?;
-        self.next_local = id.local() + 1;
+        self.registered = count + 1;
         // There is a message pipe for every local part.
         let _ = self.pipes.take(PipeKind::Message, id.local());
-        if let Some(slot) = self.local.get_mut(usize::from(id.local())) {
+        if let Some(slot) = self.local.get_mut(self.places.of(id.local())) {
             *slot = Local { state: LocalPart::Asked, entry: Some(entry) };
         }
         Ok(id)
@@ -44,9 +39,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// # Errors
     /// [`RegisterError::Busy`]: too many requests wait for the master; call again after a poll.
     pub fn free(&mut self, part: PartId) -> Result<(), RegisterError> {
-        let local = usize::from(part.local());
-        let state = self.local_part(part.local());
-        if part.node() != self.config.node || !matches!(state, LocalPart::Known | LocalPart::Refused) {
+        let state = self.hosted(part).map_or(LocalPart::Free, |local| local.state);
+        if !matches!(state, LocalPart::Known | LocalPart::Refused) {
             // A part that is still being announced is freed by a later call.
             return if state == LocalPart::Asked { Err(RegisterError::Busy) } else { Ok(()) };
         }
@@ -59,15 +53,86 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.pipes.give_all(part.local());
         self.breaking = true;
         self.streams.remove_if(|m| m.part == part.local());
-        if let Some(slot) = self.local.get_mut(local) {
+        if let Some(slot) = self.local.get_mut(self.places.of(part.local())) {
             slot.state = next;
         }
         Ok(())
     }
 
-    /// What is known of part number `local` of this node.
+    /// The id of the next part, and how many parts come before it. The place that has been free for longest is as good as any other; this
+    /// is the one whose turn it is.
+    fn next_id(&self) -> Option<(PartId, u64)> {
+        let is_free = |count: &u64| {
+            let place = self.local.get(self.places.of(*count as u16));
+            *count as u16 != PartId::MANY && place.is_some_and(|place| place.state == LocalPart::Free)
+        };
+        // Twice as many: the number of the only free place may be the one that is reserved.
+        let from = |count: u64| (count..count + 2 * self.places.count()).find(is_free);
+        let mut count = from(self.registered)?;
+        if count >> 16 > self.registered_before >> 16 && !self.recurrence_known {
+            // Not before all nodes know that numbers recur. So far they only know numbers below these, of which all other parts were refused.
+            count = from(((count >> 16) - 1) << 16 | u64::from(LATE))?;
+        }
+        Some((PartId::counted(self.config.node, count)?, count))
+    }
+
+    /// Gives the ids of parts that are registered from now on this generation, or a later one. A node that was started anew calls it before it
+    /// registers any, with a higher number each time, so that ids of its parts of before are not those of its parts of now. Of a
+    /// generation that has passed there are no more ids: then it does nothing.
+    pub fn begin_generation(&mut self, generation: u32) {
+        let first = u64::from(generation) << 16;
+        if first > self.registered {
+            (self.registered, self.registered_before) = (first, first);
+        }
+    }
+
+    /// What there is at the place of a part, if it is this part's.
+    pub(super) fn hosted(&self, part: PartId) -> Option<&Local> {
+        let place = self.local.get(self.places.of(part.local()))?;
+        place.entry.as_ref().is_some_and(|entry| entry.id == part).then_some(place)
+    }
+
+    /// What is known of the part with the number `local` of this node; [`Free`](LocalPart::Free) if there is none any more.
     pub fn local_part(&self, local: u16) -> LocalPart {
-        self.local.get(usize::from(local)).map(|l| l.state).unwrap_or_default()
+        let place = self.local.get(self.places.of(local));
+        let place = place.filter(|p| p.entry.as_ref().is_some_and(|entry| entry.id.local() == local));
+        place.map(|place| place.state).unwrap_or_default()
+    }
+
+    /// Whether the part is registered, as far as this node knows: what is sent to one that is not reaches nobody, or once
+    /// [`recurrence`](Self::recurrence) is not 0 perhaps another, so it must not be sent. See [`PartId`].
+    pub fn has_part(&self, part: PartId) -> bool {
+        if part.node() == self.config.node {
+            let state = self.hosted(part).map(|place| place.state);
+            return matches!(state, Some(LocalPart::Asked | LocalPart::Known));
+        }
+        self.tables.part(part).is_some()
+    }
+
+    /// 0 as long as no number leads to another part than it once did. Then whoever sends has to ask [`has_part`](Self::has_part), and this
+    /// is a number that grows whenever parts are forgotten: what was found before has to be looked for again. Not before a node
+    /// has registered more than 32,768 parts, or has come back after it was out. [`Event::PartsForgotten`](super::Event::PartsForgotten) says
+    /// each change of it.
+    pub fn recurrence(&self) -> u64 {
+        self.tables.recurrence()
+    }
+
+    /// Tells the host, before messages of the agreement leave, what is to be looked for again.
+    pub(super) fn tell_forgotten(&mut self, pipes: &mut impl PrivatePipes) {
+        let recurrence = self.tables.recurrence();
+        if core::mem::replace(&mut self.recurrence_told, recurrence) != recurrence {
+            pipes.event(Event::PartsForgotten { recurrence });
+        }
+    }
+
+    /// The part that has the address now; `None` if there is none, as far as this node knows.
+    pub fn resolve(&self, address: Address) -> Option<PartId> {
+        if address.node() == self.config.node {
+            let place = self.local.get(self.places.of(address.local()))?;
+            let id = place.entry.as_ref()?.id;
+            return (id.address() == address && place.state != LocalPart::Free).then_some(id);
+        }
+        self.tables.part_at(address).map(|entry| entry.id)
     }
 
     /// The part with this name on this node, from the replica of PTA.

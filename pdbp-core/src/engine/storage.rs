@@ -6,9 +6,8 @@ use super::public::PublicPipe;
 use super::readers::Element;
 use super::{Config, ConfigError, Local, Peer};
 use crate::agreement;
-use crate::id::PipeId;
 use crate::matrix::{RecvRow, SendRow};
-use crate::pipe::{PipeEntry, StreamEntry};
+use crate::pipe::{Binding, PipeEntry, StreamEntry};
 use crate::tables::{NodeEntry, PartEntry};
 use crate::umb::BlockInfo;
 
@@ -38,7 +37,7 @@ pub struct Storage<'a> {
     /// One per part of this node.
     pub local_parts: ManagedSlice<'a, Local>,
     /// GP-Pipe-Bind-Tab: one per part of this node.
-    pub bound: ManagedSlice<'a, Option<PipeId>>,
+    pub bound: ManagedSlice<'a, Option<Binding>>,
     /// Pipe-Tab: private pipes + local parts + stream pipes.
     pub pipes: ManagedSlice<'a, PipeEntry>,
     /// MTA: rows × stream pipes, and with relays as many again; see [`Config::streams`].
@@ -156,7 +155,7 @@ pub struct StaticStorage<
     nodes: [Option<NodeEntry>; NODES],
     parts: [Option<PartEntry>; PARTS],
     local_parts: [Local; LOCAL],
-    bound: [Option<PipeId>; LOCAL],
+    bound: [Option<Binding>; LOCAL],
     pipes: [PipeEntry; PIPES],
     streams: [StreamEntry; STREAMS],
     log: [Option<agreement::Entry>; LOG],

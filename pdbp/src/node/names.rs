@@ -14,7 +14,7 @@ pub(crate) fn lookup(engine: &NodeEngine, address: &str) -> Result<Target, Looku
             node: node.to_owned(),
             known: engine.nodes().map(|n| n.name.to_string()).collect(),
         })?;
-        return engine.lookup(node_id, name).map(|part| Target::new(part.id)).ok_or_else(unknown);
+        return engine.lookup(node_id, name).map(|part| part.id).ok_or_else(unknown);
     }
     let mut found = engine.parts().filter(|p| p.name.as_str() == address);
     let first = found.next().ok_or_else(unknown)?;
@@ -25,7 +25,7 @@ pub(crate) fn lookup(engine: &NodeEngine, address: &str) -> Result<Target, Looku
             candidates: candidates.map(|p| format!("{address}@{}", node_name(engine, p.id.node()))).collect(),
         });
     }
-    Ok(Target::new(first.id))
+    Ok(first.id)
 }
 
 pub(crate) fn parts(engine: &NodeEngine) -> Vec<String> {

@@ -82,6 +82,10 @@ impl PrivatePipes for Sink<'_> {
                 return;
             }
             Event::Changed { .. } => return,
+            Event::PartsForgotten { .. } => {
+                self.shared.recurrence.note(&event);
+                return;
+            }
             Event::StreamBroken { mapping } => {
                 if let Some(pipe) = self.shared.pipes.get(usize::from(mapping.pipe.0)) {
                     let entry = (mapping.source, mapping.number);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crossbeam_queue::ArrayQueue;
 use pdbp_core::cdu::{BLOCK_HEADER, Packer, VIA_HEADER};
 use pdbp_core::engine::{Config, PrivatePipes, Storage};
-use pdbp_core::id::{NodeId, PipeId, Time};
+use pdbp_core::id::{Address, NodeId, PipeId, Time};
 use pdbp_core::policy::Choice;
 use pdbp_core::tables::Name;
 use pdbp_core::umb::{BlockMemory, Space, stride};
@@ -21,7 +21,7 @@ use super::{Backend, Memory, Waiter, backend};
 use crate::config::{ConfigError, Progress, Settings};
 use crate::error::Timeout;
 use crate::monitor::Monitor;
-use crate::part::{Due, Flushed, SharedLanes};
+use crate::part::{Due, Flushed, Recurrence, SharedLanes, Target};
 use crate::trace::NodeTrace;
 
 pub(crate) type NodeEngine = Engine<'static, Backend, Memory, Choice>;
@@ -66,6 +66,8 @@ pub(crate) struct Shared {
     pub(crate) turns: AtomicU64,
     /// Counts the times that all open blocks were asked for.
     pub(crate) flushes: AtomicU64,
+    /// When targets have to be looked for again before something is sent to them.
+    pub(crate) recurrence: Recurrence,
     lanes: Mutex<Vec<Weak<SharedLanes>>>,
     /// When lanes were looked through last, in nanoseconds.
     scanned: AtomicU64,
@@ -156,6 +158,7 @@ impl Shared {
             polls: AtomicU64::new(0),
             turns: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
+            recurrence: Recurrence::default(),
             lanes: Mutex::default(),
             scanned: AtomicU64::new(0),
             events: Mutex::default(),
@@ -210,6 +213,14 @@ impl Shared {
     }
 
     /// Polls the engine; returns how much it did, and when it wants to be called again.
+    /// The part that has an address now. If there is none, a target that is refused wherever it is used.
+    pub(crate) fn resolve(&self, address: Address) -> Target {
+        if self.recurrence.now() == 0 {
+            return address.in_generation(0);
+        }
+        self.engine().resolve(address).unwrap_or(address.in_generation(u32::MAX))
+    }
+
     pub(crate) fn poll_with(&self, engine: &mut NodeEngine) -> Turn {
         let Some(trace) = &self.trace else { return self.poll_engine(engine) };
         let began = trace.begin();

@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError};
 use pdbp_core::Delivery;
 use pdbp_core::cdu::{CduClass, Cdus};
 use pdbp_core::engine::DeliveryKind;
-use pdbp_core::id::{NodeId, PartId, StreamNo};
+use pdbp_core::id::{Address, NodeId, StreamNo};
 
 use super::message::{Batch, Info, Message, Run, Spare};
 use super::returned::Returned;
@@ -63,10 +63,10 @@ pub(crate) struct Inbox {
     quick: u32,
     /// Whether `urgent` or `urgent_runs` hold anything.
     has_urgent: bool,
-    assemblies: HashMap<PartId, Assembly>,
+    assemblies: HashMap<Address, Assembly>,
     spare: Rc<Spare>,
     pub(crate) streams: HashMap<StreamKey, Incoming>,
-    pub(crate) new_streams: VecDeque<(StreamKey, PartId)>,
+    pub(crate) new_streams: VecDeque<(StreamKey, Address)>,
     /// What this part has sent and failed peers did not get.
     pub(crate) returned: VecDeque<Returned>,
     /// Messages that could not be read; see [`crate::Part::unreadable`].
@@ -297,7 +297,7 @@ impl Inbox {
             DeliveryKind::Stream { number, segment, last, aborted } => (number, segment, last, aborted),
             DeliveryKind::Returned { .. } => {
                 let run = Run::new(delivery, shared);
-                self.returned.extend(Returned::all(&run));
+                self.returned.extend(Returned::all(&run, shared));
                 return;
             }
             DeliveryKind::Messages { .. } => {
@@ -314,7 +314,7 @@ impl Inbox {
         if segment == 0 {
             let source = run.delivery().and_then(|d| {
                 let train = d.cdus().next()?.ok()?;
-                PartId::new(d.source(), train.source_part())
+                Address::new(d.source(), train.source_part())
             });
             let Some(source) = source else {
                 self.unreadable += 1;
@@ -346,7 +346,7 @@ impl Cursor {
     fn new(run: Rc<Run>) -> Option<Self> {
         let source = run.delivery()?.source();
         // Overwritten by the first train.
-        let info = Info { source: PartId::new(source, 0)?, command: 0, is_command: 0 };
+        let info = Info { source: Address::new(source, 0)?, command: 0, is_command: 0 };
         // A block is shorter than 4 GiB.
         let end = run.bytes().len() as u32;
         Some(Self { run, at: 0, end, start: 0, length: 0, left: 0, info, segment: None })
@@ -361,7 +361,7 @@ impl Cursor {
             Some(Err(_)) => return Next::Unreadable,
             Some(Ok(train)) => train,
         };
-        let Some(source) = PartId::new(self.info.source.node(), train.source_part()) else {
+        let Some(source) = Address::new(self.info.source.node(), train.source_part()) else {
             return Next::Unreadable;
         };
         self.at = self.end - cdus.remaining() as u32;
@@ -393,7 +393,7 @@ impl Cursor {
     /// `None`: the open train is no segment. `Some(None)`: a segment was taken. `Some(Some(_))`: it completed a message.
     fn take_segment(
         &mut self,
-        assemblies: &mut HashMap<PartId, Assembly>,
+        assemblies: &mut HashMap<Address, Assembly>,
         spare: &Rc<Spare>,
         limit: usize,
         unreadable: &mut u64,
@@ -431,6 +431,7 @@ impl Cursor {
             return Some(None);
         }
         let length = whole.bytes.len() as u32;
-        Some(Some(Message { run: Run::assembled(whole.bytes, spare), start: 0, length, info: self.info }))
+        let whole = Run::assembled(whole.bytes, spare, &run)?;
+        Some(Some(Message { run: whole, start: 0, length, info: self.info }))
     }
 }

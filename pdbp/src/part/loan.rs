@@ -42,6 +42,7 @@ impl Part {
         if length > limit {
             return Err(SendError::LoanTooLong { bytes: length, limit });
         }
+        self.check_target(to)?;
         let route = self.route(to, CduClass::ShortMessage, 0);
         let fits = |block: &mut OpenBlock| {
             let before = block.mark();

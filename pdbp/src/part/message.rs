@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytemuck::{AnyBitPattern, NoUninit};
 use pdbp_core::Delivery;
-use pdbp_core::id::PartId;
+use pdbp_core::id::Address;
 
 use super::Target;
 use crate::node::Shared;
@@ -21,7 +21,7 @@ pub(crate) struct Run {
 
 enum Content {
     InPlace(Delivery, Arc<Shared>),
-    Assembled(Vec<u8>, Rc<Spare>),
+    Assembled(Vec<u8>, Rc<Spare>, Arc<Shared>),
     /// The delivery has gone back.
     Gone,
 }
@@ -31,15 +31,29 @@ impl Run {
         Rc::new(Self { content: Content::InPlace(delivery, Arc::clone(shared)) })
     }
 
-    pub(crate) fn assembled(bytes: Vec<u8>, spare: &Rc<Spare>) -> Rc<Self> {
-        Rc::new(Self { content: Content::Assembled(bytes, Rc::clone(spare)) })
+    /// A long message, whose last segment lies in `last`.
+    pub(crate) fn assembled(bytes: Vec<u8>, spare: &Rc<Spare>, last: &Self) -> Option<Rc<Self>> {
+        let shared = Arc::clone(last.shared()?);
+        Some(Rc::new(Self { content: Content::Assembled(bytes, Rc::clone(spare), shared) }))
+    }
+
+    fn shared(&self) -> Option<&Arc<Shared>> {
+        match &self.content {
+            Content::InPlace(_, shared) | Content::Assembled(_, _, shared) => Some(shared),
+            Content::Gone => None,
+        }
+    }
+
+    /// The part that has the address now, from which these bytes are.
+    fn sender(&self, address: Address) -> Target {
+        self.shared().map_or(address.in_generation(0), |shared| shared.resolve(address))
     }
 
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         match &self.content {
             Content::InPlace(delivery, _) => delivery.bytes(),
-            Content::Assembled(bytes, _) => bytes,
+            Content::Assembled(bytes, ..) => bytes,
             Content::Gone => &[],
         }
     }
@@ -66,7 +80,7 @@ impl Drop for Run {
     fn drop(&mut self) {
         match std::mem::replace(&mut self.content, Content::Gone) {
             Content::InPlace(delivery, shared) => shared.release(delivery),
-            Content::Assembled(bytes, spare) => spare.put(bytes),
+            Content::Assembled(bytes, spare, _) => spare.put(bytes),
             Content::Gone => {}
         }
     }
@@ -101,7 +115,7 @@ impl Spare {
 /// Who sent a message, and what kind it is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Info {
-    pub(crate) source: PartId,
+    pub(crate) source: Address,
     pub(crate) command: u16,
     /// 1 for a command. (A number, since an enum would be where `Option<Message>` keeps its tag, which takes more to unpack.)
     pub(crate) is_command: u8,
@@ -119,7 +133,7 @@ pub struct Message {
 impl Message {
     /// The part that sent it, as the target of an answer.
     pub fn source(&self) -> Target {
-        Target::new(self.info.source)
+        self.run.sender(self.info.source)
     }
 
     /// The command number (`COM`) that the sender gave; 0 for plain messages.
@@ -196,7 +210,7 @@ impl Batch {
 
     /// The part that sent them.
     pub fn source(&self) -> Target {
-        Target::new(self.info.source)
+        self.run.sender(self.info.source)
     }
 
     /// The command number of all of them.

@@ -3,6 +3,7 @@
 #[cfg(feature = "cuda")]
 mod device;
 mod inbox;
+mod known;
 mod lanes;
 mod loan;
 mod message;
@@ -16,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pdbp_core::engine::LocalPart;
-use pdbp_core::id::{NodeId, PartId, PipeId};
+use pdbp_core::id::{NodeId, PipeId};
 use pdbp_core::pipe::PipeError;
 use pdbp_core::tables::PartKind;
 
@@ -24,37 +25,20 @@ use crate::config::Progress;
 use crate::error::{LookupError, RecvError, RegisterError, Timeout};
 use crate::node::{Node, NodeEngine, Pipe, Shared, Turn, Waiter};
 use inbox::Inbox;
+use known::Known;
 use lanes::Lanes;
 
 #[cfg(feature = "cuda")]
 pub use device::{
     DeviceMessage, DeviceRead, DeviceRecv, DeviceRecvEach, DeviceSend, DeviceSendEach, DeviceWrite,
 };
+pub(crate) use known::Recurrence;
 pub(crate) use lanes::{Due, Flushed, SharedLanes};
 pub use loan::Loan;
 pub use message::{Batch, Message};
+pub use pdbp_core::id::PartId as Target;
 pub use returned::Returned;
 pub use stream::{Segment, StreamReader, StreamWriter};
-
-/// Where messages go: a part of some node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Target(PartId);
-
-impl Target {
-    pub(crate) fn new(part: PartId) -> Self {
-        Self(part)
-    }
-
-    /// The part.
-    pub fn part(self) -> PartId {
-        self.0
-    }
-
-    /// The node that hosts it.
-    pub fn node(self) -> NodeId {
-        self.0.node()
-    }
-}
 
 /// What [`Part::wait`] waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,9 +77,10 @@ const IDLE_POLLS: u32 = 6;
 /// [`wait`](Self::wait).
 pub struct Part {
     pub(crate) node: Node,
-    id: PartId,
+    id: Target,
     name: String,
     lanes: Lanes,
+    known: Known,
     inbox: RefCell<Inbox>,
     pipe: Cell<Option<PipeId>>,
     /// Number of the next message longer than a block.
@@ -144,6 +129,7 @@ impl Part {
             id,
             name: name.to_owned(),
             lanes,
+            known: Known::default(),
             inbox: RefCell::new(Inbox::new(shared.settings.assembly_bytes)),
             pipe: Cell::new(pipe.as_ref().ok().copied()),
             next_message: Cell::new(0),
@@ -165,8 +151,8 @@ impl Part {
         }
     }
 
-    /// The part's identifier (`Pid`).
-    pub fn id(&self) -> PartId {
+    /// The part's identifier (`Pid`), with which others reach it.
+    pub fn id(&self) -> Target {
         self.id
     }
 
@@ -435,7 +421,7 @@ impl Part {
 /// Parts of programs that the cluster has, less those of this node that are on their way out.
 fn parts_there_are(engine: &NodeEngine) -> usize {
     let node = engine.config().node;
-    let stays = |id: PartId| id.node() != node || engine.local_part(id.local()) != LocalPart::Leaving;
+    let stays = |id: Target| id.node() != node || engine.local_part(id.local()) != LocalPart::Leaving;
     engine.parts().filter(|part| part.name.as_str() != crate::monitor::NAME && stays(part.id)).count()
 }
 

@@ -10,6 +10,7 @@ use pdbp_core::id::StreamNo;
 use super::message::Run;
 use super::{Part, Target};
 use crate::error::RecvError;
+use crate::node::Shared;
 
 /// A message that did not reach its targets, since the link to their node has failed; or a piece of one that is longer than a
 /// block, or a segment of a stream. It dereferences to its bytes, which lie in the block that it was packed into.
@@ -26,7 +27,7 @@ pub struct Returned {
 
 impl Returned {
     /// All messages of a piece that the engine gave back.
-    pub(crate) fn all(run: &Rc<Run>) -> Vec<Self> {
+    pub(crate) fn all(run: &Rc<Run>, shared: &Shared) -> Vec<Self> {
         let mut all = Vec::new();
         let Some(delivery) = run.delivery() else { return all };
         let begin = delivery.bytes().as_ptr().addr();
@@ -37,7 +38,7 @@ impl Returned {
                     run: Rc::clone(run),
                     start: cdu.data.as_ptr().addr() - begin,
                     length: cdu.data.len(),
-                    targets: cdu.dest.parts().map(Target::new).collect(),
+                    targets: cdu.dest.parts().map(|part| shared.resolve(part.address())).collect(),
                     command: cdu.command,
                     class: cdu.class,
                     stream: cdu.stream,

@@ -7,7 +7,7 @@ use bytemuck::NoUninit;
 use pdbp_core::OpenBlock;
 use pdbp_core::cdu::{CduClass, Full, Packer, Route, SegmentHeader};
 use pdbp_core::engine::OpenError;
-use pdbp_core::id::{NodeId, PartId, Time};
+use pdbp_core::id::{NodeId, Time};
 
 use super::{Part, Target};
 use crate::config::Progress;
@@ -59,6 +59,7 @@ impl Part {
     /// The hot path. Inlined where it is called, so that copies of a length known there need no loop.
     #[inline(always)]
     fn send_with(&self, to: Target, message: &[u8], patience: Patience) -> Result<(), SendError> {
+        self.check_target(to)?;
         let route = self.route(to, CduClass::ShortMessage, 0);
         match self.lanes.push(to.node(), route, message) {
             Ok(()) => Ok(()),
@@ -123,6 +124,10 @@ impl Part {
 
     /// Packs as many values as the open block has room for.
     fn push_each<T: NoUninit>(&self, to: Target, values: &[T]) -> usize {
+        if self.check_target(to).is_err() {
+            // Whoever sends the first says why.
+            return 0;
+        }
         let route = self.route(to, CduClass::ShortMessage, 0);
         let bytes: &[u8] = bytemuck::cast_slice(values);
         let most = values.len().min(u32::MAX as usize) as u32;
@@ -170,6 +175,7 @@ impl Part {
         if data.len() > limit {
             return Err(SendError::TooLong { bytes: data.len(), limit });
         }
+        self.check_target(to)?;
         let route = self.route(to, CduClass::Command, command);
         let mut block = self.open_block(to.node(), patience)?.0.into_urgent();
         let pushed = block.push(route, data);
@@ -186,7 +192,7 @@ impl Part {
     /// # Errors
     /// See [`SendError`]. Nodes that come before one that fails have the message.
     pub fn send_all(&self, to: &[Target], message: &[u8]) -> Result<(), SendError> {
-        let mut parts: Vec<PartId> = to.iter().map(|t| t.part()).collect();
+        let mut parts: Vec<Target> = to.to_vec();
         parts.sort_unstable();
         parts.dedup();
         let most = self.shared().settings.block_bytes.saturating_sub(Packer::overhead(parts.len()));
@@ -194,8 +200,9 @@ impl Part {
             return Err(SendError::TooManyDestinations { parts: parts.len() });
         }
         self.check_length(message)?;
+        parts.iter().try_for_each(|part| self.check_target(*part))?;
         let Some(first) = parts.first().copied() else { return Err(SendError::NoDestination) };
-        let route = self.route(Target::new(first), CduClass::ShortMessage, 0);
+        let route = self.route(first, CduClass::ShortMessage, 0);
         let mut nodes: Vec<NodeId> = parts.iter().map(|p| p.node()).collect();
         nodes.dedup();
         for node in nodes {
@@ -220,7 +227,7 @@ impl Part {
 
     #[inline]
     pub(crate) fn route(&self, to: Target, class: CduClass, command: u16) -> Route {
-        Route::new(class, command, self.id, to.part())
+        Route::new(class, command, self.id, to)
     }
 
     pub(crate) fn patience(&self) -> Patience {

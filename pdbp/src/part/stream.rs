@@ -103,7 +103,7 @@ impl Part {
             }
             while inbox.new_streams.is_empty() && inbox.pull(pipe, self.shared()) {}
             if let Some((key, source)) = inbox.new_streams.pop_front() {
-                let source = Target::new(source);
+                let source = self.shared().resolve(source);
                 return Ok(Some(StreamReader {
                     part: self,
                     key,
@@ -215,6 +215,10 @@ impl StreamWriter<'_> {
     }
 
     fn send_segment(&mut self, kind: u16, flags: u16) -> Result<(), SendError> {
+        if self.segment == 0 {
+            // The others go where the first has gone.
+            self.part.check_target(self.to)?;
+        }
         let mut block = match self.block.take() {
             Some(block) => block,
             None => self.part.open_stream_block(self.to.node())?,
@@ -239,7 +243,7 @@ impl StreamWriter<'_> {
             group: self.group,
             number: self.number,
             segment: self.segment,
-            dest: self.to.part(),
+            dest: self.to,
             flags: flags | first,
         });
         self.segment += 1;
@@ -489,12 +493,12 @@ fn forget(inbox: &mut Inbox, key: StreamKey) {
 
 impl fmt::Debug for StreamReader<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "StreamReader({} from {})", self.key.1.0, self.source.part())
+        write!(f, "StreamReader({} from {})", self.key.1.0, self.source)
     }
 }
 
 impl fmt::Debug for StreamWriter<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "StreamWriter({} to {})", self.number.0, self.to.part())
+        write!(f, "StreamWriter({} to {})", self.number.0, self.to)
     }
 }

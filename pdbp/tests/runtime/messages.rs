@@ -172,7 +172,7 @@ fn a_message_to_many_reaches_every_part_once() {
             for p in &parts {
                 let got = until(&all, || p.try_recv().unwrap());
                 assert_eq!(*got, *message);
-                assert_eq!(got.source().part(), sender.id());
+                assert_eq!(got.source(), sender.id());
             }
         }
         let sent = nodes[0].stats().send.iter().map(|r| r.messages).sum::<u64>();

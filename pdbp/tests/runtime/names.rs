@@ -16,7 +16,7 @@ fn unknown_names_say_what_there_is() {
         assert!(error.to_string().contains("mars") && error.to_string().contains("node1"), "{error}");
         let error = a.find("late@node1", BRIEFLY).unwrap_err();
         assert!(error.to_string().contains("late@node1"), "{error}");
-        assert_eq!(a.lookup("b").unwrap().part(), b.id(), "a name that only one node has needs no node");
+        assert_eq!(a.lookup("b").unwrap(), b.id(), "a name that only one node has needs no node");
         let _b0 = part(a.node(), "b");
         let error = a.lookup("b").unwrap_err();
         assert!(

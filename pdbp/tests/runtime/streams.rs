@@ -82,7 +82,7 @@ fn many_streams_at_once_keep_apart_and_segments_are_read_in_place() {
                     }
                     seen.push((reader.source(), first));
                 }
-                seen.sort_by_key(|(source, first)| (source.part(), *first));
+                seen.sort_by_key(|(source, first)| (*source, *first));
                 seen.dedup();
                 assert_eq!(seen.len(), 10, "five streams from each of two parts");
                 for peer in ["part@node1", "part@node2"] {

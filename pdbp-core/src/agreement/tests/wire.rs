@@ -12,12 +12,12 @@ use crate::agreement::{Reach, Settings, Start, Storage};
 use crate::id::{Epoch, Time};
 
 fn change() -> impl Strategy<Value = Change> {
-    (0..5, 0usize..0xFFFF, 0u16..0xFFFF).prop_map(|(which, n, local)| match which {
+    (0..5, 0usize..0xFFFF, 0u16..0xFFFF, any::<u32>()).prop_map(|(which, n, local, generation)| match which {
         0 => Change::Nothing,
         1 => Change::NodeUp(entry(n)),
         2 => Change::NodeDown(node(n)),
-        3 => added(part(n, local)),
-        _ => Change::PartRemoved(part(n, local)),
+        3 => added(part(n, local).in_generation(generation)),
+        _ => Change::PartRemoved(part(n, local).in_generation(generation)),
     })
 }
 
@@ -91,7 +91,7 @@ fn unknown_kinds_and_lengths_of_names_that_lie_are_refused() {
         bytes[at] = byte;
         Message::decode(&bytes)
     };
-    let name = MESSAGE - crate::tables::NAME;
+    let name = MESSAGE - size_of::<u32>() - crate::tables::NAME;
     for length in [0, 41, 255] {
         assert!(with(name - 1, length).is_none(), "a name of {length} bytes");
     }

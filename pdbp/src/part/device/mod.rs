@@ -354,7 +354,7 @@ impl<D: Device> Steps for DeviceRecv<'_, D> {
 
 impl<D: Device> fmt::Debug for DeviceSend<'_, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DeviceSend({} bytes to {})", self.sent(), self.to.part())
+        write!(f, "DeviceSend({} bytes to {})", self.sent(), self.to)
     }
 }
 

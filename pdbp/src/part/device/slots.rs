@@ -191,7 +191,8 @@ impl Slots<'_> {
             self.unfit = Some(bytes);
             return 0;
         }
-        let (source, command, is_command) = (Target::new(info.source), info.command, info.is_command == 1);
+        let (source, command, is_command) =
+            (self.part.shared().resolve(info.source), info.command, info.is_command == 1);
         for i in 0..left {
             let slot = self.taken.len();
             let placed = at + i as usize * bytes;

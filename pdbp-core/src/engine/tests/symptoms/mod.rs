@@ -6,6 +6,7 @@ mod delivery;
 mod failure;
 mod flow;
 mod mixed;
+mod parts;
 mod relays;
 mod set_up;
 mod settings;

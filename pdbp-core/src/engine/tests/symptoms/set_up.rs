@@ -13,6 +13,9 @@ use crate::tables::PartKind;
 use crate::umb::HeapMemory;
 use crate::{Config, ConfigError, Engine, Event, OpenError, Storage};
 
+/// Places of parts in the tables of a node.
+const PLACES: u16 = (PARTS + 1).next_power_of_two();
+
 #[test]
 fn every_node_knows_every_part_by_name() {
     for links in ALL {
@@ -56,13 +59,19 @@ fn a_freed_part_is_forgotten_everywhere_and_its_index_is_used_again() {
     assert!(c.host(0).engine.lookup(node(1), "p1").is_none());
     assert_eq!(c.host(1).engine.local_part(1), LocalPart::Free);
     c.host(1).engine.free(part(1, 1)).unwrap();
-    // First the index that has been free for longest, so that old ids do not lead to new parts at once.
-    let other = c.host(1).engine.register("other", PartKind::Cpu).unwrap();
-    assert_ne!(other, part(1, 1));
-    assert_eq!(c.host(1).engine.register("p1", PartKind::Cpu), Ok(part(1, 1)));
+    // One place is left that no part has had, and then it is this one's turn, under another number.
+    assert_eq!(c.host(1).engine.register("other", PartKind::Cpu), Ok(part(1, 2)));
+    let again = part(1, 1 + PLACES);
+    assert_eq!(c.host(1).engine.register("p1", PartKind::Cpu), Ok(again));
     rounds(&mut c, 10);
-    assert_eq!(c.host(0).engine.lookup(node(1), "p1").map(|p| p.id), Some(part(1, 1)));
-    c.host(1).engine.bind_pipe(part(1, 1)).unwrap();
+    assert_eq!(c.host(0).engine.lookup(node(1), "p1").map(|p| p.id), Some(again));
+    assert!(!c.host(0).engine.has_part(part(1, 1)) && c.host(0).engine.has_part(again));
+    assert_eq!(
+        c.host(1).engine.bind_pipe(part(1, 1)),
+        Err(PipeError::NoSuchPart(1)),
+        "the place is another's"
+    );
+    c.host(1).engine.bind_pipe(again).unwrap();
 }
 
 #[test]

@@ -1,0 +1,174 @@
+//! Parts that come and go: their places in the tables are used again, their ids are not.
+
+use super::super::harness::{Cluster, Links, Operation, PARTS, Setup, node, part};
+use super::{BOTH, rounds, setup, ship};
+use crate::cdu::{CduClass, Route};
+use crate::engine::LocalPart;
+use crate::id::{PartId, Time};
+use crate::tables::PartKind;
+use crate::{Event, OpenError};
+
+/// Places of parts in the tables of a node.
+const PLACES: u16 = (PARTS + 1).next_power_of_two();
+
+/// Frees a part, and waits until all nodes have forgotten it.
+fn forget(c: &mut Cluster, id: PartId) {
+    let host = id.node().index();
+    c.host(host).engine.free(id).unwrap();
+    c.run(60, |c| c.hosts.iter().flatten().all(|h| h.engine.part(id).is_none()));
+    c.run(60, |c| c.hosts[host].as_ref().unwrap().engine.local_part(id.local()) == LocalPart::Free);
+}
+
+/// Registers a part, with a private pipe, and waits until all nodes know it, or refuse it.
+fn register(c: &mut Cluster, i: usize, name: &str) -> PartId {
+    let host = c.host(i);
+    let id = host.engine.register(name, PartKind::Cpu).unwrap();
+    let pipe = host.engine.bind_pipe(id).unwrap();
+    host.pipes.owner.insert(pipe.0, id.local());
+    c.run(60, |c| c.hosts[i].as_ref().unwrap().engine.local_part(id.local()) != LocalPart::Asked);
+    id
+}
+
+fn unroutable(c: &mut Cluster, i: usize, number: u16) -> u32 {
+    let of = |e: &Event| match e {
+        Event::Unroutable { part, messages, .. } if *part == number => *messages,
+        _ => 0,
+    };
+    c.host(i).pipes.events.iter().map(of).sum()
+}
+
+/// One lies behind a part that does not read, one in a block that is open, and one is sent when the next part is long there.
+#[test]
+fn what_was_sent_to_a_part_that_is_gone_does_not_reach_the_next_in_its_place() {
+    for links in BOTH {
+        let mut c = Setup { pipe: 1, initial: 8, row: 8, ..setup(links) }.ready();
+        c.oracle.borrow_mut().lossy = true;
+        let gone = part(1, 1);
+        let to_gone = |urgent| Operation::Push {
+            node: 0,
+            source: 0,
+            to: 1,
+            dest: 1,
+            length: 7,
+            urgent,
+            segment: false,
+        };
+        ship(&mut c, 0, 1);
+        ship(&mut c, 0, 1);
+        c.apply(to_gone(false));
+        c.submit(0, 1, false);
+        c.apply(to_gone(true));
+        rounds(&mut c, 4);
+        forget(&mut c, gone);
+        let other = register(&mut c, 1, "other");
+        assert_eq!(other, part(1, PARTS));
+        let next = register(&mut c, 1, "next");
+        assert_eq!(next, part(1, PLACES + 1), "in the place of the one that is gone");
+        assert_eq!(unroutable(&mut c, 1, 1), 0, "all are under way");
+        c.submit(0, 1, true);
+        let late = Route::new(CduClass::ShortMessage, 0, part(0, 0), gone);
+        c.host(0).engine.send(Time(0), late, gone, b"late").unwrap();
+        c.host(0).engine.flush();
+        for _ in 0..10 {
+            c.read(1, 0, 1, false);
+            rounds(&mut c, 2);
+        }
+        assert_eq!(unroutable(&mut c, 1, 1), 3, "{links:?}");
+        c.host(1).pipes.checked = false;
+        let first = Route::new(CduClass::ShortMessage, 0, part(0, 0), next);
+        c.host(0).engine.send(Time(0), first, next, b"first").unwrap();
+        c.host(0).engine.flush();
+        rounds(&mut c, 4);
+        let mine = c.host(1).engine.bind_pipe(next).unwrap_err();
+        let crate::pipe::PipeError::AlreadyBound(pipe) = mine else { panic!("{mine:?}") };
+        assert_eq!(c.host(1).pipes.queues[usize::from(pipe.0)].len(), 1, "what is for it alone");
+        c.close();
+    }
+}
+
+#[test]
+fn a_part_that_is_gone_cannot_be_freed_or_given_a_pipe_in_the_name_of_the_next() {
+    let mut c = setup(Links::Posted).ready();
+    let gone = part(1, 1);
+    forget(&mut c, gone);
+    register(&mut c, 1, "other");
+    let next = register(&mut c, 1, "next");
+    let engine = &mut c.host(1).engine;
+    assert_eq!((engine.local_part(1), engine.local_part(next.local())), (LocalPart::Free, LocalPart::Known));
+    engine.free(gone).unwrap();
+    assert_eq!(engine.local_part(next.local()), LocalPart::Known);
+    assert!(engine.bind_pipe(gone).is_err() && engine.open_stream(gone, node(0)).is_err());
+    assert!(engine.open_stream(next, node(0)).is_ok());
+}
+
+#[test]
+fn when_numbers_come_round_an_old_id_is_no_part_and_everybody_knows_that_before() {
+    for links in BOTH {
+        let mut c = setup(links).ready();
+        let gone = part(1, 1);
+        forget(&mut c, gone);
+        // As if some ten thousands had come and gone.
+        c.host(1).engine.registered = 0xFFFE;
+        let before = register(&mut c, 1, "before");
+        assert_eq!(before, part(1, 0xFFFE));
+        for host in c.hosts.iter().flatten() {
+            assert_ne!(host.engine.recurrence(), 0, "a high number is known");
+        }
+        forget(&mut c, before);
+        let seen = c.host(0).engine.recurrence();
+        let again = register(&mut c, 1, "again");
+        assert_eq!(again, gone.in_generation(1), "the last number is reserved, and the place of 0 is in use");
+        let engine = &c.host(0).engine;
+        assert_eq!(engine.lookup(node(1), "again").map(|entry| entry.id), Some(again));
+        for host in c.hosts.iter().flatten() {
+            assert_eq!(host.engine.resolve(gone.address()), Some(again));
+            assert!(host.engine.has_part(again) && !host.engine.has_part(gone));
+        }
+        forget(&mut c, again);
+        assert!(c.host(0).engine.recurrence() > seen);
+        let told = |e: &Event| matches!(e, Event::PartsForgotten { .. });
+        assert!(c.host(0).pipes.events.iter().filter(|e| told(e)).count() > 2);
+    }
+}
+
+/// Nobody has a part with a high number in its tables, so that nobody compares ids.
+#[test]
+fn numbers_do_not_come_round_while_parts_with_high_numbers_are_refused() {
+    let mut c = Setup { parts: 4, ..setup(Links::InPlace) }.ready();
+    c.host(1).engine.registered = 0xFFFD;
+    for count in [0xFFFE, 0x8002, 0x8006] {
+        let id = register(&mut c, 1, "one too many");
+        assert_eq!(id, part(1, count));
+        assert_eq!(c.host(1).engine.local_part(count), LocalPart::Refused);
+        assert!(c.host(1).engine.has_part(part(1, 0)) && !c.host(1).engine.has_part(id));
+        c.host(1).engine.free(id).unwrap();
+    }
+    assert_eq!(c.host(0).engine.recurrence(), 0);
+}
+
+#[test]
+fn a_node_that_was_started_anew_gives_its_parts_other_ids() {
+    let mut c = setup(Links::Posted).ready();
+    let engine = &mut c.host(1).engine;
+    engine.begin_generation(7);
+    engine.begin_generation(3);
+    let late = register(&mut c, 1, "late");
+    assert_eq!(late, part(1, PARTS).in_generation(7));
+    assert_ne!(c.host(0).engine.recurrence(), 0, "the number may have been another's before");
+    assert!(!c.host(0).engine.has_part(part(1, PARTS)));
+}
+
+/// It may be another process, which counts its parts from the beginning.
+#[test]
+fn ids_are_compared_once_a_node_has_come_back() {
+    let mut c = Setup { nodes: 3, ..setup(Links::Posted) }.ready();
+    c.oracle.borrow_mut().lossy = true;
+    assert!((0..3).all(|i| c.host(i).engine.recurrence() == 0));
+    c.cut(0, 2);
+    c.run(2_000, |c| c.hosts[0].as_ref().unwrap().engine.nodes().any(|n| n.failed));
+    assert_eq!(c.host(0).engine.recurrence(), 0, "its numbers lead nowhere");
+    assert_eq!(c.host(0).engine.open(node(2)).map(|_| ()), Err(OpenError::PeerFailed(node(2))));
+    c.mend(0, 2);
+    c.run(20_000, |c| c.hosts[0].as_ref().unwrap().engine.nodes().all(|n| !n.failed));
+    c.run(20_000, |c| c.hosts.iter().flatten().all(|h| h.engine.recurrence() > 0));
+}

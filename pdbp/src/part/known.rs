@@ -1,0 +1,86 @@
+//! Whether a target is still the part that it was.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pdbp_core::Event;
+
+use super::sending::failed;
+use super::{Part, Target};
+use crate::error::SendError;
+
+/// What the engine has said of numbers that recur, for threads that send without its lock. See
+/// [`Engine::recurrence`](pdbp_core::Engine::recurrence).
+#[derive(Default)]
+pub(crate) struct Recurrence(AtomicU64);
+
+impl Recurrence {
+    /// Takes an event of the engine, which says so before it confirms that this node has forgotten a part: before the number can be
+    /// another's.
+    pub(crate) fn note(&self, event: &Event) {
+        if let Event::PartsForgotten { recurrence } = event {
+            // Read without order: what the reader sends next leaves by a block that is submitted under the engine's lock.
+            self.0.store(*recurrence, Ordering::Relaxed);
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn now(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Targets that were found in the tables since a part was last forgotten: each in the place that its lowest bits name.
+#[derive(Default)]
+pub(crate) struct Known {
+    recurrence: Cell<u64>,
+    targets: [Cell<Option<Target>>; 16],
+}
+
+impl Known {
+    fn place(&self, to: Target) -> Option<&Cell<Option<Target>>> {
+        let hash = usize::from(to.local()) ^ to.node().index();
+        self.targets.get(hash % self.targets.len())
+    }
+
+    fn has(&self, to: Target, recurrence: u64) -> bool {
+        if self.recurrence.replace(recurrence) != recurrence {
+            self.targets.iter().for_each(|known| known.set(None));
+        }
+        self.place(to).is_some_and(|known| known.get() == Some(to))
+    }
+
+    fn add(&self, to: Target) {
+        if let Some(place) = self.place(to) {
+            place.set(Some(to));
+        }
+    }
+}
+
+impl Part {
+    /// Refuses a target whose number may be another part's by now.
+    #[inline(always)]
+    pub(crate) fn check_target(&self, to: Target) -> Result<(), SendError> {
+        let recurrence = self.shared().recurrence.now();
+        // Nobody has had a number twice as long as both are 0: which is nearly always.
+        if u64::from(to.generation()) | recurrence == 0 || self.known.has(to, recurrence) {
+            return Ok(());
+        }
+        self.look_for_target(to, recurrence)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_for_target(&self, to: Target, recurrence: u64) -> Result<(), SendError> {
+        let engine = self.shared().engine();
+        if engine.has_part(to) {
+            self.known.add(to);
+            debug_assert!(engine.recurrence() >= recurrence, "it only grows");
+            return Ok(());
+        }
+        if to.node() != self.shared().id && engine.has_failed(to.node()) {
+            return Err(failed(&engine, to.node()));
+        }
+        Err(SendError::NoSuchPart(to))
+    }
+}
