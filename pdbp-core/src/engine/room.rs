@@ -39,7 +39,7 @@ use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
 /// Nanoseconds after which an ask without an answer is repeated for the first time.
-const RETRY: u64 = 50_000_000;
+const RETRY: u64 = 5_000_000;
 /// The patience doubles so often at most.
 const DOUBLED: u32 = 10;
 

@@ -231,7 +231,7 @@ impl<'a, H, B> Inbox<'a, H, B> {
             None => match arrivals.pull() {
                 Some(Arrival::Piece(delivery)) => arrivals.hold(delivery),
                 Some(Arrival::StreamBroken { source, number }) => {
-                    self.streams.break_off(StreamKey { source, number });
+                    self.streams.break_off(source, number);
                     return Pulled::Sorted;
                 }
                 Some(Arrival::Failed(node)) => {

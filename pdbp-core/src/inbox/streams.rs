@@ -6,13 +6,25 @@ use super::lists::{List, Lists};
 use super::{Arrivals, Inbox};
 use crate::id::{NodeId, PartId, StreamNo};
 
-/// A stream that arrives: the node that sends it, and its number there.
+/// A stream that arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamKey {
-    /// The node.
-    pub source: NodeId,
-    /// The number.
-    pub number: StreamNo,
+    source: NodeId,
+    number: StreamNo,
+    /// Its place among those of the inbox: a node that starts again counts its streams anew.
+    id: u32,
+}
+
+impl StreamKey {
+    /// The node that sends it.
+    pub fn source(&self) -> NodeId {
+        self.source
+    }
+
+    /// Its number there (`Sno`).
+    pub fn number(&self) -> StreamNo {
+        self.number
+    }
 }
 
 /// A stream that arrives.
@@ -21,8 +33,8 @@ pub struct Incoming {
     key: StreamKey,
     source: PartId,
     segments: List,
-    /// Its place among those that are to be accepted; `None` when it was.
-    new: Option<u32>,
+    /// It is still to be accepted.
+    new: bool,
     ended: bool,
     broken: bool,
     /// Its reader has given it up: what comes goes back.
@@ -96,7 +108,7 @@ impl<'a> Streams<'a> {
         let Piece { number, segment, last, aborted } = piece;
         let Some(delivery) = arrivals.delivery(&hold) else { return Err(hold) };
         let source = delivery.source();
-        let (key, first) = (StreamKey { source, number }, segment == 0);
+        let first = segment == 0;
         if first && aborted {
             // Given up before anything was sent: there is nothing to accept.
             arrivals.release(hold);
@@ -104,15 +116,15 @@ impl<'a> Streams<'a> {
         }
         if first {
             let train = delivery.cdus().next().and_then(Result::ok);
-            let Some(source) = train.and_then(|train| PartId::new(source, train.source_part())) else {
+            let Some(part) = train.and_then(|train| PartId::new(source, train.source_part())) else {
                 arrivals.release(hold);
                 return Ok(false);
             };
-            if lists.is_full() || !self.begin(key, source) {
+            if lists.is_full() || !self.begin(part, number) {
                 return Err(hold);
             }
         }
-        let Some(stream) = self.find(key) else {
+        let Some(stream) = self.arriving(source, number) else {
             arrivals.release(hold);
             return Ok(true);
         };
@@ -124,16 +136,16 @@ impl<'a> Streams<'a> {
         }
         stream.ended |= last;
         stream.broken |= aborted;
-        if stream.ignored && stream.ended {
-            self.remove(key);
-        }
+        let over = (stream.ignored && stream.ended).then_some(stream.key);
+        over.into_iter().for_each(|key| self.remove(key));
         Ok(true)
     }
 
     /// `false`: the table is full.
-    fn begin(&mut self, key: StreamKey, source: PartId) -> bool {
+    fn begin(&mut self, source: PartId, number: StreamNo) -> bool {
         let Some(slot) = self.table.get_mut(self.used) else { return false };
-        let (segments, new) = (List::EMPTY, Some(self.begun));
+        let (segments, new) = (List::EMPTY, true);
+        let key = StreamKey { source: source.node(), number, id: self.begun };
         *slot = Some(Incoming { key, source, segments, new, ended: false, broken: false, ignored: false });
         self.used += 1;
         self.new += 1;
@@ -142,12 +154,11 @@ impl<'a> Streams<'a> {
     }
 
     /// No more of a stream comes.
-    pub(super) fn break_off(&mut self, key: StreamKey) {
-        let Some(stream) = self.find(key) else { return };
+    pub(super) fn break_off(&mut self, source: NodeId, number: StreamNo) {
+        let Some(stream) = self.arriving(source, number) else { return };
         (stream.ended, stream.broken) = (true, true);
-        if stream.ignored {
-            self.remove(key);
-        }
+        let over = stream.ignored.then_some(stream.key);
+        over.into_iter().for_each(|key| self.remove(key));
     }
 
     pub(super) fn clear<A: Arrivals>(&mut self, lists: &mut Lists<'_, A::Hold>, arrivals: &mut A) {
@@ -162,12 +173,18 @@ impl<'a> Streams<'a> {
 
     fn accept(&mut self) -> Option<Accepted> {
         let begun = self.begun;
-        let new = self.table.iter_mut().take(self.used).flatten().filter(|stream| stream.new.is_some());
+        let new = self.table.iter_mut().take(self.used).flatten().filter(|stream| stream.new);
         // The oldest: the count goes round.
-        let stream = new.max_by_key(|stream| stream.new.map(|number| begun.wrapping_sub(number)))?;
-        stream.new = None;
+        let stream = new.max_by_key(|stream| begun.wrapping_sub(stream.key.id))?;
+        stream.new = false;
         self.new -= 1;
         Some(Accepted { key: stream.key, source: stream.source })
+    }
+
+    /// The stream of that number that has not ended.
+    fn arriving(&mut self, source: NodeId, number: StreamNo) -> Option<&mut Incoming> {
+        let mut streams = self.table.iter_mut().take(self.used).flatten();
+        streams.find(|s| !s.ended && (s.key.source, s.key.number) == (source, number))
     }
 
     fn find(&mut self, key: StreamKey) -> Option<&mut Incoming> {
@@ -179,7 +196,7 @@ impl<'a> Streams<'a> {
         let Some(at) = self.table.iter().take(self.used).position(is_it) else { return };
         let last = self.used - 1;
         if let Some(stream) = self.table.get_mut(at).and_then(Option::take) {
-            self.new -= u32::from(stream.new.is_some());
+            self.new -= u32::from(stream.new);
         }
         if at < last {
             self.table.swap(at, last);

@@ -348,7 +348,7 @@ impl StreamReader<'_> {
 
     /// The stream's number at its source node (`Sno`).
     pub fn number(&self) -> StreamNo {
-        self.key.number
+        self.key.number()
     }
 
     /// The next segment, whole and in place; `None` at the end. Waits at most `timeout`.
@@ -372,7 +372,7 @@ impl StreamReader<'_> {
                 Waiter::new(timeout, self.part.shared())
             });
             if waiter.is_over() {
-                let peers = vec![self.key.source];
+                let peers = vec![self.key.source()];
                 let missing = "sent the next segment of the stream";
                 return Err(RecvError::Timeout(Timeout { waited: timeout, peers, missing }));
             }
@@ -406,7 +406,7 @@ impl StreamReader<'_> {
                             self.announced = Some(announced);
                             return Ok(None);
                         }
-                        announced::refuse(self.part.shared(), self.key.source, announced);
+                        announced::refuse(self.part.shared(), self.key.source(), announced);
                         continue;
                     }
                     Ok(Some(Some(run)))
@@ -414,7 +414,7 @@ impl StreamReader<'_> {
                 Next::End => Ok(Some(None)),
                 Next::Nothing => Ok(None),
                 // Unknown: the pipe was released in between.
-                Next::Broken | Next::Unknown => Err(RecvError::StreamBroken(self.key.number)),
+                Next::Broken | Next::Unknown => Err(RecvError::StreamBroken(self.key.number())),
             };
         }
     }
@@ -453,7 +453,7 @@ impl Drop for StreamReader<'_> {
         {
             let waiting = || announced::announcement(inbox.waiting_segment(self.key)?);
             if let Some(announced) = self.announced.take().or_else(waiting) {
-                announced::refuse(self.part.shared(), self.key.source, announced);
+                announced::refuse(self.part.shared(), self.key.source(), announced);
             }
         }
         inbox.forget(self.key, &mut Source(self.part));
@@ -462,7 +462,7 @@ impl Drop for StreamReader<'_> {
 
 impl fmt::Debug for StreamReader<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "StreamReader({} from {})", self.key.number.0, self.source.part())
+        write!(f, "StreamReader({} from {})", self.key.number().0, self.source.part())
     }
 }
 
