@@ -256,18 +256,12 @@ fn echo(part: &Part) -> Result<(), Failed> {
     let wait = part.node().settings().timeout;
     let (mut received, mut all) = (0, None);
     loop {
-        match part.recv_batch(wait)? {
-            Ok(batch) => {
-                read(batch.bytes());
-                received += batch.len() as u64;
-            }
-            Err(message) if message.is_command() => {
-                all = message.value::<u64>().map(|sent| (u64::from_le(sent), message.source()));
-            }
-            Err(message) => {
-                read(&message);
-                received += 1;
-            }
+        let batch = part.recv_batch(wait)?;
+        if batch.is_command() {
+            all = batch.values::<u64>().and_then(|sent| Some((u64::from_le(*sent.first()?), batch.source())));
+        } else {
+            read(batch.bytes());
+            received += batch.len() as u64;
         }
         // The command overtakes messages.
         if let Some((sent, source)) = all

@@ -75,6 +75,9 @@ impl PartId {
     /// The number that stands for "the set in the extension" in a CDU header.
     pub(crate) const MANY: u16 = u16::MAX;
 
+    /// The number that stands for the node itself, which is no part: what is sent to it is for the engine.
+    pub(crate) const NODE: u16 = u16::MAX - 1;
+
     /// Number `local` of `node`, in generation 0; the last `u16` is reserved.
     pub const fn new(node: NodeId, local: u16) -> Option<Self> {
         if local == Self::MANY { None } else { Some(Self { node, local, generation: 0 }) }
@@ -118,6 +121,12 @@ impl PartId {
     /// The form in messages: node in the upper, number in the lower 16 bits. The generation is not part of it.
     pub const fn raw(self) -> u32 {
         (self.node.0 as u32) << 16 | self.local as u32
+    }
+
+    /// The part whose form in messages is `raw`, which [`raw`](Self::raw) has given.
+    #[inline]
+    pub(crate) const fn from_checked(raw: u32) -> Self {
+        Self { node: NodeId((raw >> 16) as u16), local: raw as u16, generation: 0 }
     }
 
     /// Reads the form in messages; `None` for reserved values.

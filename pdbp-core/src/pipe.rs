@@ -321,6 +321,11 @@ impl<'a> PipePool<'a> {
         }
     }
 
+    /// Number of the part that has a pipe.
+    pub(crate) fn holder(&self, pipe: PipeId) -> Option<u16> {
+        self.pipes.get(pipe.0 as usize)?.holder
+    }
+
     /// The private pipe of a part.
     pub(crate) fn of(&self, part: u16) -> Option<PipeId> {
         let binding = self.bound.get(self.places.of(part))?.as_ref()?;

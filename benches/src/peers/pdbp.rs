@@ -205,17 +205,9 @@ impl Endpoint for PdbpEndpoint {
         let mut count = 0;
         // A batch is at most a block. More of them than this, and a sender on another core could keep the node here.
         for _ in 0..2 * self.nodes {
-            match self.part.try_recv_batch() {
-                Ok(Some(Ok(batch))) => {
-                    batch.bytes().chunks_exact(batch.message_len()).for_each(&mut f);
-                    count += batch.len();
-                }
-                Ok(Some(Err(message))) => {
-                    f(&message);
-                    count += 1;
-                }
-                Ok(None) | Err(_) => break,
-            }
+            let Some(batch) = self.part.try_recv_batch() else { break };
+            batch.bytes().chunks_exact(batch.message_len()).for_each(&mut f);
+            count += batch.len();
         }
         count
     }

@@ -28,7 +28,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         // There is a message pipe for every local part.
         let _ = self.pipes.take(PipeKind::Message, id.local());
         if let Some(slot) = self.local.get_mut(self.places.of(id.local())) {
-            *slot = Local { state: LocalPart::Asked, entry: Some(entry) };
+            // What the part before it sent in segments may be still to be ended.
+            (slot.state, slot.entry) = (LocalPart::Asked, Some(entry));
         }
         Ok(id)
     }
@@ -53,6 +54,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.pipes.give_all(part.local());
         self.breaking = true;
         self.streams.remove_if(|m| m.part == part.local());
+        self.end_room(part, false);
+        self.forget_rooms(part.local());
         if let Some(slot) = self.local.get_mut(self.places.of(part.local())) {
             slot.state = next;
         }
@@ -64,10 +67,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     fn next_id(&self) -> Option<(PartId, u64)> {
         let is_free = |count: &u64| {
             let place = self.local.get(self.places.of(*count as u16));
-            *count as u16 != PartId::MANY && place.is_some_and(|place| place.state == LocalPart::Free)
+            !matches!(*count as u16, PartId::MANY | PartId::NODE) && place.is_some_and(|place| place.state == LocalPart::Free)
         };
-        // Twice as many: the number of the only free place may be the one that is reserved.
-        let from = |count: u64| (count..count + 2 * self.places.count()).find(is_free);
+        // Three times as many: the numbers of the only free place may be those two that are reserved.
+        let from = |count: u64| (count..count + 3 * self.places.count()).find(is_free);
         let mut count = from(self.registered)?;
         if count >> 16 > self.registered_before >> 16 && !self.recurrence_known {
             // Not before all nodes know that numbers recur. So far they only know numbers below these, of which all other parts were refused.
@@ -175,6 +178,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// [`PipeError::NotBound`] when it was released before.
     pub fn release_pipe(&mut self, pipe: PipeId) -> Result<(), PipeError> {
         self.streams.remove_if(|m| m.pipe == pipe);
-        self.pipes.release(pipe)
+        let part = self.pipes.holder(pipe);
+        self.pipes.release(pipe)?;
+        if let Some(part) = part {
+            self.forget_rooms(part);
+        }
+        Ok(())
     }
 }

@@ -4,6 +4,7 @@ use managed::ManagedSlice;
 
 use super::public::PublicPipe;
 use super::readers::Element;
+use super::room::RoomEntry;
 use super::{Config, ConfigError, Local, Peer};
 use crate::agreement;
 use crate::matrix::{RecvRow, SendRow};
@@ -42,6 +43,8 @@ pub struct Storage<'a> {
     pub pipes: ManagedSlice<'a, PipeEntry>,
     /// MTA: rows × stream pipes, and with relays as many again; see [`Config::streams`].
     pub streams: ManagedSlice<'a, StreamEntry>,
+    /// Messages longer than a block that wait for room, or have some: one per part of the whole cluster.
+    pub rooms: ManagedSlice<'a, Option<RoomEntry>>,
     /// The log of the tables, and a record per node.
     pub agreement: agreement::Storage<'a>,
 }
@@ -95,7 +98,7 @@ impl Storage<'_> {
         }
         let matrices = of(&self.send_matrix) + of(&self.recv_matrix);
         let rows = of(&self.send_rows) + of(&self.recv_rows) + of(&self.peers) + of(&self.public_pipes);
-        let parts = of(&self.local_parts) + of(&self.bound) + of(&self.pipes) + of(&self.streams);
+        let parts = of(&self.local_parts) + of(&self.bound) + of(&self.pipes) + of(&self.streams) + of(&self.rooms);
         let replicas = of(&self.nodes) + of(&self.parts);
         let agreement = of(&self.agreement.log) + of(&self.agreement.peers) + of(&self.agreement.far);
         of(&self.blocks) + matrices + rows + parts + replicas + agreement
@@ -127,6 +130,7 @@ impl Storage<'static> {
             bound: table(local),
             pipes: table(config.pipes()),
             streams: table(config.streams()),
+            rooms: table(parts),
             agreement: agreement::Storage::allocate_near(config.nodes, config.agreement().near(), LOG),
         }
     }
@@ -158,6 +162,7 @@ pub struct StaticStorage<
     bound: [Option<Binding>; LOCAL],
     pipes: [PipeEntry; PIPES],
     streams: [StreamEntry; STREAMS],
+    rooms: [Option<RoomEntry>; PARTS],
     log: [Option<agreement::Entry>; LOG],
     records: [agreement::Peer; NODES],
     far: [agreement::Far; NODES],
@@ -191,6 +196,7 @@ impl<
             bound: [None; LOCAL],
             pipes: [PipeEntry::default(); PIPES],
             streams: [StreamEntry::default(); STREAMS],
+            rooms: [None; PARTS],
             log: [const { None }; LOG],
             records: from_fn(|_| agreement::Peer::default()),
             far: [agreement::Far::default(); NODES],
@@ -213,6 +219,7 @@ impl<
             bound: ManagedSlice::Borrowed(&mut self.bound),
             pipes: ManagedSlice::Borrowed(&mut self.pipes),
             streams: ManagedSlice::Borrowed(&mut self.streams),
+            rooms: ManagedSlice::Borrowed(&mut self.rooms),
             agreement: agreement::Storage {
                 log: ManagedSlice::Borrowed(&mut self.log),
                 peers: ManagedSlice::Borrowed(&mut self.records),

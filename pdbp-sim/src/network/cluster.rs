@@ -105,7 +105,9 @@ impl<T: Transport> Cluster<T> {
         let engine = Engine::new(config, self.setup.policy, end, memory, storage);
         let mut engine = engine.map_err(ClusterError::Config)?;
         let mix = self.setup.mix;
-        let mut inbox = Inbox::new(self.setup.pipe, mix.quiescence > 0);
+        // Two of the longest messages at a time, so that others have to wait.
+        engine.limit_assembly(2 * super::mix::longest_in_segments(self.setup.body) as u64);
+        let mut inbox = Inbox::new(self.setup.pipe, mix.quiescence > 0, engine.config());
         for name in if mix.has_sets() { ["part", "second"].as_slice() } else { &["part"] } {
             let part = engine.register(name, PartKind::Cpu).map_err(ClusterError::Register)?;
             let pipe = engine.bind_pipe(part).map_err(ClusterError::Pipe)?;
@@ -142,6 +144,12 @@ impl<T: Transport> Cluster<T> {
     #[cfg(test)]
     pub(super) fn hide(&mut self, node: u16, what: super::sabotage::Hidden) {
         self.hosts[usize::from(node)].as_mut().unwrap().inbox.hides = Some(what);
+    }
+
+    /// A host reads with a flaw, once.
+    #[cfg(test)]
+    pub(super) fn spoil(&mut self, node: u16, flaw: super::sabotage::Flaw) {
+        self.hosts[usize::from(node)].as_mut().unwrap().table.flaw = Some(flaw);
     }
 
     #[cfg(test)]

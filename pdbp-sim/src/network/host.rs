@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 
 use pdbp_core::id::{NodeId, PartId, Time};
+use pdbp_core::inbox::{Arrival, InboxStorage, StreamKey};
 use pdbp_core::policy::Choice;
 use pdbp_core::umb::HeapMemory;
 use pdbp_core::{Engine, Transport};
 
 use super::check::Breach;
 use super::clock::Clock;
-use super::inbox::{Inbox, Item};
+use super::arriving::{Arriving, Buffer, Hold, Reader, Table};
+use super::inbox::Inbox;
 use super::meetings::{Ends, Meetings};
 use super::payload::Way;
-use super::reading::{Assembly, Lane};
+use super::reading::{Clerk, Lane};
 use super::report::Latencies;
 use super::streams::Streams;
 use super::traffic::Sender;
@@ -149,8 +151,14 @@ pub(super) struct Host<T: Transport> {
     pub(super) doubtful: BTreeMap<(u16, Way), u64>,
     /// By source and way.
     pub(super) lanes: BTreeMap<(u16, Way), Lane>,
-    /// By source.
-    pub(super) assemblies: BTreeMap<u16, Assembly>,
+    /// What its parts read with, what they have taken out of their pipes, and the streams that they read.
+    pub(super) readers: [Reader; 2],
+    pub(super) table: Table,
+    pub(super) open: Vec<(u16, StreamKey)>,
+    /// Looks into the inboxes so far.
+    pub(super) turn: u32,
+    /// The bytes that were read last.
+    pub(super) read: Vec<u8>,
     pub(super) totals: Totals,
     /// The fewest blocks that have been free.
     pub(super) least_free: u32,
@@ -179,6 +187,9 @@ impl<T: Transport> Host<T> {
         life: u32,
         memory: (usize, usize),
     ) -> Self {
+        let streams = engine.config().streams() + 1;
+        let nodes = usize::from(engine.config().nodes);
+        let readers = [(); 2].map(|()| reader(nodes, streams));
         Self {
             engine,
             inbox,
@@ -195,7 +206,11 @@ impl<T: Transport> Host<T> {
             sent: BTreeMap::new(),
             doubtful: BTreeMap::new(),
             lanes: BTreeMap::new(),
-            assemblies: BTreeMap::new(),
+            readers,
+            table: Table::default(),
+            open: Vec::new(),
+            turn: 0,
+            read: Vec::new(),
             totals: Totals::default(),
             least_free: u32::MAX,
             memory,
@@ -236,9 +251,10 @@ impl<T: Transport> Host<T> {
         work.next = progress.next;
         self.note_failures();
         self.part(&mut work);
+        let mut clerk = Clerk { now, warm, latencies };
         for _ in 0..reads {
             let before = self.totals;
-            let Some(messages) = self.read_next(now, warm, latencies)? else { break };
+            let Some(messages) = self.read_next(&mut clerk)? else { break };
             if now <= traffic_until {
                 self.totals.timely += self.totals.delivered - before.delivered;
                 self.totals.timely_bytes += self.totals.bytes - before.bytes;
@@ -271,6 +287,10 @@ impl<T: Transport> Host<T> {
         if self.inbox.unread() > 0 {
             return Some(format!("{} deliveries are not read", self.inbox.unread()));
         }
+        if !self.table.is_empty() || self.engine.assembly_in_use() > 0 {
+            let reserved = self.engine.assembly_in_use();
+            return Some(format!("something is being read, and {reserved} bytes of room are reserved"));
+        }
         let waiting = self.sender.next().filter(|entry| entry.at <= traffic_until);
         if let Some(entry) = waiting {
             return Some(format!("the message to node{} of {} ns has not been sent", entry.dest, entry.at));
@@ -284,10 +304,28 @@ impl<T: Transport> Host<T> {
 impl<T: Transport> Drop for Host<T> {
     /// Gives the deliveries back, so that the engine can free its memory.
     fn drop(&mut self) {
-        while let Some(item) = self.inbox.next() {
-            if let Item::Delivery(_, delivery) = item {
-                self.engine.release(delivery);
+        let me = self.engine.config().node;
+        for local in 0..2 {
+            let Some(part) = PartId::new(me, local) else { continue };
+            let Self { engine, inbox, table, readers, .. } = self;
+            let mut arriving = Arriving { engine, pipes: inbox, table, part };
+            if let Some(reader) = readers.get_mut(usize::from(local)) {
+                reader.clear(&mut arriving);
+            }
+            loop {
+                match arriving.pipes.pull_command(local).map(Arrival::Piece).or_else(|| arriving.pipes.pull(local)) {
+                    Some(Arrival::Piece(delivery)) => arriving.engine.release(delivery),
+                    Some(_) => {}
+                    None => break,
+                }
             }
         }
     }
+}
+
+/// Deliveries that an inbox sorts and does not hand out, at most: so few that it has to leave some in its pipe.
+const SORTED: usize = 4;
+
+fn reader(nodes: usize, streams: usize) -> Reader {
+    Reader::new(InboxStorage::<Hold, Buffer>::allocate(SORTED, nodes, streams))
 }

@@ -66,6 +66,11 @@ pub(super) fn segments(random: &mut Random) -> u32 {
     1 + random.below(SEGMENTS) as u32
 }
 
+/// Bytes of the longest message in segments.
+pub(super) fn longest_in_segments(body: usize) -> usize {
+    SEGMENTS as usize * body.saturating_sub(HEADERS).max(PAYLOAD)
+}
+
 /// Bytes of a segment, for blocks of `body` bytes.
 pub(super) fn segment_bytes(body: usize, random: &mut Random) -> usize {
     let most = body.saturating_sub(HEADERS).max(PAYLOAD);

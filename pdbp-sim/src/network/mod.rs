@@ -55,6 +55,7 @@
 
 mod accounts;
 mod arrivals;
+mod arriving;
 mod check;
 mod clock;
 mod cluster;

@@ -19,14 +19,14 @@ pub(super) enum Way {
     Packed,
     /// In an urgent block of the host's own.
     Urgent,
-    /// In a block of the host's own: segments, and messages to a set of parts.
+    /// In a block of the host's own: segments of messages, and messages to a set of parts.
     Own,
-    /// A segment of a stream that goes by a relay: it may overtake messages there, which are packed with others.
-    Relayed,
+    /// A segment of a stream, which is read stream by stream.
+    Stream,
 }
 
 impl Way {
-    pub(super) const ALL: [Self; 4] = [Self::Packed, Self::Urgent, Self::Own, Self::Relayed];
+    pub(super) const ALL: [Self; 4] = [Self::Packed, Self::Urgent, Self::Own, Self::Stream];
 }
 
 /// The fields of a message.

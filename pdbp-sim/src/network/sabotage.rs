@@ -1,6 +1,8 @@
 //! What tests break on purpose, to see that it is found: at node 1 (or 0, the primary), from a certain block of a posted link on.
 
 use pdbp_core::Event;
+use pdbp_core::engine::DeliveryKind;
+use pdbp_core::inbox::Arrival;
 use pdbp_core::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, CDU_HEADER, Cdus, flag};
 use pdbp_core::mesp::Control;
 
@@ -78,6 +80,42 @@ impl Hidden {
             Event::StreamBroken { .. } => self == Self::StreamEnds,
             Event::PeerFailed { .. } => self == Self::Failures,
             Event::StreamStopped { .. } => self == Self::Stops,
+            _ => false,
+        }
+    }
+}
+
+/// What a host does wrong when it reads, once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flaw {
+    /// A segment of a stream is not read.
+    SkipSegment,
+    /// The last segment of a stream is not read.
+    SwallowEnd,
+    /// The inbox is not told that a stream has broken.
+    HideBroken,
+    /// A train is left out.
+    SkipTrain,
+    /// A segment of a long message is not put into its place.
+    ForgetPiece,
+    /// The room of a message is not given back.
+    KeepRoom,
+}
+
+impl Flaw {
+    /// Whether what is pulled is thrown away.
+    pub(super) fn swallows(self, arrival: &Arrival) -> bool {
+        let kind = match arrival {
+            Arrival::Piece(delivery) => delivery.kind(),
+            Arrival::StreamBroken { .. } => return self == Self::HideBroken,
+            Arrival::Failed(_) => return false,
+        };
+        match kind {
+            DeliveryKind::Stream { segment, last, aborted: false, .. } => match self {
+                Self::SkipSegment => segment > 0 && !last,
+                Self::SwallowEnd => segment > 0 && last,
+                _ => false,
+            },
             _ => false,
         }
     }

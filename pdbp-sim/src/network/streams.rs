@@ -122,15 +122,16 @@ impl Streams {
         Ok(())
     }
 
-    /// A relay gives up a stream, whose source it has lost; it may have passed on none of it.
-    pub(super) fn abort(&mut self, source: u16, number: StreamNo, failed: bool) -> Result<(), Breach> {
-        let begun = |(key, stream): (&(u16, u32, u32), &Incoming)| {
-            (key.0, key.2) == (source, number.0) && stream.state == Read::Open
-        };
-        if failed && !self.read.iter().any(begun) {
-            return Ok(());
+    /// The reader was told that a stream is at its end.
+    pub(super) fn ends_whole(&self, source: u16, number: StreamNo) -> Result<(), Breach> {
+        let mut read = self.read.iter().filter(|(key, _)| (key.0, key.2) == (source, number.0));
+        match read.find(|(_, stream)| stream.state == Read::Open) {
+            Some((_, stream)) => breach(format!(
+                "stream {} of node{source} is said to be at its end, without its last segment: {stream:?}",
+                number.0
+            )),
+            None => Ok(()),
         }
-        self.cut(source, number, failed, Read::Aborted)
     }
 
     /// The engine, or a relay, has ended a stream. `failed`: a link by which it comes has.
@@ -178,15 +179,17 @@ impl Streams {
 /// Whether what both ends of a stream know goes together. Its reader may have lost what it knew with a life before. `lossy`: some
 /// link has failed, which may be that of a relay to its destination.
 fn check(sent: &Outgoing, got: Option<&Incoming>, lossy: bool) -> bool {
-    let complete = |state| got.is_some_and(|got| got.state == state && got.segments == sent.segments);
+    let complete = |state, segments| got.is_some_and(|got| got.state == state && got.segments == segments);
     let short = got.is_none_or(|got| got.segments <= sent.segments);
     let lost =
         |got: &Incoming| got.state == Read::Broken || (got.state == Read::Aborted && sent.relay.is_some());
     match sent.state {
         Written::Open => false,
         Written::Finished | Written::GivenUp if lossy && sent.relay.is_some() => short,
-        Written::Finished if !sent.told => complete(Read::Whole),
-        Written::GivenUp if !sent.told => complete(Read::Aborted),
+        Written::Finished if !sent.told => complete(Read::Whole, sent.segments),
+        // The last segment says so, and has no data: with no other there is nothing to accept.
+        Written::GivenUp if !sent.told && sent.segments == 1 => got.is_none(),
+        Written::GivenUp if !sent.told => complete(Read::Aborted, sent.segments.saturating_sub(1)),
         Written::Broken => short && got.is_none_or(lost),
         Written::Finished | Written::GivenUp => short,
     }

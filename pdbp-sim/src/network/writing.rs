@@ -1,7 +1,7 @@
 //! What a host sends: what its traffic makes due, and the segments of the streams that it has begun.
 
 use pdbp_core::cdu::{CduClass, Full, Route, SegmentHeader, flag};
-use pdbp_core::engine::{SendError, StreamTag};
+use pdbp_core::engine::{RoomError, SendError, StreamTag};
 use pdbp_core::id::{NodeId, PartId, StreamNo, Time};
 use pdbp_core::pipe::{PipeError, StreamState};
 use pdbp_core::{OpenBlock, OpenError, Transport};
@@ -10,6 +10,7 @@ use super::check::{Breach, Invariant};
 use super::host::{Host, Work, part, parts};
 use super::mix::{self, Deed, Mix};
 use super::payload::{Payload, Way};
+use super::reading::SET;
 use super::streams::{Outgoing, Written};
 use super::trace_file::TraceEntry;
 use crate::random::Random;
@@ -17,11 +18,13 @@ use crate::random::Random;
 /// Messages sent in one run of a host at most.
 const SENDS: u32 = 64;
 /// Nodes of a set of destinations at most.
-const SET: u64 = 4;
+const NODES: u64 = 4;
 /// Nanoseconds between two segments of a stream at most.
 const PAUSE: u64 = 200_000;
 /// Nanoseconds after which a host looks again whether a relay has answered.
 const ANSWER: u64 = 10_000;
+/// Nanoseconds after which a host looks again whether a long message has its room.
+const ROOM: u64 = 100_000;
 
 /// What is done in place of a message that is due. What finds no room goes on later where it was.
 #[derive(Debug)]
@@ -111,7 +114,7 @@ impl<T: Transport> Host<T> {
                 Job::Long { message: *messages, bytes, segment: 0, segments }
             }
             Deed::Set => {
-                let others = (0..random.below(SET)).map(|_| random.below(nodes.into()) as u16);
+                let others = (0..random.below(NODES)).map(|_| random.below(nodes.into()) as u16);
                 let mut nodes: Vec<_> = others.chain([entry.dest]).collect();
                 nodes.sort_unstable();
                 nodes.dedup();
@@ -141,9 +144,22 @@ impl<T: Transport> Host<T> {
                 })
             }
             Job::Long { message, bytes, segment, segments } => {
-                let route = Route::new(CduClass::ShortMessage, 0, source, dest);
+                // The reader is told by the command number how long each is.
+                let route = Route::new(CduClass::ShortMessage, *bytes as u16, source, dest);
                 let total = *bytes as u64 * u64::from(*segments);
                 while segment < segments {
+                    match self.engine.ask_room(source, dest, *message, total) {
+                        Ok(true) => {}
+                        Ok(false) => {
+                            work.wants(now + ROOM);
+                            return Ok(Put::Blocked);
+                        }
+                        Err(RoomError::PeerFailed(_)) => {
+                            self.totals.refused += 1;
+                            return Ok(Put::Refused);
+                        }
+                        Err(error) => return Err(refusal(entry.dest, &error)),
+                    }
                     let header = SegmentHeader::new(*message, *segment, total);
                     let put = self.put(entry.dest, Way::Own, (entry.at, *bytes), work, |block, data| {
                         block.reserve_segment(route, header, data.len())?.copy_from_slice(data);
@@ -151,13 +167,18 @@ impl<T: Transport> Host<T> {
                     })?;
                     match put {
                         Put::Taken => *segment += 1,
-                        other => return Ok(other),
+                        Put::Blocked => return Ok(Put::Blocked),
+                        Put::Refused => {
+                            self.engine.end_room(source, false);
+                            return Ok(Put::Refused);
+                        }
                     }
                 }
+                self.engine.end_room(source, true);
                 Ok(Put::Taken)
             }
             Job::Set { nodes, set, done } => {
-                let route = Route::new(CduClass::ShortMessage, 0, source, source);
+                let route = Route::new(CduClass::ShortMessage, SET, source, source);
                 while let Some(node) = nodes.get(*done) {
                     let put = self.put(*node, Way::Own, (entry.at, entry.bytes), work, |block, data| {
                         block.reserve_set(route, set, None, data.len())?.copy_from_slice(data);
@@ -226,6 +247,20 @@ impl<T: Transport> Host<T> {
         self.engine.submit(if way == Way::Urgent { block.into_urgent() } else { block });
         packed.map_err(|full| refusal(dest, &full))?;
         self.taken(dest, way, work);
+        Ok(Put::Taken)
+    }
+
+    /// Gives a stream up: its last segment says so, and has no data.
+    fn put_end(&mut self, dest: u16, route: Route, tag: StreamTag) -> Result<Put, Breach> {
+        let Some(node) = NodeId::new(dest) else { return Ok(Put::Refused) };
+        let mut block = match self.engine.open(node) {
+            Ok(block) => block,
+            Err(error) => return self.refused(dest, error),
+        };
+        block.set_stream(tag);
+        let pushed = block.push(route, &[]);
+        self.engine.submit(block);
+        pushed.map_err(|full| refusal(dest, &full))?;
         Ok(Put::Taken)
     }
 
@@ -300,11 +335,14 @@ impl<T: Transport> Host<T> {
         let tag = StreamTag { group, number, segment, dest: to, flags: first | if last { end } else { 0 } };
         let bytes = mix::segment_bytes(self.engine.config().body, &mut self.writer.random);
         let route = Route::new(CduClass::Stream, 0, source, to);
-        let way = if self.engine.is_relayed(to.node()) { Way::Relayed } else { Way::Own };
-        let put = self.put(dest, way, (now, bytes), work, |block, data| {
-            block.set_stream(tag);
-            block.push(route, data)
-        })?;
+        let put = if last && stream.gives_up {
+            self.put_end(dest, route, tag)?
+        } else {
+            self.put(dest, Way::Stream, (now, bytes), work, |block, data| {
+                block.set_stream(tag);
+                block.push(route, data)
+            })?
+        };
         match put {
             // As a message that finds no room: something will come back of the peer.
             Put::Blocked => return Ok(Written::Open),

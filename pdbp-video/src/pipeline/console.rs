@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use pdbp::{Batch, Interest, Message, Node, Part, PartKind, RecvError, SendError, Target};
+use pdbp::{Batch, Interest, Node, Part, PartKind, RecvError, SendError, Target};
 
 use super::wire::{Done, FaultHead, Order, Orders, RECEIVE_ROW, Ready, RowSample, command};
 use super::{CONSOLE_NAME, Job, LOOK_UP, address, decoder_name, steward_name};
@@ -152,9 +152,11 @@ impl Console<'_> {
 
     /// Waits for something to arrive, and takes it in.
     fn take(&mut self) -> Result<(), String> {
-        match self.job.patiently(self.part, |timeout| self.part.recv_batch(timeout))? {
-            Ok(batch) => self.take_scores(&batch),
-            Err(message) => self.take_command(&message),
+        let batch = self.job.patiently(self.part, |timeout| self.part.recv_batch(timeout))?;
+        if batch.is_command() {
+            batch.iter().try_for_each(|message| self.take_command(batch.command(), message))
+        } else {
+            self.take_scores(&batch)
         }
     }
 
@@ -170,18 +172,18 @@ impl Console<'_> {
         Ok(())
     }
 
-    fn take_command(&mut self, message: &Message) -> Result<(), String> {
-        match message.command() {
+    fn take_command(&mut self, number: u16, message: &[u8]) -> Result<(), String> {
+        match number {
             command::DONE => {
-                let done: Done = value(message)?;
+                let done: Done = value(number, message)?;
                 self.tally.done += 1;
                 self.tally.frames += u64::from(done.frames);
                 self.take_traffic(done);
             }
-            command::READY => self.take_ready(value(message)?)?,
+            command::READY => self.take_ready(value(number, message)?)?,
             command::FAULT => self.take_fault(message)?,
             command::WORK => {
-                self.outcome.work += value::<Work>(message)?;
+                self.outcome.work += value::<Work>(number, message)?;
                 self.reported += 1;
             }
             command::ROWS => {
@@ -217,7 +219,7 @@ impl Console<'_> {
         self.outcome.carried(Traffic { pass, from, to, frames: done.frames.into(), bytes: done.bytes });
     }
 
-    fn take_share(&mut self, message: &Message) -> Result<(), String> {
+    fn take_share(&mut self, message: &[u8]) -> Result<(), String> {
         let (frames, name) = message
             .split_first_chunk()
             .ok_or_else(|| format!("a share of analysis of {} bytes", message.len()))?;
@@ -226,7 +228,7 @@ impl Console<'_> {
         Ok(())
     }
 
-    fn take_fault(&mut self, message: &Message) -> Result<(), String> {
+    fn take_fault(&mut self, message: &[u8]) -> Result<(), String> {
         let (head, reason) = message
             .split_at_checked(size_of::<FaultHead>())
             .ok_or_else(|| format!("a fault of {} bytes", message.len()))?;
@@ -240,9 +242,9 @@ impl Console<'_> {
     }
 }
 
-fn value<T: bytemuck::Pod>(message: &Message) -> Result<T, String> {
-    message.value().ok_or_else(|| {
-        format!("command {} with {} bytes instead of {}", message.command(), message.len(), size_of::<T>())
+fn value<T: bytemuck::Pod>(number: u16, message: &[u8]) -> Result<T, String> {
+    bytemuck::try_pod_read_unaligned(message).map_err(|_| {
+        format!("command {number} with {} bytes instead of {}", message.len(), size_of::<T>())
     })
 }
 

@@ -35,7 +35,7 @@ fn messages_of_any_length_arrive_once_and_in_order() {
                         );
                     }
                 }
-                assert!(me.try_recv().unwrap().is_none(), "something came twice");
+                assert!(me.try_recv().is_none(), "something came twice");
                 me.send(peer, b"done").unwrap();
                 me.flush();
                 node.quiesce(SOON).unwrap();
@@ -75,7 +75,7 @@ fn plain_values_travel_in_trains_and_are_read_in_place() {
         }
         a.send_slice(to, &[1.5f32, 2.5, 3.5]).unwrap();
         a.flush();
-        let batch = until(&[&a, &b], || b.try_recv_batch().unwrap()).unwrap();
+        let batch = until(&[&a, &b], || b.try_recv_batch());
         let values: &[[u64; 2]] = batch.values().unwrap();
         assert_eq!(values.len(), 20, "one train");
         assert!(values.iter().zip(0..).all(|(v, i)| *v == [i, i * i]));
@@ -104,7 +104,7 @@ fn values_sent_many_at_a_time_arrive_as_messages_of_their_own() {
             if sent == values.len() {
                 a.flush();
             }
-            while let Some(message) = b.try_recv().unwrap() {
+            while let Some(message) = b.try_recv() {
                 assert_eq!(message.value(), Some(values[got]));
                 got += 1;
             }
@@ -116,12 +116,12 @@ fn values_sent_many_at_a_time_arrive_as_messages_of_their_own() {
         a.send_each(to, &[(), (), ()]).unwrap();
         a.flush();
         for value in &values[..100] {
-            assert_eq!(until(&[&a, &b], || b.try_recv().unwrap()).value(), Some(*value));
+            assert_eq!(until(&[&a, &b], || b.try_recv()).value(), Some(*value));
         }
         for _ in 0..3 {
-            assert!(until(&[&a, &b], || b.try_recv().unwrap()).is_empty());
+            assert!(until(&[&a, &b], || b.try_recv()).is_empty());
         }
-        assert!(b.try_recv().unwrap().is_none());
+        assert!(b.try_recv().is_none());
     }
 }
 
@@ -142,10 +142,10 @@ fn a_loan_is_filled_in_place_and_dropping_it_sends_nothing() {
         a.send(to, b"four").unwrap();
         a.flush();
         for expected in ["one", "two", "three", "four"] {
-            let got = until(&[&a, &b], || b.try_recv().unwrap());
+            let got = until(&[&a, &b], || b.try_recv());
             assert_eq!(*got, *expected.as_bytes());
         }
-        assert!(b.try_recv().unwrap().is_none());
+        assert!(b.try_recv().is_none());
         let limit = a.longest();
         let refused = a.loan(to, limit + 1).map(|_| ()).unwrap_err();
         assert_eq!(refused, SendError::LoanTooLong { bytes: limit + 1, limit });
@@ -170,7 +170,7 @@ fn a_message_to_many_reaches_every_part_once() {
             sender.send_all(&targets, message).unwrap();
             sender.flush();
             for p in &parts {
-                let got = until(&all, || p.try_recv().unwrap());
+                let got = until(&all, || p.try_recv());
                 assert_eq!(*got, *message);
                 assert_eq!(got.source(), sender.id());
             }
@@ -178,7 +178,7 @@ fn a_message_to_many_reaches_every_part_once() {
         let sent = nodes[0].stats().send.iter().map(|r| r.messages).sum::<u64>();
         assert!(sent >= 6, "two short messages to three nodes");
         for p in &parts {
-            assert!(p.try_recv().unwrap().is_none());
+            assert!(p.try_recv().is_none());
         }
         assert_eq!(sender.send_all(&[], b"x"), Err(SendError::NoDestination));
     }
@@ -196,10 +196,10 @@ fn a_command_is_received_before_messages_that_wait() {
         a.send_command(to, 77, b"stop").unwrap();
         // Everything is at the receiver before it looks.
         a.node().quiesce(SOON).unwrap();
-        let first = b.try_recv().unwrap().unwrap();
+        let first = b.try_recv().unwrap();
         assert_eq!((first.command(), first.is_command(), &*first), (77, true, &b"stop"[..]));
         for i in 0..40u8 {
-            assert_eq!(b.try_recv().unwrap().unwrap()[0], i);
+            assert_eq!(b.try_recv().unwrap()[0], i);
         }
         let long = vec![0; a.longest() + 1];
         assert!(matches!(a.send_command(to, 1, &long), Err(SendError::TooLong { .. })));
@@ -223,12 +223,12 @@ fn a_command_that_may_not_wait_says_when_there_is_no_room_and_none_is_lost() {
         assert_eq!(error, SendError::WouldBlock);
         assert!(sent > 0);
         for expected in 0..sent {
-            let got = until(&[&a, &b], || b.try_recv().unwrap());
+            let got = until(&[&a, &b], || b.try_recv());
             assert!(got.is_command());
             assert_eq!((got.command(), got.value()), (expected, Some(expected)));
         }
         until(&[&a, &b], || a.try_send_command(to, sent, b"").ok());
-        assert_eq!(until(&[&a, &b], || b.try_recv().unwrap()).command(), sent);
+        assert_eq!(until(&[&a, &b], || b.try_recv()).command(), sent);
     }
 }
 
@@ -241,7 +241,7 @@ fn a_message_can_be_kept_while_others_are_received() {
         for i in 0..6u8 {
             a.send(to, &[i; 300]).unwrap();
             a.flush();
-            kept.push(until(&[&a, &b], || b.try_recv().unwrap()));
+            kept.push(until(&[&a, &b], || b.try_recv()));
         }
         for (i, message) in kept.iter().enumerate() {
             assert_eq!(**message, [i as u8; 300]);
@@ -261,13 +261,90 @@ fn a_message_above_the_limit_is_refused_by_name() {
 }
 
 #[test]
+fn a_batch_is_the_rest_of_a_train_or_a_long_message_or_a_command() {
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let to = find(&a, "b@node1");
+        for i in 0..3u64 {
+            a.send_value(to, &i).unwrap();
+        }
+        a.send(to, &contents(1, 5000)).unwrap();
+        a.flush();
+        a.node().quiesce(SOON).unwrap();
+        a.send_command(to, 9, b"first").unwrap();
+        a.node().quiesce(SOON).unwrap();
+        let batch = b.try_recv_batch().unwrap();
+        assert_eq!((batch.is_command(), batch.command(), batch.len(), batch.bytes()), (true, 9, 1, &b"first"[..]));
+        let mut values: Vec<u64> = Vec::new();
+        while values.len() < 3 {
+            let batch = b.try_recv_batch().unwrap();
+            assert!(!batch.is_command());
+            values.extend(batch.values::<u64>().unwrap());
+        }
+        assert_eq!(values, [0, 1, 2]);
+        let batch = b.try_recv_batch().unwrap();
+        assert_eq!((batch.len(), batch.message_len(), batch.is_command()), (1, 5000, false));
+        assert_eq!(batch.bytes(), contents(1, 5000));
+        assert!(b.try_recv_batch().is_none());
+    }
+}
+
+/// Two senders with more between them than the receiver puts together at a time: the second waits until the first message was dropped.
+#[test]
+fn long_messages_share_the_memory_of_a_node_and_none_is_lost() {
+    for progress in [Progress::Thread, Progress::Inline, Progress::Host] {
+        let cluster = small_builder(3, progress).set("assembly_bytes", "70000").start().unwrap();
+        let sink = part(&cluster.node(0).unwrap(), "sink");
+        let sources = [1, 2].map(|i| part(&cluster.node(i).unwrap(), "source"));
+        std::thread::scope(|scope| {
+            for i in [1, 2] {
+                let node = cluster.node(i).unwrap();
+                scope.spawn(move || {
+                    let me = part(&node, "writer");
+                    let to = find(&me, "sink@node0");
+                    for k in 0..4 {
+                        me.send(to, &contents(k, 40_000)).unwrap();
+                    }
+                    me.flush();
+                    // What has not left waits for somebody who polls.
+                    let enough = part(&node, "enough");
+                    while enough.try_recv().is_none() {
+                        me.node().poll();
+                    }
+                });
+            }
+            let mut got = std::collections::HashMap::new();
+            let mut kept = None;
+            while got.values().sum::<usize>() < 8 {
+                let message = sink.recv_timeout(SOON).unwrap();
+                let k = got.entry(message.source()).or_insert(0);
+                assert_eq!(*message, *contents(*k, 40_000));
+                *k += 1;
+                // One that is kept is room that nobody else has.
+                kept = Some(message);
+            }
+            drop(kept);
+            assert_eq!(sink.unreadable(), 0);
+            for node in [1, 2] {
+                sink.send(find(&sink, &format!("enough@node{node}")), b"").unwrap();
+            }
+            sink.flush();
+            while sources.iter().any(|source| source.lookup("enough").is_ok()) && sink.try_recv().is_none() {
+                sink.node().poll();
+                break;
+            }
+        });
+    }
+}
+
+#[test]
 fn the_last_block_of_a_long_message_goes_back_with_the_others() {
     let cluster = crate::small(2, pdbp::Progress::Inline);
     let (a, b) = pair(&cluster);
     let to = find(&a, "b@node1");
     a.send(to, &contents(0, 2500)).unwrap();
     a.flush();
-    let message = until(&[&a, &b], || b.try_recv().unwrap());
+    let message = until(&[&a, &b], || b.try_recv());
     assert_eq!(*message, *contents(0, 2500));
     // Nobody asks for another message.
     let used = |part: &pdbp::Part| part.node().stats().send.iter().map(|row| row.space.used()).sum::<u32>();

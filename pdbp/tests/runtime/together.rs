@@ -49,10 +49,10 @@ fn after_quiesce_everything_sent_before_is_in_its_pipe() {
                 node.barrier(SOON).unwrap();
                 node.quiesce(SOON).unwrap();
                 for _ in 0..3 * (node.id().index() + 1) {
-                    let message = me.try_recv().unwrap().expect("it was sent before the quiesce");
+                    let message = me.try_recv().expect("it was sent before the quiesce");
                     assert_eq!(message.value(), Some(round));
                 }
-                assert!(me.try_recv().unwrap().is_none());
+                assert!(me.try_recv().is_none());
                 node.barrier(SOON).unwrap();
             }
         });

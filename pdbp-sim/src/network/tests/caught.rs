@@ -3,7 +3,7 @@
 use pdbp_core::Routing;
 
 use crate::network::check::{Division, check_blocks};
-use crate::network::sabotage::{Hidden, Sabotage};
+use crate::network::sabotage::{Flaw, Hidden, Sabotage};
 use crate::network::{
     Broken, Cluster, ClusterError, Fault, Invariant, Mix, Probability, Report, Setup, Traffic, ms, us,
 };
@@ -119,6 +119,49 @@ caught_in_mix! {
     a_command_that_is_none: Demote, Mix { commands: some(), ..Mix::default() }, Contents, "came as";
     a_barrier_that_is_released_early: Hasten, Mix { barriers: us(200), ..Mix::default() }, Barriers, "had not arrived";
     quiet_that_is_not: Hush, Mix { quiescence: us(200), ..Mix::default() }, Quiescence, "have come";
+}
+
+/// As [`broken_mix`], with a host that reads wrongly.
+fn spoiled(flaw: Flaw, mix: Mix) -> Broken {
+    let traffic = Traffic::uniform().rate(50_000);
+    let setup = Setup { seed: 3, traffic, mix, traffic_until: ms(5), ..Setup::new(2) };
+    let mut cluster = Cluster::new(setup).unwrap();
+    cluster.run_until(ms(1)).unwrap();
+    cluster.spoil(1, flaw);
+    found(cluster, &flaw)
+}
+
+macro_rules! caught_in_reading {
+    ($($name:ident: $flaw:ident, $mix:expr, $invariant:ident, $values:expr;)*) => {
+        $(#[test]
+        fn $name() {
+            let broken = spoiled(Flaw::$flaw, $mix);
+            assert_eq!(broken.invariant, Invariant::$invariant, "{broken}");
+            assert!(broken.what.contains($values), "{broken}");
+        })*
+    };
+}
+
+caught_in_reading! {
+    a_reader_that_skips_a_segment: SkipSegment, Mix { streams: some(), ..Mix::default() }, Streams, "was next";
+    a_reader_that_misses_an_end: SwallowEnd, Mix { streams: some(), ..Mix::default() }, Quiet, "has no end";
+    a_cursor_that_skips_a_train: SkipTrain, Mix::default(), Order, "was next";
+    a_piece_of_a_message_that_is_forgotten: ForgetPiece, Mix { long: some(), ..Mix::default() }, Order, "was next";
+    room_that_is_not_given_back: KeepRoom, Mix { long: some(), ..Mix::default() }, Quiet, "bytes of room are reserved";
+}
+
+#[test]
+fn an_inbox_that_is_not_told_that_a_stream_has_broken() {
+    let mix = Mix { streams: Probability::new(0.5).unwrap(), ..Mix::default() };
+    let traffic = Traffic::uniform().rate(50_000);
+    let mut setup = Setup { seed: 3, traffic, mix, traffic_until: ms(5), ..Setup::new(2) };
+    setup.physics.give_up = ms(2);
+    let mut cluster = Cluster::new(setup).unwrap();
+    cluster.spoil(1, Flaw::HideBroken);
+    cluster.plan(ms(2), Fault::partition([&[1]])).unwrap();
+    let broken = found(cluster, &Flaw::HideBroken);
+    assert_eq!(broken.invariant, Invariant::Quiet, "{broken}");
+    assert!(broken.what.contains("has no end"), "{broken}");
 }
 
 /// What is found when a host does not hear of the end of a link, by which streams come and go.

@@ -1,0 +1,499 @@
+//! Whatever is delivered in whatever order is read once, as a simple oracle says.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::vec::Vec;
+use std::{format, vec};
+
+use managed::ManagedSlice;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::cdu::{BLOCK_HEADER, CduClass, Packer, Route, SegmentHeader};
+use crate::routing::Slot;
+use crate::umb::{BlockInfo, HeapMemory, Token, Umb};
+
+const BODY: usize = 512;
+const BLOCKS: usize = 64;
+
+fn node(i: u16) -> NodeId {
+    NodeId::new(i).unwrap()
+}
+
+fn part(i: u16) -> PartId {
+    PartId::new(node(i), i).unwrap()
+}
+
+/// A pipe whose deliveries are pieces of blocks of a region of its own, shared by reference counts.
+struct Source {
+    umb: Umb<'static, HeapMemory>,
+    commands: VecDeque<Delivery>,
+    arrivals: VecDeque<Arrival>,
+    /// Holds that are out.
+    held: Rc<()>,
+    /// Bytes that messages may be put together in.
+    room: usize,
+}
+
+enum Content {
+    Piece(Delivery),
+    Whole(Vec<u8>),
+}
+
+struct Hold(Rc<(Content, Rc<()>)>);
+
+impl Source {
+    fn new() -> Self {
+        let memory = HeapMemory::new(crate::umb::stride(BODY) * BLOCKS).unwrap();
+        let info = ManagedSlice::Owned((0..BLOCKS).map(|_| BlockInfo::default()).collect());
+        let umb = Umb::new(memory, node(9), BODY, info);
+        let (commands, arrivals) = (VecDeque::new(), VecDeque::new());
+        Self { umb, commands, arrivals, held: Rc::new(()), room: 100_000 }
+    }
+
+    /// A delivery whose bytes `pack` has packed; `false` when all blocks are out.
+    fn deliver(&mut self, source: u16, kind: DeliveryKind, pack: impl FnOnce(&mut Packer, &mut [u8])) -> bool {
+        let Some(index) = self.umb.take() else { return false };
+        let mut raw = self.umb.lend(index).unwrap();
+        let mut packer = Packer::new();
+        let body = raw.body_mut();
+        pack(&mut packer, body);
+        let length = packer.finish(body);
+        let Ok(_) = self.umb.take_back(crate::umb::SealedBlock::new(raw, BLOCK_HEADER + length)) else { panic!() };
+        self.umb.entry(index).unwrap().length = (BLOCK_HEADER + length) as u32;
+        self.umb.entry(index).unwrap().state = crate::umb::BlockState::Reread;
+        let place = (Slot::from_index(0), index);
+        let delivery = self.umb.lend_piece((0, length), place, node(source), kind).unwrap();
+        match kind {
+            DeliveryKind::Messages { urgent: true } => self.commands.push_back(delivery),
+            _ => self.arrivals.push_back(Arrival::Piece(delivery)),
+        }
+        true
+    }
+
+    fn bytes<'h>(&self, hold: &'h Hold) -> &'h [u8] {
+        match &hold.0.0 {
+            Content::Piece(delivery) => delivery.bytes(),
+            Content::Whole(bytes) => bytes,
+        }
+    }
+
+    fn held(&self) -> usize {
+        Rc::strong_count(&self.held) - 1
+    }
+}
+
+impl Arrivals for Source {
+    type Hold = Hold;
+    type Buffer = Vec<u8>;
+
+    fn pull_command(&mut self) -> Option<Delivery> {
+        self.commands.pop_front()
+    }
+
+    fn pull(&mut self) -> Option<Arrival> {
+        self.arrivals.pop_front()
+    }
+
+    fn hold(&mut self, delivery: Delivery) -> Hold {
+        Hold(Rc::new((Content::Piece(delivery), Rc::clone(&self.held))))
+    }
+
+    fn share(&mut self, hold: &Hold) -> Hold {
+        Hold(Rc::clone(&hold.0))
+    }
+
+    fn release(&mut self, hold: Hold) {
+        let Some((content, _)) = Rc::into_inner(hold.0) else { return };
+        match content {
+            Content::Piece(delivery) => {
+                let index = delivery.place().1;
+                self.umb.take_piece(delivery).unwrap();
+                self.umb.give(index);
+            }
+            Content::Whole(bytes) => self.room += bytes.len(),
+        }
+    }
+
+    fn delivery<'h>(&'h self, hold: &'h Hold) -> Option<&'h Delivery> {
+        match &hold.0.0 {
+            Content::Piece(delivery) => Some(delivery),
+            Content::Whole(_) => None,
+        }
+    }
+
+    fn begin(&mut self, _: PartId, _: u32, total: u32) -> Option<Vec<u8>> {
+        self.room = self.room.checked_sub(total as usize)?;
+        Some(Vec::with_capacity(total as usize))
+    }
+
+    fn append(&mut self, buffer: &mut Vec<u8>, hold: &Hold, start: usize, end: usize) {
+        buffer.extend_from_slice(&self.bytes(hold)[start..end]);
+    }
+
+    fn finish(&mut self, buffer: Vec<u8>) -> Hold {
+        Hold(Rc::new((Content::Whole(buffer), Rc::clone(&self.held))))
+    }
+
+    fn discard(&mut self, buffer: Vec<u8>) {
+        // What was reserved, as far as the test can know: tests begin with messages of one length.
+        self.room += buffer.capacity();
+    }
+}
+
+type TestInbox = Inbox<'static, Hold, Vec<u8>>;
+
+fn inbox(entries: usize) -> TestInbox {
+    Inbox::new(InboxStorage::allocate(entries, 4, 4))
+}
+
+fn messages(urgent: bool) -> DeliveryKind {
+    DeliveryKind::Messages { urgent }
+}
+
+fn route(source: u16, class: CduClass, command: u16) -> Route {
+    Route::new(class, command, part(source), part(9))
+}
+
+/// What a reader sees of a message.
+type Read = (u16, u16, bool, Vec<u8>);
+
+fn next(inbox: &mut TestInbox, source: &mut Source) -> Option<Read> {
+    let message = inbox.next_quick(source).or_else(|| inbox.next(source))?;
+    let bytes = source.bytes(message.hold())[message.start()..][..message.length()].to_vec();
+    let info = message.info();
+    let read = (info.source().local(), info.command(), info.is_command(), bytes);
+    source.release(message.into_hold());
+    Some(read)
+}
+
+fn next_batch(inbox: &mut TestInbox, source: &mut Source) -> Vec<Read> {
+    let Some(batch) = inbox.next_batch(source) else { return vec![] };
+    let info = batch.info();
+    let bytes = source.bytes(batch.hold())[batch.start()..][..batch.count() * batch.length()].to_vec();
+    let one = |i: usize| bytes[i * batch.length()..][..batch.length()].to_vec();
+    let read = (0..batch.count()).map(|i| (info.source().local(), info.command(), info.is_command(), one(i)));
+    let read = read.collect();
+    source.release(batch.into_hold());
+    read
+}
+
+/// Something to do with an inbox and its pipe.
+#[derive(Clone, Debug)]
+enum Operation {
+    /// A delivery with trains: command number, length, and number of messages each.
+    Messages { from: u16, urgent: bool, trains: Vec<(u16, usize, usize)> },
+    /// The next segment of a long message of a part, which begins another one when there is none.
+    Piece { from: u16, bytes: usize },
+    /// The next segment of a stream; 3 ends it, 4 gives it up, 5 breaks it off.
+    Segment { number: u32, how: u8 },
+    Next,
+    Batch,
+    Look,
+    Stream,
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let train = (0u16..3, 0usize..40, 1usize..5);
+    prop_oneof![
+        3 => (0u16..3, any::<bool>(), vec(train, 1..4))
+            .prop_map(|(from, urgent, trains)| Operation::Messages { from, urgent, trains }),
+        2 => (0u16..3, 1usize..200).prop_map(|(from, bytes)| Operation::Piece { from, bytes }),
+        2 => (0u32..3, 0u8..6).prop_map(|(number, how)| Operation::Segment { number, how }),
+        4 => Just(Operation::Next),
+        2 => Just(Operation::Batch),
+        1 => Just(Operation::Look),
+        2 => Just(Operation::Stream),
+    ]
+}
+
+/// What should be read: plain queues.
+#[derive(Default)]
+struct Oracle {
+    commands: VecDeque<Read>,
+    messages: VecDeque<Read>,
+    /// By part: number, next segment, total, bytes so far.
+    long: [Option<(u32, u32, usize, Vec<u8>)>; 3],
+    longs: u32,
+    /// By number of a stream: segments sent, and segments read.
+    sent: [u32; 3],
+    streams: Vec<(u32, VecDeque<Vec<u8>>, Option<bool>)>,
+    count: u8,
+}
+
+const TOTAL: usize = 300;
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_arrives_is_read_once_and_in_order(operations in vec(operation(), 1..80), entries in 1usize..6) {
+        let (mut source, mut inbox, mut oracle) = (Source::new(), inbox(entries), Oracle::default());
+        let mut open: Vec<StreamKey> = vec![];
+        for operation in operations {
+            apply(operation, &mut source, &mut inbox, &mut oracle, &mut open)?;
+        }
+        // All the rest, whatever was stalled.
+        loop {
+            let some = read_stream(&mut source, &mut inbox, &mut oracle, &mut open)?;
+            match next(&mut inbox, &mut source) {
+                Some(read) => expect(read, &mut oracle)?,
+                None if some => {}
+                None => break,
+            }
+        }
+        prop_assert!(oracle.commands.is_empty() && oracle.messages.is_empty());
+        prop_assert!(oracle.streams.iter().all(|(_, segments, _)| segments.is_empty()));
+        inbox.clear(&mut source);
+        prop_assert_eq!(source.held(), 0, "something was not given back");
+        prop_assert_eq!(inbox.unreadable(), 0);
+    }
+}
+
+fn expect(read: Read, oracle: &mut Oracle) -> Result<(), TestCaseError> {
+    let queue = if read.2 { &mut oracle.commands } else { &mut oracle.messages };
+    prop_assert_eq!(Some(read), queue.pop_front());
+    Ok(())
+}
+
+fn apply(
+    operation: Operation,
+    source: &mut Source,
+    inbox: &mut TestInbox,
+    oracle: &mut Oracle,
+    open: &mut Vec<StreamKey>,
+) -> Result<(), TestCaseError> {
+    match operation {
+        Operation::Messages { from, urgent, trains } => {
+            let class = if urgent { CduClass::Command } else { CduClass::ShortMessage };
+            let mut read = vec![];
+            let delivered = source.deliver(from, messages(urgent), |packer, body| {
+                for (command, length, count) in trains {
+                    for _ in 0..count {
+                        oracle.count = oracle.count.wrapping_add(1);
+                        let bytes = vec![oracle.count; length];
+                        if packer.push(body, route(from, class, command), &bytes).is_ok() {
+                            read.push((from, command, urgent, bytes));
+                        }
+                    }
+                }
+            });
+            if delivered {
+                if urgent { oracle.commands.extend(read) } else { oracle.messages.extend(read) }
+            }
+        }
+        Operation::Piece { from, bytes } => piece(from, bytes, source, oracle),
+        Operation::Segment { number, how } => segment(number, how, source, oracle),
+        Operation::Next => {
+            if let Some(read) = next(inbox, source) {
+                // Nothing overtakes a command that was there before the look.
+                prop_assert!(read.2 || oracle.commands.is_empty() || read.3.len() <= BODY);
+                expect(read, oracle)?;
+            }
+        }
+        Operation::Batch => {
+            for read in next_batch(inbox, source) {
+                expect(read, oracle)?;
+            }
+        }
+        Operation::Look => {
+            let waiting = inbox.look(source);
+            let may = !oracle.messages.is_empty() || !oracle.commands.is_empty() || oracle.long.iter().any(Option::is_some);
+            prop_assert!(may || !waiting.message, "there is nothing to read");
+        }
+        Operation::Stream => {
+            read_stream(source, inbox, oracle, open)?;
+        }
+    }
+    Ok(())
+}
+
+fn piece(from: u16, bytes: usize, source: &mut Source, oracle: &mut Oracle) {
+    let at = usize::from(from);
+    let begun = oracle.long[at].take();
+    let (number, segment, total, mut so_far) = begun.unwrap_or_else(|| {
+        oracle.longs += 1;
+        (oracle.longs, 0, TOTAL, vec![])
+    });
+    let bytes = bytes.min(total - so_far.len());
+    let data: Vec<u8> = (0..bytes).map(|i| (i + so_far.len()) as u8 ^ number as u8).collect();
+    let delivered = source.deliver(from, messages(false), |packer, body| {
+        let header = SegmentHeader::new(number, segment, total as u64);
+        let room = packer.reserve_segment(body, route(from, CduClass::ShortMessage, 7), header, bytes);
+        room.unwrap().copy_from_slice(&data);
+    });
+    if delivered {
+        so_far.extend(data);
+    }
+    let next = segment + u32::from(delivered);
+    if so_far.len() == total {
+        oracle.messages.push_back((from, 7, false, so_far));
+    } else if next > 0 {
+        oracle.long[at] = Some((number, next, total, so_far));
+    }
+}
+
+fn segment(number: u32, how: u8, source: &mut Source, oracle: &mut Oracle) {
+    let segment = oracle.sent[number as usize];
+    if how == 5 {
+        if segment > 0 {
+            source.arrivals.push_back(Arrival::StreamBroken { source: node(number as u16), number: StreamNo(number) });
+            end(number, true, oracle);
+        }
+        return;
+    }
+    let (last, aborted) = (how >= 3, how == 4);
+    oracle.count = oracle.count.wrapping_add(1);
+    let bytes = if aborted { vec![] } else { vec![oracle.count; 5] };
+    let kind = DeliveryKind::Stream { number: StreamNo(number), segment, last, aborted };
+    let delivered = source.deliver(number as u16, kind, |packer, body| {
+        packer.push(body, route(number as u16, CduClass::Stream, 0), &bytes).unwrap();
+    });
+    if !delivered {
+        return;
+    }
+    if segment == 0 && !aborted {
+        oracle.streams.push((number, VecDeque::new(), None));
+    }
+    oracle.sent[number as usize] += 1;
+    if !aborted {
+        let stream = oracle.streams.iter_mut().rev().find(|stream| stream.0 == number).unwrap();
+        stream.1.push_back(bytes);
+    }
+    if last {
+        end(number, aborted, oracle);
+    }
+}
+
+/// A stream is over; the next segment of that number begins another.
+fn end(number: u32, broken: bool, oracle: &mut Oracle) {
+    if let Some(stream) = oracle.streams.iter_mut().rev().find(|stream| stream.0 == number && stream.2.is_none()) {
+        stream.2 = Some(broken);
+    }
+    oracle.sent[number as usize] = 0;
+}
+
+/// Accepts what there is, and reads one thing of the streams. Whether there was something.
+fn read_stream(
+    source: &mut Source,
+    inbox: &mut TestInbox,
+    oracle: &mut Oracle,
+    open: &mut Vec<StreamKey>,
+) -> Result<bool, TestCaseError> {
+    while let Some(accepted) = inbox.accept(source) {
+        let expected = oracle.streams.get(open.len()).map(|stream| stream.0);
+        prop_assert_eq!(Some(accepted.key.number().0), expected, "streams are accepted as they began");
+        open.push(accepted.key);
+    }
+    for (i, key) in open.clone().into_iter().enumerate() {
+        let (_, segments, ended) = &mut oracle.streams[i];
+        match inbox.next_segment(key, source) {
+            Segment::Data(hold) => {
+                let data = source.delivery(&hold).unwrap().cdus().next().unwrap().unwrap().data().to_vec();
+                source.release(hold);
+                prop_assert_eq!(Some(data), segments.pop_front());
+                return Ok(true);
+            }
+            Segment::Nothing => {}
+            over => {
+                prop_assert!(segments.is_empty(), "{} segments were not read", segments.len());
+                let broken = matches!(over, Segment::Broken);
+                prop_assert!(broken || matches!(over, Segment::End), "the stream is not known");
+                prop_assert_eq!(*ended, Some(broken));
+                oracle.streams.remove(i);
+                open.remove(i);
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+#[test]
+fn a_stream_that_nobody_reads_any_more_gives_back_what_comes() {
+    let (mut source, mut inbox) = (Source::new(), inbox(2));
+    let kind = |segment, last| DeliveryKind::Stream { number: StreamNo(1), segment, last, aborted: false };
+    let data = |packer: &mut Packer, body: &mut [u8]| {
+        packer.push(body, route(1, CduClass::Stream, 0), b"data").unwrap();
+    };
+    assert!(source.deliver(1, kind(0, false), data));
+    let key = inbox.accept(&mut source).unwrap().key;
+    assert!(inbox.waiting_segment(key).is_some());
+    inbox.forget(key, &mut source);
+    for segment in 1..20 {
+        assert!(source.deliver(1, kind(segment, segment == 19), data));
+    }
+    inbox.look(&mut source);
+    assert_eq!((source.held(), source.arrivals.len()), (0, 0));
+    assert!(matches!(inbox.next_segment(key, &mut source), Segment::Unknown));
+}
+
+#[test]
+fn a_message_of_a_node_that_failed_or_that_was_given_up_gives_its_room_back() {
+    let (mut source, mut inbox) = (Source::new(), inbox(2));
+    let room = source.room;
+    let piece = |number, segment| {
+        move |packer: &mut Packer, body: &mut [u8]| {
+            let header = SegmentHeader::new(number, segment, 64);
+            let route = route(1, CduClass::ShortMessage, 0);
+            let length = if segment == SegmentHeader::GIVEN_UP { 0 } else { 16 };
+            packer.reserve_segment(body, route, header, length).unwrap().fill(1);
+        }
+    };
+    for end in [Some(SegmentHeader::GIVEN_UP), None] {
+        assert!(source.deliver(1, messages(false), piece(3, 0)));
+        assert!(inbox.next(&mut source).is_none());
+        assert_eq!((source.room, source.held()), (room - 64, 0));
+        match end {
+            Some(end) => assert!(source.deliver(1, messages(false), piece(3, end))),
+            None => source.arrivals.push_back(Arrival::Failed(node(1))),
+        }
+        assert!(inbox.next(&mut source).is_none());
+        assert_eq!((source.room, source.held()), (room, 0), "{end:?}");
+        // What still comes of it is nobody's.
+        assert!(source.deliver(1, messages(false), piece(3, 1)));
+        assert!(inbox.next(&mut source).is_none());
+        assert_eq!(source.held(), 0);
+    }
+    assert_eq!(inbox.unreadable(), 0);
+}
+
+#[test]
+fn a_message_without_room_is_counted_and_the_rest_of_it_discarded() {
+    let (mut source, mut inbox) = (Source::new(), inbox(2));
+    source.room = 63;
+    for segment in 0..4 {
+        assert!(source.deliver(1, messages(false), |packer, body| {
+            let header = SegmentHeader::new(1, segment, 64);
+            packer.reserve_segment(body, route(1, CduClass::ShortMessage, 0), header, 16).unwrap().fill(1);
+        }));
+    }
+    assert!(inbox.next(&mut source).is_none());
+    assert_eq!((inbox.unreadable(), source.held()), (1, 0));
+}
+
+#[test]
+fn returned_messages_come_one_by_one_and_what_the_engine_said_itself_does_not() {
+    let (mut source, mut inbox) = (Source::new(), inbox(2));
+    assert!(source.deliver(2, DeliveryKind::Returned { stream: None }, |packer, body| {
+        let to = |dest| Route::new(CduClass::ShortMessage, 4, part(9), PartId::new(node(2), dest).unwrap());
+        packer.push(body, to(PartId::NODE), &[0; 16]).unwrap();
+        packer.push(body, to(1), b"one").unwrap();
+        packer.push(body, to(1), b"two").unwrap();
+        let end = SegmentHeader::new(5, SegmentHeader::GIVEN_UP, 0);
+        packer.reserve_segment(body, to(1), end, 0).unwrap();
+        packer.push(body, to(3), b"three").unwrap();
+    }));
+    for (bytes, dest) in [(&b"one"[..], 1), (b"two", 1), (b"three", 3)] {
+        let returned = inbox.next_returned(&mut source).unwrap();
+        let found = &source.bytes(returned.hold())[returned.start()..][..returned.length()];
+        assert_eq!((found, returned.command()), (bytes, 4));
+        let delivery = source.delivery(returned.hold()).unwrap();
+        let targets: Vec<_> = returned.targets(delivery).collect();
+        assert_eq!(targets, [PartId::new(node(2), dest).unwrap()], "{}", format!("{found:?}"));
+        source.release(returned.into_hold());
+    }
+    assert!(inbox.next_returned(&mut source).is_none());
+    assert_eq!(source.held(), 0);
+}
