@@ -7,6 +7,7 @@ mod failure;
 mod flow;
 mod mixed;
 mod relays;
+mod room;
 mod set_up;
 mod settings;
 mod stalls;
