@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::cdu::{BLOCK_HEADER, CduClass, Packer, Route, SegmentHeader};
 use crate::routing::Slot;
-use crate::umb::{BlockInfo, HeapMemory, Token, Umb};
+use crate::umb::{BlockInfo, HeapMemory, Umb};
 
 const BODY: usize = 512;
 const BLOCKS: usize = 64;
@@ -240,6 +240,8 @@ proptest! {
             match next(&mut inbox, &mut source) {
                 Some(read) => expect(read, &mut oracle)?,
                 None if some => {}
+                // The look for messages may have made room for what was stalled.
+                None if read_stream(&mut source, &mut inbox, &mut oracle, &mut open)? => {}
                 None => break,
             }
         }

@@ -64,6 +64,17 @@ impl<T: Transport> Host<T> {
 
     /// The next thing that there is for a part, whose bytes are copied. What is looked for first changes from look to look.
     fn look(&mut self) -> Option<(u16, Found)> {
+        loop {
+            let before = self.table.released;
+            let found = self.look_once();
+            // Segments that were put together make room for what was stalled.
+            if found.is_some() || self.table.released == before {
+                return found;
+            }
+        }
+    }
+
+    fn look_once(&mut self) -> Option<(u16, Found)> {
         for local in 0..2 {
             for kind in 0..3 {
                 self.turn = self.turn.wrapping_add(u32::from(kind == 0));

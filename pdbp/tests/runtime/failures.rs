@@ -60,6 +60,23 @@ fn a_stream_whose_node_went_before_anybody_looked_ends_with_an_error() {
 }
 
 #[test]
+fn receiving_ends_when_the_only_node_that_could_send_is_gone() {
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let to = find(&b, "a@node0");
+        let mut nodes = cluster.into_nodes();
+        b.send(to, b"the last").unwrap();
+        b.flush();
+        until(&[&a, &b], || a.wait(Interest::Recv, SOON).ok());
+        drop((b, nodes.remove(1)));
+        assert_eq!(*a.recv().unwrap(), *b"the last");
+        let error = a.recv().map(|_| ()).unwrap_err();
+        assert_eq!(error, RecvError::NobodyLeft);
+        assert!(error.to_string().contains("every other node has failed or left"), "{error}");
+    }
+}
+
+#[test]
 fn a_part_that_waits_to_send_to_a_node_that_is_gone_is_told_at_once() {
     for cluster in clusters(2) {
         let (a, b) = pair(&cluster);

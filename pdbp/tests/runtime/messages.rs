@@ -289,52 +289,70 @@ fn a_batch_is_the_rest_of_a_train_or_a_long_message_or_a_command() {
     }
 }
 
-/// Two senders with more between them than the receiver puts together at a time: the second waits until the first message was dropped.
+/// Two senders with more between them than the receiver puts together at a time.
 #[test]
 fn long_messages_share_the_memory_of_a_node_and_none_is_lost() {
     for progress in [Progress::Thread, Progress::Inline, Progress::Host] {
         let cluster = small_builder(3, progress).set("assembly_bytes", "70000").start().unwrap();
-        let sink = part(&cluster.node(0).unwrap(), "sink");
-        let sources = [1, 2].map(|i| part(&cluster.node(i).unwrap(), "source"));
-        std::thread::scope(|scope| {
-            for i in [1, 2] {
-                let node = cluster.node(i).unwrap();
-                scope.spawn(move || {
-                    let me = part(&node, "writer");
-                    let to = find(&me, "sink@node0");
-                    for k in 0..4 {
-                        me.send(to, &contents(k, 40_000)).unwrap();
-                    }
-                    me.flush();
-                    // What has not left waits for somebody who polls.
-                    let enough = part(&node, "enough");
-                    while enough.try_recv().is_none() {
-                        me.node().poll();
-                    }
-                });
+        cluster.run(|node| {
+            let me = part(&node, "part");
+            if node.id().index() > 0 {
+                let to = find(&me, "part@node0");
+                for k in 0..4 {
+                    me.send(to, &contents(k, 40_000)).unwrap();
+                }
+                assert_eq!(*me.recv().unwrap(), *b"all read");
+                return;
             }
             let mut got = std::collections::HashMap::new();
-            let mut kept = None;
             while got.values().sum::<usize>() < 8 {
-                let message = sink.recv_timeout(SOON).unwrap();
+                let message = me.recv_timeout(SOON).unwrap();
                 let k = got.entry(message.source()).or_insert(0);
                 assert_eq!(*message, *contents(*k, 40_000));
                 *k += 1;
-                // One that is kept is room that nobody else has.
-                kept = Some(message);
             }
-            drop(kept);
-            assert_eq!(sink.unreadable(), 0);
+            assert_eq!(me.unreadable(), 0);
             for node in [1, 2] {
-                sink.send(find(&sink, &format!("enough@node{node}")), b"").unwrap();
+                me.send(find(&me, &format!("part@node{node}")), b"all read").unwrap();
             }
-            sink.flush();
-            while sources.iter().any(|source| source.lookup("enough").is_ok()) && sink.try_recv().is_none() {
-                sink.node().poll();
-                break;
-            }
+            me.flush();
+            node.quiesce(SOON).unwrap();
         });
     }
+}
+
+#[test]
+fn a_long_message_that_is_not_read_is_room_that_the_next_waits_for() {
+    let cluster = small_builder(2, Progress::Thread).set("assembly_bytes", "70000").start().unwrap();
+    let (a, b) = pair(&cluster);
+    let to = find(&a, "b@node1");
+    std::thread::scope(|scope| {
+        let node = cluster.node(0).unwrap();
+        let sending = scope.spawn(move || {
+            let first = part(&node, "first");
+            first.send(to, &contents(1, 40_000)).unwrap();
+            first.flush();
+            assert_eq!(*first.recv().unwrap(), *b"done");
+        });
+        let kept = b.recv_timeout(SOON).unwrap();
+        let error = a.send_timeout(to, &contents(2, 40_000), crate::BRIEFLY).unwrap_err();
+        assert!(matches!(error, SendError::Timeout(_)) && error.to_string().contains("assembly_bytes"), "{error}");
+        let source = kept.source();
+        drop(kept);
+        b.send(source, b"done").unwrap();
+        b.flush();
+        sending.join().unwrap();
+    });
+    // What was given up is nobody's, and the room is there again.
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let message = b.recv_timeout(SOON).unwrap();
+            assert_eq!(*message, *contents(3, 60_000));
+            assert_eq!(b.unreadable(), 0);
+        });
+        a.send(to, &contents(3, 60_000)).unwrap();
+        a.flush();
+    });
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod flow;
 mod mixed;
 mod parts;
 mod relays;
+mod room;
 mod set_up;
 mod settings;
 mod stalls;

@@ -1,0 +1,127 @@
+//! Room for messages longer than a block: reserved before they leave, first come first served, and free again whatever happens.
+
+use super::super::harness::{Cluster, Setup, node, part};
+use super::{BOTH, rounds, setup};
+use crate::engine::RoomError;
+use crate::id::PartId;
+
+/// Two nodes, of which node 1 puts so many bytes together.
+fn limited(c: &mut Cluster, bytes: u64) {
+    c.host(1).engine.limit_assembly(bytes);
+}
+
+fn ask(c: &mut Cluster, from: PartId, to: PartId, number: u32, bytes: u64) -> Result<bool, RoomError> {
+    let mut answer = Ok(false);
+    for _ in 0..20 {
+        answer = c.host(from.node().index()).engine.ask_room(from, to, number, bytes);
+        if answer != Ok(false) {
+            break;
+        }
+        rounds(c, 2);
+    }
+    answer
+}
+
+#[test]
+fn who_asks_later_waits_until_the_message_before_was_dropped() {
+    for links in BOTH {
+        let mut c = setup(links).ready();
+        limited(&mut c, 100);
+        let (first, second, to) = (part(0, 0), part(0, 1), part(1, 0));
+        assert_eq!(ask(&mut c, first, to, 1, 60), Ok(true));
+        assert_eq!(ask(&mut c, second, to, 1, 60), Ok(false));
+        // A shorter one waits behind it, so that long ones get their turn.
+        assert_eq!(ask(&mut c, part(1, 1), to, 7, 10), Ok(false));
+        let room = c.host(1).engine.take_room(to, first, 1, 60).expect("it was granted");
+        assert!(c.host(1).engine.take_room(to, first, 1, 60).is_none(), "taken twice");
+        assert!(c.host(1).engine.take_room(to, second, 1, 60).is_none(), "taken without a grant");
+        c.host(0).engine.end_room(first, true);
+        assert_eq!(c.host(1).engine.assembly_in_use(), 60);
+        c.host(1).engine.give_room(room);
+        assert_eq!(ask(&mut c, second, to, 1, 60), Ok(true));
+        assert_eq!(ask(&mut c, part(1, 1), to, 7, 10), Ok(true));
+        assert_eq!(c.host(1).engine.assembly_in_use(), 70);
+        assert!(c.host(1).engine.take_room(to, second, 1, 61).is_none(), "more than was asked for");
+        c.close();
+    }
+}
+
+#[test]
+fn a_message_longer_than_the_limit_of_its_receiver_is_refused_at_its_sender() {
+    for links in BOTH {
+        let mut c = setup(links).ready();
+        limited(&mut c, 100);
+        assert_eq!(ask(&mut c, part(0, 0), part(1, 0), 1, 101), Err(RoomError::TooLong { limit: 100 }));
+        assert_eq!(ask(&mut c, part(0, 0), part(1, 0), 2, 100), Ok(true));
+        c.close();
+    }
+}
+
+#[test]
+fn what_a_sender_gives_up_before_its_first_segment_is_room_for_others() {
+    for links in BOTH {
+        let mut c = setup(links).ready();
+        limited(&mut c, 100);
+        let (first, second, to) = (part(0, 0), part(0, 1), part(1, 0));
+        assert_eq!(ask(&mut c, first, to, 1, 60), Ok(true));
+        assert_eq!(ask(&mut c, second, to, 1, 60), Ok(false));
+        c.host(0).engine.end_room(first, false);
+        assert_eq!(ask(&mut c, second, to, 1, 60), Ok(true));
+        assert_eq!(c.host(1).engine.assembly_in_use(), 60);
+        // And it may ask for another one itself.
+        assert_eq!(ask(&mut c, first, to, 2, 40), Ok(true));
+        c.settle();
+    }
+}
+
+#[test]
+fn what_was_granted_to_a_node_that_fails_is_given_back() {
+    for links in BOTH {
+        let mut c = Setup { nodes: 3, ..setup(links) }.ready();
+        limited(&mut c, 100);
+        let to = part(1, 0);
+        assert_eq!(ask(&mut c, part(0, 0), to, 1, 60), Ok(true));
+        assert_eq!(ask(&mut c, part(0, 1), to, 1, 60), Ok(false));
+        assert_eq!(ask(&mut c, part(2, 0), to, 1, 60), Ok(false));
+        c.kill(0);
+        rounds(&mut c, 20);
+        // As the inbox of the part does when it has read what had come.
+        c.host(1).engine.lose_rooms(to, node(0));
+        assert_eq!(ask(&mut c, part(2, 0), to, 1, 60), Ok(true), "who asked in between is gone too");
+        assert_eq!(c.host(1).engine.assembly_in_use(), 60);
+        c.close();
+    }
+}
+
+#[test]
+fn a_sender_whose_receiver_fails_is_told() {
+    for links in BOTH {
+        let mut c = setup(links).ready();
+        limited(&mut c, 100);
+        assert_eq!(ask(&mut c, part(0, 0), part(1, 0), 1, 60), Ok(true));
+        c.kill(1);
+        rounds(&mut c, 20);
+        let lost = Err(RoomError::PeerFailed(node(1)));
+        assert_eq!(ask(&mut c, part(0, 0), part(1, 0), 1, 60), lost);
+        assert_eq!(ask(&mut c, part(0, 0), part(1, 0), 2, 60), lost);
+        c.close();
+    }
+}
+
+#[test]
+fn a_part_that_gives_its_pipe_back_keeps_no_room() {
+    for links in BOTH {
+        let mut c = setup(links).ready();
+        limited(&mut c, 100);
+        let (to, other) = (part(1, 0), part(1, 1));
+        assert_eq!(ask(&mut c, part(0, 0), to, 1, 60), Ok(true));
+        assert_eq!(ask(&mut c, part(0, 1), to, 1, 60), Ok(false));
+        c.host(1).engine.free(to).unwrap();
+        // What comes is discarded, and needs none.
+        assert_eq!(ask(&mut c, part(0, 1), to, 1, 60), Ok(true));
+        assert_eq!(c.host(1).engine.assembly_in_use(), 0);
+        c.host(0).engine.end_room(part(0, 0), true);
+        assert_eq!(ask(&mut c, part(0, 0), other, 2, 100), Ok(true));
+        c.close();
+    }
+}
