@@ -9,7 +9,7 @@
 //! 3. [`matrix`] and [`policy`]: SM and RM, the rows of send queues and receive credit, and how much space each gets.
 //! 4. [`pipe`] and [`tables`]: the pipe pool, NTA, PTA and MTA.
 //! 5. [`engine`]: puts it together; [`Engine::poll`] does a bounded amount of work.
-//! 6. [`inbox`]: what a part reads: messages, batches, streams.
+//! 6. [`outbox`] and [`inbox`]: what a part sends and reads: open blocks, messages of any length, batches, streams.
 //! 7. [`transport`]: what a backend implements.
 //!
 //! Time, randomness and memory come in as arguments. All tables are slices given at the start ([`Storage`]): borrowed
@@ -42,6 +42,7 @@ pub mod id;
 pub mod inbox;
 pub mod matrix;
 pub mod mesp;
+pub mod outbox;
 pub mod pipe;
 pub mod policy;
 pub mod routing;

@@ -2,6 +2,7 @@
 
 use super::{Engine, Event, PrivatePipes};
 use crate::mesp::Control;
+use crate::outbox::Due;
 use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
@@ -124,7 +125,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 peer.post(Control::CountRequest { wave });
             }
         }
-        self.flush();
+        self.flush_relayed(Due::All);
         pipes.event(Event::FlushWanted);
         let (sent, delivered, open) = self.counts();
         if let Some(own) = self.peers.get_mut(me) {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use pdbp_core::id::{NodeId, PartId, Time};
 use pdbp_core::inbox::{Arrival, InboxStorage, StreamKey};
+use pdbp_core::outbox::{Due, Outbox, Rule};
 use pdbp_core::policy::Choice;
 use pdbp_core::umb::HeapMemory;
 use pdbp_core::{Engine, Transport};
@@ -132,6 +133,7 @@ impl Held {
 /// One life of a node.
 pub(super) struct Host<T: Transport> {
     pub(super) engine: Engine<'static, T, HeapMemory, Choice>,
+    pub(super) outbox: Outbox<'static>,
     pub(super) inbox: Inbox,
     pub(super) clock: Clock,
     pub(super) life: u32,
@@ -151,6 +153,8 @@ pub(super) struct Host<T: Transport> {
     pub(super) doubtful: BTreeMap<(u16, Way), u64>,
     /// By source and way.
     pub(super) lanes: BTreeMap<(u16, Way), Lane>,
+    /// Messages to sets of parts that the second part has read, by source: its life, and how many of that.
+    pub(super) seconds: BTreeMap<u16, (u32, u64)>,
     /// What its parts read with, what they have taken out of their pipes, and the streams that they read.
     pub(super) readers: [Reader; 2],
     pub(super) table: Table,
@@ -167,6 +171,8 @@ pub(super) struct Host<T: Transport> {
     /// Messages can be missing between two that have come, although no link of this node has failed.
     pub(super) gaps: bool,
     pub(super) held: Held,
+    #[cfg(test)]
+    pub(super) slip: Option<(super::sabotage::Slip, u32)>,
 }
 
 /// The first part of a node, which gets all but messages to sets.
@@ -190,8 +196,11 @@ impl<T: Transport> Host<T> {
         let streams = engine.config().streams() + 1;
         let nodes = usize::from(engine.config().nodes);
         let readers = [(); 2].map(|()| reader(nodes, streams));
+        let lanes = engine.config().rows();
+        let rule = Rule { flush_after: engine.config().flush_after, pack: engine.config().body };
         Self {
             engine,
+            outbox: Outbox::allocate(lanes, rule),
             inbox,
             clock: Clock::default(),
             life,
@@ -206,6 +215,7 @@ impl<T: Transport> Host<T> {
             sent: BTreeMap::new(),
             doubtful: BTreeMap::new(),
             lanes: BTreeMap::new(),
+            seconds: BTreeMap::new(),
             readers,
             table: Table::default(),
             open: Vec::new(),
@@ -216,6 +226,8 @@ impl<T: Transport> Host<T> {
             memory,
             gaps: false,
             held: Held::default(),
+            #[cfg(test)]
+            slip: None,
         }
     }
 
@@ -247,8 +259,11 @@ impl<T: Transport> Host<T> {
         // Rows grow while messages are written, and give space back in the poll.
         self.least_free = self.least_free.min(self.engine.free_blocks());
         let progress = self.engine.poll(local, &mut self.inbox);
-        work.blocks += u64::from(progress.worked);
-        work.next = progress.next;
+        work.blocks += u64::from(progress.worked + self.flush(local, progress.worked));
+        let leaves = self.outbox.deadline(|dest| self.engine.backlog(dest));
+        #[cfg(test)]
+        let leaves = leaves.filter(|_| !self.slips(super::sabotage::Slip::Hold));
+        work.next = [progress.next, leaves].into_iter().flatten().min();
         self.note_failures();
         self.part(&mut work);
         let mut clerk = Clerk { now, warm, latencies };
@@ -265,6 +280,30 @@ impl<T: Transport> Host<T> {
         self.least_free = self.least_free.min(self.engine.free_blocks());
         self.held.note(in_time, self.engine.free_blocks());
         Ok(work)
+    }
+
+    /// Sends the open blocks that are due after a poll that did so much; how many.
+    fn flush(&mut self, local: Time, worked: u32) -> u32 {
+        let due = match (std::mem::take(&mut self.inbox.flush_wanted), worked) {
+            (true, _) => Due::All,
+            (false, 0) => Due::Idle(local),
+            (false, _) => Due::Past(local),
+        };
+        #[cfg(test)]
+        if self.slips(super::sabotage::Slip::Hold) {
+            return 0;
+        }
+        #[cfg(test)]
+        if self.outbox.open() > 0 && self.slips(super::sabotage::Slip::LoseFlush) {
+            self.outbox.discard(&mut self.engine);
+        }
+        self.outbox.flush(&mut self.engine, due).blocks
+    }
+
+    /// Whether the host does something wrong now.
+    #[cfg(test)]
+    pub(super) fn slips(&mut self, what: super::sabotage::Slip) -> bool {
+        self.slip.as_mut().is_some_and(|(slip, after)| *slip == what && slip.strikes(after))
     }
 
     /// What had been sent by links that have failed may not have arrived.
@@ -302,8 +341,9 @@ impl<T: Transport> Host<T> {
 }
 
 impl<T: Transport> Drop for Host<T> {
-    /// Gives the deliveries back, so that the engine can free its memory.
+    /// Gives deliveries and blocks back, so that the engine can free its memory.
     fn drop(&mut self) {
+        self.outbox.discard(&mut self.engine);
         let me = self.engine.config().node;
         for local in 0..2 {
             let Some(part) = PartId::new(me, local) else { continue };

@@ -32,6 +32,8 @@ pub(super) struct Inbox {
     pub(super) fresh: Vec<u16>,
     /// Streams that their relays have stopped since then.
     pub(super) stopped: Vec<StreamNo>,
+    /// The engine has asked for all open blocks.
+    pub(super) flush_wanted: bool,
     /// What the first part has been given, by source and way: life, and the number that is next. `None`: nobody asks.
     pub(super) given: Option<BTreeMap<(u16, Way), (u32, u64)>>,
     #[cfg(test)]
@@ -120,6 +122,7 @@ impl PrivatePipes for Inbox {
                 }
             }
             Event::StreamStopped { number, .. } => self.stopped.push(number),
+            Event::FlushWanted => self.flush_wanted = true,
             _ => {}
         }
     }

@@ -15,18 +15,16 @@ pub const PAYLOAD: usize = 24;
 /// How a message leaves its host. What takes the same way to the same node keeps its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Way {
-    /// Packed by the engine, with others.
+    /// Packed in the outbox, with others.
     Packed,
     /// In an urgent block of the host's own.
     Urgent,
-    /// In a block of the host's own: segments of messages, and messages to a set of parts.
-    Own,
     /// A segment of a stream, which is read stream by stream.
     Stream,
 }
 
 impl Way {
-    pub(super) const ALL: [Self; 4] = [Self::Packed, Self::Urgent, Self::Own, Self::Stream];
+    pub(super) const ALL: [Self; 3] = [Self::Packed, Self::Urgent, Self::Stream];
 }
 
 /// The fields of a message.

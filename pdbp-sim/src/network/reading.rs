@@ -24,8 +24,8 @@ pub(super) struct Lane {
     pub(super) life: u32,
     pub(super) next: u64,
     pub(super) delivered: u64,
-    /// Of those, the messages to a set of parts, for each part.
-    pub(super) sets: [u64; 2],
+    /// Of those, the messages to a set of parts.
+    pub(super) sets: u64,
     /// Segments of streams, which are read stream by stream.
     seen: BTreeSet<u64>,
 }
@@ -193,11 +193,7 @@ impl<T: Transport> Host<T> {
         let mut messages = 0;
         for bytes in bytes.chunks(piece.max(1)) {
             let payload = self.payload_of(from, bytes)?;
-            let way = match info.command() {
-                _ if info.is_command() => Way::Urgent,
-                0 => Way::Packed,
-                _ => Way::Own,
-            };
+            let way = if info.is_command() { Way::Urgent } else { Way::Packed };
             if way != payload.way {
                 return contents(format!("{payload:?} came as {info:?}"));
             }
@@ -301,7 +297,7 @@ impl<T: Transport> Host<T> {
         }
         lane.next = lane.next.max(number + 1);
         lane.delivered += 1;
-        lane.sets[0] += u64::from(set);
+        lane.sets += u64::from(set);
         self.totals.delivered += 1;
         self.totals.bytes += bytes as u64;
         if payload.sent_at >= clerk.warm {
@@ -312,26 +308,36 @@ impl<T: Transport> Host<T> {
 
     /// A message to a set of parts, for the second part, which gets no others.
     fn take_second(&mut self, payload: Payload, info: Info) -> Result<(), Breach> {
-        let Payload { source, life, number, .. } = payload;
+        let Payload { source, life, .. } = payload;
         if info.command() != SET {
             return contents(format!("{payload:?} came to the second part"));
         }
-        // As in the lane of the first part, which may come to it later.
-        let next = if self.life > 1 { number } else { 0 };
-        let begun = || Lane { life, next, ..Lane::default() };
-        let lane = self.lanes.entry((source, Way::Own)).or_insert_with(begun);
-        if life > lane.life {
-            *lane = Lane { life, ..Lane::default() };
+        let (of, sets) = self.seconds.entry(source).or_insert((life, 0));
+        if life < *of {
+            let what = format!("{payload:?} came to the second part after one of life {of}");
+            return Err(Breach::new(Invariant::Once, what));
         }
-        lane.sets[1] += 1;
+        if life > *of {
+            (*of, *sets) = (life, 0);
+        }
+        *sets += 1;
         Ok(())
     }
 
     /// Messages that have not come to both parts although no link has failed.
     pub(super) fn check_parts(&self) -> Result<(), Breach> {
-        match self.lanes.iter().find(|(_, lane)| lane.sets[0] != lane.sets[1]) {
-            Some(((source, _), lane)) => {
-                let what = format!("messages of node{source} to both parts did not reach both: {lane:?}");
+        let first = |source: u16| self.lanes.get(&(source, Way::Packed)).map_or((0, 0), |lane| (lane.life, lane.sets));
+        let second = |source: u16| self.seconds.get(&source).copied().unwrap_or((0, 0));
+        let sources = self.lanes.keys().map(|(source, _)| *source).chain(self.seconds.keys().copied());
+        let differ = |source: &u16| {
+            let ((life, sets), (of, seconds)) = (first(*source), second(*source));
+            // Of a life whose messages to sets none has come of, the second part knows nothing.
+            if of == life { sets != seconds } else { of > life || sets > 0 }
+        };
+        match sources.into_iter().find(differ) {
+            Some(source) => {
+                let (first, second) = (first(source), second(source));
+                let what = format!("messages of node{source} to both parts did not reach both: {first:?}, {second:?}");
                 Err(Breach::new(Invariant::Accounted, what))
             }
             None => Ok(()),

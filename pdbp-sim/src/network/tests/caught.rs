@@ -3,7 +3,7 @@
 use pdbp_core::Routing;
 
 use crate::network::check::{Division, check_blocks};
-use crate::network::sabotage::{Flaw, Hidden, Sabotage};
+use crate::network::sabotage::{Flaw, Hidden, Sabotage, Slip};
 use crate::network::{
     Broken, Cluster, ClusterError, Fault, Invariant, Mix, Probability, Report, Setup, Traffic, ms, us,
 };
@@ -45,6 +45,7 @@ caught! {
     a_block_that_is_swallowed: Swallow, 64, Counters, "out_of_sequence is 1";
     messages_that_come_twice: Double, 64, Once, "was next";
     a_message_that_is_left_out: Skip, 24, Order, "was next";
+    a_train_with_one_message_too_few: ShortTrain, 24, Counters, "malformed";
     a_byte_that_changes: Corrupt, 64, Contents, "differs from what was sent";
     room_that_is_lost: LosePost, 64, Blocks, "blocks are accounted for";
     a_sent_block_that_is_kept: Keep, 64, Quiet, "and nothing has moved for";
@@ -142,6 +143,27 @@ macro_rules! caught_in_reading {
     };
 }
 
+/// What is found when node 0 does something wrong in sending, after a while.
+fn slipped(slip: Slip) -> Broken {
+    let mix = Mix { long: some(), sets: some(), trains: some(), ..Mix::default() };
+    let traffic = Traffic::uniform().rate(50_000);
+    let mut cluster =
+        Cluster::new(Setup { seed: 3, traffic, mix, traffic_until: ms(5), ..Setup::new(2) }).unwrap();
+    cluster.slip(0, slip, 20);
+    found(cluster, &slip)
+}
+
+macro_rules! caught_in_sending {
+    ($($name:ident: $slip:ident, $invariant:ident, $values:expr;)*) => {
+        $(#[test]
+        fn $name() {
+            let broken = slipped(Slip::$slip);
+            assert_eq!(broken.invariant, Invariant::$invariant, "{broken}");
+            assert!(broken.what.contains($values), "{broken}");
+        })*
+    };
+}
+
 caught_in_reading! {
     a_reader_that_skips_a_segment: SkipSegment, Mix { streams: some(), ..Mix::default() }, Streams, "was next";
     a_reader_that_misses_an_end: SwallowEnd, Mix { streams: some(), ..Mix::default() }, Quiet, "has no end";
@@ -162,6 +184,13 @@ fn an_inbox_that_is_not_told_that_a_stream_has_broken() {
     let broken = found(cluster, &Flaw::HideBroken);
     assert_eq!(broken.invariant, Invariant::Quiet, "{broken}");
     assert!(broken.what.contains("has no end"), "{broken}");
+}
+
+caught_in_sending! {
+    a_block_that_is_never_flushed: Hold, Quiet, "nothing has moved for";
+    a_flush_that_loses_its_blocks: LoseFlush, Order, "was next";
+    a_message_that_is_packed_twice: PackTwice, Once, "was next";
+    a_segment_with_a_wrong_number: WrongSegment, Order, "was next";
 }
 
 /// What is found when a host does not hear of the end of a link, by which streams come and go.
