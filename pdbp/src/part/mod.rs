@@ -444,7 +444,7 @@ fn parts_there_are(engine: &NodeEngine) -> usize {
 }
 
 /// Binds a pipe, in which there is nothing of the part that had it before.
-fn bind(engine: &mut NodeEngine, shared: &Shared, id: PartId) -> Result<PipeId, RegisterError> {
+fn bind(engine: &mut NodeEngine, shared: &Shared, id: Target) -> Result<PipeId, RegisterError> {
     let pipe = engine.bind_pipe(id).map_err(RegisterError::Pipe)?;
     if let Some(pipe) = shared.pipes.get(usize::from(pipe.0)) {
         pipe.forget_notices();

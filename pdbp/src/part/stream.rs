@@ -52,7 +52,7 @@ impl Part {
     pub fn open_stream(&self, to: Target) -> Result<StreamWriter<'_>, PipeError> {
         Ok(StreamWriter {
             part: self,
-            out: StreamOut::open(&mut self.shared().engine(), self.id(), to.part())?,
+            out: StreamOut::open(&mut self.shared().engine(), self.id(), to)?,
             #[cfg(feature = "cuda")]
             away: device::Away::default(),
         })

@@ -5,6 +5,7 @@ use super::{BOTH, rounds, setup, ship};
 use crate::cdu::{CduClass, Route};
 use crate::engine::LocalPart;
 use crate::id::{PartId, Time};
+use crate::outbox::{Due, Outgoing};
 use crate::tables::PartKind;
 use crate::{Event, OpenError};
 
@@ -37,6 +38,14 @@ fn unroutable(c: &mut Cluster, i: usize, number: u16) -> u32 {
     c.host(i).pipes.events.iter().map(of).sum()
 }
 
+/// Node 0 packs a message to node 1 and sends it.
+fn pack(c: &mut Cluster, route: Route, data: &[u8]) {
+    let host = c.host(0);
+    let hop = host.engine.hop(node(1)).unwrap();
+    host.outbox.send(&mut host.engine, Time(0), hop, &Outgoing::message(route, data)).unwrap();
+    host.outbox.flush(&mut host.engine, Due::All);
+}
+
 /// One lies behind a part that does not read, one in a block that is open, and one is sent when the next part is long there.
 #[test]
 fn what_was_sent_to_a_part_that_is_gone_does_not_reach_the_next_in_its_place() {
@@ -67,8 +76,7 @@ fn what_was_sent_to_a_part_that_is_gone_does_not_reach_the_next_in_its_place() {
         assert_eq!(unroutable(&mut c, 1, 1), 0, "all are under way");
         c.submit(0, 1, true);
         let late = Route::new(CduClass::ShortMessage, 0, part(0, 0), gone);
-        c.host(0).engine.send(Time(0), late, gone, b"late").unwrap();
-        c.host(0).engine.flush();
+        pack(&mut c, late, b"late");
         for _ in 0..10 {
             c.read(1, 0, 1, false);
             rounds(&mut c, 2);
@@ -76,8 +84,7 @@ fn what_was_sent_to_a_part_that_is_gone_does_not_reach_the_next_in_its_place() {
         assert_eq!(unroutable(&mut c, 1, 1), 3, "{links:?}");
         c.host(1).pipes.checked = false;
         let first = Route::new(CduClass::ShortMessage, 0, part(0, 0), next);
-        c.host(0).engine.send(Time(0), first, next, b"first").unwrap();
-        c.host(0).engine.flush();
+        pack(&mut c, first, b"first");
         rounds(&mut c, 4);
         let mine = c.host(1).engine.bind_pipe(next).unwrap_err();
         let crate::pipe::PipeError::AlreadyBound(pipe) = mine else { panic!("{mine:?}") };
