@@ -123,7 +123,7 @@ fn show(cli: &Cli, setup: &Setup, cluster: Option<&Cluster>, title: String, outc
 
 /// Says at the end, where it is seen, what was not measured; whether all was.
 fn say_what_is_missing(setup: &Setup, outcome: &Outcome) -> bool {
-    let count = |number: usize| table::count(number as u64);
+    let count = |number: usize| pdbp_plots::count(number as u64);
     if outcome.arrivals.is_empty() {
         eprintln!("pdbp-video: no stream gave a picture that could be analysed");
     } else if !outcome.faults.is_empty() {
@@ -152,10 +152,12 @@ fn describe(setup: &Setup) -> String {
             *classes.entry(clip.class()).or_default() += 1;
         }
     }
-    let classes: Vec<_> =
-        classes.iter().map(|(class, number)| format!("{} {}", table::count(*number), class.name())).collect();
+    let classes: Vec<_> = classes
+        .iter()
+        .map(|(class, number)| format!("{} {}", pdbp_plots::count(*number), class.name()))
+        .collect();
     let plural = |number: u64, one: &str, many: &str| {
-        format!("{} {}", table::count(number), if number == 1 { one } else { many })
+        format!("{} {}", pdbp_plots::count(number), if number == 1 { one } else { many })
     };
     format!(
         "{} ({}) from {}, {}, {}",

@@ -2,7 +2,7 @@
 
 mod plot;
 
-pub use self::plot::{Figure, Series, plot};
+pub use self::plot::{over_sizes, plot};
 
 use std::fmt::{Display, Write as _};
 

@@ -1,33 +1,19 @@
 //! Plots of throughput over packet size, one SVG per pattern and number of nodes.
 
 use std::error::Error;
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use plotters::prelude::*;
+use pdbp_plots::{Axis, Plot, Scale, Series, Shape};
 
 use crate::experiment::{Outcome, Point};
-use crate::peers::{Kind, Peer};
 
-/// One line of a plot.
-#[derive(Clone, Debug)]
-pub struct Series {
-    /// What the legend says.
-    pub name: String,
-    /// Width of the line in pixels.
-    pub width: u32,
-    /// Packet sizes, and what was measured there.
-    pub points: Vec<(f64, f64)>,
-}
-
-/// A plot over packet sizes, both axes logarithmic.
-#[derive(Clone, Debug)]
-pub struct Figure {
-    /// The line above it.
-    pub caption: String,
-    /// What is measured, and its unit.
-    pub y_axis: String,
-    /// Its lines.
-    pub series: Vec<Series>,
+/// An SVG of lines over packet sizes, both axes logarithmic; `y` is what is measured, and its unit. Series without points are left out.
+pub fn over_sizes(title: &str, y: &str, series: impl Iterator<Item = Series>) -> String {
+    let axis = |label| Axis { label, scale: Scale::Log };
+    let series = series.filter(|series| !series.points.is_empty()).collect();
+    let (x, y) = (axis("unit packet, bytes"), axis(y));
+    Plot { title, note: "", x, y, shape: Shape::Lines, series, width: 900.0 }.svg()
 }
 
 /// Draws the points of one pattern and number of nodes into `folder`; returns the file's path.
@@ -40,78 +26,18 @@ pub fn plot(folder: &Path, points: &[Point]) -> Result<PathBuf, Box<dyn Error>> 
     let (pattern, nodes) = (first.scenario.pattern, first.scenario.nodes);
     let series = first.outcomes.iter().map(|&Outcome { peer, .. }| Series {
         name: peer.to_string(),
-        width: stroke(peer),
         points: points.iter().filter_map(|p| Some((p.scenario.packet as f64, p.rate(peer)?))).collect(),
     });
-    let figure = Figure {
-        caption: format!("{pattern}, {nodes} nodes: payload per node"),
-        y_axis: "MB/s".to_owned(),
-        series: series.collect(),
-    };
+    let svg = over_sizes(&format!("{pattern}, {nodes} nodes: payload per node"), "MB/s", series);
     let path = folder.join(format!("{}-{nodes}-nodes.svg", pattern.file_name()));
-    figure.draw(&path)?;
+    fs::write(&path, svg)?;
     Ok(path)
-}
-
-impl Figure {
-    /// Draws it as an SVG file.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be written.
-    pub fn draw(&self, path: &Path) -> Result<(), Box<dyn Error>> {
-        let points = || self.series.iter().flat_map(|series| &series.points);
-        let sizes = range(points().map(|point| point.0));
-        let values = range(points().map(|point| point.1));
-        let drawing = SVGBackend::new(path, (900, 600)).into_drawing_area();
-        drawing.fill(&WHITE)?;
-        let mut chart = ChartBuilder::on(&drawing)
-            .caption(&self.caption, ("sans-serif", 20))
-            .margin(12)
-            .x_label_area_size(40)
-            .y_label_area_size(70)
-            .build_cartesian_2d((sizes.0..sizes.1).log_scale(), (values.0..values.1).log_scale())?;
-        chart
-            .configure_mesh()
-            .x_desc("unit packet, bytes")
-            .y_desc(&self.y_axis)
-            .x_label_formatter(&|size| format!("{size:.0}"))
-            .y_label_formatter(&|value| format!("{value:.0}"))
-            .draw()?;
-        for (index, Series { name, width, points }) in self.series.iter().enumerate() {
-            let colour = Palette99::pick(index).to_rgba();
-            let style = ShapeStyle { color: colour, filled: true, stroke_width: *width };
-            chart
-                .draw_series(LineSeries::new(points.iter().copied(), style).point_size(3))?
-                .label(name)
-                .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 20, y)], style));
-        }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::LowerRight)
-            .background_style(WHITE.mix(0.8))
-            .border_style(BLACK)
-            .draw()?;
-        drawing.present()?;
-        Ok(())
-    }
-}
-
-/// Limits are drawn thin.
-fn stroke(peer: Peer) -> u32 {
-    if peer.kind() == Kind::Limit { 1 } else { 2 }
-}
-
-/// The range of positive values, widened so that a single one has an extent.
-fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    let (low, high) =
-        values.fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
-    (low.max(1e-3) / 1.2, high.max(2e-3) * 1.2)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::peers::Peer;
     use crate::scenario::{Pattern, Scenario};
     use crate::statistics::Summary;
 

@@ -2,12 +2,11 @@
 //!
 //! The options ([`options`], their values in [`units`] and [`faults`]) say what happens; each number of nodes is a run, and a row of
 //! what is printed ([`table`]), for each routing. Or policies run the same scenarios ([`compare`]). [`report`] writes
-//! all that into a folder, with plots ([`plot`]).
+//! all that into a folder, with plots.
 
 mod compare;
 mod faults;
 mod options;
-mod plot;
 mod report;
 mod table;
 mod units;

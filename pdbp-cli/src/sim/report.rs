@@ -3,13 +3,15 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use pdbp_plots::{Axis, Plot, Scale, Shape, escape};
 use pdbp_sim::network::Report;
 
 use super::compare::Outcome;
-use super::plot::{Plot, Scale};
 use super::{Series, Wrong};
 
 const MEBIBYTE: f64 = 1024.0 * 1024.0;
+/// Width of a plot in pixels.
+const WIDTH: f64 = 620.0;
 
 /// A file of the report: its name and its text.
 pub(super) type File = (&'static str, String);
@@ -32,27 +34,27 @@ pub(super) fn over_nodes(series: &[Series]) -> Vec<File> {
     let efficiency: [Measure; 1] = [("efficiency", |r| r.efficiency() * 100.0)];
     let lines = |title, y, scale, measures: &[Measure]| lines(series, title, y, scale, measures);
     vec![
-        ("memory.svg", lines("Memory of a node", "MiB", Scale::Decades, &memory)),
-        ("held.svg", lines("Blocks of a node in rows or posted", "blocks", Scale::Decades, &held)),
-        ("fill.svg", lines("Fill of blocks", "% of the room that blocks have", Scale::Linear, &fill)),
-        ("latency.svg", lines("Latency of messages", "µs", Scale::Decades, &latency)),
-        ("efficiency.svg", lines("Messages in time", "% of those due", Scale::Linear, &efficiency)),
+        ("memory.svg", lines("Memory of a node", "MiB", Scale::Log, &memory)),
+        ("held.svg", lines("Blocks of a node in rows or posted", "blocks", Scale::Log, &held)),
+        ("fill.svg", lines("Fill of blocks", "% of the room that blocks have", Scale::Zero, &fill)),
+        ("latency.svg", lines("Latency of messages", "µs", Scale::Log, &latency)),
+        ("efficiency.svg", lines("Messages in time", "% of those due", Scale::Zero, &efficiency)),
     ]
 }
 
 fn lines(series: &[Series], title: &str, y: &str, scale: Scale, measures: &[Measure]) -> String {
-    // Those of the others are the first of these.
-    let longest = series.iter().max_by_key(|series| series.reports.len());
-    let nodes = longest.iter().flat_map(|series| &series.reports);
-    let nodes: Vec<f64> = nodes.map(|report| report.nodes as f64).collect();
     let name = |s: &Series, name: &str| match (series.len(), measures.len()) {
         (1, _) => name.to_owned(),
         (_, 1) => s.name.to_owned(),
         _ => format!("{}, {name}", s.name),
     };
-    let line = |s: &Series, m: &Measure| (name(s, m.0), s.reports.iter().map(m.1).collect());
-    let all = series.iter().flat_map(|s| measures.iter().map(move |m| line(s, m)));
-    Plot { title, x: "nodes", y, scale, series: all.collect() }.lines(&nodes)
+    let line = |s: &Series, m: &Measure| pdbp_plots::Series {
+        name: name(s, m.0),
+        points: s.reports.iter().map(|report| (report.nodes as f64, m.1(report))).collect(),
+    };
+    let series = series.iter().flat_map(|s| measures.iter().map(move |m| line(s, m))).collect();
+    let (x, y) = (Axis { label: "nodes", scale: Scale::Log }, Axis { label: y, scale });
+    Plot { title, note: "", x, y, shape: Shape::Lines, series, width: WIDTH }.svg()
 }
 
 /// Latency, memory and efficiency of the policies in each scenario, for each way in which blocks arrive.
@@ -67,27 +69,28 @@ pub(super) fn of_policies(outcomes: &[Outcome]) -> Vec<File> {
         let p99 = |r: &Report| r.latencies.permille(990) as f64 / 1e3;
         let in_time = |r: &Report| r.efficiency() * 100.0;
         [
-            (latency, bars("Latency that 99 % of the messages do not exceed", "µs", Scale::Decades, p99)),
-            (
-                held,
-                bars("Blocks of a node in use, mean over time", "blocks", Scale::Linear, |r| r.held_blocks),
-            ),
-            (efficiency, bars("Messages in time", "% of those due", Scale::Linear, in_time)),
+            (latency, bars("Latency that 99 % of the messages do not exceed", "µs", Scale::Log, p99)),
+            (held, bars("Blocks of a node in use, mean over time", "blocks", Scale::Zero, |r| r.held_blocks)),
+            (efficiency, bars("Messages in time", "% of those due", Scale::Zero, in_time)),
         ]
     });
     plots.collect()
 }
 
 fn bars(these: &[&Outcome], title: &str, y: &str, scale: Scale, measure: fn(&Report) -> f64) -> String {
-    let mut series: Vec<(String, Vec<f64>)> = Vec::new();
-    for (place, (name, report)) in these.iter().flat_map(|outcome| outcome.runs().enumerate()) {
-        match series.get_mut(place) {
-            Some((_, values)) => values.push(measure(report)),
-            None => series.push((name.to_owned(), vec![measure(report)])),
+    let mut series: Vec<pdbp_plots::Series> = Vec::new();
+    for (group, outcome) in these.iter().enumerate() {
+        for (place, (name, report)) in outcome.runs().enumerate() {
+            let point = (group as f64, measure(report));
+            match series.get_mut(place) {
+                Some(one) => one.points.push(point),
+                None => series.push(pdbp_plots::Series { name: name.to_owned(), points: vec![point] }),
+            }
         }
     }
     let groups: Vec<_> = these.iter().map(|outcome| outcome.scenario.to_owned()).collect();
-    Plot { title, x: "scenario", y, scale, series }.bars(&groups)
+    let (x, y) = (Axis { label: "scenario", scale: Scale::Zero }, Axis { label: y, scale });
+    Plot { title, note: "", x, y, shape: Shape::Bars(&groups), series, width: WIDTH }.svg()
 }
 
 /// Writes the plots, a page that shows them below `text`, and the figures into `folder`, which is made if need be.
@@ -97,17 +100,13 @@ fn bars(these: &[&Outcome], title: &str, y: &str, scale: Scale, measure: fn(&Rep
 pub(super) fn write(folder: &Path, text: &str, csv: &str, plots: &[File]) -> Result<(), Wrong> {
     let failed = |path: &Path, error| Wrong::Run(format!("cannot write {}: {error}", path.display()));
     std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
-    let mut page = format!(
-        "<!doctype html><html lang=en><meta charset=utf-8><title>pdbp sim</title><style>body{{font:15px sans-serif;\
-         margin:2em auto;max-width:780px}}pre{{font-size:12px;overflow:auto}}img{{width:100%}}</style><h1>pdbp sim</h1>\
-         <pre>{}</pre>",
-        text.replace('&', "&amp;").replace('<', "&lt;")
-    );
+    let mut body = format!("<pre>{}</pre><div class=grid2>", escape(text));
     for (name, _) in plots {
         // Writing to a String cannot fail.
-        let _ = write!(page, "<img src={name} alt={name}>");
+        let _ = write!(body, "<figure><img src={name} alt={name}></figure>");
     }
-    page.push_str("<p>All figures: <a href=figures.csv>figures.csv</a></html>\n");
+    body.push_str("</div><p>All figures: <a href=figures.csv>figures.csv</a></p>");
+    let page = pdbp_plots::page("pdbp sim", &body);
     let files = [("index.html", page.as_str()), ("figures.csv", csv)];
     for (name, text) in files.into_iter().chain(plots.iter().map(|(name, text)| (*name, text.as_str()))) {
         let path = folder.join(name);

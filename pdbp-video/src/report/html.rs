@@ -3,22 +3,26 @@
 use core::fmt::Write as _;
 use std::collections::BTreeMap;
 
+use pdbp_plots::{Axis, Plot, Scale, Series, Shape, count, escape};
+
 use super::Facts;
-use super::series::{self, Line, MEASURES, Measure};
-use super::svg::{Axis, COLOURS, Fill, Plot, escape};
-use super::table::{count, duration};
+use super::series::{self, MEASURES};
+use super::table::duration;
 use crate::outcome::Outcome;
 use crate::streams::Streams;
 
+/// Widths of plots, three or two side by side.
+const NARROW: f64 = 420.0;
+const WIDE: f64 = 560.0;
+
+/// Rows of buffers that are shown, the best used ones.
+const MOST_ROWS: usize = 6;
+
+const SECONDS: Axis<'_> = Axis { label: "seconds since the first pass began", scale: Scale::Zero };
+
 /// The page as text.
 pub fn page(facts: &Facts, streams: &Streams, outcome: &Outcome) -> String {
-    let mut out = String::from(
-        "<!doctype html><html lang=en><meta charset=utf-8>\
-         <meta name=viewport content=\"width=device-width,initial-scale=1\"><title>Video quality report</title><style>",
-    );
-    out.push_str(include_str!("style.css"));
-    let _ =
-        write!(out, "</style><main><h1>Video quality report</h1><p class=soft>{}</p>", escape(&facts.title));
+    let mut out = format!("<p class=soft>{}</p>", escape(&facts.title));
     tiles(&mut out, streams, outcome);
     class_table(&mut out, streams, outcome);
     pair_table(&mut out, outcome);
@@ -27,14 +31,14 @@ pub fn page(facts: &Facts, streams: &Streams, outcome: &Outcome) -> String {
     faults(&mut out, streams, outcome);
     settings(&mut out, facts);
     out.push_str(FOOTER);
-    out
+    pdbp_plots::page("Video quality report", &out)
 }
 
 const FOOTER: &str = "<footer><p>Blur: Crété-Roffet et al., <i>The blur effect</i>, SPIE 6492, 2007. Blockiness and \
     smoothness: from the features of Wang, Sheikh, Bovik, <i>No-reference perceptual quality assessment of JPEG compressed \
     images</i>, ICIP 2002.</p><p>Numbers: <a href=frames.csv>frames.csv</a> · <a href=streams.csv>streams.csv</a> · \
     <a href=passes.csv>passes.csv</a> · <a href=pairs.csv>pairs.csv</a> · <a href=faults.csv>faults.csv</a> · <a href=density.csv>density.csv</a></p>\
-    <p>Bundled clips: Big Buck Bunny, © 2008 Blender Foundation, www.bigbuckbunny.org, CC BY 3.0.</p></footer></main>";
+    <p>Bundled clips: Big Buck Bunny, © 2008 Blender Foundation, www.bigbuckbunny.org, CC BY 3.0.</p></footer>";
 
 fn tiles(out: &mut String, streams: &Streams, outcome: &Outcome) {
     let Some(all) = outcome.summaries(streams).pop() else { return };
@@ -107,72 +111,56 @@ fn pair_table(out: &mut String, outcome: &Outcome) {
 
 fn scores(out: &mut String, streams: &Streams, outcome: &Outcome) {
     let groups = series::by_clip(streams, outcome);
-    let lines = |line: &dyn Fn(&[_]) -> Vec<(f64, f64)>| -> Vec<Line> {
-        groups.iter().map(|(name, scores)| Line { name: (*name).to_owned(), points: line(scores) }).collect()
+    let by_clip = |points: &dyn Fn(&[_]) -> Vec<(f64, f64)>| -> Vec<Series> {
+        let one =
+            |(name, scores): &(&str, Vec<_>)| Series { name: (*name).to_owned(), points: points(scores) };
+        groups.iter().map(one).collect()
     };
-    let seconds = Axis { label: "seconds since the first pass began", range: (0.0, series::length(outcome)) };
     out.push_str("<h2>Scores over time, mean by clip</h2><div class=grid3>");
     for measure in MEASURES {
-        let lines = lines(&|scores| series::over_time(outcome, scores, measure));
-        out.push_str(&plot(measure, seconds, around(&lines), lines, Fill::None).figure());
+        let series = by_clip(&|scores| series::over_time(outcome, scores, measure));
+        let y = Axis { label: measure.name, scale: Scale::Fit };
+        let (title, note) = (measure.name, measure.meaning);
+        figure(out, &Plot { title, note, x: SECONDS, y, shape: Shape::Lines, series, width: NARROW });
     }
     out.push_str("</div><h2>Distribution of scores by clip</h2><div class=grid3>");
     for measure in MEASURES {
         let range = series::range(outcome, measure);
-        let lines = lines(&|scores| series::distribution(scores, measure, range));
-        let x = Axis { label: measure.meaning, range };
-        let y = Axis { label: "share of the clip's frames, %", range: (0.0, top(&lines)) };
-        out.push_str(&plot(measure, x, y, lines, Fill::Below).figure());
+        let series = by_clip(&|scores| series::distribution(scores, measure, range));
+        let x = Axis { label: measure.meaning, scale: Scale::Fit };
+        let y = Axis { label: "% of the clip's frames", scale: Scale::Zero };
+        let (title, note) = (measure.name, "");
+        figure(out, &Plot { title, note, x, y, shape: Shape::Areas, series, width: NARROW });
     }
     out.push_str("</div>");
 }
 
-fn plot<'a>(measure: Measure, x: Axis<'a>, y: Axis<'a>, lines: Vec<Line>, fill: Fill) -> Plot<'a> {
-    let y = if y.label.is_empty() { Axis { label: measure.name, ..y } } else { y };
-    Plot { title: measure.name, note: measure.meaning, x, y, lines, fill, width: 420.0 }
-}
-
-/// A y axis that holds all points with some room.
-fn around(lines: &[Line]) -> Axis<'static> {
-    let values = lines.iter().flat_map(|line| line.points.iter().map(|(_, y)| *y));
-    let (low, high) = values.fold((f64::MAX, f64::MIN), |(low, high), y| (low.min(y), high.max(y)));
-    let range = if low > high { (0.0, 1.0) } else { (low, high) };
-    let margin = ((range.1 - range.0) * 0.08).max(0.02);
-    Axis { label: "", range: (range.0 - margin, range.1 + margin) }
-}
-
-/// A little more than the largest y.
-fn top(lines: &[Line]) -> f64 {
-    let largest = lines.iter().flat_map(|line| line.points.iter().map(|(_, y)| *y)).fold(0.0, f64::max);
-    if largest > 0.0 { largest * 1.08 } else { 1.0 }
+fn figure(out: &mut String, plot: &Plot<'_>) {
+    let _ = write!(out, "<figure>{}</figure>", plot.svg());
 }
 
 fn transport(out: &mut String, outcome: &Outcome) {
-    let x = Axis { label: "seconds since the first pass began", range: (0.0, series::length(outcome)) };
-    let throughput = vec![series::throughput(outcome)];
-    let y = Axis { label: "frames/s", range: (0.0, top(&throughput)) };
     out.push_str("<h2>Throughput and buffers over time</h2><div class=grid2>");
-    let note = "scores arriving at the console";
-    out.push_str(
-        &Plot { title: "Throughput", note, x, y, lines: throughput, fill: Fill::Below, width: 560.0 }
-            .figure(),
-    );
-    let mut densities = series::densities(outcome);
-    if densities.is_empty() {
-        out.push_str(
-            "<figure><figcaption><b>Buffer density</b></figcaption><p class=note>This run had no transport, \
-             hence no buffer rows.</p></figure></div>",
-        );
+    let throughput = Plot {
+        title: "Throughput",
+        note: "scores arriving at the console",
+        x: SECONDS,
+        y: Axis { label: "frames/s", scale: Scale::Zero },
+        shape: Shape::Areas,
+        series: vec![series::throughput(outcome)],
+        width: WIDE,
+    };
+    figure(out, &throughput);
+    let mut series = series::densities(outcome);
+    if series.is_empty() {
+        out.push_str("<p class=note>This run had no transport, hence no buffer rows.</p></div>");
         return;
     }
-    densities.truncate(COLOURS);
-    densities.sort_by(|a, b| a.name.cmp(&b.name));
-    let y = Axis { label: "density factor DF", range: (0.0, top(&densities)) };
-    let note = "blocks a row holds, as a share of the most it may hold";
-    out.push_str(
-        &Plot { title: "Buffer density", note, x, y, lines: densities, fill: Fill::None, width: 560.0 }
-            .figure(),
-    );
+    series.truncate(MOST_ROWS);
+    series.sort_by(|a, b| a.name.cmp(&b.name));
+    let (title, note) = ("Buffer density", "blocks a row holds, as a share of the most it may hold");
+    let y = Axis { label: "density factor DF", scale: Scale::Zero };
+    figure(out, &Plot { title, note, y, shape: Shape::Lines, series, ..throughput });
     out.push_str("</div>");
 }
 

@@ -3,7 +3,6 @@
 mod csv;
 pub mod html;
 mod series;
-mod svg;
 pub mod table;
 
 use std::fs;

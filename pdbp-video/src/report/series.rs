@@ -2,17 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use pdbp_plots::Series;
+
 use super::csv::origin;
 use crate::measure::Scores;
 use crate::outcome::Outcome;
 use crate::streams::Streams;
-
-/// A named line: points (x, y) with x ascending.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Line {
-    pub(super) name: String,
-    pub(super) points: Vec<(f64, f64)>,
-}
 
 /// One of the three measures.
 #[derive(Debug, Clone, Copy)]
@@ -119,7 +114,7 @@ pub(super) fn distribution(
 }
 
 /// Frames per second over time, as steps.
-pub(super) fn throughput(outcome: &Outcome) -> Line {
+pub(super) fn throughput(outcome: &Outcome) -> Series {
     let mut counts = [0u32; STEPS];
     for arrival in &outcome.arrivals {
         counts[step_of(outcome, arrival.received_ns)] += 1;
@@ -129,11 +124,11 @@ pub(super) fn throughput(outcome: &Outcome) -> Line {
         let rate = f64::from(*count) / width;
         [(step as f64 * width, rate), ((step + 1) as f64 * width, rate)]
     });
-    Line { name: "frames/s".into(), points: points.collect() }
+    Series { name: String::new(), points: points.collect() }
 }
 
 /// Density factor of every buffer row over time, the best used rows first; rows of a node to itself come last.
-pub(super) fn densities(outcome: &Outcome) -> Vec<Line> {
+pub(super) fn densities(outcome: &Outcome) -> Vec<Series> {
     #[derive(Default)]
     struct Row {
         points: Vec<(f64, f64)>,
@@ -153,5 +148,5 @@ pub(super) fn densities(outcome: &Outcome) -> Vec<Line> {
     };
     let mut rows: Vec<_> = rows.into_iter().collect();
     rows.sort_by(|(a, row_a), (b, row_b)| own(a).cmp(&own(b)).then(row_b.used.total_cmp(&row_a.used)));
-    rows.into_iter().map(|(name, row)| Line { name: name.to_owned(), points: row.points }).collect()
+    rows.into_iter().map(|(name, row)| Series { name: name.to_owned(), points: row.points }).collect()
 }

@@ -2,6 +2,8 @@
 
 use core::fmt::Write as _;
 
+use pdbp_plots::count;
+
 use crate::outcome::{ClassSummary, Outcome, PairSummary};
 use crate::plan::Mode;
 use crate::streams::Streams;
@@ -121,19 +123,6 @@ fn times(outcome: &Outcome) -> String {
     );
     if !outcome.analysed.is_empty() {
         let _ = writeln!(out, "analysed by: {}", analysis(outcome));
-    }
-    out
-}
-
-/// A whole number with its thousands set apart.
-pub fn count(value: u64) -> String {
-    let digits = value.to_string();
-    let mut out = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
     }
     out
 }

@@ -154,7 +154,7 @@ fn settings_of_one_node_alone_may_be_others_elsewhere() {
         ("private_pipes", "9"),
         ("pipe_depth", "3"),
         ("assembly_bytes", "70000"),
-        ("monitor", "on"),
+        ("monitor", if cfg!(feature = "metrics") { "on" } else { "off" }),
     ];
     let other = other.into_iter().fold(plain(), |builder, (setting, value)| builder.set(setting, value));
     let clusters: Vec<_> = start_apart([plain(), other]).into_iter().map(Result::unwrap).collect();

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use pdbp_benches::mpi::latency::OneWay;
 use pdbp_benches::mpi::{Bench, Peer};
-use pdbp_benches::report::{Figure, Series as Curve};
+use pdbp_benches::report::over_sizes;
 use pdbp_benches::statistics::Summary;
+use pdbp_plots::Series as Curve;
 
 use crate::arguments::{Common, Series};
 use crate::measured::{At, Measured, Row};
@@ -125,10 +126,9 @@ fn csv(bytes: usize, outcomes: &[Outcome]) -> String {
     })
 }
 
-fn figure(common: &Common, points: &[(usize, Vec<Outcome>)]) -> Figure {
+fn figure(common: &Common, points: &[(usize, Vec<Outcome>)]) -> String {
     let series = common.peers.iter().map(|&peer| Curve {
         name: peer.to_string(),
-        width: if peer.is_pdbp() { 3 } else { 2 },
         points: points
             .iter()
             .filter_map(|(bytes, outcomes)| {
@@ -137,11 +137,7 @@ fn figure(common: &Common, points: &[(usize, Vec<Outcome>)]) -> Figure {
             })
             .collect(),
     });
-    Figure {
-        caption: "Latency over MPI, median".to_owned(),
-        y_axis: "microseconds one way".to_owned(),
-        series: series.collect(),
-    }
+    over_sizes("Latency over MPI, median", "µs one way", series)
 }
 
 #[cfg(test)]

@@ -5,8 +5,6 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use pdbp_benches::report::Figure;
-
 use crate::arguments::Common;
 
 /// Standard output, and the files that the command line names.
@@ -38,11 +36,11 @@ impl Output {
         self.csv.as_mut().map_or(Ok(()), |file| file.write_all(lines.as_bytes()))
     }
 
-    /// Draws a figure under this name, if plots are wanted.
-    pub(crate) fn plot(&mut self, name: &str, figure: &Figure) -> Result<(), Box<dyn Error>> {
+    /// Writes a plot under this name, if plots are wanted.
+    pub(crate) fn plot(&mut self, name: &str, svg: &str) -> Result<(), Box<dyn Error>> {
         if let Some(folder) = &self.plots {
             let path = folder.join(format!("{name}.svg"));
-            figure.draw(&path)?;
+            fs::write(&path, svg)?;
             eprintln!("plotted {}", path.display());
         }
         Ok(())

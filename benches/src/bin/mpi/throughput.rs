@@ -4,8 +4,9 @@ use std::error::Error;
 
 use pdbp_benches::experiment::{Length, Outcome, Point, take_turns};
 use pdbp_benches::mpi::{Bench, Peer};
-use pdbp_benches::report::{CSV_HEADER, Figure, Series as Curve};
+use pdbp_benches::report::{CSV_HEADER, over_sizes};
 use pdbp_benches::scenario::{Pattern, Scenario};
+use pdbp_plots::Series as Curve;
 
 use crate::arguments::{Arguments, Common, Series, Task};
 use crate::measured::{At, Measured, Row as Run};
@@ -83,18 +84,13 @@ fn row(measured: &Measured, peers: &[Peer], at: At) -> Row {
     Row { point: Point { scenario, outcomes: peers.iter().filter_map(outcome).collect() }, load }
 }
 
-fn figure(peers: &[Peer], rows: &[Row], pattern: Pattern, n: usize) -> Figure {
+fn figure(peers: &[Peer], rows: &[Row], pattern: Pattern, n: usize) -> String {
     let series = peers.iter().map(|&peer| Curve {
         name: peer.to_string(),
-        width: if peer.is_pdbp() { 3 } else { 2 },
         points: rows
             .iter()
             .filter_map(|row| Some((row.point.scenario.packet as f64, row.point.rate(peer)?)))
             .collect(),
     });
-    Figure {
-        caption: format!("{pattern} over MPI, n = {n}: payload per host"),
-        y_axis: "MB/s".to_owned(),
-        series: series.filter(|series| !series.points.is_empty()).collect(),
-    }
+    over_sizes(&format!("{pattern} over MPI, n = {n}: payload per host"), "MB/s", series)
 }

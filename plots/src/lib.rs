@@ -1,0 +1,334 @@
+//! Plots as SVG, and the page of a report: what all programs of the project draw with. No script, nothing fetched, light or dark as
+//! the reader's system is.
+//!
+//! ```
+//! use pdbp_plots::{Axis, Plot, Scale, Series, Shape};
+//!
+//! let plot = Plot {
+//!     title: "Latency of messages",
+//!     note: "half of them take no longer",
+//!     x: Axis { label: "nodes", scale: Scale::Log },
+//!     y: Axis { label: "µs", scale: Scale::Zero },
+//!     shape: Shape::Lines,
+//!     series: vec![Series { name: "direct".into(), points: vec![(10.0, 21.5), (100.0, 23.0)] }],
+//!     width: 700.0,
+//! };
+//! assert!(plot.svg().contains(">direct</text>"));
+//! ```
+#![forbid(unsafe_code)]
+
+mod axis;
+
+use std::fmt::Write as _;
+
+use axis::Ruler;
+pub use axis::Scale;
+
+/// Colours that differ in lightness, too (Okabe and Ito).
+const COLOURS: usize = 6;
+/// Lines beyond as many as there are colours are dashed.
+const DASHES: [&str; 4] = ["none", "7 3", "2 3", "9 3 2 3"];
+const STYLE: &str = include_str!("plot.css");
+
+/// Pixels of a character at most, in the size of labels.
+const CHARACTER: f64 = 7.2;
+const RIGHT: f64 = 16.0;
+/// From the axis to the end of the x axis' label.
+const BELOW: f64 = 46.0;
+/// As much more for the names of groups of bars, which are tilted.
+const TILTED: f64 = 44.0;
+/// From one line of the legend to the next.
+const LEGEND_LINE: f64 = 18.0;
+/// Lines with more points than these have no marks.
+const MOST_MARKED: usize = 24;
+
+/// A plot; [`svg`](Self::svg) draws it. Axes reach as far as the points need.
+#[derive(Clone, Debug)]
+pub struct Plot<'a> {
+    /// The line above it.
+    pub title: &'a str,
+    /// What goes below the title; may be empty.
+    pub note: &'a str,
+    /// The horizontal axis; of bars only its label counts.
+    pub x: Axis<'a>,
+    /// The vertical axis.
+    pub y: Axis<'a>,
+    /// What stands for the points.
+    pub shape: Shape<'a>,
+    /// What is shown. Names are in the legend, unless they are empty.
+    pub series: Vec<Series>,
+    /// In pixels, with labels of 12; the height follows.
+    pub width: f64,
+}
+
+/// An axis.
+#[derive(Clone, Copy, Debug)]
+pub struct Axis<'a> {
+    /// What it shows, with its unit.
+    pub label: &'a str,
+    /// How values lie on it.
+    pub scale: Scale,
+}
+
+/// Points (x, y) of one name, by growing x.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// What the legend says.
+    pub name: String,
+    /// The points. For bars x is the number of the group.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// What stands for the points of a series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape<'a> {
+    /// A line.
+    Lines,
+    /// A line, and the area below it tinted.
+    Areas,
+    /// A bar in each of these groups.
+    Bars(&'a [String]),
+}
+
+impl Plot<'_> {
+    /// The plot as an SVG document, which may also stand within HTML.
+    pub fn svg(&self) -> String {
+        let (top, below) = (
+            if self.note.is_empty() { 38.0 } else { 56.0 },
+            if matches!(self.shape, Shape::Bars(_)) { BELOW + TILTED } else { BELOW },
+        );
+        let bottom = (top + self.width * 0.42).round();
+        let y = Ruler::vertical(self.y.scale, self.values(|point| point.1), bottom, top);
+        let marks: Vec<_> = y.marks.iter().map(|mark| (y.at(*mark), number(*mark))).collect();
+        let longest = marks.iter().map(|(_, text)| text.chars().count()).max().unwrap_or(0);
+        let (left, right) = (34.0 + longest as f64 * CHARACTER, self.width - RIGHT);
+        let (legend, lines) = self.legend(left, right, bottom + below + 16.0);
+        let height = bottom + below + 8.0 + lines as f64 * LEGEND_LINE;
+        let (width, title) = (self.width, escape(self.title));
+        let mut out = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"plot\" viewBox=\"0 0 {width} {height}\" role=\"img\" \
+             aria-label=\"{title}\"><style>{STYLE}</style><rect class=\"b\" width=\"{width}\" height=\"{height}\"/>\
+             <text class=\"t\" x=\"14\" y=\"24\">{title}</text><text x=\"14\" y=\"43\">{}</text>",
+            escape(self.note)
+        );
+        for (place, text) in marks {
+            // Writing to a String cannot fail, here and below.
+            let _ = write!(out, "<path class=\"g\" d=\"M{left} {place:.1}H{right}\"/>");
+            put(&mut out, "e", left - 7.0, place + 4.0, &text);
+        }
+        let (middle, label) = (f64::midpoint(top, bottom), escape(self.y.label));
+        let _ =
+            write!(out, "<text class=\"m\" transform=\"translate(20 {middle})rotate(-90)\">{label}</text>");
+        put(&mut out, "m", f64::midpoint(left, right), bottom + below - 6.0, self.x.label);
+        match self.shape {
+            Shape::Bars(groups) => self.bars(&mut out, groups, &y, (left, right)),
+            Shape::Lines | Shape::Areas => self.lines(&mut out, &y, (left, right)),
+        }
+        let _ = writeln!(out, "<path class=\"a\" d=\"M{left} {top}V{bottom}H{right}\"/>{legend}</svg>");
+        out
+    }
+
+    fn values(&self, of: fn(&(f64, f64)) -> f64) -> impl Iterator<Item = f64> {
+        self.series.iter().flat_map(|series| &series.points).map(of)
+    }
+
+    fn lines(&self, out: &mut String, y: &Ruler, (left, right): (f64, f64)) {
+        let x = Ruler::horizontal(self.x.scale, self.values(|point| point.0), left, right);
+        let bottom = y.at(f64::MIN);
+        let mut free = f64::MIN;
+        for mark in &x.marks {
+            let (place, text) = (x.at(*mark), number(*mark));
+            let half = text.chars().count() as f64 * CHARACTER / 2.0;
+            let _ = write!(out, "<path class=\"a\" d=\"M{place:.1} {bottom}v5\"/>");
+            if place - half > free {
+                put(out, "m", place, bottom + 19.0, &text);
+                free = place + half;
+            }
+        }
+        for (index, Series { name, points }) in self.series.iter().enumerate() {
+            let places = points.iter().map(|point| (x.at(point.0), y.at(point.1)));
+            let path: String = places.clone().map(|(x, y)| format!("{x:.1},{y:.1} ")).collect();
+            let (colour, dash) = look(index);
+            let _ = write!(out, "<g class=\"c{colour}\"><title>{}</title>", escape(name));
+            if let (Shape::Areas, Some(first), Some(last)) = (self.shape, points.first(), points.last()) {
+                let (first, last) = (x.at(first.0), x.at(last.0));
+                let area = format!("{first:.1},{bottom} {path}{last:.1},{bottom}");
+                let _ = write!(out, "<polygon class=\"f area\" points=\"{area}\"/>");
+            }
+            let _ = write!(out, "<polyline class=\"l\" stroke-dasharray=\"{dash}\" points=\"{path}\"/>");
+            let marked = self.shape == Shape::Lines && points.len() <= MOST_MARKED;
+            for (x, y) in places.filter(|_| marked) {
+                let _ = write!(out, "<circle class=\"f\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\"/>");
+            }
+            out.push_str("</g>");
+        }
+    }
+
+    fn bars(&self, out: &mut String, groups: &[String], y: &Ruler, (left, right): (f64, f64)) {
+        let (group, bottom) = ((right - left) / groups.len().max(1) as f64, y.at(f64::MIN));
+        let bar = group * 0.8 / self.series.len().max(1) as f64;
+        for (index, series) in self.series.iter().enumerate() {
+            let _ = write!(out, "<g class=\"c{}\"><title>{}</title>", look(index).0, escape(&series.name));
+            for (at, value) in &series.points {
+                let (x, top) = (left + group * (at + 0.1) + bar * index as f64, y.at(*value));
+                let high = bottom - top;
+                let _ = write!(
+                    out,
+                    "<rect class=\"f\" x=\"{x:.1}\" y=\"{top:.1}\" width=\"{bar:.1}\" height=\"{high:.1}\"/>"
+                );
+            }
+            out.push_str("</g>");
+        }
+        for (index, name) in groups.iter().enumerate() {
+            let (x, y, name) = (left + group * (index as f64 + 0.5), bottom + 14.0, escape(name));
+            let _ =
+                write!(out, "<text class=\"e\" transform=\"translate({x:.1} {y})rotate(-35)\">{name}</text>");
+        }
+    }
+
+    /// The legend, whose first line is at `y`, and how many lines it has.
+    fn legend(&self, left: f64, right: f64, y: f64) -> (String, usize) {
+        let named: Vec<_> = self.series.iter().enumerate().filter(|(_, one)| !one.name.is_empty()).collect();
+        let longest = named.iter().map(|(_, one)| one.name.chars().count()).max().unwrap_or(0);
+        let step = 40.0 + longest as f64 * CHARACTER;
+        let columns = (((right - left) / step) as usize).max(1);
+        let mut out = String::new();
+        for (place, (index, one)) in named.iter().enumerate() {
+            let (x, y) = (left + step * (place % columns) as f64, y + LEGEND_LINE * (place / columns) as f64);
+            let (colour, dash) = look(*index);
+            let _ = write!(
+                out,
+                "<path class=\"l c{colour}\" stroke-dasharray=\"{dash}\" d=\"M{x:.1} {:.1}h20\"/>",
+                y - 4.0
+            );
+            put(&mut out, "n", x + 25.0, y, &one.name);
+        }
+        (out, named.len().div_ceil(columns))
+    }
+}
+
+/// Colour and dashes of a series.
+fn look(index: usize) -> (usize, &'static str) {
+    (index % COLOURS, DASHES[index / COLOURS % DASHES.len()])
+}
+
+fn put(out: &mut String, class: &str, x: f64, y: f64, text: &str) {
+    let _ = write!(out, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", escape(text));
+}
+
+/// A number without zeros at its end, thousands set apart.
+fn number(value: f64) -> String {
+    if value.abs() >= 1000.0 {
+        return count(value.round() as u64);
+    }
+    let text = format!("{value:.3}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" { "0".to_owned() } else { text.to_owned() }
+}
+
+/// A whole number, thousands set apart.
+pub fn count(value: u64) -> String {
+    let digits = value.to_string();
+    let mut out = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Text made safe inside SVG and HTML and their attributes.
+pub fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// A page of HTML below its title, in one file. The style sheet has `tiles` of a `tile`, tables in a `scroll`, `grid2` and `grid3` of figures, `soft`
+/// paragraphs and a `note`.
+pub fn page(title: &str, body: &str) -> String {
+    format!(
+        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width,initial-scale=1\">\
+         <title>{title}</title><style>{style}</style><main><h1>{title}</h1>{body}</main></html>\n",
+        title = escape(title),
+        style = include_str!("page.css")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plot<'a>(scale: Scale, shape: Shape<'a>) -> Plot<'a> {
+        let series = |name: &str, values: [f64; 2]| Series {
+            name: name.to_owned(),
+            points: [0.0, 1.0].into_iter().zip(values).collect(),
+        };
+        Plot {
+            title: "a < b",
+            note: "",
+            x: Axis { label: "nodes", scale: Scale::Zero },
+            y: Axis { label: "µs", scale },
+            shape,
+            series: vec![series("one & all", [1.0, 20.0]), series("two", [3.0, 400.0])],
+            width: 700.0,
+        }
+    }
+
+    #[test]
+    fn plots_have_a_title_axes_marks_and_a_legend() {
+        let text = plot(Scale::Log, Shape::Lines).svg();
+        let parts = [
+            ">a &lt; b<",
+            ">nodes<",
+            ">µs<",
+            ">10<",
+            ">1,000<",
+            ">0.2<",
+            ">one &amp; all</text>",
+            ">two</text>",
+        ];
+        for part in parts {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert_eq!((text.matches("<circle").count(), text.matches("<polyline").count()), (4, 2));
+        assert_eq!(plot(Scale::Zero, Shape::Areas).svg().matches("<polygon").count(), 2);
+        let groups = ["a & b".to_owned(), "c".to_owned()];
+        let text = plot(Scale::Zero, Shape::Bars(&groups)).svg();
+        assert_eq!(text.matches("<rect class=\"f\"").count(), 4);
+        assert!(text.contains(">a &amp; b<") && text.contains(">400<") && text.contains(">0<"));
+    }
+
+    #[test]
+    fn many_series_are_told_apart_and_all_in_the_legend() {
+        let one = |i: u32| Series {
+            name: format!("a series of a long name, {i}"),
+            points: vec![(1.0, f64::from(i))],
+        };
+        let many = Plot { series: (0..20).map(one).collect(), ..plot(Scale::Zero, Shape::Lines) };
+        let text = many.svg();
+        assert_eq!(text.matches("<text class=\"n\"").count(), 20);
+        let looks: std::collections::BTreeSet<_> = (0..20).map(look).collect();
+        assert_eq!(looks.len(), 20);
+    }
+
+    #[test]
+    fn points_that_are_equal_none_or_zero_make_plots_too() {
+        for scale in [Scale::Zero, Scale::Fit, Scale::Log] {
+            for points in [vec![], vec![(10.0, 5.0)], vec![(0.0, 0.0)], vec![(3.0, 7.0), (3.0, 7.0)]] {
+                for shape in [Shape::Lines, Shape::Areas, Shape::Bars(&[])] {
+                    let axis = Axis { label: "", scale };
+                    let series = vec![Series { name: String::new(), points: points.clone() }];
+                    let text = Plot { x: axis, y: axis, series, ..plot(scale, shape) }.svg();
+                    assert!(!text.contains("NaN") && !text.contains("inf"), "{scale:?} {points:?}: {text}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        let numbers = [0.0, -0.0, 0.25, 2.5, 999.0, 1000.0, 65_536.0].map(number);
+        assert_eq!(numbers, ["0", "0", "0.25", "2.5", "999", "1,000", "65,536"]);
+    }
+}
