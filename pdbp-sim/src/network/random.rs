@@ -133,7 +133,9 @@ fn mix(seed: u64) -> Mix {
     };
     let (streams, commands, long, sets) = (share(), share(), share(), share());
     let mut every = || if one_in(3, random) { us(100 + random.below(2_000)) } else { 0 };
-    Mix { streams, commands, long, sets, barriers: every(), quiescence: every() }
+    let (barriers, quiescence) = (every(), every());
+    let guests = if one_in(3, random) { us(10 + random.below(200)) } else { 0 };
+    Mix { streams, commands, long, sets, barriers, quiescence, guests }
 }
 
 fn draw_fault(scenario: &mut Scenario, nodes: u16, at: u64, until: u64, random: &mut Random) {
