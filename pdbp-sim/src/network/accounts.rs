@@ -31,8 +31,10 @@ impl<T: Transport> Cluster<T> {
         let meets = self.setup.mix.barriers + self.setup.mix.quiescence > 0;
         let first = |host: &Host<T>| host.engine.agreement().epoch() == FIRST;
         let steady = || !meets || self.hosts.iter().flatten().all(first);
+        let mut counters = host.engine.counters();
+        counters.unroutable = counters.unroutable.saturating_sub(host.guests.astray);
         check::check_blocks(&host.engine, division, posted)
-            .and_then(|()| check::check_counters(&host.engine.counters(), steady))
+            .and_then(|()| check::check_counters(&counters, steady))
             .map_err(|breach| self.broken(node, breach))
     }
 

@@ -7,6 +7,7 @@ use pdbp_core::umb::{HeapMemory, stride};
 use pdbp_core::{Engine, Routing, Storage, Transport};
 
 use super::events::Kind;
+use super::guests::Guests;
 use super::host::{Host, Totals};
 use super::inbox::Inbox;
 use super::meetings::{Meetings, Sent};
@@ -98,12 +99,13 @@ impl<T: Transport> Cluster<T> {
         let config = self.setup.config(id, name, joining);
         let bytes = self.setup.memory(id);
         let memory = HeapMemory::new(bytes).ok_or(ClusterError::Memory(bytes))?;
-        let parts = self.setup.nodes * (1 + usize::from(self.setup.mix.has_sets())) + 16;
+        let parts = self.setup.nodes * (2 + usize::from(self.setup.mix.has_sets())) + 16;
         let storage = Storage::allocate(&config, self.setup.blocks(id) as usize, parts);
         let tables = storage.bytes();
         let end = (self.wrap)(port);
         let engine = Engine::new(config, self.setup.policy, end, memory, storage);
         let mut engine = engine.map_err(ClusterError::Config)?;
+        engine.begin_generation(self.lives.get(at).copied().unwrap_or(0));
         let mix = self.setup.mix;
         // Two of the longest messages at a time, so that others have to wait.
         engine.limit_assembly(2 * super::mix::longest_in_segments(self.setup.body) as u64);
@@ -122,7 +124,8 @@ impl<T: Transport> Cluster<T> {
         let sender = self.setup.traffic.sender(node, self.setup.nodes, now, seed);
         let writer = Writer::new(mix, seed ^ u64::from(node) << 40);
         let said = (inbox, Meetings::new(mix, now));
-        let host = Host::new(engine, (sender, writer), said, life, (bytes, tables));
+        let guests = Guests::new(mix.guests, mix.fixed_parts(), now, seed ^ u64::from(node) << 40);
+        let host = Host::new(engine, (sender, writer), said, guests, life, (bytes, tables));
         if let Some(slot) = self.hosts.get_mut(at) {
             *slot = Some(host);
         }

@@ -12,6 +12,7 @@ use pdbp_core::{Engine, Transport};
 use super::check::Breach;
 use super::clock::Clock;
 use super::arriving::{Arriving, Buffer, Hold, Reader, Table};
+use super::guests::{Doors, Guests};
 use super::inbox::Inbox;
 use super::meetings::{Ends, Meetings};
 use super::payload::Way;
@@ -171,6 +172,7 @@ pub(super) struct Host<T: Transport> {
     /// Messages can be missing between two that have come, although no link of this node has failed.
     pub(super) gaps: bool,
     pub(super) held: Held,
+    pub(super) guests: Guests,
     #[cfg(test)]
     pub(super) slip: Option<(super::sabotage::Slip, u32)>,
 }
@@ -190,6 +192,7 @@ impl<T: Transport> Host<T> {
         engine: Engine<'static, T, HeapMemory, Choice>,
         (sender, writer): (Sender, Writer),
         (inbox, meetings): (Inbox, Meetings),
+        guests: Guests,
         life: u32,
         memory: (usize, usize),
     ) -> Self {
@@ -226,6 +229,7 @@ impl<T: Transport> Host<T> {
             memory,
             gaps: false,
             held: Held::default(),
+            guests,
             #[cfg(test)]
             slip: None,
         }
@@ -256,9 +260,14 @@ impl<T: Transport> Host<T> {
         let mut work = Work::default();
         self.send_due(now, now.min(traffic_until), local, &mut work)?;
         self.meet(now, traffic_until, &mut work)?;
+        let due = self.guests.act((&mut self.engine, &mut self.outbox), (now, traffic_until), local);
+        due.into_iter().for_each(|at| work.wants(at));
         // Rows grow while messages are written, and give space back in the poll.
         self.least_free = self.least_free.min(self.engine.free_blocks());
-        let progress = self.engine.poll(local, &mut self.inbox);
+        let routing = self.engine.config().routing;
+        let mut doors = Doors { inbox: &mut self.inbox, guests: &mut self.guests, routing };
+        let progress = self.engine.poll(local, &mut doors);
+        self.guests.read(&mut self.engine)?;
         work.blocks += u64::from(progress.worked + self.flush(local, progress.worked));
         let leaves = self.outbox.deadline(|dest| self.engine.backlog(dest));
         #[cfg(test)]

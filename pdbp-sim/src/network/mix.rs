@@ -29,6 +29,9 @@ pub struct Mix {
     pub barriers: u64,
     /// Nanoseconds from one request of each node for quiescence to the next; 0: there are none.
     pub quiescence: u64,
+    /// Nanoseconds, on average, from one thing that a part does which comes and goes to the next; 0: there are none. Each node has one
+    /// at a time, which sends to others.
+    pub guests: u64,
 }
 
 /// One of the things that a host can do when a message is due.
@@ -46,6 +49,11 @@ impl Mix {
     /// Whether nodes have a second part, as sets of destinations want.
     pub(super) fn has_sets(&self) -> bool {
         self.sets != Probability::NEVER
+    }
+
+    /// Parts of a node that stay.
+    pub(super) fn fixed_parts(&self) -> u16 {
+        1 + u16::from(self.has_sets())
     }
 
     /// Streams that a node writes at a time at most.

@@ -62,6 +62,7 @@ mod cluster;
 mod events;
 mod failure;
 mod faults;
+mod guests;
 mod host;
 mod inbox;
 mod meetings;

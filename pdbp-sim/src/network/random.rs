@@ -138,7 +138,8 @@ fn mix(seed: u64) -> Mix {
         0 => Probability::new(random.below(150) as f64 / 1000.0).unwrap_or_default(),
         _ => Probability::NEVER,
     };
-    Mix { streams, commands, long, sets, trains, barriers, quiescence }
+    let guests = if one_in(3, random) { us(10 + random.below(200)) } else { 0 };
+    Mix { streams, commands, long, sets, trains, barriers, quiescence, guests }
 }
 
 fn draw_fault(scenario: &mut Scenario, nodes: u16, at: u64, until: u64, random: &mut Random) {

@@ -245,6 +245,13 @@ impl Scenario {
         self
     }
 
+    /// See [`Mix::guests`](super::Mix::guests).
+    #[must_use]
+    pub fn guests(mut self, every: u64) -> Self {
+        self.setup.mix.guests = every;
+        self
+    }
+
     /// Something that goes wrong, or is mended, then.
     #[must_use]
     pub fn at(mut self, nanos: u64, fault: Fault) -> Self {

@@ -129,6 +129,7 @@ impl Setup {
 
     /// `joining`: the node was started again.
     pub(super) fn config(&self, node: NodeId, name: Name, joining: bool) -> Config {
+        let parts = 2 + u16::from(self.mix.guests > 0);
         Config {
             node,
             nodes: self.nodes as u16,
@@ -137,8 +138,8 @@ impl Setup {
             row: self.row,
             initial: self.initial,
             control_blocks: self.control_blocks(node),
-            local_parts: 2,
-            private_pipes: 2,
+            local_parts: parts,
+            private_pipes: parts,
             stream_pipes: self.mix.stream_pipes(),
             flush_after: self.flush_after,
             interval: 1_000_000,

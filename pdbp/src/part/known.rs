@@ -84,3 +84,57 @@ impl Part {
         Err(SendError::NoSuchPart(to))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Cluster, PartKind, Progress};
+
+    const SOON: Duration = Duration::from_secs(60);
+
+    /// As after 65,536 parts of node 1 have come and gone: the number of the first is another's.
+    #[test]
+    fn a_target_whose_number_is_anothers_by_now_is_refused_by_name() {
+        for progress in [Progress::Thread, Progress::Inline] {
+            let cluster = Cluster::builder().unwrap().nodes(2).progress(progress).set("transport", "local");
+            let cluster = cluster.timeout(SOON).start().unwrap();
+            let [zero, one] = [0, 1].map(|i| cluster.node(i).unwrap());
+            let register = |node: &crate::Node, name| node.register(name, PartKind::Cpu).unwrap();
+            let (mut a, gone) = (register(&zero, "a"), register(&one, "gone").id());
+            a.send(gone, b"nobody reads it").unwrap();
+            one.shared.engine().begin_generation(1);
+            let next = register(&one, "next");
+            assert_eq!(next.id(), gone.in_generation(1));
+            assert_eq!(a.find("next", SOON).unwrap(), next.id());
+
+            let refused = Err(SendError::NoSuchPart(gone));
+            assert_eq!(a.send(gone, b"old"), refused);
+            assert_eq!(a.send_each(gone, &[1u8, 2]), refused);
+            assert_eq!(a.send_command(gone, 7, b"old"), refused);
+            assert_eq!(a.send_all(&[next.id(), gone], b"old"), refused);
+            assert_eq!(a.loan(gone, 8).map(|_| ()), refused);
+            let mut stream = a.open_stream(gone).unwrap();
+            let _ = stream.write(b"old").unwrap();
+            assert_eq!(stream.finish(), refused);
+            let says = refused.unwrap_err().to_string();
+            assert!(says.contains(&gone.to_string()) && says.contains("look it up again"), "{says}");
+
+            for _ in 0..2 {
+                a.send(next.id(), b"new").unwrap();
+            }
+            a.flush();
+            for _ in 0..2 {
+                let message = next.recv_timeout(SOON).unwrap();
+                assert_eq!((&*message, message.source()), (&b"new"[..], a.id()));
+                next.send(message.source(), b"answer").unwrap();
+            }
+            assert_eq!(*a.recv_timeout(SOON).unwrap(), *b"answer");
+            let message = a.recv_timeout(SOON).unwrap();
+            assert_eq!(message.source(), next.id(), "with its generation");
+            assert!(next.try_recv().unwrap().is_none());
+        }
+    }
+}

@@ -1,6 +1,9 @@
-use pdbp::{LookupError, PartKind, PipeError, RecvError, RegisterError};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{BRIEFLY, clusters, find, pair, part, until};
+use pdbp::{LookupError, PartKind, PipeError, Progress, RecvError, RegisterError, SendError, Target};
+
+use crate::{BRIEFLY, SOON, clusters, find, pair, part, small, until};
 
 #[test]
 fn unknown_names_say_what_there_is() {
@@ -60,6 +63,47 @@ fn what_was_meant_for_a_part_that_is_gone_does_not_reach_the_next_one() {
         a.flush();
         until(&[&a, &other], || (node.stats().counters.unroutable == 1).then_some(()));
         assert!(other.try_recv().is_none());
+    }
+}
+
+/// Guests come and go in one thread, another sends to all that it has ever found; each message says for whom it is.
+#[test]
+fn no_message_reaches_a_part_that_it_was_not_sent_to() {
+    for progress in [Progress::Thread, Progress::Inline] {
+        let cluster = small(2, progress);
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let sender = part(&cluster.node(0).unwrap(), "sender");
+                let mut found = VecDeque::new();
+                while !over.load(Ordering::Relaxed) {
+                    if let Ok(guest) = sender.lookup("guest@node1")
+                        && !found.contains(&guest)
+                    {
+                        found.push_front(guest);
+                        found.truncate(6);
+                    }
+                    for guest in &found {
+                        match sender.try_send_value(*guest, &guest.to_bits()) {
+                            Ok(()) | Err(SendError::WouldBlock) => {}
+                            Err(e) => panic!("{e}"),
+                        }
+                    }
+                    sender.flush();
+                    sender.node().poll();
+                    std::thread::yield_now();
+                }
+            });
+            let node = cluster.node(1).unwrap();
+            for round in 0..60 {
+                let guest = part(&node, "guest");
+                for _ in 0..1 + round % 3 {
+                    let message = guest.recv_timeout(SOON).unwrap();
+                    assert_eq!(message.value().and_then(Target::from_bits), Some(guest.id()), "{progress:?}");
+                }
+            }
+            over.store(true, Ordering::Relaxed);
+        });
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod caught;
 mod found;
+mod guests;
 mod links;
 mod runs;
 
