@@ -11,12 +11,22 @@ mod sync {
     use loom::sync::atomic::fence;
 
     pub(super) use loom::cell::UnsafeCell;
+    pub(super) use loom::sync::Mutex;
     pub(super) use loom::sync::atomic::{AtomicBool, Ordering};
-    pub(super) use loom::thread::yield_now;
 
     thread_local! {
         /// Whether there are barriers. loom runs all threads of a model on the one that asks for it.
         pub(super) static FENCED: Cell<bool> = const { Cell::new(true) };
+    }
+
+    pub(super) fn try_lock(lock: &Mutex<()>) -> Option<loom::sync::MutexGuard<'_, ()>> {
+        lock.try_lock().ok()
+    }
+
+    pub(super) fn wait_while(flag: &AtomicBool) {
+        while flag.load(Ordering::Relaxed) {
+            loom::thread::yield_now();
+        }
     }
 
     pub(super) struct Barriers;
