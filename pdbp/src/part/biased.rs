@@ -27,12 +27,14 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
 
-use super::sync::{AtomicBool, Barriers, Ordering, UnsafeCell, yield_now};
+use super::sync::{AtomicBool, Barriers, Mutex, Ordering, UnsafeCell, try_lock, wait_while};
 
 struct Biased<T> {
     busy: AtomicBool,
     asked: AtomicBool,
     barriers: Barriers,
+    /// Held by the visitor that asks.
+    visitors: Mutex<()>,
     value: UnsafeCell<T>,
 }
 
@@ -57,6 +59,7 @@ impl<T> Owner<T> {
             busy: AtomicBool::new(false),
             asked: AtomicBool::new(false),
             barriers: Barriers::new(),
+            visitors: Mutex::new(()),
             value: UnsafeCell::new(value),
         };
         Self { lock: Arc::new(lock), one_thread: PhantomData }
@@ -104,9 +107,7 @@ impl<T> Biased<T> {
         loop {
             // Pairs with the load in `visit`.
             self.busy.store(false, Ordering::Release);
-            while self.asked.load(Ordering::Relaxed) {
-                yield_now();
-            }
+            wait_while(&self.asked);
             self.busy.store(true, Ordering::Relaxed);
             self.barriers.light();
             // As in `enter`.
@@ -126,10 +127,9 @@ impl<T> Visitor<T> {
     /// Uses the value, unless somebody else does at this moment. `f` must not wait for the owner.
     pub(crate) fn visit<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
         let lock = self.0.upgrade()?;
-        // Pairs with the store of the visitor that leaves, and by the barriers with the load in `enter`.
-        if lock.asked.swap(true, Ordering::Acquire) {
-            return None;
-        }
+        let _alone = try_lock(&lock.visitors)?;
+        // Pairs with the load in `enter`, by the barriers.
+        lock.asked.store(true, Ordering::Relaxed);
         let _leave = Leave(&lock.asked);
         if !lock.barriers.heavy() {
             return None;
@@ -140,7 +140,7 @@ impl<T> Visitor<T> {
         }
         Some(lock.value.with_mut(|value| {
             // SAFETY: the owner is not inside, and steps aside as long as `asked` is set (see the module); no other visitor is, since
-            // each has found `asked` unset when it set it.
+            // each holds `visitors`.
             f(unsafe { &mut *value })
         }))
     }

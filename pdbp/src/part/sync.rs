@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{compiler_fence, fence};
 
+pub(super) use std::sync::Mutex;
+use std::sync::TryLockError;
 pub(super) use std::sync::atomic::{AtomicBool, Ordering};
-pub(super) use std::thread::yield_now;
 
 /// A cell without checks.
 pub(super) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
@@ -16,6 +17,23 @@ impl<T> UnsafeCell<T> {
     #[inline(always)]
     pub(super) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())
+    }
+}
+
+/// Takes a lock that nobody holds. What a panic has left there does no harm.
+pub(super) fn try_lock(lock: &Mutex<()>) -> Option<std::sync::MutexGuard<'_, ()>> {
+    match lock.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// Waits until a flag is unset, which it soon is.
+pub(super) fn wait_while(flag: &AtomicBool) {
+    // Who goes on looks again, with a load that pairs.
+    while flag.load(Ordering::Relaxed) {
+        std::thread::yield_now();
     }
 }
 
