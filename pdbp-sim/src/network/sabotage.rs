@@ -1,9 +1,9 @@
 //! What tests break on purpose, to see that it is found: at node 1 (or 0, the primary), from a certain block of a posted link on.
 
 use pdbp_core::Event;
+use pdbp_core::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, CDU_HEADER, Cdus, flag};
 use pdbp_core::engine::DeliveryKind;
 use pdbp_core::inbox::Arrival;
-use pdbp_core::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, CDU_HEADER, Cdus, flag};
 use pdbp_core::mesp::Control;
 
 /// What is broken. All but `Deafen` and `Keep` strike once.
