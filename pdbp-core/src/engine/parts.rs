@@ -67,7 +67,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     fn next_id(&self) -> Option<(PartId, u64)> {
         let is_free = |count: &u64| {
             let place = self.local.get(self.places.of(*count as u16));
-            !matches!(*count as u16, PartId::MANY | PartId::NODE) && place.is_some_and(|place| place.state == LocalPart::Free)
+            !matches!(*count as u16, PartId::MANY | PartId::NODE)
+                && place.is_some_and(|place| place.state == LocalPart::Free)
         };
         // Three times as many: the numbers of the only free place may be those two that are reserved.
         let from = |count: u64| (count..count + 3 * self.places.count()).find(is_free);

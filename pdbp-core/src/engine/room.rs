@@ -22,7 +22,8 @@
 //!
 //! # Failure
 //! An ask that has no answer is repeated after a while, with patience that doubles, so that neither an unreadable block nor a
-//! full table is waited for in vain; asking twice means nothing. A sender that gives up says so behind its segments. What was
+//! full table is waited for in vain; asking twice means nothing. A sender that gives up says so behind its segments; so does one whose link
+//! to a relay has failed, as soon as it is up again, since the receiver knows nothing of that link. What was
 //! granted to a node that fails, and has not begun to arrive, is free when all that had come from it has been read.
 
 use managed::ManagedSlice;
@@ -64,12 +65,6 @@ pub(super) enum Errand {
         to: PartId,
         number: u32,
         state: Answer,
-    },
-    /// Given up by the part with the number `from`, which the receiver is still to be told. That part may be gone.
-    Ending {
-        from: u16,
-        to: PartId,
-        number: u32,
     },
 }
 
@@ -126,8 +121,19 @@ enum State {
     Granted,
     /// It has begun to arrive.
     Taken,
+    /// Of this node: given up, which the receiver is still to be told.
+    Ending {
+        to: PartId,
+    },
+    /// Of this node: sent by a relay, so that the receiver does not learn of it if the link there fails with some of it.
+    Sent {
+        to: PartId,
+    },
     /// To be said and forgotten: what the node `by` has answered.
-    Reply { by: NodeId, limit: u64 },
+    Reply {
+        by: NodeId,
+        limit: u64,
+    },
 }
 
 /// What a node has reserved for messages in segments.
@@ -153,7 +159,7 @@ impl<'a> Rooms<'a> {
         let mut entries = (0..).zip(self.table.iter_mut());
         entries.find_map(|(i, entry)| {
             let entry = entry.as_mut()?;
-            let waits = !matches!(entry.state, State::Reply { .. });
+            let waits = matches!(entry.state, State::Queued(_) | State::Granted | State::Taken);
             (waits && (entry.source, entry.number) == (source, number)).then_some((i, entry))
         })
     }
@@ -162,6 +168,11 @@ impl<'a> Rooms<'a> {
         let (i, slot) = (0..).zip(self.table.iter_mut()).find(|(_, slot)| slot.is_none())?;
         *slot = Some(entry);
         Some(i)
+    }
+
+    /// Whether half of the table is free, so that what need not be remembered may be.
+    fn has_plenty(&self) -> bool {
+        2 * self.table.iter().flatten().count() < self.table.len()
     }
 
     /// Forgets messages; what was reserved for them is free.
@@ -249,28 +260,26 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let mut tries = 0;
         match local.errand {
             Errand::Idle => {}
-            Errand::Open { to: other, number: before, state } if (other, before) == (to, number) => match state {
-                Answer::Granted => return Ok(true),
-                Answer::Asked { at, tries: before } => {
-                    if self.control.now.since(at) < RETRY << before.min(DOUBLED) {
-                        return Ok(false);
+            Errand::Open { to: other, number: before, state } if (other, before) == (to, number) => {
+                match state {
+                    Answer::Granted => return Ok(true),
+                    Answer::Asked { at, tries: before } => {
+                        if self.control.now.since(at) < RETRY << before.min(DOUBLED) {
+                            return Ok(false);
+                        }
+                        tries = before + 1;
                     }
-                    tries = before + 1;
+                    Answer::TooLong { limit } => {
+                        local.errand = Errand::Idle;
+                        return Err(RoomError::TooLong { limit });
+                    }
+                    Answer::Lost => {
+                        self.end_room(from, false);
+                        return Err(RoomError::PeerFailed(to.node()));
+                    }
                 }
-                Answer::TooLong { limit } => {
-                    local.errand = Errand::Idle;
-                    return Err(RoomError::TooLong { limit });
-                }
-                Answer::Lost => {
-                    local.errand = Errand::Idle;
-                    return Err(RoomError::PeerFailed(to.node()));
-                }
-            },
-            Errand::Open { .. } | Errand::Ending { .. } => {
-                // The receiver of the one before is told first.
-                self.end_room(from, false);
-                return Ok(false);
             }
+            Errand::Open { .. } => self.end_room(from, false),
         }
         let ask = Ask { number: number.into(), dest: u32::from(to.local()).into(), bytes: bytes.into() };
         let mut block = match self.open(to.node()) {
@@ -295,14 +304,22 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// receiver is told as soon as there is room for that.
     pub fn end_room(&mut self, from: PartId, sent: bool) {
         let Some(local) = self.local.get_mut(self.places.of(from.local())) else { return };
-        local.errand = match local.errand {
-            Errand::Open { to, number, state: Answer::Asked { .. } | Answer::Granted } if !sent => {
-                Errand::Ending { from: from.local(), to, number }
+        let Errand::Open { to, number, state } = core::mem::take(&mut local.errand) else { return };
+        if let Answer::TooLong { .. } = state {
+            return;
+        }
+        let state = if sent { State::Sent { to } } else { State::Ending { to } };
+        let entry = RoomEntry { source: from, dest: to.local(), number, bytes: 0, state, owed: false };
+        // Without room to remember it the receiver learns of it by the next message of the part.
+        if !sent {
+            self.rooms.add(entry);
+            self.rooms.ending = true;
+        } else if self.is_relayed(to.node()) {
+            self.rooms.drop_if(|e| e.source == from && e.state == state);
+            if self.rooms.has_plenty() {
+                self.rooms.add(entry);
             }
-            ending @ Errand::Ending { .. } => ending,
-            _ => Errand::Idle,
-        };
-        self.rooms.ending |= matches!(local.errand, Errand::Ending { .. });
+        }
     }
 
     /// The room of a message that begins to arrive at part `part`. `None`: its sender has not been granted so much.
@@ -312,6 +329,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return None;
         }
         room.state = State::Taken;
+        // Messages of one part to another keep their order, so that nothing comes any more of one before.
+        let lost = |e: &RoomEntry| e.state == State::Granted && e.source == source && e.dest == part.local();
+        self.rooms.drop_if(lost);
         Some(RoomToken { entry, source, number })
     }
 
@@ -319,9 +339,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub fn give_room(&mut self, room: RoomToken) {
         let RoomToken { entry, source, number } = room;
         let slot = self.rooms.table.get_mut(entry as usize);
-        let is_it = |e: &mut RoomEntry| {
-            e.state == State::Taken && (e.source, e.number) == (source, number)
-        };
+        let is_it = |e: &mut RoomEntry| e.state == State::Taken && (e.source, e.number) == (source, number);
         match slot.and_then(|slot| slot.take_if(is_it)) {
             Some(room) => self.rooms.reserved -= room.bytes,
             None => self.counters.foreign_tokens += 1,
@@ -354,36 +372,45 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
         }
         if core::mem::take(&mut self.rooms.ending) {
-            for place in 0..self.local.len() {
-                worked += self.end_errand(place);
+            for entry in 0..self.rooms.table.len() {
+                worked += self.end_errand(entry);
             }
         }
         worked
     }
 
     /// Tells the receiver of a message that was given up, behind its segments, if there is room for that now.
-    fn end_errand(&mut self, place: usize) -> u32 {
-        let errand = self.local.get(place).map(|local| local.errand);
-        let Some(Errand::Ending { from, to, number }) = errand else { return 0 };
+    fn end_errand(&mut self, entry: usize) -> u32 {
+        let Some(Some(RoomEntry { source, number, state: State::Ending { to }, .. })) =
+            self.rooms.table.get(entry)
+        else {
+            return 0;
+        };
+        let (source, number, to) = (*source, *number, *to);
         match self.open(to.node()) {
             Ok(mut block) => {
                 let dest = u32::from(to.local()) | GIVEN_UP;
                 let ask = Ask { number: number.into(), dest: dest.into(), bytes: 0.into() };
-                let route = |class, dest| Route::raw(class as u8, 0, from, dest);
+                let route = |dest| Route::raw(CduClass::ShortMessage as u8, 0, source.local(), dest);
                 let end = SegmentHeader::new(number, SegmentHeader::GIVEN_UP, 0);
-                let ended = block.reserve_segment(route(CduClass::ShortMessage, to.local()), end, 0).is_ok();
-                let told = block.push(route(CduClass::ShortMessage, PartId::NODE), ask.as_bytes()).is_ok();
+                let ended = block.reserve_segment(route(to.local()), end, 0).is_ok();
+                let told = block.push(route(PartId::NODE), ask.as_bytes()).is_ok();
                 debug_assert!(ended && told, "an empty block has room for both");
                 self.submit(block);
             }
-            Err(OpenError::WouldBlock) => {
-                self.rooms.ending = true;
-                return 0;
+            // With the link to this node the receiver has lost the message; of a link to a relay it knows nothing.
+            Err(error) => {
+                let waits = matches!(error, OpenError::WouldBlock)
+                    || (self.is_relayed(to.node()) && self.agreement.is_member(to.node()));
+                self.rooms.ending |= waits;
+                if waits {
+                    return 0;
+                }
             }
-            // With the link the receiver has lost the message.
-            Err(_) => {}
         }
-        self.set_errand(from, Errand::Idle);
+        if let Some(slot) = self.rooms.table.get_mut(entry) {
+            *slot = None;
+        }
         1
     }
 
@@ -404,7 +431,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     fn asked_for_room(&mut self, source: PartId, ask: Ask) {
         let (number, bytes, dest) = (ask.number.get(), ask.bytes.get(), ask.dest.get() as u16);
         if ask.dest.get() & GIVEN_UP != 0 {
-            let waits = |e: &RoomEntry| matches!(e.state, State::Queued(_) | State::Granted);
+            // What was granted, its reader gives back: some of it may have arrived.
+            let waits = |e: &RoomEntry| matches!(e.state, State::Queued(_));
             self.rooms.drop_if(|e| waits(e) && (e.source, e.number) == (source, number));
             return;
         }
@@ -484,11 +512,20 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub(super) fn lose_errands(&mut self, lost: impl Fn(NodeId) -> bool) {
         for local in self.local.iter_mut() {
             match &mut local.errand {
-                Errand::Open { to, state: state @ (Answer::Asked { .. } | Answer::Granted), .. } if lost(to.node()) => {
+                Errand::Open { to, state: state @ (Answer::Asked { .. } | Answer::Granted), .. }
+                    if lost(to.node()) =>
+                {
                     *state = Answer::Lost;
                 }
-                Errand::Ending { to, .. } if lost(to.node()) => local.errand = Errand::Idle,
                 _ => {}
+            }
+        }
+        for entry in self.rooms.table.iter_mut().flatten() {
+            if let State::Sent { to } = entry.state
+                && lost(to.node())
+            {
+                entry.state = State::Ending { to };
+                self.rooms.ending = true;
             }
         }
         let waits = |e: &RoomEntry| matches!(e.state, State::Queued(_) | State::Reply { .. });

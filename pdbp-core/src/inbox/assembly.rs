@@ -54,6 +54,10 @@ impl<'a, B> Assemblies<'a, B> {
         if header.segment() == SegmentHeader::GIVEN_UP {
             let message = header.message();
             self.discard_if(arrivals, |a| (a.source, a.message) == (source, message));
+            // It may have been granted its room and not have begun.
+            if let Some(buffer) = arrivals.begin(source, message, 0) {
+                arrivals.discard(buffer);
+            }
             return Put::More;
         }
         if header.segment() == 0 {

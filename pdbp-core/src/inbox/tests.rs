@@ -53,14 +53,21 @@ impl Source {
     }
 
     /// A delivery whose bytes `pack` has packed; `false` when all blocks are out.
-    fn deliver(&mut self, source: u16, kind: DeliveryKind, pack: impl FnOnce(&mut Packer, &mut [u8])) -> bool {
+    fn deliver(
+        &mut self,
+        source: u16,
+        kind: DeliveryKind,
+        pack: impl FnOnce(&mut Packer, &mut [u8]),
+    ) -> bool {
         let Some(index) = self.umb.take() else { return false };
         let mut raw = self.umb.lend(index).unwrap();
         let mut packer = Packer::new();
         let body = raw.body_mut();
         pack(&mut packer, body);
         let length = packer.finish(body);
-        let Ok(_) = self.umb.take_back(crate::umb::SealedBlock::new(raw, BLOCK_HEADER + length)) else { panic!() };
+        let Ok(_) = self.umb.take_back(crate::umb::SealedBlock::new(raw, BLOCK_HEADER + length)) else {
+            panic!()
+        };
         self.umb.entry(index).unwrap().length = (BLOCK_HEADER + length) as u32;
         self.umb.entry(index).unwrap().state = crate::umb::BlockState::Reread;
         let place = (Slot::from_index(0), index);
@@ -183,11 +190,21 @@ fn next_batch(inbox: &mut TestInbox, source: &mut Source) -> Vec<Read> {
 #[derive(Clone, Debug)]
 enum Operation {
     /// A delivery with trains: command number, length, and number of messages each.
-    Messages { from: u16, urgent: bool, trains: Vec<(u16, usize, usize)> },
+    Messages {
+        from: u16,
+        urgent: bool,
+        trains: Vec<(u16, usize, usize)>,
+    },
     /// The next segment of a long message of a part, which begins another one when there is none.
-    Piece { from: u16, bytes: usize },
+    Piece {
+        from: u16,
+        bytes: usize,
+    },
     /// The next segment of a stream; 3 ends it, 4 gives it up, 5 breaks it off.
-    Segment { number: u32, how: u8 },
+    Segment {
+        number: u32,
+        how: u8,
+    },
     Next,
     Batch,
     Look,
@@ -301,7 +318,9 @@ fn apply(
         }
         Operation::Look => {
             let waiting = inbox.look(source);
-            let may = !oracle.messages.is_empty() || !oracle.commands.is_empty() || oracle.long.iter().any(Option::is_some);
+            let may = !oracle.messages.is_empty()
+                || !oracle.commands.is_empty()
+                || oracle.long.iter().any(Option::is_some);
             prop_assert!(may || !waiting.message, "there is nothing to read");
         }
         Operation::Stream => {
@@ -340,7 +359,9 @@ fn segment(number: u32, how: u8, source: &mut Source, oracle: &mut Oracle) {
     let segment = oracle.sent[number as usize];
     if how == 5 {
         if segment > 0 {
-            source.arrivals.push_back(Arrival::StreamBroken { source: node(number as u16), number: StreamNo(number) });
+            source
+                .arrivals
+                .push_back(Arrival::StreamBroken { source: node(number as u16), number: StreamNo(number) });
             end(number, true, oracle);
         }
         return;
@@ -370,7 +391,9 @@ fn segment(number: u32, how: u8, source: &mut Source, oracle: &mut Oracle) {
 
 /// A stream is over; the next segment of that number begins another.
 fn end(number: u32, broken: bool, oracle: &mut Oracle) {
-    if let Some(stream) = oracle.streams.iter_mut().rev().find(|stream| stream.0 == number && stream.2.is_none()) {
+    if let Some(stream) =
+        oracle.streams.iter_mut().rev().find(|stream| stream.0 == number && stream.2.is_none())
+    {
         stream.2 = Some(broken);
     }
     oracle.sent[number as usize] = 0;

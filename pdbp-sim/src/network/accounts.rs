@@ -117,8 +117,8 @@ impl<T: Transport> Cluster<T> {
             return Ok(());
         }
         let nodes = 0..self.setup.nodes as u16;
-        let missing: u64 =
-            nodes.map(|node| {
+        let missing: u64 = nodes
+            .map(|node| {
                 let missing = self.missing(node);
                 missing.map(|(dest, missing)| missing.saturating_sub(self.discarded(node, dest))).sum::<u64>()
             })

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use pdbp_core::cdu::CduClass;
 use pdbp_core::engine::{DeliveryKind, RoomToken};
 use pdbp_core::id::{NodeId, PartId};
 use pdbp_core::inbox::{Arrival, Arrivals};
@@ -45,6 +46,8 @@ pub(super) struct Table {
     pub(super) given_up: BTreeSet<(u16, u32)>,
     /// Segments that were discarded, since their message did not become whole, by source.
     pub(super) discarded: BTreeMap<u16, u64>,
+    /// A command was among messages.
+    pub(super) demoted: bool,
     #[cfg(test)]
     pub(super) flaw: Option<super::sabotage::Flaw>,
 }
@@ -84,11 +87,16 @@ impl Table {
             Arrival::StreamBroken { source, number } => {
                 self.cut.insert((source.raw(), number.0));
             }
-            Arrival::Piece(delivery) => {
-                if let DeliveryKind::Stream { number, aborted: true, .. } = delivery.kind() {
+            Arrival::Piece(delivery) => match delivery.kind() {
+                DeliveryKind::Stream { number, aborted: true, .. } => {
                     self.given_up.insert((delivery.source().raw(), number.0));
                 }
-            }
+                DeliveryKind::Messages { .. } => {
+                    let mut trains = delivery.cdus().flatten();
+                    self.demoted |= trains.any(|train| train.class() == CduClass::Command);
+                }
+                _ => {}
+            },
             Arrival::Failed(_) => {}
         }
     }

@@ -9,9 +9,9 @@ use pdbp_core::policy::Choice;
 use pdbp_core::umb::HeapMemory;
 use pdbp_core::{Engine, Transport};
 
+use super::arriving::{Arriving, Buffer, Hold, Reader, Table};
 use super::check::Breach;
 use super::clock::Clock;
-use super::arriving::{Arriving, Buffer, Hold, Reader, Table};
 use super::guests::{Doors, Guests};
 use super::inbox::Inbox;
 use super::meetings::{Ends, Meetings};
@@ -362,7 +362,12 @@ impl<T: Transport> Drop for Host<T> {
                 reader.clear(&mut arriving);
             }
             loop {
-                match arriving.pipes.pull_command(local).map(Arrival::Piece).or_else(|| arriving.pipes.pull(local)) {
+                match arriving
+                    .pipes
+                    .pull_command(local)
+                    .map(Arrival::Piece)
+                    .or_else(|| arriving.pipes.pull(local))
+                {
                     Some(Arrival::Piece(delivery)) => arriving.engine.release(delivery),
                     Some(_) => {}
                     None => break,

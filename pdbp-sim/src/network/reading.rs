@@ -95,12 +95,12 @@ impl<T: Transport> Host<T> {
         let batches = self.turn & 4 == 0;
         let (reader, mut arriving, bytes) = self.reading(local)?;
         let (hold, start, each, count, info) = if batches {
+            let batch = reader.next_batch(&mut arriving)?;
             #[cfg(test)]
             if arriving.table.strikes(|flaw| flaw == super::sabotage::Flaw::SkipTrain) {
-                let skipped = reader.next_batch(&mut arriving)?;
-                arriving.release(skipped.into_hold());
+                arriving.release(batch.into_hold());
+                return None;
             }
-            let batch = reader.next_batch(&mut arriving)?;
             let (start, each, count, info) = (batch.start(), batch.length(), batch.count(), batch.info());
             (batch.into_hold(), start, each, count, info)
         } else {
@@ -191,6 +191,9 @@ impl<T: Transport> Host<T> {
         let segmented = !info.is_command() && !matches!(info.command(), 0 | SET);
         let piece = if segmented { usize::from(info.command()) } else { each };
         let mut messages = 0;
+        if std::mem::take(&mut self.table.demoted) {
+            return contents(format!("a command of node{from} came as if it were none"));
+        }
         for bytes in bytes.chunks(piece.max(1)) {
             let payload = self.payload_of(from, bytes)?;
             let way = if info.is_command() { Way::Urgent } else { Way::Packed };
@@ -274,7 +277,13 @@ impl<T: Transport> Host<T> {
     }
 
     /// Enters a message into the books of its lane.
-    fn take(&mut self, payload: Payload, set: bool, bytes: usize, clerk: &mut Clerk<'_>) -> Result<(), Breach> {
+    fn take(
+        &mut self,
+        payload: Payload,
+        set: bool,
+        bytes: usize,
+        clerk: &mut Clerk<'_>,
+    ) -> Result<(), Breach> {
         let Payload { source, life, way, number, .. } = payload;
         let failed = self.may_lose(source);
         // Messages to this node's life before are not this one's.
@@ -326,7 +335,9 @@ impl<T: Transport> Host<T> {
 
     /// Messages that have not come to both parts although no link has failed.
     pub(super) fn check_parts(&self) -> Result<(), Breach> {
-        let first = |source: u16| self.lanes.get(&(source, Way::Packed)).map_or((0, 0), |lane| (lane.life, lane.sets));
+        let first = |source: u16| {
+            self.lanes.get(&(source, Way::Packed)).map_or((0, 0), |lane| (lane.life, lane.sets))
+        };
         let second = |source: u16| self.seconds.get(&source).copied().unwrap_or((0, 0));
         let sources = self.lanes.keys().map(|(source, _)| *source).chain(self.seconds.keys().copied());
         let differ = |source: &u16| {
@@ -337,7 +348,9 @@ impl<T: Transport> Host<T> {
         match sources.into_iter().find(differ) {
             Some(source) => {
                 let (first, second) = (first(source), second(source));
-                let what = format!("messages of node{source} to both parts did not reach both: {first:?}, {second:?}");
+                let what = format!(
+                    "messages of node{source} to both parts did not reach both: {first:?}, {second:?}"
+                );
                 Err(Breach::new(Invariant::Accounted, what))
             }
             None => Ok(()),
@@ -345,7 +358,13 @@ impl<T: Transport> Host<T> {
     }
 }
 
-fn copy<T: Transport>(arriving: &Arriving<'_, T>, hold: &Hold, start: usize, length: usize, to: &mut Vec<u8>) {
+fn copy<T: Transport>(
+    arriving: &Arriving<'_, T>,
+    hold: &Hold,
+    start: usize,
+    length: usize,
+    to: &mut Vec<u8>,
+) {
     to.clear();
     to.extend_from_slice(arriving.bytes(hold).get(start..start + length).unwrap_or(&[]));
 }

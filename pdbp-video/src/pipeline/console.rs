@@ -243,9 +243,8 @@ impl Console<'_> {
 }
 
 fn value<T: bytemuck::Pod>(number: u16, message: &[u8]) -> Result<T, String> {
-    bytemuck::try_pod_read_unaligned(message).map_err(|_| {
-        format!("command {number} with {} bytes instead of {}", message.len(), size_of::<T>())
-    })
+    bytemuck::try_pod_read_unaligned(message)
+        .map_err(|_| format!("command {number} with {} bytes instead of {}", message.len(), size_of::<T>()))
 }
 
 fn density(sample: RowSample) -> Density {

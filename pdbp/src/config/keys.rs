@@ -279,7 +279,7 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "assembly_bytes",
-        expected: "bytes of a long message that a part puts together, 65536 to 4294967295",
+        expected: "bytes of messages longer than a block that all parts of a node put together at a time, 65536 to 4294967295",
         set: |s, v| number(v, 65_536..=u32::MAX as usize, &mut s.assembly_bytes),
         show: |s| s.assembly_bytes.to_string(),
     },

@@ -294,8 +294,8 @@ pub struct Settings {
     pub stream_pipes: u16,
     /// Deliveries that a private pipe holds.
     pub pipe_depth: usize,
-    /// Bytes of a message longer than a block that a part puts together: one such message at a time from each part that sends it
-    /// one.
+    /// Bytes of messages longer than a block that all parts of a node together put together at a time, until they are dropped. Who sends
+    /// one waits until there is room for it; a longer one is refused at its sender.
     pub assembly_bytes: usize,
     /// Whether nodes answer who asks for their figures.
     pub monitor: MonitorKind,

@@ -30,7 +30,8 @@ impl Part {
     /// part waits for something, or after the setting `flush_after_us`. Messages to one part arrive in order. When there is no
     /// room it waits, as long as the setting `timeout_ms` says, and goes on taking deliveries meanwhile.
     ///
-    /// A message longer than a block travels in segments and is put together at the receiver, up to `assembly_bytes`.
+    /// A message longer than a block travels in segments and is put together at the receiver. Before the first of them this waits
+    /// until the receiving node has room for it, of which it has `assembly_bytes` for all its parts and senders.
     ///
     /// # Errors
     /// See [`SendError`].

@@ -12,9 +12,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use pdbp_core::id::StreamNo;
+use pdbp_core::inbox::{Segment as Next, StreamKey};
 use pdbp_core::outbox::{Ending, Missing, StreamError, StreamOut};
 use pdbp_core::pipe::{PipeError, StreamState};
-use pdbp_core::inbox::{Segment as Next, StreamKey};
 
 use super::inbox::Source;
 use super::message::Run;

@@ -274,7 +274,10 @@ fn a_batch_is_the_rest_of_a_train_or_a_long_message_or_a_command() {
         a.send_command(to, 9, b"first").unwrap();
         a.node().quiesce(SOON).unwrap();
         let batch = b.try_recv_batch().unwrap();
-        assert_eq!((batch.is_command(), batch.command(), batch.len(), batch.bytes()), (true, 9, 1, &b"first"[..]));
+        assert_eq!(
+            (batch.is_command(), batch.command(), batch.len(), batch.bytes()),
+            (true, 9, 1, &b"first"[..])
+        );
         let mut values: Vec<u64> = Vec::new();
         while values.len() < 3 {
             let batch = b.try_recv_batch().unwrap();
@@ -336,7 +339,10 @@ fn a_long_message_that_is_not_read_is_room_that_the_next_waits_for() {
         });
         let kept = b.recv_timeout(SOON).unwrap();
         let error = a.send_timeout(to, &contents(2, 40_000), crate::BRIEFLY).unwrap_err();
-        assert!(matches!(error, SendError::Timeout(_)) && error.to_string().contains("assembly_bytes"), "{error}");
+        assert!(
+            matches!(error, SendError::Timeout(_)) && error.to_string().contains("assembly_bytes"),
+            "{error}"
+        );
         let source = kept.source();
         drop(kept);
         b.send(source, b"done").unwrap();
