@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn a_target_whose_number_is_anothers_by_now_is_refused_by_name() {
         for progress in [Progress::Thread, Progress::Inline] {
-            let cluster = Cluster::builder().unwrap().nodes(2).progress(progress).set("transport", "local");
+            let cluster = Cluster::builder().nodes(2).progress(progress).set("transport", "local");
             let cluster = cluster.timeout(SOON).start().unwrap();
             let [zero, one] = [0, 1].map(|i| cluster.node(i).unwrap());
             let register = |node: &crate::Node, name| node.register(name, PartKind::Cpu).unwrap();
@@ -134,7 +134,7 @@ mod tests {
             assert_eq!(*a.recv_timeout(SOON).unwrap(), *b"answer");
             let message = a.recv_timeout(SOON).unwrap();
             assert_eq!(message.source(), next.id(), "with its generation");
-            assert!(next.try_recv().unwrap().is_none());
+            assert!(next.try_recv().is_none());
         }
     }
 }
