@@ -36,6 +36,7 @@ extern crate std;
 
 pub mod agreement;
 pub mod cdu;
+pub mod embed;
 pub mod engine;
 pub mod id;
 pub mod matrix;

@@ -79,8 +79,9 @@ pub use public::{PublicPipe, SendError};
 pub use readers::Element;
 pub use sending::OpenError;
 pub use stats::{Counters, PipeUse, RowStats};
+pub(crate) use storage::LOG;
+pub use storage::Storage;
 use storage::cut;
-pub use storage::{StaticStorage, Storage};
 
 /// In UMBInfo-Tab: a block set aside for control messages.
 const CONTROL_ROW: u16 = u16::MAX;

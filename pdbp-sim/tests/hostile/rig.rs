@@ -11,9 +11,7 @@ use pdbp_core::id::{NodeId, PartId, PipeId, Time};
 use pdbp_core::policy::Fixed;
 use pdbp_core::tables::PartKind;
 use pdbp_core::umb::{BlockPool, HeapMemory, stride};
-use pdbp_core::{
-    Arrival, Capabilities, Completion, Delivery, Engine, Op, Refused, SealedBlock, Transport,
-};
+use pdbp_core::{Arrival, Capabilities, Completion, Delivery, Engine, Op, Refused, SealedBlock, Transport};
 use pdbp_sim::local::Local;
 
 pub const BODY: usize = 512;
