@@ -9,7 +9,8 @@
 //! 3. [`matrix`] and [`policy`]: SM and RM, the rows of send queues and receive credit, and how much space each gets.
 //! 4. [`pipe`] and [`tables`]: the pipe pool, NTA, PTA and MTA.
 //! 5. [`engine`]: puts it together; [`Engine::poll`] does a bounded amount of work.
-//! 6. [`transport`]: what a backend implements.
+//! 6. [`outbox`]: a sender's open blocks, long messages and streams, on top of the engine.
+//! 7. [`transport`]: what a backend implements.
 //!
 //! Time, randomness and memory come in as arguments. All tables are slices given at the start ([`Storage`]): borrowed
 //! arrays, or boxes with the feature `alloc`. `pdbp-core/no-std-check` is a program without std and without a heap that runs
@@ -41,6 +42,7 @@ pub mod engine;
 pub mod id;
 pub mod matrix;
 pub mod mesp;
+pub mod outbox;
 pub mod pipe;
 pub mod policy;
 pub mod routing;

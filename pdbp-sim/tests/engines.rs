@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use pdbp_core::cdu::{CduClass, Route};
 use pdbp_core::engine::{Checksum, Counters, Event};
 use pdbp_core::id::{NodeId, PartId, PipeId, Time};
+use pdbp_core::outbox::{Due, Hop, Outbox, Outgoing, Rule};
 use pdbp_core::policy::Adaptive;
 use pdbp_core::tables::PartKind;
 use pdbp_core::umb::{HeapMemory, stride};
@@ -46,6 +47,7 @@ impl PrivatePipes for Inbox {
 /// A node; what it sends goes to the next one, and the last one's to the first.
 struct Host<T: Transport> {
     engine: Engine<'static, T, HeapMemory, Adaptive>,
+    outbox: Outbox<'static>,
     inbox: Inbox,
     me: PartId,
     peer: PartId,
@@ -83,6 +85,7 @@ impl<T: Transport> Host<T> {
         let other = NodeId::new((node.raw() + 1) % capabilities.nodes).unwrap();
         let mut host = Self {
             engine,
+            outbox: Outbox::allocate(capabilities.nodes.into(), Rule { flush_after: 1_000, pack: BODY }),
             inbox: Inbox::default(),
             me: PartId::new(node, 0).unwrap(),
             peer: PartId::new(other, 0).unwrap(),
@@ -103,7 +106,10 @@ impl<T: Transport> Host<T> {
 
     fn poll(&mut self) -> bool {
         self.now += 500;
-        self.engine.poll(Time(self.now), &mut self.inbox).worked > 0
+        let worked = self.engine.poll(Time(self.now), &mut self.inbox).worked;
+        let now = Time(self.now);
+        let due = if worked == 0 { Due::Idle(now) } else { Due::Past(now) };
+        worked + self.outbox.flush(&mut self.engine, due).blocks > 0
     }
 
     /// Reads one delivery, if there is one; its messages must be whole, and in order.
@@ -154,9 +160,15 @@ impl<T: Transport> Host<T> {
         }
     }
 
+    fn flush(&mut self) {
+        self.outbox.flush(&mut self.engine, Due::All);
+    }
+
     fn send(&mut self, number: u64) {
         let route = Route::new(CduClass::ShortMessage, 0, self.me, self.peer);
-        while self.engine.send(Time(self.now), route, self.peer, &message(number)).is_err() {
+        let (hop, message) = (Hop::to_node(self.peer.node()), message(number));
+        let outgoing = Outgoing::message(route, &message);
+        while self.outbox.send(&mut self.engine, Time(self.now), hop, &outgoing).is_err() {
             self.step("room to send");
         }
     }
@@ -226,7 +238,7 @@ fn all_arrive<T: Transport>(host: &mut Host<T>) -> Counters {
         host.poll();
         host.read();
     }
-    host.engine.flush();
+    host.flush();
     host.wait("the messages of the node before", |host| host.received == MESSAGES);
     host.barrier();
     host.engine.counters()
@@ -302,7 +314,7 @@ fn survives_corruption(arrival: Arrival) {
                 host.poll();
                 host.read();
             }
-            host.engine.flush();
+            host.flush();
             let me = host.peer.node();
             host.wait("the blocks to leave", |host| host.engine.send_row(me).is_some_and(|r| r.waiting == 0));
             // Pairs with the loads in `reached`: what was sent before is on its way.
@@ -320,7 +332,7 @@ fn survives_corruption(arrival: Arrival) {
                 host.poll();
                 host.read();
             }
-            host.engine.flush();
+            host.flush();
             host.wait("the last message", |host| host.expected == 2 * MESSAGES);
             let injected = host.engine.transport_mut().injected();
             (host.received, host.inbox.malformed, host.engine.counters(), injected)

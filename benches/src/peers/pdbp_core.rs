@@ -12,9 +12,10 @@ use std::time::Instant;
 use pdbp_core::cdu::{CduClass, Route};
 use pdbp_core::engine::{Checksum, LocalPart};
 use pdbp_core::id::{NodeId, PartId, PipeId, Time};
+use pdbp_core::outbox::{Due, Hop, Outbox, Outgoing, Rule};
 use pdbp_core::policy::{Adaptive, Fixed, SpacePolicy};
 use pdbp_core::tables::PartKind;
-use pdbp_core::umb::{HeapMemory, OpenBlock, stride};
+use pdbp_core::umb::{HeapMemory, stride};
 use pdbp_core::{Arrival, Config, Delivery, Engine, PrivatePipes, Storage};
 use pdbp_sim::local::Local;
 
@@ -122,6 +123,9 @@ impl<const TIMES: u32> Setup for Divided<TIMES> {
     }
 }
 
+/// Blocks leave when they are full, and when all is sent.
+const RULE: Rule = Rule { flush_after: u64::MAX, pack: usize::MAX };
+
 /// Engines over the in-process transport.
 #[derive(Debug)]
 pub struct PdbpCore<S>(PhantomData<S>);
@@ -131,8 +135,8 @@ type NodeEngine<P> = Engine<'static, Local, HeapMemory, P>;
 /// A node: its engine, the blocks it is filling, what has arrived.
 pub struct CoreEndpoint<P: SpacePolicy> {
     engine: NodeEngine<P>,
-    /// By destination.
-    open: Vec<Option<OpenBlock>>,
+    /// A lane for each destination.
+    outbox: Outbox<'static>,
     routes: Vec<Route>,
     arrived: Arrived,
     /// By destination: there was no block, and nothing has been polled since.
@@ -176,7 +180,7 @@ impl<S: Setup> Fabric for PdbpCore<S> {
                 let engine = Engine::new(config, S::policy(), transport, memory, storage);
                 CoreEndpoint {
                     engine: engine.unwrap_or_else(|error| panic!("node {id}: {error}")),
-                    open: (0..scenario.nodes).map(|_| None).collect(),
+                    outbox: Outbox::allocate(scenario.nodes, RULE),
                     routes: (0..scenario.nodes).map(|to| route(id, to)).collect(),
                     arrived: Arrived::default(),
                     refused: vec![false; scenario.nodes],
@@ -246,9 +250,7 @@ impl<P: SpacePolicy> CoreEndpoint<P> {
     /// size and route that follow each other share a header.
     #[inline]
     pub fn pack(&mut self, to: usize, route: Route, message: &[u8]) -> bool {
-        if let Some(block) = &mut self.open[to]
-            && let Ok(room) = block.reserve(route, message.len())
-        {
+        if let Ok(room) = self.outbox.reserve(Hop::to_node(node(to)), route, message.len()) {
             copy_packet(room, message);
             return true;
         }
@@ -282,17 +284,17 @@ impl<P: SpacePolicy> CoreEndpoint<P> {
     /// A new block for `to`, in place of the full one, with room for `length` bytes.
     #[inline(never)]
     fn turn_over(&mut self, to: usize, route: Route, packet: &[u8]) -> bool {
-        if let Some(full) = self.open[to].take() {
+        if let Some((full, _)) = self.outbox.take(to) {
             self.engine.submit(full);
             self.poll();
         }
-        let Ok(mut block) = self.engine.open(node(to)) else {
+        let Ok(block) = self.engine.open(node(to)) else {
             self.refused[to] = true;
             return false;
         };
-        let taken = block.reserve(route, packet.len()).map(|room| copy_packet(room, packet));
-        assert!(taken.is_ok(), "a block holds at least one packet of {} bytes", packet.len());
-        self.open[to] = Some(block);
+        let outgoing = Outgoing::message(route, packet);
+        let before = self.outbox.place(block, Hop::to_node(node(to)), &outgoing, Time(0));
+        assert!(matches!(before, Ok(None)), "a block holds at least one packet of {} bytes", packet.len());
         true
     }
 }
@@ -310,15 +312,13 @@ impl<P: SpacePolicy + Send> Endpoint for CoreEndpoint<P> {
     }
 
     fn flush(&mut self) {
-        for block in self.open.iter_mut().filter_map(Option::take) {
-            self.engine.submit(block);
-        }
+        self.outbox.flush(&mut self.engine, Due::All);
         self.poll();
     }
 
     /// All blocks have come back, so that nobody waits for this node's polls.
     fn finished(&mut self) -> bool {
         self.flush();
-        (0..self.open.len()).all(|to| self.engine.send_row(node(to)).is_none_or(|row| row.space.used() == 0))
+        (0..self.routes.len()).all(|to| self.engine.send_row(node(to)).is_none_or(|row| row.space.used() == 0))
     }
 }

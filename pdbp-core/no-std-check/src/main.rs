@@ -15,9 +15,10 @@ use core::ffi::{c_char, c_int, c_void};
 use core::mem::MaybeUninit;
 
 use loopback::{Loopback, Wire};
-use pdbp_core::cdu::{CduClass, Route, flag};
-use pdbp_core::engine::{Checksum, DeliveryKind, LocalPart, PrivatePipes, StaticStorage, StreamTag};
+use pdbp_core::cdu::{CduClass, Packer, Route};
+use pdbp_core::engine::{Checksum, DeliveryKind, LocalPart, PrivatePipes, StaticStorage};
 use pdbp_core::id::{NodeId, PartId, PipeId, Time};
+use pdbp_core::outbox::{Due, Ending, Lane, LongMessage, Outbox, Outgoing, Rule, StreamOut};
 use pdbp_core::policy::Adaptive;
 use pdbp_core::tables::{Name, PartKind};
 use pdbp_core::umb::{Aligned, StaticMemory, stride};
@@ -28,6 +29,9 @@ const BLOCKS: usize = 32;
 const ROW: usize = 8;
 const MESSAGES: u32 = 1000;
 const SEGMENTS: u32 = 50;
+/// Messages longer than a block, among the others.
+const LONGS: u32 = 10;
+const LONG: [u8; 5000] = [7; 5000];
 
 type Node = Engine<'static, Loopback, StaticMemory, Adaptive>;
 type Tables = StaticStorage<2, BLOCKS, { 2 * ROW }, 8, 2, 6, 4>;
@@ -76,19 +80,22 @@ impl<T> Place<T> {
 
 static MEMORY: [Place<Aligned<{ BLOCKS * stride(BODY) }>>; 2] = [const { Place::new() }; 2];
 static TABLES: [Place<Tables>; 2] = [const { Place::new() }; 2];
+static LANES: [Place<[Lane; 2]>; 2] = [const { Place::new() }; 2];
 static WIRE: Place<RefCell<Wire>> = Place::new();
 
 /// Checks what arrives, and keeps it until the engine can take it back.
 struct Inbox {
     kept: Option<Delivery>,
     messages: u32,
+    /// Bytes of the segments of long messages.
+    long_bytes: usize,
     segments: u32,
     ended: bool,
 }
 
 impl Inbox {
     const fn new() -> Self {
-        Self { kept: None, messages: 0, segments: 0, ended: false }
+        Self { kept: None, messages: 0, long_bytes: 0, segments: 0, ended: false }
     }
 
     fn read(&mut self, delivery: &Delivery) {
@@ -96,6 +103,10 @@ impl Inbox {
             let Ok(train) = train else { panic!() };
             for message in train.messages() {
                 match delivery.kind() {
+                    DeliveryKind::Messages { .. } if train.segment().is_some() => {
+                        assert!(message.iter().all(|b| *b == 7));
+                        self.long_bytes += message.len();
+                    }
                     DeliveryKind::Messages { .. } => {
                         assert!(*message == self.messages.to_le_bytes());
                         self.messages += 1;
@@ -157,6 +168,86 @@ fn start(index: usize, wire: &'static RefCell<Wire>) -> Option<Node> {
     Engine::new(config, Adaptive::DEFAULT, transport, StaticMemory::new(memory), tables.storage()).ok()
 }
 
+/// What a node sends: short messages, long ones between them, and a stream.
+struct Sender {
+    from: PartId,
+    to: PartId,
+    outbox: Outbox<'static>,
+    sent: u32,
+    /// The long message that is on its way, and how many were.
+    long: Option<LongMessage>,
+    longs: u32,
+    stream: Option<StreamOut>,
+}
+
+impl Sender {
+    fn new(me: usize, parts: [PartId; 2]) -> Option<Self> {
+        // SAFETY: called once for each node.
+        let lanes = unsafe { LANES.get(me)?.put([Lane::default(), Lane::default()]) };
+        let rule = Rule { flush_after: 1_000, pack: BODY };
+        Some(Self {
+            from: *parts.get(me)?,
+            to: *parts.get(1 - me)?,
+            outbox: Outbox::new(lanes.as_mut_slice().into(), rule),
+            sent: 0,
+            long: None,
+            longs: 0,
+            stream: None,
+        })
+    }
+
+    /// Sends what there is room for; `None` when something cannot be.
+    fn send(&mut self, engine: &mut Node, now: Time) -> Option<()> {
+        let route = Route::new(CduClass::ShortMessage, 0, self.from, self.to);
+        let hop = engine.hop(self.to.node()).ok()?;
+        loop {
+            if let Some(long) = &mut self.long {
+                let Some(piece) = long.piece() else {
+                    self.long = None;
+                    continue;
+                };
+                let bytes = LONG.get(piece.range.clone())?;
+                let outgoing = Outgoing::message(route, bytes).segment(piece.header);
+                if self.outbox.send(engine, now, hop, &outgoing).is_err() {
+                    break;
+                }
+                long.advance();
+            } else if self.sent < MESSAGES {
+                let bytes = self.sent.to_le_bytes();
+                if self.outbox.send(engine, now, hop, &Outgoing::message(route, &bytes)).is_err() {
+                    break;
+                }
+                self.sent += 1;
+                if self.sent.is_multiple_of(MESSAGES / LONGS) {
+                    self.long = Some(LongMessage::new(self.longs, LONG.len(), Packer::longest(BODY) - 16));
+                    self.longs += 1;
+                }
+            } else {
+                break;
+            }
+        }
+        self.write(engine)
+    }
+
+    /// Writes the next segment of the stream, if there is a block for it.
+    fn write(&mut self, engine: &mut Node) -> Option<()> {
+        let stream = match &mut self.stream {
+            Some(stream) => stream,
+            none => none.insert(StreamOut::open(engine, self.from, self.to).ok()?),
+        };
+        if stream.is_over() {
+            return Some(());
+        }
+        let Ok(block) = engine.open(self.to.node()) else { return Some(()) };
+        assert!(stream.give_block(block).is_none());
+        let segment = stream.segments();
+        assert!(stream.write(900, &[segment as u8; 900]) == Ok(900));
+        let ending = if segment + 1 == SEGMENTS { Ending::Last } else { Ending::Open };
+        engine.submit(stream.seal(0, ending)?);
+        Some(())
+    }
+}
+
 /// Both nodes send everything to each other at once.
 fn run() -> Option<()> {
     // SAFETY: the only call for this place.
@@ -164,9 +255,7 @@ fn run() -> Option<()> {
     let mut nodes = [start(0, wire)?, start(1, wire)?];
     let mut inboxes = [Inbox::new(), Inbox::new()];
     let parts = [PartId::new(node(0)?, 0)?, PartId::new(node(1)?, 0)?];
-    let mut sent = [0u32; 2];
-    let mut streamed = [0u32; 2];
-    let mut streams = [None; 2];
+    let mut senders = [Sender::new(0, parts)?, Sender::new(1, parts)?];
     for (engine, part) in nodes.iter_mut().zip(parts) {
         assert!(engine.register("worker", PartKind::Cpu).ok()? == part);
         engine.bind_pipe(part).ok()?;
@@ -175,38 +264,19 @@ fn run() -> Option<()> {
         let now = Time(turn * 100);
         for me in 0..2 {
             let (engine, inbox) = (nodes.get_mut(me)?, inboxes.get_mut(me)?);
-            engine.poll(now, inbox);
+            let worked = engine.poll(now, inbox).worked;
             if let Some(delivery) = inbox.kept.take() {
                 engine.release(delivery);
             }
-            let (from, to) = (*parts.get(me)?, *parts.get(1 - me)?);
-            if engine.local_part(0) != LocalPart::Known || engine.lookup(to.node(), "worker").is_none() {
-                continue;
+            let sender = senders.get_mut(me)?;
+            if engine.local_part(0) == LocalPart::Known && engine.lookup(sender.to.node(), "worker").is_some() {
+                sender.send(engine, now)?;
             }
-            let sent = sent.get_mut(me)?;
-            let route = Route::new(CduClass::ShortMessage, 0, from, to);
-            while *sent < MESSAGES && engine.send(now, route, to, &sent.to_le_bytes()).is_ok() {
-                *sent += 1;
-            }
-            let (stream, segment) = (streams.get_mut(me)?, streamed.get_mut(me)?);
-            let (group, number) = match *stream {
-                Some(open) => open,
-                None => *stream.insert(engine.open_stream(from, to.node()).ok()?),
-            };
-            if *segment < SEGMENTS
-                && let Ok(mut block) = engine.open(to.node())
-            {
-                let last = *segment + 1 == SEGMENTS;
-                let flags = if *segment == 0 { flag::FIRST } else { 0 } | if last { flag::LAST } else { 0 };
-                block.set_stream(StreamTag { group, number, segment: *segment, dest: to, flags });
-                block.push(Route::new(CduClass::Stream, 0, from, to), &[*segment as u8; 900]).ok()?;
-                engine.submit(block);
-                *segment += 1;
-            }
+            sender.outbox.flush(engine, if worked == 0 { Due::Idle(now) } else { Due::Past(now) });
         }
         if inboxes
             .iter()
-            .all(|i| i.messages == MESSAGES && i.ended && i.segments == SEGMENTS && i.kept.is_none())
+            .all(|i| i.messages == MESSAGES && i.long_bytes == LONGS as usize * LONG.len() && i.ended && i.segments == SEGMENTS && i.kept.is_none())
         {
             return Some(());
         }
@@ -219,7 +289,7 @@ fn run() -> Option<()> {
 pub extern "C" fn main(_: c_int, _: *const *const c_char) -> c_int {
     match run() {
         Some(()) => {
-            print(b"no-std-check: 2 nodes, 1000 messages and a stream of 50 segments each way, on static memory: ok\n");
+            print(b"no-std-check: 2 nodes, 1000 messages, 10 long ones and a stream of 50 segments each way, on static memory: ok\n");
             0
         }
         None => {

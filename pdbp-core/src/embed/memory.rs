@@ -6,7 +6,8 @@ use managed::ManagedSlice;
 use super::rings::Ends;
 use super::wire::{Link, PostedStorage};
 use crate::agreement;
-use crate::engine::{Config, Element, LOG, Local, Peer, PublicPipe, Storage};
+use crate::engine::{Config, Element, LOG, Local, Peer, Storage};
+use crate::outbox::Lane;
 use crate::id::PipeId;
 use crate::matrix::{RecvRow, SendRow};
 use crate::pipe::{PipeEntry, StreamEntry};
@@ -156,7 +157,7 @@ struct Tables<
     send_rows: Vec<SendRow, NODES>,
     recv_rows: Vec<RecvRow, NODES>,
     peers: Vec<Peer, NODES>,
-    public_pipes: Vec<PublicPipe, NODES>,
+    relayed: Vec<Lane, NODES>,
     nodes: Vec<Option<NodeEntry>, NODES>,
     parts: Vec<Option<PartEntry>, PARTS>,
     local_parts: Vec<Local, LOCAL>,
@@ -228,7 +229,7 @@ impl<
                 send_rows: filled(&mut tables.send_rows),
                 recv_rows: filled(&mut tables.recv_rows),
                 peers: filled(&mut tables.peers),
-                public_pipes: filled(&mut tables.public_pipes),
+                relayed: filled(&mut tables.relayed),
                 nodes: filled(&mut tables.nodes),
                 parts: filled(&mut tables.parts),
                 local_parts: filled(&mut tables.local_parts),
@@ -275,7 +276,7 @@ impl<
         send_rows: Vec::new(),
         recv_rows: Vec::new(),
         peers: Vec::new(),
-        public_pipes: Vec::new(),
+        relayed: Vec::new(),
         nodes: Vec::new(),
         parts: Vec::new(),
         local_parts: Vec::new(),

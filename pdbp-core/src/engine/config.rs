@@ -54,7 +54,7 @@ pub struct Config {
     /// Public pipes of the stream group of *each* node. With relays also the streams that may go from one relay to one
     /// destination at a time. Protocol: pipes are named by number.
     pub stream_pipes: u16,
-    /// Nanoseconds after which a message given to [`Engine::send`](super::Engine::send) leaves in a block that is not full.
+    /// Nanoseconds after which messages that this node passes on leave in a block that is not full; see [`outbox`](crate::outbox).
     pub flush_after: u64,
     /// Nanoseconds between two looks of the policy at rows that could give space back.
     pub interval: u64,
@@ -283,6 +283,11 @@ impl Config {
     /// The fewest [`control_blocks`](Self::control_blocks) that are accepted: one for each link of this node, and never none.
     pub fn least_control_blocks(&self) -> u32 {
         (self.rows() as u32).saturating_sub(1).max(1)
+    }
+
+    /// Lanes of the engine's own outbox.
+    pub(super) fn relay_lanes(&self) -> usize {
+        if self.routing == Routing::Direct { 0 } else { self.rows() }
     }
 
     pub(super) fn elements(&self) -> usize {

@@ -9,6 +9,7 @@ use heapless::Deque;
 
 use super::protocol::Accord;
 use super::{Engine, Event, LocalPart, PrivatePipes};
+use crate::outbox::Due;
 use crate::agreement::{self, Change};
 use crate::cdu::{BLOCK_HEADER, Cdus, Malformed};
 use crate::id::{NodeId, StreamNo, Time};
@@ -429,7 +430,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
             // Who has not heard of its primary for long answers too: it is not asked again.
             Control::CountRequest { wave } if self.master().is_none_or(|node| node == from) => {
-                self.flush();
+                self.flush_relayed(Due::All);
                 pipes.event(Event::FlushWanted);
                 let (sent, delivered, open) = self.counts();
                 self.tell(from, Control::Count { wave, sent, delivered, open });

@@ -4,8 +4,7 @@
 //! sender, another runtime's loop) and what time it is, is the host's business.
 //!
 //! ```text
-//!  writer:  open ─▶ OpenBlock::push … ─▶ submit ─▶ SCBP row ─▶ poll: credit? ─▶ Transport
-//!  engine:  send  (the same, with a public pipe of the engine's own)
+//!  writer:  open ─▶ OpenBlock::push … ─▶ submit ─▶ SCBP row ─▶ poll: credit? ─▶ Transport      (see `outbox`)
 //!  reader:  Transport ─▶ poll: header, sequence ─▶ RCBP row ─▶ PipeM ─▶ PrivatePipes::deliver ─▶ … ─▶ release
 //! ```
 //!
@@ -36,6 +35,7 @@
 
 mod config;
 mod control;
+mod lanes;
 mod link;
 mod membership;
 mod parts;
@@ -43,7 +43,6 @@ mod passing;
 mod peer;
 mod posting;
 mod protocol;
-mod public;
 mod quiet;
 mod readers;
 mod receiving;
@@ -63,6 +62,7 @@ use managed::ManagedSlice;
 use crate::agreement::Agreement;
 use crate::id::{Epoch, NodeId, PartId, PipeId, StreamNo, Time};
 use crate::matrix::{RecvRow, SendRow};
+use crate::outbox::{Due, Outbox, Rule};
 use crate::pipe::{PipeError, PipePool, StreamEntry, StreamMap, StreamMapping};
 use crate::policy::SpacePolicy;
 use crate::routing::{Links, Slot};
@@ -75,7 +75,6 @@ pub use crate::umb::{Delivery, DeliveryKind, StreamTag};
 pub use config::{Checksum, Config, ConfigError};
 pub use peer::Peer;
 pub use protocol::{Disagreement, Setting};
-pub use public::{PublicPipe, SendError};
 pub use readers::Element;
 pub use sending::OpenError;
 pub use stats::{Counters, PipeUse, RowStats};
@@ -266,7 +265,8 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     rm: ManagedSlice<'a, Element>,
     recv_rows: ManagedSlice<'a, RecvRow>,
     peers: ManagedSlice<'a, Peer>,
-    public: ManagedSlice<'a, PublicPipe>,
+    /// Open blocks of messages that it passes on for others, one for each link.
+    relayed: Outbox<'a>,
     /// Blocks set aside for control messages that are not in use.
     reserve: Queue,
     /// Blocks of credit for peers whose blocks arrive in place that no row of RM has.
@@ -293,11 +293,9 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     /// Open blocks and deliveries that are out.
     tokens: u64,
     maintained: Time,
-    /// Whether blocks may wait in rows of SM, in rows of RM for a private pipe or a further link, or be filled by the engine
-    /// itself: no poll looks through all rows for what is not there.
+    /// Whether blocks may wait in rows of SM, or in rows of RM for a private pipe or a further link: no poll looks through all rows for what is not there.
     queued: bool,
     blocked: bool,
-    filling: bool,
     /// Whether some row with posted arrival has fewer blocks posted than it should.
     short_of_posts: bool,
     /// Whether a row could have something to give back.
@@ -331,7 +329,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             return Err(ConfigError::Transport { largest_block: capabilities.largest_block, block });
         }
         let Storage { blocks, mut send_matrix, mut recv_matrix, mut send_rows, mut recv_rows, .. } = storage;
-        let Storage { mut peers, mut public_pipes, mut nodes, mut parts, mut local_parts, .. } = storage;
+        let Storage { mut peers, mut relayed, mut nodes, mut parts, mut local_parts, .. } = storage;
         let Storage { mut bound, mut pipes, mut streams, mut agreement, .. } = storage;
         let protocol = protocol::Protocol::of(&config, parts.len(), agreement.log.len());
         // Indices are checked by the lengths of the tables, so these are what the configuration says, not more.
@@ -342,7 +340,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         cut(&mut send_rows, count);
         cut(&mut recv_rows, count);
         cut(&mut peers, count);
-        cut(&mut public_pipes, count);
+        cut(&mut relayed, config.relay_lanes());
         cut(&mut nodes, usize::from(config.nodes));
         let near = settings.near().min(config.nodes);
         cut(&mut agreement.peers, usize::from(near));
@@ -362,7 +360,6 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             (own.welcome, own.down) = (true, false);
             (own.accord, own.introduced) = (protocol::Accord::Alike, true);
         }
-        public_pipes.fill_with(PublicPipe::default);
         nodes.fill_with(|| None);
         parts.fill_with(|| None);
         local_parts.fill_with(Local::default);
@@ -383,7 +380,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             rm: recv_matrix,
             recv_rows,
             peers,
-            public: public_pipes,
+            relayed: Outbox::new(relayed, Rule { flush_after: config.flush_after, pack: usize::MAX }),
             reserve: Queue::default(),
             credit: 0,
             contended: false,
@@ -405,7 +402,6 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             maintained: Time(0),
             queued: false,
             blocked: false,
-            filling: false,
             short_of_posts: false,
             grown: false,
             returning: false,
@@ -456,7 +452,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         worked += self.route_pending(pipes);
         worked += self.route_returned(pipes);
         worked += self.break_streams();
-        worked += self.flush_public(now, worked == 0);
+        worked += self.flush_relayed(if worked == 0 { Due::Idle(now) } else { Due::Past(now) });
         worked += self.pump_rows(pipes);
         self.advance_control(pipes);
         worked += self.pump_control(worked == 0);
@@ -467,7 +463,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
 
     fn next_call(&self) -> Option<Time> {
         let upkeep = self.grown.then(|| self.maintained.after(self.config.interval));
-        [self.public_deadline(), upkeep, self.control.tick_at].into_iter().flatten().min()
+        [self.relayed_deadline(), upkeep, self.control.tick_at].into_iter().flatten().min()
     }
 
     /// A part that is free or about to be must not get pipes: nobody would give them back.
@@ -484,8 +480,7 @@ impl<T: Transport, M: BlockMemory, P> Engine<'_, T, M, P> {
     /// Whether open blocks or deliveries are out, so that dropping the engine would leak its memory and its transport.
     pub fn leaks(&self) -> bool {
         // The blocks that the engine itself is filling are not out.
-        let own = self.public.iter().filter(|p| p.is_open()).count() as u64;
-        self.tokens > own
+        self.tokens > self.relayed.open() as u64
     }
 }
 
@@ -494,7 +489,7 @@ impl<T: Transport, M: BlockMemory, P> Drop for Engine<'_, T, M, P> {
     fn drop(&mut self) {
         self.transport.leak = self.leaks();
         // The tables may be somebody else's, and live on.
-        self.public.iter_mut().for_each(|pipe| *pipe = PublicPipe::default());
+        self.relayed.clear();
         self.rm.iter_mut().for_each(Element::clear);
     }
 }

@@ -1,6 +1,7 @@
 //! Quiescence: the master counts, in waves, what was sent and what was delivered.
 
 use super::{Engine, Event, PrivatePipes};
+use crate::outbox::Due;
 use crate::mesp::Control;
 use crate::policy::SpacePolicy;
 use crate::transport::Transport;
@@ -124,7 +125,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 peer.post(Control::CountRequest { wave });
             }
         }
-        self.flush();
+        self.flush_relayed(Due::All);
         pipes.event(Event::FlushWanted);
         let (sent, delivered, open) = self.counts();
         if let Some(own) = self.peers.get_mut(me) {

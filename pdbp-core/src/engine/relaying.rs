@@ -6,7 +6,6 @@
 //! credit stays with this node, so that the source waits, nothing is lost, and nothing overtakes. See
 //! [`routing`](crate::routing) for why that cannot come full circle; streams have `passing`.
 
-use super::public::PublicPipe;
 use super::receiving::{Routed, Routing};
 use super::{Engine, Event, OpenError, PrivatePipes};
 use crate::cdu::{Full, Malformed, Train, Via};
@@ -94,9 +93,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 self.lose(via, left as u32, pipes);
                 break;
             }
-            let open = self.public.get_mut(slot.index()).filter(|_| !urgent).and_then(PublicPipe::take);
+            let open = if urgent { None } else { self.relayed.take(slot.index()) };
             let had = open.is_some();
-            let Some(mut block) = open.or_else(|| self.open_row(slot, via.dest).ok()) else {
+            let Some((mut block, since)) =
+                open.or_else(|| Some((self.open_row(slot, via.dest).ok()?, now)))
+            else {
                 return Routed::Blocked;
             };
             let before = to.served;
@@ -105,8 +106,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             if urgent {
                 self.submit(block.into_urgent());
             } else if copied.is_ok() || !had {
-                let since = self.public.get(slot.index()).filter(|_| had).map_or(now, PublicPipe::since);
-                self.fill_public(slot, block, since);
+                let before = self.relayed.put(slot.index(), block, since);
+                debug_assert!(before.is_none(), "it was taken above");
+                before.into_iter().for_each(|block| self.submit(block));
             } else {
                 self.submit(block);
             }

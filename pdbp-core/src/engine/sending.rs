@@ -2,7 +2,7 @@
 
 use zerocopy::FromBytes;
 
-use super::{BUDGET, CONTROL_ROW, Checksum, Engine, Event, PrivatePipes, PublicPipe};
+use super::{BUDGET, CONTROL_ROW, Checksum, Engine, Event, PrivatePipes};
 use crate::cdu::{self, BLOCK_HEADER, BlockClass, BlockHeader, MAGIC, VERSION, flag};
 use crate::id::NodeId;
 use crate::policy::SpacePolicy;
@@ -418,7 +418,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Sends back what waits for a peer that has failed.
     pub(super) fn give_up_queue(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
-        if let Some(block) = self.public.get_mut(node.index()).and_then(PublicPipe::take) {
+        if let Some((block, _)) = self.relayed.take(node.index()) {
             self.submit(block);
         }
         while let Some(index) = self

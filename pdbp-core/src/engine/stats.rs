@@ -2,10 +2,10 @@
 
 use super::Engine;
 use crate::id::{NodeId, Time};
-use crate::matrix::RowSpace;
+use crate::matrix::{RowSpace, SendRow};
 use crate::pipe::PipeKind;
 use crate::policy::SpacePolicy;
-use crate::routing::Slot;
+use crate::routing::{Links, Slot};
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
@@ -78,6 +78,13 @@ pub struct PipeUse {
     pub total: u16,
 }
 
+/// See [`Engine::backlog`].
+pub(super) fn backlog(links: &Links, send_rows: &[SendRow], peer: NodeId) -> u32 {
+    let next = links.relay_to(peer).unwrap_or(peer);
+    let row = send_rows.get(links.slot(next).index());
+    row.map_or(0, |row| row.space.used().saturating_sub(row.open))
+}
+
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Counts since the start.
     pub fn counters(&self) -> Counters {
@@ -122,10 +129,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Blocks submitted for a node that have not come back: queued here, under way, or with its readers. While there are any, a
     /// block that leaves half empty does not arrive earlier; it only takes the element that a full one could have.
     pub fn backlog(&self, peer: NodeId) -> u32 {
-        let next = self.links.relay_to(peer).unwrap_or(peer);
-        self.send_rows
-            .get(self.links.slot(next).index())
-            .map_or(0, |row| row.space.used().saturating_sub(row.open))
+        backlog(&self.links, &self.send_rows, peer)
     }
 
     /// Blocks of the UMB that no row has.

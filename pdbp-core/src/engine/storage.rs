@@ -2,12 +2,12 @@
 
 use managed::ManagedSlice;
 
-use super::public::PublicPipe;
 use super::readers::Element;
 use super::{Config, ConfigError, Local, Peer};
 use crate::agreement;
 use crate::id::PipeId;
 use crate::matrix::{RecvRow, SendRow};
+use crate::outbox::Lane;
 use crate::pipe::{PipeEntry, StreamEntry};
 use crate::tables::{NodeEntry, PartEntry};
 use crate::umb::BlockInfo;
@@ -29,8 +29,8 @@ pub struct Storage<'a> {
     pub recv_rows: ManagedSlice<'a, RecvRow>,
     /// One per row.
     pub peers: ManagedSlice<'a, Peer>,
-    /// One per row.
-    pub public_pipes: ManagedSlice<'a, PublicPipe>,
+    /// With relays one per row, else none.
+    pub relayed: ManagedSlice<'a, Lane>,
     /// NTA: one per node.
     pub nodes: ManagedSlice<'a, Option<NodeEntry>>,
     /// PTA: one per part of the whole cluster.
@@ -71,7 +71,7 @@ impl Storage<'_> {
             ("send_rows", self.send_rows.len(), rows),
             ("recv_rows", self.recv_rows.len(), rows),
             ("peers", self.peers.len(), rows),
-            ("public_pipes", self.public_pipes.len(), rows),
+            ("relayed", self.relayed.len(), config.relay_lanes()),
             ("nodes", self.nodes.len(), nodes),
             ("agreement.peers", self.agreement.peers.len(), near),
             ("agreement.far", self.agreement.far.len(), nodes - near),
@@ -95,7 +95,7 @@ impl Storage<'_> {
             table.len() * size_of::<T>()
         }
         let matrices = of(&self.send_matrix) + of(&self.recv_matrix);
-        let rows = of(&self.send_rows) + of(&self.recv_rows) + of(&self.peers) + of(&self.public_pipes);
+        let rows = of(&self.send_rows) + of(&self.recv_rows) + of(&self.peers) + of(&self.relayed);
         let parts = of(&self.local_parts) + of(&self.bound) + of(&self.pipes) + of(&self.streams);
         let replicas = of(&self.nodes) + of(&self.parts);
         let agreement = of(&self.agreement.log) + of(&self.agreement.peers) + of(&self.agreement.far);
@@ -121,7 +121,7 @@ impl Storage<'static> {
             send_rows: table(rows),
             recv_rows: table(rows),
             peers: table(rows),
-            public_pipes: table(rows),
+            relayed: table(config.relay_lanes()),
             nodes: table(nodes),
             parts: table(parts),
             local_parts: table(local),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use pdbp_core::id::{NodeId, PartId, Time};
+use pdbp_core::outbox::{Due, Outbox, Rule};
 use pdbp_core::policy::Choice;
 use pdbp_core::umb::HeapMemory;
 use pdbp_core::{Engine, Transport};
@@ -130,6 +131,7 @@ impl Held {
 /// One life of a node.
 pub(super) struct Host<T: Transport> {
     pub(super) engine: Engine<'static, T, HeapMemory, Choice>,
+    pub(super) outbox: Outbox<'static>,
     pub(super) inbox: Inbox,
     pub(super) clock: Clock,
     pub(super) life: u32,
@@ -179,8 +181,11 @@ impl<T: Transport> Host<T> {
         life: u32,
         memory: (usize, usize),
     ) -> Self {
+        let lanes = engine.config().rows();
+        let rule = Rule { flush_after: engine.config().flush_after, pack: engine.config().body };
         Self {
             engine,
+            outbox: Outbox::allocate(lanes, rule),
             inbox,
             clock: Clock::default(),
             life,
@@ -232,8 +237,9 @@ impl<T: Transport> Host<T> {
         // Rows grow while messages are written, and give space back in the poll.
         self.least_free = self.least_free.min(self.engine.free_blocks());
         let progress = self.engine.poll(local, &mut self.inbox);
-        work.blocks += u64::from(progress.worked);
-        work.next = progress.next;
+        work.blocks += u64::from(progress.worked + self.flush(local, progress.worked));
+        let leaves = self.outbox.deadline(|dest| self.engine.backlog(dest));
+        work.next = [progress.next, leaves].into_iter().flatten().min();
         self.note_failures();
         self.part(&mut work);
         for _ in 0..reads {
@@ -249,6 +255,16 @@ impl<T: Transport> Host<T> {
         self.least_free = self.least_free.min(self.engine.free_blocks());
         self.held.note(in_time, self.engine.free_blocks());
         Ok(work)
+    }
+
+    /// Sends the open blocks that are due after a poll that did so much; how many.
+    fn flush(&mut self, local: Time, worked: u32) -> u32 {
+        let due = match (std::mem::take(&mut self.inbox.flush_wanted), worked) {
+            (true, _) => Due::All,
+            (false, 0) => Due::Idle(local),
+            (false, _) => Due::Past(local),
+        };
+        self.outbox.flush(&mut self.engine, due).blocks
     }
 
     /// What had been sent by links that have failed may not have arrived.
@@ -282,8 +298,9 @@ impl<T: Transport> Host<T> {
 }
 
 impl<T: Transport> Drop for Host<T> {
-    /// Gives the deliveries back, so that the engine can free its memory.
+    /// Gives deliveries and blocks back, so that the engine can free its memory.
     fn drop(&mut self) {
+        self.outbox.discard(&mut self.engine);
         while let Some(item) = self.inbox.next() {
             if let Item::Delivery(_, delivery) = item {
                 self.engine.release(delivery);

@@ -31,6 +31,8 @@ pub(super) struct Inbox {
     pub(super) fresh: Vec<u16>,
     /// Streams that their relays have stopped since then.
     pub(super) stopped: Vec<StreamNo>,
+    /// The engine has asked for all open blocks.
+    pub(super) flush_wanted: bool,
     /// What the first part has been given, by source and way: life, and the number that is next. `None`: nobody asks.
     pub(super) given: Option<BTreeMap<(u16, Way), (u32, u64)>>,
     #[cfg(test)]
@@ -91,6 +93,7 @@ impl PrivatePipes for Inbox {
                 self.items.push_back(Item::Broken(mapping.source, mapping.number));
             }
             Event::StreamStopped { number, .. } => self.stopped.push(number),
+            Event::FlushWanted => self.flush_wanted = true,
             _ => {}
         }
     }

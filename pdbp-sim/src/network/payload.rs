@@ -15,11 +15,11 @@ pub const PAYLOAD: usize = 24;
 /// How a message leaves its host. What takes the same way to the same node keeps its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Way {
-    /// Packed by the engine, with others.
+    /// Packed in the outbox, with others.
     Packed,
     /// In an urgent block of the host's own.
     Urgent,
-    /// In a block of the host's own: segments, and messages to a set of parts.
+    /// A segment of a stream, in a block of its own.
     Own,
     /// A segment of a stream that goes by a relay: it may overtake messages there, which are packed with others.
     Relayed,

@@ -35,13 +35,12 @@ fn contents<T>(what: String) -> Result<T, Breach> {
     Err(Breach::new(Invariant::Contents, what))
 }
 
-/// The way by which messages of a train must have come; by a relay if they say so.
-fn way(train: &Train<'_>, kind: DeliveryKind, said: Way) -> Way {
+/// The way by which messages of a delivery must have come; by a relay if they say so.
+fn way(kind: DeliveryKind, said: Way) -> Way {
     match kind {
         DeliveryKind::Messages { urgent: true } => Way::Urgent,
         DeliveryKind::Stream { .. } if said == Way::Relayed => Way::Relayed,
         DeliveryKind::Stream { .. } => Way::Own,
-        _ if train.segment().is_some() || train.dest_part().is_none() => Way::Own,
         _ => Way::Packed,
     }
 }
@@ -105,7 +104,7 @@ impl<T: Transport> Host<T> {
                     self.totals.returned += 1;
                     continue;
                 }
-                if way(&train, kind, payload.way) != payload.way
+                if way(kind, payload.way) != payload.way
                     || (payload.way == Way::Urgent) != (train.class() == CduClass::Command)
                 {
                     return contents(format!("{payload:?} came as {kind:?} of {:?}", train.class()));
@@ -170,7 +169,7 @@ impl<T: Transport> Host<T> {
             return contents(format!("{payload:?} came to the second part"));
         }
         // The first part's delivery of the same block was made, and read, before.
-        match self.lanes.get_mut(&(source, Way::Own)).filter(|lane| lane.life == life && number < lane.next) {
+        match self.lanes.get_mut(&(source, Way::Packed)).filter(|lane| lane.life == life && number < lane.next) {
             Some(lane) if lane.sets[1] < lane.sets[0] => lane.sets[1] += 1,
             lane => {
                 let what = format!("{payload:?} came to the second part, not to the first: {lane:?}");

@@ -1,10 +1,10 @@
 //! What a host sends: what its traffic makes due, and the segments of the streams that it has begun.
 
-use pdbp_core::cdu::{CduClass, Full, Route, SegmentHeader, flag};
-use pdbp_core::engine::{SendError, StreamTag};
-use pdbp_core::id::{NodeId, PartId, StreamNo, Time};
+use pdbp_core::cdu::{CduClass, Route};
+use pdbp_core::id::{NodeId, PartId, Time};
+use pdbp_core::outbox::{Ending, LongMessage, Missing, Outbox, SendError, StreamOut};
 use pdbp_core::pipe::{PipeError, StreamState};
-use pdbp_core::{OpenBlock, OpenError, Transport};
+use pdbp_core::{OpenError, Transport, outbox};
 
 use super::check::{Breach, Invariant};
 use super::host::{Host, Work, part, parts};
@@ -28,7 +28,7 @@ const ANSWER: u64 = 10_000;
 enum Job {
     Short,
     Command,
-    Long { message: u32, bytes: usize, segment: u32, segments: u32 },
+    Long(LongMessage),
     Set { nodes: Vec<u16>, set: Vec<PartId>, done: usize },
     Stream,
 }
@@ -36,10 +36,7 @@ enum Job {
 /// A stream that the host writes.
 #[derive(Debug)]
 struct Stream {
-    dest: u16,
-    group: u16,
-    number: StreamNo,
-    segment: u32,
+    out: StreamOut,
     segments: u32,
     /// Its last segment says that it is given up.
     gives_up: bool,
@@ -108,7 +105,7 @@ impl<T: Transport> Host<T> {
             Deed::Long => {
                 *messages += 1;
                 let (bytes, segments) = (mix::segment_bytes(body, random), mix::segments(random));
-                Job::Long { message: *messages, bytes, segment: 0, segments }
+                Job::Long(LongMessage::new(*messages, bytes * segments as usize, bytes))
             }
             Deed::Set => {
                 let others = (0..random.below(SET)).map(|_| random.below(nodes.into()) as u16);
@@ -133,24 +130,16 @@ impl<T: Transport> Host<T> {
             return Ok(Put::Refused);
         };
         match job {
-            Job::Short => self.send_short(entry, local, work),
-            Job::Command => {
-                let route = Route::new(CduClass::Command, 0, source, dest);
-                self.put(entry.dest, Way::Urgent, (entry.at, entry.bytes), work, |block, data| {
-                    block.push(route, data)
-                })
-            }
-            Job::Long { message, bytes, segment, segments } => {
+            Job::Short => self.send_short(entry, (source, dest), local, work),
+            Job::Command => self.send_command(entry, Route::new(CduClass::Command, 0, source, dest), work),
+            Job::Long(long) => {
                 let route = Route::new(CduClass::ShortMessage, 0, source, dest);
-                let total = *bytes as u64 * u64::from(*segments);
-                while segment < segments {
-                    let header = SegmentHeader::new(*message, *segment, total);
-                    let put = self.put(entry.dest, Way::Own, (entry.at, *bytes), work, |block, data| {
-                        block.reserve_segment(route, header, data.len())?.copy_from_slice(data);
-                        Ok(())
+                while let Some(piece) = long.piece() {
+                    let put = self.send(entry.dest, (entry.at, piece.range.len()), local, work, |data| {
+                        outbox::Outgoing::message(route, data).segment(piece.header)
                     })?;
                     match put {
-                        Put::Taken => *segment += 1,
+                        Put::Taken => long.advance(),
                         other => return Ok(other),
                     }
                 }
@@ -159,9 +148,8 @@ impl<T: Transport> Host<T> {
             Job::Set { nodes, set, done } => {
                 let route = Route::new(CduClass::ShortMessage, 0, source, source);
                 while let Some(node) = nodes.get(*done) {
-                    let put = self.put(*node, Way::Own, (entry.at, entry.bytes), work, |block, data| {
-                        block.reserve_set(route, set, None, data.len())?.copy_from_slice(data);
-                        Ok(())
+                    let put = self.send(*node, (entry.at, entry.bytes), local, work, |data| {
+                        outbox::Outgoing::to_set(route, set, data)
                     })?;
                     if let Put::Blocked = put {
                         return Ok(put);
@@ -176,7 +164,7 @@ impl<T: Transport> Host<T> {
                     return Ok(Put::Taken);
                 }
                 *job = Job::Short;
-                self.send_short(entry, local, work)
+                self.send_short(entry, (source, dest), local, work)
             }
         }
     }
@@ -192,41 +180,61 @@ impl<T: Transport> Host<T> {
         work.messages += 1;
     }
 
-    fn send_short(&mut self, entry: TraceEntry, local: Time, work: &mut Work) -> Result<Put, Breach> {
-        let TraceEntry { at, dest, bytes, .. } = entry;
-        let (Some(source), Some(to)) = (part(self.node()), part(dest)) else { return Ok(Put::Refused) };
-        self.payload(dest, Way::Packed, at).write(bytes, &mut self.writer.message);
+    fn send_short(
+        &mut self,
+        TraceEntry { at, dest, bytes, .. }: TraceEntry,
+        (source, to): (PartId, PartId),
+        local: Time,
+        work: &mut Work,
+    ) -> Result<Put, Breach> {
         let route = Route::new(CduClass::ShortMessage, 0, source, to);
-        match self.engine.send(local, route, to, &self.writer.message) {
+        self.send(dest, (at, bytes), local, work, |data| outbox::Outgoing::message(route, data))
+    }
+
+    /// Sends one message, or a piece of one, by the outbox.
+    fn send(
+        &mut self,
+        dest: u16,
+        (at, bytes): (u64, usize),
+        local: Time,
+        work: &mut Work,
+        outgoing: impl for<'m> FnOnce(&'m [u8]) -> outbox::Outgoing<'m>,
+    ) -> Result<Put, Breach> {
+        let Some(node) = NodeId::new(dest) else { return Ok(Put::Refused) };
+        let hop = match self.engine.hop(node) {
+            Ok(hop) => hop,
+            Err(error) => return self.refused(dest, error),
+        };
+        self.payload(dest, Way::Packed, at).write(bytes, &mut self.writer.message);
+        let outgoing = outgoing(&self.writer.message);
+        let sent = self.outbox.send(&mut self.engine, local, hop, &outgoing);
+        self.put(dest, Way::Packed, sent, work)
+    }
+
+    fn send_command(&mut self, entry: TraceEntry, route: Route, work: &mut Work) -> Result<Put, Breach> {
+        let TraceEntry { at, dest, bytes, .. } = entry;
+        let Some(node) = NodeId::new(dest) else { return Ok(Put::Refused) };
+        self.payload(dest, Way::Urgent, at).write(bytes, &mut self.writer.message);
+        let sent = Outbox::send_urgent(&mut self.engine, node, route, &self.writer.message);
+        self.put(dest, Way::Urgent, sent, work)
+    }
+
+    /// What became of a message, for the books.
+    fn put(
+        &mut self,
+        dest: u16,
+        way: Way,
+        sent: Result<(), SendError>,
+        work: &mut Work,
+    ) -> Result<Put, Breach> {
+        match sent {
             Ok(()) => {
-                self.taken(dest, Way::Packed, work);
+                self.taken(dest, way, work);
                 Ok(Put::Taken)
             }
             Err(SendError::Open(error)) => self.refused(dest, error),
             Err(error) => Err(refusal(dest, &error)),
         }
-    }
-
-    /// Sends one message in a block of its own.
-    fn put(
-        &mut self,
-        dest: u16,
-        way: Way,
-        (at, bytes): (u64, usize),
-        work: &mut Work,
-        pack: impl FnOnce(&mut OpenBlock, &[u8]) -> Result<(), Full>,
-    ) -> Result<Put, Breach> {
-        let Some(node) = NodeId::new(dest) else { return Ok(Put::Refused) };
-        let mut block = match self.engine.open(node) {
-            Ok(block) => block,
-            Err(error) => return self.refused(dest, error),
-        };
-        self.payload(dest, way, at).write(bytes, &mut self.writer.message);
-        let packed = pack(&mut block, &self.writer.message);
-        self.engine.submit(if way == Way::Urgent { block.into_urgent() } else { block });
-        packed.map_err(|full| refusal(dest, &full))?;
-        self.taken(dest, way, work);
-        Ok(Put::Taken)
     }
 
     fn refused(&mut self, dest: u16, error: OpenError) -> Result<Put, Breach> {
@@ -243,15 +251,16 @@ impl<T: Transport> Host<T> {
     /// `false`: there is no stream to be had, now or to that node.
     fn begin_stream(&mut self, dest: u16, source: PartId, now: u64) -> Result<bool, Breach> {
         let Some(node) = NodeId::new(dest) else { return Ok(false) };
-        let (group, number) = match self.engine.open_stream(source, node) {
-            Ok(stream) => stream,
+        let Some(to) = part(dest) else { return Ok(false) };
+        let out = match StreamOut::open(&mut self.engine, source, to) {
+            Ok(out) => out,
             Err(PipeError::NoneIdle(..)) => return Ok(false),
             Err(error) => return Err(Breach::new(Invariant::Streams, error.to_string())),
         };
         let random = &mut self.writer.random;
         let (segments, gives_up) = (mix::segments(random), random.below(8) == 0);
-        let stream = Stream { dest, group, number, segment: 0, segments, gives_up, next_at: now };
-        self.writer.streams.push(stream);
+        let number = out.number();
+        self.writer.streams.push(Stream { out, segments, gives_up, next_at: now });
         let relay = self.engine.relay_to(node).map(NodeId::raw);
         let begun = Outgoing { dest, relay, segments: 0, state: Written::Open, told: false };
         self.streams.written.insert(number.0, begun);
@@ -265,15 +274,15 @@ impl<T: Transport> Host<T> {
         while let Some(mut stream) = (at < self.writer.streams.len()).then(|| self.writer.streams.remove(at))
         {
             let state = self.send_segment(&mut stream, now, work)?;
-            if let Some(sent) = self.streams.written.get_mut(&stream.number.0) {
-                (sent.segments, sent.state) = (stream.segment, state);
+            if let Some(sent) = self.streams.written.get_mut(&stream.out.number().0) {
+                (sent.segments, sent.state) = (stream.out.segments(), state);
                 sent.told |= state == Written::Broken;
             }
             if state == Written::Open {
                 self.writer.streams.insert(at, stream);
                 at += 1;
             } else {
-                let closed = self.engine.close_stream(stream.group);
+                let closed = stream.out.close(&mut self.engine);
                 closed.map_err(|error| Breach::new(Invariant::Streams, error.to_string()))?;
             }
         }
@@ -281,61 +290,81 @@ impl<T: Transport> Host<T> {
     }
 
     fn send_segment(&mut self, stream: &mut Stream, now: u64, work: &mut Work) -> Result<Written, Breach> {
-        let Stream { dest, group, number, segment, .. } = *stream;
         self.check_state(stream)?;
-        if segment == stream.segments {
+        if stream.out.is_over() {
             return Ok(self.ended(stream, now, work));
         }
-        if self.streams.was_told(number) {
+        if self.streams.was_told(stream.out.number()) {
             return Ok(Written::Broken);
         }
-        let (Some(source), Some(to)) = (part(self.node()), part(dest)) else { return Ok(Written::Broken) };
         if stream.next_at > now {
             work.wants(stream.next_at);
             return Ok(Written::Open);
         }
-        let last = segment + 1 == stream.segments;
-        let first = if segment == 0 { flag::FIRST } else { 0 };
-        let end = if stream.gives_up { flag::LAST | flag::ABORTED } else { flag::LAST };
-        let tag = StreamTag { group, number, segment, dest: to, flags: first | if last { end } else { 0 } };
         let bytes = mix::segment_bytes(self.engine.config().body, &mut self.writer.random);
-        let route = Route::new(CduClass::Stream, 0, source, to);
-        let way = if self.engine.is_relayed(to.node()) { Way::Relayed } else { Way::Own };
-        let put = self.put(dest, way, (now, bytes), work, |block, data| {
-            block.set_stream(tag);
-            block.push(route, data)
-        })?;
-        match put {
+        match self.put_segment(stream, (now, bytes), work)? {
             // As a message that finds no room: something will come back of the peer.
             Put::Blocked => return Ok(Written::Open),
             Put::Refused => return Ok(Written::Broken),
-            Put::Taken => stream.segment += 1,
-        }
-        if last {
-            return Ok(self.ended(stream, now, work));
+            Put::Taken if stream.out.is_over() => return Ok(self.ended(stream, now, work)),
+            Put::Taken => {}
         }
         stream.next_at = now + self.writer.random.below(PAUSE);
         work.wants(stream.next_at);
         Ok(Written::Open)
     }
 
+    /// Writes the next segment of a stream, and submits it.
+    fn put_segment(
+        &mut self,
+        stream: &mut Stream,
+        (now, bytes): (u64, usize),
+        work: &mut Work,
+    ) -> Result<Put, Breach> {
+        let Stream { out, segments, gives_up, .. } = stream;
+        let node = out.dest().node();
+        let block = match self.engine.open(node) {
+            Ok(block) => block,
+            Err(error) => return self.refused(node.raw(), error),
+        };
+        let before = out.give_block(block);
+        debug_assert!(before.is_none(), "a segment leaves in the step in which it is begun");
+        let way = if self.engine.is_relayed(node) { Way::Relayed } else { Way::Own };
+        self.payload(node.raw(), way, now).write(bytes, &mut self.writer.message);
+        let ending = match out.segments() + 1 == *segments {
+            false => Ending::Open,
+            true if *gives_up => Ending::Aborted,
+            true => Ending::Last,
+        };
+        let written = out.write(bytes, &self.writer.message);
+        if let Some(sealed) = out.seal(0, ending) {
+            self.engine.submit(sealed);
+        }
+        if written != Ok(bytes) {
+            return Err(refusal(node.raw(), &written.err().unwrap_or(Missing::Room)));
+        }
+        self.taken(node.raw(), way, work);
+        Ok(Put::Taken)
+    }
+
     /// What the engine says of a stream that is not over is what its host was told.
     fn check_state(&self, stream: &Stream) -> Result<(), Breach> {
-        let (state, told) = (self.engine.stream_state(stream.group), self.streams.was_told(stream.number));
+        let (number, dest) = (stream.out.number(), stream.out.dest().node());
+        let (state, told) = (stream.out.state(&self.engine), self.streams.was_told(number));
         let ended = matches!(state, StreamState::Cut | StreamState::Stopped);
         // A destination that is no member is told of before its relay has stopped what goes there.
-        let relayed = NodeId::new(stream.dest).is_some_and(|node| self.engine.is_relayed(node));
+        let relayed = self.engine.is_relayed(dest);
         if ended == told || (told && relayed) {
             return Ok(());
         }
-        let what = format!("stream {} to node{} is {state:?}; told: {told}", stream.number.0, stream.dest);
+        let what = format!("stream {} to {dest} is {state:?}; told: {told}", number.0);
         Err(Breach::new(Invariant::Streams, what))
     }
 
     /// Of a stream whose last segment was submitted.
     fn ended(&self, stream: &Stream, now: u64, work: &mut Work) -> Written {
-        let asked = self.engine.stream_state(stream.group) == StreamState::Asked;
-        if asked && !self.streams.was_told(stream.number) {
+        let asked = stream.out.state(&self.engine) == StreamState::Asked;
+        if asked && !self.streams.was_told(stream.out.number()) {
             work.wants(now + ANSWER);
             return Written::Open;
         }

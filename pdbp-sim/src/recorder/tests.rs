@@ -3,6 +3,7 @@
 use pdbp_core::cdu::{CduClass, Route};
 use pdbp_core::engine::{Checksum, PrivatePipes};
 use pdbp_core::id::{NodeId, PartId, PipeId, Time};
+use pdbp_core::outbox::{Due, Outbox, Outgoing, Rule};
 use pdbp_core::policy::Adaptive;
 use pdbp_core::tables::PartKind;
 use pdbp_core::umb::{HeapMemory, stride};
@@ -30,6 +31,7 @@ impl PrivatePipes for Inbox {
 
 struct Host<T: Transport> {
     engine: Engine<'static, T, HeapMemory, Adaptive>,
+    outbox: Outbox<'static>,
     inbox: Inbox,
     read: usize,
 }
@@ -50,7 +52,8 @@ impl<T: Transport> Host<T> {
         let mut engine = Engine::new(config, Adaptive::DEFAULT, transport, memory, storage).unwrap();
         let part = engine.register("part", PartKind::Cpu).unwrap();
         engine.bind_pipe(part).unwrap();
-        Self { engine, inbox: Inbox::default(), read: 0 }
+        let outbox = Outbox::allocate(2, Rule { flush_after: 10_000, pack: BODY });
+        Self { engine, outbox, inbox: Inbox::default(), read: 0 }
     }
 
     /// What the host does in round `round`: it sends a message of these bytes, polls and reads.
@@ -59,8 +62,12 @@ impl<T: Transport> Host<T> {
         let own = self.engine.config().node;
         let part = |node| PartId::new(node, 0).unwrap();
         let dest = part(node(1 - own.raw()));
-        let _ = self.engine.send(now, Route::new(CduClass::ShortMessage, 0, part(own), dest), dest, message);
-        self.engine.poll(now, &mut self.inbox);
+        let route = Route::new(CduClass::ShortMessage, 0, part(own), dest);
+        if let Ok(hop) = self.engine.hop(dest.node()) {
+            let _ = self.outbox.send(&mut self.engine, now, hop, &Outgoing::message(route, message));
+        }
+        let worked = self.engine.poll(now, &mut self.inbox).worked;
+        self.outbox.flush(&mut self.engine, if worked == 0 { Due::Idle(now) } else { Due::Past(now) });
         for delivery in self.inbox.0.drain(..) {
             self.read += 1;
             self.engine.release(delivery);

@@ -6,7 +6,8 @@ use std::vec;
 use std::vec::Vec;
 
 use pdbp_core::cdu::{CduClass, Route, SegmentHeader, flag};
-use pdbp_core::engine::{SendError, StreamTag};
+use pdbp_core::engine::StreamTag;
+use pdbp_core::outbox::{self, Due, SendError};
 use pdbp_core::pipe::StreamState;
 use pdbp_core::{OpenBlock, OpenError};
 
@@ -25,7 +26,7 @@ impl Cluster {
             Operation::Submit { node, to, urgent } => self.submit(node, to, urgent),
             Operation::Flush { node } => {
                 if let Some(host) = self.hosts[node].as_mut() {
-                    host.engine.flush();
+                    host.outbox.flush(&mut host.engine, Due::All);
                 }
             }
             Operation::Poll { node } => {
@@ -84,7 +85,10 @@ impl Cluster {
         let route = Route::new(CduClass::ShortMessage, 1, part(i, source), part(to, dest));
         let (now, gone) = (self.now, self.dead.contains(&to));
         let Some(host) = self.hosts[i].as_mut() else { return };
-        match host.engine.send(now, route, part(to, dest), &data) {
+        let sent = host.engine.hop(node(to)).map_err(SendError::Open).and_then(|hop| {
+            host.outbox.send(&mut host.engine, now, hop, &outbox::Outgoing::message(route, &data))
+        });
+        match sent {
             Ok(()) => {
                 let lane = (part(i, source).raw(), part(to, dest).raw(), false, 1);
                 if !gone {

@@ -33,7 +33,7 @@ impl Cluster {
     pub fn poll(&mut self, i: usize) -> u32 {
         let now = self.now;
         let Some(host) = self.hosts[i].as_mut() else { return 0 };
-        let worked = host.engine.poll(now, &mut host.pipes).worked;
+        let worked = host.poll(now);
         self.close_streams(i);
         let ended = std::mem::take(&mut self.net.borrow_mut().ended);
         for (a, b) in ended {

@@ -7,7 +7,8 @@ use std::vec;
 use std::vec::Vec;
 
 use pdbp_core::engine::{DeliveryKind, PrivatePipes, StreamTag};
-use pdbp_core::id::PipeId;
+use pdbp_core::id::{PipeId, Time};
+use pdbp_core::outbox::{Due, Outbox};
 use pdbp_core::umb::HeapMemory;
 use pdbp_core::{Delivery, Engine, Event, OpenBlock};
 
@@ -20,6 +21,8 @@ pub struct Pipes {
     pub queues: Vec<VecDeque<(Delivery, u64)>>,
     pub capacity: usize,
     pub events: Vec<Event>,
+    /// The engine has asked for all open blocks.
+    pub(super) flush_wanted: bool,
     oracle: Rc<RefCell<Oracle>>,
     /// The part that has each private pipe.
     pub owner: BTreeMap<u16, u16>,
@@ -91,6 +94,7 @@ impl PrivatePipes for Pipes {
             self.oracle.borrow_mut().doubt(self.me, peer.index());
             *self.failures.entry(peer.index()).or_default() += 1;
         }
+        self.flush_wanted |= matches!(event, Event::FlushWanted);
         self.events.push(event);
     }
 }
@@ -107,6 +111,8 @@ pub struct Outgoing {
 pub struct Host {
     pub engine: TestEngine,
     pub pipes: Pipes,
+    /// Short messages on their way, one lane for each link.
+    pub outbox: Outbox<'static>,
     /// Open blocks by destination and urgency, with what they hold.
     pub open: BTreeMap<(usize, bool), (OpenBlock, Vec<(Lane, Vec<u8>)>)>,
     pub held: Vec<(Delivery, u64)>,
@@ -122,11 +128,13 @@ pub struct Host {
 impl Host {
     /// Private pipes take `capacity` deliveries.
     pub(super) fn new(me: usize, engine: TestEngine, capacity: usize, oracle: &Rc<RefCell<Oracle>>) -> Self {
+        let outbox = super::outbox(engine.config());
         let pipes = Pipes {
             me,
             queues: (0..=PARTS).map(|_| VecDeque::new()).collect(),
             capacity,
             events: vec![],
+            flush_wanted: false,
             oracle: Rc::clone(oracle),
             owner: BTreeMap::new(),
             returned: vec![],
@@ -135,7 +143,18 @@ impl Host {
         };
         let (open, held, streams, closing) = (BTreeMap::new(), vec![], BTreeMap::new(), vec![]);
         let (barrier, quiet) = (None, None);
-        Self { engine, pipes, open, held, streams, closing, barrier, barriers: 0, quiet, quiets: 0 }
+        Self { engine, pipes, outbox, open, held, streams, closing, barrier, barriers: 0, quiet, quiets: 0 }
+    }
+
+    /// Polls the engine, and sends what is due; how much was done.
+    pub(super) fn poll(&mut self, now: Time) -> u32 {
+        let worked = self.engine.poll(now, &mut self.pipes).worked;
+        let due = match (std::mem::take(&mut self.pipes.flush_wanted), worked) {
+            (true, _) => Due::All,
+            (false, 0) => Due::Idle(now),
+            (false, _) => Due::Past(now),
+        };
+        worked + self.outbox.flush(&mut self.engine, due).blocks
     }
 
     /// Gives its engine all deliveries and blocks back.
@@ -147,6 +166,7 @@ impl Host {
         for (_, (block, _)) in std::mem::take(&mut self.open) {
             self.engine.submit(block);
         }
+        self.outbox.flush(&mut self.engine, Due::All);
         assert!(!self.engine.leaks(), "a token is missing");
     }
 }

@@ -22,7 +22,9 @@ mod operation;
 mod oracle;
 mod setup;
 
+use pdbp_core::engine::Config;
 use pdbp_core::id::{NodeId, PartId};
+use pdbp_core::outbox::{Outbox, Rule};
 
 pub use cluster::Cluster;
 pub use host::Host;
@@ -36,6 +38,11 @@ pub const PARTS: u16 = 2;
 
 pub fn node(i: usize) -> NodeId {
     NodeId::new(i as u16).unwrap()
+}
+
+/// An outbox with a lane for each link.
+pub fn outbox(config: &Config) -> Outbox<'static> {
+    Outbox::allocate(config.rows(), Rule { flush_after: config.flush_after, pack: config.body })
 }
 
 pub fn part(n: usize, local: u16) -> PartId {

@@ -5,7 +5,8 @@ use std::vec::Vec;
 use super::super::harness::{Links, Operation, Setup, node, part};
 use super::{ALL, BOTH, delivered, push, rounds, setup, ship};
 use crate::cdu::{CduClass, Route, SegmentHeader, flag};
-use crate::engine::{DeliveryKind, SendError, StreamTag};
+use crate::engine::{DeliveryKind, StreamTag};
+use crate::outbox::{Hop, Outgoing, SendError};
 use crate::id::{PipeId, StreamNo};
 use crate::pipe::{PipeError, PipeKind};
 use crate::{Event, OpenError};
@@ -267,10 +268,14 @@ fn a_message_longer_than_a_block_is_refused_by_send_and_fits_in_segments() {
     let route = Route::new(CduClass::ShortMessage, 0, part(0, 0), part(1, 0));
     let now = c.now;
     let bytes = std::vec![0; most + 1];
-    let refused = c.host(0).engine.send(now, route, part(1, 0), &bytes);
-    assert_eq!(refused, Err(SendError::TooLong(most)));
+    let host = c.host(0);
+    let hop = host.engine.hop(node(1)).unwrap();
+    let refused = host.outbox.send(&mut host.engine, now, hop, &Outgoing::message(route, &bytes));
+    assert_eq!(refused, Err(SendError::TooLong));
+    assert!(!host.engine.leaks(), "the block is given back");
+    let nowhere = Hop::to_node(node(9));
     assert_eq!(
-        c.host(0).engine.send(now, route, part(9, 0), b""),
+        host.outbox.send(&mut host.engine, now, nowhere, &Outgoing::message(route, b"")),
         Err(SendError::Open(OpenError::NoSuchNode(node(9))))
     );
     let mut block = c.host(0).engine.open(node(1)).unwrap();

@@ -1,12 +1,12 @@
 //! Nodes, names, parts and pipes; what a set-up lacks; tokens when an engine ends.
 
-use std::format;
 use std::string::ToString;
 
-use super::super::harness::{Links, Operation, PARTS, Setup, node, part};
+use super::super::harness::{Links, PARTS, Setup, node, part};
 use super::{ALL, push, rounds, setup, ship};
 use crate::cdu::{CduClass, Route};
-use crate::engine::{LocalPart, RegisterError, SendError};
+use crate::engine::{LocalPart, RegisterError};
+use crate::outbox::SendError;
 use crate::id::{NodeId, PipeId};
 use crate::pipe::{PipeError, PipeKind};
 use crate::tables::PartKind;
@@ -180,9 +180,8 @@ fn tokens_of_another_engine_are_left_alone() {
 }
 
 #[test]
-fn an_engine_dropped_with_a_message_not_yet_sent_frees_its_memory() {
+fn an_engine_leaks_while_a_block_or_a_delivery_is_out() {
     let mut c = setup(Links::InPlace).ready();
-    c.apply(Operation::Send { node: 0, source: 0, to: 1, dest: 0, length: 3 });
     assert!(!c.host(0).engine.leaks());
     push(&mut c, 0, 1, false);
     assert!(c.host(0).engine.leaks(), "an open block is out");
@@ -208,21 +207,6 @@ fn bytes_of_a_delivery_outlive_its_engine() {
 }
 
 #[test]
-fn the_next_call_is_the_earliest_deadline() {
-    let mut c = setup(Links::InPlace).ready();
-    let now = c.now;
-    ship(&mut c, 0, 0);
-    c.apply(Operation::Send { node: 0, source: 0, to: 1, dest: 0, length: 3 });
-    let host = c.host(0);
-    let progress = host.engine.poll(now, &mut host.pipes);
-    assert!(progress.worked > 0);
-    assert_eq!(progress.next, Some(now.after(1000)), "flush_after, while there was other work");
-    let progress = host.engine.poll(now, &mut host.pipes);
-    assert_eq!((progress.worked > 0, progress.next), (true, None), "nothing else to do: it leaves at once");
-    c.settle();
-}
-
-#[test]
 fn errors_say_what_to_do() {
     let texts = [
         OpenError::WouldBlock.to_string(),
@@ -238,5 +222,5 @@ fn errors_say_what_to_do() {
     {
         assert!(text.contains(part), "{text}");
     }
-    assert!(format!("{:?}", SendError::TooLong(5)).contains('5'));
+    assert!(SendError::TooLong.to_string().contains("segments"));
 }

@@ -1,0 +1,60 @@
+//! The engine as the source of the blocks of an outbox, and its own outbox: messages that it passes on for others.
+
+use super::{Engine, OpenError};
+use crate::id::{NodeId, Time};
+use crate::outbox::{Blocks, Due, Hop};
+use crate::policy::SpacePolicy;
+use crate::transport::Transport;
+use crate::umb::{BlockMemory, OpenBlock};
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Blocks for Engine<'_, T, M, P> {
+    #[inline]
+    fn open(&mut self, dest: NodeId) -> Result<OpenBlock, OpenError> {
+        Self::open(self, dest)
+    }
+
+    #[inline]
+    fn submit(&mut self, block: OpenBlock) {
+        Self::submit(self, block);
+    }
+
+    #[inline]
+    fn backlog(&self, dest: NodeId) -> u32 {
+        Self::backlog(self, dest)
+    }
+}
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
+    /// The lane of messages for a node, in an outbox that has one for each link and one for the node itself
+    /// ([`Config::rows`](super::Config::rows)).
+    ///
+    /// # Errors
+    /// [`OpenError::NoSuchNode`]; [`OpenError::PeerFailed`] when the node is behind a relay and no member.
+    #[inline]
+    pub fn hop(&self, dest: NodeId) -> Result<Hop, OpenError> {
+        let (slot, via) = self.first_hop(dest)?;
+        Ok(Hop::by_link(slot.index(), dest, via))
+    }
+
+    /// Submits blocks of passed messages that are due.
+    pub(super) fn flush_relayed(&mut self, due: Due) -> u32 {
+        let (mut flushed, mut at) = (0, 0);
+        loop {
+            let Self { relayed, send_rows, links, .. } = self;
+            let backlog = |dest| super::stats::backlog(links, send_rows, dest);
+            let Some(block) = relayed.next_due(&mut at, due, backlog) else { return flushed };
+            self.submit(block);
+            flushed += 1;
+        }
+    }
+
+    /// When the first block of passed messages is past its time.
+    pub(super) fn relayed_deadline(&self) -> Option<Time> {
+        self.relayed.deadline(|dest| self.backlog(dest))
+    }
+
+    /// Whether blocks to node number `node` wait for credit or for the transport.
+    pub(super) fn is_held_up(&self, node: usize) -> bool {
+        self.send_rows.get(node).is_some_and(|row| row.queue.len + row.urgent.len > 0)
+    }
+}

@@ -1,0 +1,70 @@
+//! Messages longer than a block, cut into segments.
+
+use core::ops::Range;
+
+use crate::cdu::SegmentHeader;
+
+/// A message that travels in segments: how far it has been packed. The bytes stay with the sender, so that a message that finds no room
+/// goes on later where it was.
+///
+/// ```
+/// use pdbp_core::outbox::LongMessage;
+///
+/// let message = [7; 1000];
+/// let mut long = LongMessage::new(3, message.len(), 400);
+/// let mut lengths = Vec::new();
+/// while let Some(piece) = long.piece() {
+///     lengths.push(message[piece.range.clone()].len());
+///     // Packed with `piece.header`, or tried again later; then:
+///     long.advance();
+/// }
+/// assert_eq!(lengths, [400, 400, 200]);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LongMessage {
+    number: u32,
+    bytes: usize,
+    most: usize,
+    /// Of the next segment: its number, and where it begins.
+    segment: u32,
+    at: usize,
+}
+
+/// The next segment of a [`LongMessage`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// What its CDU says of it.
+    pub header: SegmentHeader,
+    /// Its bytes, of those of the message.
+    pub range: Range<usize>,
+}
+
+impl LongMessage {
+    /// Message number `number` of its source part, of `bytes` bytes, in segments of `most` bytes (1 at least).
+    pub fn new(number: u32, bytes: usize, most: usize) -> Self {
+        Self { number, bytes, most: most.max(1), segment: 0, at: 0 }
+    }
+
+    /// The next segment; `None` when all have been packed.
+    pub fn piece(&self) -> Option<Piece> {
+        if self.at >= self.bytes {
+            return None;
+        }
+        let header = SegmentHeader::new(self.number, self.segment, self.bytes as u64);
+        Some(Piece { header, range: self.at..self.end() })
+    }
+
+    /// The next segment was packed.
+    pub fn advance(&mut self) {
+        (self.at, self.segment) = (self.end(), self.segment.wrapping_add(1));
+    }
+
+    /// Bytes that have been packed.
+    pub fn sent(&self) -> usize {
+        self.at
+    }
+
+    fn end(&self) -> usize {
+        self.at.saturating_add(self.most).min(self.bytes)
+    }
+}

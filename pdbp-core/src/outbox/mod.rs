@@ -1,0 +1,458 @@
+//! The open blocks of a sender, and the one rule by which they leave.
+//!
+//! An [`Outbox`] has *lanes*, each with at most one open block. Whoever sends packs into the open block of a lane; a block that is
+//! full, flushed or [due](Due) goes to the engine. What a lane stands for is its owner's choice ([`Hop`]):
+//!
+//! * A destination node: for a sender that packs without asking the engine for each message, such as a part with a
+//!   thread of its own.
+//! * A link: for one that has its engine at hand. Messages for all nodes behind a relay share blocks on their first hop.
+//!
+//! ```text
+//!  push ─▶ open block of the lane ─ full ───────────────▶ Blocks::submit ─▶ SCBP row
+//!                 ▲        └─ flushed, due or urgent ─────────▲
+//!                 └────────── Blocks::open ◀── place ◀────────┘
+//! ```
+//!
+//! **The rule.** A block leaves when it is full, when it is flushed, when it has been open for [`Rule::flush_after`] and its peer has
+//! read all that was sent before, or when it has been open for [`PATIENCE`] times as long. Until its peer has read what was sent
+//! before, nothing is gained by sending it: it would lie behind the others, half empty, and take the place of a full one. An
+//! owner whose poll finds nothing to do may also send what has been open for less time ([`Due::Idle`]).
+//!
+//! An outbox has no clock, no lock and no memory but what it is given, so that it works without a heap.
+
+mod long;
+mod rule;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use managed::ManagedSlice;
+
+use crate::cdu::{Full, Packer, Route, SegmentHeader, Via};
+use crate::engine::OpenError;
+use crate::id::{NodeId, PartId, Time};
+use crate::umb::OpenBlock;
+
+pub use long::{LongMessage, Piece};
+pub use rule::{Due, Flushed, PATIENCE, Rule};
+pub use stream::{Ending, Missing, StreamError, StreamOut};
+
+/// Where the blocks of an outbox come from and where they go: an engine.
+pub trait Blocks {
+    /// A vacant block for messages to a node, turned to the way that they go.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    fn open(&mut self, dest: NodeId) -> Result<OpenBlock, OpenError>;
+
+    /// Takes a block back and sends it. One without messages just becomes vacant.
+    fn submit(&mut self, block: OpenBlock);
+
+    /// Blocks to the node, or to its relay, that have been submitted and that nobody has read.
+    fn backlog(&self, dest: NodeId) -> u32;
+}
+
+/// Where messages for a node are packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hop {
+    lane: usize,
+    dest: NodeId,
+    way: Way,
+}
+
+/// How messages find their destination from the block's end of the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// As the block was opened: it holds messages for one node.
+    Opened,
+    /// As the messages of the lane's other nodes do not.
+    Own(Option<Via>),
+}
+
+impl Hop {
+    /// The lane that is for the messages to this node alone; its index is that of the node.
+    #[inline]
+    pub const fn to_node(dest: NodeId) -> Self {
+        Self { lane: dest.index(), dest, way: Way::Opened }
+    }
+
+    /// The lane of a link, by which the messages go to `dest`.
+    pub(crate) const fn by_link(lane: usize, dest: NodeId, via: Option<Via>) -> Self {
+        Self { lane, dest, way: Way::Own(via) }
+    }
+
+    /// The node that the messages are for.
+    #[inline]
+    pub const fn dest(&self) -> NodeId {
+        self.dest
+    }
+
+    /// Index of the lane.
+    #[inline]
+    pub const fn lane(&self) -> usize {
+        self.lane
+    }
+}
+
+/// The open block of a lane, if there is one.
+#[derive(Debug, Default)]
+pub struct Lane {
+    block: Option<OpenBlock>,
+    since: Time,
+    /// Bytes of CDUs in the blocks that travel best on this lane; 0: as many as there is room for.
+    body: usize,
+}
+
+/// Something to be packed: a message, or a piece of one.
+#[derive(Clone, Copy, Debug)]
+pub struct Outgoing<'m> {
+    route: Route,
+    data: &'m [u8],
+    set: &'m [PartId],
+    segment: Option<SegmentHeader>,
+}
+
+impl<'m> Outgoing<'m> {
+    /// A message to one part.
+    #[inline]
+    pub const fn message(route: Route, data: &'m [u8]) -> Self {
+        Self { route, data, set: &[], segment: None }
+    }
+
+    /// A message to all parts of a set; those on the node of the lane receive it.
+    pub const fn to_set(route: Route, set: &'m [PartId], data: &'m [u8]) -> Self {
+        Self { route, data, set, segment: None }
+    }
+
+    /// The same, as a segment of a longer message.
+    #[must_use]
+    pub const fn segment(self, header: SegmentHeader) -> Self {
+        Self { segment: Some(header), ..self }
+    }
+
+    /// Bytes of room for which it makes no difference how many more there are.
+    const fn length(&self) -> usize {
+        self.data.len() + if self.set.is_empty() { 0 } else { Packer::overhead(self.set.len()) }
+    }
+
+    /// Appends it to a block.
+    ///
+    /// # Errors
+    /// [`Full`] when there is no room; nothing was written.
+    pub fn pack(&self, block: &mut OpenBlock) -> Result<(), Full> {
+        let (route, length) = (self.route, self.data.len());
+        let room = match self.segment {
+            _ if !self.set.is_empty() => block.reserve_set(route, self.set, self.segment, length),
+            Some(segment) => block.reserve_segment(route, segment, length),
+            None => block.reserve(route, length),
+        };
+        room?.copy_from_slice(self.data);
+        Ok(())
+    }
+}
+
+/// Why [`Outbox::send`] did not take a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SendError {
+    /// No block is to be had now.
+    Open(OpenError),
+    /// The message has more bytes than fit a block. Send it in segments ([`LongMessage`]) or as a stream.
+    TooLong,
+}
+
+impl From<OpenError> for SendError {
+    fn from(error: OpenError) -> Self {
+        Self::Open(error)
+    }
+}
+
+impl core::fmt::Display for SendError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Open(error) => error.fmt(f),
+            Self::TooLong => f.write_str("the message does not fit a block; send it in segments or as a stream"),
+        }
+    }
+}
+
+impl core::error::Error for SendError {}
+
+/// The open blocks of a sender. See the [module](self).
+#[derive(Debug)]
+pub struct Outbox<'a> {
+    lanes: ManagedSlice<'a, Lane>,
+    rule: Rule,
+    /// Lanes that have an open block.
+    open: usize,
+}
+
+impl<'a> Outbox<'a> {
+    /// An outbox with these lanes, which it empties.
+    pub fn new(mut lanes: ManagedSlice<'a, Lane>, rule: Rule) -> Self {
+        lanes.iter_mut().for_each(|lane| *lane = Lane::default());
+        Self { lanes, rule, open: 0 }
+    }
+
+    /// An outbox with so many lanes on the heap.
+    #[cfg(feature = "alloc")]
+    pub fn allocate(lanes: usize, rule: Rule) -> Self {
+        let lanes: alloc::vec::Vec<_> = (0..lanes).map(|_| Lane::default()).collect();
+        Self::new(ManagedSlice::Owned(lanes), rule)
+    }
+
+    /// Blocks of a lane that are to hold more than one message leave with `body` bytes of CDUs: those that the link carries best.
+    pub fn set_body(&mut self, lane: usize, body: usize) {
+        if let Some(lane) = self.lanes.get_mut(lane) {
+            lane.body = body;
+        }
+    }
+
+    /// Lanes that have an open block.
+    pub fn open(&self) -> usize {
+        self.open
+    }
+
+    /// Bytes that an open block has left; `None` when the lane has none.
+    pub fn room(&self, lane: usize) -> Option<usize> {
+        let block = self.lanes.get(lane)?.block.as_ref()?;
+        Some(block.room().saturating_sub(block.written()))
+    }
+
+    /// Packs one message into the open block of its lane.
+    ///
+    /// # Errors
+    /// [`Full`] when there is no room, or no open block; nothing was written.
+    #[inline(always)]
+    pub fn push(&mut self, hop: Hop, route: Route, data: &[u8]) -> Result<(), Full> {
+        self.block(hop)?.push(route, data)
+    }
+
+    /// Makes room for one message, to be filled. The bytes are whatever was there.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    #[inline(always)]
+    pub fn reserve(&mut self, hop: Hop, route: Route, length: usize) -> Result<&mut [u8], Full> {
+        self.block(hop)?.reserve(route, length)
+    }
+
+    /// Packs as many messages of `length` bytes each as the open block has room for, side by side: a train. `data` holds
+    /// `messages` of them. Returns how many were taken.
+    pub fn push_train(&mut self, hop: Hop, route: Route, data: &[u8], length: usize, messages: u32) -> u32 {
+        if messages == 0 {
+            return 0;
+        }
+        let Ok(block) = self.block(hop) else { return 0 };
+        let mark = block.mark();
+        let Ok((room, taken)) = block.reserve_train(route, length, messages) else { return 0 };
+        let Some(from) = data.get(..room.len()) else {
+            // Fewer bytes than the messages have.
+            block.rewind(mark);
+            return 0;
+        };
+        room.copy_from_slice(from);
+        taken
+    }
+
+    /// Packs a message, or a piece of one.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn pack(&mut self, hop: Hop, outgoing: &Outgoing<'_>) -> Result<(), Full> {
+        outgoing.pack(self.block(hop)?)
+    }
+
+    /// The open block of a lane, turned to the way of the hop.
+    #[inline(always)]
+    fn block(&mut self, hop: Hop) -> Result<&mut OpenBlock, Full> {
+        let block = self.lanes.get_mut(hop.lane).and_then(|lane| lane.block.as_mut()).ok_or(Full)?;
+        if let Way::Own(via) = hop.way {
+            block.packer.turn(via);
+        }
+        Ok(block)
+    }
+
+    /// Packs into a vacant block and makes that the open one of its lane; returns the one that was.
+    ///
+    /// A block of short messages is limited to [`Rule::pack`] bytes of CDUs, one of others to what the link carries best, so
+    /// that it leaves earlier; segments of a long message fill theirs.
+    ///
+    /// # Errors
+    /// The block when even that has no room.
+    pub fn place(
+        &mut self,
+        mut block: OpenBlock,
+        hop: Hop,
+        outgoing: &Outgoing<'_>,
+        now: Time,
+    ) -> Result<Option<OpenBlock>, OpenBlock> {
+        if outgoing.pack(&mut block).is_err() {
+            return Err(block);
+        }
+        let body = self.lanes.get(hop.lane).map_or(0, |lane| lane.body);
+        let body = if body == 0 { block.room() } else { body };
+        let pack = self.rule.pack.min(body);
+        if outgoing.segment.is_some() {
+        } else if outgoing.length() < pack / 2 {
+            block.limit(pack);
+        } else if block.written() <= body {
+            block.limit(body);
+        }
+        Ok(self.put(hop.lane, block, now))
+    }
+
+    /// Sends a message, or a piece of one: packs it into the open block of its lane, or submits that and begins another.
+    ///
+    /// # Errors
+    /// See [`SendError`]; nothing was taken.
+    pub fn send(
+        &mut self,
+        blocks: &mut impl Blocks,
+        now: Time,
+        hop: Hop,
+        outgoing: &Outgoing<'_>,
+    ) -> Result<(), SendError> {
+        if self.pack(hop, outgoing).is_ok() {
+            return Ok(());
+        }
+        if let Some((full, _)) = self.take(hop.lane) {
+            blocks.submit(full);
+        }
+        let block = blocks.open(hop.dest)?;
+        match self.place(block, hop, outgoing, now) {
+            Ok(before) => {
+                debug_assert!(before.is_none(), "it was taken above");
+                before.into_iter().for_each(|block| blocks.submit(block));
+                Ok(())
+            }
+            Err(vacant) => {
+                blocks.submit(vacant);
+                Err(SendError::TooLong)
+            }
+        }
+    }
+
+    /// Sends a command: in a block of its own, which overtakes others that wait for the same link, and leaves at once.
+    ///
+    /// # Errors
+    /// See [`SendError`]; nothing was taken.
+    pub fn send_urgent(
+        blocks: &mut impl Blocks,
+        dest: NodeId,
+        route: Route,
+        data: &[u8],
+    ) -> Result<(), SendError> {
+        let mut block = blocks.open(dest)?.into_urgent();
+        let pushed = block.push(route, data);
+        // Without a message it just becomes vacant.
+        blocks.submit(block);
+        pushed.map_err(|Full| SendError::TooLong)
+    }
+
+    /// Gives all open blocks back without their messages.
+    pub fn discard(&mut self, blocks: &mut impl Blocks) {
+        let mut at = 0;
+        while let Some(mut block) = self.next_due(&mut at, Due::All, |_| 0) {
+            block.rewind(Packer::new());
+            blocks.submit(block);
+        }
+    }
+
+    /// Drops all open blocks, which does not give them back.
+    pub(crate) fn clear(&mut self) {
+        self.lanes.iter_mut().for_each(|lane| lane.block = None);
+        self.open = 0;
+    }
+
+    /// Takes the open block of a lane, and since when it is open.
+    pub fn take(&mut self, lane: usize) -> Option<(OpenBlock, Time)> {
+        let lane = self.lanes.get_mut(lane)?;
+        let block = lane.block.take()?;
+        self.open -= 1;
+        Some((block, lane.since))
+    }
+
+    /// Makes a block that is open since `since` the open one of a lane; returns the one that was, or the block itself when there is no
+    /// such lane.
+    #[must_use = "a block that is not submitted is lost to the pool"]
+    pub fn put(&mut self, lane: usize, block: OpenBlock, since: Time) -> Option<OpenBlock> {
+        let Some(lane) = self.lanes.get_mut(lane) else { return Some(block) };
+        lane.since = since;
+        let before = lane.block.replace(block);
+        self.open += usize::from(before.is_none());
+        before
+    }
+
+    /// Lends room for one message in the open block of a lane, to be filled in place; `None` when there is no room, or no open
+    /// block. The lane has none until the loan is [over](Self::end_loan).
+    pub fn lend(&mut self, hop: Hop, route: Route, length: usize) -> Option<Loan> {
+        let block = self.block(hop).ok()?;
+        let before = block.mark();
+        block.reserve(route, length).ok()?;
+        let (block, since) = self.take(hop.lane)?;
+        Some(Loan { block, before, route, length, lane: hop.lane, since })
+    }
+
+    /// As [`lend`](Self::lend), in a vacant block.
+    ///
+    /// # Errors
+    /// The block when it has no room.
+    pub fn lend_in(
+        mut block: OpenBlock,
+        hop: Hop,
+        (route, length): (Route, usize),
+        now: Time,
+    ) -> Result<Loan, OpenBlock> {
+        let before = block.mark();
+        if block.reserve(route, length).is_err() {
+            return Err(block);
+        }
+        Ok(Loan { block, before, route, length, lane: hop.lane, since: now })
+    }
+
+    /// Takes a loan back: its message is part of the open block, or was never there. Returns the block that the lane had.
+    #[must_use = "a block that is not submitted is lost to the pool"]
+    pub fn end_loan(&mut self, loan: Loan, outcome: Outcome) -> Option<OpenBlock> {
+        let Loan { mut block, before, lane, since, .. } = loan;
+        if outcome == Outcome::Undone {
+            block.rewind(before);
+        }
+        self.put(lane, block, since)
+    }
+}
+
+/// Room for one message in a block, as [`Outbox::lend`] gives it.
+#[derive(Debug)]
+#[must_use = "a loan that is not ended takes its block along"]
+pub struct Loan {
+    block: OpenBlock,
+    before: Packer,
+    route: Route,
+    length: usize,
+    lane: usize,
+    since: Time,
+}
+
+/// What becomes of a loan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The message leaves with its block.
+    Committed,
+    /// There is no message.
+    Undone,
+}
+
+impl Loan {
+    /// The bytes of the message.
+    pub fn bytes(&self) -> &[u8] {
+        self.block.last_reserved(self.length)
+    }
+
+    /// The bytes of the message, to be filled.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // The same reservation again, at the same place: the bytes written before stay.
+        self.block.rewind(self.before);
+        self.block.reserve(self.route, self.length).unwrap_or(&mut [])
+    }
+}
