@@ -48,6 +48,9 @@ impl PartId {
     /// The local index that stands for "the set in the extension" in a CDU header.
     pub(crate) const MANY: u16 = u16::MAX;
 
+    /// The local index of the node itself, which is no part: what is sent to it is for the engine.
+    pub(crate) const NODE: u16 = u16::MAX - 1;
+
     /// Part `local` of `node`; the last `u16` is reserved.
     pub const fn new(node: NodeId, local: u16) -> Option<Self> {
         if local == Self::MANY { None } else { Some(Self { node, local }) }
@@ -66,6 +69,12 @@ impl PartId {
     /// The wire form: node in the upper, local index in the lower 16 bits.
     pub const fn raw(self) -> u32 {
         (self.node.0 as u32) << 16 | self.local as u32
+    }
+
+    /// The part whose wire form is `raw`, which [`raw`](Self::raw) has given.
+    #[inline]
+    pub(crate) const fn from_checked(raw: u32) -> Self {
+        Self { node: NodeId((raw >> 16) as u16), local: raw as u16 }
     }
 
     /// Reads the wire form; `None` for reserved values.

@@ -19,6 +19,8 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::id::{NodeId, PartId};
+
 /// A control message.
 #[derive(Clone, Debug)]
 pub enum Control {
@@ -69,6 +71,17 @@ pub enum Control {
         /// Whether it has one.
         taken: bool,
     },
+    /// Whether a node has room for a message in segments: its answer to the sender, perhaps by way of the relay.
+    Room {
+        /// The part that sends the message.
+        to: PartId,
+        /// The message's number.
+        number: u32,
+        /// The node that answers.
+        by: NodeId,
+        /// 0: it has reserved the room; otherwise the message is longer than this, which is all that it puts together.
+        limit: u64,
+    },
     /// A block of the peer was unreadable; the next control block, also an empty one, tells by its numbers what is missing.
     Probe,
 }
@@ -106,6 +119,7 @@ impl Control {
             Self::Probe => 7,
             Self::Welcome => 8,
             Self::StreamAnswer { .. } => 9,
+            Self::Room { .. } => 10,
         }
     }
 
@@ -128,6 +142,12 @@ impl Control {
                 wire.number = (*number).into();
                 wire.open = u32::from(*group).into();
                 wire.a = u64::from(*taken).into();
+            }
+            Self::Room { to, number, by, limit } => {
+                wire.number = (*number).into();
+                wire.open = to.raw().into();
+                wire.a = (*limit).into();
+                wire.b = u64::from(by.raw()).into();
             }
             Self::Probe | Self::Welcome => {}
         }
@@ -158,6 +178,12 @@ impl Control {
                 let (group, taken) = (u16::try_from(wire.open.get()).ok()?, wire.a.get() != 0);
                 Self::StreamAnswer { group, number, taken }
             }
+            10 => Self::Room {
+                to: PartId::from_raw(wire.open.get())?,
+                number,
+                by: NodeId::new(u16::try_from(wire.b.get()).ok()?)?,
+                limit: wire.a.get(),
+            },
             _ => return None,
         })
     }
@@ -172,7 +198,7 @@ mod tests {
 
     fn control() -> impl Strategy<Value = Control> {
         let numbers = (any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>());
-        (0u16..9, numbers).prop_map(|(which, (number, open, sent, delivered))| match which {
+        (0u16..10, numbers).prop_map(|(which, (number, open, sent, delivered))| match which {
             0 => Control::Arrived { generation: number },
             1 => Control::Released { generation: number },
             2 => Control::QuietRequest { number },
@@ -180,6 +206,10 @@ mod tests {
             4 => Control::Count { wave: number, sent, delivered, open },
             5 => Control::Quiet { number },
             6 => Control::Probe,
+            8 => {
+                let to = PartId::from_raw(open & 0xFFF7_FFF7).unwrap();
+                Control::Room { to, number, by: NodeId::new(sent as u16 & 0xFFF7).unwrap(), limit: delivered }
+            }
             7 => Control::StreamAnswer { group: open as u16, number, taken: sent % 2 == 1 },
             _ => Control::Welcome,
         })

@@ -285,6 +285,11 @@ impl<'a> PipePool<'a> {
         self.give(pipe)
     }
 
+    /// Local index of the part that has a pipe.
+    pub(crate) fn holder(&self, pipe: PipeId) -> Option<u16> {
+        self.pipes.get(pipe.0 as usize)?.holder
+    }
+
     /// The private pipe of a part.
     pub(crate) fn of(&self, part: u16) -> Option<PipeId> {
         self.bound.get(part as usize).copied().flatten()

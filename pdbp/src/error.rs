@@ -211,6 +211,8 @@ pub enum RecvError {
     Timeout(Timeout),
     /// The part has no private pipe.
     NoPipe,
+    /// Every other node has failed or left, and no other part of this node is registered: nothing can come.
+    NobodyLeft,
     /// The stream has ended without its last segment: its writer gave it up, or a segment was lost.
     StreamBroken(StreamNo),
     /// MPI did not carry device memory as it was asked to.
@@ -229,6 +231,9 @@ impl fmt::Display for RecvError {
             Self::NoPipe => {
                 f.write_str("the part has released its private pipe; call `apply_pipe` to receive again")
             }
+            Self::NobodyLeft => f.write_str(
+                "every other node has failed or left, and this one has no other part: nobody can send a message any more",
+            ),
             Self::StreamBroken(number) => write!(f, "stream {} ended before its last segment", number.0),
             Self::Direct { node, reason } => write!(
                 f,
@@ -246,7 +251,7 @@ impl From<RecvError> for io::Error {
         let kind = match &e {
             RecvError::Timeout(_) => io::ErrorKind::TimedOut,
             RecvError::StreamBroken(_) => io::ErrorKind::UnexpectedEof,
-            RecvError::NoPipe => io::ErrorKind::NotConnected,
+            RecvError::NoPipe | RecvError::NobodyLeft => io::ErrorKind::NotConnected,
             RecvError::Direct { .. } => io::ErrorKind::Other,
         };
         Self::new(kind, e)

@@ -314,6 +314,9 @@ pub struct SegmentHeader {
 }
 
 impl SegmentHeader {
+    /// The number of the segment that says that its message was given up. It has no bytes.
+    pub(crate) const GIVEN_UP: u32 = u32::MAX;
+
     /// Segment number `segment` of message `message` of its source part, which has `total` bytes in all.
     pub fn new(message: u32, segment: u32, total: u64) -> Self {
         Self { message: message.into(), segment: segment.into(), total: total.into() }

@@ -80,7 +80,7 @@ pub enum Destinations<'a> {
 
 impl<'a> Destinations<'a> {
     /// `DestPS`: all destination parts, in the order the sender gave.
-    pub fn parts(&self) -> impl Iterator<Item = PartId> + Clone + 'a {
+    pub fn parts(&self) -> impl Iterator<Item = PartId> + Clone + use<'a> {
         let (one, set) = match *self {
             Self::One(part) => (Some(part), &[][..]),
             Self::Set(set) => (None, set),

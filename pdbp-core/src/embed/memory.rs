@@ -167,6 +167,7 @@ struct Tables<
     log: Vec<Option<agreement::Entry>, LOG>,
     records: Vec<agreement::Peer, NODES>,
     far: Vec<agreement::Far, NODES>,
+    rooms: Vec<Option<RoomEntry>, PARTS>,
     sending: Vec<[Option<SealedBlock>; PLACES], NODES>,
     posted: Vec<[Option<VacantBlock>; PLACES], NODES>,
     sending_ends: Vec<Ends, NODES>,

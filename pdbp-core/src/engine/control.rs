@@ -270,7 +270,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     fn set_member(&mut self, node: NodeId, member: bool, pipes: &mut impl PrivatePipes) {
         match self.links.slot(node) {
             Slot::NONE if member => pipes.event(Event::PeerRestored { peer: node }),
-            Slot::NONE => pipes.event(Event::PeerFailed { peer: node, undelivered: 0 }),
+            Slot::NONE => {
+                self.lose_errands(|dest| dest == node);
+                pipes.event(Event::PeerFailed { peer: node, undelivered: 0 });
+                pipes.event(Event::LinkEnded { peer: node });
+            }
             slot => self.set_down(slot, !member, pipes),
         }
     }
@@ -457,6 +461,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             Control::StreamAnswer { group, number, taken } => {
                 self.stream_answered(from, (group, StreamNo(number)), taken, pipes);
             }
+            Control::Room { to, number, by, limit } => self.room_answered(to, number, by, limit),
             // Of or for a master that was one; or this node does not know who is, and is told again when it does.
             _ => self.counters.misdirected += u64::from(self.master().is_some()),
         }

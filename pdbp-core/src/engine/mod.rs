@@ -48,6 +48,7 @@ mod readers;
 mod receiving;
 mod relaying;
 mod returning;
+mod room;
 mod round;
 mod rows;
 mod sending;
@@ -76,6 +77,7 @@ pub use config::{Checksum, Config, ConfigError};
 pub use peer::Peer;
 pub use protocol::{Disagreement, Setting};
 pub use readers::Element;
+pub use room::{RoomEntry, RoomError, RoomToken};
 pub use sending::OpenError;
 pub use stats::{Counters, PipeUse, RowStats};
 pub(crate) use storage::LOG;
@@ -177,6 +179,11 @@ pub enum Event {
         /// The node to which it goes.
         dest: NodeId,
     },
+    /// All that had come from the peer by the link that has failed was put into private pipes.
+    LinkEnded {
+        /// The peer.
+        peer: NodeId,
+    },
     /// A stream from a failed node, or by a relay that has failed, has ended without its last segment.
     StreamBroken {
         /// The mapping tuple that was removed.
@@ -217,6 +224,8 @@ pub struct Local {
     state: LocalPart,
     /// Its row of PTA, for when it has to be registered anew.
     entry: Option<PartEntry>,
+    /// The message in segments that it sends.
+    errand: room::Errand,
 }
 
 /// Why a part could not be registered.
@@ -287,6 +296,7 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     next_stream: u32,
     control: control::State,
     counters: Counters,
+    rooms: room::Rooms<'a>,
     /// What all nodes have to agree on, and the first that is known to be otherwise at another.
     protocol: protocol::Protocol,
     disagreement: Option<Disagreement>,
@@ -330,7 +340,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         }
         let Storage { blocks, mut send_matrix, mut recv_matrix, mut send_rows, mut recv_rows, .. } = storage;
         let Storage { mut peers, mut relayed, mut nodes, mut parts, mut local_parts, .. } = storage;
-        let Storage { mut bound, mut pipes, mut streams, mut agreement, .. } = storage;
+        let Storage { mut bound, mut pipes, mut streams, rooms, mut agreement, .. } = storage;
         let protocol = protocol::Protocol::of(&config, parts.len(), agreement.log.len());
         // Indices are checked by the lengths of the tables, so these are what the configuration says, not more.
         let (links, settings) = (config.links(), config.agreement());
@@ -396,6 +406,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             next_stream: 1,
             control: control::State::default(),
             counters: Counters::default(),
+            rooms: room::Rooms::new(rooms),
             protocol,
             disagreement: None,
             tokens: 0,
@@ -452,6 +463,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         worked += self.route_pending(pipes);
         worked += self.route_returned(pipes);
         worked += self.break_streams();
+        worked += self.advance_rooms();
         worked += self.flush_relayed(if worked == 0 { Due::Idle(now) } else { Due::Past(now) });
         worked += self.pump_rows(pipes);
         self.advance_control(pipes);

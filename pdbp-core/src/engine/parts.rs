@@ -33,7 +33,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         // There is a message pipe for every local part.
         let _ = self.pipes.take(PipeKind::Message, id.local());
         if let Some(slot) = self.local.get_mut(usize::from(id.local())) {
-            *slot = Local { state: LocalPart::Asked, entry: Some(entry) };
+            // What the part before it sent in segments may be still to be ended.
+            (slot.state, slot.entry) = (LocalPart::Asked, Some(entry));
         }
         Ok(id)
     }
@@ -59,6 +60,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.pipes.give_all(part.local());
         self.breaking = true;
         self.streams.remove_if(|m| m.part == part.local());
+        self.end_room(part, false);
+        self.forget_rooms(part.local());
         if let Some(slot) = self.local.get_mut(local) {
             slot.state = next;
         }
@@ -110,6 +113,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// [`PipeError::NotBound`] when it was released before.
     pub fn release_pipe(&mut self, pipe: PipeId) -> Result<(), PipeError> {
         self.streams.remove_if(|m| m.pipe == pipe);
-        self.pipes.release(pipe)
+        let part = self.pipes.holder(pipe);
+        self.pipes.release(pipe)?;
+        if let Some(part) = part {
+            self.forget_rooms(part);
+        }
+        Ok(())
     }
 }

@@ -237,6 +237,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
             entry.carried = Carried::Nothing;
         }
+        pipes.event(Event::LinkEnded { peer: self.links.node(from) });
     }
 
     /// A stream is over; its entry is free once its source is told what it has to be.

@@ -76,6 +76,8 @@ pub struct Peer {
     pub(super) outbox: Deque<Control, OUTBOX>,
     /// It is to be told of some of its streams, which go by this node, whether they have a way.
     pub(super) owes_answers: bool,
+    /// It is to be told whether messages in segments have room.
+    pub(super) owes_rooms: bool,
     /// At the primary: barriers it has arrived at.
     pub(super) arrived: u32,
     pub(super) quiet_request: Option<(u32, u32)>,
@@ -146,7 +148,7 @@ impl Peer {
 
     /// Whether control messages wait for it, those of the agreement aside.
     fn has_mail(&self) -> bool {
-        !self.outbox.is_empty() || self.owes_answers
+        !self.outbox.is_empty() || self.owes_answers || self.owes_rooms
     }
 
     /// Puts a message into the outbox. `false`: there is no room, since the peer asked for more than it should.
@@ -287,7 +289,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 peer.outbox.pop_front();
             }
             if peer.owes_answers {
-                peer.owes_answers = !answer_streams(self.streams.row(node), pack);
+                peer.owes_answers = !answer_streams(self.streams.row(node), &mut pack);
+            }
+            if peer.owes_rooms {
+                peer.owes_rooms = !self.rooms.answer(self.config.node, &self.links, node, pack);
             }
         }
         let messages = packer.messages();

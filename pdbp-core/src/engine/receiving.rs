@@ -6,7 +6,7 @@ use super::readers::Element;
 use super::relaying::Way;
 use super::{Delivery, DeliveryKind, Engine, Event, PrivatePipes};
 use crate::cdu::{BlockClass, BlockHeader, Cdus, Malformed, flag};
-use crate::id::{NodeId, StreamNo};
+use crate::id::{NodeId, PartId, StreamNo};
 use crate::pipe::{Carried, StreamMapping};
 use crate::policy::SpacePolicy;
 use crate::routing::Slot;
@@ -151,16 +151,17 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         match header.class() {
             BlockClass::Stream => self.route_stream(block, header, body.len(), to, pipes),
             _ if header.has(flag::UNIFORM) => {
-                let part = header.part.get();
-                self.hand_out(part, (0, body.len()), kind, header.messages(), to, pipes)
+                let (part, messages) = (header.part.get(), header.messages());
+                self.hand_out((part, block), (0, body.len()), kind, messages, to, pipes)
             }
-            _ => self.route_mixed(body, kind, to, pipes),
+            _ => self.route_mixed(block, body, kind, to, pipes),
         }
     }
 
     /// A block of several parts: runs of CDUs for the same part are delivered together.
     fn route_mixed(
         &mut self,
+        block: &Delivery,
         body: &[u8],
         kind: DeliveryKind,
         to: &mut Routing,
@@ -183,7 +184,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 && !matches!(way, Way::Here(node) if part == Some(of) && node == source)
             {
                 to.source = source;
-                if let Routed::Blocked = self.hand_out(of, (to.at, here), kind, messages, to, pipes) {
+                if let Routed::Blocked = self.hand_out((of, block), (to.at, here), kind, messages, to, pipes) {
                     return Routed::Blocked;
                 }
                 to.at = here;
@@ -222,7 +223,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                         for part in here_parts.parts().filter(|p| p.node() == me).skip(to.served) {
                             let count = train.count();
                             if let Routed::Blocked =
-                                self.hand_out(part.local(), (to.at, end), kind, count, to, pipes)
+                                self.hand_out((part.local(), block), (to.at, end), kind, count, to, pipes)
                             {
                                 return Routed::Blocked;
                             }
@@ -311,7 +312,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Delivers a piece of a block to a part of this node.
     fn hand_out(
         &mut self,
-        part: u16,
+        (part, block): (u16, &Delivery),
         range: (usize, usize),
         kind: DeliveryKind,
         messages: u32,
@@ -319,6 +320,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         pipes: &mut impl PrivatePipes,
     ) -> Routed {
         let Some(pipe) = self.pipes.of(part) else {
+            if part == PartId::NODE {
+                self.node_told(to.source, block, range);
+                return Routed::Done;
+            }
             self.counters.unroutable += u64::from(messages);
             pipes.event(Event::Unroutable { peer: to.source, part, messages });
             return Routed::Done;

@@ -34,6 +34,7 @@
 //! | `Count` | the master asks again |
 //! | `Welcome` | said again to whoever is a member; it means nothing to a peer that had it |
 //! | `StreamAnswer` | said again of all pipes of the peer, also when the stream is over; the peer ignores what it knows, and streams that it has given up |
+//! | `Room` | asked again by a sender that has no answer, after a while |
 //! | `Probe` | taken in any round; when it is lost, its block was unreadable or shows by its numbers, and the peer speaks |
 //! | credit, without a message | the numbers of any block |
 //!

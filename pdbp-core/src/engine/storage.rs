@@ -3,6 +3,7 @@
 use managed::ManagedSlice;
 
 use super::readers::Element;
+use super::room::RoomEntry;
 use super::{Config, ConfigError, Local, Peer};
 use crate::agreement;
 use crate::id::PipeId;
@@ -43,6 +44,8 @@ pub struct Storage<'a> {
     pub pipes: ManagedSlice<'a, PipeEntry>,
     /// MTA: rows × stream pipes, and with relays as many again; see [`Config::streams`].
     pub streams: ManagedSlice<'a, StreamEntry>,
+    /// Messages longer than a block that wait for room, or have some: one per part of the whole cluster.
+    pub rooms: ManagedSlice<'a, Option<RoomEntry>>,
     /// The log of the tables, and a record per node.
     pub agreement: agreement::Storage<'a>,
 }
@@ -96,7 +99,7 @@ impl Storage<'_> {
         }
         let matrices = of(&self.send_matrix) + of(&self.recv_matrix);
         let rows = of(&self.send_rows) + of(&self.recv_rows) + of(&self.peers) + of(&self.relayed);
-        let parts = of(&self.local_parts) + of(&self.bound) + of(&self.pipes) + of(&self.streams);
+        let parts = of(&self.local_parts) + of(&self.bound) + of(&self.pipes) + of(&self.streams) + of(&self.rooms);
         let replicas = of(&self.nodes) + of(&self.parts);
         let agreement = of(&self.agreement.log) + of(&self.agreement.peers) + of(&self.agreement.far);
         of(&self.blocks) + matrices + rows + parts + replicas + agreement
@@ -128,6 +131,7 @@ impl Storage<'static> {
             bound: table(local),
             pipes: table(config.pipes()),
             streams: table(config.streams()),
+            rooms: table(parts),
             agreement: agreement::Storage::allocate_near(config.nodes, config.agreement().near(), LOG),
         }
     }

@@ -131,7 +131,7 @@ impl Monitor {
     /// Gives back what nobody will read: the node is dropped.
     pub(crate) fn leave(&self, pipes: &[Pipe], engine: &mut NodeEngine) {
         let Some(pipe) = pipes.get(usize::from(self.pipe.0)) else { return };
-        while let Some(delivery) = pipe.urgent.pop().or_else(|| pipe.normal.pop()) {
+        while let Some(delivery) = pipe.next_delivery() {
             engine.release(delivery);
         }
     }
@@ -173,7 +173,7 @@ impl Monitor {
     /// Reads what has arrived, and gives it back.
     fn take_in(&self, shared: &Shared, engine: &mut NodeEngine, state: &mut State) {
         let Some(pipe) = shared.pipes.get(usize::from(self.pipe.0)) else { return };
-        while let Some(delivery) = pipe.urgent.pop().or_else(|| pipe.normal.pop()) {
+        while let Some(delivery) = pipe.next_delivery() {
             let source = delivery.source();
             // The row by which it came: the node's, or the relay's.
             let hop = delivery.block().source().map_or(source.index(), NodeId::index);
@@ -204,7 +204,7 @@ impl Monitor {
             }
             engine.release(delivery);
         }
-        pipe.forget_broken();
+        pipe.forget_notices();
     }
 
     fn collect_piece(&self, state: &mut State, source: NodeId, piece: &Piece<'_>) {

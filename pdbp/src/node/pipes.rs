@@ -1,11 +1,13 @@
 //! The private pipes of a node: one queue of deliveries each, from the engine to its part.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crossbeam_queue::ArrayQueue;
 use pdbp_core::engine::{DeliveryKind, PrivatePipes};
 use pdbp_core::id::{NodeId, PipeId, StreamNo};
+use pdbp_core::inbox::Arrival;
 use pdbp_core::{Delivery, Event};
 use pdbp_sim::local::Doorbell;
 
@@ -14,14 +16,26 @@ use super::Shared;
 /// A private pipe.
 pub(crate) struct Pipe {
     pub(crate) urgent: ArrayQueue<Delivery>,
-    pub(crate) normal: ArrayQueue<Delivery>,
-    /// Streams that ended with their node; `has_broken` says whether there are any.
-    pub(crate) broken: Mutex<Vec<(NodeId, StreamNo)>>,
-    pub(crate) has_broken: AtomicBool,
+    normal: ArrayQueue<Delivery>,
+    /// Deliveries put into `normal`, by whoever has the engine's lock, and taken out of it, by the part.
+    put: AtomicU64,
+    taken: AtomicU64,
+    /// What is to be known behind a number of deliveries; `has_notices` says whether there is anything.
+    notices: Mutex<VecDeque<(u64, Notice)>>,
+    has_notices: AtomicBool,
     /// Rung when something was put in.
     pub(crate) bell: Doorbell,
     /// Its part sleeps on the node's bell instead, as the leader.
     pub(crate) leads: AtomicBool,
+}
+
+/// What its part is to know, in the order of what arrives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Notice {
+    /// A stream has ended before its last segment.
+    StreamBroken(NodeId, StreamNo),
+    /// A node is out of reach.
+    Failed(NodeId),
 }
 
 impl Pipe {
@@ -29,10 +43,69 @@ impl Pipe {
         Self {
             urgent: ArrayQueue::new(depth),
             normal: ArrayQueue::new(depth),
-            broken: Mutex::default(),
-            has_broken: AtomicBool::new(false),
+            put: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
+            notices: Mutex::default(),
+            has_notices: AtomicBool::new(false),
             bell: Doorbell::default(),
             leads: AtomicBool::new(false),
+        }
+    }
+
+    /// What has arrived next, commands aside. For the part alone.
+    pub(crate) fn pull(&self) -> Option<Arrival> {
+        if self.has_notices.load(Ordering::Relaxed)
+            && let Some(notice) = self.due_notice()
+        {
+            return Some(notice);
+        }
+        // Looking first is cheaper: a `pop` of an empty queue has a fence, which would wait for what was just packed.
+        if self.normal.is_empty() {
+            return None;
+        }
+        let delivery = self.normal.pop()?;
+        // Pairs with nothing: only the part reads and writes it.
+        self.taken.store(self.taken.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        Some(Arrival::Piece(delivery))
+    }
+
+    /// The first notice, when all deliveries before it have been taken.
+    #[cold]
+    fn due_notice(&self) -> Option<Arrival> {
+        let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = self.taken.load(Ordering::Relaxed);
+        let (_, notice) = notices.pop_front_if(|(behind, _)| *behind <= taken)?;
+        self.has_notices.store(!notices.is_empty(), Ordering::Release);
+        Some(match notice {
+            Notice::StreamBroken(source, number) => Arrival::StreamBroken { source, number },
+            Notice::Failed(node) => Arrival::Failed(node),
+        })
+    }
+
+    /// Puts a delivery in. For whoever has the engine's lock.
+    fn push(&self, delivery: Delivery) -> Result<(), Delivery> {
+        self.normal.push(delivery)?;
+        // Only counted under the engine's lock, as it is read there.
+        self.put.store(self.put.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Lets the part know, behind what has been put in. For whoever has the engine's lock.
+    fn notify(&self, notice: Notice) {
+        let behind = self.put.load(Ordering::Relaxed);
+        self.notices.lock().unwrap_or_else(PoisonError::into_inner).push_back((behind, notice));
+        self.has_notices.store(true, Ordering::Release);
+    }
+
+    /// The next delivery, commands first; what there is to know besides is forgotten.
+    pub(crate) fn next_delivery(&self) -> Option<Delivery> {
+        if let Some(delivery) = self.urgent.pop() {
+            return Some(delivery);
+        }
+        loop {
+            if let Arrival::Piece(delivery) = self.pull()? {
+                return Some(delivery);
+            }
         }
     }
 
@@ -46,14 +119,14 @@ impl Pipe {
         }
     }
 
-    /// For the next part that gets the pipe: what it had of broken streams was for the part before.
-    pub(crate) fn forget_broken(&self) {
-        self.broken.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        self.has_broken.store(false, Ordering::Release);
+    /// For the next part that gets the pipe: what there is to know was for the part before.
+    pub(crate) fn forget_notices(&self) {
+        self.notices.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.has_notices.store(false, Ordering::Release);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.normal.is_empty() && self.urgent.is_empty() && !self.has_broken.load(Ordering::Acquire)
+        self.normal.is_empty() && self.urgent.is_empty() && !self.has_notices.load(Ordering::Acquire)
     }
 }
 
@@ -67,7 +140,7 @@ impl PrivatePipes for Sink<'_> {
     fn deliver(&mut self, pipe: PipeId, delivery: Delivery) -> Result<(), Delivery> {
         let Some(pipe) = self.shared.pipes.get(usize::from(pipe.0)) else { return Err(delivery) };
         let urgent = matches!(delivery.kind(), DeliveryKind::Messages { urgent: true });
-        if urgent { &pipe.urgent } else { &pipe.normal }.push(delivery)?;
+        if urgent { pipe.urgent.push(delivery) } else { pipe.push(delivery) }?;
         pipe.ring(self.shared);
         Ok(())
     }
@@ -84,14 +157,30 @@ impl PrivatePipes for Sink<'_> {
             Event::Changed { .. } => return,
             Event::StreamBroken { mapping } => {
                 if let Some(pipe) = self.shared.pipes.get(usize::from(mapping.pipe.0)) {
-                    let entry = (mapping.source, mapping.number);
-                    pipe.broken.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
-                    pipe.has_broken.store(true, Ordering::Release);
+                    pipe.notify(Notice::StreamBroken(mapping.source, mapping.number));
                     pipe.ring(self.shared);
                 }
+            }
+            Event::LinkEnded { peer } => {
+                self.failed(*peer);
+                return;
             }
             _ => {}
         }
         self.shared.note(event);
+    }
+}
+
+impl Sink<'_> {
+    /// No more comes from a node, nor from those that it is the relay of.
+    fn failed(&self, node: NodeId) {
+        let (settings, me) = (&self.shared.settings, self.shared.id);
+        let relay = |from| settings.routing.relay(settings.nodes, settings.masters_there_are(), from, me);
+        let nodes = (0..settings.nodes).filter_map(NodeId::new);
+        let silent = nodes.filter(|from| *from == node || relay(*from) == Some(node));
+        for (from, pipe) in silent.flat_map(|from| self.shared.pipes.iter().map(move |pipe| (from, pipe))) {
+            pipe.notify(Notice::Failed(from));
+            pipe.ring(self.shared);
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
 use pdbp_core::cdu::{BLOCK_HEADER, Packer, VIA_HEADER};
-use pdbp_core::engine::{Config, PrivatePipes, Storage};
+use pdbp_core::engine::{Config, PrivatePipes, RoomToken, Storage};
 use pdbp_core::id::{NodeId, PipeId, Time};
 use pdbp_core::policy::Choice;
 use pdbp_core::umb::{BlockMemory, Space, stride};
@@ -53,6 +53,8 @@ pub(crate) struct Shared {
     pub(crate) pipes: Box<[Pipe]>,
     /// Deliveries that readers are done with, on their way to the engine.
     released: ArrayQueue<Delivery>,
+    /// Room of long messages that readers are done with.
+    rooms: ArrayQueue<RoomToken>,
     /// Rung by peers.
     pub(crate) bell: Arc<dyn Bell>,
     /// Held by whoever sleeps on the bell.
@@ -126,6 +128,7 @@ impl Shared {
         #[cfg(feature = "mpi")]
         let direct = backend.direct.clone();
         let mut engine = Engine::new(config, backend::policy(&settings), backend, memory, storage)?;
+        engine.limit_assembly(settings.assembly_bytes as u64);
         // A new engine has room for a part and a pipe; were it not so, the node would be silent.
         let monitor = (monitored > 0).then(|| Monitor::start(&mut engine).ok()).flatten();
         let pipes = (0..pipes).map(|_| Pipe::new(settings.pipe_depth)).collect();
@@ -139,6 +142,7 @@ impl Shared {
             crowded,
             pipes,
             released: ArrayQueue::new(256),
+            rooms: ArrayQueue::new(64),
             bell,
             leader: Mutex::new(()),
             polls: AtomicU64::new(0),
@@ -213,6 +217,11 @@ impl Shared {
         {
             engine.release(delivery);
         }
+        while !self.rooms.is_empty()
+            && let Some(room) = self.rooms.pop()
+        {
+            engine.give_room(room);
+        }
         let now = self.now();
         let mut sink = Sink { shared: self, flush_wanted: false };
         let mut progress = engine.poll(now, &mut sink);
@@ -246,6 +255,13 @@ impl Shared {
     pub(crate) fn release(&self, delivery: Delivery) {
         if let Err(delivery) = self.released.push(delivery) {
             self.engine().release(delivery);
+        }
+    }
+
+    /// Takes back the room of a long message.
+    pub(crate) fn give_room(&self, room: RoomToken) {
+        if let Err(room) = self.rooms.push(room) {
+            self.engine().give_room(room);
         }
     }
 

@@ -9,8 +9,10 @@ use std::sync::Arc;
 use bytemuck::{AnyBitPattern, NoUninit};
 use pdbp_core::Delivery;
 use pdbp_core::id::PartId;
+use pdbp_core::inbox;
 
-use super::Target;
+use super::room::Room;
+use super::{Part, Target};
 use crate::node::Shared;
 
 /// Bytes that messages lie in: a piece of an arrived block, which goes back to the engine when the last message in it is
@@ -21,7 +23,7 @@ pub(crate) struct Run {
 
 enum Content {
     InPlace(Delivery, Arc<Shared>),
-    Assembled(Vec<u8>, Rc<Spare>),
+    Assembled(Buffer),
     /// The delivery has gone back.
     Gone,
 }
@@ -31,15 +33,15 @@ impl Run {
         Rc::new(Self { content: Content::InPlace(delivery, Arc::clone(shared)) })
     }
 
-    pub(crate) fn assembled(bytes: Vec<u8>, spare: &Rc<Spare>) -> Rc<Self> {
-        Rc::new(Self { content: Content::Assembled(bytes, Rc::clone(spare)) })
+    pub(crate) fn assembled(buffer: Buffer) -> Rc<Self> {
+        Rc::new(Self { content: Content::Assembled(buffer) })
     }
 
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         match &self.content {
             Content::InPlace(delivery, _) => delivery.bytes(),
-            Content::Assembled(bytes, _) => bytes,
+            Content::Assembled(buffer) => &buffer.bytes,
             Content::Gone => &[],
         }
     }
@@ -64,32 +66,57 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        match std::mem::replace(&mut self.content, Content::Gone) {
-            Content::InPlace(delivery, shared) => shared.release(delivery),
-            Content::Assembled(bytes, spare) => spare.put(bytes),
-            Content::Gone => {}
+        if let Content::InPlace(delivery, shared) = std::mem::replace(&mut self.content, Content::Gone) {
+            shared.release(delivery);
         }
     }
 }
 
-/// Room for the next long message: that of the last one, since new memory costs more than the bytes' way through it.
+/// Memory in which a long message is put together. It counts against the setting `assembly_bytes` of the node until it is dropped.
+pub(crate) struct Buffer {
+    bytes: Vec<u8>,
+    spare: Rc<Spare>,
+    /// Gives the room back.
+    _room: Room,
+}
+
+impl Buffer {
+    /// For a message that its sender has room for; `None` if it has not.
+    pub(crate) fn begin(part: &Part, source: PartId, message: u32, total: u32) -> Option<Self> {
+        let room = Room::take(part, source, message, total)?;
+        let bytes = part.spare.take(total as usize);
+        Some(Self { bytes, spare: Rc::clone(&part.spare), _room: room })
+    }
+
+    pub(crate) fn append(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.spare.put(std::mem::take(&mut self.bytes));
+    }
+}
+
+/// Memory for the next long message: that of the last one, since new memory costs more than the bytes' way through it.
 #[derive(Default)]
 pub(crate) struct Spare(RefCell<Vec<u8>>);
 
 impl Spare {
-    /// Room that is kept at most.
+    /// Memory that is kept at most.
     const MOST: usize = 8 << 20;
-    /// Room that is made before it is known that a message is as long as its first segment says.
+    /// Memory that is had before it is known that a message is as long as its first segment says.
     const TRUSTED: usize = 1 << 20;
 
     /// An empty buffer for a message that is said to have `total` bytes.
-    pub(crate) fn take(&self, total: usize) -> Vec<u8> {
+    fn take(&self, total: usize) -> Vec<u8> {
         let mut bytes = self.0.take();
         bytes.reserve(total.min(Self::TRUSTED));
         bytes
     }
 
-    pub(crate) fn put(&self, mut bytes: Vec<u8>) {
+    fn put(&self, mut bytes: Vec<u8>) {
         bytes.clear();
         let kept = self.0.borrow().capacity();
         if (kept..=Self::MOST).contains(&bytes.capacity()) {
@@ -98,38 +125,33 @@ impl Spare {
     }
 }
 
-/// Who sent a message, and what kind it is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Info {
-    pub(crate) source: PartId,
-    pub(crate) command: u16,
-    /// 1 for a command. (A number, since an enum would be where `Option<Message>` keeps its tag, which takes more to unpack.)
-    pub(crate) is_command: u8,
-}
-
 /// A message. It dereferences to its bytes, which are read where they arrived; the block is used again when all messages in it
 /// have been dropped, so do not keep a message longer than needed ([`into_vec`](Self::into_vec) copies it out).
-pub struct Message {
-    pub(crate) run: Rc<Run>,
-    pub(crate) start: u32,
-    pub(crate) length: u32,
-    pub(crate) info: Info,
-}
+///
+/// It is three words, the first of which is a pointer, so that `Option<Message>` is as large and is moved in whole words.
+pub struct Message(inbox::Message<Rc<Run>>);
+
+const _: () = assert!(size_of::<Option<Message>>() == size_of::<usize>() + 16);
 
 impl Message {
+    #[inline(always)]
+    pub(crate) fn new(message: inbox::Message<Rc<Run>>) -> Self {
+        Self(message)
+    }
+
     /// The part that sent it, as the target of an answer.
     pub fn source(&self) -> Target {
-        Target::new(self.info.source)
+        Target::new(self.0.info().source())
     }
 
     /// The command number (`COM`) that the sender gave; 0 for plain messages.
     pub fn command(&self) -> u16 {
-        self.info.command
+        self.0.info().command()
     }
 
     /// Whether it was sent as a command, ahead of messages.
     pub fn is_command(&self) -> bool {
-        self.info.is_command == 1
+        self.0.info().is_command()
     }
 
     /// The message as one plain value; `None` when the lengths differ.
@@ -158,56 +180,60 @@ impl Deref for Message {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
-        let start = self.start as usize;
-        self.run.bytes().get(start..start + self.length as usize).unwrap_or(&[])
+        let start = self.0.start();
+        self.0.hold().bytes().get(start..start + self.0.length()).unwrap_or(&[])
     }
 }
 
 impl fmt::Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Message({} bytes from {})", self.len(), self.info.source)
+        write!(f, "Message({} bytes from {})", self.len(), self.0.info().source())
     }
 }
 
-/// The rest of a train: messages of one length from one part, received together.
-pub struct Batch {
-    pub(crate) run: Rc<Run>,
-    pub(crate) start: u32,
-    pub(crate) length: u32,
-    pub(crate) count: u32,
-    pub(crate) info: Info,
-}
+/// The rest of a train: messages of one length from one part, received together. A message that was put together from segments, and
+/// a command, is a batch of one.
+pub struct Batch(inbox::Batch<Rc<Run>>);
 
 impl Batch {
+    pub(crate) fn new(batch: inbox::Batch<Rc<Run>>) -> Self {
+        Self(batch)
+    }
+
     /// Number of messages.
     pub fn len(&self) -> usize {
-        self.count as usize
+        self.0.count()
     }
 
     /// Whether there are none. (There is always at least one.)
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.len() == 0
     }
 
     /// Bytes of each message.
     pub fn message_len(&self) -> usize {
-        self.length as usize
+        self.0.length()
     }
 
     /// The part that sent them.
     pub fn source(&self) -> Target {
-        Target::new(self.info.source)
+        Target::new(self.0.info().source())
     }
 
-    /// The command number of all of them.
+    /// The command number (`COM`) of all of them; 0 for plain messages.
     pub fn command(&self) -> u16 {
-        self.info.command
+        self.0.info().command()
+    }
+
+    /// Whether they were sent as commands, ahead of messages.
+    pub fn is_command(&self) -> bool {
+        self.0.info().is_command()
     }
 
     /// All bytes, one message behind the other.
     pub fn bytes(&self) -> &[u8] {
-        let start = self.start as usize;
-        self.run.bytes().get(start..start + self.len() * self.message_len()).unwrap_or(&[])
+        let start = self.0.start();
+        self.0.hold().bytes().get(start..start + self.len() * self.message_len()).unwrap_or(&[])
     }
 
     /// The messages.
@@ -221,5 +247,11 @@ impl Batch {
     pub fn values<T: AnyBitPattern + NoUninit>(&self) -> Option<&[T]> {
         let fits = size_of::<T>() != 0 && self.message_len().is_multiple_of(size_of::<T>());
         fits.then(|| bytemuck::try_cast_slice(self.bytes()).ok()).flatten()
+    }
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Batch({} messages of {} bytes from {})", self.len(), self.message_len(), self.source().part())
     }
 }

@@ -7,10 +7,12 @@ mod lanes;
 mod loan;
 mod message;
 mod returned;
+mod room;
 mod sending;
 mod stream;
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -23,8 +25,9 @@ use pdbp_core::tables::PartKind;
 use crate::config::Progress;
 use crate::error::{LookupError, RecvError, RegisterError, Timeout};
 use crate::node::{Node, NodeEngine, Pipe, Polled, Shared, Waiter};
-use inbox::Inbox;
+use inbox::{Inbox, Source};
 use lanes::Lanes;
+use message::Spare;
 
 #[cfg(feature = "cuda")]
 pub use device::{
@@ -84,6 +87,9 @@ pub struct Ready {
 /// half). With a progress thread it does so each time: the more of 16 threads stay awake, the longer those wait that have work.
 const IDLE_POLLS: u32 = 6;
 
+/// How often a part that waits for a message looks whether anybody is left who could send it one.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// A registered part (GP): it sends to parts of any node and receives from its private pipe. It belongs to the thread that
 /// registered it. Dropping it frees pipe and name, after what it has packed was handed on (`prcsReleasePipe`, `prcsFree`).
 ///
@@ -97,6 +103,8 @@ pub struct Part {
     name: String,
     lanes: Lanes,
     inbox: RefCell<Inbox>,
+    /// Memory of the last long message, for the next.
+    spare: Rc<Spare>,
     pipe: Cell<Option<PipeId>>,
     /// Number of the next message longer than a block.
     next_message: Cell<u32>,
@@ -127,7 +135,7 @@ impl Part {
                     None
                 }
                 // Bound before anybody can know the name, so that no message finds the part without a pipe.
-                other => Some(other.map(|id| (id, engine.bind_pipe(id).map_err(RegisterError::Pipe)))),
+                other => Some(other.map(|id| (id, bind(engine, shared, id)))),
             },
             |engine| engine.master().into_iter().collect(),
         );
@@ -144,7 +152,8 @@ impl Part {
             id,
             name: name.to_owned(),
             lanes,
-            inbox: RefCell::new(Inbox::new(shared.settings.assembly_bytes)),
+            inbox: RefCell::new(inbox::inbox(&shared.settings)),
+            spare: Rc::default(),
             pipe: Cell::new(pipe.as_ref().ok().copied()),
             next_message: Cell::new(0),
             flushes: Cell::new(shared.flushes.load(Ordering::Acquire)),
@@ -201,10 +210,11 @@ impl Part {
     /// # Errors
     /// [`PipeError::NotBound`] when it was released before.
     pub fn release_pipe(&self) -> Result<(), PipeError> {
-        let Some(pipe) = self.pipe.take() else {
+        let Some(pipe) = self.pipe.get() else {
             return Err(PipeError::NotBound(PipeId(u16::MAX)));
         };
-        *self.inbox.borrow_mut() = Inbox::new(self.shared().settings.assembly_bytes);
+        self.inbox.borrow_mut().clear(&mut Source(self));
+        self.pipe.set(None);
         let mut engine = self.shared().engine();
         let released = engine.release_pipe(pipe);
         self.drain(pipe, &mut engine);
@@ -221,41 +231,78 @@ impl Part {
         Ok(())
     }
 
-    /// Messages that arrived but could not be read: longer than `assembly_bytes`, or malformed inside a trusted block.
+    /// Messages that arrived but could not be read: malformed inside a trusted block, or in segments that came without being asked for.
     pub fn unreadable(&self) -> u64 {
-        self.inbox.borrow().unreadable
+        self.inbox.borrow().unreadable()
     }
 
     /// The next message if one has arrived. Commands come before messages. Does not wait, but lets the node make progress.
     ///
-    /// # Errors
-    /// [`RecvError::NoPipe`].
+    /// A part that has released its pipe receives nothing; [`recv`](Self::recv) says so.
     #[inline]
-    pub fn try_recv(&self) -> Result<Option<Message>, RecvError> {
-        if let Some(message) = self.inbox.borrow_mut().quick() {
-            return Ok(Some(message));
+    pub fn try_recv(&self) -> Option<Message> {
+        match self.inbox.borrow_mut().next_quick(&mut Source(self)) {
+            Some(message) => Some(Message::new(message)),
+            None => self.try_recv_slow(),
         }
-        self.try_recv_slow()
     }
 
-    fn try_recv_slow(&self) -> Result<Option<Message>, RecvError> {
-        let pipe = self.pipe()?;
-        let shared = self.shared();
-        if let Some(message) = self.inbox.borrow_mut().next(pipe, shared) {
-            return Ok(Some(message));
-        }
-        if self.poll() == 0 {
-            return Ok(None);
-        }
-        Ok(self.inbox.borrow_mut().next(pipe, shared))
+    #[inline(never)]
+    fn try_recv_slow(&self) -> Option<Message> {
+        self.next_message().or_else(|| (self.poll() > 0).then(|| self.next_message()).flatten())
     }
 
-    /// The next message; waits for it as long as the setting `timeout_ms` says. Flushes first what this part has packed.
+    fn next_message(&self) -> Option<Message> {
+        self.inbox.borrow_mut().next(&mut Source(self)).map(Message::new)
+    }
+
+    fn next_batch(&self) -> Option<Batch> {
+        self.inbox.borrow_mut().next_batch(&mut Source(self)).map(Batch::new)
+    }
+
+    /// The next message; waits until there is one, or nothing can come any more. Flushes first what this part has packed.
     ///
     /// # Errors
-    /// [`RecvError::Timeout`] and [`RecvError::NoPipe`].
+    /// [`RecvError::NobodyLeft`] when every other node has failed or left and this node has no other part, and
+    /// [`RecvError::NoPipe`].
     pub fn recv(&self) -> Result<Message, RecvError> {
-        self.recv_timeout(self.shared().settings.timeout)
+        match self.try_recv() {
+            Some(message) => Ok(message),
+            None => self.receive(),
+        }
+    }
+
+    #[inline(never)]
+    fn receive(&self) -> Result<Message, RecvError> {
+        let look = |part: &Self| {
+            let found = part.next_message();
+            if found.is_none() && part.is_alone() { Err(RecvError::NobodyLeft) } else { Ok(found) }
+        };
+        self.pipe()?;
+        self.flush();
+        loop {
+            match self.wait_until(LOOK, Vec::new(), "", |part| Ok(part.next_message())) {
+                Ok(message) => return Ok(message),
+                Err(RecvError::Timeout(_)) => {}
+                Err(e) => return Err(e),
+            }
+            if let Some(message) = look(self)? {
+                return Ok(message);
+            }
+        }
+    }
+
+    /// Whether no other part is left that could send to this one: this node has none, and every other node has failed or left.
+    fn is_alone(&self) -> bool {
+        let engine = self.shared().engine();
+        let me = self.id.node();
+        let mut others = (0..engine.config().nodes).filter_map(NodeId::new).filter(|node| *node != me).peekable();
+        // Nobody has left where nobody was: another thread of the only node may register a part at any time.
+        let is_only = others.peek().is_none();
+        let here = |part: &pdbp_core::tables::PartEntry| {
+            part.id.node() == me && part.id != self.id && part.name.as_str() != crate::monitor::NAME
+        };
+        !is_only && others.all(|node| engine.has_failed(node)) && !engine.parts().any(here)
     }
 
     /// The next message; waits at most `timeout` for it.
@@ -264,39 +311,26 @@ impl Part {
     /// [`RecvError::Timeout`] and [`RecvError::NoPipe`].
     #[inline]
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Message, RecvError> {
-        if let Some(message) = self.inbox.borrow_mut().quick() {
-            return Ok(message);
+        if let Some(message) = self.inbox.borrow_mut().next_quick(&mut Source(self)) {
+            return Ok(Message::new(message));
         }
-        self.receive_by(timeout, "sent a message to this part", |part| {
-            Ok(part.inbox.borrow_mut().next(part.pipe()?, part.shared()))
-        })
+        self.pipe()?;
+        self.receive_by(timeout, "sent a message to this part", |part| Ok(part.next_message()))
     }
 
-    /// The rest of a train of equal-sized messages, without waiting: the fastest way to read many. Single messages are trains of
-    /// one; a message longer than a block comes from [`try_recv`](Self::try_recv) and as `Err(message)` here.
-    ///
-    /// # Errors
-    /// [`RecvError::NoPipe`].
-    pub fn try_recv_batch(&self) -> Result<Option<Result<Batch, Message>>, RecvError> {
-        let pipe = self.pipe()?;
-        let shared = self.shared();
-        if let Some(batch) = self.inbox.borrow_mut().next_batch(pipe, shared) {
-            return Ok(Some(batch));
-        }
-        if self.poll() == 0 {
-            return Ok(None);
-        }
-        Ok(self.inbox.borrow_mut().next_batch(pipe, shared))
+    /// The rest of a train of equal-sized messages, without waiting: the fastest way to read many. A single message is a batch of one;
+    /// so is one that is longer than a block. Commands come first, in batches of their own ([`Batch::is_command`]).
+    pub fn try_recv_batch(&self) -> Option<Batch> {
+        self.next_batch().or_else(|| (self.poll() > 0).then(|| self.next_batch()).flatten())
     }
 
     /// As [`try_recv_batch`](Self::try_recv_batch), waiting at most `timeout`.
     ///
     /// # Errors
     /// [`RecvError::Timeout`] and [`RecvError::NoPipe`].
-    pub fn recv_batch(&self, timeout: Duration) -> Result<Result<Batch, Message>, RecvError> {
-        self.receive_by(timeout, "sent a message to this part", |part| {
-            Ok(part.inbox.borrow_mut().next_batch(part.pipe()?, part.shared()))
-        })
+    pub fn recv_batch(&self, timeout: Duration) -> Result<Batch, RecvError> {
+        self.pipe()?;
+        self.receive_by(timeout, "sent a message to this part", |part| Ok(part.next_batch()))
     }
 
     /// Waits until something can be received, or a short message can be sent to the target, whichever comes first. With this, a
@@ -328,10 +362,8 @@ impl Part {
 
     /// Whether a message, and whether a new stream, has arrived.
     fn has_arrived(&self) -> (bool, bool) {
-        let Ok(pipe) = self.pipe() else { return (false, false) };
-        let mut inbox = self.inbox.borrow_mut();
-        while inbox.pull(pipe, self.shared()) {}
-        (inbox.has_message() || !pipe.urgent.is_empty(), !inbox.new_streams.is_empty())
+        let waiting = self.inbox.borrow_mut().look(&mut Source(self));
+        (waiting.message, waiting.stream)
     }
 
     /// Submits what this part has packed, so that it leaves without waiting for its block to fill.
@@ -424,10 +456,10 @@ impl Part {
     /// Gives back what is left in a pipe that this part had.
     fn drain(&self, pipe: PipeId, engine: &mut NodeEngine) {
         if let Some(pipe) = self.shared().pipes.get(usize::from(pipe.0)) {
-            while let Some(delivery) = pipe.normal.pop().or_else(|| pipe.urgent.pop()) {
+            while let Some(delivery) = pipe.next_delivery() {
                 engine.release(delivery);
             }
-            pipe.forget_broken();
+            pipe.forget_notices();
         }
     }
 }
@@ -439,6 +471,15 @@ fn parts_there_are(engine: &NodeEngine) -> usize {
     engine.parts().filter(|part| part.name.as_str() != crate::monitor::NAME && stays(part.id)).count()
 }
 
+/// Binds a pipe, in which there is nothing of the part that had it before.
+fn bind(engine: &mut NodeEngine, shared: &Shared, id: PartId) -> Result<PipeId, RegisterError> {
+    let pipe = engine.bind_pipe(id).map_err(RegisterError::Pipe)?;
+    if let Some(pipe) = shared.pipes.get(usize::from(pipe.0)) {
+        pipe.forget_notices();
+    }
+    Ok(pipe)
+}
+
 fn is_leaving(engine: &NodeEngine, node: NodeId, name: &str) -> bool {
     let part = engine.lookup(node, name);
     part.is_some_and(|part| engine.local_part(part.id.local()) == LocalPart::Leaving)
@@ -447,7 +488,7 @@ fn is_leaving(engine: &NodeEngine, node: NodeId, name: &str) -> bool {
 impl Drop for Part {
     fn drop(&mut self) {
         let shared = Arc::clone(self.shared());
-        *self.inbox.borrow_mut() = Inbox::default();
+        self.inbox.borrow_mut().clear(&mut Source(self));
         {
             let mut engine = shared.engine();
             self.lanes.flush(&mut engine);

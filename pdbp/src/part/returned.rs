@@ -6,7 +6,9 @@ use std::rc::Rc;
 
 use pdbp_core::cdu::CduClass;
 use pdbp_core::id::StreamNo;
+use pdbp_core::inbox;
 
+use super::inbox::Source;
 use super::message::Run;
 use super::{Part, Target};
 use crate::error::RecvError;
@@ -14,38 +16,15 @@ use crate::error::RecvError;
 /// A message that did not reach its targets, since the link to their node has failed; or a piece of one that is longer than a
 /// block, or a segment of a stream. It dereferences to its bytes, which lie in the block that it was packed into.
 pub struct Returned {
-    run: Rc<Run>,
-    start: usize,
-    length: usize,
+    message: inbox::Returned<Rc<Run>>,
     targets: Box<[Target]>,
-    command: u16,
-    class: CduClass,
-    stream: Option<StreamNo>,
-    segment: Option<u32>,
 }
 
 impl Returned {
-    /// All messages of a piece that the engine gave back.
-    pub(crate) fn all(run: &Rc<Run>) -> Vec<Self> {
-        let mut all = Vec::new();
-        let Some(delivery) = run.delivery() else { return all };
-        let begin = delivery.bytes().as_ptr().addr();
-        for train in delivery.cdus().map_while(Result::ok) {
-            let is_segment = train.segment().is_some();
-            for cdu in train.cdus(delivery.block(), 0).into_iter().flatten() {
-                all.push(Self {
-                    run: Rc::clone(run),
-                    start: cdu.data.as_ptr().addr() - begin,
-                    length: cdu.data.len(),
-                    targets: cdu.dest.parts().map(Target::new).collect(),
-                    command: cdu.command,
-                    class: cdu.class,
-                    stream: cdu.stream,
-                    segment: (is_segment || cdu.stream.is_some()).then_some(cdu.segment),
-                });
-            }
-        }
-        all
+    fn new(message: inbox::Returned<Rc<Run>>) -> Self {
+        let delivery = message.hold().delivery();
+        let targets = delivery.into_iter().flat_map(|delivery| message.targets(delivery)).map(Target::new);
+        Self { targets: targets.collect(), message }
     }
 
     /// The parts that it was for: of a set, those of the node that has failed and all others of the set.
@@ -55,35 +34,36 @@ impl Returned {
 
     /// The command number (`COM`) that it was sent with.
     pub fn command(&self) -> u16 {
-        self.command
+        self.message.command()
     }
 
     /// Whether it was sent as a command.
     pub fn is_command(&self) -> bool {
-        self.class == CduClass::Command
+        self.message.class() == CduClass::Command
     }
 
     /// The stream that it is a segment of.
     pub fn stream(&self) -> Option<StreamNo> {
-        self.stream
+        self.message.stream()
     }
 
     /// Of a segment of a stream, or of a message longer than a block: its number, from 0.
     pub fn segment(&self) -> Option<u32> {
-        self.segment
+        self.message.segment()
     }
 }
 
 impl Deref for Returned {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        self.run.bytes().get(self.start..self.start + self.length).unwrap_or(&[])
+        let start = self.message.start();
+        self.message.hold().bytes().get(start..start + self.message.length()).unwrap_or(&[])
     }
 }
 
 impl fmt::Debug for Returned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Returned({} bytes for {:?})", self.length, self.targets)
+        write!(f, "Returned({} bytes for {:?})", self.len(), self.targets)
     }
 }
 
@@ -99,17 +79,11 @@ impl Part {
     /// # Errors
     /// [`RecvError::NoPipe`].
     pub fn try_returned(&self) -> Result<Option<Returned>, RecvError> {
-        let pipe = self.pipe()?;
-        for polled in [false, true] {
-            if polled && self.poll() == 0 {
-                break;
-            }
-            let mut inbox = self.inbox.borrow_mut();
-            while inbox.returned.is_empty() && inbox.pull(pipe, self.shared()) {}
-            if let Some(returned) = inbox.returned.pop_front() {
-                return Ok(Some(returned));
-            }
+        self.pipe()?;
+        let next = || self.inbox.borrow_mut().next_returned(&mut Source(self)).map(Returned::new);
+        match next() {
+            None if self.poll() > 0 => Ok(next()),
+            found => Ok(found),
         }
-        Ok(None)
     }
 }

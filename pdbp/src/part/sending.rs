@@ -207,12 +207,11 @@ impl Part {
                 };
                 self.pack(node, message.len() + Packer::overhead(parts.len()), self.patience(), reserve)?;
             } else {
-                let timeout = self.shared().settings.timeout;
-                self.send_segments(node, message, most, timeout, |block, segment, data| {
-                    block
-                        .reserve_set(route, &parts, Some(segment), data.len())
-                        .map(|to| to.copy_from_slice(data))
-                })?;
+                // Each part puts it together, and the room is asked for part by part: who holds some and waits for more could wait
+                // for ever.
+                for to in parts.iter().filter(|part| part.node() == node) {
+                    self.send(Target::new(*to), message)?;
+                }
             }
         }
         Ok(())
@@ -261,7 +260,7 @@ impl Part {
             // Several blocks are needed; that there is room for all cannot be known.
             return Err(SendError::NeedsWaiting { bytes: message.len(), limit: self.longest() });
         };
-        self.send_segments(to.node(), message, most, timeout, |block, segment, data| {
+        self.send_segments(to, message, most, timeout, |block, segment, data| {
             block.reserve_segment(route, segment, data.len()).map(|to| to.copy_from_slice(data))
         })
     }
@@ -282,7 +281,7 @@ impl Part {
 
     fn send_segments(
         &self,
-        node: NodeId,
+        to: Target,
         message: &[u8],
         most: usize,
         timeout: Duration,
@@ -291,15 +290,18 @@ impl Part {
         let number = self.next_message.get();
         self.next_message.set(number.wrapping_add(1));
         let started = Instant::now();
+        self.wait_for_room(to, (number, message.len()), timeout)?;
         for (i, data) in message.chunks(most).enumerate() {
             let segment = SegmentHeader::new(number, i as u32, message.len() as u64);
             // The timeout is for the whole message.
             let left = Patience::For(timeout.saturating_sub(started.elapsed()));
-            self.pack(node, usize::MAX, left, |block| put(block, segment, data)).map_err(|e| match e {
+            let packed = self.pack(to.node(), usize::MAX, left, |block| put(block, segment, data));
+            packed.inspect_err(|_| self.end_room(false)).map_err(|e| match e {
                 SendError::Timeout(t) => SendError::Timeout(Timeout { waited: timeout, ..t }),
                 other => other,
             })?;
         }
+        self.end_room(true);
         Ok(())
     }
 

@@ -5,7 +5,6 @@ mod announced;
 #[cfg(feature = "cuda")]
 pub(super) mod device;
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::ops::Deref;
@@ -17,8 +16,9 @@ use pdbp_core::cdu::{CduClass, Packer, Route, flag};
 use pdbp_core::engine::StreamTag;
 use pdbp_core::id::{NodeId, StreamNo};
 use pdbp_core::pipe::{PipeError, StreamState};
+use pdbp_core::inbox::{Segment as Next, StreamKey};
 
-use super::inbox::{Inbox, StreamKey};
+use super::inbox::Source;
 use super::message::Run;
 use super::sending::{failed, way};
 use super::{Part, Target};
@@ -95,30 +95,21 @@ impl Part {
     /// # Errors
     /// [`RecvError::NoPipe`].
     pub fn try_accept_stream(&self) -> Result<Option<StreamReader<'_>>, RecvError> {
-        let pipe = self.pipe()?;
-        let mut inbox = self.inbox.borrow_mut();
-        for polled in [false, true] {
-            if polled && self.poll() == 0 {
-                break;
-            }
-            while inbox.new_streams.is_empty() && inbox.pull(pipe, self.shared()) {}
-            if let Some((key, source)) = inbox.new_streams.pop_front() {
-                let source = Target::new(source);
-                return Ok(Some(StreamReader {
-                    part: self,
-                    key,
-                    source,
-                    current: None,
-                    at: 0,
-                    over: false,
-                    #[cfg(feature = "mpi")]
-                    takes_announcements: false,
-                    #[cfg(feature = "mpi")]
-                    announced: None,
-                }));
-            }
-        }
-        Ok(None)
+        self.pipe()?;
+        let accept = || self.inbox.borrow_mut().accept(&mut Source(self));
+        let accepted = accept().or_else(|| (self.poll() > 0).then(accept).flatten());
+        Ok(accepted.map(|stream| StreamReader {
+            part: self,
+            key: stream.key,
+            source: Target::new(stream.source),
+            current: None,
+            at: 0,
+            over: false,
+            #[cfg(feature = "mpi")]
+            takes_announcements: false,
+            #[cfg(feature = "mpi")]
+            announced: None,
+        }))
     }
 }
 
@@ -357,7 +348,7 @@ impl StreamReader<'_> {
 
     /// The stream's number at its source node (`Sno`).
     pub fn number(&self) -> StreamNo {
-        self.key.1
+        self.key.number
     }
 
     /// The next segment, whole and in place; `None` at the end. Waits at most `timeout`.
@@ -381,7 +372,7 @@ impl StreamReader<'_> {
                 Waiter::new(timeout, self.part.shared())
             });
             if waiter.is_over() {
-                let peers = vec![self.key.0];
+                let peers = vec![self.key.source];
                 let missing = "sent the next segment of the stream";
                 return Err(RecvError::Timeout(Timeout { waited: timeout, peers, missing }));
             }
@@ -403,35 +394,28 @@ impl StreamReader<'_> {
             // What follows depends on the answer.
             return Ok(None);
         }
-        let pipe = self.part.pipe()?;
-        let mut inbox = self.part.inbox.borrow_mut();
+        self.part.pipe()?;
         loop {
-            let Some(stream) = inbox.streams.get_mut(&self.key) else {
-                // The pipe was released in between.
-                self.over = true;
-                return Err(RecvError::StreamBroken(self.key.1));
-            };
-            if let Some(run) = stream.segments.pop_front() {
-                #[cfg(feature = "mpi")]
-                if let Some(announced) = announced::announcement(&run) {
-                    if self.takes_announcements {
-                        self.announced = Some(announced);
-                        return Ok(None);
+            let next = self.part.inbox.borrow_mut().next_segment(self.key, &mut Source(self.part));
+            self.over = matches!(next, Next::End | Next::Broken | Next::Unknown);
+            return match next {
+                Next::Data(run) => {
+                    #[cfg(feature = "mpi")]
+                    if let Some(announced) = announced::announcement(&run) {
+                        if self.takes_announcements {
+                            self.announced = Some(announced);
+                            return Ok(None);
+                        }
+                        announced::refuse(self.part.shared(), self.key.source, announced);
+                        continue;
                     }
-                    announced::refuse(self.part.shared(), self.key.0, announced);
-                    continue;
+                    Ok(Some(Some(run)))
                 }
-                return Ok(Some(Some(run)));
-            }
-            if stream.ended {
-                let broken = stream.broken;
-                inbox.streams.remove(&self.key);
-                self.over = true;
-                return if broken { Err(RecvError::StreamBroken(self.key.1)) } else { Ok(Some(None)) };
-            }
-            if !inbox.pull(pipe, self.part.shared()) {
-                return Ok(None);
-            }
+                Next::End => Ok(Some(None)),
+                Next::Nothing => Ok(None),
+                // Unknown: the pipe was released in between.
+                Next::Broken | Next::Unknown => Err(RecvError::StreamBroken(self.key.number)),
+            };
         }
     }
 }
@@ -467,29 +451,18 @@ impl Drop for StreamReader<'_> {
         let mut inbox = self.part.inbox.borrow_mut();
         #[cfg(feature = "mpi")]
         {
-            let waiting = inbox.streams.get(&self.key).and_then(|stream| stream.segments.front());
-            let announced = self.announced.take().or_else(|| announced::announcement(waiting?));
-            if let Some(announced) = announced {
-                announced::refuse(self.part.shared(), self.key.0, announced);
+            let waiting = || announced::announcement(inbox.waiting_segment(self.key)?);
+            if let Some(announced) = self.announced.take().or_else(waiting) {
+                announced::refuse(self.part.shared(), self.key.source, announced);
             }
         }
-        forget(&mut inbox, self.key);
-    }
-}
-
-fn forget(inbox: &mut Inbox, key: StreamKey) {
-    if let Some(stream) = inbox.streams.get_mut(&key) {
-        stream.segments = VecDeque::new();
-        stream.ignored = true;
-        if stream.ended {
-            inbox.streams.remove(&key);
-        }
+        inbox.forget(self.key, &mut Source(self.part));
     }
 }
 
 impl fmt::Debug for StreamReader<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "StreamReader({} from {})", self.key.1.0, self.source.part())
+        write!(f, "StreamReader({} from {})", self.key.number.0, self.source.part())
     }
 }
 

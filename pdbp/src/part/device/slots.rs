@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pdbp_core::Delivery;
+use pdbp_core::inbox::Info;
 use pdbp_cuda::Buffer;
 use pdbp_cuda::device::{Device, DeviceError};
 use pdbp_cuda::flow::{Arrived, Bundles, Copier, FlowError, Lent, Pieces, Scatter, Step};
@@ -14,7 +15,7 @@ use super::homes::ReadHome;
 use super::{Steps, wait};
 use crate::error::{RecvError, Timeout};
 use crate::node::Pipe;
-use crate::part::message::Info;
+use crate::part::inbox::Source;
 use crate::part::{Part, Target};
 
 /// Messages that are being received into device memory, each into the next slot of a buffer.
@@ -185,12 +186,12 @@ impl DeviceMessage {
 
 impl Slots<'_> {
     /// Takes messages of a train, as many as fit; says how many.
-    fn take(&mut self, pieces: &mut Pieces<'_>, info: &Info, at: usize, bytes: usize, left: u32) -> u32 {
+    fn take(&mut self, pieces: &mut Pieces<'_>, info: Info, at: usize, bytes: usize, left: u32) -> u32 {
         if bytes > self.slot_bytes && left > 0 && self.taken.len() < self.count {
             self.unfit = Some(bytes);
             return 0;
         }
-        let (source, command, is_command) = (Target::new(info.source), info.command, info.is_command == 1);
+        let (source, command, is_command) = (Target::new(info.source()), info.command(), info.is_command());
         for i in 0..left {
             let slot = self.taken.len();
             let placed = at + i as usize * bytes;
@@ -205,10 +206,15 @@ impl Slots<'_> {
 
     fn next(&mut self, pieces: &mut Pieces<'_>) -> Result<Option<Delivery>, RecvError> {
         let part = self.part;
-        let (pipe, shared) = (part.pipe()?, part.shared());
-        let take = |info: &Info, at, bytes, left| self.take(pieces, info, at, bytes, left);
-        match part.inbox.borrow_mut().next_bundle(pipe, shared, take) {
-            Some(Ok(delivery)) => Ok(Some(delivery)),
+        part.pipe()?;
+        let take = |info: Info, at, bytes, left| self.take(pieces, info, at, bytes, left);
+        let taken = part.inbox.borrow_mut().take_pieces(&mut Source(part), take);
+        match taken {
+            Some(Ok(run)) => {
+                // The device reads on its own, so that it gets a delivery of its own.
+                let delivery = run.delivery().and_then(|delivery| part.shared().engine().share(delivery));
+                Ok(delivery)
+            }
             Some(Err(total)) => {
                 self.unfit = Some(usize::try_from(total).unwrap_or(usize::MAX));
                 Ok(None)

@@ -146,7 +146,7 @@ impl Inlet for StreamReader<'_> {
                 }
             }
         };
-        let broken = RecvError::StreamBroken(self.key.1);
+        let broken = RecvError::StreamBroken(self.key.number);
         let length = segment_data(run.bytes()).len().saturating_sub(at);
         let delivery = if length > most {
             // The rest is for whoever reads on.

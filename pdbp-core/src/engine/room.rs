@@ -1,0 +1,509 @@
+//! Room for messages longer than a block: **the receiving node reserves it before the first segment leaves.**
+//!
+//! Messages in segments are put together in memory of the receiver, of which a node has so much in all
+//! ([`limit_assembly`](Engine::limit_assembly)). Before its first segment a sender asks for the message's room, and goes on when the
+//! receiver's engine has reserved it, first come first served. The room is free again when the message has been read and dropped.
+//!
+//! ```text
+//!  sender: ask_room ── ask, to the node itself ──▶ receiver: queue ─▶ reserved
+//!          true   ◀── Control::Room, by the relay ──┘
+//!          segments ──────────────────────────────▶ take_room … give_room
+//!          end_room
+//! ```
+//!
+//! # Why this cannot come full circle
+//! * An ask is a small message, and is read by the engine: it waits for nobody's reader but as all messages of its link do.
+//! * The answer is a control message, which waits for no data ([`engine`](super)). A sender that reads nothing meanwhile gets it.
+//! * While a sender waits it has nothing on the way that others could be stuck behind.
+//! * A message that was granted its room needs nothing of other messages to become whole: its segments are copied out of their
+//!   blocks as they are read, whatever else waits, so that several senders behind one link or relay go on side by side.
+//! * So all that a sender can wait for is that the receiver reads, as with every message; and only long messages wait for the
+//!   room that others have.
+//!
+//! # Failure
+//! An ask that has no answer is repeated after a while, with patience that doubles, so that neither an unreadable block nor a
+//! full table is waited for in vain; asking twice means nothing. A sender that gives up says so behind its segments. What was
+//! granted to a node that fails, and has not begun to arrive, is free when all that had come from it has been read.
+
+use managed::ManagedSlice;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{Delivery, Engine, OpenError};
+use crate::cdu::{CduClass, Cdus, Route, SegmentHeader};
+use crate::id::{NodeId, PartId, Time};
+use crate::mesp::Control;
+use crate::policy::SpacePolicy;
+use crate::routing::{Links, Slot};
+use crate::transport::Transport;
+use crate::umb::BlockMemory;
+
+/// Nanoseconds after which an ask without an answer is repeated for the first time.
+const RETRY: u64 = 50_000_000;
+/// The patience doubles so often at most.
+const DOUBLED: u32 = 10;
+
+/// What a node is told of a message that a part of it is to get. On the wire, to [`PartId::NODE`].
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Ask {
+    number: U32,
+    /// Local index of the part that is to get it; and 1 if it was given up, else 0.
+    dest: U32,
+    bytes: U64,
+}
+
+const GIVEN_UP: u32 = 1 << 16;
+
+/// A message that a part of this node sends in segments, as far as its receiver has room for it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Errand {
+    #[default]
+    Idle,
+    Open {
+        to: PartId,
+        number: u32,
+        state: Answer,
+    },
+    /// Given up, which the receiver is still to be told.
+    Ending {
+        to: PartId,
+        number: u32,
+    },
+}
+
+/// What came of an ask.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Answer {
+    Asked { at: Time, tries: u32 },
+    Granted,
+    TooLong { limit: u64 },
+    Lost,
+}
+
+/// Why a message in segments has no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RoomError {
+    /// It is longer than all that the receiving node puts together.
+    TooLong {
+        /// The limit of that node, in bytes.
+        limit: u64,
+    },
+    /// The receiving node cannot be reached, or could not for a moment.
+    PeerFailed(NodeId),
+    /// The sender is no part of this node.
+    NoSuchPart,
+}
+
+/// Room reserved for a message that has begun to arrive.
+#[derive(Debug)]
+#[must_use = "room that is not given back is not there for other messages"]
+pub struct RoomToken {
+    entry: u32,
+    source: PartId,
+    number: u32,
+}
+
+/// A message of another part that needs room, or an answer that is to be said.
+#[derive(Clone, Copy, Debug)]
+pub struct RoomEntry {
+    /// The part that sends it, local index of the part that is to get it, its number at the sender.
+    source: PartId,
+    dest: u16,
+    number: u32,
+    bytes: u64,
+    state: State,
+    /// Its sender is to be told.
+    owed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Its place in the queue.
+    Queued(u32),
+    Granted,
+    /// It has begun to arrive.
+    Taken,
+    /// To be said and forgotten: what the node `by` has answered.
+    Reply { by: NodeId, limit: u64 },
+}
+
+/// What a node has reserved for messages in segments.
+pub(super) struct Rooms<'a> {
+    table: ManagedSlice<'a, Option<RoomEntry>>,
+    limit: u64,
+    reserved: u64,
+    /// Asks so far.
+    asked: u32,
+    /// Something may be granted.
+    stirred: bool,
+    /// Receivers are to be told of messages that were given up.
+    ending: bool,
+}
+
+impl<'a> Rooms<'a> {
+    pub(super) fn new(mut table: ManagedSlice<'a, Option<RoomEntry>>) -> Self {
+        table.iter_mut().for_each(|entry| *entry = None);
+        Self { table, limit: u64::MAX, reserved: 0, asked: 0, stirred: false, ending: false }
+    }
+
+    fn find(&mut self, source: PartId, number: u32) -> Option<(u32, &mut RoomEntry)> {
+        let mut entries = (0..).zip(self.table.iter_mut());
+        entries.find_map(|(i, entry)| {
+            let entry = entry.as_mut()?;
+            let waits = !matches!(entry.state, State::Reply { .. });
+            (waits && (entry.source, entry.number) == (source, number)).then_some((i, entry))
+        })
+    }
+
+    fn add(&mut self, entry: RoomEntry) -> Option<u32> {
+        let (i, slot) = (0..).zip(self.table.iter_mut()).find(|(_, slot)| slot.is_none())?;
+        *slot = Some(entry);
+        Some(i)
+    }
+
+    /// Forgets messages; what was reserved for them is free.
+    fn drop_if(&mut self, which: impl Fn(&RoomEntry) -> bool) {
+        for slot in self.table.iter_mut() {
+            let Some(entry) = slot.take_if(|entry| which(entry)) else { continue };
+            if matches!(entry.state, State::Granted | State::Taken) {
+                self.reserved -= entry.bytes;
+            }
+            self.stirred = true;
+        }
+    }
+
+    /// Grants the oldest ask, if there is room for it. Later ones wait behind it, so that a long message gets its turn.
+    fn grant_next(&mut self) -> Option<u32> {
+        let asked = self.asked;
+        let queued = (0..).zip(self.table.iter_mut()).filter_map(|(i, entry)| match entry.as_mut()?.state {
+            State::Queued(number) => Some((asked.wrapping_sub(number), i, entry)),
+            _ => None,
+        });
+        let (_, i, entry) = queued.max_by_key(|(age, ..)| *age)?;
+        let entry = entry.as_mut().filter(|entry| entry.bytes <= self.limit - self.reserved)?;
+        entry.state = State::Granted;
+        self.reserved += entry.bytes;
+        Some(i)
+    }
+
+    /// Packs what senders behind a link are to be told. `false`: there is no room for all of it.
+    pub(super) fn answer(
+        &mut self,
+        me: NodeId,
+        links: &Links,
+        to: Slot,
+        mut pack: impl FnMut(&Control) -> bool,
+    ) -> bool {
+        for slot in self.table.iter_mut() {
+            let Some(entry) = slot.as_mut().filter(|entry| entry.owed) else { continue };
+            if hop(links, entry.source.node()) != to {
+                continue;
+            }
+            let (by, limit) = match entry.state {
+                State::Reply { by, limit } => (by, limit),
+                _ => (me, 0),
+            };
+            if !pack(&Control::Room { to: entry.source, number: entry.number, by, limit }) {
+                return false;
+            }
+            entry.owed = false;
+            if let State::Reply { .. } = entry.state {
+                *slot = None;
+            }
+        }
+        true
+    }
+}
+
+/// The link by which a node is reached.
+fn hop(links: &Links, node: NodeId) -> Slot {
+    links.slot(links.relay_to(node).unwrap_or(node))
+}
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
+    /// Bytes of messages longer than a block that the parts of this node put together at a time, all together. Before this is called
+    /// there is no limit. A message that is longer is refused at its sender.
+    pub fn limit_assembly(&mut self, bytes: u64) {
+        self.rooms.limit = bytes.max(self.rooms.reserved);
+        self.rooms.stirred = true;
+    }
+
+    /// Bytes reserved for messages longer than a block: those that were granted, arrive, or have come and are not dropped.
+    pub fn assembly_in_use(&self) -> u64 {
+        self.rooms.reserved
+    }
+
+    /// Whether part `from` of this node may send the first segment of its message number `number`, which has `bytes` bytes, to `to`.
+    /// Asks the receiving node; call it again after polls until it does not say `false`. A part sends one such message at a time, to one
+    /// part, each with another number; [`end_room`](Self::end_room) ends it.
+    ///
+    /// # Errors
+    /// See [`RoomError`]; the message is over.
+    pub fn ask_room(&mut self, from: PartId, to: PartId, number: u32, bytes: u64) -> Result<bool, RoomError> {
+        let Some(local) = self.local.get_mut(usize::from(from.local())) else {
+            return Err(RoomError::NoSuchPart);
+        };
+        let mut tries = 0;
+        match local.errand {
+            Errand::Idle => {}
+            Errand::Open { to: other, number: before, state } if (other, before) == (to, number) => match state {
+                Answer::Granted => return Ok(true),
+                Answer::Asked { at, tries: before } => {
+                    if self.control.now.since(at) < RETRY << before.min(DOUBLED) {
+                        return Ok(false);
+                    }
+                    tries = before + 1;
+                }
+                Answer::TooLong { limit } => {
+                    local.errand = Errand::Idle;
+                    return Err(RoomError::TooLong { limit });
+                }
+                Answer::Lost => {
+                    local.errand = Errand::Idle;
+                    return Err(RoomError::PeerFailed(to.node()));
+                }
+            },
+            Errand::Open { .. } | Errand::Ending { .. } => {
+                // The receiver of the one before is told first.
+                self.end_room(from, false);
+                return Ok(false);
+            }
+        }
+        let ask = Ask { number: number.into(), dest: u32::from(to.local()).into(), bytes: bytes.into() };
+        let mut block = match self.open(to.node()) {
+            Ok(block) => block,
+            Err(OpenError::WouldBlock) => return Ok(false),
+            Err(_) => {
+                self.set_errand(from.local(), Errand::Idle);
+                return Err(RoomError::PeerFailed(to.node()));
+            }
+        };
+        // Before it leaves: among parts of one node it is answered at once.
+        let state = Answer::Asked { at: self.control.now, tries };
+        self.set_errand(from.local(), Errand::Open { to, number, state });
+        let route = Route::raw(CduClass::Command as u8, 0, from.local(), PartId::NODE);
+        let pushed = block.push(route, ask.as_bytes());
+        debug_assert!(pushed.is_ok(), "an empty block has room for an ask");
+        self.submit(block.into_urgent());
+        Ok(false)
+    }
+
+    /// The message that a part has asked room for is over. `sent`: its last segment was submitted. Otherwise it is given up, and the
+    /// receiver is told as soon as there is room for that.
+    pub fn end_room(&mut self, from: PartId, sent: bool) {
+        let Some(local) = self.local.get_mut(usize::from(from.local())) else { return };
+        local.errand = match local.errand {
+            Errand::Open { to, number, state: Answer::Asked { .. } | Answer::Granted } if !sent => {
+                Errand::Ending { to, number }
+            }
+            Errand::Ending { to, number } => Errand::Ending { to, number },
+            _ => Errand::Idle,
+        };
+        self.rooms.ending |= matches!(local.errand, Errand::Ending { .. });
+    }
+
+    /// The room of a message that begins to arrive at part `part`. `None`: its sender has not been granted so much.
+    pub fn take_room(&mut self, part: PartId, source: PartId, number: u32, bytes: u64) -> Option<RoomToken> {
+        let (entry, room) = self.rooms.find(source, number)?;
+        if room.state != State::Granted || room.dest != part.local() || room.bytes < bytes {
+            return None;
+        }
+        room.state = State::Taken;
+        Some(RoomToken { entry, source, number })
+    }
+
+    /// Gives back the room of a message that was read, or will not become whole.
+    pub fn give_room(&mut self, room: RoomToken) {
+        let RoomToken { entry, source, number } = room;
+        let slot = self.rooms.table.get_mut(entry as usize);
+        let is_it = |e: &mut RoomEntry| {
+            e.state == State::Taken && (e.source, e.number) == (source, number)
+        };
+        match slot.and_then(|slot| slot.take_if(is_it)) {
+            Some(room) => self.rooms.reserved -= room.bytes,
+            None => self.counters.foreign_tokens += 1,
+        }
+        self.rooms.stirred = true;
+    }
+
+    /// All that had come from a node that is out of reach has been read by a part: what was granted to it is free.
+    pub fn lose_rooms(&mut self, part: PartId, node: NodeId) {
+        let lost = |e: &RoomEntry| e.state == State::Granted && e.dest == part.local();
+        self.rooms.drop_if(|e| lost(e) && e.source.node() == node);
+    }
+
+    fn set_errand(&mut self, local: u16, errand: Errand) {
+        if let Some(local) = self.local.get_mut(usize::from(local)) {
+            local.errand = errand;
+        }
+    }
+
+    /// Grants what there is room for, and tells receivers of what was given up.
+    pub(super) fn advance_rooms(&mut self) -> u32 {
+        let mut worked = 0;
+        while self.rooms.stirred {
+            match self.rooms.grant_next() {
+                Some(entry) => {
+                    self.owe_room(entry);
+                    worked += 1;
+                }
+                None => self.rooms.stirred = false,
+            }
+        }
+        if core::mem::take(&mut self.rooms.ending) {
+            for local in (0..).take(self.local.len()) {
+                worked += self.end_errand(local);
+            }
+        }
+        worked
+    }
+
+    /// Tells the receiver of a message that was given up, behind its segments, if there is room for that now.
+    fn end_errand(&mut self, local: u16) -> u32 {
+        let errand = self.local.get(usize::from(local)).map(|local| local.errand);
+        let Some(Errand::Ending { to, number }) = errand else { return 0 };
+        match self.open(to.node()) {
+            Ok(mut block) => {
+                let dest = u32::from(to.local()) | GIVEN_UP;
+                let ask = Ask { number: number.into(), dest: dest.into(), bytes: 0.into() };
+                let route = |class, dest| Route::raw(class as u8, 0, local, dest);
+                let end = SegmentHeader::new(number, SegmentHeader::GIVEN_UP, 0);
+                let ended = block.reserve_segment(route(CduClass::ShortMessage, to.local()), end, 0).is_ok();
+                let told = block.push(route(CduClass::ShortMessage, PartId::NODE), ask.as_bytes()).is_ok();
+                debug_assert!(ended && told, "an empty block has room for both");
+                self.submit(block);
+            }
+            Err(OpenError::WouldBlock) => {
+                self.rooms.ending = true;
+                return 0;
+            }
+            // With the link the receiver has lost the message.
+            Err(_) => {}
+        }
+        self.set_errand(local, Errand::Idle);
+        1
+    }
+
+    /// What parts of other nodes have to say to this node itself: bytes `start..end` of an arrived block.
+    pub(super) fn node_told(&mut self, source: NodeId, block: &Delivery, (start, end): (usize, usize)) {
+        let trains = Cdus::new(block.bytes().get(start..end).unwrap_or(&[])).map_while(Result::ok);
+        for train in trains {
+            let Some(source) = PartId::new(source, train.source_part()) else { continue };
+            for message in train.messages() {
+                match Ask::read_from_bytes(message) {
+                    Ok(ask) => self.asked_for_room(source, ask),
+                    Err(_) => self.counters.malformed += 1,
+                }
+            }
+        }
+    }
+
+    fn asked_for_room(&mut self, source: PartId, ask: Ask) {
+        let (number, bytes, dest) = (ask.number.get(), ask.bytes.get(), ask.dest.get() as u16);
+        if ask.dest.get() & GIVEN_UP != 0 {
+            let waits = |e: &RoomEntry| matches!(e.state, State::Queued(_) | State::Granted);
+            self.rooms.drop_if(|e| waits(e) && (e.source, e.number) == (source, number));
+            return;
+        }
+        if let Some((i, entry)) = self.rooms.find(source, number) {
+            // Asked again, since the answer may be lost.
+            if !matches!(entry.state, State::Queued(_)) {
+                self.owe_room(i);
+            }
+            return;
+        }
+        // A part sends one at a time, so that it has given up one that waits.
+        self.rooms.drop_if(|e| matches!(e.state, State::Queued(_)) && e.source == source);
+        let by = self.config.node;
+        let state = if self.pipes.of(dest).is_none() {
+            // What comes is discarded, and needs no room.
+            State::Reply { by, limit: 0 }
+        } else if bytes > self.rooms.limit {
+            State::Reply { by, limit: self.rooms.limit.max(1) }
+        } else {
+            State::Queued(self.rooms.asked)
+        };
+        self.rooms.asked = self.rooms.asked.wrapping_add(1);
+        let added = self.rooms.add(RoomEntry { source, dest, number, bytes, state, owed: false });
+        match (added, state) {
+            (Some(_), State::Queued(_)) => self.rooms.stirred = true,
+            (Some(entry), _) => self.owe_room(entry),
+            // There is no room to remember it. It is asked again.
+            (None, _) => {}
+        }
+    }
+
+    /// The sender of a message is to be told that it has its room, or has none.
+    fn owe_room(&mut self, entry: u32) {
+        let Some(Some(room)) = self.rooms.table.get_mut(entry as usize) else { return };
+        let (source, number) = (room.source, room.number);
+        if source.node() != self.config.node {
+            room.owed = true;
+            if let Some(peer) = self.peers.get_mut(hop(&self.links, source.node()).index()) {
+                peer.owes_rooms = true;
+            }
+            return;
+        }
+        let (by, limit) = match room.state {
+            State::Reply { by, limit } => (by, limit),
+            _ => (self.config.node, 0),
+        };
+        if let State::Reply { .. } = room.state
+            && let Some(slot) = self.rooms.table.get_mut(entry as usize)
+        {
+            *slot = None;
+        }
+        self.room_answered(source, number, by, limit);
+    }
+
+    /// What a node, or a relay for it, says of a message of this node; or of another, to which it is passed on.
+    pub(super) fn room_answered(&mut self, to: PartId, number: u32, by: NodeId, limit: u64) {
+        if to.node() != self.config.node {
+            let state = State::Reply { by, limit };
+            let reply = RoomEntry { source: to, dest: 0, number, bytes: 0, state, owed: false };
+            if self.links.slot(to.node()) != Slot::NONE
+                && let Some(entry) = self.rooms.add(reply)
+            {
+                self.owe_room(entry);
+            }
+            return;
+        }
+        let Some(local) = self.local.get_mut(usize::from(to.local())) else { return };
+        if let Errand::Open { to: dest, number: asked, state } = &mut local.errand
+            && (dest.node(), *asked) == (by, number)
+            && let Answer::Asked { .. } = state
+        {
+            *state = if limit == 0 { Answer::Granted } else { Answer::TooLong { limit } };
+        }
+    }
+
+    /// Nothing goes to some nodes any more: messages to them are lost, and those of them that wait have been given up.
+    pub(super) fn lose_errands(&mut self, lost: impl Fn(NodeId) -> bool) {
+        for local in self.local.iter_mut() {
+            match &mut local.errand {
+                Errand::Open { to, state: state @ (Answer::Asked { .. } | Answer::Granted), .. } if lost(to.node()) => {
+                    *state = Answer::Lost;
+                }
+                Errand::Ending { to, .. } if lost(to.node()) => local.errand = Errand::Idle,
+                _ => {}
+            }
+        }
+        let waits = |e: &RoomEntry| matches!(e.state, State::Queued(_) | State::Reply { .. });
+        self.rooms.drop_if(|e| waits(e) && lost(e.source.node()));
+    }
+
+    /// A part has given its pipe back: nobody puts messages together that have not begun to arrive.
+    pub(super) fn forget_rooms(&mut self, dest: u16) {
+        let me = self.config.node;
+        self.rooms.drop_if(|e| e.state == State::Granted && e.dest == dest);
+        for i in (0..).take(self.rooms.table.len()) {
+            let Some(Some(entry)) = self.rooms.table.get_mut(i as usize) else { continue };
+            if matches!(entry.state, State::Queued(_)) && entry.dest == dest {
+                entry.state = State::Reply { by: me, limit: 0 };
+                self.owe_room(i);
+            }
+        }
+    }
+}

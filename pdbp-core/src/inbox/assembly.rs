@@ -1,0 +1,141 @@
+//! Messages longer than a block are put together from their segments.
+
+use managed::ManagedSlice;
+
+use super::Arrivals;
+use super::cursor::{Cursor, Info, Span};
+use crate::cdu::SegmentHeader;
+use crate::id::{NodeId, PartId};
+
+/// A message of which some segments have come. A part sends one at a time, so there is one per source.
+#[derive(Debug)]
+pub struct Assembly<B> {
+    source: PartId,
+    message: u32,
+    /// The segment that comes next.
+    next: u32,
+    total: u32,
+    filled: u32,
+    buffer: B,
+}
+
+/// What a segment has led to.
+pub(super) enum Put<H> {
+    /// The message is whole.
+    Whole(H, Span, Info),
+    /// More has to come; or the segment is of a message whose beginning was refused or given up.
+    More,
+    /// The message cannot be read.
+    Unreadable,
+}
+
+/// The messages that are being put together: the first `used` of the table.
+pub(super) struct Assemblies<'a, B> {
+    table: ManagedSlice<'a, Option<Assembly<B>>>,
+    used: usize,
+}
+
+impl<'a, B> Assemblies<'a, B> {
+    pub(super) fn new(mut table: ManagedSlice<'a, Option<Assembly<B>>>) -> Self {
+        table.iter_mut().for_each(|slot| *slot = None);
+        Self { table, used: 0 }
+    }
+
+    /// Takes the segment that the cursor stands at.
+    pub(super) fn take_segment<A: Arrivals<Buffer = B>>(
+        &mut self,
+        cursor: &mut Cursor<A::Hold>,
+        arrivals: &mut A,
+    ) -> Put<A::Hold> {
+        let Some(header) = cursor.segment() else { return Put::More };
+        let (info, left) = (cursor.info(), cursor.left());
+        let span = cursor.skip(left);
+        let source = info.source();
+        if header.segment() == SegmentHeader::GIVEN_UP {
+            let message = header.message();
+            self.discard_if(arrivals, |a| (a.source, a.message) == (source, message));
+            return Put::More;
+        }
+        if header.segment() == 0 {
+            // A message that was given up half-way, if any.
+            self.discard_if(arrivals, |assembly| assembly.source == source);
+            if !self.begin(source, (header.message(), header.total()), arrivals) {
+                return Put::Unreadable;
+            }
+        }
+        let Some(at) = self.position(|assembly| assembly.source == source) else { return Put::More };
+        let Some(Some(assembly)) = self.table.get_mut(at) else { return Put::More };
+        if (assembly.message, assembly.next) != (header.message(), header.segment()) {
+            return Put::More;
+        }
+        if span.length() > assembly.total - assembly.filled {
+            self.discard_at(at, arrivals);
+            return Put::Unreadable;
+        }
+        let (start, end) = (span.start() as usize, (span.start() + span.length()) as usize);
+        arrivals.append(&mut assembly.buffer, cursor.hold(), start, end);
+        assembly.next += 1;
+        assembly.filled += span.length();
+        if assembly.filled < assembly.total {
+            return Put::More;
+        }
+        match self.remove(at) {
+            Some(whole) => Put::Whole(arrivals.finish(whole.buffer), Span::new(0, whole.total), info),
+            None => Put::More,
+        }
+    }
+
+    /// Begins a message; `false` when there is no room for it.
+    fn begin<A: Arrivals<Buffer = B>>(
+        &mut self,
+        source: PartId,
+        (message, total): (u32, u64),
+        arrivals: &mut A,
+    ) -> bool {
+        let Some(slot) = self.table.get_mut(self.used) else { return false };
+        let Ok(total) = u32::try_from(total) else { return false };
+        let Some(buffer) = arrivals.begin(source, message, total) else { return false };
+        *slot = Some(Assembly { source, message, next: 0, total, filled: 0, buffer });
+        self.used += 1;
+        true
+    }
+
+    /// Gives up what a node has begun to send.
+    pub(super) fn discard_of<A: Arrivals<Buffer = B>>(&mut self, node: NodeId, arrivals: &mut A) {
+        self.discard_if(arrivals, |assembly| assembly.source.node() == node);
+    }
+
+    pub(super) fn discard_all<A: Arrivals<Buffer = B>>(&mut self, arrivals: &mut A) {
+        self.discard_if(arrivals, |_| true);
+    }
+
+    fn discard_if<A: Arrivals<Buffer = B>>(
+        &mut self,
+        arrivals: &mut A,
+        mut which: impl FnMut(&Assembly<B>) -> bool,
+    ) {
+        while let Some(at) = self.position(&mut which) {
+            self.discard_at(at, arrivals);
+        }
+    }
+
+    fn discard_at<A: Arrivals<Buffer = B>>(&mut self, at: usize, arrivals: &mut A) {
+        if let Some(given_up) = self.remove(at) {
+            arrivals.discard(given_up.buffer);
+        }
+    }
+
+    fn position(&self, mut which: impl FnMut(&Assembly<B>) -> bool) -> Option<usize> {
+        self.table.iter().take(self.used).position(|slot| slot.as_ref().is_some_and(&mut which))
+    }
+
+    fn remove(&mut self, at: usize) -> Option<Assembly<B>> {
+        let last = self.used.checked_sub(1)?;
+        let removed = self.table.get_mut(at)?.take();
+        if at < last {
+            self.table.swap(at, last);
+        }
+        self.used = last;
+        removed
+    }
+}

@@ -1,0 +1,295 @@
+//! Messages one by one, trains as batches, and pieces for readers that copy by themselves.
+
+use super::assembly::Put;
+use super::cursor::{Cursor, Info, Next, Span};
+use super::{Arrivals, Inbox, Pulled};
+
+/// Messages of a train between two looks for commands.
+const UNLOOKED: u32 = 32;
+
+/// A message, by the hold of the bytes that it lies in. Three words if the hold is one: see [`Info`].
+#[derive(Debug)]
+pub struct Message<H> {
+    hold: H,
+    span: Span,
+    info: Info,
+}
+
+impl<H> Message<H> {
+    /// What it lies in.
+    #[inline]
+    pub fn hold(&self) -> &H {
+        &self.hold
+    }
+
+    /// What it lies in, for the caller to release.
+    pub fn into_hold(self) -> H {
+        self.hold
+    }
+
+    /// Where it begins there.
+    #[inline]
+    pub fn start(&self) -> usize {
+        self.span.start() as usize
+    }
+
+    /// Its bytes.
+    #[inline]
+    pub fn length(&self) -> usize {
+        self.span.length() as usize
+    }
+
+    /// Who sent it, and what kind it is.
+    #[inline]
+    pub fn info(&self) -> Info {
+        self.info
+    }
+}
+
+/// The rest of a train: messages of one length from one part.
+#[derive(Debug)]
+pub struct Batch<H> {
+    hold: H,
+    span: Span,
+    info: Info,
+    count: u32,
+}
+
+impl<H> Batch<H> {
+    /// What they lie in.
+    pub fn hold(&self) -> &H {
+        &self.hold
+    }
+
+    /// What they lie in, for the caller to release.
+    pub fn into_hold(self) -> H {
+        self.hold
+    }
+
+    /// Where the first begins there.
+    pub fn start(&self) -> usize {
+        self.span.start() as usize
+    }
+
+    /// Bytes of each; they lie one behind the other.
+    pub fn length(&self) -> usize {
+        self.span.length() as usize
+    }
+
+    /// Number of messages, 1 at least.
+    pub fn count(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Who sent them, and what kind they are.
+    pub fn info(&self) -> Info {
+        self.info
+    }
+}
+
+/// Which cursor stands in a train.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Open {
+    Command,
+    Message,
+}
+
+impl<H, B> Inbox<'_, H, B> {
+    /// The next message of the open train, while there is no need to look for commands, the end of the train or of the delivery.
+    /// The fast way; when it gives nothing, [`next`](Self::next) knows more.
+    #[inline(always)]
+    pub fn next_quick<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<Message<H>> {
+        self.quick = self.quick.checked_sub(1)?;
+        let cursor = self.current.as_mut()?;
+        let (span, info) = cursor.step();
+        Some(Message { hold: arrivals.share(cursor.hold()), span, info })
+    }
+
+    /// The next message, commands first.
+    pub fn next<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<Message<H>> {
+        loop {
+            let open = self.open(arrivals)?;
+            let slot = self.slot(open);
+            let Some(cursor) = slot else { continue };
+            if cursor.segment().is_some() {
+                if let Some((hold, span, info)) = self.put_segment(open, arrivals) {
+                    return Some(Message { hold, span, info });
+                }
+                continue;
+            }
+            if cursor.left() == 1 && cursor.ends_here() {
+                // The last message takes the hold along, so that it goes back as soon as the message is dropped.
+                let (span, info) = (cursor.span(), cursor.info());
+                let hold = slot.take().map(Cursor::into_hold)?;
+                return Some(Message { hold, span, info });
+            }
+            let (span, info) = cursor.step();
+            let hold = arrivals.share(cursor.hold());
+            let quick = (cursor.left() - u32::from(cursor.ends_here())).min(UNLOOKED);
+            self.quick = if open == Open::Message { quick } else { 0 };
+            return Some(Message { hold, span, info });
+        }
+    }
+
+    /// The rest of the open train, or the next one, commands first. A message in segments is a batch of one.
+    pub fn next_batch<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<Batch<H>> {
+        loop {
+            let open = self.open(arrivals)?;
+            let slot = self.slot(open);
+            let Some(cursor) = slot else { continue };
+            if cursor.segment().is_some() {
+                if let Some((hold, span, info)) = self.put_segment(open, arrivals) {
+                    return Some(Batch { hold, span, info, count: 1 });
+                }
+                continue;
+            }
+            let (info, count) = (cursor.info(), cursor.left());
+            let span = cursor.skip(count);
+            let hold = if cursor.ends_here() {
+                slot.take().map(Cursor::into_hold)?
+            } else {
+                arrivals.share(cursor.hold())
+            };
+            return Some(Batch { hold, span, info, count });
+        }
+    }
+
+    /// Messages of one delivery for a reader that copies them by itself, commands first, from the next one on: of each train as
+    /// many as `take` takes, which is told who sent it, where in the delivery its next message begins, how long each is, and how
+    /// many are left. The delivery that they lie in, shared. The bytes of the next message as an error, when it comes in segments.
+    pub fn take_pieces<A: Arrivals<Hold = H, Buffer = B>>(
+        &mut self,
+        arrivals: &mut A,
+        mut take: impl FnMut(Info, usize, usize, u32) -> u32,
+    ) -> Option<Result<H, u64>> {
+        let open = self.open(arrivals)?;
+        let mut unreadable = 0;
+        let slot = self.slot(open);
+        let cursor = slot.as_mut()?;
+        if let Some(segment) = cursor.segment() {
+            return Some(Err(segment.total()));
+        }
+        let hold = arrivals.share(cursor.hold());
+        let mut all = 0;
+        let over = loop {
+            let (span, left) = (cursor.span(), cursor.left());
+            let taken = take(cursor.info(), span.start() as usize, span.length() as usize, left).min(left);
+            all += taken;
+            cursor.skip(taken);
+            if cursor.left() > 0 {
+                break false;
+            }
+            match cursor.next_train(arrivals) {
+                Next::Train if cursor.segment().is_none() => {}
+                Next::Train => break false,
+                end => {
+                    unreadable = u64::from(end == Next::Unreadable);
+                    break true;
+                }
+            }
+        };
+        if over && let Some(cursor) = slot.take() {
+            arrivals.release(cursor.into_hold());
+        }
+        self.unreadable += unreadable;
+        if all == 0 {
+            arrivals.release(hold);
+            return None;
+        }
+        Some(Ok(hold))
+    }
+
+    fn slot(&mut self, open: Open) -> &mut Option<Cursor<H>> {
+        match open {
+            Open::Command => &mut self.command,
+            Open::Message => &mut self.current,
+        }
+    }
+
+    /// Takes the segment that a cursor stands at; the message, if that makes it whole. A delivery whose last train it was goes back
+    /// at once: its bytes were copied.
+    fn put_segment<A: Arrivals<Hold = H, Buffer = B>>(
+        &mut self,
+        open: Open,
+        arrivals: &mut A,
+    ) -> Option<(H, Span, Info)> {
+        let slot = match open {
+            Open::Command => &mut self.command,
+            Open::Message => &mut self.current,
+        };
+        let put = self.assemblies.take_segment(slot.as_mut()?, arrivals);
+        if let Some(over) = slot.take_if(|cursor| cursor.ends_here()) {
+            arrivals.release(over.into_hold());
+        }
+        match put {
+            Put::Whole(hold, span, info) => Some((hold, span, info)),
+            Put::More => None,
+            Put::Unreadable => {
+                self.unreadable += 1;
+                None
+            }
+        }
+    }
+
+    /// Makes a cursor stand in a train with messages left, that of commands if there are any.
+    fn open<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<Open> {
+        self.quick = 0;
+        if self.open_command(arrivals) {
+            return Some(Open::Command);
+        }
+        loop {
+            if self.advance(Open::Message, arrivals) {
+                return Some(Open::Message);
+            }
+            let run = self.lists.pop(&mut self.messages).or_else(|| self.next_run(arrivals))?;
+            self.begin(Open::Message, run, arrivals);
+        }
+    }
+
+    /// Whether the cursor of commands stands in a train.
+    pub(super) fn open_command<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> bool {
+        loop {
+            if self.command.is_some() && self.advance(Open::Command, arrivals) {
+                return true;
+            }
+            let Some(delivery) = arrivals.pull_command() else { return false };
+            let hold = arrivals.hold(delivery);
+            self.begin(Open::Command, hold, arrivals);
+        }
+    }
+
+    fn begin<A: Arrivals<Hold = H, Buffer = B>>(&mut self, open: Open, hold: H, arrivals: &mut A) {
+        match Cursor::new(hold, arrivals) {
+            Ok(cursor) => *self.slot(open) = Some(cursor),
+            Err(hold) => arrivals.release(hold),
+        }
+    }
+
+    /// The next delivery of messages out of the pipe; what else comes before it is sorted.
+    fn next_run<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<H> {
+        loop {
+            match self.pull_run(arrivals) {
+                Pulled::Run(hold) => return Some(hold),
+                Pulled::Sorted => {}
+                Pulled::Nothing => return None,
+            }
+        }
+    }
+
+    /// Goes on to the next train if there is nothing left of the open one. `false`: the delivery is read to its end, and given back.
+    fn advance<A: Arrivals<Hold = H, Buffer = B>>(&mut self, open: Open, arrivals: &mut A) -> bool {
+        let Some(cursor) = self.slot(open) else { return false };
+        if cursor.left() > 0 {
+            return true;
+        }
+        let next = cursor.next_train(arrivals);
+        if next == Next::Train {
+            return true;
+        }
+        self.unreadable += u64::from(next == Next::Unreadable);
+        if let Some(cursor) = self.slot(open).take() {
+            arrivals.release(cursor.into_hold());
+        }
+        false
+    }
+}

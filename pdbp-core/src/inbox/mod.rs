@@ -1,0 +1,273 @@
+//! The reading end of a private pipe: deliveries become messages, batches, streams and returned messages.
+//!
+//! An [`Inbox`] is the reading half of a part, without threads, locks or memory of its own. Deliveries reach it through
+//! [`Arrivals`], which its owner implements: a part on a thread of its own takes them out of lock-free queues and shares them by
+//! reference counts; an endpoint that owns its engine keeps them in a table and counts readers there. The inbox handles only
+//! [`Arrivals::Hold`], the owner's name for the right to read one delivery.
+//!
+//! ```text
+//!  pull_command ─▶ command cursor ─┐
+//!  pull ─▶ sort ─┬─ messages ─▶ cursor ─┬─▶ next, next_batch, take_pieces
+//!                │                      └─ segment ─▶ assembly ─▶ a message put together
+//!                ├─ streams ─▶ accept, next_segment
+//!                └─ returned ─▶ next_returned
+//! ```
+//!
+//! * Commands come first, messages of one source in the order in which they were sent.
+//! * **Memory is bounded by the storage given** ([`InboxStorage`]): when there is no room to sort another delivery, it stays where it
+//!   is, and with it the credit of its sender, until something has been read.
+//! * A delivery goes back as soon as nothing of it is left to read: the last message takes the hold along.
+
+mod assembly;
+mod cursor;
+mod lists;
+mod messages;
+mod returned;
+mod streams;
+#[cfg(test)]
+mod tests;
+
+use managed::ManagedSlice;
+
+use crate::Delivery;
+use crate::engine::DeliveryKind;
+use crate::id::{NodeId, PartId, StreamNo};
+
+pub use assembly::Assembly;
+use assembly::Assemblies;
+pub use cursor::Info;
+use cursor::Cursor;
+pub use lists::Entry;
+use lists::{List, Lists};
+pub use messages::{Batch, Message};
+pub use returned::Returned;
+use returned::Reread;
+pub use streams::{Accepted, Incoming, Segment, StreamKey};
+use streams::Streams;
+
+/// What comes out of a private pipe, in order.
+#[derive(Debug)]
+pub enum Arrival {
+    /// A delivery.
+    Piece(Delivery),
+    /// No more of this stream comes, though it has not ended: [`Event::StreamBroken`](crate::Event::StreamBroken). Behind
+    /// all segments of it.
+    StreamBroken {
+        /// The node that has sent it.
+        source: NodeId,
+        /// Its number there.
+        number: StreamNo,
+    },
+    /// A node is out of reach: what it had sent of a message in segments will not be completed. Behind all that came from it.
+    Failed(NodeId),
+}
+
+/// Where an [`Inbox`] gets deliveries and how it keeps them. Implemented by the owner of the inbox.
+pub trait Arrivals {
+    /// The right to read one delivery, or a message put together. Several may share it.
+    type Hold;
+    /// Memory in which a message is being put together.
+    type Buffer;
+
+    /// The next delivery of commands.
+    fn pull_command(&mut self) -> Option<Delivery>;
+
+    /// What has arrived next, commands aside.
+    fn pull(&mut self) -> Option<Arrival>;
+
+    /// Keeps a delivery until all that share the hold have released it.
+    fn hold(&mut self, delivery: Delivery) -> Self::Hold;
+
+    /// One more right to read the same.
+    fn share(&mut self, hold: &Self::Hold) -> Self::Hold;
+
+    /// Gives a hold back. With the last one the delivery goes back to the engine.
+    fn release(&mut self, hold: Self::Hold);
+
+    /// The delivery; `None` for a message put together.
+    fn delivery<'h>(&'h self, hold: &'h Self::Hold) -> Option<&'h Delivery>;
+
+    /// Memory for message number `message` of `source`, which has `total` bytes. `None`: no room was reserved for it, so that it is
+    /// discarded.
+    fn begin(&mut self, source: PartId, message: u32, total: u32) -> Option<Self::Buffer>;
+
+    /// Appends bytes `start..end` of a delivery.
+    fn append(&mut self, buffer: &mut Self::Buffer, hold: &Self::Hold, start: usize, end: usize);
+
+    /// The message is whole.
+    fn finish(&mut self, buffer: Self::Buffer) -> Self::Hold;
+
+    /// The message will not become whole.
+    fn discard(&mut self, buffer: Self::Buffer);
+
+    /// All that had come from a node that is out of reach has been sorted: what was reserved for messages of it is free
+    /// ([`Engine::lose_rooms`](crate::Engine::lose_rooms)).
+    fn lost(&mut self, node: NodeId) {
+        let _ = node;
+    }
+}
+
+/// The memory of an inbox. With borrowed slices it runs without a heap.
+pub struct InboxStorage<'a, H, B> {
+    /// Deliveries that were sorted and not read.
+    pub entries: ManagedSlice<'a, Entry<H>>,
+    /// Messages that are being put together at a time: one for each part that sends one.
+    pub assemblies: ManagedSlice<'a, Option<Assembly<B>>>,
+    /// Streams that have begun to arrive and whose reader has not seen the end.
+    pub streams: ManagedSlice<'a, Option<Incoming>>,
+}
+
+#[cfg(feature = "alloc")]
+impl<H, B> InboxStorage<'static, H, B> {
+    /// Memory on the heap, for so many deliveries, messages in segments, and streams.
+    pub fn allocate(entries: usize, assemblies: usize, streams: usize) -> Self {
+        use alloc::vec::Vec;
+        fn table<T>(length: usize, make: impl Fn() -> T) -> ManagedSlice<'static, T> {
+            ManagedSlice::Owned((0..length).map(|_| make()).collect::<Vec<_>>())
+        }
+        Self {
+            entries: table(entries, Entry::default),
+            assemblies: table(assemblies, || None),
+            streams: table(streams, || None),
+        }
+    }
+}
+
+/// What an inbox has for its reader.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// A message, command or segment of a message.
+    pub message: bool,
+    /// A stream to be accepted.
+    pub stream: bool,
+}
+
+/// What has come out of a private pipe and is not read yet. See the [module](self).
+pub struct Inbox<'a, H, B> {
+    current: Option<Cursor<H>>,
+    command: Option<Cursor<H>>,
+    /// Messages of the open train that can be handed out without another look at anything.
+    quick: u32,
+    lists: Lists<'a, H>,
+    messages: List,
+    returned: List,
+    /// The returned delivery that is being read.
+    reread: Option<Reread<H>>,
+    assemblies: Assemblies<'a, B>,
+    streams: Streams<'a>,
+    /// Taken out of the pipe, and found no room.
+    stalled: Option<H>,
+    unreadable: u64,
+}
+
+impl<'a, H, B> Inbox<'a, H, B> {
+    /// An empty inbox.
+    pub fn new(storage: InboxStorage<'a, H, B>) -> Self {
+        let InboxStorage { entries, assemblies, streams } = storage;
+        Self {
+            current: None,
+            command: None,
+            quick: 0,
+            lists: Lists::new(entries),
+            messages: List::EMPTY,
+            returned: List::EMPTY,
+            reread: None,
+            assemblies: Assemblies::new(assemblies),
+            streams: Streams::new(streams),
+            stalled: None,
+            unreadable: 0,
+        }
+    }
+
+    /// Messages that could not be read: malformed, or in segments without room for them.
+    pub fn unreadable(&self) -> u64 {
+        self.unreadable
+    }
+
+    /// Takes what has arrived, as far as there is room, and says what there is to read.
+    pub fn look<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Waiting {
+        while self.pull(arrivals) {}
+        let command = self.open_command(arrivals);
+        let left = |cursor: &Option<Cursor<H>>| cursor.as_ref().is_some_and(Cursor::has_more);
+        let message = command || left(&self.current) || !self.messages.is_empty();
+        Waiting { message, stream: self.streams.has_new() }
+    }
+
+    /// Gives everything back: messages in segments are given up, and streams are unknown from now on.
+    pub fn clear<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) {
+        self.quick = 0;
+        let cursors = [self.current.take(), self.command.take()];
+        let reread = self.reread.take().map(Reread::into_hold);
+        let held = cursors.into_iter().flatten().map(Cursor::into_hold);
+        held.chain(reread).chain(self.stalled.take()).for_each(|hold| arrivals.release(hold));
+        for list in [&mut self.messages, &mut self.returned] {
+            while let Some(hold) = self.lists.pop(list) {
+                arrivals.release(hold);
+            }
+        }
+        self.assemblies.discard_all(arrivals);
+        self.streams.clear(&mut self.lists, arrivals);
+    }
+
+    /// Takes one thing out of the pipe and puts it where it belongs. `false`: nothing has arrived, or there is no room for it.
+    fn pull<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> bool {
+        match self.pull_run(arrivals) {
+            Pulled::Run(hold) => {
+                if let Err(hold) = self.lists.push(&mut self.messages, hold) {
+                    self.stalled = Some(hold);
+                    return false;
+                }
+                true
+            }
+            Pulled::Sorted => true,
+            Pulled::Nothing => false,
+        }
+    }
+
+    /// As [`pull`](Self::pull), but hands messages out instead of queueing them.
+    fn pull_run<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Pulled<H> {
+        let hold = match self.stalled.take() {
+            Some(hold) => hold,
+            None => match arrivals.pull() {
+                Some(Arrival::Piece(delivery)) => arrivals.hold(delivery),
+                Some(Arrival::StreamBroken { source, number }) => {
+                    self.streams.break_off(StreamKey { source, number });
+                    return Pulled::Sorted;
+                }
+                Some(Arrival::Failed(node)) => {
+                    self.assemblies.discard_of(node, arrivals);
+                    arrivals.lost(node);
+                    return Pulled::Sorted;
+                }
+                None => return Pulled::Nothing,
+            },
+        };
+        let kind = arrivals.delivery(&hold).map(Delivery::kind);
+        let refused = match kind {
+            Some(DeliveryKind::Messages { .. }) | None => return Pulled::Run(hold),
+            Some(DeliveryKind::Returned { .. }) => self.lists.push(&mut self.returned, hold),
+            Some(DeliveryKind::Stream { number, segment, last, aborted }) => {
+                let piece = streams::Piece { number, segment, last, aborted };
+                let sorted = self.streams.sort(hold, piece, &mut self.lists, arrivals);
+                sorted.map(|readable| self.unreadable += u64::from(!readable))
+            }
+        };
+        match refused {
+            Ok(()) => Pulled::Sorted,
+            Err(hold) => {
+                self.stalled = Some(hold);
+                Pulled::Nothing
+            }
+        }
+    }
+}
+
+/// What came of a look into the pipe.
+enum Pulled<H> {
+    /// A delivery of messages.
+    Run(H),
+    /// Something else, which is where it belongs.
+    Sorted,
+    /// Nothing that there is room for.
+    Nothing,
+}

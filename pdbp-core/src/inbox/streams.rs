@@ -1,0 +1,237 @@
+//! Streams that arrive: accepted in the order in which they began, read segment by segment.
+
+use managed::ManagedSlice;
+
+use super::lists::{List, Lists};
+use super::{Arrivals, Inbox};
+use crate::id::{NodeId, PartId, StreamNo};
+
+/// A stream that arrives: the node that sends it, and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamKey {
+    /// The node.
+    pub source: NodeId,
+    /// The number.
+    pub number: StreamNo,
+}
+
+/// A stream that arrives.
+#[derive(Clone, Copy, Debug)]
+pub struct Incoming {
+    key: StreamKey,
+    source: PartId,
+    segments: List,
+    /// Its place among those that are to be accepted; `None` when it was.
+    new: Option<u32>,
+    ended: bool,
+    broken: bool,
+    /// Its reader has given it up: what comes goes back.
+    ignored: bool,
+}
+
+/// A stream that was accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// The stream.
+    pub key: StreamKey,
+    /// The part that writes it.
+    pub source: PartId,
+}
+
+/// What there is of a stream.
+#[derive(Debug)]
+pub enum Segment<H> {
+    /// A segment: one CDU in the delivery.
+    Data(H),
+    /// The stream has ended, and is forgotten.
+    End,
+    /// The stream ended before its last segment, and is forgotten.
+    Broken,
+    /// Nothing has come.
+    Nothing,
+    /// There is no such stream: it is over, or the pipe was released.
+    Unknown,
+}
+
+/// What a delivery is a segment of.
+#[derive(Clone, Copy)]
+pub(super) struct Piece {
+    pub(super) number: StreamNo,
+    pub(super) segment: u32,
+    pub(super) last: bool,
+    pub(super) aborted: bool,
+}
+
+/// The streams of an inbox: the first `used` of the table.
+pub(super) struct Streams<'a> {
+    table: ManagedSlice<'a, Option<Incoming>>,
+    used: usize,
+    /// Streams that were to be accepted so far.
+    begun: u32,
+    /// Those that still are.
+    new: u32,
+}
+
+impl<'a> Streams<'a> {
+    pub(super) fn new(mut table: ManagedSlice<'a, Option<Incoming>>) -> Self {
+        table.iter_mut().for_each(|slot| *slot = None);
+        Self { table, used: 0, begun: 0, new: 0 }
+    }
+
+    pub(super) fn has_new(&self) -> bool {
+        self.new > 0
+    }
+
+    /// Puts a segment where it belongs. Whether it can be read.
+    ///
+    /// # Errors
+    /// The hold, when there is no room for it.
+    pub(super) fn sort<A: Arrivals>(
+        &mut self,
+        hold: A::Hold,
+        piece: Piece,
+        lists: &mut Lists<'_, A::Hold>,
+        arrivals: &mut A,
+    ) -> Result<bool, A::Hold> {
+        let Piece { number, segment, last, aborted } = piece;
+        let Some(delivery) = arrivals.delivery(&hold) else { return Err(hold) };
+        let source = delivery.source();
+        let (key, first) = (StreamKey { source, number }, segment == 0);
+        if first && aborted {
+            // Given up before anything was sent: there is nothing to accept.
+            arrivals.release(hold);
+            return Ok(true);
+        }
+        if first {
+            let train = delivery.cdus().next().and_then(Result::ok);
+            let Some(source) = train.and_then(|train| PartId::new(source, train.source_part())) else {
+                arrivals.release(hold);
+                return Ok(false);
+            };
+            if lists.is_full() || !self.begin(key, source) {
+                return Err(hold);
+            }
+        }
+        let Some(stream) = self.find(key) else {
+            arrivals.release(hold);
+            return Ok(true);
+        };
+        let kept = !stream.ignored && !aborted;
+        if kept {
+            lists.push(&mut stream.segments, hold)?;
+        } else {
+            arrivals.release(hold);
+        }
+        stream.ended |= last;
+        stream.broken |= aborted;
+        if stream.ignored && stream.ended {
+            self.remove(key);
+        }
+        Ok(true)
+    }
+
+    /// `false`: the table is full.
+    fn begin(&mut self, key: StreamKey, source: PartId) -> bool {
+        let Some(slot) = self.table.get_mut(self.used) else { return false };
+        let (segments, new) = (List::EMPTY, Some(self.begun));
+        *slot = Some(Incoming { key, source, segments, new, ended: false, broken: false, ignored: false });
+        self.used += 1;
+        self.new += 1;
+        self.begun = self.begun.wrapping_add(1);
+        true
+    }
+
+    /// No more of a stream comes.
+    pub(super) fn break_off(&mut self, key: StreamKey) {
+        let Some(stream) = self.find(key) else { return };
+        (stream.ended, stream.broken) = (true, true);
+        if stream.ignored {
+            self.remove(key);
+        }
+    }
+
+    pub(super) fn clear<A: Arrivals>(&mut self, lists: &mut Lists<'_, A::Hold>, arrivals: &mut A) {
+        for slot in self.table.iter_mut().take(self.used) {
+            let Some(mut stream) = slot.take() else { continue };
+            while let Some(hold) = lists.pop(&mut stream.segments) {
+                arrivals.release(hold);
+            }
+        }
+        (self.used, self.new) = (0, 0);
+    }
+
+    fn accept(&mut self) -> Option<Accepted> {
+        let begun = self.begun;
+        let new = self.table.iter_mut().take(self.used).flatten().filter(|stream| stream.new.is_some());
+        // The oldest: the count goes round.
+        let stream = new.max_by_key(|stream| stream.new.map(|number| begun.wrapping_sub(number)))?;
+        stream.new = None;
+        self.new -= 1;
+        Some(Accepted { key: stream.key, source: stream.source })
+    }
+
+    fn find(&mut self, key: StreamKey) -> Option<&mut Incoming> {
+        self.table.iter_mut().take(self.used).flatten().find(|stream| stream.key == key)
+    }
+
+    fn remove(&mut self, key: StreamKey) {
+        let is_it = |slot: &Option<Incoming>| slot.is_some_and(|stream| stream.key == key);
+        let Some(at) = self.table.iter().take(self.used).position(is_it) else { return };
+        let last = self.used - 1;
+        if let Some(stream) = self.table.get_mut(at).and_then(Option::take) {
+            self.new -= u32::from(stream.new.is_some());
+        }
+        if at < last {
+            self.table.swap(at, last);
+        }
+        self.used = last;
+    }
+}
+
+impl<H, B> Inbox<'_, H, B> {
+    /// The next stream that somebody has opened to this part, if its first segment has arrived.
+    pub fn accept<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<Accepted> {
+        while !self.streams.has_new() && self.pull(arrivals) {}
+        self.streams.accept()
+    }
+
+    /// What comes next of a stream that was accepted.
+    pub fn next_segment<A: Arrivals<Hold = H, Buffer = B>>(
+        &mut self,
+        key: StreamKey,
+        arrivals: &mut A,
+    ) -> Segment<H> {
+        loop {
+            let Some(stream) = self.streams.find(key) else { return Segment::Unknown };
+            if let Some(hold) = self.lists.pop(&mut stream.segments) {
+                return Segment::Data(hold);
+            }
+            if stream.ended {
+                let broken = stream.broken;
+                self.streams.remove(key);
+                return if broken { Segment::Broken } else { Segment::End };
+            }
+            if !self.pull(arrivals) {
+                return Segment::Nothing;
+            }
+        }
+    }
+
+    /// The segment that has come and is not read, if there is one.
+    pub fn waiting_segment(&mut self, key: StreamKey) -> Option<&H> {
+        let segments = self.streams.find(key)?.segments;
+        self.lists.front(&segments)
+    }
+
+    /// Nobody reads the stream any more: what has come of it goes back, and what still comes.
+    pub fn forget<A: Arrivals<Hold = H, Buffer = B>>(&mut self, key: StreamKey, arrivals: &mut A) {
+        let Some(stream) = self.streams.find(key) else { return };
+        while let Some(hold) = self.lists.pop(&mut stream.segments) {
+            arrivals.release(hold);
+        }
+        stream.ignored = true;
+        if stream.ended {
+            self.streams.remove(key);
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Room for messages longer than a block: the receiver's share of it, and the sender that waits for some.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pdbp_core::engine::{RoomError, RoomToken};
+use pdbp_core::id::PartId;
+
+use super::sending::{failed, way};
+use super::{Part, Target};
+use crate::error::{SendError, Timeout};
+use crate::node::{Shared, Waiter};
+
+/// The room that one message takes of the setting `assembly_bytes`. Given back when it is dropped.
+pub(crate) struct Room {
+    token: Option<RoomToken>,
+    shared: Arc<Shared>,
+}
+
+impl Room {
+    /// What was reserved for a message when its sender asked for it; `None` if that has not, or has asked for less.
+    pub(crate) fn take(part: &Part, source: PartId, message: u32, total: u32) -> Option<Self> {
+        let token = part.shared().engine().take_room(part.id(), source, message, u64::from(total))?;
+        Some(Self { token: Some(token), shared: Arc::clone(part.shared()) })
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if let Some(token) = self.token.take() {
+            self.shared.give_room(token);
+        }
+    }
+}
+
+impl Part {
+    /// Waits until the node of `to` has room for message number `number` of `bytes` bytes.
+    pub(crate) fn wait_for_room(
+        &self,
+        to: Target,
+        (number, bytes): (u32, usize),
+        timeout: Duration,
+    ) -> Result<(), SendError> {
+        let shared = self.shared();
+        let mut waiter = Waiter::new(timeout, shared);
+        // What was packed before goes first.
+        self.flush();
+        loop {
+            let mut engine = shared.engine();
+            match engine.ask_room(self.id(), to.part(), number, bytes as u64) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(RoomError::TooLong { limit }) => {
+                    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+                    return Err(SendError::TooLong { bytes, limit });
+                }
+                Err(_) => return Err(failed(&engine, to.node())),
+            }
+            let worked = self.poll_with(&mut engine).worked;
+            if waiter.is_over() {
+                engine.end_room(self.id(), false);
+                return Err(SendError::Timeout(Timeout {
+                    waited: timeout,
+                    peers: way(&engine, to.node()),
+                    missing: "got room for a long message: those before it have not been read (`assembly_bytes`)",
+                }));
+            }
+            drop(engine);
+            shared.help_siblings();
+            if worked > 0 {
+                waiter.reset();
+            } else {
+                waiter.pause(shared, None);
+            }
+        }
+    }
+
+    /// The last segment was submitted, or the message is given up.
+    pub(crate) fn end_room(&self, sent: bool) {
+        self.shared().engine().end_room(self.id(), sent);
+    }
+}
