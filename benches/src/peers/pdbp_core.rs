@@ -319,6 +319,7 @@ impl<P: SpacePolicy + Send> Endpoint for CoreEndpoint<P> {
     /// All blocks have come back, so that nobody waits for this node's polls.
     fn finished(&mut self) -> bool {
         self.flush();
-        (0..self.routes.len()).all(|to| self.engine.send_row(node(to)).is_none_or(|row| row.space.used() == 0))
+        (0..self.routes.len())
+            .all(|to| self.engine.send_row(node(to)).is_none_or(|row| row.space.used() == 0))
     }
 }

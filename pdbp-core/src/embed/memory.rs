@@ -5,14 +5,16 @@ use managed::ManagedSlice;
 
 use super::rings::Ends;
 use super::wire::{Link, PostedStorage};
-use crate::agreement;
-use crate::engine::{Config, Element, LOG, Local, Peer, Storage};
-use crate::outbox::Lane;
+use crate::endpoint::{Buffer, EndpointStorage, Hold, Note, Numbers, notes};
+use crate::engine::{Config, Element, LOG, Local, Peer, RoomEntry, Storage};
 use crate::id::PipeId;
+use crate::inbox::{Assembly, Entry, Inbox, InboxStorage, Incoming};
 use crate::matrix::{RecvRow, SendRow};
+use crate::outbox::Lane;
 use crate::pipe::{PipeEntry, StreamEntry};
 use crate::tables::{NodeEntry, PartEntry};
 use crate::umb::{Aligned, BlockInfo, BlockMemory, Once, SealedBlock, StaticMemory, VacantBlock, stride};
+use crate::{Delivery, agreement};
 
 /// What a node has room for. The words are those of [`storage!`](crate::storage).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +35,10 @@ pub struct Sizes {
     pub streams: usize,
     /// Arrived pieces that wait for a part of this node: messages of one block and for one part are one piece.
     pub pipe: usize,
+    /// Messages longer than a block that are put together here at a time, for all parts.
+    pub long: usize,
+    /// Bytes of the longest of them.
+    pub long_bytes: usize,
 }
 
 impl Sizes {
@@ -51,6 +57,21 @@ impl Sizes {
         self.row + Config::LEAST_CAPACITY - 1
     }
 
+    /// Deliveries that a part has taken out of its pipe and not read, at most.
+    pub const fn entries(&self) -> usize {
+        2 * self.pipe
+    }
+
+    /// Streams that may come to a part at a time.
+    pub const fn incoming(&self) -> usize {
+        self.nodes * self.streams
+    }
+
+    /// What a part may have to be told of nodes that have failed.
+    pub const fn notes(&self) -> usize {
+        notes(self.nodes, self.streams, self.pipe)
+    }
+
     /// Makes a configuration fit.
     pub(super) fn fit(&self, config: &mut Config) {
         let local = u16::try_from(self.local).unwrap_or(u16::MAX);
@@ -66,15 +87,8 @@ impl Sizes {
 pub struct NodeMemory<M = StaticMemory> {
     pub(super) sizes: Sizes,
     pub(super) blocks: M,
-    pub(super) tables: Storage<'static>,
+    pub(super) storage: EndpointStorage<'static>,
     pub(super) posted: PostedStorage<'static>,
-    pub(super) pipes: PipeStorage,
-}
-
-/// The memory of private pipes.
-pub(super) struct PipeStorage {
-    pub(super) slots: ManagedSlice<'static, Option<crate::Delivery>>,
-    pub(super) ends: ManagedSlice<'static, Ends>,
 }
 
 impl<M: BlockMemory> NodeMemory<M> {
@@ -88,21 +102,15 @@ impl<M: BlockMemory> NodeMemory<M> {
 impl NodeMemory<crate::umb::HeapMemory> {
     /// Memory on the heap. `None`: there is not as much.
     pub fn allocate(sizes: Sizes) -> Option<Self> {
-        fn table<T>(length: usize) -> ManagedSlice<'static, Option<T>> {
-            ManagedSlice::Owned((0..length).map(|_| None).collect::<alloc::vec::Vec<_>>())
-        }
         let nodes = u16::try_from(sizes.nodes).ok()?;
         let mut config = Config::new(crate::id::NodeId::new(0)?, nodes);
         sizes.fit(&mut config);
+        let (blocks, long) = ((sizes.blocks, sizes.parts), (sizes.long, sizes.long_bytes));
         Some(Self {
             sizes,
             blocks: crate::umb::HeapMemory::new(sizes.block_bytes())?,
-            tables: Storage::allocate(&config, sizes.blocks, sizes.parts),
+            storage: EndpointStorage::allocate(&config, blocks, sizes.pipe, long),
             posted: PostedStorage::allocate(nodes, sizes.places()),
-            pipes: PipeStorage {
-                slots: table(sizes.local * sizes.pipe),
-                ends: ManagedSlice::Owned(alloc::vec![Ends::default(); sizes.local]),
-            },
         })
     }
 }
@@ -119,8 +127,7 @@ impl core::fmt::Display for Taken {
 
 impl core::error::Error for Taken {}
 
-/// What [`storage!`](crate::storage) makes. Its parameters are the [`Sizes`] in their order, and four numbers that follow from
-/// them.
+/// What [`storage!`](crate::storage) makes. Its parameters are the [`Sizes`] in their order, and six numbers that follow from them.
 pub struct StaticNode<
     const NODES: usize,
     const BLOCKS: usize,
@@ -130,13 +137,21 @@ pub struct StaticNode<
     const LOCAL: usize,
     const STREAMS: usize,
     const PIPE: usize,
+    const LONG: usize,
+    const LONG_BYTES: usize,
     const BYTES: usize,
     const PIPES: usize,
     const PLACES: usize,
->(Once<Blocks<BYTES>>, Once<Tables<NODES, BLOCKS, ROW, PARTS, LOCAL, STREAMS, PIPE, PIPES, PLACES>>);
-
-/// Blocks that nobody has written.
-type Blocks<const BYTES: usize> = Aligned<BYTES>;
+    const ENTRIES: usize,
+    const INCOMING: usize,
+    const NOTES: usize,
+> {
+    blocks: Once<Aligned<BYTES>>,
+    long: Once<[[u8; LONG_BYTES]; LONG]>,
+    tables: Once<
+        Tables<NODES, BLOCKS, ROW, PARTS, LOCAL, STREAMS, LONG, PIPES, PLACES, ENTRIES, INCOMING, NOTES>,
+    >,
+}
 
 /// All tables, of length 0 as long as nobody has taken them: then every byte that matters is zero, and they need no place in the
 /// image of the program. They are filled where they are, since they are too large for a stack.
@@ -147,9 +162,12 @@ struct Tables<
     const PARTS: usize,
     const LOCAL: usize,
     const STREAMS: usize,
-    const PIPE: usize,
+    const LONG: usize,
     const PIPES: usize,
     const PLACES: usize,
+    const ENTRIES: usize,
+    const INCOMING: usize,
+    const NOTES: usize,
 > {
     blocks: Vec<BlockInfo, BLOCKS>,
     send_matrix: Vec<[u32; ROW], NODES>,
@@ -164,17 +182,26 @@ struct Tables<
     bound: Vec<Option<PipeId>, LOCAL>,
     pipes: Vec<PipeEntry, PIPES>,
     streams: Vec<[StreamEntry; STREAMS], NODES>,
+    rooms: Vec<Option<RoomEntry>, PARTS>,
     log: Vec<Option<agreement::Entry>, LOG>,
     records: Vec<agreement::Peer, NODES>,
     far: Vec<agreement::Far, NODES>,
-    rooms: Vec<Option<RoomEntry>, PARTS>,
+    lanes: Vec<Lane, NODES>,
+    pieces: Vec<[Option<Delivery>; ENTRIES], LOCAL>,
+    ends: Vec<[Ends; 2], LOCAL>,
+    notes: Vec<[Option<Note>; NOTES], LOCAL>,
+    note_ends: Vec<Ends, LOCAL>,
+    long: Vec<Numbers, LOCAL>,
+    buffers: Vec<Option<ManagedSlice<'static, u8>>, LONG>,
+    entries: Vec<[Entry<Hold<'static>>; ENTRIES], LOCAL>,
+    assemblies: Vec<[Option<Assembly<Buffer<'static>>>; LONG], LOCAL>,
+    incoming: Vec<[Option<Incoming>; INCOMING], LOCAL>,
+    inboxes: Vec<Inbox<'static, Hold<'static>, Buffer<'static>>, LOCAL>,
     sending: Vec<[Option<SealedBlock>; PLACES], NODES>,
     posted: Vec<[Option<VacantBlock>; PLACES], NODES>,
     sending_ends: Vec<Ends, NODES>,
     posted_ends: Vec<Ends, NODES>,
     links: Vec<Link, NODES>,
-    arrived: Vec<[Option<crate::Delivery>; PIPE], LOCAL>,
-    arrived_ends: Vec<Ends, LOCAL>,
 }
 
 impl<
@@ -186,10 +213,33 @@ impl<
     const LOCAL: usize,
     const STREAMS: usize,
     const PIPE: usize,
+    const LONG: usize,
+    const LONG_BYTES: usize,
     const BYTES: usize,
     const PIPES: usize,
     const PLACES: usize,
-> StaticNode<NODES, BLOCKS, BODY, ROW, PARTS, LOCAL, STREAMS, PIPE, BYTES, PIPES, PLACES>
+    const ENTRIES: usize,
+    const INCOMING: usize,
+    const NOTES: usize,
+>
+    StaticNode<
+        NODES,
+        BLOCKS,
+        BODY,
+        ROW,
+        PARTS,
+        LOCAL,
+        STREAMS,
+        PIPE,
+        LONG,
+        LONG_BYTES,
+        BYTES,
+        PIPES,
+        PLACES,
+        ENTRIES,
+        INCOMING,
+        NOTES,
+    >
 {
     /// What there is room for.
     pub const SIZES: Sizes = Sizes {
@@ -201,16 +251,23 @@ impl<
         local: LOCAL,
         streams: STREAMS,
         pipe: PIPE,
+        long: LONG,
+        long_bytes: LONG_BYTES,
     };
 
     /// Memory that nobody has taken. [`storage!`](crate::storage) calls it.
     #[expect(clippy::new_without_default, reason = "for statics only: too large for a stack")]
     pub const fn new() -> Self {
         const {
-            assert!(BYTES == Self::SIZES.block_bytes(), "blocks times the distance between them");
-            assert!(PIPES == Self::SIZES.pipes() && PLACES == Self::SIZES.places());
+            let sizes = Self::SIZES;
+            assert!(BYTES == sizes.block_bytes() && PIPES == sizes.pipes() && PLACES == sizes.places());
+            assert!(ENTRIES == sizes.entries() && INCOMING == sizes.incoming() && NOTES == sizes.notes());
         }
-        Self(Once::new(Aligned([0; BYTES])), Once::new(Tables::EMPTY))
+        Self {
+            blocks: Once::new(Aligned([0; BYTES])),
+            long: Once::new([[0; LONG_BYTES]; LONG]),
+            tables: Once::new(Tables::EMPTY),
+        }
     }
 
     /// The memory, for one node.
@@ -219,42 +276,11 @@ impl<
     /// [`Taken`].
     #[cfg(any(target_has_atomic = "8", feature = "critical-section"))]
     pub fn take(&'static self) -> Result<NodeMemory, Taken> {
-        let (blocks, tables) = (self.0.take().ok_or(Taken)?, self.1.take().ok_or(Taken)?);
-        Ok(NodeMemory {
-            sizes: Self::SIZES,
-            blocks: StaticMemory::new(blocks),
-            tables: Storage {
-                blocks: filled(&mut tables.blocks),
-                send_matrix: filled_rows(&mut tables.send_matrix),
-                recv_matrix: filled_rows(&mut tables.recv_matrix),
-                send_rows: filled(&mut tables.send_rows),
-                recv_rows: filled(&mut tables.recv_rows),
-                peers: filled(&mut tables.peers),
-                relayed: filled(&mut tables.relayed),
-                nodes: filled(&mut tables.nodes),
-                parts: filled(&mut tables.parts),
-                local_parts: filled(&mut tables.local_parts),
-                bound: filled(&mut tables.bound),
-                pipes: filled(&mut tables.pipes),
-                streams: filled_rows(&mut tables.streams),
-                agreement: agreement::Storage {
-                    log: filled(&mut tables.log),
-                    peers: filled(&mut tables.records),
-                    far: filled(&mut tables.far),
-                },
-            },
-            posted: PostedStorage {
-                sending: filled_rows(&mut tables.sending),
-                posted: filled_rows(&mut tables.posted),
-                sending_ends: filled(&mut tables.sending_ends),
-                posted_ends: filled(&mut tables.posted_ends),
-                links: filled(&mut tables.links),
-            },
-            pipes: PipeStorage {
-                slots: filled_rows(&mut tables.arrived),
-                ends: filled(&mut tables.arrived_ends),
-            },
-        })
+        let blocks = StaticMemory::new(self.blocks.take().ok_or(Taken)?);
+        let tables = self.tables.take().ok_or(Taken)?;
+        let long = self.long.take().ok_or(Taken)?;
+        let (storage, posted) = tables.fill(long);
+        Ok(NodeMemory { sizes: Self::SIZES, blocks, storage, posted })
     }
 }
 
@@ -265,10 +291,13 @@ impl<
     const PARTS: usize,
     const LOCAL: usize,
     const STREAMS: usize,
-    const PIPE: usize,
+    const LONG: usize,
     const PIPES: usize,
     const PLACES: usize,
-> Tables<NODES, BLOCKS, ROW, PARTS, LOCAL, STREAMS, PIPE, PIPES, PLACES>
+    const ENTRIES: usize,
+    const INCOMING: usize,
+    const NOTES: usize,
+> Tables<NODES, BLOCKS, ROW, PARTS, LOCAL, STREAMS, LONG, PIPES, PLACES, ENTRIES, INCOMING, NOTES>
 {
     const EMPTY: Self = Self {
         blocks: Vec::new(),
@@ -284,17 +313,82 @@ impl<
         bound: Vec::new(),
         pipes: Vec::new(),
         streams: Vec::new(),
+        rooms: Vec::new(),
         log: Vec::new(),
         records: Vec::new(),
         far: Vec::new(),
+        lanes: Vec::new(),
+        pieces: Vec::new(),
+        ends: Vec::new(),
+        notes: Vec::new(),
+        note_ends: Vec::new(),
+        long: Vec::new(),
+        buffers: Vec::new(),
+        entries: Vec::new(),
+        assemblies: Vec::new(),
+        incoming: Vec::new(),
+        inboxes: Vec::new(),
         sending: Vec::new(),
         posted: Vec::new(),
         sending_ends: Vec::new(),
         posted_ends: Vec::new(),
         links: Vec::new(),
-        arrived: Vec::new(),
-        arrived_ends: Vec::new(),
     };
+
+    fn fill<const BYTES: usize>(
+        &'static mut self,
+        long: &'static mut [[u8; BYTES]],
+    ) -> (EndpointStorage<'static>, PostedStorage<'static>) {
+        for bytes in long {
+            // There is a slot for each.
+            let _ = self.buffers.push(Some(ManagedSlice::Borrowed(bytes)));
+        }
+        let entries = rows(&mut self.entries);
+        let others = rows(&mut self.assemblies).zip(rows(&mut self.incoming));
+        for (entries, (assemblies, streams)) in entries.zip(others) {
+            let _ = self.inboxes.push(Inbox::new(InboxStorage { entries, assemblies, streams }));
+        }
+        let tables = Storage {
+            blocks: filled(&mut self.blocks),
+            send_matrix: filled_rows(&mut self.send_matrix),
+            recv_matrix: filled_rows(&mut self.recv_matrix),
+            send_rows: filled(&mut self.send_rows),
+            recv_rows: filled(&mut self.recv_rows),
+            peers: filled(&mut self.peers),
+            relayed: filled(&mut self.relayed),
+            nodes: filled(&mut self.nodes),
+            parts: filled(&mut self.parts),
+            local_parts: filled(&mut self.local_parts),
+            bound: filled(&mut self.bound),
+            pipes: filled(&mut self.pipes),
+            streams: filled_rows(&mut self.streams),
+            rooms: filled(&mut self.rooms),
+            agreement: agreement::Storage {
+                log: filled(&mut self.log),
+                peers: filled(&mut self.records),
+                far: filled(&mut self.far),
+            },
+        };
+        let storage = EndpointStorage {
+            tables,
+            lanes: filled(&mut self.lanes),
+            inboxes: ManagedSlice::Borrowed(&mut self.inboxes),
+            pieces: filled_rows(&mut self.pieces),
+            ends: filled_rows(&mut self.ends),
+            notes: filled_rows(&mut self.notes),
+            note_ends: filled(&mut self.note_ends),
+            buffers: ManagedSlice::Borrowed(&mut self.buffers),
+            long: filled(&mut self.long),
+        };
+        let posted = PostedStorage {
+            sending: filled_rows(&mut self.sending),
+            posted: filled_rows(&mut self.posted),
+            sending_ends: filled(&mut self.sending_ends),
+            posted_ends: filled(&mut self.posted_ends),
+            links: filled(&mut self.links),
+        };
+        (storage, posted)
+    }
 }
 
 /// A table at its full length.
@@ -311,6 +405,14 @@ fn filled_rows<T: Default, const EACH: usize, const N: usize>(
     ManagedSlice::Borrowed(table.as_mut_slice().as_flattened_mut())
 }
 
+/// The same, row by row.
+fn rows<T: Default, const EACH: usize, const N: usize>(
+    table: &'static mut Vec<[T; EACH], N>,
+) -> impl Iterator<Item = ManagedSlice<'static, T>> {
+    while table.push(core::array::from_fn(|_| T::default())).is_ok() {}
+    table.iter_mut().map(|row| ManagedSlice::Borrowed(row.as_mut_slice()))
+}
+
 /// Memory of a node as a `static`, divided by the sizes that it is to have room for: see [`Sizes`](crate::embed::Sizes). It needs no place
 /// in the program's image, and is taken once.
 ///
@@ -325,23 +427,35 @@ fn filled_rows<T: Default, const EACH: usize, const N: usize>(
 /// # Ok::<(), pdbp_core::embed::Taken>(())
 /// ```
 ///
-/// A size is a number, the name of a constant, or an expression in braces.
+/// A size is a number, the name of a constant, or an expression in braces. With `long 2 of 8192` behind the others the node puts together
+/// messages longer than a block: two at a time, of up to 8192 bytes each; without it such messages are refused to their senders.
 #[macro_export]
 macro_rules! storage {
     ($(#[$meta:meta])* $vis:vis static $name:ident = nodes $nodes:tt, blocks $blocks:tt of $body:tt, row $row:tt,
      parts $parts:tt, local $local:tt, streams $streams:tt, pipe $pipe:tt) => {
+        $crate::storage!(
+            $(#[$meta])* $vis static $name = nodes $nodes, blocks $blocks of $body, row $row,
+            parts $parts, local $local, streams $streams, pipe $pipe, long 0 of 0
+        );
+    };
+    ($(#[$meta:meta])* $vis:vis static $name:ident = nodes $nodes:tt, blocks $blocks:tt of $body:tt, row $row:tt,
+     parts $parts:tt, local $local:tt, streams $streams:tt, pipe $pipe:tt, long $long:tt of $bytes:tt) => {
         $(#[$meta])*
         $vis static $name: $crate::embed::StaticNode<
             { $nodes }, { $blocks }, { $body }, { $row }, { $parts }, { $local }, { $streams }, { $pipe },
-            { $crate::storage!(@sizes $nodes $blocks $body $row $parts $local $streams $pipe).block_bytes() },
-            { $crate::storage!(@sizes $nodes $blocks $body $row $parts $local $streams $pipe).pipes() },
-            { $crate::storage!(@sizes $nodes $blocks $body $row $parts $local $streams $pipe).places() },
+            { $long }, { $bytes },
+            { $crate::storage!(@sizes $nodes $blocks $body $row $parts $local $streams $pipe $long $bytes).block_bytes() },
+            { $crate::storage!(@sizes $nodes $blocks $body $row $parts $local $streams $pipe $long $bytes).pipes() },
+            { $crate::storage!(@sizes $nodes $blocks $body $row $parts $local $streams $pipe $long $bytes).places() },
+            { $crate::storage!(@sizes $nodes $blocks $body $row $parts $local $streams $pipe $long $bytes).entries() },
+            { $crate::storage!(@sizes $nodes $blocks $body $row $parts $local $streams $pipe $long $bytes).incoming() },
+            { $crate::storage!(@sizes $nodes $blocks $body $row $parts $local $streams $pipe $long $bytes).notes() },
         > = $crate::embed::StaticNode::new();
     };
-    (@sizes $nodes:tt $blocks:tt $body:tt $row:tt $parts:tt $local:tt $streams:tt $pipe:tt) => {
+    (@sizes $nodes:tt $blocks:tt $body:tt $row:tt $parts:tt $local:tt $streams:tt $pipe:tt $long:tt $bytes:tt) => {
         $crate::embed::Sizes {
-            nodes: $nodes, blocks: $blocks, body: $body, row: $row,
-            parts: $parts, local: $local, streams: $streams, pipe: $pipe,
+            nodes: $nodes, blocks: $blocks, body: $body, row: $row, parts: $parts, local: $local,
+            streams: $streams, pipe: $pipe, long: $long, long_bytes: $bytes,
         }
     };
 }

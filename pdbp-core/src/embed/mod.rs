@@ -1,11 +1,17 @@
-//! What a program needs that has the engine in its own loop: on bare metal, in an operating system's task, in another runtime.
+//! The engine in a program's own loop: on bare metal, in a task of an operating system, in another runtime.
 //!
-//! 1. [`storage!`](crate::storage) makes the memory of a node, as a `static` of the size that follows from what the node has room for.
+//! 1. [`storage!`](crate::storage) makes the memory of a node, a `static` of the size that follows from what the node has room for.
 //! 2. A [`Wire`] is what the program has to write: it carries frames. [`Posted`] makes a transport of it.
+//! 3. A [`Host`] is the node. The program calls [`Host::poll`] when a frame has come, and when the host says.
+mod host;
 mod memory;
 mod rings;
+mod stream;
 mod wire;
 
+pub use host::{Error, Host, Message, Sending};
 pub use memory::{NodeMemory, Sizes, StaticNode, Taken};
 pub use rings::Ends;
+pub(crate) use rings::Rings;
+pub use stream::{Piece, Segment, StreamReader, StreamWriter};
 pub use wire::{Link, Posted, PostedStorage, Wire, WireError};

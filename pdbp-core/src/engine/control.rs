@@ -9,11 +9,11 @@ use heapless::Deque;
 
 use super::protocol::Accord;
 use super::{Engine, Event, LocalPart, PrivatePipes};
-use crate::outbox::Due;
 use crate::agreement::{self, Change};
 use crate::cdu::{BLOCK_HEADER, Cdus, Malformed};
 use crate::id::{NodeId, StreamNo, Time};
 use crate::mesp::{AGREEMENT, Control, SETTINGS};
+use crate::outbox::Due;
 use crate::policy::SpacePolicy;
 use crate::routing::Slot;
 use crate::tables::Name;

@@ -1,8 +1,8 @@
 //! Quiescence: the master counts, in waves, what was sent and what was delivered.
 
 use super::{Engine, Event, PrivatePipes};
-use crate::outbox::Due;
 use crate::mesp::Control;
+use crate::outbox::Due;
 use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;

@@ -184,7 +184,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 && !matches!(way, Way::Here(node) if part == Some(of) && node == source)
             {
                 to.source = source;
-                if let Routed::Blocked = self.hand_out((of, block), (to.at, here), kind, messages, to, pipes) {
+                if let Routed::Blocked = self.hand_out((of, block), (to.at, here), kind, messages, to, pipes)
+                {
                     return Routed::Blocked;
                 }
                 to.at = here;

@@ -95,8 +95,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
             let open = if urgent { None } else { self.relayed.take(slot.index()) };
             let had = open.is_some();
-            let Some((mut block, since)) =
-                open.or_else(|| Some((self.open_row(slot, via.dest).ok()?, now)))
+            let Some((mut block, since)) = open.or_else(|| Some((self.open_row(slot, via.dest).ok()?, now)))
             else {
                 return Routed::Blocked;
             };

@@ -126,13 +126,18 @@ enum State {
     /// It has begun to arrive.
     Taken,
     /// To be said and forgotten: what the node `by` has answered.
-    Reply { by: NodeId, limit: u64 },
+    Reply {
+        by: NodeId,
+        limit: u64,
+    },
 }
 
 /// What a node has reserved for messages in segments.
 pub(super) struct Rooms<'a> {
     table: ManagedSlice<'a, Option<RoomEntry>>,
     limit: u64,
+    /// Where messages get buffers of one size: that size. Each reserves as much, and none is longer.
+    each: u64,
     reserved: u64,
     /// Asks so far.
     asked: u32,
@@ -145,7 +150,7 @@ pub(super) struct Rooms<'a> {
 impl<'a> Rooms<'a> {
     pub(super) fn new(mut table: ManagedSlice<'a, Option<RoomEntry>>) -> Self {
         table.iter_mut().for_each(|entry| *entry = None);
-        Self { table, limit: u64::MAX, reserved: 0, asked: 0, stirred: false, ending: false }
+        Self { table, limit: u64::MAX, each: 0, reserved: 0, asked: 0, stirred: false, ending: false }
     }
 
     fn find(&mut self, source: PartId, number: u32) -> Option<(u32, &mut RoomEntry)> {
@@ -230,6 +235,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.rooms.stirred = true;
     }
 
+    /// As [`limit_assembly`](Self::limit_assembly), for a node that has buffers of one size: so many, each for one message of up to
+    /// `bytes` bytes.
+    pub fn divide_assembly(&mut self, buffers: usize, bytes: usize) {
+        self.rooms.each = bytes as u64;
+        self.limit_assembly(buffers as u64 * bytes as u64);
+    }
+
     /// Bytes reserved for messages longer than a block: those that were granted, arrive, or have come and are not dropped.
     pub fn assembly_in_use(&self) -> u64 {
         self.rooms.reserved
@@ -248,23 +260,25 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let mut tries = 0;
         match local.errand {
             Errand::Idle => {}
-            Errand::Open { to: other, number: before, state } if (other, before) == (to, number) => match state {
-                Answer::Granted => return Ok(true),
-                Answer::Asked { at, tries: before } => {
-                    if self.control.now.since(at) < RETRY << before.min(DOUBLED) {
-                        return Ok(false);
+            Errand::Open { to: other, number: before, state } if (other, before) == (to, number) => {
+                match state {
+                    Answer::Granted => return Ok(true),
+                    Answer::Asked { at, tries: before } => {
+                        if self.control.now.since(at) < RETRY << before.min(DOUBLED) {
+                            return Ok(false);
+                        }
+                        tries = before + 1;
                     }
-                    tries = before + 1;
+                    Answer::TooLong { limit } => {
+                        local.errand = Errand::Idle;
+                        return Err(RoomError::TooLong { limit });
+                    }
+                    Answer::Lost => {
+                        local.errand = Errand::Idle;
+                        return Err(RoomError::PeerFailed(to.node()));
+                    }
                 }
-                Answer::TooLong { limit } => {
-                    local.errand = Errand::Idle;
-                    return Err(RoomError::TooLong { limit });
-                }
-                Answer::Lost => {
-                    local.errand = Errand::Idle;
-                    return Err(RoomError::PeerFailed(to.node()));
-                }
-            },
+            }
             Errand::Open { .. } | Errand::Ending { .. } => {
                 // The receiver of the one before is told first.
                 self.end_room(from, false);
@@ -318,9 +332,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub fn give_room(&mut self, room: RoomToken) {
         let RoomToken { entry, source, number } = room;
         let slot = self.rooms.table.get_mut(entry as usize);
-        let is_it = |e: &mut RoomEntry| {
-            e.state == State::Taken && (e.source, e.number) == (source, number)
-        };
+        let is_it = |e: &mut RoomEntry| e.state == State::Taken && (e.source, e.number) == (source, number);
         match slot.and_then(|slot| slot.take_if(is_it)) {
             Some(room) => self.rooms.reserved -= room.bytes,
             None => self.counters.foreign_tokens += 1,
@@ -416,16 +428,18 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         // A part sends one at a time, so that it has given up one that waits.
         self.rooms.drop_if(|e| matches!(e.state, State::Queued(_)) && e.source == source);
-        let by = self.config.node;
+        let (by, each) = (self.config.node, self.rooms.each);
+        let limit = if each == 0 { self.rooms.limit } else { self.rooms.limit.min(each) };
         let state = if self.pipes.of(dest).is_none() {
             // What comes is discarded, and needs no room.
             State::Reply { by, limit: 0 }
-        } else if bytes > self.rooms.limit {
-            State::Reply { by, limit: self.rooms.limit.max(1) }
+        } else if bytes > limit {
+            State::Reply { by, limit: limit.max(1) }
         } else {
             State::Queued(self.rooms.asked)
         };
         self.rooms.asked = self.rooms.asked.wrapping_add(1);
+        let bytes = bytes.max(each);
         let added = self.rooms.add(RoomEntry { source, dest, number, bytes, state, owed: false });
         match (added, state) {
             (Some(_), State::Queued(_)) => self.rooms.stirred = true,
@@ -483,7 +497,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub(super) fn lose_errands(&mut self, lost: impl Fn(NodeId) -> bool) {
         for local in self.local.iter_mut() {
             match &mut local.errand {
-                Errand::Open { to, state: state @ (Answer::Asked { .. } | Answer::Granted), .. } if lost(to.node()) => {
+                Errand::Open { to, state: state @ (Answer::Asked { .. } | Answer::Granted), .. }
+                    if lost(to.node()) =>
+                {
                     *state = Answer::Lost;
                 }
                 Errand::Ending { to, .. } if lost(to.node()) => local.errand = Errand::Idle,

@@ -99,7 +99,8 @@ impl Storage<'_> {
         }
         let matrices = of(&self.send_matrix) + of(&self.recv_matrix);
         let rows = of(&self.send_rows) + of(&self.recv_rows) + of(&self.peers) + of(&self.relayed);
-        let parts = of(&self.local_parts) + of(&self.bound) + of(&self.pipes) + of(&self.streams) + of(&self.rooms);
+        let parts =
+            of(&self.local_parts) + of(&self.bound) + of(&self.pipes) + of(&self.streams) + of(&self.rooms);
         let replicas = of(&self.nodes) + of(&self.parts);
         let agreement = of(&self.agreement.log) + of(&self.agreement.peers) + of(&self.agreement.far);
         of(&self.blocks) + matrices + rows + parts + replicas + agreement

@@ -33,17 +33,17 @@ use crate::Delivery;
 use crate::engine::DeliveryKind;
 use crate::id::{NodeId, PartId, StreamNo};
 
-pub use assembly::Assembly;
 use assembly::Assemblies;
-pub use cursor::Info;
+pub use assembly::Assembly;
 use cursor::Cursor;
+pub use cursor::Info;
 pub use lists::Entry;
 use lists::{List, Lists};
 pub use messages::{Batch, Message};
-pub use returned::Returned;
 use returned::Reread;
-pub use streams::{Accepted, Incoming, Segment, StreamKey};
+pub use returned::Returned;
 use streams::Streams;
+pub use streams::{Accepted, Incoming, Segment, StreamKey};
 
 /// What comes out of a private pipe, in order.
 #[derive(Debug)]

@@ -124,7 +124,10 @@ impl<H> Reread<H> {
 
 impl<H, B> Inbox<'_, H, B> {
     /// The next message that this part has sent and that was not delivered.
-    pub fn next_returned<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<Returned<H>> {
+    pub fn next_returned<A: Arrivals<Hold = H, Buffer = B>>(
+        &mut self,
+        arrivals: &mut A,
+    ) -> Option<Returned<H>> {
         loop {
             if let Some(reread) = &mut self.reread {
                 if let Some(returned) = reread.step(arrivals) {

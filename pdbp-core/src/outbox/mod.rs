@@ -171,7 +171,9 @@ impl core::fmt::Display for SendError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Open(error) => error.fmt(f),
-            Self::TooLong => f.write_str("the message does not fit a block; send it in segments or as a stream"),
+            Self::TooLong => {
+                f.write_str("the message does not fit a block; send it in segments or as a stream")
+            }
         }
     }
 }

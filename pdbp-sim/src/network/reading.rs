@@ -169,7 +169,11 @@ impl<T: Transport> Host<T> {
             return contents(format!("{payload:?} came to the second part"));
         }
         // The first part's delivery of the same block was made, and read, before.
-        match self.lanes.get_mut(&(source, Way::Packed)).filter(|lane| lane.life == life && number < lane.next) {
+        match self
+            .lanes
+            .get_mut(&(source, Way::Packed))
+            .filter(|lane| lane.life == life && number < lane.next)
+        {
             Some(lane) if lane.sets[1] < lane.sets[0] => lane.sets[1] += 1,
             lane => {
                 let what = format!("{payload:?} came to the second part, not to the first: {lane:?}");

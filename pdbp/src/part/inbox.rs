@@ -20,11 +20,7 @@ const MORE_STREAMS: usize = 64;
 /// An empty inbox. Its tables are made here, and never grow.
 pub(crate) fn inbox(settings: &Settings) -> Inbox {
     let streams = usize::from(settings.stream_pipes) * usize::from(settings.nodes).min(4) + MORE_STREAMS;
-    Inbox::new(InboxStorage::allocate(
-        ENTRIES.max(2 * settings.pipe_depth),
-        settings.parts.max(1),
-        streams,
-    ))
+    Inbox::new(InboxStorage::allocate(ENTRIES.max(2 * settings.pipe_depth), settings.parts.max(1), streams))
 }
 
 /// Deliveries that are sorted and not read, at least: more than a pipe holds, so that a stream is found behind messages.

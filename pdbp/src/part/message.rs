@@ -252,6 +252,12 @@ impl Batch {
 
 impl fmt::Debug for Batch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Batch({} messages of {} bytes from {})", self.len(), self.message_len(), self.source().part())
+        write!(
+            f,
+            "Batch({} messages of {} bytes from {})",
+            self.len(),
+            self.message_len(),
+            self.source().part()
+        )
     }
 }

@@ -296,7 +296,8 @@ impl Part {
     fn is_alone(&self) -> bool {
         let engine = self.shared().engine();
         let me = self.id.node();
-        let mut others = (0..engine.config().nodes).filter_map(NodeId::new).filter(|node| *node != me).peekable();
+        let mut others =
+            (0..engine.config().nodes).filter_map(NodeId::new).filter(|node| *node != me).peekable();
         // Nobody has left where nobody was: another thread of the only node may register a part at any time.
         let is_only = others.peek().is_none();
         let here = |part: &pdbp_core::tables::PartEntry| {

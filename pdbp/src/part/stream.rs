@@ -15,8 +15,8 @@ use pdbp_core::OpenBlock;
 use pdbp_core::cdu::{CduClass, Packer, Route, flag};
 use pdbp_core::engine::StreamTag;
 use pdbp_core::id::{NodeId, StreamNo};
-use pdbp_core::pipe::{PipeError, StreamState};
 use pdbp_core::inbox::{Segment as Next, StreamKey};
+use pdbp_core::pipe::{PipeError, StreamState};
 
 use super::inbox::Source;
 use super::message::Run;

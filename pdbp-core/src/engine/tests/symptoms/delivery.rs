@@ -6,8 +6,8 @@ use super::super::harness::{Links, Operation, Setup, node, part};
 use super::{ALL, BOTH, delivered, push, rounds, setup, ship};
 use crate::cdu::{CduClass, Route, SegmentHeader, flag};
 use crate::engine::{DeliveryKind, StreamTag};
-use crate::outbox::{Hop, Outgoing, SendError};
 use crate::id::{PipeId, StreamNo};
+use crate::outbox::{Hop, Outgoing, SendError};
 use crate::pipe::{PipeError, PipeKind};
 use crate::{Event, OpenError};
 
