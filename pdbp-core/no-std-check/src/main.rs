@@ -17,8 +17,8 @@ use pdbp_core::embed::{Error, Host, Wire, WireError};
 use pdbp_core::id::{NodeId, Time};
 use pdbp_core::{Config, storage};
 
-storage!(static LEFT = nodes 2, blocks 32 of 1024, row 8, parts 8, local 2, streams 2, pipe 4, long 1 of 8192);
-storage!(static RIGHT = nodes 2, blocks 32 of 1024, row 8, parts 8, local 2, streams 2, pipe 4, long 1 of 8192);
+storage!(static LEFT = nodes 2, blocks 32 of 1024, row 8, parts 8, local 2, streams 2, pipe 4, long 1 of 4096);
+storage!(static RIGHT = nodes 2, blocks 32 of 1024, row 8, parts 8, local 2, streams 2, pipe 4, long 1 of 4096);
 
 /// A frame on its way, and its length; 0: there is none.
 type Frame = RefCell<([u8; 2048], usize)>;

@@ -11,8 +11,8 @@ pub type Link<W> = Posted<'static, W>;
 
 const MESSAGES: u32 = 1000;
 const STREAMED: usize = 50_000;
-/// Longer than a block by far.
-static LONG: [u8; 8000] = [7; 8000];
+/// Longer than a block.
+static LONG: [u8; 3000] = [7; 3000];
 
 pub struct Node<'h, W: Wire> {
     host: &'h Host<Link<W>>,

@@ -226,8 +226,15 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
 
     /// The next message of a part of this node that was not delivered, since its destination has failed.
     pub fn poll_returned(&mut self, part: PartId) -> Option<Returned<'a>> {
-        let (inbox, mut source) = self.source_of(part)?;
-        inbox.next_returned(&mut source).map(Returned)
+        loop {
+            let (inbox, mut source) = self.source_of(part)?;
+            let returned = inbox.next_returned(&mut source).map(Returned)?;
+            // What the engine itself has asked the node on the part's behalf is none of its messages.
+            if returned.targets().all(|to| to.local() != PartId::NODE) {
+                return Some(returned);
+            }
+            self.release_returned(returned);
+        }
     }
 
     /// Takes a returned message back.
