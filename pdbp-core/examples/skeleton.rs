@@ -59,12 +59,12 @@ mod board {
 
     thread_local!(static NOW: Cell<u64> = const { Cell::new(0) });
 
-    pub fn nanoseconds() -> u64 {
+    pub(crate) fn nanoseconds() -> u64 {
         NOW.get()
     }
 
     /// The link has no other end; after a second of virtual time the power goes.
-    pub fn sleep_until(next: Time) {
+    pub(crate) fn sleep_until(next: Time) {
         NOW.set(next.0.max(NOW.get() + 1_000_000));
         if NOW.get() > 1_000_000_000 {
             println!("the node ran for a second");
@@ -72,19 +72,19 @@ mod board {
         }
     }
 
-    pub fn uart_takes(frame: &[u8]) -> bool {
+    pub(crate) fn uart_takes(frame: &[u8]) -> bool {
         frame.len() < 64
     }
 
-    pub fn uart_gives(_room: &mut [u8]) -> Option<usize> {
+    pub(crate) fn uart_gives(_room: &mut [u8]) -> Option<usize> {
         None
     }
 
-    pub fn react(message: &[u8]) {
+    pub(crate) fn react(message: &[u8]) {
         println!("{message:?}");
     }
 
-    pub fn reading() -> [u8; 8] {
+    pub(crate) fn reading() -> [u8; 8] {
         NOW.get().to_le_bytes()
     }
 }
