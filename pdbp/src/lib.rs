@@ -37,7 +37,7 @@
 //! Underneath runs [`pdbp_core`], one engine per node; the in-process transport is `pdbp_sim::local`. A part packs its messages
 //! into one open block per destination node without taking any lock of the node, exchanges a full block for an empty one
 //! under the engine's lock, and reads what arrives in place.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod config;
 

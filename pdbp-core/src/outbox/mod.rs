@@ -130,6 +130,27 @@ impl<'m> Outgoing<'m> {
         Self { segment: Some(header), ..self }
     }
 
+    /// The same with other bytes.
+    #[must_use]
+    pub const fn with_bytes<'n>(self, data: &'n [u8]) -> Outgoing<'n>
+    where
+        'm: 'n,
+    {
+        Outgoing { data, ..self }
+    }
+
+    /// One of the segments into which it is cut.
+    #[must_use]
+    pub fn piece(&self, piece: &Piece) -> Self {
+        let data = self.data.get(piece.range.clone()).unwrap_or(&[]);
+        Self { data, segment: Some(piece.header), ..*self }
+    }
+
+    /// Its bytes.
+    pub const fn bytes(&self) -> &'m [u8] {
+        self.data
+    }
+
     /// Bytes of room for which it makes no difference how many more there are.
     const fn length(&self) -> usize {
         self.data.len() + if self.set.is_empty() { 0 } else { Packer::overhead(self.set.len()) }
@@ -345,11 +366,25 @@ impl<'a> Outbox<'a> {
         route: Route,
         data: &[u8],
     ) -> Result<(), SendError> {
-        let mut block = blocks.open(dest)?.into_urgent();
+        let block = blocks.open(dest)?;
+        Self::send_urgent_in(blocks, block, route, data).map_err(|Full| SendError::TooLong)
+    }
+
+    /// As [`send_urgent`](Self::send_urgent), in a vacant block.
+    ///
+    /// # Errors
+    /// [`Full`] when it does not fit; the block was given back.
+    pub fn send_urgent_in(
+        blocks: &mut impl Blocks,
+        block: OpenBlock,
+        route: Route,
+        data: &[u8],
+    ) -> Result<(), Full> {
+        let mut block = block.into_urgent();
         let pushed = block.push(route, data);
         // Without a message it just becomes vacant.
         blocks.submit(block);
-        pushed.map_err(|Full| SendError::TooLong)
+        pushed
     }
 
     /// Gives all open blocks back without their messages.
@@ -446,6 +481,11 @@ pub enum Outcome {
 }
 
 impl Loan {
+    /// Since when its block is open.
+    pub fn since(&self) -> Time {
+        self.since
+    }
+
     /// The bytes of the message.
     pub fn bytes(&self) -> &[u8] {
         self.block.last_reserved(self.length)

@@ -1,1 +1,396 @@
-//! Tests of the outbox.
+//! The outbox against an oracle that knows what lies in which block.
+
+use std::collections::VecDeque;
+use std::vec;
+use std::vec::Vec;
+
+use managed::ManagedSlice;
+use proptest::collection::vec as vec_of;
+use proptest::prelude::*;
+
+use super::*;
+use crate::cdu::{CduClass, Cdus};
+use crate::routing::Slot;
+use crate::umb::{BlockInfo, BlockState, HeapMemory, Umb, stride};
+
+const BODY: usize = 300;
+const NODES: usize = 3;
+const RULE: Rule = Rule { flush_after: 100, pack: 160 };
+
+fn node(i: usize) -> NodeId {
+    NodeId::new(i as u16).unwrap()
+}
+
+fn route(to: usize) -> Route {
+    let part = |i| PartId::new(node(i), 0).unwrap();
+    Route::new(CduClass::ShortMessage, 0, part(0), part(to))
+}
+
+/// Blocks without an engine: what is submitted is read at once, and counts as unread until it is told otherwise.
+struct Desk {
+    umb: Umb<'static, HeapMemory>,
+    vacant: Vec<u32>,
+    /// By destination: the messages of the blocks that nobody has read.
+    unread: Vec<VecDeque<Vec<Vec<u8>>>>,
+    /// All messages submitted, by destination; segments with their number.
+    sent: Vec<Vec<(Option<u32>, Vec<u8>)>>,
+    /// Bodies of the blocks that left, by destination.
+    lengths: Vec<Vec<usize>>,
+    urgent: u32,
+}
+
+impl Desk {
+    fn new(blocks: usize) -> Self {
+        let info: Vec<_> = (0..blocks).map(|_| BlockInfo::default()).collect();
+        let memory = HeapMemory::new(stride(BODY) * blocks).unwrap();
+        let mut umb = Umb::new(memory, node(0), BODY, ManagedSlice::Owned(info));
+        let vacant = core::iter::from_fn(|| umb.take()).collect();
+        let (unread, sent) = (vec![VecDeque::new(); NODES], vec![Vec::new(); NODES]);
+        Self { umb, vacant, unread, sent, lengths: vec![Vec::new(); NODES], urgent: 0 }
+    }
+
+    fn read(&mut self, dest: usize) {
+        self.unread[dest].pop_front();
+    }
+
+    fn all_sent(&self, dest: usize) -> Vec<Vec<u8>> {
+        self.sent[dest].iter().map(|(_, data)| data.clone()).collect()
+    }
+}
+
+impl Blocks for Desk {
+    fn open(&mut self, dest: NodeId) -> Result<OpenBlock, OpenError> {
+        if dest.index() >= NODES {
+            return Err(OpenError::NoSuchNode(dest));
+        }
+        let index = self.vacant.pop().ok_or(OpenError::WouldBlock)?;
+        self.umb.entry(index).unwrap().state = BlockState::Open;
+        let raw = self.umb.lend(index).unwrap();
+        let (packer, row) = (Packer::new(), Slot::from_index(dest.index()));
+        Ok(OpenBlock { raw, packer, dest, row, urgent: false, stream: None })
+    }
+
+    fn submit(&mut self, mut block: OpenBlock) {
+        let length = block.finish() as usize;
+        let (dest, urgent) = (block.dest().index(), block.urgent);
+        let claimed = block.messages();
+        let body = &mut block.raw.body_mut()[..length - crate::cdu::BLOCK_HEADER];
+        let mut messages = Vec::new();
+        for train in Cdus::new(body).map(Result::unwrap) {
+            let number = train.segment().map(|segment| segment.segment());
+            messages.extend(train.messages().map(|data| (number, data.to_vec())));
+        }
+        assert_eq!(messages.len(), claimed as usize, "the block says how many messages it has");
+        if !messages.is_empty() {
+            self.urgent += u32::from(urgent);
+            self.lengths[dest].push(body.len());
+            self.unread[dest].push_back(messages.iter().map(|(_, data)| data.clone()).collect());
+            self.sent[dest].extend(messages);
+        }
+        self.vacant.push(self.umb.take_back(block).unwrap());
+    }
+
+    fn backlog(&self, dest: NodeId) -> u32 {
+        self.unread[dest.index()].len() as u32
+    }
+}
+
+fn outbox() -> Outbox<'static> {
+    Outbox::allocate(NODES, RULE)
+}
+
+fn send(outbox: &mut Outbox<'_>, desk: &mut Desk, now: u64, to: usize, data: &[u8]) {
+    let hop = Hop::to_node(node(to));
+    outbox.send(desk, Time(now), hop, &Outgoing::message(route(to), data)).unwrap();
+}
+
+#[test]
+fn a_block_leaves_after_its_time_when_its_peer_has_read_all() {
+    let (mut outbox, mut desk) = (outbox(), Desk::new(4));
+    send(&mut outbox, &mut desk, 1_000, 1, b"first");
+    let deadline = |outbox: &Outbox<'_>, desk: &Desk| outbox.deadline(|dest| desk.backlog(dest));
+    assert_eq!(deadline(&outbox, &desk), Some(Time(1_100)));
+    assert_eq!(
+        outbox.flush(&mut desk, Due::Past(Time(1_099))),
+        Flushed { blocks: 0, left: Some(Time(1_000)) }
+    );
+    assert_eq!(outbox.flush(&mut desk, Due::Past(Time(1_100))), Flushed { blocks: 1, left: None });
+    assert_eq!(deadline(&outbox, &desk), None);
+    // The first is not read, so that the second waits, but not for ever.
+    send(&mut outbox, &mut desk, 2_000, 1, b"second");
+    assert_eq!(deadline(&outbox, &desk), Some(Time(2_000 + 100 * PATIENCE)));
+    assert_eq!(outbox.flush(&mut desk, Due::Past(Time(2_100))).blocks, 0);
+    assert_eq!(outbox.flush(&mut desk, Due::Idle(Time(2_100))).blocks, 0);
+    assert_eq!(outbox.flush(&mut desk, Due::Past(Time(2_000 + 100 * PATIENCE))).blocks, 1);
+    send(&mut outbox, &mut desk, 9_000, 1, b"third");
+    desk.read(1);
+    desk.read(1);
+    assert_eq!(outbox.flush(&mut desk, Due::Past(Time(9_000))).blocks, 0);
+    assert_eq!(outbox.flush(&mut desk, Due::Idle(Time(9_000))).blocks, 1, "nothing else is to be done");
+    assert_eq!(desk.all_sent(1), [&b"first"[..], b"second", b"third"]);
+}
+
+#[test]
+fn blocks_of_short_messages_leave_early_and_those_of_longer_ones_when_the_link_likes_it() {
+    let (mut outbox, mut desk) = (outbox(), Desk::new(4));
+    outbox.set_body(1, 240);
+    for _ in 0..40 {
+        send(&mut outbox, &mut desk, 0, 1, &[1; 16]);
+        send(&mut outbox, &mut desk, 0, 2, &[2; 100]);
+    }
+    outbox.flush(&mut desk, Due::All);
+    // A header of 16 bytes, and 9 messages of 16.
+    assert_eq!(desk.lengths[1][..4], [160; 4]);
+    // 2 messages in all that there is.
+    assert_eq!(desk.lengths[2][..4], [16 + 200; 4]);
+    for _ in 0..4 {
+        send(&mut outbox, &mut desk, 0, 1, &[1; 90]);
+    }
+    assert_eq!(desk.lengths[1].last(), Some(&(16 + 180 + 4)), "two of 90 bytes, padded, and not three");
+    outbox.discard(&mut desk);
+    assert_eq!((desk.vacant.len(), outbox.open()), (4, 0));
+}
+
+#[test]
+fn what_is_refused_is_not_sent_and_keeps_no_block() {
+    let (mut outbox, mut desk) = (outbox(), Desk::new(1));
+    let hop = Hop::to_node(node(1));
+    let long = Outgoing::message(route(1), &[0; BODY]);
+    assert_eq!(outbox.send(&mut desk, Time(0), hop, &long), Err(SendError::TooLong));
+    assert_eq!(Outbox::send_urgent(&mut desk, node(1), route(1), &[0; BODY]), Err(SendError::TooLong));
+    let nowhere = Hop::to_node(node(7));
+    let refused = outbox.send(&mut desk, Time(0), nowhere, &Outgoing::message(route(1), b""));
+    assert_eq!(refused, Err(SendError::Open(OpenError::NoSuchNode(node(7)))));
+    send(&mut outbox, &mut desk, 0, 1, b"the only block");
+    let other = outbox.send(&mut desk, Time(0), Hop::to_node(node(2)), &Outgoing::message(route(2), b""));
+    assert_eq!(other, Err(SendError::Open(OpenError::WouldBlock)));
+    assert_eq!(Outbox::send_urgent(&mut desk, node(1), route(1), b""), Err(OpenError::WouldBlock.into()));
+    outbox.flush(&mut desk, Due::All);
+    assert_eq!((desk.vacant.len(), desk.all_sent(1)), (1, vec![b"the only block".to_vec()]));
+    Outbox::send_urgent(&mut desk, node(1), route(1), b"now").unwrap();
+    assert_eq!(desk.urgent, 1);
+}
+
+#[test]
+fn a_loan_is_a_message_or_nothing() {
+    let (mut outbox, mut desk) = (outbox(), Desk::new(2));
+    let hop = Hop::to_node(node(1));
+    assert!(outbox.lend(hop, route(1), 5).is_none(), "no block is open");
+    send(&mut outbox, &mut desk, 7, 1, b"first");
+    for (text, outcome) in [(b"taken", Outcome::Committed), (b"taboo", Outcome::Undone)] {
+        let mut loan = outbox.lend(hop, route(1), 5).unwrap();
+        assert!(outbox.push(hop, route(1), b"overtakes").is_err(), "the lane's block is lent");
+        loan.bytes_mut()[..3].copy_from_slice(&text[..3]);
+        loan.bytes_mut()[3..].copy_from_slice(&text[3..]);
+        assert_eq!((loan.bytes(), loan.since()), (&text[..], Time(7)));
+        assert!(outbox.end_loan(loan, outcome).is_none());
+    }
+    send(&mut outbox, &mut desk, 9, 1, b"later");
+    outbox.flush(&mut desk, Due::All);
+    assert_eq!(desk.all_sent(1), [b"first", b"taken", b"later"]);
+    let vacant = desk.open(node(1)).unwrap();
+    let vacant = Outbox::lend_in(vacant, hop, (route(1), BODY), Time(0)).unwrap_err();
+    let loan = Outbox::lend_in(vacant, hop, (route(1), 40), Time(0)).unwrap();
+    assert!(outbox.end_loan(loan, Outcome::Undone).is_none());
+    outbox.discard(&mut desk);
+    assert_eq!(desk.vacant.len(), 2);
+}
+
+#[test]
+fn messages_of_one_lane_to_several_nodes_say_their_way() {
+    let (mut outbox, mut desk) = (outbox(), Desk::new(2));
+    let via = |dest| Via { origin: node(0), dest: node(dest) };
+    for dest in [1, 2, 2, 1] {
+        let hop = Hop::by_link(1, node(dest), (dest != 1).then(|| via(dest)));
+        outbox.send(&mut desk, Time(0), hop, &Outgoing::message(route(dest), &[dest as u8])).unwrap();
+    }
+    assert_eq!(outbox.open(), 1, "one block for both");
+    let (mut block, _) = outbox.take(1).unwrap();
+    let length = block.finish() as usize - crate::cdu::BLOCK_HEADER;
+    let body = block.raw.body_mut()[..length].to_vec();
+    let trains = Cdus::new(&body).map(Result::unwrap).map(|t| (t.via().map(|v| v.dest), t.count()));
+    assert_eq!(trains.collect::<Vec<_>>(), [(None, 1), (Some(node(2)), 2), (None, 1)]);
+    desk.submit(block);
+}
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Send { to: usize, length: usize },
+    Train { to: usize, length: usize, messages: u32 },
+    Long { to: usize, length: usize },
+    Set { length: usize },
+    Loan { to: usize, length: usize, outcome: Outcome },
+    Urgent { to: usize, length: usize },
+    Flush(bool),
+    Wait(u64),
+    Read(usize),
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let (to, length) = (0..NODES, prop_oneof![Just(8usize), 0usize..60, 100usize..250]);
+    let outcome = prop_oneof![Just(Outcome::Committed), Just(Outcome::Undone)];
+    prop_oneof![
+        4 => (to.clone(), length.clone()).prop_map(|(to, length)| Operation::Send { to, length }),
+        2 => (to.clone(), 0usize..20, 0u32..30)
+            .prop_map(|(to, length, messages)| Operation::Train { to, length, messages }),
+        1 => (to.clone(), 1usize..1500).prop_map(|(to, length)| Operation::Long { to, length }),
+        1 => (0usize..100).prop_map(|length| Operation::Set { length }),
+        2 => (to.clone(), length.clone(), outcome)
+            .prop_map(|(to, length, outcome)| Operation::Loan { to, length, outcome }),
+        1 => (to.clone(), length).prop_map(|(to, length)| Operation::Urgent { to, length }),
+        2 => any::<bool>().prop_map(Operation::Flush),
+        2 => (1u64..300).prop_map(Operation::Wait),
+        3 => to.prop_map(Operation::Read),
+    ]
+}
+
+/// An outbox, its blocks, and by destination the messages that it has taken and that have not left.
+struct Model {
+    outbox: Outbox<'static>,
+    desk: Desk,
+    now: Time,
+    taken: Vec<Vec<Vec<u8>>>,
+    serial: u8,
+}
+
+impl Model {
+    fn bytes(&mut self, length: usize) -> Vec<u8> {
+        self.serial = self.serial.wrapping_add(1);
+        let serial = self.serial;
+        (0..length).map(|i| serial.wrapping_mul(31).wrapping_add(i as u8)).collect()
+    }
+
+    fn send(&mut self, to: usize, outgoing: &Outgoing<'_>) -> bool {
+        let sent = self.outbox.send(&mut self.desk, self.now, Hop::to_node(node(to)), outgoing);
+        assert!(matches!(sent, Ok(()) | Err(SendError::Open(OpenError::WouldBlock))), "{sent:?}");
+        if sent.is_ok() {
+            self.taken[to].push(outgoing.bytes().to_vec());
+        }
+        sent.is_ok()
+    }
+
+    fn train(&mut self, to: usize, length: usize, messages: u32) {
+        let data = self.bytes(length * messages as usize);
+        let taken = self.outbox.push_train(Hop::to_node(node(to)), route(to), &data, length, messages);
+        assert!(taken <= messages);
+        let pieces = (0..taken as usize).map(|i| data[i * length..(i + 1) * length].to_vec());
+        self.taken[to].extend(pieces);
+    }
+
+    fn loan(&mut self, to: usize, length: usize, outcome: Outcome) {
+        let data = self.bytes(length);
+        let Some(mut loan) = self.outbox.lend(Hop::to_node(node(to)), route(to), length) else { return };
+        loan.bytes_mut().copy_from_slice(&data);
+        assert!(self.outbox.end_loan(loan, outcome).is_none());
+        if outcome == Outcome::Committed {
+            self.taken[to].push(data);
+        }
+    }
+
+    fn apply(&mut self, operation: Operation) {
+        match operation {
+            Operation::Send { to, length } => {
+                let data = self.bytes(length);
+                self.send(to, &Outgoing::message(route(to), &data));
+            }
+            Operation::Train { to, length, messages } => self.train(to, length, messages),
+            Operation::Long { to, length } => {
+                let data = self.bytes(length);
+                let whole = Outgoing::message(route(to), &data);
+                let mut long = LongMessage::new(1, length, Packer::longest(BODY) - 16);
+                // What finds no room would go on later; here it is left.
+                while let Some(piece) = long.piece()
+                    && self.send(to, &whole.piece(&piece))
+                {
+                    long.advance();
+                }
+            }
+            Operation::Set { length } => {
+                let data = self.bytes(length);
+                let set: Vec<_> = (0..NODES).map(|i| PartId::new(node(i), 0).unwrap()).collect();
+                for to in 0..NODES {
+                    self.send(to, &Outgoing::to_set(route(to), &set, &data));
+                }
+            }
+            Operation::Loan { to, length, outcome } => self.loan(to, length, outcome),
+            Operation::Urgent { to, length } => {
+                let data = self.bytes(length);
+                // It overtakes what is open, so the oracle lets that leave first.
+                self.outbox.flush(&mut self.desk, Due::All);
+                if Outbox::send_urgent(&mut self.desk, node(to), route(to), &data).is_ok() {
+                    self.taken[to].push(data);
+                }
+            }
+            Operation::Flush(idle) => {
+                let due = if idle { Due::Idle(self.now) } else { Due::Past(self.now) };
+                self.flush(due);
+            }
+            Operation::Wait(nanos) => self.now = self.now.after(nanos),
+            Operation::Read(dest) => self.desk.read(dest),
+        }
+    }
+
+    /// Nothing leaves too early, nothing stays too long.
+    fn flush(&mut self, due: Due) {
+        let backlog: Vec<_> = (0..NODES).map(|i| self.desk.backlog(node(i))).collect();
+        let before: Vec<_> = self.outbox.lanes.iter().map(|l| l.block.as_ref().map(|_| l.since)).collect();
+        self.outbox.flush(&mut self.desk, due);
+        for ((lane, since), backlog) in self.outbox.lanes.iter().zip(before).zip(backlog) {
+            let Some(since) = since else { continue };
+            let age = self.now.since(since);
+            let read = backlog == 0;
+            let idle = matches!(due, Due::Idle(_));
+            let leaves = (read && (idle || age >= RULE.flush_after)) || age >= RULE.flush_after * PATIENCE;
+            assert_eq!(lane.block.is_none(), leaves, "age {age}, backlog {backlog}, {due:?}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_is_lost_doubled_or_reordered_and_all_leaves_by_the_rule(
+        operations in vec_of(operation(), 0..120),
+        blocks in 3usize..8,
+    ) {
+        let mut model = Model {
+            outbox: outbox(),
+            desk: Desk::new(blocks),
+            now: Time(0),
+            taken: vec![Vec::new(); NODES],
+            serial: 0,
+        };
+        for operation in operations {
+            model.apply(operation);
+            let open = model.outbox.lanes.iter().filter(|lane| lane.block.is_some()).count();
+            prop_assert_eq!(open, model.outbox.open());
+            prop_assert_eq!(open + model.desk.vacant.len(), blocks);
+        }
+        model.outbox.flush(&mut model.desk, Due::All);
+        for to in 0..NODES {
+            prop_assert_eq!(&model.desk.all_sent(to), &model.taken[to]);
+        }
+    }
+
+    #[test]
+    fn segments_cover_the_message_in_order(length in 0usize..5000, most in 0usize..700, stop in 0usize..9) {
+        let mut long = LongMessage::new(9, length, most);
+        let mut at = 0;
+        for number in 0.. {
+            let Some(piece) = long.piece() else { break };
+            if number == stop {
+                // It found no room, and is tried again.
+                prop_assert_eq!(long.piece(), Some(piece.clone()));
+            }
+            let header = (piece.header.message(), piece.header.segment(), piece.header.total());
+            prop_assert_eq!(header, (9, number as u32, length as u64));
+            prop_assert_eq!(piece.range.start, at);
+            prop_assert!(!piece.range.is_empty() && piece.range.len() <= most.max(1));
+            at = piece.range.end;
+            long.advance();
+            prop_assert_eq!(long.sent(), at);
+        }
+        prop_assert_eq!(at, length);
+    }
+}

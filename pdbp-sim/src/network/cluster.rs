@@ -144,6 +144,12 @@ impl<T: Transport> Cluster<T> {
         self.hosts[usize::from(node)].as_mut().unwrap().inbox.hides = Some(what);
     }
 
+    /// A host does something wrong in sending, after it has done it right so many times.
+    #[cfg(test)]
+    pub(super) fn slip(&mut self, node: u16, what: super::sabotage::Slip, after: u32) {
+        self.hosts[usize::from(node)].as_mut().unwrap().slip = Some((what, after));
+    }
+
     #[cfg(test)]
     pub(super) fn hosts(&self) -> &[Option<Host<T>>] {
         &self.hosts

@@ -161,6 +161,8 @@ pub(super) struct Host<T: Transport> {
     /// Messages can be missing between two that have come, although no link of this node has failed.
     pub(super) gaps: bool,
     pub(super) held: Held,
+    #[cfg(test)]
+    pub(super) slip: Option<(super::sabotage::Slip, u32)>,
 }
 
 /// The first part of a node, which gets all but messages to sets.
@@ -206,6 +208,8 @@ impl<T: Transport> Host<T> {
             memory,
             gaps: false,
             held: Held::default(),
+            #[cfg(test)]
+            slip: None,
         }
     }
 
@@ -239,6 +243,8 @@ impl<T: Transport> Host<T> {
         let progress = self.engine.poll(local, &mut self.inbox);
         work.blocks += u64::from(progress.worked + self.flush(local, progress.worked));
         let leaves = self.outbox.deadline(|dest| self.engine.backlog(dest));
+        #[cfg(test)]
+        let leaves = leaves.filter(|_| !self.slips(super::sabotage::Slip::Hold));
         work.next = [progress.next, leaves].into_iter().flatten().min();
         self.note_failures();
         self.part(&mut work);
@@ -264,7 +270,21 @@ impl<T: Transport> Host<T> {
             (false, 0) => Due::Idle(local),
             (false, _) => Due::Past(local),
         };
+        #[cfg(test)]
+        if self.slips(super::sabotage::Slip::Hold) {
+            return 0;
+        }
+        #[cfg(test)]
+        if self.outbox.open() > 0 && self.slips(super::sabotage::Slip::LoseFlush) {
+            self.outbox.discard(&mut self.engine);
+        }
         self.outbox.flush(&mut self.engine, due).blocks
+    }
+
+    /// Whether the host does something wrong now.
+    #[cfg(test)]
+    pub(super) fn slips(&mut self, what: super::sabotage::Slip) -> bool {
+        self.slip.as_mut().is_some_and(|(slip, after)| *slip == what && slip.strikes(after))
     }
 
     /// What had been sent by links that have failed may not have arrived.

@@ -6,6 +6,8 @@ use crate::random::Random;
 
 /// Segments of a stream or of a long message at most.
 const SEGMENTS: u64 = 6;
+/// Messages of a train at most.
+const MESSAGES: u64 = 24;
 /// Bytes of headers that a segment leaves room for, its own and a relay's.
 const HEADERS: usize = 64;
 
@@ -21,6 +23,8 @@ pub struct Mix {
     pub long: Probability,
     /// A message to all parts of several nodes.
     pub sets: Probability,
+    /// Several messages of one length, packed side by side, and one that is written in place.
+    pub trains: Probability,
     /// Nanoseconds from one barrier of all nodes to the next; 0: there are none.
     pub barriers: u64,
     /// Nanoseconds from one request of each node for quiescence to the next; 0: there are none.
@@ -35,6 +39,7 @@ pub(super) enum Deed {
     Command,
     Long,
     Set,
+    Train,
 }
 
 impl Mix {
@@ -55,6 +60,7 @@ impl Mix {
             (self.commands, Deed::Command),
             (self.long, Deed::Long),
             (self.sets, Deed::Set),
+            (self.trains, Deed::Train),
         ];
         let drawn = deeds.into_iter().find(|(share, _)| share.strikes(random));
         drawn.map_or(Deed::Short, |(_, deed)| deed)
@@ -64,6 +70,11 @@ impl Mix {
 /// How many segments there are: 1 at least.
 pub(super) fn segments(random: &mut Random) -> u32 {
     1 + random.below(SEGMENTS) as u32
+}
+
+/// How many messages of a train there are: 1 at least.
+pub(super) fn messages(random: &mut Random) -> u32 {
+    1 + random.below(MESSAGES) as u32
 }
 
 /// Bytes of a segment, for blocks of `body` bytes.

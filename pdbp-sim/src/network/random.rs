@@ -133,7 +133,12 @@ fn mix(seed: u64) -> Mix {
     };
     let (streams, commands, long, sets) = (share(), share(), share(), share());
     let mut every = || if one_in(3, random) { us(100 + random.below(2_000)) } else { 0 };
-    Mix { streams, commands, long, sets, barriers: every(), quiescence: every() }
+    let (barriers, quiescence) = (every(), every());
+    let trains = match random.below(3) {
+        0 => Probability::new(random.below(150) as f64 / 1000.0).unwrap_or_default(),
+        _ => Probability::NEVER,
+    };
+    Mix { streams, commands, long, sets, trains, barriers, quiescence }
 }
 
 fn draw_fault(scenario: &mut Scenario, nodes: u16, at: u64, until: u64, random: &mut Random) {

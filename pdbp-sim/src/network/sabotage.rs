@@ -1,8 +1,9 @@
 //! What tests break on purpose, to see that it is found: at node 1 (or 0, the primary), from a certain block of a posted link on.
 
 use pdbp_core::Event;
-use pdbp_core::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, CDU_HEADER, Cdus, flag};
+use pdbp_core::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, CDU_HEADER, Cdus, SegmentHeader, flag};
 use pdbp_core::mesp::Control;
+use pdbp_core::outbox::Piece;
 
 /// What is broken. All but `Deafen` and `Keep` strike once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub(super) enum Sabotage {
     LoseEnd,
     /// The number of a segment is one too large.
     SkipSegment,
+    /// A train has one message more than its header says.
+    ShortTrain,
     /// A command comes as if it were none.
     Demote,
     /// The primary takes it that a node has arrived at the barrier behind the one at which it has.
@@ -45,6 +48,7 @@ impl Sabotage {
             Self::Deafen => true,
             Self::LoseEnd => header.class() == BlockClass::Stream && header.has(flag::LAST),
             Self::SkipSegment => header.class() == BlockClass::Stream,
+            Self::ShortTrain => header.class() == BlockClass::Message && bytes[BLOCK_HEADER + COUNT] > 1,
             Self::Demote => header.has(flag::URGENT),
             Self::Hasten => control(header, bytes, Control::Arrived { generation: 0 }).is_some(),
             Self::Hush => control(header, bytes, Control::CountRequest { wave: 0 }).is_some(),
@@ -83,6 +87,35 @@ impl Hidden {
     }
 }
 
+/// What a host does wrong in sending. All but `Hold` happen once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Slip {
+    /// Its open blocks do not leave any more.
+    Hold,
+    /// A flush loses what is in the open blocks.
+    LoseFlush,
+    /// A message is packed twice.
+    PackTwice,
+    /// A segment of a long message has the number of the next.
+    WrongSegment,
+}
+
+impl Slip {
+    pub(super) fn strikes(self, after: &mut u32) -> bool {
+        if *after == 0 {
+            return self == Self::Hold;
+        }
+        *after -= 1;
+        *after == 0
+    }
+
+    pub(super) fn next_segment(piece: Piece) -> Piece {
+        let header = &piece.header;
+        let header = SegmentHeader::new(header.message(), header.segment() + 1, header.total());
+        Piece { header, range: piece.range }
+    }
+}
+
 /// What becomes of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
@@ -95,6 +128,7 @@ pub(super) enum Fate {
 const FLAGS: usize = 36;
 const SEGMENT: usize = 44;
 const COMMAND: usize = 2;
+const COUNT: usize = 12;
 
 #[derive(Debug)]
 pub(super) struct Saboteur {
@@ -136,6 +170,7 @@ impl Saboteur {
             Sabotage::Corrupt => bytes[BLOCK_HEADER + CDU_HEADER + 30] ^= 4,
             Sabotage::LoseEnd => bytes[FLAGS] &= !(flag::LAST as u8),
             Sabotage::SkipSegment => bytes[SEGMENT] += 1,
+            Sabotage::ShortTrain => bytes[BLOCK_HEADER + COUNT] -= 1,
             Sabotage::Demote => bytes[FLAGS] &= !(flag::URGENT as u8),
             Sabotage::Hasten => self.put(bytes, Control::Arrived { generation: 0 }),
             Sabotage::Hush => self.put(bytes, Control::CountRequest { wave: 0 }),

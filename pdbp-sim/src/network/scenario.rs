@@ -224,6 +224,13 @@ impl Scenario {
         self
     }
 
+    /// Share of the messages in whose place several of one length are sent side by side, from 0 to 1.
+    #[must_use]
+    pub fn trains(mut self, share: f64) -> Self {
+        self.setup.mix.trains = self.probability("trains", share);
+        self
+    }
+
     /// See [`Mix::barriers`](super::Mix::barriers).
     #[must_use]
     pub fn barriers(mut self, every: u64) -> Self {

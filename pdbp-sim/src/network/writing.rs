@@ -2,7 +2,7 @@
 
 use pdbp_core::cdu::{CduClass, Route};
 use pdbp_core::id::{NodeId, PartId, Time};
-use pdbp_core::outbox::{Ending, LongMessage, Missing, Outbox, SendError, StreamOut};
+use pdbp_core::outbox::{Ending, LongMessage, Missing, Outbox, Outcome, SendError, StreamOut};
 use pdbp_core::pipe::{PipeError, StreamState};
 use pdbp_core::{OpenError, Transport, outbox};
 
@@ -10,6 +10,8 @@ use super::check::{Breach, Invariant};
 use super::host::{Host, Work, part, parts};
 use super::mix::{self, Deed, Mix};
 use super::payload::{Payload, Way};
+#[cfg(test)]
+use super::sabotage::Slip;
 use super::streams::{Outgoing, Written};
 use super::trace_file::TraceEntry;
 use crate::random::Random;
@@ -31,6 +33,7 @@ enum Job {
     Long(LongMessage),
     Set { nodes: Vec<u16>, set: Vec<PartId>, done: usize },
     Stream,
+    Train { left: u32 },
 }
 
 /// A stream that the host writes.
@@ -107,6 +110,7 @@ impl<T: Transport> Host<T> {
                 let (bytes, segments) = (mix::segment_bytes(body, random), mix::segments(random));
                 Job::Long(LongMessage::new(*messages, bytes * segments as usize, bytes))
             }
+            Deed::Train => Job::Train { left: mix::messages(random) },
             Deed::Set => {
                 let others = (0..random.below(SET)).map(|_| random.below(nodes.into()) as u16);
                 let mut nodes: Vec<_> = others.chain([entry.dest]).collect();
@@ -131,14 +135,19 @@ impl<T: Transport> Host<T> {
         };
         match job {
             Job::Short => self.send_short(entry, (source, dest), local, work),
+            Job::Train { left } => self.send_train(entry, (source, dest), left, local, work),
             Job::Command => self.send_command(entry, Route::new(CduClass::Command, 0, source, dest), work),
             Job::Long(long) => {
                 let route = Route::new(CduClass::ShortMessage, 0, source, dest);
                 while let Some(piece) = long.piece() {
-                    let put = self.send(entry.dest, (entry.at, piece.range.len()), local, work, |data| {
-                        outbox::Outgoing::message(route, data).segment(piece.header)
-                    })?;
-                    match put {
+                    #[cfg(test)]
+                    let piece = match self.slips(Slip::WrongSegment) {
+                        true => Slip::next_segment(piece),
+                        false => piece,
+                    };
+                    let outgoing = outbox::Outgoing::message(route, &[]).segment(piece.header);
+                    let length = (entry.at, piece.range.len());
+                    match self.send(entry.dest, length, local, work, outgoing)? {
                         Put::Taken => long.advance(),
                         other => return Ok(other),
                     }
@@ -148,9 +157,8 @@ impl<T: Transport> Host<T> {
             Job::Set { nodes, set, done } => {
                 let route = Route::new(CduClass::ShortMessage, 0, source, source);
                 while let Some(node) = nodes.get(*done) {
-                    let put = self.send(*node, (entry.at, entry.bytes), local, work, |data| {
-                        outbox::Outgoing::to_set(route, set, data)
-                    })?;
+                    let outgoing = outbox::Outgoing::to_set(route, set, &[]);
+                    let put = self.send(*node, (entry.at, entry.bytes), local, work, outgoing)?;
                     if let Put::Blocked = put {
                         return Ok(put);
                     }
@@ -188,17 +196,63 @@ impl<T: Transport> Host<T> {
         work: &mut Work,
     ) -> Result<Put, Breach> {
         let route = Route::new(CduClass::ShortMessage, 0, source, to);
-        self.send(dest, (at, bytes), local, work, |data| outbox::Outgoing::message(route, data))
+        self.send(dest, (at, bytes), local, work, outbox::Outgoing::message(route, &[]))
     }
 
-    /// Sends one message, or a piece of one, by the outbox.
+    /// Sends as many messages of a train as there is room for; one of them is written in place.
+    fn send_train(
+        &mut self,
+        entry: TraceEntry,
+        (source, to): (PartId, PartId),
+        left: &mut u32,
+        local: Time,
+        work: &mut Work,
+    ) -> Result<Put, Breach> {
+        let TraceEntry { at, dest, bytes, .. } = entry;
+        let route = Route::new(CduClass::ShortMessage, 0, source, to);
+        while *left > 0 {
+            let hop = match self.engine.hop(to.node()) {
+                Ok(hop) => hop,
+                Err(error) => return self.refused(dest, error),
+            };
+            let (mut data, first) = (Vec::new(), self.payload(dest, Way::Packed, at));
+            for i in 0..u64::from(*left) {
+                Payload { number: first.number + i, ..first }.write(bytes, &mut self.writer.message);
+                data.extend_from_slice(&self.writer.message);
+            }
+            let taken = match self.outbox.lend(hop, route, bytes) {
+                Some(mut loan) if left.is_multiple_of(2) => {
+                    loan.bytes_mut().copy_from_slice(data.get(..bytes).unwrap_or(&[]));
+                    let before = self.outbox.end_loan(loan, Outcome::Committed);
+                    debug_assert!(before.is_none(), "the lane's block was lent");
+                    1
+                }
+                loan => {
+                    let before = loan.and_then(|loan| self.outbox.end_loan(loan, Outcome::Undone));
+                    debug_assert!(before.is_none(), "the lane's block was lent");
+                    self.outbox.push_train(hop, route, &data, bytes, *left)
+                }
+            };
+            (0..taken).for_each(|_| self.taken(dest, Way::Packed, work));
+            *left -= taken;
+            if taken == 0 {
+                match self.send_short(entry, (source, to), local, work)? {
+                    Put::Taken => *left -= 1,
+                    other => return Ok(other),
+                }
+            }
+        }
+        Ok(Put::Taken)
+    }
+
+    /// Sends one message, or a piece of one, by the outbox: as `outgoing` says, with bytes that are written here.
     fn send(
         &mut self,
         dest: u16,
         (at, bytes): (u64, usize),
         local: Time,
         work: &mut Work,
-        outgoing: impl for<'m> FnOnce(&'m [u8]) -> outbox::Outgoing<'m>,
+        outgoing: outbox::Outgoing<'_>,
     ) -> Result<Put, Breach> {
         let Some(node) = NodeId::new(dest) else { return Ok(Put::Refused) };
         let hop = match self.engine.hop(node) {
@@ -206,8 +260,14 @@ impl<T: Transport> Host<T> {
             Err(error) => return self.refused(dest, error),
         };
         self.payload(dest, Way::Packed, at).write(bytes, &mut self.writer.message);
-        let outgoing = outgoing(&self.writer.message);
+        #[cfg(test)]
+        let twice = self.slips(Slip::PackTwice);
+        let outgoing = outgoing.with_bytes(&self.writer.message);
         let sent = self.outbox.send(&mut self.engine, local, hop, &outgoing);
+        #[cfg(test)]
+        if twice {
+            let _ = self.outbox.send(&mut self.engine, local, hop, &outgoing);
+        }
         self.put(dest, Way::Packed, sent, work)
     }
 

@@ -1,185 +1,180 @@
-//! Where a part packs its messages: one open block per destination node.
+//! Where a part packs its messages: an outbox with a lane for each destination node.
+//!
+//! The part owns it. Whoever polls the node may flush it, if another thread than the part's polls there.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use pdbp_core::OpenBlock;
 use pdbp_core::cdu::{Full, Route};
 use pdbp_core::id::{NodeId, Time};
-use spin::mutex::SpinMutex;
+use pdbp_core::outbox::{Due, Flushed, Hop, Loan, Outbox, Outcome, Outgoing, Rule};
 
-use crate::node::NodeEngine;
+use super::biased::{Owner, Visitor};
+use crate::node::{NodeEngine, Shared};
 
-/// The open block to one node, if any, and since when it is open.
-#[derive(Default)]
-pub(crate) struct Lane {
-    block: Option<OpenBlock>,
-    since: Time,
-}
+/// Says that no block is open.
+const NOTHING: u64 = u64::MAX;
 
-/// Which open blocks are to leave though they are not full.
-pub(crate) enum Due {
-    /// All of them.
-    All,
-    /// Those that are open since `after` nanoseconds at `now` and whose node has read what was sent before, and those that
-    /// have waited [`PATIENCE`] times as long.
-    Past { now: Time, after: u64 },
-}
+/// Since when the oldest open block is open at most; what a visitor looks at before it disturbs the owner. It is written by who has
+/// the lock, so a visitor may see it late, as it may be late itself.
+#[derive(Clone)]
+struct Oldest(Arc<AtomicU64>);
 
-/// How many times `flush_after` a block waits for the node to read what was sent before. Until then nothing is gained by
-/// sending it: it would lie behind the others, half empty, and take the place of a full one.
-const PATIENCE: u64 = 50;
+impl Oldest {
+    fn note(&self, since: Time) {
+        if self.0.load(Ordering::Relaxed) > since.0 {
+            self.0.store(since.0, Ordering::Relaxed);
+        }
+    }
 
-impl Lane {
-    fn take_due(&mut self, engine: &NodeEngine, due: &Due) -> Option<OpenBlock> {
-        let since = self.since;
-        self.block.take_if(|block| match due {
-            Due::All => true,
-            Due::Past { now, after } => {
-                let age = now.since(since);
-                age >= *after && (engine.backlog(block.dest()) == 0 || age >= after.saturating_mul(PATIENCE))
-            }
+    fn set(&self, left: Option<Time>) {
+        self.0.store(left.map_or(NOTHING, |since| since.0), Ordering::Relaxed);
+    }
+
+    fn time(&self) -> Option<Time> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|since| *since != NOTHING).map(Time)
+    }
+
+    /// Whether a look at the blocks can find one that is due.
+    fn may_be_due(&self, due: Due, after: u64) -> bool {
+        self.time().is_some_and(|oldest| match due {
+            Due::Past(now) => now.since(oldest) >= after,
+            Due::All | Due::Idle(_) => true,
         })
     }
-
-    #[inline(always)]
-    fn push(&mut self, route: Route, data: &[u8]) -> Result<(), Full> {
-        match &mut self.block {
-            Some(block) => block.push(route, data),
-            None => Err(Full),
-        }
-    }
 }
 
-type Locked = SpinMutex<Lane, spin::Yield>;
-
-/// Lanes that whoever polls the node may flush: one uncontended atomic exchange per message.
-pub(crate) struct SharedLanes(Box<[Locked]>);
-
-/// What a look through lanes has done.
-#[derive(Default)]
-pub(crate) struct Flushed {
-    /// Blocks submitted.
-    pub(crate) blocks: u32,
-    /// Whether there may be open blocks still.
-    pub(crate) left: bool,
+/// The lanes of a part, for its own thread.
+pub(crate) struct Lanes {
+    outbox: Owner<Outbox<'static>>,
+    oldest: Oldest,
+    flush_after: u64,
+    /// The last request for all open blocks that was followed.
+    followed: Cell<u64>,
 }
 
-impl std::ops::AddAssign for Flushed {
-    fn add_assign(&mut self, other: Self) {
-        self.blocks += other.blocks;
-        self.left |= other.left;
-    }
-}
-
-impl SharedLanes {
-    /// Submits the open blocks that are due.
-    pub(crate) fn flush(&self, engine: &mut NodeEngine, due: &Due) -> Flushed {
-        let mut flushed = Flushed::default();
-        for lane in &self.0 {
-            // A lane that its part is using at this moment can wait for the next time.
-            let Some(mut lane) = lane.try_lock() else {
-                flushed.left = true;
-                continue;
-            };
-            if let Some(block) = lane.take_due(engine, due) {
-                engine.submit(block);
-                flushed.blocks += 1;
-            }
-            flushed.left |= lane.block.is_some();
-        }
-        flushed
-    }
-}
-
-/// A part's lanes: its own (inline progress), or shared.
-pub(crate) enum Lanes {
-    Own(Box<[RefCell<Lane>]>),
-    Shared(Arc<SharedLanes>),
+/// The lanes of a part, for other threads.
+pub(crate) struct SharedLanes {
+    outbox: Visitor<Outbox<'static>>,
+    oldest: Oldest,
+    flush_after: u64,
 }
 
 impl Lanes {
-    pub(crate) fn own(nodes: usize) -> Self {
-        Self::Own((0..nodes).map(|_| RefCell::default()).collect())
+    pub(crate) fn new(shared: &Shared, nodes: u16) -> Self {
+        let settings = &shared.settings;
+        let flush_after = settings.flush_after.as_nanos() as u64;
+        let mut outbox = Outbox::allocate(nodes.into(), Rule { flush_after, pack: settings.pack_bytes });
+        for node in (0..nodes).filter_map(NodeId::new) {
+            outbox.set_body(node.index(), shared.body(node));
+        }
+        let followed = Cell::new(shared.flushes.load(Ordering::Acquire));
+        Self {
+            outbox: Owner::new(outbox),
+            oldest: Oldest(Arc::new(AtomicU64::new(NOTHING))),
+            flush_after,
+            followed,
+        }
     }
 
-    pub(crate) fn shared(nodes: usize) -> Self {
-        Self::Shared(Arc::new(SharedLanes((0..nodes).map(|_| Locked::new(Lane::default())).collect())))
+    /// For other threads that poll.
+    pub(crate) fn share(&self) -> SharedLanes {
+        let (outbox, oldest) = (self.outbox.visitor(), self.oldest.clone());
+        SharedLanes { outbox, oldest, flush_after: self.flush_after }
+    }
+
+    /// Whether those are the same lanes.
+    pub(crate) fn is(&self, shared: &SharedLanes) -> bool {
+        Arc::ptr_eq(&self.oldest.0, &shared.oldest.0)
     }
 
     /// Packs a message into the open block to a node. [`Full`] also when there is no open block.
     #[inline(always)]
     pub(crate) fn push(&self, node: NodeId, route: Route, data: &[u8]) -> Result<(), Full> {
-        self.with(node, |lane| lane.push(route, data)).unwrap_or(Err(Full))
+        self.outbox.with(|outbox| outbox.push(Hop::to_node(node), route, data))
     }
 
-    /// Does something with the open block to a node; `None` when there is none.
-    pub(crate) fn with_block<R>(&self, node: NodeId, f: impl FnOnce(&mut OpenBlock) -> R) -> Option<R> {
-        self.with(node, |lane| lane.block.as_mut().map(f)).flatten()
+    /// Does something with the outbox.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Outbox<'static>) -> R) -> R {
+        self.outbox.with(f)
     }
 
     /// Takes the open block to a node.
     pub(crate) fn take(&self, node: NodeId) -> Option<OpenBlock> {
-        self.with(node, |lane| lane.block.take()).flatten()
+        self.outbox.with(|outbox| outbox.take(node.index())).map(|(block, _)| block)
+    }
+
+    /// Packs into a vacant block, and opens that. See [`Outbox::place`].
+    pub(crate) fn place(
+        &self,
+        block: OpenBlock,
+        node: NodeId,
+        outgoing: &Outgoing<'_>,
+        now: Time,
+    ) -> Result<Option<OpenBlock>, OpenBlock> {
+        self.outbox.with(|outbox| {
+            self.oldest.note(now);
+            outbox.place(block, Hop::to_node(node), outgoing, now)
+        })
     }
 
     /// Puts an open block into its lane; returns the one that was there.
     pub(crate) fn put(&self, block: OpenBlock, now: Time) -> Option<OpenBlock> {
-        let node = block.dest();
-        self.with(node, |lane| {
-            lane.since = now;
-            lane.block.replace(block)
+        let lane = block.dest().index();
+        self.outbox.with(|outbox| {
+            self.oldest.note(now);
+            outbox.put(lane, block, now)
         })
-        .flatten()
     }
 
-    /// Submits all open blocks.
+    /// Takes a loan back; returns the block that the lane had.
+    pub(crate) fn end_loan(&self, loan: Loan, outcome: Outcome) -> Option<OpenBlock> {
+        self.outbox.with(|outbox| {
+            self.oldest.note(loan.since());
+            outbox.end_loan(loan, outcome)
+        })
+    }
+
+    /// Submits all open blocks; how many.
     pub(crate) fn flush(&self, engine: &mut NodeEngine) -> u32 {
-        self.flush_due(engine, &Due::All)
+        self.flush_due(engine, Due::All)
     }
 
-    /// Submits the open blocks that are due, if this part alone can reach them.
-    pub(crate) fn flush_due(&self, engine: &mut NodeEngine, due: &Due) -> u32 {
-        match self {
-            Self::Own(lanes) => {
-                let mut flushed = 0;
-                for lane in lanes {
-                    let mut lane = lane.borrow_mut();
-                    let due = lane.take_due(engine, due);
-                    drop(lane);
-                    if let Some(block) = due {
-                        engine.submit(block);
-                        flushed += 1;
-                    }
-                }
-                flushed
-            }
-            Self::Shared(lanes) => {
-                let mut flushed = 0;
-                for lane in &lanes.0 {
-                    let taken = lane.lock().block.take();
-                    if let Some(block) = taken {
-                        engine.submit(block);
-                        flushed += 1;
-                    }
-                }
-                flushed
-            }
-        }
+    /// Submits the open blocks that are due, or all if that was asked for by number `asked`; how many.
+    pub(crate) fn follow(&self, engine: &mut NodeEngine, asked: u64, due: Due) -> u32 {
+        let all = self.followed.replace(asked) != asked;
+        self.flush_due(engine, if all { Due::All } else { due })
     }
 
-    #[inline(always)]
-    fn with<R>(&self, node: NodeId, f: impl FnOnce(&mut Lane) -> R) -> Option<R> {
-        match self {
-            // `f` never calls back into the part, so the cell is never borrowed twice.
-            Self::Own(lanes) => {
-                let lane = lanes.get(node.index())?;
-                Some(f(&mut lane.borrow_mut()))
-            }
-            Self::Shared(lanes) => {
-                let lane = lanes.0.get(node.index())?;
-                Some(f(&mut lane.lock()))
-            }
+    fn flush_due(&self, engine: &mut NodeEngine, due: Due) -> u32 {
+        if !self.oldest.may_be_due(due, self.flush_after) {
+            return 0;
         }
+        self.outbox.with(|outbox| flush(outbox, &self.oldest, engine, due)).blocks
     }
+}
+
+impl SharedLanes {
+    /// Whether their part is still there.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.outbox.is_alive()
+    }
+
+    /// Submits the open blocks that are due.
+    pub(crate) fn flush(&self, engine: &mut NodeEngine, due: Due) -> Flushed {
+        let later = Flushed { blocks: 0, left: self.oldest.time() };
+        if !self.oldest.may_be_due(due, self.flush_after) {
+            return later;
+        }
+        // Lanes that their part is using at this moment can wait for the next time.
+        self.outbox.visit(|outbox| flush(outbox, &self.oldest, engine, due)).unwrap_or(later)
+    }
+}
+
+fn flush(outbox: &mut Outbox<'static>, oldest: &Oldest, engine: &mut NodeEngine, due: Due) -> Flushed {
+    let flushed = outbox.flush(engine, due);
+    oldest.set(flushed.left);
+    flushed
 }

@@ -2,8 +2,8 @@
 
 use std::ops::{Deref, DerefMut};
 
-use pdbp_core::OpenBlock;
-use pdbp_core::cdu::{CduClass, Packer, Route};
+use pdbp_core::cdu::CduClass;
+use pdbp_core::outbox::{self, Hop, Outbox, Outcome};
 
 use super::sending::Patience;
 use super::{Part, Target};
@@ -13,10 +13,7 @@ use crate::error::SendError;
 /// borrowed meanwhile, so that nothing it sends can overtake the messages packed before.
 pub struct Loan<'p> {
     part: &'p mut Part,
-    block: Option<OpenBlock>,
-    before: Packer,
-    route: Route,
-    length: usize,
+    loan: Option<outbox::Loan>,
 }
 
 impl Part {
@@ -43,65 +40,49 @@ impl Part {
             return Err(SendError::LoanTooLong { bytes: length, limit });
         }
         let route = self.route(to, CduClass::ShortMessage, 0);
-        let fits = |block: &mut OpenBlock| {
-            let before = block.mark();
-            let fits = block.reserve(route, length).is_ok();
-            block.rewind(before);
-            fits
+        let hop = Hop::to_node(to.node());
+        let loan = match self.lanes.with(|outbox| outbox.lend(hop, route, length)) {
+            Some(loan) => loan,
+            None => {
+                let (block, now) = self.open_block(to.node(), patience)?;
+                Outbox::lend_in(block, hop, (route, length), now).map_err(|vacant| {
+                    self.shared().engine().submit(vacant);
+                    SendError::LoanTooLong { bytes: length, limit }
+                })?
+            }
         };
-        let mut block = match self.lanes.with_block(to.node(), fits) {
-            Some(true) => self.lanes.take(to.node()),
-            _ => None,
-        };
-        if block.is_none() {
-            block = Some(self.open_block(to.node(), patience)?.0);
-        }
-        let mut before = Packer::new();
-        if let Some(block) = &mut block {
-            before = block.mark();
-            let reserved = block.reserve(route, length).is_ok();
-            debug_assert!(reserved, "an empty block has room for `longest` bytes");
-        }
-        Ok(Loan { part: self, block, before, route, length })
+        Ok(Loan { part: self, loan: Some(loan) })
     }
 }
 
 impl Loan<'_> {
     /// Sends the message: it leaves with its block, as after [`Part::send`].
     pub fn send(mut self) {
-        if let Some(block) = self.block.take() {
-            self.put_back(block);
-        }
+        self.end(Outcome::Committed);
     }
 
-    fn put_back(&self, block: OpenBlock) {
-        let before = self.part.lanes.put(block, self.part.shared().now());
+    fn end(&mut self, outcome: Outcome) {
+        let before = self.loan.take().and_then(|loan| self.part.lanes.end_loan(loan, outcome));
         debug_assert!(before.is_none(), "the part was borrowed, so nobody filled its lane");
+        before.into_iter().for_each(|block| self.part.shared().engine().submit(block));
     }
 }
 
 impl Deref for Loan<'_> {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        self.block.as_ref().map_or(&[], |b| b.last_reserved(self.length))
+        self.loan.as_ref().map_or(&[], |loan| loan.bytes())
     }
 }
 
 impl DerefMut for Loan<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        let (before, route, length) = (self.before, self.route, self.length);
-        let Some(block) = &mut self.block else { return &mut [] };
-        // The same reservation again, at the same place: the bytes written before stay.
-        block.rewind(before);
-        block.reserve(route, length).unwrap_or(&mut [])
+        self.loan.as_mut().map_or(&mut [], |loan| loan.bytes_mut())
     }
 }
 
 impl Drop for Loan<'_> {
     fn drop(&mut self) {
-        if let Some(mut block) = self.block.take() {
-            block.rewind(self.before);
-            self.put_back(block);
-        }
+        self.end(Outcome::Undone);
     }
 }

@@ -1,5 +1,8 @@
 //! A part: the generalised process of the documents, as its thread sees it.
 
+mod biased;
+#[cfg(test)]
+mod biased_tests;
 #[cfg(feature = "cuda")]
 mod device;
 mod inbox;
@@ -10,6 +13,7 @@ mod returned;
 mod room;
 mod sending;
 mod stream;
+mod sync;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -26,14 +30,13 @@ use crate::config::Progress;
 use crate::error::{LookupError, RecvError, RegisterError, Timeout};
 use crate::node::{Node, NodeEngine, Pipe, Polled, Shared, Waiter};
 use inbox::{Inbox, Source};
-use lanes::Lanes;
 use message::Spare;
 
 #[cfg(feature = "cuda")]
 pub use device::{
     DeviceMessage, DeviceRead, DeviceRecv, DeviceRecvEach, DeviceSend, DeviceSendEach, DeviceWrite,
 };
-pub(crate) use lanes::{Due, Flushed, SharedLanes};
+pub(crate) use lanes::{Lanes, SharedLanes};
 pub use loan::Loan;
 pub use message::{Batch, Message};
 pub use returned::Returned;
@@ -108,8 +111,6 @@ pub struct Part {
     pipe: Cell<Option<PipeId>>,
     /// Number of the next message longer than a block.
     next_message: Cell<u32>,
-    /// The last request to flush that was followed.
-    flushes: Cell<u64>,
     /// By node: when a send found no room, and how often it was tried in vain since.
     stalled: Box<[Cell<(u64, u32)>]>,
     /// Polls in a row that have found nothing; begins anew when the processor was given away for it.
@@ -140,13 +141,10 @@ impl Part {
             |engine| engine.master().into_iter().collect(),
         );
         let (id, pipe) = waited.map_err(RegisterError::Timeout)?.map_err(RegisterError::Refused)?;
-        let nodes = usize::from(shared.engine().config().nodes);
-        let lanes = match shared.settings.progress {
-            Progress::Inline => Lanes::own(nodes),
-            Progress::Thread | Progress::Host => Lanes::shared(nodes),
-        };
-        if let Lanes::Shared(lanes) = &lanes {
-            shared.share_lanes(lanes);
+        let nodes = shared.engine().config().nodes;
+        let lanes = Lanes::new(shared, nodes);
+        if shared.settings.progress != Progress::Inline {
+            shared.share_lanes(lanes.share());
         }
         let part = Self {
             id,
@@ -156,7 +154,6 @@ impl Part {
             spare: Rc::default(),
             pipe: Cell::new(pipe.as_ref().ok().copied()),
             next_message: Cell::new(0),
-            flushes: Cell::new(shared.flushes.load(Ordering::Acquire)),
             stalled: (0..nodes).map(|_| Cell::new((u64::MAX, 0))).collect(),
             idle: Cell::new(0),
             node: node.clone(),
@@ -401,18 +398,7 @@ impl Part {
     pub(crate) fn poll_with(&self, engine: &mut NodeEngine) -> Polled {
         let shared = self.shared();
         shared.polls.fetch_add(1, Ordering::Relaxed);
-        let mut polled = shared.poll_with(engine);
-        if let Lanes::Own(_) = self.lanes {
-            // Nobody else can flush these lanes: those past their time, or all when somebody waits for quiet.
-            let asked = shared.flushes.load(Ordering::Acquire);
-            let all = self.flushes.replace(asked) != asked;
-            let (now, after) = (polled.now, shared.settings.flush_after.as_nanos() as u64);
-            let due = if all { Due::All } else { Due::Past { now, after } };
-            if self.lanes.flush_due(engine, &due) > 0 {
-                polled.worked += 1 + shared.poll_with(engine).worked;
-            }
-        }
-        polled
+        shared.poll_of(engine, Some(&self.lanes))
     }
 
     fn receive_by<'p, R>(

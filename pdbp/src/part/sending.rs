@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use bytemuck::NoUninit;
 use pdbp_core::OpenBlock;
-use pdbp_core::cdu::{CduClass, Full, Packer, Route, SegmentHeader};
+use pdbp_core::cdu::{CduClass, Full, Packer, Route};
 use pdbp_core::engine::OpenError;
 use pdbp_core::id::{NodeId, PartId, Time};
+use pdbp_core::outbox::{Hop, LongMessage, Outbox, Outgoing};
 
 use super::{Part, Target};
 use crate::config::Progress;
@@ -126,12 +127,8 @@ impl Part {
         let route = self.route(to, CduClass::ShortMessage, 0);
         let bytes: &[u8] = bytemuck::cast_slice(values);
         let most = values.len().min(u32::MAX as usize) as u32;
-        let packed = self.lanes.with_block(to.node(), |block| {
-            let (room, packed) = block.reserve_train(route, size_of::<T>(), most).ok()?;
-            room.copy_from_slice(bytes.get(..room.len())?);
-            Some(packed as usize)
-        });
-        packed.flatten().unwrap_or(0)
+        let hop = Hop::to_node(to.node());
+        self.lanes.with(|outbox| outbox.push_train(hop, route, bytes, size_of::<T>(), most)) as usize
     }
 
     /// Sends plain values as one message.
@@ -171,11 +168,10 @@ impl Part {
             return Err(SendError::TooLong { bytes: data.len(), limit });
         }
         let route = self.route(to, CduClass::Command, command);
-        let mut block = self.open_block(to.node(), patience)?.0.into_urgent();
-        let pushed = block.push(route, data);
-        debug_assert!(pushed.is_ok(), "a command of at most `longest` bytes fits an empty block");
+        let (block, _) = self.open_block(to.node(), patience)?;
         let mut engine = self.shared().engine();
-        engine.submit(block);
+        let packed = Outbox::send_urgent_in(&mut *engine, block, route, data);
+        debug_assert!(packed.is_ok(), "a command of at most `longest` bytes fits an empty block");
         self.poll_with(&mut engine);
         Ok(())
     }
@@ -199,13 +195,9 @@ impl Part {
         let mut nodes: Vec<NodeId> = parts.iter().map(|p| p.node()).collect();
         nodes.dedup();
         for node in nodes {
+            let outgoing = Outgoing::to_set(route, &parts, message);
             if message.len() <= most {
-                let reserve = |block: &mut OpenBlock| {
-                    block
-                        .reserve_set(route, &parts, None, message.len())
-                        .map(|to| to.copy_from_slice(message))
-                };
-                self.pack(node, message.len() + Packer::overhead(parts.len()), self.patience(), reserve)?;
+                self.pack(node, &outgoing, self.patience())?;
             } else {
                 // Each part puts it together, and the room is asked for part by part: who holds some and waits for more could wait
                 // for ever.
@@ -252,7 +244,7 @@ impl Part {
             {
                 return Err(SendError::WouldBlock);
             }
-            return self.pack(to.node(), message.len(), patience, |block| block.push(route, message));
+            return self.pack(to.node(), &Outgoing::message(route, message), patience);
         }
         self.check_length(message)?;
         let most = self.shared().longest_to(to.node()) - 16;
@@ -260,9 +252,7 @@ impl Part {
             // Several blocks are needed; that there is room for all cannot be known.
             return Err(SendError::NeedsWaiting { bytes: message.len(), limit: self.longest() });
         };
-        self.send_segments(to, message, most, timeout, |block, segment, data| {
-            block.reserve_segment(route, segment, data.len()).map(|to| to.copy_from_slice(data))
-        })
+        self.send_segments(to, Outgoing::message(route, message), most, timeout)
     }
 
     /// Whether a send to the node found no room and nothing has happened at this node since. A part that tries again and again
@@ -271,7 +261,7 @@ impl Part {
         let Some(stalled) = self.stalled.get(node.index()) else { return false };
         let (turn, tries) = stalled.get();
         if turn != self.shared().turns.load(Ordering::Relaxed)
-            || self.lanes.with_block(node, |_| ()).is_some()
+            || self.lanes.with(|outbox| outbox.room(node.index())).is_some()
         {
             return false;
         }
@@ -282,53 +272,46 @@ impl Part {
     fn send_segments(
         &self,
         to: Target,
-        message: &[u8],
+        message: Outgoing<'_>,
         most: usize,
         timeout: Duration,
-        put: impl Fn(&mut OpenBlock, SegmentHeader, &[u8]) -> Result<(), Full>,
     ) -> Result<(), SendError> {
         let number = self.next_message.get();
         self.next_message.set(number.wrapping_add(1));
         let started = Instant::now();
-        self.wait_for_room(to, (number, message.len()), timeout)?;
-        for (i, data) in message.chunks(most).enumerate() {
-            let segment = SegmentHeader::new(number, i as u32, message.len() as u64);
+        self.wait_for_room(to, (number, message.bytes().len()), timeout)?;
+        let mut long = LongMessage::new(number, message.bytes().len(), most);
+        while let Some(piece) = long.piece() {
             // The timeout is for the whole message.
             let left = Patience::For(timeout.saturating_sub(started.elapsed()));
-            let packed = self.pack(to.node(), usize::MAX, left, |block| put(block, segment, data));
+            let packed = self.pack(to.node(), &message.piece(&piece), left);
             packed.inspect_err(|_| self.end_room(false)).map_err(|e| match e {
                 SendError::Timeout(t) => SendError::Timeout(Timeout { waited: timeout, ..t }),
                 other => other,
             })?;
+            long.advance();
         }
         self.end_room(true);
         Ok(())
     }
 
-    /// Packs with `put` into the open block to a node, or into a new one. `length` decides how early that one leaves.
-    pub(crate) fn pack(
-        &self,
-        node: NodeId,
-        length: usize,
-        patience: Patience,
-        put: impl Fn(&mut OpenBlock) -> Result<(), Full>,
-    ) -> Result<(), SendError> {
-        if self.lanes.with_block(node, &put) == Some(Ok(())) {
+    /// Packs into the open block to a node, or into a new one.
+    fn pack(&self, node: NodeId, outgoing: &Outgoing<'_>, patience: Patience) -> Result<(), SendError> {
+        if self.lanes.with(|outbox| outbox.pack(Hop::to_node(node), outgoing)).is_ok() {
             return Ok(());
         }
-        let (mut block, now) = self.open_block(node, patience)?;
-        let body = self.shared().body(node);
-        let pack = self.shared().settings.pack_bytes.min(body);
-        if length < pack / 2 {
-            block.limit(pack);
-        } else if length <= self.shared().longest_to(node) {
-            block.limit(body);
-        }
-        let put = put(&mut block);
-        debug_assert!(put.is_ok(), "what is packed fits an empty block");
-        if let Some(before) = self.lanes.put(block, now) {
-            // `open_block` emptied the lane and only this thread fills it; were it not so, nothing must be lost.
-            self.shared().engine().submit(before);
+        let (block, now) = self.open_block(node, patience)?;
+        let refused = match self.lanes.place(block, node, outgoing, now) {
+            Ok(before) => {
+                // `open_block` emptied the lane and only this thread fills it; were it not so, nothing must be lost.
+                before.into_iter().for_each(|block| self.shared().engine().submit(block));
+                None
+            }
+            Err(vacant) => Some(vacant),
+        };
+        if let Some(vacant) = refused {
+            self.shared().engine().submit(vacant);
+            return Err(SendError::TooLong { bytes: outgoing.bytes().len(), limit: self.longest() });
         }
         if self.shared().settings.progress == Progress::Thread {
             // Somebody must flush the block if this part does not come back.
@@ -397,8 +380,7 @@ impl Part {
     pub(crate) fn has_room(&self, to: Target) -> bool {
         const SHORT: usize = 256;
         let node = to.node();
-        let open = self.lanes.with_block(node, |b| b.room().saturating_sub(b.written()) >= SHORT);
-        if open == Some(true) {
+        if self.lanes.with(|outbox| outbox.room(node.index())).is_some_and(|room| room >= SHORT) {
             return true;
         }
         let (block, now) = match self.open_block(node, Patience::None) {

@@ -11,11 +11,9 @@ use std::ops::Deref;
 use std::rc::Rc;
 use std::time::Duration;
 
-use pdbp_core::OpenBlock;
-use pdbp_core::cdu::{CduClass, Packer, Route, flag};
-use pdbp_core::engine::StreamTag;
 use pdbp_core::id::{NodeId, StreamNo};
 use pdbp_core::inbox::{Segment as Next, StreamKey};
+use pdbp_core::outbox::{Ending, Missing, StreamError, StreamOut};
 use pdbp_core::pipe::{PipeError, StreamState};
 
 use super::inbox::Source;
@@ -39,17 +37,7 @@ const SEGMENT: u16 = 0;
 /// `stream_pipes` says. For one more it has no room, and the writer gets [`SendError::StreamStopped`].
 pub struct StreamWriter<'p> {
     part: &'p Part,
-    to: Target,
-    group: u16,
-    number: StreamNo,
-    segment: u32,
-    block: Option<OpenBlock>,
-    filled: usize,
-    /// Bytes of the last loan that have not been taken as filled.
-    lent: usize,
-    done: bool,
-    /// The data has left by other means, so that the stream is not given up any more.
-    delivered: bool,
+    out: StreamOut,
     /// Blocks that flows from devices have.
     #[cfg(feature = "cuda")]
     away: device::Away,
@@ -62,18 +50,9 @@ impl Part {
     /// [`PipeError::NoneIdle`] when as many streams are open as the setting `stream_pipes` allows; a writer that was dropped before
     /// its end counts until its reader could be told.
     pub fn open_stream(&self, to: Target) -> Result<StreamWriter<'_>, PipeError> {
-        let (group, number) = self.shared().engine().open_stream(self.id(), to.node())?;
         Ok(StreamWriter {
             part: self,
-            to,
-            group,
-            number,
-            segment: 0,
-            block: None,
-            filled: 0,
-            lent: 0,
-            done: false,
-            delivered: false,
+            out: StreamOut::open(&mut self.shared().engine(), self.id(), to.part())?,
             #[cfg(feature = "cuda")]
             away: device::Away::default(),
         })
@@ -116,16 +95,12 @@ impl Part {
 impl StreamWriter<'_> {
     /// The stream's number (`Sno`).
     pub fn number(&self) -> StreamNo {
-        self.number
+        self.out.number()
     }
 
     /// Bytes of a full segment: what a block of the best length for the destination holds.
     pub fn segment_len(&self) -> usize {
-        self.part.shared().longest_to(self.to.node())
-    }
-
-    fn route(&self, kind: u16) -> Route {
-        self.part.route(self.to, CduClass::Stream, kind)
+        self.part.shared().longest_to(self.out.dest().node())
     }
 
     /// Room for the next bytes, to be filled in place: as many as asked for, at most what is left of a segment and at least
@@ -134,32 +109,22 @@ impl StreamWriter<'_> {
     /// # Errors
     /// See [`SendError`].
     pub fn loan(&mut self, length: usize) -> Result<&mut [u8], SendError> {
-        if self.done {
-            return Err(SendError::StreamFinished(self.number));
-        }
         let whole = self.segment_len();
-        if self.filled == whole {
-            self.send_segment(SEGMENT, 0)?;
+        // The borrow checker does not see that a loan is not alive behind an error; so what is missing is found out first.
+        while let Err(missing) = self.out.loan(whole, length).map(|_| ()) {
+            match missing {
+                Missing::Room => self.send_segment(SEGMENT, Ending::Open)?,
+                Missing::Block => self.take_block()?,
+                Missing::Stream => return Err(SendError::StreamFinished(self.number())),
+            }
         }
-        if self.block.is_none() {
-            self.block = Some(self.part.open_stream_block(self.to.node())?);
-        }
-        let (route, filled) = (self.route(SEGMENT), self.filled);
-        let Some(block) = &mut self.block else { return Ok(&mut []) };
-        // Reserved anew at the same place each time, whole; the segment's true length is set when it leaves.
-        block.rewind(Packer::new());
-        let bytes = block.reserve(route, whole).unwrap_or(&mut []);
-        let end = filled.saturating_add(length).min(bytes.len());
-        self.lent = end.saturating_sub(filled);
-        Ok(bytes.get_mut(filled..end).unwrap_or(&mut []))
+        Ok(self.out.loan(whole, length).unwrap_or(&mut []))
     }
 
     /// Takes the first `bytes` bytes of the last loan as filled; no more than it had, since what lies behind is of other
     /// messages.
     pub fn advance(&mut self, bytes: usize) {
-        let taken = bytes.min(self.lent);
-        self.lent -= taken;
-        self.filled += taken;
+        self.out.advance(bytes);
     }
 
     /// Sends what has been written so far.
@@ -167,7 +132,7 @@ impl StreamWriter<'_> {
     /// # Errors
     /// See [`SendError`].
     pub fn flush_segment(&mut self) -> Result<(), SendError> {
-        if self.filled > 0 { self.send_segment(SEGMENT, 0) } else { Ok(()) }
+        if self.out.filled() > 0 { self.send_segment(SEGMENT, Ending::Open) } else { Ok(()) }
     }
 
     /// Sends what is left and ends the stream: the mapping tuple is removed and the pipe freed. A stream that goes by a relay
@@ -176,66 +141,56 @@ impl StreamWriter<'_> {
     /// # Errors
     /// See [`SendError`]; the stream is given up then, if its last segment has not left.
     pub fn finish(mut self) -> Result<(), SendError> {
-        self.send_segment(SEGMENT, flag::LAST)?;
+        self.send_segment(SEGMENT, Ending::Last)?;
         let shared = self.part.shared();
-        if shared.engine().stream_state(self.group) == StreamState::Taken {
+        if self.out.state(&shared.engine()) == StreamState::Taken {
             return Ok(());
         }
-        let (dest, group) = (self.to.node(), self.group);
-        let ended = |engine: &mut NodeEngine| match engine.stream_state(group) {
-            StreamState::Asked if !engine.has_failed(dest) => None,
-            _ => Some(self.check(engine)),
+        let dest = self.out.dest().node();
+        let ended = |engine: &mut NodeEngine| {
+            let taken = self.out.poll_taken(engine)?;
+            Some(taken.map_err(|error| self.failure(engine, error)))
         };
         let missing = "taken the stream, which goes by the first of these to the second";
         let ended = shared.wait_for(shared.settings.timeout, missing, ended, |e| way(e, dest));
         ended.map_err(SendError::Timeout)?
     }
 
-    /// What speaks against that what was sent arrives.
+    /// Errors that prevent delivery of what was sent.
     fn check(&self, engine: &NodeEngine) -> Result<(), SendError> {
-        let dest = self.to.node();
-        match (engine.stream_state(self.group), engine.relay_to(dest)) {
-            _ if engine.has_failed(dest) => Err(failed(engine, dest)),
-            // It is up again, but the reader has lost the stream.
-            (StreamState::Cut, _) => Err(failed(engine, dest)),
-            (StreamState::Stopped, Some(relay)) => {
-                Err(SendError::StreamStopped { number: self.number, relay, dest })
+        self.out.check(engine).map_err(|error| self.failure(engine, error))
+    }
+
+    fn failure(&self, engine: &NodeEngine, error: StreamError) -> SendError {
+        let dest = self.out.dest().node();
+        match (error, engine.relay_to(dest)) {
+            (StreamError::Stopped, Some(relay)) => {
+                SendError::StreamStopped { number: self.number(), relay, dest }
             }
-            _ => Ok(()),
+            _ => failed(engine, dest),
         }
     }
 
-    fn send_segment(&mut self, kind: u16, flags: u16) -> Result<(), SendError> {
-        let mut block = match self.block.take() {
-            Some(block) => block,
-            None => self.part.open_stream_block(self.to.node())?,
-        };
-        self.seal(&mut block, kind, flags);
+    fn take_block(&mut self) -> Result<(), SendError> {
+        let block = self.part.open_block(self.out.dest().node(), self.part.patience())?.0;
+        let before = self.out.give_block(block);
+        debug_assert!(before.is_none(), "it was missing");
+        before.into_iter().for_each(|block| self.part.shared().engine().submit(block));
+        Ok(())
+    }
+
+    fn send_segment(&mut self, kind: u16, ending: Ending) -> Result<(), SendError> {
+        if !self.out.has_block() {
+            self.take_block()?;
+        }
+        let sealed = self.out.seal(kind, ending);
         let part = self.part;
         let mut engine = part.shared().engine();
         // Submitted all the same, so that the segment comes back.
         let checked = self.check(&engine);
-        engine.submit(block);
+        sealed.into_iter().for_each(|block| engine.submit(block));
         part.poll_with(&mut engine);
         checked
-    }
-
-    fn seal(&mut self, block: &mut OpenBlock, kind: u16, flags: u16) {
-        let route = self.route(kind);
-        block.rewind(Packer::new());
-        let reserved = block.reserve(route, self.filled).is_ok();
-        debug_assert!(reserved, "a segment fits its block");
-        let first = if self.segment == 0 { flag::FIRST } else { 0 };
-        block.set_stream(StreamTag {
-            group: self.group,
-            number: self.number,
-            segment: self.segment,
-            dest: self.to.part(),
-            flags: flags | first,
-        });
-        self.segment += 1;
-        (self.filled, self.lent) = (0, 0);
-        self.done = flags & flag::LAST != 0;
     }
 }
 
@@ -254,47 +209,16 @@ impl io::Write for StreamWriter<'_> {
     }
 }
 
-impl StreamWriter<'_> {
-    /// Tells the reader that nothing more comes, though the data has not ended; or that it has, if it was delivered.
-    fn give_up(&mut self, engine: &mut NodeEngine) {
-        // A reader that has lost the stream would not know what of.
-        let is_known = engine.stream_state(self.group) != StreamState::Cut;
-        if is_known && (self.segment > 0 || self.filled > 0) {
-            // One try without waiting: if there is no block for it, the engine tells the receiver when it has the pipe and a block.
-            if let Some(mut block) = self.block.take().or_else(|| engine.open(self.to.node()).ok()) {
-                self.filled = 0;
-                let ending = if self.delivered { flag::LAST } else { flag::LAST | flag::ABORTED };
-                self.seal(&mut block, SEGMENT, ending);
-                engine.submit(block);
-            }
-        } else if let Some(mut block) = self.block.take() {
-            // Lent and not filled: emptied, so that it just becomes vacant.
-            block.rewind(Packer::new());
-            engine.submit(block);
-        }
-        self.done = true;
-    }
-}
-
 impl Drop for StreamWriter<'_> {
     fn drop(&mut self) {
         let shared = self.part.shared();
         let mut engine = shared.engine();
-        let given_up = !self.done;
-        if given_up {
-            self.give_up(&mut engine);
-        }
+        let given_up = !self.out.is_over();
         // Taken in `open_stream` and given back only here.
-        let _ = engine.close_stream(self.group);
+        let _ = self.out.close(&mut engine);
         if given_up {
             shared.poll_with(&mut engine);
         }
-    }
-}
-
-impl Part {
-    fn open_stream_block(&self, node: NodeId) -> Result<OpenBlock, SendError> {
-        self.open_block(node, self.patience()).map(|(block, _)| block)
     }
 }
 
@@ -468,6 +392,6 @@ impl fmt::Debug for StreamReader<'_> {
 
 impl fmt::Debug for StreamWriter<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "StreamWriter({} to {})", self.number.0, self.to.part())
+        write!(f, "StreamWriter({} to {})", self.out.number().0, self.out.dest())
     }
 }

@@ -49,7 +49,7 @@ fn the_same_seed_is_the_same_run_and_another_is_another() {
 
 /// A run in which hosts do all that they can.
 fn busy() -> Scenario {
-    let mixed = five().streams(0.05).commands(0.1).long(0.05).sets(0.1);
+    let mixed = five().streams(0.05).commands(0.1).long(0.05).sets(0.1).trains(0.05);
     mixed.barriers(us(500)).quiescence(us(700))
 }
 

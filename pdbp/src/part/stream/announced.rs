@@ -1,8 +1,8 @@
 //! Streams whose data goes by other means than blocks; see `part/device/direct.rs`.
 
-#[cfg(feature = "cuda")]
-use pdbp_core::cdu::{Packer, flag};
 use pdbp_core::id::NodeId;
+#[cfg(feature = "cuda")]
+use pdbp_core::outbox::Ending;
 
 use super::Run;
 #[cfg(feature = "cuda")]
@@ -36,19 +36,15 @@ impl StreamWriter<'_> {
         if !self.has_block()? {
             return Ok(false);
         }
-        let route = self.route(ANNOUNCEMENT);
-        let Some(block) = &mut self.block else { return Ok(false) };
-        block.rewind(Packer::new());
-        let bytes: &[u8] = bytemuck::bytes_of(&words);
-        let Ok(room) = block.reserve(route, bytes.len()) else { return Ok(false) };
-        room.copy_from_slice(bytes);
-        self.filled = bytes.len();
-        self.send_segment(ANNOUNCEMENT, 0).map(|()| true)
+        if !self.out.fill(ANNOUNCEMENT, bytemuck::bytes_of(&words)) {
+            return Ok(false);
+        }
+        self.send_segment(ANNOUNCEMENT, Ending::Open).map(|()| true)
     }
 
     /// The data is on its way: a writer that is dropped from now on ends the stream, and does not give it up.
     pub(crate) fn deliver(&mut self) {
-        self.delivered = true;
+        self.out.deliver();
     }
 
     /// Ends the stream without data, if there is room for that now.
@@ -56,19 +52,12 @@ impl StreamWriter<'_> {
         if !self.has_block()? {
             return Ok(false);
         }
-        self.send_segment(SEGMENT, flag::LAST).map(|()| true)
+        self.send_segment(SEGMENT, Ending::Last).map(|()| true)
     }
 
     /// What speaks against that the stream goes on.
     pub(crate) fn look(&self) -> Result<(), SendError> {
         self.check(&self.part.shared().engine())
-    }
-
-    fn has_block(&mut self) -> Result<bool, SendError> {
-        if self.block.is_none() {
-            self.block = self.try_open()?;
-        }
-        Ok(self.block.is_some())
     }
 }
 

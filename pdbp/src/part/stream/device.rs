@@ -4,8 +4,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use pdbp_core::cdu::{Packer, flag};
+use pdbp_core::cdu::Packer;
 use pdbp_core::id::NodeId;
+use pdbp_core::outbox;
 use pdbp_core::{Delivery, OpenBlock};
 use pdbp_cuda::flow::{Arrived, Ending, Home, Inlet, Lent, Outlet};
 
@@ -55,19 +56,31 @@ impl<'p> StreamWriter<'p> {
     }
 
     pub(crate) fn dest(&self) -> NodeId {
-        self.to.node()
+        self.out.dest().node()
     }
 
     /// Gives the stream up: what follows the data that was sent will never come.
     pub(crate) fn abort(&mut self) {
         let part = self.part;
         let mut engine = part.shared().engine();
-        self.give_up(&mut engine);
+        self.out.give_up(&mut engine);
         part.poll_with(&mut engine);
     }
 
-    pub(super) fn try_open(&self) -> Result<Option<OpenBlock>, SendError> {
-        match self.part.open_block(self.to.node(), Patience::None) {
+    /// Whether it has a block; takes one if there is any.
+    pub(super) fn has_block(&mut self) -> Result<bool, SendError> {
+        if !self.out.has_block()
+            && let Some(block) = self.try_open()?
+        {
+            let before = self.out.give_block(block);
+            debug_assert!(before.is_none(), "it had none");
+            before.into_iter().for_each(|block| vacate(self.part.shared(), block));
+        }
+        Ok(self.out.has_block())
+    }
+
+    fn try_open(&self) -> Result<Option<OpenBlock>, SendError> {
+        match self.part.open_block(self.dest(), Patience::None) {
             Ok((block, _)) => Ok(Some(block)),
             Err(SendError::WouldBlock) => Ok(None),
             Err(e) => Err(e),
@@ -77,16 +90,13 @@ impl<'p> StreamWriter<'p> {
     /// A block for a flow. One more stays with the writer, if there is any: when the flow fails while all its blocks are under
     /// copies, the reader is told by that one.
     fn block_to_lend(&mut self) -> Result<Option<OpenBlock>, SendError> {
-        let kept = match self.block.take() {
-            Some(block) => Some(block),
-            None => self.try_open()?,
-        };
-        let Some(kept) = kept else { return Ok(None) };
-        self.block = Some(kept);
+        if !self.has_block()? {
+            return Ok(None);
+        }
         let another = self.try_open()?;
         // Where the row has but one block, nothing would go on without that.
-        let waits = || self.away.0.get() > 0 || self.part.shared().engine().backlog(self.to.node()) > 0;
-        if another.is_none() && !waits() { Ok(self.block.take()) } else { Ok(another) }
+        let waits = || self.away.0.get() > 0 || self.part.shared().engine().backlog(self.dest()) > 0;
+        if another.is_none() && !waits() { Ok(self.out.take_block()) } else { Ok(another) }
     }
 }
 
@@ -96,13 +106,13 @@ impl Outlet for StreamWriter<'_> {
     type Error = SendError;
 
     fn poll_block(&mut self) -> Result<Option<Self::Block>, SendError> {
-        if self.done {
-            return Err(SendError::StreamFinished(self.number));
+        if self.out.is_over() {
+            return Err(SendError::StreamFinished(self.number()));
         }
         // What was written by other means goes first.
         self.flush_segment()?;
         let Some(block) = self.block_to_lend()? else { return Ok(None) };
-        let (route, whole) = (self.route(SEGMENT), self.segment_len());
+        let (route, whole) = (self.out.route(SEGMENT), self.segment_len());
         let home = StreamHome { shared: Arc::clone(self.part.shared()), away: self.away.add() };
         Ok(Some(Self::Block::open(block, home, |block| {
             block.rewind(Packer::new());
@@ -114,13 +124,13 @@ impl Outlet for StreamWriter<'_> {
         self.flush_segment()?;
         let Some(block) = block.into_token() else { return Ok(()) };
         self.away.remove();
-        let kept = self.block.replace(block);
-        self.filled = length;
+        let kept = self.out.give_filled(block, length);
         let last = ending == Ending::Last;
-        let sent = self.send_segment(SEGMENT, if last { flag::LAST } else { 0 });
-        match kept {
-            Some(kept) if last => vacate(self.part.shared(), kept),
-            kept => self.block = kept,
+        let ending = if last { outbox::Ending::Last } else { outbox::Ending::Open };
+        let sent = self.send_segment(SEGMENT, ending);
+        if let Some(kept) = kept {
+            let before = if last { Some(kept) } else { self.out.give_block(kept) };
+            before.into_iter().for_each(|block| vacate(self.part.shared(), block));
         }
         sent
     }
