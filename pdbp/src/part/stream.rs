@@ -11,7 +11,7 @@ use std::ops::Deref;
 use std::rc::Rc;
 use std::time::Duration;
 
-use pdbp_core::id::{NodeId, StreamNo};
+use pdbp_core::id::StreamNo;
 use pdbp_core::inbox::{Segment as Next, StreamKey};
 use pdbp_core::outbox::{Ending, Missing, StreamError, StreamOut};
 use pdbp_core::pipe::{PipeError, StreamState};
