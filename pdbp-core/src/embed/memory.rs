@@ -391,6 +391,40 @@ impl<
     }
 }
 
+/// What entries of the tables take on processors of 32 bits, at most.
+#[cfg(target_pointer_width = "32")]
+const _: () = {
+    const fn fits<T>(bytes: usize) {
+        assert!(size_of::<T>() <= bytes);
+    }
+    fits::<BlockInfo>(20);
+    fits::<Element>(56);
+    fits::<SendRow>(160);
+    fits::<RecvRow>(152);
+    fits::<Peer>(512);
+    fits::<Lane>(120);
+    fits::<Option<NodeEntry>>(48);
+    fits::<Option<PartEntry>>(56);
+    fits::<Local>(96);
+    fits::<PipeEntry>(32);
+    fits::<StreamEntry>(24);
+    fits::<Option<RoomEntry>>(48);
+    fits::<Option<agreement::Entry>>(64);
+    fits::<agreement::Peer>(264);
+    fits::<agreement::Far>(2);
+    fits::<Option<Delivery>>(40);
+    fits::<Option<Note>>(12);
+    fits::<Numbers>(8);
+    fits::<Entry<Hold<'static>>>(48);
+    fits::<Option<Assembly<Buffer<'static>>>>(56);
+    fits::<Option<Incoming>>(40);
+    fits::<Inbox<'static, Hold<'static>, Buffer<'static>>>(360);
+    fits::<Option<SealedBlock>>(24);
+    fits::<Option<VacantBlock>>(20);
+    fits::<Link>(8);
+    fits::<Ends>(8);
+};
+
 /// A table at its full length.
 fn filled<T: Default, const N: usize>(table: &'static mut Vec<T, N>) -> ManagedSlice<'static, T> {
     while table.push(T::default()).is_ok() {}

@@ -11,6 +11,68 @@
 //! shows by itself ([`Endpoint::find`], [`Event::Changed`]). All memory is in the [`EndpointStorage`].
 //!
 //! [`embed::Host`](crate::embed::Host) has the same by shared reference, with messages that give themselves back.
+//!
+//! ```
+//! use pdbp_core::Config;
+//! use pdbp_core::embed::{Posted, PostedStorage};
+//! use pdbp_core::endpoint::{Endpoint, EndpointStorage};
+//! use pdbp_core::id::{NodeId, Time};
+//! use pdbp_core::policy::Adaptive;
+//! use pdbp_core::tables::PartKind;
+//! use pdbp_core::umb::{HeapMemory, stride};
+//! # use std::{cell::RefCell, collections::VecDeque, rc::Rc};
+//! # use pdbp_core::embed::{Wire, WireError};
+//! # /// The end of a line with this number: frames to the other one.
+//! # struct Line(usize, Rc<RefCell<[VecDeque<Vec<u8>>; 2]>>);
+//! # impl Wire for Line {
+//! #     fn try_send(&mut self, _: NodeId, frame: &[u8]) -> Result<(), WireError> {
+//! #         self.1.borrow_mut()[1 - self.0].push_back(frame.to_vec());
+//! #         Ok(())
+//! #     }
+//! #     fn try_recv(&mut self, _: NodeId, room: &mut [u8]) -> Result<usize, WireError> {
+//! #         let frame = self.1.borrow_mut()[self.0].pop_front().ok_or(WireError::WouldBlock)?;
+//! #         room[..frame.len()].copy_from_slice(&frame);
+//! #         Ok(frame.len())
+//! #     }
+//! # }
+//!
+//! // Two nodes in one loop, on a line that carries frames.
+//! let line = Rc::default();
+//! let mut nodes = [0, 1].map(|index| {
+//!     let config = Config::new(NodeId::new(index).expect("a node number"), 2);
+//!     let wire = Line(index.into(), Rc::clone(&line));
+//!     let transport = Posted::new(wire, config.node, 2, PostedStorage::allocate(2, 10));
+//!     let memory = HeapMemory::new(32 * stride(config.body)).expect("memory for 32 blocks");
+//!     // Room for 8 parts in all, 4 deliveries that wait for a part, and one long message of up to 16 KiB.
+//!     let storage = EndpointStorage::allocate(&config, (32, 8), 4, (1, 16 << 10));
+//!     Endpoint::new(config, Adaptive::DEFAULT, transport, memory, storage)
+//! });
+//! let [Ok(left), Ok(right)] = &mut nodes else { return Err("they do not fit".into()) };
+//! let (from, to) = (left.register("asks", PartKind::Cpu)?, right.register("reads", PartKind::Cpu)?);
+//!
+//! let bytes = vec![7; 10_000];
+//! let mut sending = None;
+//! for turn in 1.. {
+//!     left.poll(Time(turn * 1000));
+//!     right.poll(Time(turn * 1000));
+//!     if sending.is_none() && left.find("reads@node1") == Some(to) {
+//!         left.send(from, to, b"short")?;
+//!         sending = Some(left.begin_long(from, to, &bytes)?);
+//!     }
+//!     if let Some(sending) = &mut sending {
+//!         left.poll_long(sending)?;
+//!     }
+//!     if let Some(message) = right.poll_recv(to) {
+//!         let length = message.bytes().len();
+//!         right.release(message);
+//!         if length == bytes.len() {
+//!             break;
+//!         }
+//!         assert_eq!(length, 5);
+//!     }
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod arrivals;
 mod sending;
