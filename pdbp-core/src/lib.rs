@@ -9,8 +9,10 @@
 //! 3. [`matrix`] and [`policy`]: SM and RM, the rows of send queues and receive credit, and how much space each gets.
 //! 4. [`pipe`] and [`tables`]: the pipe pool, NTA, PTA and MTA.
 //! 5. [`engine`]: puts it together; [`Engine::poll`] does a bounded amount of work.
-//! 6. [`outbox`] and [`inbox`]: what a part sends and reads: open blocks, messages of any length, batches, streams.
-//! 7. [`transport`]: what a backend implements.
+//! 6. [`outbox`]: a sender's open blocks, long messages and streams, and [`inbox`]: what a part reads.
+//! 7. [`endpoint`]: all of it as one value that is called; [`embed`]: the same by shared reference, with its memory and a
+//!    transport of any wire, for programs that have the engine in a loop of their own.
+//! 8. [`transport`]: what a backend implements.
 //!
 //! Time, randomness and memory come in as arguments. All tables are slices given at the start ([`Storage`]): borrowed
 //! arrays, or boxes with the feature `alloc`. `pdbp-core/no-std-check` is a program without std and without a heap that runs
@@ -37,6 +39,8 @@ extern crate std;
 
 pub mod agreement;
 pub mod cdu;
+pub mod embed;
+pub mod endpoint;
 pub mod engine;
 pub mod id;
 pub mod inbox;
@@ -50,6 +54,7 @@ pub mod tables;
 pub mod transport;
 pub mod umb;
 
+pub use endpoint::Endpoint;
 pub use engine::{Config, ConfigError, Delivery, Engine, Event, OpenError, PrivatePipes, Progress, Storage};
 pub use routing::Routing;
 pub use transport::{Arrival, Bell, Capabilities, Completion, Op, Reason, Refused, Transport};

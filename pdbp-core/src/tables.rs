@@ -54,6 +54,14 @@ impl Name {
         name.try_into().map(Self).map_err(|_| NameError::TooLong(name.len()))
     }
 
+    /// The name that a node has when it is given no other: `node3`.
+    pub fn of_node(node: NodeId) -> Self {
+        let mut name = heapless::String::new();
+        // "node" and five digits fit.
+        let _ = core::fmt::Write::write_fmt(&mut name, format_args!("{node}"));
+        Self(name)
+    }
+
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -24,7 +24,51 @@
 //!   *posted*: into a block given by [`Op::Recv`], while the sender's block is complete when it may be overwritten;
 //!   *in place*: the sender's own block is read where it lies, given back by [`Op::Return`], and complete at the sender then.
 //!
-//! `pdbp-sim` holds a conformance suite that checks all of this for any implementation.
+//! `pdbp-sim` holds a conformance suite that checks all of this for any implementation; its example `backend` is one written from
+//! nothing. What carries frames and no more, a UART or a socket, is an [`embed::Wire`](crate::embed::Wire) and gets its
+//! transport from [`embed::Posted`](crate::embed::Posted).
+//!
+//! ```
+//! use pdbp_core::embed::{Posted, PostedStorage};
+//! use pdbp_core::id::NodeId;
+//! use pdbp_core::umb::{BlockPool, HeapMemory, stride};
+//! use pdbp_core::{Completion, Op, Transport};
+//! # use std::{cell::RefCell, collections::VecDeque, rc::Rc};
+//! # use pdbp_core::embed::{Wire, WireError};
+//! # /// The end of a line with this number: frames to the other one.
+//! # struct Line(usize, Rc<RefCell<[VecDeque<Vec<u8>>; 2]>>);
+//! # impl Wire for Line {
+//! #     fn try_send(&mut self, _: NodeId, frame: &[u8]) -> Result<(), WireError> {
+//! #         self.1.borrow_mut()[1 - self.0].push_back(frame.to_vec());
+//! #         Ok(())
+//! #     }
+//! #     fn try_recv(&mut self, _: NodeId, room: &mut [u8]) -> Result<usize, WireError> {
+//! #         let frame = self.1.borrow_mut()[self.0].pop_front().ok_or(WireError::WouldBlock)?;
+//! #         room[..frame.len()].copy_from_slice(&frame);
+//! #         Ok(frame.len())
+//! #     }
+//! # }
+//!
+//! let line = Rc::default();
+//! let [zero, one] = [0, 1].map(|index| NodeId::new(index).expect("a node number"));
+//! let end = |me: NodeId| Posted::new(Line(me.index(), Rc::clone(&line)), me, 2, PostedStorage::allocate(2, 4));
+//! let (mut left, mut right) = (end(zero), end(one));
+//! let pool = |me| BlockPool::new(HeapMemory::new(stride(256)).expect("memory for a block"), me, 256);
+//! let (mut here, mut there) = (pool(zero), pool(one));
+//!
+//! // The transport has the blocks until it says what has become of them.
+//! let mut block = here.take().ok_or("it is free")?;
+//! block.bytes_mut()[..5].copy_from_slice(b"hello");
+//! let _ = left.submit(Op::Send { peer: one, block: here.seal(block, 5) }).map_err(|_| "there is room")?;
+//! let _ = right.submit(Op::Recv { peer: zero, block: there.take().ok_or("it is free")? }).map_err(|_| "there is room")?;
+//!
+//! let Some(Completion::Received { block, .. }) = right.poll_completion() else { return Err("it was sent") };
+//! assert_eq!(block.bytes(), b"hello");
+//! assert!(there.give_arrived(block).is_ok());
+//! let Some(Completion::Sent { block, .. }) = left.poll_completion() else { return Err("the wire has it") };
+//! assert!(here.give_sealed(block).is_ok());
+//! # Ok::<(), &str>(())
+//! ```
 //!
 //! No memory depends on the contract: a transport in safe Rust that breaks it loses blocks or messages, and the bytes of every token
 //! stay valid, and unchanged by others, as long as that lives (see [`umb`](crate::umb)). Only one that lets blocks be read in place

@@ -11,7 +11,7 @@ use pdbp_core::engine::{Checksum, Counters, Event};
 use pdbp_core::id::{NodeId, PartId, PipeId, Time};
 use pdbp_core::outbox::{Due, Hop, Outbox, Outgoing, Rule};
 use pdbp_core::policy::Adaptive;
-use pdbp_core::tables::{Name, PartKind};
+use pdbp_core::tables::PartKind;
 use pdbp_core::umb::{HeapMemory, stride};
 use pdbp_core::{Arrival, Config, Delivery, Engine, PrivatePipes, Storage, Transport};
 use pdbp_local::Local;
@@ -70,26 +70,16 @@ impl<T: Transport> Host<T> {
     fn new(transport: T, memory: HeapMemory, checksum: Checksum) -> Self {
         let capabilities = transport.capabilities();
         let node = capabilities.node;
-        let config = Config {
-            node,
-            nodes: capabilities.nodes,
-            name: Name::new(&format!("host{}", node.raw())).unwrap(),
-            body: BODY,
-            row: 32,
-            initial: 4,
-            control_blocks: 8,
-            local_parts: 2,
-            private_pipes: 2,
-            stream_pipes: 2,
-            flush_after: 1_000,
-            interval: 100_000,
-            checksum,
-            masters: 1,
-            lease: 0,
-            patience: 1_000_000,
-            routing: pdbp_core::Routing::Direct,
-            joining: false,
-        };
+        let mut config = Config::new(node, capabilities.nodes);
+        config.body = BODY;
+        config.row = 32;
+        config.initial = 4;
+        config.control_blocks = 8;
+        config.flush_after = 1_000;
+        config.interval = 100_000;
+        config.checksum = checksum;
+        config.masters = 1;
+        config.patience = 1_000_000;
         let storage = Storage::allocate(&config, BLOCKS, 8);
         let engine = Engine::new(config, Adaptive::DEFAULT, transport, memory, storage).unwrap();
         let other = NodeId::new((node.raw() + 1) % capabilities.nodes).unwrap();

@@ -14,7 +14,7 @@ use pdbp_core::engine::{Checksum, LocalPart};
 use pdbp_core::id::{NodeId, PartId, PipeId, Time};
 use pdbp_core::outbox::{Due, Hop, Outbox, Outgoing, Rule};
 use pdbp_core::policy::{Adaptive, Fixed, SpacePolicy};
-use pdbp_core::tables::{Name, PartKind};
+use pdbp_core::tables::PartKind;
 use pdbp_core::umb::{HeapMemory, stride};
 use pdbp_core::{Arrival, Config, Delivery, Engine, PrivatePipes, Storage};
 use pdbp_local::Local;
@@ -199,26 +199,16 @@ fn control_blocks(scenario: &Scenario) -> u32 {
 }
 
 fn config(id: usize, scenario: &Scenario, allocation: Allocation) -> Config {
-    Config {
-        node: node(id),
-        nodes: scenario.nodes as u16,
-        name: Name::new(&format!("node{id}")).expect("a short name"),
-        body: allocation.body,
-        row: allocation.row,
-        initial: allocation.initial,
-        control_blocks: control_blocks(scenario),
-        local_parts: 1,
-        private_pipes: 1,
-        stream_pipes: 1,
-        flush_after: 100_000,
-        interval: 1_000_000,
-        checksum: Checksum::Off,
-        masters: 1,
-        lease: 0,
-        patience: 1_000_000,
-        routing: pdbp_core::Routing::Direct,
-        joining: false,
-    }
+    let mut config = Config::new(node(id), scenario.nodes as u16);
+    config.body = allocation.body;
+    config.row = allocation.row;
+    config.initial = allocation.initial;
+    config.control_blocks = control_blocks(scenario);
+    config.interval = 1_000_000;
+    config.checksum = Checksum::Off;
+    config.masters = 1;
+    config.patience = 1_000_000;
+    config
 }
 
 fn node(id: usize) -> NodeId {

@@ -2,7 +2,7 @@
 
 use super::peer::SPARE_PLACES;
 use crate::agreement;
-use crate::cdu::{Packer, VIA_HEADER};
+use crate::cdu::{BLOCK_HEADER, Packer, VIA_HEADER};
 use crate::id::NodeId;
 use crate::routing::{Links, Routing};
 use crate::tables::{Name, NodeEntry, NodeKind};
@@ -19,7 +19,19 @@ pub enum Checksum {
 /// Sizes and times. Those marked *protocol* have to be the same on all nodes of a cluster, which is compared when two nodes meet
 /// ([`Setting`](super::Setting)); so are the lengths of [`Storage`](super::Storage)'s tables `parts` and `agreement.log`. The
 /// others are this node's alone.
+///
+/// [`Config::new`] gives values that work together, and any field may be changed:
+///
+/// ```
+/// use pdbp_core::{Config, id::NodeId};
+///
+/// let mut config = Config::new(NodeId::new(0).ok_or("no node")?, 4);
+/// config.body = 1024;
+/// config.lease = 50_000_000;
+/// # Ok::<(), &str>(())
+/// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Config {
     /// This node.
     pub node: NodeId,
@@ -180,6 +192,32 @@ impl core::fmt::Display for ConfigError {
 impl core::error::Error for ConfigError {}
 
 impl Config {
+    /// Node `node` of `nodes`, with values that suit a small cluster: blocks of 4 KiB, rows of 8, 8 parts on a node, checksums, two
+    /// masters, and no leases. There is a control block for each link that a node can have, whatever the
+    /// [routing](Self::routing).
+    pub fn new(node: NodeId, nodes: u16) -> Self {
+        Self {
+            node,
+            nodes,
+            name: Name::of_node(node),
+            body: 4096 - BLOCK_HEADER,
+            row: 8,
+            initial: 2,
+            control_blocks: u32::from(nodes.saturating_sub(1)).max(2),
+            local_parts: 8,
+            private_pipes: 8,
+            stream_pipes: 4,
+            flush_after: 100_000,
+            interval: 10_000_000,
+            checksum: Checksum::On,
+            masters: nodes.clamp(1, 2),
+            lease: 0,
+            patience: 100_000_000,
+            routing: Routing::Direct,
+            joining: false,
+        }
+    }
+
     /// The smallest block body that is accepted.
     pub const LEAST_BODY: usize = 256;
     /// The largest block body that is accepted.

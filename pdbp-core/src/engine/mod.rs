@@ -8,6 +8,78 @@
 //!  reader:  Transport ─▶ poll: header, sequence ─▶ RCBP row ─▶ PipeM ─▶ PrivatePipes::deliver ─▶ … ─▶ release
 //! ```
 //!
+//! What most hosts want is an [`Endpoint`](crate::Endpoint), which has an engine and what belongs to the parts. One that does all of that by
+//! itself:
+//!
+//! ```
+//! use pdbp_core::cdu::{CduClass, Route};
+//! use pdbp_core::embed::{Posted, PostedStorage};
+//! use pdbp_core::id::{NodeId, PartId, PipeId, Time};
+//! use pdbp_core::policy::Adaptive;
+//! use pdbp_core::tables::PartKind;
+//! use pdbp_core::umb::{HeapMemory, stride};
+//! use pdbp_core::{Config, Delivery, Engine, PrivatePipes, Storage};
+//! # use std::{cell::RefCell, collections::VecDeque, rc::Rc};
+//! # use pdbp_core::embed::{Wire, WireError};
+//! # /// The end of a line with this number: frames to the other one.
+//! # struct Line(usize, Rc<RefCell<[VecDeque<Vec<u8>>; 2]>>);
+//! # impl Wire for Line {
+//! #     fn try_send(&mut self, _: NodeId, frame: &[u8]) -> Result<(), WireError> {
+//! #         self.1.borrow_mut()[1 - self.0].push_back(frame.to_vec());
+//! #         Ok(())
+//! #     }
+//! #     fn try_recv(&mut self, _: NodeId, room: &mut [u8]) -> Result<usize, WireError> {
+//! #         let frame = self.1.borrow_mut()[self.0].pop_front().ok_or(WireError::WouldBlock)?;
+//! #         room[..frame.len()].copy_from_slice(&frame);
+//! #         Ok(frame.len())
+//! #     }
+//! # }
+//!
+//! /// A private pipe for one delivery.
+//! #[derive(Default)]
+//! struct Pipe(Option<Delivery>);
+//! impl PrivatePipes for Pipe {
+//!     fn deliver(&mut self, _: PipeId, delivery: Delivery) -> Result<(), Delivery> {
+//!         if self.0.is_some() {
+//!             return Err(delivery);
+//!         }
+//!         self.0 = Some(delivery);
+//!         Ok(())
+//!     }
+//! }
+//!
+//! let line = Rc::default();
+//! let mut nodes = [0, 1].map(|index| {
+//!     let config = Config::new(NodeId::new(index).expect("a node number"), 2);
+//!     let wire = Line(index.into(), Rc::clone(&line));
+//!     let transport = Posted::new(wire, config.node, 2, PostedStorage::allocate(2, 10));
+//!     let memory = HeapMemory::new(32 * stride(config.body)).expect("memory for 32 blocks");
+//!     let storage = Storage::allocate(&config, 32, 8);
+//!     Engine::new(config, Adaptive::DEFAULT, transport, memory, storage)
+//! });
+//! let [Ok(left), Ok(right)] = &mut nodes else { return Err("they do not fit".into()) };
+//! let (from, to) = (left.register("writes", PartKind::Cpu)?, right.register("reads", PartKind::Cpu)?);
+//! right.bind_pipe(to)?;
+//!
+//! let (mut pipe, mut sent) = (Pipe::default(), false);
+//! for turn in 1.. {
+//!     left.poll(Time(turn * 1000), &mut Pipe::default());
+//!     right.poll(Time(turn * 1000), &mut pipe);
+//!     if !sent && let Ok(mut block) = left.open(to.node()) && left.part(to).is_some() {
+//!         block.push(Route::new(CduClass::ShortMessage, 0, from, to), b"hello")?;
+//!         left.submit(block);
+//!         sent = true;
+//!     }
+//!     if let Some(delivery) = pipe.0.take() {
+//!         let train = delivery.cdus().next().ok_or("a message")??;
+//!         assert_eq!(train.data(), b"hello");
+//!         right.release(delivery);
+//!         break;
+//!     }
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! **Credit.** Node j may have as many unreleased blocks at this node as RCBP_j has real elements; every block header tells
 //! the peer that number, the number of blocks released so far, and how many this node could use at the peer (*wanted*: under way or
 //! waiting). There is none before the two have found that their settings agree ([`Setting`]). When the first changes and no block is on its way, a block without a body carries it. So a reader that does not read
@@ -80,8 +152,9 @@ pub use readers::Element;
 pub use room::{RoomEntry, RoomError, RoomToken};
 pub use sending::OpenError;
 pub use stats::{Counters, PipeUse, RowStats};
+pub(crate) use storage::LOG;
+pub use storage::Storage;
 use storage::cut;
-pub use storage::{StaticStorage, Storage};
 
 /// In UMBInfo-Tab: a block set aside for control messages.
 const CONTROL_ROW: u16 = u16::MAX;

@@ -173,6 +173,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.pipes.bind(part.local())
     }
 
+    /// The private pipe of a part of this node, if it has one.
+    pub fn private_pipe(&self, part: PartId) -> Option<PipeId> {
+        self.pipes.of(part.local()).filter(|_| part.node() == self.config.node)
+    }
+
     /// `prcsReleasePipe`: gives a private pipe back. Messages that arrive for its part are unroutable from now on.
     ///
     /// # Errors

@@ -66,10 +66,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// A second delivery of the same piece, for a reader that goes its own way, such as a device. It goes back with
-    /// [`release`](Self::release) as well. `None` for what was returned, and for a delivery of another engine.
+    /// [`release`](Self::release) as well. `None` for a delivery of another engine.
     pub fn share(&mut self, delivery: &Delivery) -> Option<Delivery> {
         if let DeliveryKind::Returned { .. } = delivery.kind() {
-            return None;
+            let again = self.umb.lend_again(delivery)?;
+            self.tokens += 1;
+            return Some(again);
         }
         let (node, element) = delivery.place();
         let at = self.element(node, element);

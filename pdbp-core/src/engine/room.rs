@@ -140,6 +140,8 @@ enum State {
 pub(super) struct Rooms<'a> {
     table: ManagedSlice<'a, Option<RoomEntry>>,
     limit: u64,
+    /// Where messages get buffers of one size: that size. Each reserves as much, and none is longer.
+    each: u64,
     reserved: u64,
     /// Asks so far.
     asked: u32,
@@ -152,7 +154,7 @@ pub(super) struct Rooms<'a> {
 impl<'a> Rooms<'a> {
     pub(super) fn new(mut table: ManagedSlice<'a, Option<RoomEntry>>) -> Self {
         table.iter_mut().for_each(|entry| *entry = None);
-        Self { table, limit: u64::MAX, reserved: 0, asked: 0, stirred: false, ending: false }
+        Self { table, limit: u64::MAX, each: 0, reserved: 0, asked: 0, stirred: false, ending: false }
     }
 
     fn find(&mut self, source: PartId, number: u32) -> Option<(u32, &mut RoomEntry)> {
@@ -240,6 +242,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub fn limit_assembly(&mut self, bytes: u64) {
         self.rooms.limit = bytes.max(self.rooms.reserved);
         self.rooms.stirred = true;
+    }
+
+    /// As [`limit_assembly`](Self::limit_assembly), for a node that has buffers of one size: so many, each for one message of up to
+    /// `bytes` bytes.
+    pub fn divide_assembly(&mut self, buffers: usize, bytes: usize) {
+        self.rooms.each = bytes as u64;
+        self.limit_assembly(buffers as u64 * bytes as u64);
     }
 
     /// Bytes reserved for messages longer than a block: those that were granted, arrive, or have come and are not dropped.
@@ -445,16 +454,18 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         // A part sends one at a time, so that it has given up one that waits.
         self.rooms.drop_if(|e| matches!(e.state, State::Queued(_)) && e.source == source);
-        let by = self.config.node;
+        let (by, each) = (self.config.node, self.rooms.each);
+        let limit = if each == 0 { self.rooms.limit } else { self.rooms.limit.min(each) };
         let state = if self.pipes.of(dest).is_none() {
             // What comes is discarded, and needs no room.
             State::Reply { by, limit: 0 }
-        } else if bytes > self.rooms.limit {
-            State::Reply { by, limit: self.rooms.limit.max(1) }
+        } else if bytes > limit {
+            State::Reply { by, limit: limit.max(1) }
         } else {
             State::Queued(self.rooms.asked)
         };
         self.rooms.asked = self.rooms.asked.wrapping_add(1);
+        let bytes = bytes.max(each);
         let added = self.rooms.add(RoomEntry { source, dest, number, bytes, state, owed: false });
         match (added, state) {
             (Some(_), State::Queued(_)) => self.rooms.stirred = true,

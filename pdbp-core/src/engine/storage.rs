@@ -13,7 +13,7 @@ use crate::tables::{NodeEntry, PartEntry};
 use crate::umb::BlockInfo;
 
 /// Entries that the log of the tables keeps: a node that misses more gets the tables whole.
-const LOG: usize = 64;
+pub(crate) const LOG: usize = 64;
 
 /// The memory of an engine's tables. With borrowed slices the engine runs without a heap.
 pub struct Storage<'a> {
@@ -133,99 +133,6 @@ impl Storage<'static> {
             streams: table(config.streams()),
             rooms: table(parts),
             agreement: agreement::Storage::allocate_near(config.nodes, config.agreement().near(), LOG),
-        }
-    }
-}
-
-/// Storage of constant size, for a `static` or a stack frame.
-///
-/// `ELEMENTS` = `NODES` × row size, `PIPES` = private pipes + `LOCAL` + stream pipes, `STREAMS` = `NODES` × stream pipes, and
-/// with relays twice that.
-pub struct StaticStorage<
-    const NODES: usize,
-    const BLOCKS: usize,
-    const ELEMENTS: usize,
-    const PARTS: usize,
-    const LOCAL: usize,
-    const PIPES: usize,
-    const STREAMS: usize,
-> {
-    blocks: [BlockInfo; BLOCKS],
-    send_matrix: [u32; ELEMENTS],
-    recv_matrix: [Element; ELEMENTS],
-    send_rows: [SendRow; NODES],
-    recv_rows: [RecvRow; NODES],
-    peers: [Peer; NODES],
-    relayed: [Lane; NODES],
-    nodes: [Option<NodeEntry>; NODES],
-    parts: [Option<PartEntry>; PARTS],
-    local_parts: [Local; LOCAL],
-    bound: [Option<Binding>; LOCAL],
-    pipes: [PipeEntry; PIPES],
-    streams: [StreamEntry; STREAMS],
-    rooms: [Option<RoomEntry>; PARTS],
-    log: [Option<agreement::Entry>; LOG],
-    records: [agreement::Peer; NODES],
-    far: [agreement::Far; NODES],
-}
-
-impl<
-    const NODES: usize,
-    const BLOCKS: usize,
-    const ELEMENTS: usize,
-    const PARTS: usize,
-    const LOCAL: usize,
-    const PIPES: usize,
-    const STREAMS: usize,
-> StaticStorage<NODES, BLOCKS, ELEMENTS, PARTS, LOCAL, PIPES, STREAMS>
-{
-    /// Empty tables.
-    #[expect(clippy::new_without_default, reason = "too large to be made in passing")]
-    pub fn new() -> Self {
-        use core::array::from_fn;
-        Self {
-            blocks: [BlockInfo::default(); BLOCKS],
-            send_matrix: [0; ELEMENTS],
-            recv_matrix: from_fn(|_| Element::default()),
-            send_rows: [SendRow::default(); NODES],
-            recv_rows: [RecvRow::default(); NODES],
-            peers: from_fn(|_| Peer::default()),
-            relayed: from_fn(|_| Lane::default()),
-            nodes: [const { None }; NODES],
-            parts: [const { None }; PARTS],
-            local_parts: from_fn(|_| Local::default()),
-            bound: [None; LOCAL],
-            pipes: [PipeEntry::default(); PIPES],
-            streams: [StreamEntry::default(); STREAMS],
-            rooms: [None; PARTS],
-            log: [const { None }; LOG],
-            records: from_fn(|_| agreement::Peer::default()),
-            far: [agreement::Far::default(); NODES],
-        }
-    }
-
-    /// The tables as an engine takes them.
-    pub fn storage(&mut self) -> Storage<'_> {
-        Storage {
-            blocks: ManagedSlice::Borrowed(&mut self.blocks),
-            send_matrix: ManagedSlice::Borrowed(&mut self.send_matrix),
-            recv_matrix: ManagedSlice::Borrowed(&mut self.recv_matrix),
-            send_rows: ManagedSlice::Borrowed(&mut self.send_rows),
-            recv_rows: ManagedSlice::Borrowed(&mut self.recv_rows),
-            peers: ManagedSlice::Borrowed(&mut self.peers),
-            relayed: ManagedSlice::Borrowed(&mut self.relayed),
-            nodes: ManagedSlice::Borrowed(&mut self.nodes),
-            parts: ManagedSlice::Borrowed(&mut self.parts),
-            local_parts: ManagedSlice::Borrowed(&mut self.local_parts),
-            bound: ManagedSlice::Borrowed(&mut self.bound),
-            pipes: ManagedSlice::Borrowed(&mut self.pipes),
-            streams: ManagedSlice::Borrowed(&mut self.streams),
-            rooms: ManagedSlice::Borrowed(&mut self.rooms),
-            agreement: agreement::Storage {
-                log: ManagedSlice::Borrowed(&mut self.log),
-                peers: ManagedSlice::Borrowed(&mut self.records),
-                far: ManagedSlice::Borrowed(&mut self.far),
-            },
         }
     }
 }

@@ -50,6 +50,17 @@ pub enum StreamError {
     Stopped,
 }
 
+impl core::fmt::Display for StreamError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::PeerFailed => "the stream's destination has failed, or the link to it",
+            Self::Stopped => "the stream's relay has no room for it, or has lost its link to the destination",
+        })
+    }
+}
+
+impl core::error::Error for StreamError {}
+
 /// The writing end of a stream (SINFO of the documents): its pipe, its segments and their numbers. It neither waits nor sends; its holder
 /// gives it blocks and submits those that it has sealed.
 ///

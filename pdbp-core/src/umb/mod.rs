@@ -75,6 +75,8 @@ mod home;
 mod lender;
 #[allow(unsafe_code)]
 mod memory;
+#[allow(unsafe_code)]
+mod once;
 mod open;
 #[cfg(feature = "alloc")]
 mod pool;
@@ -93,6 +95,7 @@ pub use lender::Lender;
 pub use memory::{Aligned, BlockMemory, RecvMemory, SendMemory, Space, StaticMemory};
 #[cfg(feature = "alloc")]
 pub use memory::{HeapMemory, MemoryKeeper};
+pub use once::Once;
 pub use open::{OpenBlock, StreamTag};
 #[cfg(feature = "alloc")]
 pub use pool::BlockPool;

@@ -229,14 +229,29 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
         self.lend_piece((0, length), place, source, DeliveryKind::Returned { stream: None })
     }
 
+    /// A second delivery of what [`lend_piece`](Self::lend_piece) has made. `None`: it has not made this one.
+    pub(crate) fn lend_again(&mut self, delivery: &Delivery) -> Option<Delivery> {
+        let place = delivery.place();
+        let block = self.lent_at(place)?;
+        let entry = self.info.get_mut(place.1 as usize).filter(|_| delivery.is_at(block, place))?;
+        entry.claims = entry.claims.checked_add(1).filter(|claims| *claims != OUT)?;
+        self.readers += 1;
+        Some(delivery.again())
+    }
+
+    /// Where a block lies of which deliveries are out.
+    fn lent_at(&self, place: Place) -> Option<NonNull<u8>> {
+        let entry = self.info.get(place.1 as usize)?;
+        (entry.claims != 0 && entry.claims != OUT).then(|| self.place(place.1))
+    }
+
     /// Takes back what [`lend_piece`](Self::lend_piece) has made.
     ///
     /// # Errors
     /// The delivery, when it is none of these.
     pub(crate) fn take_piece(&mut self, delivery: Delivery) -> Result<(), Delivery> {
         let place = delivery.place();
-        let lent = self.info.get(place.1 as usize).is_some_and(|e| e.claims != 0 && e.claims != OUT);
-        if !lent || !delivery.is_at(self.place(place.1), place) {
+        if !self.lent_at(place).is_some_and(|block| delivery.is_at(block, place)) {
             return Err(delivery);
         }
         self.readers -= 1;

@@ -130,26 +130,23 @@ impl Setup {
     /// `joining`: the node was started again.
     pub(super) fn config(&self, node: NodeId, name: Name, joining: bool) -> Config {
         let parts = 2 + u16::from(self.mix.guests > 0);
-        Config {
-            node,
-            nodes: self.nodes as u16,
-            name,
-            body: self.body,
-            row: self.row,
-            initial: self.initial,
-            control_blocks: self.control_blocks(node),
-            local_parts: parts,
-            private_pipes: parts,
-            stream_pipes: self.mix.stream_pipes(),
-            flush_after: self.flush_after,
-            interval: 1_000_000,
-            checksum: self.checksum,
-            masters: self.masters(),
-            lease: self.lease,
-            patience: self.patience,
-            routing: self.routing,
-            joining,
-        }
+        let mut config = Config::new(node, self.nodes as u16);
+        config.name = name;
+        config.body = self.body;
+        config.row = self.row;
+        config.initial = self.initial;
+        config.control_blocks = self.control_blocks(node);
+        (config.local_parts, config.private_pipes) = (parts, parts);
+        config.stream_pipes = self.mix.stream_pipes();
+        config.flush_after = self.flush_after;
+        config.interval = 1_000_000;
+        config.checksum = self.checksum;
+        config.masters = self.masters();
+        config.lease = self.lease;
+        config.patience = self.patience;
+        config.routing = self.routing;
+        config.joining = joining;
+        config
     }
 
     pub(super) fn division(&self, node: NodeId) -> Division {

@@ -5,7 +5,7 @@ use pdbp_core::engine::{Checksum, PrivatePipes};
 use pdbp_core::id::{NodeId, PartId, PipeId, Time};
 use pdbp_core::outbox::{Due, Outbox, Outgoing, Rule};
 use pdbp_core::policy::Adaptive;
-use pdbp_core::tables::{Name, PartKind};
+use pdbp_core::tables::PartKind;
 use pdbp_core::umb::{HeapMemory, stride};
 use pdbp_core::{Config, Delivery, Engine, Storage};
 
@@ -39,26 +39,14 @@ struct Host<T: Transport> {
 impl<T: Transport> Host<T> {
     fn new(transport: T) -> Self {
         let own = transport.capabilities().node;
-        let config = Config {
-            node: own,
-            nodes: 2,
-            name: Name::new(&format!("n{}", own.raw())).unwrap(),
-            body: BODY,
-            row: 8,
-            initial: 2,
-            control_blocks: 4,
-            local_parts: 2,
-            private_pipes: 2,
-            stream_pipes: 1,
-            flush_after: 10_000,
-            interval: 100_000,
-            checksum: Checksum::Off,
-            masters: 1,
-            lease: 0,
-            patience: 1_000_000,
-            routing: pdbp_core::Routing::Direct,
-            joining: false,
-        };
+        let mut config = Config::new(own, 2);
+        config.body = BODY;
+        config.control_blocks = 4;
+        config.flush_after = 10_000;
+        config.interval = 100_000;
+        config.checksum = Checksum::Off;
+        config.masters = 1;
+        config.patience = 1_000_000;
         let storage = Storage::allocate(&config, BLOCKS, 4);
         let memory = HeapMemory::new(BLOCKS * stride(BODY)).unwrap();
         let mut engine = Engine::new(config, Adaptive::DEFAULT, transport, memory, storage).unwrap();

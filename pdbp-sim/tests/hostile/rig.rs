@@ -9,11 +9,9 @@ use pdbp_core::cdu::{CduClass, Route};
 use pdbp_core::engine::{Checksum, Config, Event, PrivatePipes, Storage};
 use pdbp_core::id::{NodeId, PartId, PipeId, Time};
 use pdbp_core::policy::Fixed;
-use pdbp_core::tables::{Name, PartKind};
+use pdbp_core::tables::PartKind;
 use pdbp_core::umb::{BlockPool, HeapMemory, stride};
-use pdbp_core::{
-    Arrival, Capabilities, Completion, Delivery, Engine, Op, Refused, Routing, SealedBlock, Transport,
-};
+use pdbp_core::{Arrival, Capabilities, Completion, Delivery, Engine, Op, Refused, SealedBlock, Transport};
 use pdbp_local::Local;
 
 pub const BODY: usize = 512;
@@ -34,26 +32,16 @@ pub fn memory() -> HeapMemory {
 }
 
 pub fn engine<T: Transport>(me: u16, nodes: u16, transport: T, memory: HeapMemory) -> Node<T> {
-    let config = Config {
-        node: node(me),
-        nodes,
-        name: Name::new(&format!("n{me}")).unwrap(),
-        body: BODY,
-        row: 4,
-        initial: 3,
-        control_blocks: 4,
-        local_parts: 4,
-        private_pipes: 4,
-        stream_pipes: 2,
-        flush_after: 1000,
-        interval: 10_000,
-        checksum: Checksum::Off,
-        masters: 1,
-        lease: 0,
-        patience: 2000,
-        routing: Routing::Direct,
-        joining: false,
-    };
+    let mut config = Config::new(node(me), nodes);
+    config.body = BODY;
+    config.row = 4;
+    config.initial = 3;
+    config.control_blocks = 4;
+    config.flush_after = 1000;
+    config.interval = 10_000;
+    config.checksum = Checksum::Off;
+    config.masters = 1;
+    config.patience = 2000;
     let storage = Storage::allocate(&config, BLOCKS, 64);
     Engine::new(config, Fixed, transport, memory, storage).unwrap()
 }

@@ -170,8 +170,6 @@ pub enum ConfigError {
         /// Bytes asked for.
         bytes: usize,
     },
-    /// A node's name cannot be used.
-    NodeName(String),
 }
 
 impl fmt::Display for ConfigError {
@@ -199,7 +197,6 @@ impl fmt::Display for ConfigError {
             Self::Memory { bytes } => {
                 write!(f, "no memory for {bytes} bytes of blocks; lower `memory_bytes`")
             }
-            Self::NodeName(name) => write!(f, "\"{name}\" cannot be a node's name"),
         }
     }
 }

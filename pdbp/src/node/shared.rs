@@ -11,7 +11,6 @@ use pdbp_core::engine::{Config, PrivatePipes, RoomToken, Storage};
 use pdbp_core::id::{Address, NodeId, PipeId, Time};
 use pdbp_core::outbox::Due;
 use pdbp_core::policy::Choice;
-use pdbp_core::tables::Name;
 use pdbp_core::umb::{BlockMemory, Space, stride};
 use pdbp_core::{Bell, Delivery, Engine, Event, Routing, Transport as _};
 
@@ -96,32 +95,24 @@ impl Shared {
             Some(trace) => trace.wrap(backend),
             None => backend,
         };
-        let name = format!("node{}", id.index());
-        let name = Name::new(&name).map_err(|_| ConfigError::NodeName(name))?;
         let space = memory.space();
         let blocks = BlockMemory::len(&memory) / stride(settings.block_bytes);
         // The monitor's part and pipe are not the program's.
         let monitored = u16::from(settings.is_monitored());
-        let mut config = Config {
-            node: id,
-            nodes,
-            name,
-            body: settings.block_bytes,
-            row: settings.row_blocks,
-            initial: settings.initial_blocks,
-            control_blocks: 0,
-            local_parts: settings.local_parts + monitored,
-            private_pipes: settings.private_pipes + monitored,
-            stream_pipes: settings.stream_pipes,
-            flush_after: settings.flush_after.as_nanos() as u64,
-            interval: settings.interval.as_nanos() as u64,
-            checksum: settings.checksum,
-            masters: settings.masters_there_are(),
-            lease: settings.lease.as_nanos() as u64,
-            patience: PATIENCE,
-            routing: settings.routing,
-            joining: false,
-        };
+        let mut config = Config::new(id, nodes);
+        config.body = settings.block_bytes;
+        config.row = settings.row_blocks;
+        config.initial = settings.initial_blocks;
+        config.local_parts = settings.local_parts + monitored;
+        config.private_pipes = settings.private_pipes + monitored;
+        config.stream_pipes = settings.stream_pipes;
+        config.flush_after = settings.flush_after.as_nanos() as u64;
+        config.interval = settings.interval.as_nanos() as u64;
+        config.checksum = settings.checksum;
+        config.masters = settings.masters_there_are();
+        config.lease = settings.lease.as_nanos() as u64;
+        config.patience = PATIENCE;
+        config.routing = settings.routing;
         config.control_blocks = settings.control_blocks(config.least_control_blocks());
         if config.initial == 0 {
             config.initial = backend::initial_blocks(&config, &backend, blocks);

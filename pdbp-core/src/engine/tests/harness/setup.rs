@@ -150,26 +150,22 @@ impl Setup {
     }
 
     pub fn config(&self, i: usize) -> Config {
-        let mut config = Config {
-            node: node(i),
-            nodes: self.nodes as u16,
-            name: Name::new(&format!("n{i}")).unwrap(),
-            body: self.body,
-            row: self.row,
-            initial: self.initial,
-            control_blocks: self.control_blocks(i),
-            local_parts: PARTS + 1,
-            private_pipes: PARTS + 1,
-            stream_pipes: self.streams,
-            flush_after: 1000,
-            interval: 10_000,
-            checksum: self.checksum,
-            masters: self.masters(),
-            lease: self.lease,
-            patience: 2000,
-            routing: self.routing,
-            joining: self.joining == Some(i),
-        };
+        let mut config = Config::new(node(i), self.nodes as u16);
+        config.name = Name::new(&format!("n{i}")).unwrap();
+        config.body = self.body;
+        config.row = self.row;
+        config.initial = self.initial;
+        config.control_blocks = self.control_blocks(i);
+        (config.local_parts, config.private_pipes) = (PARTS + 1, PARTS + 1);
+        config.stream_pipes = self.streams;
+        config.flush_after = 1000;
+        config.interval = 10_000;
+        config.checksum = self.checksum;
+        config.masters = self.masters();
+        config.lease = self.lease;
+        config.patience = 2000;
+        config.routing = self.routing;
+        config.joining = self.joining == Some(i);
         match self.odd.filter(|(odd, _)| *odd == i) {
             Some((_, Setting::Body)) => config.body -= 64,
             Some((_, Setting::StreamPipes)) => config.stream_pipes += 1,

@@ -1,0 +1,494 @@
+//! The memory of a node, divided by what its user knows.
+
+use heapless::Vec;
+use managed::ManagedSlice;
+
+use super::rings::Ends;
+use super::wire::{Link, PostedStorage};
+use crate::endpoint::{Buffer, EndpointStorage, Hold, Note, Numbers, notes};
+use crate::engine::{Config, Element, LOG, Local, Peer, RoomEntry, Storage};
+use crate::inbox::{Assembly, Entry, Inbox, InboxStorage, Incoming};
+use crate::matrix::{RecvRow, SendRow};
+use crate::outbox::Lane;
+use crate::pipe::{Binding, PipeEntry, StreamEntry};
+use crate::tables::{NodeEntry, PartEntry};
+use crate::umb::{Aligned, BlockInfo, BlockMemory, Once, SealedBlock, StaticMemory, VacantBlock, stride};
+use crate::{Delivery, agreement};
+
+/// What a node has room for. The words are those of [`storage!`](crate::storage).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Nodes of the cluster.
+    pub nodes: usize,
+    /// Blocks of this node.
+    pub blocks: usize,
+    /// Bytes of a block, behind its header. The same on all nodes.
+    pub body: usize,
+    /// Blocks that may be under way to a node at a time, and blocks of it that may be here.
+    pub row: usize,
+    /// Parts of the whole cluster. The same on all nodes.
+    pub parts: usize,
+    /// Parts of this node.
+    pub local: usize,
+    /// Streams that a node sends at a time. The same on all nodes.
+    pub streams: usize,
+    /// Arrived pieces that wait for a part of this node: messages of one block and for one part are one piece.
+    pub pipe: usize,
+    /// Messages longer than a block that are put together here at a time, for all parts.
+    pub long: usize,
+    /// Bytes of the longest of them.
+    pub long_bytes: usize,
+}
+
+impl Sizes {
+    /// Bytes of the blocks.
+    pub const fn block_bytes(&self) -> usize {
+        self.blocks * stride(self.body)
+    }
+
+    /// Pipes: a private pipe and one for messages for each part, and those of the streams.
+    pub const fn pipes(&self) -> usize {
+        2 * self.local + self.streams
+    }
+
+    /// Blocks that a link takes at a time: those of a row, and what control messages need.
+    pub const fn places(&self) -> usize {
+        self.row + Config::LEAST_CAPACITY - 1
+    }
+
+    /// Deliveries that a part has taken out of its pipe and not read, at most.
+    pub const fn entries(&self) -> usize {
+        2 * self.pipe
+    }
+
+    /// Streams that may come to a part at a time.
+    pub const fn incoming(&self) -> usize {
+        self.nodes * self.streams
+    }
+
+    /// What a part may have to be told of nodes that have failed.
+    pub const fn notes(&self) -> usize {
+        notes(self.nodes, self.streams, self.pipe)
+    }
+
+    /// Makes a configuration fit.
+    pub(super) fn fit(&self, config: &mut Config) {
+        let local = u16::try_from(self.local).unwrap_or(u16::MAX);
+        config.body = self.body;
+        config.row = u32::try_from(self.row).unwrap_or(u32::MAX);
+        config.initial = config.initial.min(config.row);
+        (config.local_parts, config.private_pipes) = (local, local);
+        config.stream_pipes = u16::try_from(self.streams).unwrap_or(u16::MAX);
+    }
+}
+
+/// The memory of a node: blocks and tables. Made by [`storage!`](crate::storage), or on the heap.
+pub struct NodeMemory<M = StaticMemory> {
+    pub(super) sizes: Sizes,
+    pub(super) blocks: M,
+    pub(super) storage: EndpointStorage<'static>,
+    pub(super) posted: PostedStorage<'static>,
+}
+
+impl<M: BlockMemory> NodeMemory<M> {
+    /// What there is room for.
+    pub fn sizes(&self) -> Sizes {
+        self.sizes
+    }
+}
+
+#[cfg(feature = "alloc")]
+impl NodeMemory<crate::umb::HeapMemory> {
+    /// Memory on the heap. `None`: there is not as much.
+    pub fn allocate(sizes: Sizes) -> Option<Self> {
+        let nodes = u16::try_from(sizes.nodes).ok()?;
+        let mut config = Config::new(crate::id::NodeId::new(0)?, nodes);
+        sizes.fit(&mut config);
+        let (blocks, long) = ((sizes.blocks, sizes.parts), (sizes.long, sizes.long_bytes));
+        Some(Self {
+            sizes,
+            blocks: crate::umb::HeapMemory::new(sizes.block_bytes())?,
+            storage: EndpointStorage::allocate(&config, blocks, sizes.pipe, long),
+            posted: PostedStorage::allocate(nodes, sizes.places()),
+        })
+    }
+}
+
+/// The memory was taken before: a node has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken;
+
+impl core::fmt::Display for Taken {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("the memory of the node was taken before; write a storage! for each node")
+    }
+}
+
+impl core::error::Error for Taken {}
+
+/// What [`storage!`](crate::storage) makes. Its parameters are the [`Sizes`] in their order, and six numbers that follow from them.
+pub struct StaticNode<
+    const NODES: usize,
+    const BLOCKS: usize,
+    const BODY: usize,
+    const ROW: usize,
+    const PARTS: usize,
+    const LOCAL: usize,
+    const STREAMS: usize,
+    const PIPE: usize,
+    const LONG: usize,
+    const LONG_BYTES: usize,
+    const BYTES: usize,
+    const PIPES: usize,
+    const PLACES: usize,
+    const ENTRIES: usize,
+    const INCOMING: usize,
+    const NOTES: usize,
+> {
+    blocks: Once<Aligned<BYTES>>,
+    long: Once<[[u8; LONG_BYTES]; LONG]>,
+    tables: Once<
+        Tables<NODES, BLOCKS, ROW, PARTS, LOCAL, STREAMS, LONG, PIPES, PLACES, ENTRIES, INCOMING, NOTES>,
+    >,
+}
+
+/// All tables, of length 0 as long as nobody has taken them: then every byte that matters is zero, and they need no place in the
+/// image of the program. They are filled where they are, since they are too large for a stack.
+struct Tables<
+    const NODES: usize,
+    const BLOCKS: usize,
+    const ROW: usize,
+    const PARTS: usize,
+    const LOCAL: usize,
+    const STREAMS: usize,
+    const LONG: usize,
+    const PIPES: usize,
+    const PLACES: usize,
+    const ENTRIES: usize,
+    const INCOMING: usize,
+    const NOTES: usize,
+> {
+    blocks: Vec<BlockInfo, BLOCKS>,
+    send_matrix: Vec<[u32; ROW], NODES>,
+    recv_matrix: Vec<[Element; ROW], NODES>,
+    send_rows: Vec<SendRow, NODES>,
+    recv_rows: Vec<RecvRow, NODES>,
+    peers: Vec<Peer, NODES>,
+    relayed: Vec<Lane, NODES>,
+    nodes: Vec<Option<NodeEntry>, NODES>,
+    parts: Vec<Option<PartEntry>, PARTS>,
+    local_parts: Vec<Local, LOCAL>,
+    bound: Vec<Option<Binding>, LOCAL>,
+    pipes: Vec<PipeEntry, PIPES>,
+    streams: Vec<[StreamEntry; STREAMS], NODES>,
+    rooms: Vec<Option<RoomEntry>, PARTS>,
+    log: Vec<Option<agreement::Entry>, LOG>,
+    records: Vec<agreement::Peer, NODES>,
+    far: Vec<agreement::Far, NODES>,
+    lanes: Vec<Lane, NODES>,
+    pieces: Vec<[Option<Delivery>; ENTRIES], LOCAL>,
+    ends: Vec<[Ends; 2], LOCAL>,
+    notes: Vec<[Option<Note>; NOTES], LOCAL>,
+    note_ends: Vec<Ends, LOCAL>,
+    long: Vec<Numbers, LOCAL>,
+    buffers: Vec<Option<ManagedSlice<'static, u8>>, LONG>,
+    entries: Vec<[Entry<Hold<'static>>; ENTRIES], LOCAL>,
+    assemblies: Vec<[Option<Assembly<Buffer<'static>>>; LONG], LOCAL>,
+    incoming: Vec<[Option<Incoming>; INCOMING], LOCAL>,
+    inboxes: Vec<Inbox<'static, Hold<'static>, Buffer<'static>>, LOCAL>,
+    sending: Vec<[Option<SealedBlock>; PLACES], NODES>,
+    posted: Vec<[Option<VacantBlock>; PLACES], NODES>,
+    sending_ends: Vec<Ends, NODES>,
+    posted_ends: Vec<Ends, NODES>,
+    links: Vec<Link, NODES>,
+}
+
+impl<
+    const NODES: usize,
+    const BLOCKS: usize,
+    const BODY: usize,
+    const ROW: usize,
+    const PARTS: usize,
+    const LOCAL: usize,
+    const STREAMS: usize,
+    const PIPE: usize,
+    const LONG: usize,
+    const LONG_BYTES: usize,
+    const BYTES: usize,
+    const PIPES: usize,
+    const PLACES: usize,
+    const ENTRIES: usize,
+    const INCOMING: usize,
+    const NOTES: usize,
+>
+    StaticNode<
+        NODES,
+        BLOCKS,
+        BODY,
+        ROW,
+        PARTS,
+        LOCAL,
+        STREAMS,
+        PIPE,
+        LONG,
+        LONG_BYTES,
+        BYTES,
+        PIPES,
+        PLACES,
+        ENTRIES,
+        INCOMING,
+        NOTES,
+    >
+{
+    /// What there is room for.
+    pub const SIZES: Sizes = Sizes {
+        nodes: NODES,
+        blocks: BLOCKS,
+        body: BODY,
+        row: ROW,
+        parts: PARTS,
+        local: LOCAL,
+        streams: STREAMS,
+        pipe: PIPE,
+        long: LONG,
+        long_bytes: LONG_BYTES,
+    };
+
+    /// Memory that nobody has taken. [`storage!`](crate::storage) calls it.
+    #[expect(clippy::new_without_default, reason = "for statics only: too large for a stack")]
+    pub const fn new() -> Self {
+        const {
+            let sizes = Self::SIZES;
+            assert!(BYTES == sizes.block_bytes() && PIPES == sizes.pipes() && PLACES == sizes.places());
+            assert!(ENTRIES == sizes.entries() && INCOMING == sizes.incoming() && NOTES == sizes.notes());
+        }
+        Self {
+            blocks: Once::new(Aligned([0; BYTES])),
+            long: Once::new([[0; LONG_BYTES]; LONG]),
+            tables: Once::new(Tables::EMPTY),
+        }
+    }
+
+    /// The memory, for one node.
+    ///
+    /// # Errors
+    /// [`Taken`].
+    #[cfg(any(target_has_atomic = "8", feature = "critical-section"))]
+    pub fn take(&'static self) -> Result<NodeMemory, Taken> {
+        let blocks = StaticMemory::new(self.blocks.take().ok_or(Taken)?);
+        let tables = self.tables.take().ok_or(Taken)?;
+        let long = self.long.take().ok_or(Taken)?;
+        let (storage, posted) = tables.fill(long);
+        Ok(NodeMemory { sizes: Self::SIZES, blocks, storage, posted })
+    }
+}
+
+impl<
+    const NODES: usize,
+    const BLOCKS: usize,
+    const ROW: usize,
+    const PARTS: usize,
+    const LOCAL: usize,
+    const STREAMS: usize,
+    const LONG: usize,
+    const PIPES: usize,
+    const PLACES: usize,
+    const ENTRIES: usize,
+    const INCOMING: usize,
+    const NOTES: usize,
+> Tables<NODES, BLOCKS, ROW, PARTS, LOCAL, STREAMS, LONG, PIPES, PLACES, ENTRIES, INCOMING, NOTES>
+{
+    const EMPTY: Self = Self {
+        blocks: Vec::new(),
+        send_matrix: Vec::new(),
+        recv_matrix: Vec::new(),
+        send_rows: Vec::new(),
+        recv_rows: Vec::new(),
+        peers: Vec::new(),
+        relayed: Vec::new(),
+        nodes: Vec::new(),
+        parts: Vec::new(),
+        local_parts: Vec::new(),
+        bound: Vec::new(),
+        pipes: Vec::new(),
+        streams: Vec::new(),
+        rooms: Vec::new(),
+        log: Vec::new(),
+        records: Vec::new(),
+        far: Vec::new(),
+        lanes: Vec::new(),
+        pieces: Vec::new(),
+        ends: Vec::new(),
+        notes: Vec::new(),
+        note_ends: Vec::new(),
+        long: Vec::new(),
+        buffers: Vec::new(),
+        entries: Vec::new(),
+        assemblies: Vec::new(),
+        incoming: Vec::new(),
+        inboxes: Vec::new(),
+        sending: Vec::new(),
+        posted: Vec::new(),
+        sending_ends: Vec::new(),
+        posted_ends: Vec::new(),
+        links: Vec::new(),
+    };
+
+    fn fill<const BYTES: usize>(
+        &'static mut self,
+        long: &'static mut [[u8; BYTES]],
+    ) -> (EndpointStorage<'static>, PostedStorage<'static>) {
+        for bytes in long {
+            // There is a slot for each.
+            let _ = self.buffers.push(Some(ManagedSlice::Borrowed(bytes)));
+        }
+        let entries = rows(&mut self.entries);
+        let others = rows(&mut self.assemblies).zip(rows(&mut self.incoming));
+        for (entries, (assemblies, streams)) in entries.zip(others) {
+            let _ = self.inboxes.push(Inbox::new(InboxStorage { entries, assemblies, streams }));
+        }
+        let tables = Storage {
+            blocks: filled(&mut self.blocks),
+            send_matrix: filled_rows(&mut self.send_matrix),
+            recv_matrix: filled_rows(&mut self.recv_matrix),
+            send_rows: filled(&mut self.send_rows),
+            recv_rows: filled(&mut self.recv_rows),
+            peers: filled(&mut self.peers),
+            relayed: filled(&mut self.relayed),
+            nodes: filled(&mut self.nodes),
+            parts: filled(&mut self.parts),
+            local_parts: filled(&mut self.local_parts),
+            bound: filled(&mut self.bound),
+            pipes: filled(&mut self.pipes),
+            streams: filled_rows(&mut self.streams),
+            rooms: filled(&mut self.rooms),
+            agreement: agreement::Storage {
+                log: filled(&mut self.log),
+                peers: filled(&mut self.records),
+                far: filled(&mut self.far),
+            },
+        };
+        let storage = EndpointStorage {
+            tables,
+            lanes: filled(&mut self.lanes),
+            inboxes: ManagedSlice::Borrowed(&mut self.inboxes),
+            pieces: filled_rows(&mut self.pieces),
+            ends: filled_rows(&mut self.ends),
+            notes: filled_rows(&mut self.notes),
+            note_ends: filled(&mut self.note_ends),
+            buffers: ManagedSlice::Borrowed(&mut self.buffers),
+            long: filled(&mut self.long),
+        };
+        let posted = PostedStorage {
+            sending: filled_rows(&mut self.sending),
+            posted: filled_rows(&mut self.posted),
+            sending_ends: filled(&mut self.sending_ends),
+            posted_ends: filled(&mut self.posted_ends),
+            links: filled(&mut self.links),
+        };
+        (storage, posted)
+    }
+}
+
+/// What entries of the tables take on processors of 32 bits, at most.
+#[cfg(target_pointer_width = "32")]
+const _: () = {
+    const fn fits<T>(bytes: usize) {
+        assert!(size_of::<T>() <= bytes);
+    }
+    fits::<BlockInfo>(20);
+    fits::<Element>(56);
+    fits::<SendRow>(160);
+    fits::<RecvRow>(152);
+    fits::<Peer>(512);
+    fits::<Lane>(120);
+    fits::<Option<NodeEntry>>(48);
+    fits::<Option<PartEntry>>(56);
+    fits::<Local>(96);
+    fits::<PipeEntry>(32);
+    fits::<StreamEntry>(24);
+    fits::<Option<RoomEntry>>(48);
+    fits::<Option<agreement::Entry>>(64);
+    fits::<agreement::Peer>(264);
+    fits::<agreement::Far>(2);
+    fits::<Option<Delivery>>(40);
+    fits::<Option<Note>>(12);
+    fits::<Numbers>(8);
+    fits::<Entry<Hold<'static>>>(48);
+    fits::<Option<Assembly<Buffer<'static>>>>(56);
+    fits::<Option<Incoming>>(40);
+    fits::<Inbox<'static, Hold<'static>, Buffer<'static>>>(360);
+    fits::<Option<SealedBlock>>(24);
+    fits::<Option<VacantBlock>>(20);
+    fits::<Link>(8);
+    fits::<Ends>(8);
+};
+
+/// A table at its full length.
+fn filled<T: Default, const N: usize>(table: &'static mut Vec<T, N>) -> ManagedSlice<'static, T> {
+    while table.push(T::default()).is_ok() {}
+    ManagedSlice::Borrowed(table)
+}
+
+/// The same, of several entries for each row.
+fn filled_rows<T: Default, const EACH: usize, const N: usize>(
+    table: &'static mut Vec<[T; EACH], N>,
+) -> ManagedSlice<'static, T> {
+    while table.push(core::array::from_fn(|_| T::default())).is_ok() {}
+    ManagedSlice::Borrowed(table.as_mut_slice().as_flattened_mut())
+}
+
+/// The same, row by row.
+fn rows<T: Default, const EACH: usize, const N: usize>(
+    table: &'static mut Vec<[T; EACH], N>,
+) -> impl Iterator<Item = ManagedSlice<'static, T>> {
+    while table.push(core::array::from_fn(|_| T::default())).is_ok() {}
+    table.iter_mut().map(|row| ManagedSlice::Borrowed(row.as_mut_slice()))
+}
+
+/// Memory of a node as a `static`, divided by the sizes that it is to have room for: see [`Sizes`](crate::embed::Sizes). It needs no place
+/// in the program's image, and is taken once.
+///
+/// ```
+/// use pdbp_core::storage;
+///
+/// storage!(static NODE = nodes 2, blocks 32 of 1024, row 8, parts 8, local 2, streams 2, pipe 4);
+///
+/// let memory = NODE.take()?;
+/// assert_eq!(memory.sizes().block_bytes(), 32 * (64 + 1024));
+/// assert!(NODE.take().is_err());
+/// # Ok::<(), pdbp_core::embed::Taken>(())
+/// ```
+///
+/// A size is a number, the name of a constant, or an expression in braces. With `long 2 of 8192` behind the others the node puts together
+/// messages longer than a block: two at a time, of up to 8192 bytes each; without it such messages are refused to their senders.
+#[macro_export]
+macro_rules! storage {
+    ($(#[$meta:meta])* $vis:vis static $name:ident = nodes $nodes:tt, blocks $blocks:tt of $body:tt, row $row:tt,
+     parts $parts:tt, local $local:tt, streams $streams:tt, pipe $pipe:tt) => {
+        $crate::storage!(
+            $(#[$meta])* $vis static $name = nodes $nodes, blocks $blocks of $body, row $row,
+            parts $parts, local $local, streams $streams, pipe $pipe, long 0 of 0
+        );
+    };
+    ($(#[$meta:meta])* $vis:vis static $name:ident = nodes $nodes:tt, blocks $blocks:tt of $body:tt, row $row:tt,
+     parts $parts:tt, local $local:tt, streams $streams:tt, pipe $pipe:tt, long $long:tt of $bytes:tt) => {
+        $(#[$meta])*
+        $vis static $name: $crate::embed::StaticNode<
+            { $nodes }, { $blocks }, { $body }, { $row }, { $parts }, { $local }, { $streams }, { $pipe },
+            { $long }, { $bytes },
+            { $crate::storage!(@sizes $nodes $blocks $body $row $parts $local $streams $pipe $long $bytes).block_bytes() },
+            { $crate::storage!(@sizes $nodes $blocks $body $row $parts $local $streams $pipe $long $bytes).pipes() },
+            { $crate::storage!(@sizes $nodes $blocks $body $row $parts $local $streams $pipe $long $bytes).places() },
+            { $crate::storage!(@sizes $nodes $blocks $body $row $parts $local $streams $pipe $long $bytes).entries() },
+            { $crate::storage!(@sizes $nodes $blocks $body $row $parts $local $streams $pipe $long $bytes).incoming() },
+            { $crate::storage!(@sizes $nodes $blocks $body $row $parts $local $streams $pipe $long $bytes).notes() },
+        > = $crate::embed::StaticNode::new();
+    };
+    (@sizes $nodes:tt $blocks:tt $body:tt $row:tt $parts:tt $local:tt $streams:tt $pipe:tt $long:tt $bytes:tt) => {
+        $crate::embed::Sizes {
+            nodes: $nodes, blocks: $blocks, body: $body, row: $row, parts: $parts, local: $local,
+            streams: $streams, pipe: $pipe, long: $long, long_bytes: $bytes,
+        }
+    };
+}

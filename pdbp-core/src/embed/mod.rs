@@ -1,0 +1,31 @@
+//! The engine in a program's own loop: on bare metal, in a task of an operating system, in another runtime.
+//!
+//! 1. [`storage!`](crate::storage) makes the memory of a node, a `static` of the size that follows from what the node has room for.
+//! 2. A [`Wire`] is what the program has to write: it carries frames. [`Posted`] makes a transport of it.
+//! 3. A [`Host`] is the node. The program calls [`Host::poll`] when a frame has come, and when the host says.
+//!
+//! # On bare metal
+//! `examples/skeleton.rs`:
+//! ```ignore
+#![doc = include_str!("../../examples/skeleton.rs")]
+//! ```
+//! Where the processor has no compare-and-swap the feature `critical-section` takes its place. `pdbp-core/no-std-check` is built for four
+//! processors by `ci/no-std`, which prints what it takes.
+//!
+//! # In an event loop
+//! `examples/event_loop.rs`:
+//! ```ignore
+#![doc = include_str!("../../examples/event_loop.rs")]
+//! ```
+mod host;
+mod memory;
+mod rings;
+mod stream;
+mod wire;
+
+pub use host::{Error, Host, Message, Sending};
+pub use memory::{NodeMemory, Sizes, StaticNode, Taken};
+pub use rings::Ends;
+pub(crate) use rings::Rings;
+pub use stream::{Piece, Segment, StreamReader, StreamWriter};
+pub use wire::{Link, Posted, PostedStorage, Wire, WireError};

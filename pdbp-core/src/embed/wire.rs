@@ -1,0 +1,270 @@
+//! A transport of whatever carries frames.
+
+use core::convert::Infallible;
+
+use managed::ManagedSlice;
+
+use super::rings::{Ends, Rings};
+use crate::id::NodeId;
+use crate::transport::{Arrival, Capabilities, Completion, Op, Reason, Refused, Transport};
+use crate::umb::{SealedBlock, VacantBlock};
+
+/// Something that carries frames of bytes to and from other nodes: a UART, a socket for each peer, a bus.
+///
+/// Between two nodes frames arrive whole, once and in order, or the link has [failed](WireError::Failed): one that loses frames needs
+/// a layer below that sends them again. No call waits. A frame that has come and that nobody has asked for stays where it is; a wire
+/// that has no room for more lets its peer wait.
+pub trait Wire {
+    /// Takes a frame for a node, all of it or nothing. The bytes may change as soon as the call returns.
+    ///
+    /// # Errors
+    /// See [`WireError`].
+    fn try_send(&mut self, to: NodeId, frame: &[u8]) -> Result<(), WireError>;
+
+    /// Copies the next frame of a node to the beginning of `room`, and returns its length. It is asked by node, since a node
+    /// that has no room for the frames of one peer goes on receiving those of others; where frames of all nodes come by one line, a
+    /// frame waits in the wire until its source is asked for.
+    ///
+    /// # Errors
+    /// See [`WireError`].
+    fn try_recv(&mut self, from: NodeId, room: &mut [u8]) -> Result<usize, WireError>;
+
+    /// Bytes of the longest frame that it carries: header and body of a block. By default any.
+    fn longest_frame(&self) -> usize {
+        usize::MAX
+    }
+}
+
+/// Why a frame was not sent or received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WireError {
+    /// There is no room for it, or none has come. It will do later.
+    WouldBlock,
+    /// The link to and from the node has failed, for good.
+    Failed,
+}
+
+impl core::fmt::Display for WireError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::WouldBlock => "the wire has no room, or no frame; try again later",
+            Self::Failed => "the link has failed",
+        })
+    }
+}
+
+impl core::error::Error for WireError {}
+
+/// A [`Transport`] of a [`Wire`]: keeps the blocks that wait to be sent and those that are to be filled, and drops none.
+#[derive(Debug)]
+pub struct Posted<'a, W> {
+    wire: W,
+    node: NodeId,
+    nodes: u16,
+    /// Blocks to be sent, of which the first [`Link::written`] have left.
+    sending: Rings<'a, SealedBlock>,
+    /// Blocks to be filled.
+    posted: Rings<'a, VacantBlock>,
+    links: ManagedSlice<'a, Link>,
+    /// The node that is looked after first at the next poll.
+    turn: usize,
+}
+
+/// The memory of a [`Posted`].
+#[derive(Debug)]
+pub struct PostedStorage<'a> {
+    /// For each node as many as a link is to have [places](Transport::capacity):
+    /// [`Config::LEAST_CAPACITY`](crate::Config::LEAST_CAPACITY) at least, and no more than a row and these are of use.
+    pub sending: ManagedSlice<'a, Option<SealedBlock>>,
+    /// For each node as many as it may have posted; as many as `sending`.
+    pub posted: ManagedSlice<'a, Option<VacantBlock>>,
+    /// One per node.
+    pub sending_ends: ManagedSlice<'a, Ends>,
+    /// One per node.
+    pub posted_ends: ManagedSlice<'a, Ends>,
+    /// One per node.
+    pub links: ManagedSlice<'a, Link>,
+}
+
+#[cfg(feature = "alloc")]
+impl PostedStorage<'static> {
+    /// Memory on the heap, for `nodes` nodes and `places` blocks each way on each link.
+    pub fn allocate(nodes: u16, places: usize) -> Self {
+        use alloc::vec::Vec;
+        fn table<T>(length: usize, make: impl Fn() -> T) -> ManagedSlice<'static, T> {
+            ManagedSlice::Owned((0..length).map(|_| make()).collect::<Vec<_>>())
+        }
+        let nodes = usize::from(nodes);
+        Self {
+            sending: table(nodes * places, || None),
+            posted: table(nodes * places, || None),
+            sending_ends: table(nodes, Ends::default),
+            posted_ends: table(nodes, Ends::default),
+            links: table(nodes, Link::default),
+        }
+    }
+}
+
+/// The link to and from a node.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Link {
+    state: State,
+    /// Blocks that the wire has taken and that have not been reported.
+    written: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Up,
+    /// Its blocks go back.
+    Failing,
+    Down,
+}
+
+impl<'a, W: Wire> Posted<'a, W> {
+    /// The transport of node `node` of `nodes`.
+    pub fn new(wire: W, node: NodeId, nodes: u16, storage: PostedStorage<'a>) -> Self {
+        let PostedStorage { sending, posted, sending_ends, posted_ends, mut links } = storage;
+        links.fill(Link::default());
+        let (sending, posted) = (Rings::new(sending, sending_ends), Rings::new(posted, posted_ends));
+        Self { wire, node, nodes, sending, posted, links, turn: 0 }
+    }
+
+    /// The wire.
+    pub fn wire_mut(&mut self) -> &mut W {
+        &mut self.wire
+    }
+
+    /// Why nothing can be sent to a node or posted for it.
+    fn refusal(&self, peer: NodeId, length: usize) -> Option<Reason<Infallible>> {
+        let exists = peer != self.node && peer.index() < usize::from(self.nodes);
+        let link = self.links.get(peer.index()).filter(|link| exists && link.state == State::Up);
+        if link.is_none() {
+            return Some(Reason::PeerFailed);
+        }
+        (length > self.wire.longest_frame()).then_some(Reason::Unsupported)
+    }
+
+    /// Writes what waits, as far as the wire takes it.
+    fn write(&mut self, peer: NodeId) {
+        let list = peer.index();
+        let Some(link) = self.links.get_mut(list) else { return };
+        while let Some(block) = self.sending.get_mut(list, link.written as usize) {
+            match self.wire.try_send(peer, block.bytes()) {
+                Ok(()) => link.written += 1,
+                Err(WireError::WouldBlock) => return,
+                Err(WireError::Failed) => {
+                    link.state = State::Failing;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The next block that has left.
+    fn next_written(&mut self, peer: NodeId) -> Option<SealedBlock> {
+        let link = self.links.get_mut(peer.index()).filter(|link| link.written > 0)?;
+        let block = self.sending.pop(peer.index())?;
+        link.written -= 1;
+        Some(block)
+    }
+
+    /// What has happened on a link.
+    fn poll_link(&mut self, peer: NodeId) -> Option<Completion<Infallible>> {
+        let list = peer.index();
+        if self.links.get(list)?.state == State::Up {
+            self.write(peer);
+        }
+        if let Some(block) = self.next_written(peer) {
+            return Some(Completion::Sent { peer, block });
+        }
+        if self.links.get(list)?.state == State::Up {
+            let room = self.posted.get_mut(list, 0)?;
+            match self.wire.try_recv(peer, room.bytes_mut()) {
+                Ok(length) => {
+                    let block = self.posted.pop(list)?.into_arrived(length);
+                    return Some(Completion::Received { peer, block });
+                }
+                Err(WireError::WouldBlock) => return None,
+                Err(WireError::Failed) => self.links.get_mut(list)?.state = State::Failing,
+            }
+        }
+        if self.links.get(list)?.state == State::Down {
+            return None;
+        }
+        if let Some(block) = self.sending.pop(list) {
+            return Some(Completion::Failed { peer, block });
+        }
+        if let Some(block) = self.posted.pop(list) {
+            return Some(Completion::Unused { peer, block });
+        }
+        self.links.get_mut(list)?.state = State::Down;
+        Some(Completion::PeerFailed { peer, cause: None })
+    }
+}
+
+impl<W: Wire> Transport for Posted<'_, W> {
+    type Error = Infallible;
+
+    fn capabilities(&self) -> Capabilities {
+        let (nodes, node, largest_block) = (self.nodes, self.node, self.wire.longest_frame());
+        Capabilities { nodes, node, largest_block, trusted: false }
+    }
+
+    fn arrival(&self, _peer: NodeId) -> Arrival {
+        Arrival::Posted
+    }
+
+    fn capacity(&self, _peer: NodeId) -> usize {
+        self.sending.depth()
+    }
+
+    fn submit(&mut self, op: Op) -> Result<(), Refused<Infallible>> {
+        let reason = match &op {
+            Op::Send { peer, block } => self.refusal(*peer, block.bytes().len()),
+            Op::Recv { peer, .. } => self.refusal(*peer, 0),
+            Op::Return { .. } => Some(Reason::Unsupported),
+        };
+        if let Some(reason) = reason {
+            return Err(Refused { op, reason });
+        }
+        let refused = match op {
+            Op::Send { peer, block } => match self.sending.push(peer.index(), block) {
+                Ok(()) => {
+                    self.write(peer);
+                    return Ok(());
+                }
+                Err(block) => Op::Send { peer, block },
+            },
+            Op::Recv { peer, block } => match self.posted.push(peer.index(), block) {
+                Ok(()) => return Ok(()),
+                Err(block) => Op::Recv { peer, block },
+            },
+            op @ Op::Return { .. } => op,
+        };
+        Err(Refused { op: refused, reason: Reason::Busy })
+    }
+
+    fn poll_completion(&mut self) -> Option<Completion<Infallible>> {
+        let nodes = usize::from(self.nodes);
+        for step in 0..nodes {
+            let at = (self.turn + step) % nodes;
+            let Some(peer) = NodeId::new(at as u16).filter(|peer| *peer != self.node) else { continue };
+            if let Some(completion) = self.poll_link(peer) {
+                // The others come first the next time.
+                self.turn = at + 1;
+                return Some(completion);
+            }
+        }
+        None
+    }
+}
+
+impl<W> Drop for Posted<'_, W> {
+    /// The memory may be somebody else's, and live on: nothing is left in it.
+    fn drop(&mut self) {
+        self.sending.clear();
+        self.posted.clear();
+    }
+}

@@ -1,0 +1,290 @@
+//! What has arrived and is not read: private pipes, events, and memory for messages longer than a block.
+
+use heapless::Deque;
+use managed::ManagedSlice;
+
+use super::EVENTS;
+use crate::embed::{Ends, Rings};
+use crate::engine::{Config, DeliveryKind, Engine, PrivatePipes, RoomToken};
+use crate::id::{NodeId, PartId, PipeId, StreamNo};
+use crate::inbox::{Arrival, Arrivals};
+use crate::policy::SpacePolicy;
+use crate::routing::Routing;
+use crate::transport::Transport;
+use crate::umb::BlockMemory;
+use crate::{Delivery, Event};
+
+/// The right to read a delivery, or a message put together.
+#[derive(Debug)]
+pub enum Hold<'a> {
+    /// A delivery of the engine.
+    Piece(Delivery),
+    /// A message put together.
+    Whole(Buffer<'a>),
+    /// Nothing.
+    Nothing,
+}
+
+impl Hold<'_> {
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Piece(delivery) => delivery.bytes(),
+            Self::Whole(buffer) => buffer.bytes(),
+            Self::Nothing => &[],
+        }
+    }
+}
+
+/// Memory in which a message longer than a block is put together.
+#[derive(Debug)]
+pub struct Buffer<'a> {
+    memory: ManagedSlice<'a, u8>,
+    filled: usize,
+    room: RoomToken,
+}
+
+impl Buffer<'_> {
+    fn bytes(&self) -> &[u8] {
+        self.memory.get(..self.filled).unwrap_or(&[])
+    }
+}
+
+/// Something that a part learns behind what has come before.
+#[derive(Clone, Copy, Debug)]
+pub struct Note {
+    /// Deliveries that come before it.
+    behind: u32,
+    what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    StreamBroken { source: NodeId, number: StreamNo },
+    Failed(NodeId),
+}
+
+/// The private pipes of a node. Each has two lists, for commands and for everything else.
+pub(super) struct Pipes<'a> {
+    pieces: Rings<'a, Delivery>,
+    notes: Rings<'a, Note>,
+    /// Memory for messages longer than a block that nobody uses.
+    buffers: ManagedSlice<'a, Option<ManagedSlice<'a, u8>>>,
+    me: NodeId,
+    nodes: u16,
+    masters: u16,
+    routing: Routing,
+    pub(super) events: Deque<Event, EVENTS>,
+    pub(super) lost_events: u64,
+    /// The engine has asked for all open blocks.
+    pub(super) flush_wanted: bool,
+}
+
+/// The list of commands of a pipe, and that of everything else.
+const fn lists(pipe: usize) -> (usize, usize) {
+    (2 * pipe, 2 * pipe + 1)
+}
+
+impl<'a> Pipes<'a> {
+    pub(super) fn new(
+        config: &Config,
+        (pieces, ends): (ManagedSlice<'a, Option<Delivery>>, ManagedSlice<'a, Ends>),
+        (notes, note_ends): (ManagedSlice<'a, Option<Note>>, ManagedSlice<'a, Ends>),
+        buffers: ManagedSlice<'a, Option<ManagedSlice<'a, u8>>>,
+    ) -> Self {
+        Self {
+            pieces: Rings::new(pieces, ends),
+            notes: Rings::new(notes, note_ends),
+            buffers,
+            me: config.node,
+            nodes: config.nodes,
+            masters: config.masters,
+            routing: config.routing,
+            events: Deque::new(),
+            lost_events: 0,
+            flush_wanted: false,
+        }
+    }
+
+    /// Leaves a note behind what has come. Said again, it counts from now.
+    fn note(&mut self, pipe: usize, what: What) {
+        let behind = self.pieces.len(lists(pipe).1) as u32;
+        for _ in 0..self.notes.len(pipe) {
+            let other = self.notes.pop(pipe).filter(|note| note.what != what);
+            // It was there before.
+            let _ = other.map(|note| self.notes.push(pipe, note));
+        }
+        // Broken streams that were not read are in the pipe or in the inbox, so that there is room.
+        let left = self.notes.push(pipe, Note { behind, what });
+        debug_assert!(left.is_ok(), "{left:?}");
+    }
+
+    /// The next of a pipe that is no command.
+    fn pull(&mut self, pipe: usize) -> Option<Arrival> {
+        if let Some(Note { behind: 0, what }) = self.notes.get_mut(pipe, 0).copied() {
+            self.notes.pop(pipe);
+            return Some(match what {
+                What::StreamBroken { source, number } => Arrival::StreamBroken { source, number },
+                What::Failed(node) => Arrival::Failed(node),
+            });
+        }
+        let piece = self.pieces.pop(lists(pipe).1)?;
+        for number in 0..self.notes.len(pipe) {
+            if let Some(note) = self.notes.get_mut(pipe, number) {
+                note.behind = note.behind.saturating_sub(1);
+            }
+        }
+        Some(Arrival::Piece(piece))
+    }
+
+    /// Takes back what somebody has read.
+    pub(super) fn give_back<T: Transport, M: BlockMemory, P: SpacePolicy>(
+        &mut self,
+        hold: Hold<'a>,
+        engine: &mut Engine<'_, T, M, P>,
+    ) {
+        match hold {
+            Hold::Piece(delivery) => engine.release(delivery),
+            Hold::Whole(buffer) => self.keep(buffer, engine),
+            Hold::Nothing => {}
+        }
+    }
+
+    fn keep<T: Transport, M: BlockMemory, P: SpacePolicy>(
+        &mut self,
+        buffer: Buffer<'a>,
+        engine: &mut Engine<'_, T, M, P>,
+    ) {
+        engine.give_room(buffer.room);
+        if let Some(slot) = self.buffers.iter_mut().find(|slot| slot.is_none()) {
+            *slot = Some(buffer.memory);
+        }
+    }
+
+    /// Nothing comes from a node any more, nor what it has passed on for others.
+    fn fail(&mut self, failed: NodeId) {
+        for from in (0..self.nodes).filter_map(NodeId::new) {
+            let relay = self.routing.relay(self.nodes, self.masters, from, self.me);
+            if from == failed || relay == Some(failed) {
+                (0..self.notes.lists()).for_each(|pipe| self.note(pipe, What::Failed(from)));
+            }
+        }
+    }
+}
+
+impl PrivatePipes for Pipes<'_> {
+    fn deliver(&mut self, pipe: PipeId, delivery: Delivery) -> Result<(), Delivery> {
+        let (commands, others) = lists(usize::from(pipe.0));
+        let urgent = matches!(delivery.kind(), DeliveryKind::Messages { urgent: true });
+        self.pieces.push(if urgent { commands } else { others }, delivery)
+    }
+
+    fn event(&mut self, event: Event) {
+        match &event {
+            Event::FlushWanted => {
+                self.flush_wanted = true;
+                return;
+            }
+            Event::StreamBroken { mapping } => {
+                let (source, number) = (mapping.source, mapping.number);
+                self.note(usize::from(mapping.pipe.0), What::StreamBroken { source, number });
+            }
+            Event::PeerFailed { peer, .. } => self.fail(*peer),
+            _ => {}
+        }
+        if self.events.is_full() {
+            self.events.pop_front();
+            self.lost_events += 1;
+        }
+        let _ = self.events.push_back(event);
+    }
+}
+
+/// Where the inbox of one part gets its deliveries.
+pub(super) struct Source<'e, 'a, T: Transport, M: BlockMemory, P> {
+    pub(super) engine: &'e mut Engine<'a, T, M, P>,
+    pub(super) pipes: &'e mut Pipes<'a>,
+    pub(super) part: PartId,
+    pub(super) pipe: usize,
+}
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Source<'_, '_, T, M, P> {
+    /// Empties the pipe.
+    pub(super) fn clear(&mut self) {
+        while let Some(delivery) = self.pull_command() {
+            self.engine.release(delivery);
+        }
+        while let Some(arrival) = self.pull() {
+            if let Arrival::Piece(delivery) = arrival {
+                self.engine.release(delivery);
+            }
+        }
+    }
+}
+
+impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Arrivals for Source<'_, 'a, T, M, P> {
+    type Hold = Hold<'a>;
+    type Buffer = Buffer<'a>;
+
+    fn pull_command(&mut self) -> Option<Delivery> {
+        self.pipes.pieces.pop(lists(self.pipe).0)
+    }
+
+    fn pull(&mut self) -> Option<Arrival> {
+        self.pipes.pull(self.pipe)
+    }
+
+    fn hold(&mut self, delivery: Delivery) -> Hold<'a> {
+        Hold::Piece(delivery)
+    }
+
+    fn share(&mut self, hold: &Hold<'a>) -> Hold<'a> {
+        match hold {
+            Hold::Piece(delivery) => self.engine.share(delivery).map_or(Hold::Nothing, Hold::Piece),
+            // A message put together is not shared.
+            Hold::Whole(_) | Hold::Nothing => Hold::Nothing,
+        }
+    }
+
+    fn release(&mut self, hold: Hold<'a>) {
+        self.pipes.give_back(hold, self.engine);
+    }
+
+    fn delivery<'h>(&'h self, hold: &'h Hold<'a>) -> Option<&'h Delivery> {
+        match hold {
+            Hold::Piece(delivery) => Some(delivery),
+            Hold::Whole(_) | Hold::Nothing => None,
+        }
+    }
+
+    fn begin(&mut self, source: PartId, message: u32, total: u32) -> Option<Buffer<'a>> {
+        let room = self.engine.take_room(self.part, source, message, u64::from(total))?;
+        // There are as many as can be reserved, all of them long enough.
+        match self.pipes.buffers.iter_mut().find_map(Option::take) {
+            Some(memory) => Some(Buffer { memory, filled: 0, room }),
+            None => {
+                self.engine.give_room(room);
+                None
+            }
+        }
+    }
+
+    fn append(&mut self, buffer: &mut Buffer<'a>, hold: &Hold<'a>, start: usize, end: usize) {
+        let Some(bytes) = hold.bytes().get(start..end) else { return };
+        if let Some(room) = buffer.memory.get_mut(buffer.filled..buffer.filled + bytes.len()) {
+            room.copy_from_slice(bytes);
+            buffer.filled += bytes.len();
+        }
+    }
+
+    fn finish(&mut self, buffer: Buffer<'a>) -> Hold<'a> {
+        Hold::Whole(buffer)
+    }
+
+    fn discard(&mut self, buffer: Buffer<'a>) {
+        self.pipes.keep(buffer, self.engine);
+    }
+
+    fn lost(&mut self, node: NodeId) {
+        self.engine.lose_rooms(self.part, node);
+    }
+}

@@ -1,0 +1,196 @@
+//! Messages and commands.
+
+use super::Endpoint;
+use crate::cdu::{CduClass, Route, SegmentHeader};
+use crate::engine::{OpenError, RoomError};
+use crate::id::{NodeId, PartId};
+use crate::outbox::{self, Due, LongMessage, Outbox, Outgoing};
+use crate::policy::SpacePolicy;
+use crate::transport::Transport;
+use crate::umb::BlockMemory;
+
+/// Why nothing was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SendError {
+    /// There is no room now; some comes free as the destination reads.
+    WouldBlock,
+    /// The node has failed, or the relay by which it is reached.
+    PeerFailed(NodeId),
+    /// There is no such node.
+    NoSuchNode(NodeId),
+    /// The message does not fit a block, which takes this many bytes at most: see [`Endpoint::begin_long`].
+    TooLong(usize),
+    /// The node of the destination has no room for messages of more than this many bytes.
+    NoRoom(u64),
+    /// The sender is no part of this node.
+    NoSuchPart(PartId),
+    /// This part has begun a long message that has not been sent.
+    Unfinished(PartId),
+}
+
+impl core::fmt::Display for SendError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::WouldBlock => OpenError::WouldBlock.fmt(f),
+            Self::PeerFailed(node) => OpenError::PeerFailed(*node).fmt(f),
+            Self::NoSuchNode(node) => OpenError::NoSuchNode(*node).fmt(f),
+            Self::TooLong(most) => {
+                write!(f, "the message is longer than {most} bytes; send it as a long message or as a stream")
+            }
+            Self::NoRoom(most) => {
+                write!(f, "the destination puts together messages of up to {most} bytes; send a stream")
+            }
+            Self::NoSuchPart(part) => write!(f, "this node has no {part}; register it first"),
+            Self::Unfinished(part) => write!(f, "{part} has begun a long message; send the rest of it first"),
+        }
+    }
+}
+
+impl core::error::Error for SendError {}
+
+impl From<OpenError> for SendError {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::PeerFailed(node) => Self::PeerFailed(node),
+            OpenError::NoSuchNode(node) => Self::NoSuchNode(node),
+            OpenError::WouldBlock => Self::WouldBlock,
+        }
+    }
+}
+
+/// The long messages of a part: the number of the next one, and whether one is under way.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Numbers {
+    next: u32,
+    busy: bool,
+}
+
+/// A message of any length on its way: see [`Endpoint::begin_long`].
+#[derive(Debug)]
+#[must_use = "a message is sent by polling, or given up"]
+pub struct LongSend<'m> {
+    from: PartId,
+    to: PartId,
+    message: &'m [u8],
+    number: u32,
+    long: LongMessage,
+}
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
+    /// Sends a message of a part of this node. It leaves when its block is full, after
+    /// [`Config::flush_after`](crate::Config::flush_after), at [`flush`](Self::flush), or when a poll finds nothing else to do.
+    ///
+    /// # Errors
+    /// See [`SendError`]; nothing was sent.
+    pub fn send(&mut self, from: PartId, to: PartId, message: &[u8]) -> Result<(), SendError> {
+        let route = Route::new(CduClass::ShortMessage, 0, from, to);
+        self.pack(to.node(), &Outgoing::message(route, message))
+    }
+
+    /// Sends a command: a message with a number that is received ahead of others. It leaves at once.
+    ///
+    /// # Errors
+    /// See [`SendError`]; nothing was sent.
+    pub fn send_command(
+        &mut self,
+        from: PartId,
+        to: PartId,
+        command: u16,
+        data: &[u8],
+    ) -> Result<(), SendError> {
+        let route = Route::new(CduClass::Command, command, from, to);
+        let sent = Outbox::send_urgent(&mut self.engine, to.node(), route, data);
+        sent.map_err(|error| self.explain(error))
+    }
+
+    /// Begins to send a message of any length, which [`poll_long`](Self::poll_long) sends. A part sends one at a time.
+    ///
+    /// # Errors
+    /// [`SendError::Unfinished`], [`SendError::NoSuchPart`].
+    pub fn begin_long<'m>(
+        &mut self,
+        from: PartId,
+        to: PartId,
+        message: &'m [u8],
+    ) -> Result<LongSend<'m>, SendError> {
+        let most = self.engine.config().longest_unsegmented().saturating_sub(size_of::<SegmentHeader>());
+        let numbers = self.long.get_mut(usize::from(from.local())).ok_or(SendError::NoSuchPart(from))?;
+        if numbers.busy {
+            return Err(SendError::Unfinished(from));
+        }
+        numbers.busy = true;
+        numbers.next = numbers.next.wrapping_add(1);
+        let number = numbers.next;
+        Ok(LongSend { from, to, message, number, long: LongMessage::new(number, message.len(), most) })
+    }
+
+    /// Sends as much of a long message as there is room for. Whether all of it was sent; else call again after a poll.
+    ///
+    /// # Errors
+    /// See [`SendError`]; the message is given up.
+    pub fn poll_long(&mut self, sending: &mut LongSend<'_>) -> Result<bool, SendError> {
+        let route = Route::new(CduClass::ShortMessage, 0, sending.from, sending.to);
+        let whole = Outgoing::message(route, sending.message);
+        let sent = if sending.message.len() <= self.engine.config().longest_unsegmented() {
+            self.pack(sending.to.node(), &whole)
+        } else {
+            self.send_pieces(route, sending)
+        };
+        match sent {
+            Err(SendError::WouldBlock) => return Ok(false),
+            _ => self.end_long(sending, sent.is_ok()),
+        }
+        sent.map(|()| true)
+    }
+
+    fn send_pieces(&mut self, route: Route, sending: &mut LongSend<'_>) -> Result<(), SendError> {
+        let LongSend { from, to, number, .. } = *sending;
+        match self.engine.ask_room(from, to, number, sending.message.len() as u64) {
+            Ok(true) => {}
+            Ok(false) => return Err(SendError::WouldBlock),
+            Err(RoomError::TooLong { limit }) => return Err(SendError::NoRoom(limit)),
+            Err(RoomError::PeerFailed(node)) => return Err(SendError::PeerFailed(node)),
+            Err(RoomError::NoSuchPart) => return Err(SendError::NoSuchPart(from)),
+        }
+        while let Some(piece) = sending.long.piece() {
+            let data = sending.message.get(piece.range).unwrap_or(&[]);
+            self.pack(sending.to.node(), &Outgoing::message(route, data).segment(piece.header))?;
+            sending.long.advance();
+        }
+        Ok(())
+    }
+
+    /// Gives up a long message. What was sent of it is discarded by its receiver.
+    pub fn give_up_long(&mut self, sending: LongSend<'_>) {
+        self.end_long(&sending, false);
+    }
+
+    pub(crate) fn end_long(&mut self, sending: &LongSend<'_>, sent: bool) {
+        if let Some(numbers) = self.long.get_mut(usize::from(sending.from.local())) {
+            numbers.busy = false;
+        }
+        if sending.message.len() > self.engine.config().longest_unsegmented() {
+            self.engine.end_room(sending.from, sent);
+        }
+    }
+
+    /// Sends what was packed.
+    pub fn flush(&mut self) {
+        self.outbox.flush(&mut self.engine, Due::All);
+    }
+
+    fn pack(&mut self, dest: NodeId, outgoing: &Outgoing<'_>) -> Result<(), SendError> {
+        let Self { engine, outbox, now, .. } = self;
+        let hop = engine.hop(dest)?;
+        let sent = outbox.send(engine, *now, hop, outgoing);
+        sent.map_err(|error| self.explain(error))
+    }
+
+    fn explain(&self, error: outbox::SendError) -> SendError {
+        match error {
+            outbox::SendError::Open(error) => error.into(),
+            outbox::SendError::TooLong => SendError::TooLong(self.engine.config().longest_unsegmented()),
+        }
+    }
+}

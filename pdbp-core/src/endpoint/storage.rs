@@ -1,0 +1,92 @@
+//! The memory of an endpoint.
+
+use managed::ManagedSlice;
+
+use super::{Buffer, Hold, Note, Numbers};
+use crate::Delivery;
+use crate::embed::Ends;
+use crate::engine::{Config, ConfigError, Storage};
+use crate::inbox::Inbox;
+use crate::outbox::Lane;
+
+/// The memory of an [`Endpoint`](super::Endpoint). With borrowed slices it runs without a heap.
+pub struct EndpointStorage<'a> {
+    /// Tables of the engine.
+    pub tables: Storage<'a>,
+    /// Open blocks: one per row ([`Config::rows`]).
+    pub lanes: ManagedSlice<'a, Lane>,
+    /// One per private pipe.
+    pub inboxes: ManagedSlice<'a, Inbox<'a, Hold<'a>, Buffer<'a>>>,
+    /// Deliveries that wait for a part: for each private pipe two lists of equal length, for commands and for others.
+    pub pieces: ManagedSlice<'a, Option<Delivery>>,
+    /// Two per private pipe.
+    pub ends: ManagedSlice<'a, Ends>,
+    /// What parts are told of nodes that have failed: for each private pipe as many as nodes, streams that may arrive at it, and
+    /// pieces.
+    pub notes: ManagedSlice<'a, Option<Note>>,
+    /// One per private pipe.
+    pub note_ends: ManagedSlice<'a, Ends>,
+    /// Memory in which messages longer than a block are put together, all of one length: each for one of them, as long as it is being
+    /// received and read.
+    pub buffers: ManagedSlice<'a, Option<ManagedSlice<'a, u8>>>,
+    /// One per part of this node.
+    pub long: ManagedSlice<'a, Numbers>,
+}
+
+/// For each pipe: notes that there must be room for, by the pieces of its lists.
+pub(crate) const fn notes(nodes: usize, streams: usize, pieces: usize) -> usize {
+    nodes + nodes * streams + pieces
+}
+
+impl EndpointStorage<'_> {
+    pub(super) fn check(&self, config: &Config) -> Result<(), ConfigError> {
+        let (pipes, nodes) = (usize::from(config.private_pipes), usize::from(config.nodes));
+        let streams = usize::from(config.stream_pipes);
+        let pieces = self.pieces.len().checked_div(2 * pipes).unwrap_or(0);
+        for (slice, have, need) in [
+            ("lanes", self.lanes.len(), config.rows()),
+            ("inboxes", self.inboxes.len(), pipes),
+            ("pieces", self.pieces.len(), 2 * pipes),
+            ("ends", self.ends.len(), 2 * pipes),
+            ("notes", self.notes.len(), pipes * notes(nodes, streams, pieces)),
+            ("note_ends", self.note_ends.len(), pipes),
+            ("long", self.long.len(), usize::from(config.local_parts)),
+        ] {
+            if have < need {
+                return Err(ConfigError::Storage { slice, have, need });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(feature = "alloc")]
+impl EndpointStorage<'static> {
+    /// Memory on the heap for `config`, with `blocks` blocks, room for `parts` parts in the whole cluster, `pieces` deliveries that wait
+    /// for a part, and `long` messages longer than a block at a time, of up to `bytes` bytes each.
+    pub fn allocate(
+        config: &Config,
+        (blocks, parts): (usize, usize),
+        pieces: usize,
+        (long, bytes): (usize, usize),
+    ) -> Self {
+        use crate::inbox::InboxStorage;
+        use alloc::vec::Vec;
+        fn table<T>(length: usize, make: impl Fn() -> T) -> ManagedSlice<'static, T> {
+            ManagedSlice::Owned((0..length).map(|_| make()).collect::<Vec<_>>())
+        }
+        let (pipes, nodes) = (usize::from(config.private_pipes), usize::from(config.nodes));
+        let streams = nodes * usize::from(config.stream_pipes);
+        Self {
+            tables: Storage::allocate(config, blocks, parts),
+            lanes: table(config.rows(), Lane::default),
+            inboxes: table(pipes, || Inbox::new(InboxStorage::allocate(2 * pieces, long, streams))),
+            pieces: table(2 * pipes * pieces, || None),
+            ends: table(2 * pipes, Ends::default),
+            notes: table(pipes * notes(nodes, usize::from(config.stream_pipes), pieces), || None),
+            note_ends: table(pipes, Ends::default),
+            buffers: table(long, || Some(ManagedSlice::Owned(alloc::vec![0; bytes]))),
+            long: table(usize::from(config.local_parts), Numbers::default),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Streams: written and read piece by piece.
+
+use super::{Endpoint, Hold};
+use crate::engine::OpenError;
+use crate::id::PartId;
+use crate::inbox::{Segment, StreamKey};
+use crate::outbox::{Ending, Missing, StreamError, StreamOut};
+use crate::pipe::PipeError;
+use crate::policy::SpacePolicy;
+use crate::transport::Transport;
+use crate::umb::BlockMemory;
+
+/// The reading end of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamIn {
+    part: PartId,
+    source: PartId,
+    key: StreamKey,
+}
+
+impl StreamIn {
+    /// The part that writes it.
+    pub fn source(&self) -> PartId {
+        self.source
+    }
+}
+
+/// What comes next of a stream.
+#[derive(Debug)]
+pub enum StreamPiece<'a> {
+    /// Data.
+    Data(StreamSegment<'a>),
+    /// Nothing yet.
+    Nothing,
+    /// The end.
+    End,
+    /// The stream has ended before its end: its writer has given it up, or has failed.
+    Broken,
+}
+
+/// A segment of a stream. It holds its block until it is [released](Endpoint::release_segment).
+#[derive(Debug)]
+#[must_use = "a segment that is not released keeps its block from being used again"]
+pub struct StreamSegment<'a>(Hold<'a>);
+
+impl StreamSegment<'_> {
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        let Hold::Piece(delivery) = &self.0 else { return &[] };
+        // A block of a stream holds one CDU.
+        let train = delivery.cdus().next().and_then(Result::ok);
+        train.map_or(&[], |train| train.data())
+    }
+}
+
+impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
+    /// Opens a stream from a part of this node.
+    ///
+    /// # Errors
+    /// [`PipeError::NoneIdle`]: as many are open as this node can have.
+    pub fn open_stream(&mut self, from: PartId, to: PartId) -> Result<StreamOut, PipeError> {
+        StreamOut::open(&mut self.engine, from, to)
+    }
+
+    /// Writes as many of the bytes as there is room for, and returns how many; the rest after a poll. Full segments leave at once.
+    ///
+    /// # Errors
+    /// See [`StreamError`].
+    pub fn write(&mut self, stream: &mut StreamOut, data: &[u8]) -> Result<usize, StreamError> {
+        stream.check(&self.engine)?;
+        let (whole, mut written) = (self.engine.config().longest_unsegmented(), 0);
+        while let Some(rest) = data.get(written..).filter(|rest| !rest.is_empty()) {
+            match stream.write(whole, rest) {
+                Ok(taken) => written += taken,
+                Err(Missing::Block) if self.give_block(stream)? => {}
+                Err(Missing::Room) => self.submit_segment(stream, Ending::Open),
+                Err(Missing::Block | Missing::Stream) => break,
+            }
+        }
+        Ok(written)
+    }
+
+    /// Sends what was written. Readers get it as one segment, or several.
+    pub fn flush_stream(&mut self, stream: &mut StreamOut) {
+        if stream.filled() > 0 {
+            self.submit_segment(stream, Ending::Open);
+        }
+    }
+
+    /// Ends a stream. Whether it is over; else call again after a poll.
+    ///
+    /// # Errors
+    /// See [`StreamError`]; the stream is over.
+    pub fn poll_finish(&mut self, stream: &mut StreamOut) -> Result<bool, StreamError> {
+        let ended = self.end(stream);
+        if !matches!(ended, Ok(false)) {
+            let closed = stream.close(&mut self.engine);
+            debug_assert!(closed.is_ok(), "it was not closed before");
+        }
+        ended
+    }
+
+    fn end(&mut self, stream: &mut StreamOut) -> Result<bool, StreamError> {
+        if !stream.is_over() {
+            stream.check(&self.engine)?;
+            if !stream.has_block() && !self.give_block(stream)? {
+                return Ok(false);
+            }
+            self.submit_segment(stream, Ending::Last);
+        }
+        stream.poll_taken(&self.engine).map_or(Ok(false), |taken| taken.map(|()| true))
+    }
+
+    /// Gives a stream up: its reader is told that it is broken.
+    pub fn give_up_stream(&mut self, mut stream: StreamOut) {
+        let closed = stream.close(&mut self.engine);
+        debug_assert!(closed.is_ok(), "it was not closed before");
+    }
+
+    /// `false`: there is no block now.
+    fn give_block(&mut self, stream: &mut StreamOut) -> Result<bool, StreamError> {
+        match self.engine.open(stream.dest().node()) {
+            Ok(block) => {
+                let before = stream.give_block(block);
+                before.into_iter().for_each(|block| self.engine.submit(block));
+                Ok(true)
+            }
+            Err(OpenError::WouldBlock) => Ok(false),
+            Err(OpenError::PeerFailed(_) | OpenError::NoSuchNode(_)) => Err(StreamError::PeerFailed),
+        }
+    }
+
+    fn submit_segment(&mut self, stream: &mut StreamOut, ending: Ending) {
+        stream.seal(0, ending).into_iter().for_each(|block| self.engine.submit(block));
+    }
+
+    /// The next stream that somebody has opened to a part of this node.
+    pub fn accept(&mut self, part: PartId) -> Option<StreamIn> {
+        let (inbox, mut source) = self.source_of(part)?;
+        let accepted = inbox.accept(&mut source)?;
+        Some(StreamIn { part, source: accepted.source, key: accepted.key })
+    }
+
+    /// What comes next of a stream. After its end it is [`StreamPiece::Broken`].
+    pub fn poll_stream(&mut self, stream: &StreamIn) -> StreamPiece<'a> {
+        let Some((inbox, mut source)) = self.source_of(stream.part) else { return StreamPiece::Broken };
+        match inbox.next_segment(stream.key, &mut source) {
+            Segment::Data(hold) => StreamPiece::Data(StreamSegment(hold)),
+            Segment::Nothing => StreamPiece::Nothing,
+            Segment::End => StreamPiece::End,
+            Segment::Broken | Segment::Unknown => StreamPiece::Broken,
+        }
+    }
+
+    /// Takes a segment back.
+    pub fn release_segment(&mut self, segment: StreamSegment<'a>) {
+        self.give_back(segment.0);
+    }
+
+    /// Nobody reads the stream any more: the rest of it is discarded as it comes.
+    pub fn forget_stream(&mut self, stream: StreamIn) {
+        if let Some((inbox, mut source)) = self.source_of(stream.part) {
+            inbox.forget(stream.key, &mut source);
+        }
+    }
+}
