@@ -20,7 +20,9 @@
 //!
 //! An outbox has no clock, no lock and no memory but what it is given, so that it works without a heap.
 
+mod loan;
 mod long;
+mod outgoing;
 mod rule;
 mod stream;
 #[cfg(test)]
@@ -28,12 +30,14 @@ mod tests;
 
 use managed::ManagedSlice;
 
-use crate::cdu::{Full, Packer, Route, SegmentHeader, Via};
+use crate::cdu::{Full, Packer, Route, Via};
 use crate::engine::OpenError;
-use crate::id::{NodeId, PartId, Time};
+use crate::id::{NodeId, Time};
 use crate::umb::OpenBlock;
 
+pub use loan::{Loan, Outcome};
 pub use long::{LongMessage, Piece};
+pub use outgoing::Outgoing;
 pub use rule::{Due, Flushed, PATIENCE, Rule};
 pub use stream::{Ending, Missing, StreamError, StreamOut};
 
@@ -63,9 +67,9 @@ pub struct Hop {
 /// How messages find their destination from the block's end of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// As the block was opened: it holds messages for one node.
+    /// As the block was opened: all its messages are for one node.
     Opened,
-    /// As the messages of the lane's other nodes do not.
+    /// By this relay, or by none: the lane has messages for several nodes.
     Own(Option<Via>),
 }
 
@@ -101,75 +105,6 @@ pub struct Lane {
     since: Time,
     /// Bytes of CDUs in the blocks that travel best on this lane; 0: as many as there is room for.
     body: usize,
-}
-
-/// Something to be packed: a message, or a piece of one.
-#[derive(Clone, Copy, Debug)]
-pub struct Outgoing<'m> {
-    route: Route,
-    data: &'m [u8],
-    set: &'m [PartId],
-    segment: Option<SegmentHeader>,
-}
-
-impl<'m> Outgoing<'m> {
-    /// A message to one part.
-    #[inline]
-    pub const fn message(route: Route, data: &'m [u8]) -> Self {
-        Self { route, data, set: &[], segment: None }
-    }
-
-    /// A message to all parts of a set; those on the node of the lane receive it.
-    pub const fn to_set(route: Route, set: &'m [PartId], data: &'m [u8]) -> Self {
-        Self { route, data, set, segment: None }
-    }
-
-    /// The same, as a segment of a longer message.
-    #[must_use]
-    pub const fn segment(self, header: SegmentHeader) -> Self {
-        Self { segment: Some(header), ..self }
-    }
-
-    /// The same with other bytes.
-    #[must_use]
-    pub const fn with_bytes<'n>(self, data: &'n [u8]) -> Outgoing<'n>
-    where
-        'm: 'n,
-    {
-        Outgoing { data, ..self }
-    }
-
-    /// One of the segments into which it is cut.
-    #[must_use]
-    pub fn piece(&self, piece: &Piece) -> Self {
-        let data = self.data.get(piece.range.clone()).unwrap_or(&[]);
-        Self { data, segment: Some(piece.header), ..*self }
-    }
-
-    /// Its bytes.
-    pub const fn bytes(&self) -> &'m [u8] {
-        self.data
-    }
-
-    /// Bytes of room for which it makes no difference how many more there are.
-    const fn length(&self) -> usize {
-        self.data.len() + if self.set.is_empty() { 0 } else { Packer::overhead(self.set.len()) }
-    }
-
-    /// Appends it to a block.
-    ///
-    /// # Errors
-    /// [`Full`] when there is no room; nothing was written.
-    pub fn pack(&self, block: &mut OpenBlock) -> Result<(), Full> {
-        let (route, length) = (self.route, self.data.len());
-        let room = match self.segment {
-            _ if !self.set.is_empty() => block.reserve_set(route, self.set, self.segment, length),
-            Some(segment) => block.reserve_segment(route, segment, length),
-            None => block.reserve(route, length),
-        };
-        room?.copy_from_slice(self.data);
-        Ok(())
-    }
 }
 
 /// Why [`Outbox::send`] did not take a message.
@@ -316,11 +251,11 @@ impl<'a> Outbox<'a> {
         let body = self.lanes.get(hop.lane).map_or(0, |lane| lane.body);
         let body = if body == 0 { block.room() } else { body };
         let pack = self.rule.pack.min(body);
-        if outgoing.segment.is_some() {
-        } else if outgoing.length() < pack / 2 {
-            block.limit(pack);
-        } else if block.written() <= body {
-            block.limit(body);
+        match outgoing.length() {
+            _ if outgoing.is_segment() => {}
+            short if short < pack / 2 => block.limit(pack),
+            _ if block.written() <= body => block.limit(body),
+            _ => {}
         }
         Ok(self.put(hop.lane, block, now))
     }
@@ -419,82 +354,5 @@ impl<'a> Outbox<'a> {
         let before = lane.block.replace(block);
         self.open += usize::from(before.is_none());
         before
-    }
-
-    /// Lends room for one message in the open block of a lane, to be filled in place; `None` when there is no room, or no open
-    /// block. The lane has none until the loan is [over](Self::end_loan).
-    pub fn lend(&mut self, hop: Hop, route: Route, length: usize) -> Option<Loan> {
-        let block = self.block(hop).ok()?;
-        let before = block.mark();
-        block.reserve(route, length).ok()?;
-        let (block, since) = self.take(hop.lane)?;
-        Some(Loan { block, before, route, length, lane: hop.lane, since })
-    }
-
-    /// As [`lend`](Self::lend), in a vacant block.
-    ///
-    /// # Errors
-    /// The block when it has no room.
-    pub fn lend_in(
-        mut block: OpenBlock,
-        hop: Hop,
-        (route, length): (Route, usize),
-        now: Time,
-    ) -> Result<Loan, OpenBlock> {
-        let before = block.mark();
-        if block.reserve(route, length).is_err() {
-            return Err(block);
-        }
-        Ok(Loan { block, before, route, length, lane: hop.lane, since: now })
-    }
-
-    /// Takes a loan back: its message is part of the open block, or was never there. Returns the block that the lane had.
-    #[must_use = "a block that is not submitted is lost to the pool"]
-    pub fn end_loan(&mut self, loan: Loan, outcome: Outcome) -> Option<OpenBlock> {
-        let Loan { mut block, before, lane, since, .. } = loan;
-        if outcome == Outcome::Undone {
-            block.rewind(before);
-        }
-        self.put(lane, block, since)
-    }
-}
-
-/// Room for one message in a block, as [`Outbox::lend`] gives it.
-#[derive(Debug)]
-#[must_use = "a loan that is not ended takes its block along"]
-pub struct Loan {
-    block: OpenBlock,
-    before: Packer,
-    route: Route,
-    length: usize,
-    lane: usize,
-    since: Time,
-}
-
-/// What becomes of a loan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The message leaves with its block.
-    Committed,
-    /// There is no message.
-    Undone,
-}
-
-impl Loan {
-    /// Since when its block is open.
-    pub fn since(&self) -> Time {
-        self.since
-    }
-
-    /// The bytes of the message.
-    pub fn bytes(&self) -> &[u8] {
-        self.block.last_reserved(self.length)
-    }
-
-    /// The bytes of the message, to be filled.
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // The same reservation again, at the same place: the bytes written before stay.
-        self.block.rewind(self.before);
-        self.block.reserve(self.route, self.length).unwrap_or(&mut [])
     }
 }

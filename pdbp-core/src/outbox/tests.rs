@@ -9,7 +9,8 @@ use proptest::collection::vec as vec_of;
 use proptest::prelude::*;
 
 use super::*;
-use crate::cdu::{CduClass, Cdus};
+use crate::cdu::{CduClass, Cdus, Packer};
+use crate::id::PartId;
 use crate::routing::Slot;
 use crate::umb::{BlockInfo, BlockState, HeapMemory, Umb, stride};
 

@@ -1,0 +1,85 @@
+//! Loans: room in a block that the sender fills in place.
+
+use super::{Hop, Outbox};
+use crate::cdu::{Packer, Route};
+use crate::id::Time;
+use crate::umb::OpenBlock;
+
+impl Outbox<'_> {
+    /// Lends room for one message in the open block of a lane, to be filled in place; `None` when there is no room, or no open
+    /// block. The lane has none until the loan is [over](Self::end_loan).
+    pub fn lend(&mut self, hop: Hop, route: Route, length: usize) -> Option<Loan> {
+        let block = self.block(hop).ok()?;
+        let before = block.mark();
+        block.reserve(route, length).ok()?;
+        let (block, since) = self.take(hop.lane)?;
+        Some(Loan { block, before, route, length, lane: hop.lane, since })
+    }
+
+    /// As [`lend`](Self::lend), in a vacant block.
+    ///
+    /// # Errors
+    /// The block when it has no room.
+    pub fn lend_in(
+        mut block: OpenBlock,
+        hop: Hop,
+        (route, length): (Route, usize),
+        now: Time,
+    ) -> Result<Loan, OpenBlock> {
+        let before = block.mark();
+        if block.reserve(route, length).is_err() {
+            return Err(block);
+        }
+        Ok(Loan { block, before, route, length, lane: hop.lane, since: now })
+    }
+
+    /// Takes a loan back: its message is part of the open block, or was never there. Returns the block that the lane had.
+    #[must_use = "a block that is not submitted is lost to the pool"]
+    pub fn end_loan(&mut self, loan: Loan, outcome: Outcome) -> Option<OpenBlock> {
+        let Loan { mut block, before, lane, since, .. } = loan;
+        if outcome == Outcome::Undone {
+            block.rewind(before);
+        }
+        self.put(lane, block, since)
+    }
+}
+
+/// Room for one message in a block, as [`Outbox::lend`] gives it.
+#[derive(Debug)]
+#[must_use = "a loan that is not ended takes its block along"]
+pub struct Loan {
+    block: OpenBlock,
+    before: Packer,
+    route: Route,
+    length: usize,
+    lane: usize,
+    since: Time,
+}
+
+/// What becomes of a loan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The message leaves with its block.
+    Committed,
+    /// There is no message.
+    Undone,
+}
+
+impl Loan {
+    /// Since when its block is open.
+    pub fn since(&self) -> Time {
+        self.since
+    }
+
+    /// The bytes of the message.
+    pub fn bytes(&self) -> &[u8] {
+        self.block.last_reserved(self.length)
+    }
+
+    /// The bytes of the message, to be filled.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // The same reservation again, at the same place: the bytes written before stay.
+        self.block.rewind(self.before);
+        self.block.reserve(self.route, self.length).unwrap_or(&mut [])
+    }
+}
