@@ -351,13 +351,15 @@ fn a_long_message_that_is_not_read_is_room_that_the_next_waits_for() {
     });
     // What was given up is nobody's, and the room is there again.
     std::thread::scope(|scope| {
+        let node = cluster.node(0).unwrap();
         scope.spawn(move || {
-            let message = b.recv_timeout(SOON).unwrap();
-            assert_eq!(*message, *contents(3, 60_000));
-            assert_eq!(b.unreadable(), 0);
+            let third = part(&node, "third");
+            third.send(to, &contents(3, 60_000)).unwrap();
+            third.flush();
         });
-        a.send(to, &contents(3, 60_000)).unwrap();
-        a.flush();
+        let message = b.recv_timeout(SOON).unwrap();
+        assert_eq!(*message, *contents(3, 60_000));
+        assert_eq!(b.unreadable(), 0);
     });
 }
 
