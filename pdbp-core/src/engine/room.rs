@@ -258,7 +258,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Whether part `from` of this node may send the first segment of its message number `number`, which has `bytes` bytes, to `to`.
     /// Asks the receiving node; call it again after polls until it does not say `false`. A part sends one such message at a time, to one
-    /// part, each with another number; [`end_room`](Self::end_room) ends it.
+    /// part, each with a greater number than the one before, in a circle; [`end_room`](Self::end_room) ends it.
     ///
     /// # Errors
     /// See [`RoomError`]; the message is over.
@@ -338,9 +338,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return None;
         }
         room.state = State::Taken;
-        // Messages of one part to another keep their order, so that nothing comes any more of one before.
+        // Messages of one part to another keep their order, so that nothing comes any more of one before. Later ones may have been
+        // granted already.
+        let before = |e: &RoomEntry| number.wrapping_sub(e.number) < u32::MAX / 2;
         let lost = |e: &RoomEntry| e.state == State::Granted && e.source == source && e.dest == part.local();
-        self.rooms.drop_if(lost);
+        self.rooms.drop_if(|e| lost(e) && before(e));
         Some(RoomToken { entry, source, number })
     }
 

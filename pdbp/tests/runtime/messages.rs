@@ -353,9 +353,9 @@ fn a_long_message_that_is_not_read_is_room_that_the_next_waits_for() {
     std::thread::scope(|scope| {
         let node = cluster.node(0).unwrap();
         scope.spawn(move || {
-            let next = part(&node, "next");
-            next.send(to, &contents(3, 60_000)).unwrap();
-            next.flush();
+            let third = part(&node, "third");
+            third.send(to, &contents(3, 60_000)).unwrap();
+            third.flush();
         });
         let message = b.recv_timeout(SOON).unwrap();
         assert_eq!(*message, *contents(3, 60_000));

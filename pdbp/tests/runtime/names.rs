@@ -129,7 +129,7 @@ fn a_pipe_released_twice_is_an_error_and_can_be_applied_for_again() {
         assert!(matches!(b.release_pipe(), Err(PipeError::NotBound(_))));
         assert!(b.try_recv().is_none());
         assert!(matches!(b.recv(), Err(RecvError::NoPipe)));
-        assert!(matches!(b.recv_timeout(SOON), Err(RecvError::NoPipe)));
+        assert!(matches!(b.recv_timeout(crate::BRIEFLY), Err(RecvError::NoPipe)));
         a.send(to, b"nobody reads this").unwrap();
         a.flush();
         until(&[&a, &b], || (b.node().stats().counters.unroutable == 1).then_some(()));
