@@ -90,6 +90,8 @@ mod tests {
     use std::io::Write;
     use std::time::Duration;
 
+    use pdbp_core::engine::LocalPart;
+
     use super::*;
     use crate::{Cluster, PartKind, Progress};
 
@@ -105,6 +107,14 @@ mod tests {
             let register = |node: &crate::Node, name| node.register(name, PartKind::Cpu).unwrap();
             let (mut a, gone) = (register(&zero, "a"), register(&one, "gone").id());
             a.send(gone, b"nobody reads it").unwrap();
+            a.flush();
+            while one.stats().counters.unroutable == 0
+                || one.shared.engine().local_part(gone.local()) != LocalPart::Free
+            {
+                one.poll();
+                zero.poll();
+                std::thread::yield_now();
+            }
             one.shared.engine().begin_generation(1);
             let next = register(&one, "next");
             assert_eq!(next.id(), gone.in_generation(1));
@@ -131,6 +141,7 @@ mod tests {
                 assert_eq!((&*message, message.source()), (&b"new"[..], a.id()));
                 next.send(message.source(), b"answer").unwrap();
             }
+            next.flush();
             assert_eq!(*a.recv_timeout(SOON).unwrap(), *b"answer");
             let message = a.recv_timeout(SOON).unwrap();
             assert_eq!(message.source(), next.id(), "with its generation");
