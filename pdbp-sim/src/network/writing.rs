@@ -336,6 +336,8 @@ impl<T: Transport> Host<T> {
     fn begin_stream(&mut self, dest: u16, source: PartId, now: u64) -> Result<bool, Breach> {
         let Some(node) = NodeId::new(dest) else { return Ok(false) };
         let Some(to) = part(dest) else { return Ok(false) };
+        // In the generation of this life.
+        let source = self.engine.resolve(source.address()).unwrap_or(source);
         let out = match StreamOut::open(&mut self.engine, source, to) {
             Ok(out) => out,
             Err(PipeError::NoneIdle(..)) => return Ok(false),

@@ -226,7 +226,7 @@ fn a_writer_that_is_not_told_that_its_stream_did_not_arrive() {
 /// What is found when relays have no room for all streams, and a host may not hear of it.
 fn many_streams_by_relays(hides: Option<u16>) -> Result<Report, ClusterError> {
     let mix = Mix { streams: Probability::new(0.5).unwrap(), ..Mix::default() };
-    let (traffic, routing) = (Traffic::uniform().rate(50_000), Routing::Grid);
+    let (traffic, routing) = (Traffic::uniform().rate(120_000), Routing::Grid);
     let setup = Setup { seed: 3, traffic, mix, routing, traffic_until: ms(5), ..Setup::new(9) };
     let mut cluster = Cluster::new(setup).unwrap();
     hides.into_iter().for_each(|node| cluster.hide(node, Hidden::Stops));

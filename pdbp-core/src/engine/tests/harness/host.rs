@@ -49,6 +49,10 @@ impl PrivatePipes for Pipes {
         let mut oracle = self.oracle.borrow_mut();
         for train in delivery.cdus() {
             let Ok(train) = train else { break };
+            // What says that a message in segments was given up has no bytes.
+            if train.segment().is_some_and(|segment| segment.segment() == u32::MAX) {
+                continue;
+            }
             if let DeliveryKind::Returned { .. } = delivery.kind() {
                 if !self.checked || oracle.lossy {
                     continue;
