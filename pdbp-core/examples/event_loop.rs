@@ -22,9 +22,7 @@ struct Tcp {
 impl Tcp {
     /// Whether the connection has taken everything. When it has failed, reading from it says so.
     fn flush(&mut self) -> bool {
-        while !self.out.is_empty()
-            && let Ok(taken) = self.stream.write(&self.out)
-        {
+        while let Ok(taken @ 1..) = self.stream.write(&self.out) {
             self.out.drain(..taken);
         }
         self.out.is_empty()
@@ -36,8 +34,7 @@ impl Wire for Tcp {
         if !self.flush() {
             return Err(WireError::WouldBlock);
         }
-        self.out.extend((frame.len() as u32).to_le_bytes());
-        self.out.extend(frame);
+        self.out.extend((frame.len() as u32).to_le_bytes().iter().chain(frame));
         self.flush();
         Ok(())
     }
@@ -58,12 +55,12 @@ impl Wire for Tcp {
 
 fn node(me: u16, stream: TcpStream, memory: NodeMemory) -> Outcome {
     stream.set_nonblocking(true)?;
-    let config = Config::new(NodeId::new(me).ok_or("no such node")?, 2);
-    let host = Host::new(config, Tcp { stream, out: vec![], come: vec![] }, memory)?;
+    let (me_id, out, come) = (NodeId::new(me).ok_or("no such node")?, vec![], vec![]);
+    let host = Host::new(Config::new(me_id, 2), Tcp { stream, out, come }, memory)?;
     let (part, start, mut asked) = (host.register("part", PartKind::Cpu)?, Instant::now(), false);
     loop {
         let now = Time(start.elapsed().as_nanos() as u64);
-        let next = host.poll(now);
+        host.poll(now);
         while let Some(message) = host.recv(part) {
             println!("node{me} got {:?}", std::str::from_utf8(&message)?);
             match message.source().filter(|_| me == 1) {
@@ -79,7 +76,7 @@ fn node(me: u16, stream: TcpStream, memory: NodeMemory) -> Outcome {
             return if me == 1 { Ok(()) } else { Err("the server has gone".into()) };
         }
         // Or whatever else the loop is for; a real one waits for the socket, too.
-        std::thread::sleep(Duration::from_nanos(next.since(now).min(100_000)));
+        std::thread::sleep(Duration::from_nanos(host.next_poll().since(now).min(100_000)));
     }
 }
 

@@ -28,8 +28,7 @@ fn run(me: NodeId, uart: Uart) -> Result<Infallible, Error> {
     let host = Host::new(Config::new(me, 2), uart, NODE.take()?)?;
     let pump = host.register("pump", PartKind::Cpu)?;
     loop {
-        // Bounded. Says when to call again at the latest; an interrupt of the link is a reason to do it earlier.
-        let next = host.poll(Time(board::nanoseconds()));
+        host.poll(Time(board::nanoseconds()));
         while let Some(message) = host.recv(pump) {
             // Read in place. Its block is used again when it is dropped; until then the sender has that much less credit.
             board::react(&message);
@@ -41,7 +40,8 @@ fn run(me: NodeId, uart: Uart) -> Result<Infallible, Error> {
                 Err(error) => return Err(error.into()),
             }
         }
-        board::sleep_until(next);
+        // At the latest: an interrupt of the link is a reason to go on earlier.
+        board::sleep_until(host.next_poll());
     }
 }
 

@@ -32,7 +32,7 @@ struct Channels {
 struct Link {
     peer: NodeId,
     /// `None`: it has failed, and its blocks go back.
-    channels: Option<(SyncSender<Vec<u8>>, Receiver<Vec<u8>>)>,
+    channels: Option<Pair>,
     /// Blocks of ours, in the order of submission; of these the first `written` are in the channel.
     sending: VecDeque<SealedBlock>,
     written: usize,
@@ -41,13 +41,19 @@ struct Link {
     reported: bool,
 }
 
+/// A channel each way.
+struct Pair {
+    to: SyncSender<Vec<u8>>,
+    from: Receiver<Vec<u8>>,
+}
+
 impl Link {
     /// Writes what waits, as far as there is room.
     fn write(&mut self) {
-        while let Some((to, _)) = &self.channels
+        while let Some(pair) = &self.channels
             && let Some(block) = self.sending.get(self.written)
         {
-            match to.try_send(block.bytes().to_vec()) {
+            match pair.to.try_send(block.bytes().to_vec()) {
                 Ok(()) => self.written += 1,
                 Err(TrySendError::Full(_)) => return,
                 Err(TrySendError::Disconnected(_)) => self.channels = None,
@@ -62,10 +68,10 @@ impl Link {
             self.written -= 1;
             return self.sending.pop_front().map(|block| Completion::Sent { peer, block });
         }
-        if let Some((_, from)) = &self.channels {
+        if let Some(pair) = &self.channels {
             // What has come waits in the channel until there is a block for it.
             let room = self.posted.front_mut()?;
-            match from.try_recv() {
+            match pair.from.try_recv() {
                 Ok(bytes) => {
                     room.bytes_mut()[..bytes.len()].copy_from_slice(&bytes);
                     let block = self.posted.pop_front()?.into_arrived(bytes.len());
@@ -146,17 +152,12 @@ fn domain(nodes: usize) -> Vec<Node<Channels, HeapMemory>> {
     let mut ends: Vec<_> = (0..nodes).map(end).collect();
     for (a, b) in (0..nodes).flat_map(|a| (0..a).map(move |b| (a, b))) {
         let ((to_a, at_a), (to_b, at_b)) = (sync_channel(4), sync_channel(4));
-        for (me, peer, channels) in [(a, b, (to_b, at_a)), (b, a, (to_a, at_b))] {
+        let pairs = [(a, b, Pair { to: to_b, from: at_a }), (b, a, Pair { to: to_a, from: at_b })];
+        for (me, peer, pair) in pairs {
             let (sending, posted) = (VecDeque::new(), VecDeque::new());
-            let link = Link {
-                peer: id(peer),
-                channels: Some(channels),
-                sending,
-                written: 0,
-                posted,
-                reported: false,
-            };
-            ends[me].links[peer] = Some(link);
+            let channels = Some(pair);
+            ends[me].links[peer] =
+                Some(Link { peer: id(peer), channels, sending, written: 0, posted, reported: false });
         }
     }
     let node = |end| {

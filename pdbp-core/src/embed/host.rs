@@ -113,10 +113,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
         f(&mut self.endpoint.borrow_mut())
     }
 
-    /// As [`Endpoint::poll`]: does a bounded amount of work, and says when to call again at the latest; earlier when the wire has a
-    /// frame or can take one.
-    pub fn poll(&self, now: Time) -> Time {
-        self.with(|endpoint| endpoint.poll(now))
+    /// As [`Endpoint::poll`]: does a bounded amount of work.
+    pub fn poll(&self, now: Time) {
+        self.with(|endpoint| endpoint.poll(now));
+    }
+
+    /// As [`Endpoint::next_poll`]: when to call [`poll`](Self::poll) at the latest; earlier when the wire has a frame or can take one. Ask
+    /// before the program sleeps.
+    pub fn next_poll(&self) -> Time {
+        self.with(|endpoint| endpoint.next_poll())
     }
 
     /// As [`Endpoint::poll_event`].

@@ -2,7 +2,7 @@
 //!
 //! 1. [`storage!`](crate::storage) makes the memory of a node, a `static` of the size that follows from what the node has room for.
 //! 2. A [`Wire`] is what the program has to write: it carries frames. [`Posted`] makes a transport of it.
-//! 3. A [`Host`] is the node. The program calls [`Host::poll`] when a frame has come, and when the host says.
+//! 3. A [`Host`] is the node. The program calls [`Host::poll`] when a frame has come or gone, and when [`Host::next_poll`] says.
 //!
 //! # On bare metal
 //! `examples/skeleton.rs`:

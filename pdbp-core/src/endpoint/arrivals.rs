@@ -136,6 +136,12 @@ impl<'a> Pipes<'a> {
         Some(Arrival::Piece(piece))
     }
 
+    /// Whether something waits in a pipe.
+    pub(super) fn has_pieces(&self, pipe: usize) -> bool {
+        let (commands, others) = lists(pipe);
+        self.pieces.len(commands) + self.pieces.len(others) + self.notes.len(pipe) > 0
+    }
+
     /// Takes back what somebody has read.
     pub(super) fn give_back<T: Transport, M: BlockMemory, P: SpacePolicy>(
         &mut self,

@@ -6,8 +6,8 @@
 //!  poll(now) ──────▶ └────────┘ ─▶ events ─▶ poll_event
 //! ```
 //!
-//! Time comes in with [`Endpoint::poll`], which does a bounded amount of work and says when to call again; what has come is pulled. Nothing
-//! waits: what takes time is a value that is asked again ([`Barrier`], [`Quiescence`], [`LongSend`], [`StreamOut`]) or
+//! Time comes in with [`Endpoint::poll`], which does a bounded amount of work; [`Endpoint::next_poll`] says when to call it again. What has
+//! come is pulled. Nothing waits: what takes time is a value that is asked again ([`Barrier`], [`Quiescence`], [`LongSend`], [`StreamOut`]) or
 //! shows by itself ([`Endpoint::find`], [`Event::Changed`]). All memory is in the [`EndpointStorage`].
 //!
 //! [`embed::Host`](crate::embed::Host) has the same by shared reference, with messages that give themselves back.
@@ -111,6 +111,9 @@ pub struct Endpoint<'a, T: Transport, M: BlockMemory, P: SpacePolicy> {
     /// By local index of a part: the number of its next long message, and whether one is under way.
     long: ManagedSlice<'a, Numbers>,
     now: Time,
+    /// When the engine wants to be called, as of the last poll; and whether something has happened that a poll is to see.
+    engine_next: Option<Time>,
+    stirred: bool,
 }
 
 /// A meeting of all nodes that this one has arrived at.
@@ -192,13 +195,13 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         let pipes = Pipes::new(&config, (pieces, ends), (notes, note_ends), buffers);
         let mut engine = Engine::new(config, policy, transport, memory, tables)?;
         engine.divide_assembly(count, shortest);
-        Ok(Self { engine, outbox: Outbox::new(lanes, rule), inboxes, pipes, long, now: Time(0) })
+        let (outbox, now) = (Outbox::new(lanes, rule), Time(0));
+        Ok(Self { engine, outbox, inboxes, pipes, long, now, engine_next: None, stirred: true })
     }
 
-    /// Does a bounded amount of work: takes what has arrived, sends what is due, looks after tables and space. Returns when to call
-    /// again at the latest if nothing happens before: `now` when there may be more to do at once, `Time(u64::MAX)` when nothing is
-    /// planned. `now` must not go back.
-    pub fn poll(&mut self, now: Time) -> Time {
+    /// Does a bounded amount of work: takes what has arrived, sends what is due, looks after tables and space. `now` must not go
+    /// back. [`next_poll`](Self::next_poll) says when to call again.
+    pub fn poll(&mut self, now: Time) {
         self.now = now;
         let progress = self.engine.poll(now, &mut self.pipes);
         let due = match (core::mem::take(&mut self.pipes.flush_wanted), progress.worked) {
@@ -207,12 +210,19 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
             (false, _) => Due::Past(now),
         };
         let flushed = self.outbox.flush(&mut self.engine, due).blocks;
-        if progress.worked + flushed > 0 {
-            return now;
+        self.engine_next = progress.next;
+        self.stirred = progress.worked + flushed > 0;
+    }
+
+    /// When to call [`poll`](Self::poll) at the latest: at once, which is the time of the last poll, when that did something or something
+    /// was sent or given back since; `Time(u64::MAX)` when nothing is planned. Earlier when the transport has something to report. Ask
+    /// when everything else is done, before the program sleeps.
+    pub fn next_poll(&self) -> Time {
+        if self.stirred {
+            return self.now;
         }
-        let Self { outbox, engine, .. } = self;
-        let deadline = outbox.deadline(|dest| engine.backlog(dest));
-        progress.next.into_iter().chain(deadline).min().unwrap_or(Time(u64::MAX))
+        let deadline = self.outbox.deadline(|dest| self.engine.backlog(dest));
+        self.engine_next.into_iter().chain(deadline).min().unwrap_or(Time(u64::MAX))
     }
 
     /// The next thing to know. Of more than 16 that nobody has asked for the oldest are [forgotten](Self::lost_events).
@@ -231,6 +241,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
     /// # Errors
     /// See [`RegisterError`].
     pub fn register(&mut self, name: &str, kind: PartKind) -> Result<PartId, RegisterError> {
+        self.stirred = true;
         let part = self.engine.register(name, kind)?;
         // There are as many private pipes as parts.
         let bound = self.engine.bind_pipe(part);
@@ -246,10 +257,12 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         if let LocalPart::Known | LocalPart::Refused = self.state(part) {
             self.clear(part);
         }
+        self.stirred = true;
         self.engine.free(part)
     }
 
     fn clear(&mut self, part: PartId) {
+        self.stirred = true;
         if let Some((inbox, mut source)) = self.source_of(part) {
             inbox.clear(&mut source);
             source.clear();
@@ -312,6 +325,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
 
     /// Arrives at the next barrier. Call once per node and barrier.
     pub fn barrier(&mut self) -> Barrier {
+        self.stirred = true;
         Barrier(self.engine.arrive())
     }
 
@@ -322,7 +336,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
 
     /// Asks whether all that was sent before, by any node, has arrived at its part.
     pub fn quiesce(&mut self) -> Quiescence {
-        self.outbox.flush(&mut self.engine, Due::All);
+        self.flush();
         Quiescence(self.engine.ask_quiet())
     }
 
@@ -347,14 +361,17 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         &mut self,
         part: PartId,
     ) -> Option<(&mut Inbox<'a, Hold<'a>, Buffer<'a>>, Source<'_, 'a, T, M, P>)> {
-        let Self { inboxes, pipes, engine, .. } = self;
+        let Self { inboxes, pipes, engine, stirred, .. } = self;
         let pipe = usize::from(engine.private_pipe(part)?.0);
+        // What is read makes room in the pipe, and deliveries that are read to their end go back.
+        *stirred |= pipes.has_pieces(pipe);
         Some((inboxes.get_mut(pipe)?, Source { engine, pipes, part, pipe }))
     }
 
     fn give_back(&mut self, hold: Hold<'a>) {
-        let Self { pipes, engine, .. } = self;
+        let Self { pipes, engine, stirred, .. } = self;
         pipes.give_back(hold, engine);
+        *stirred = true;
     }
 }
 

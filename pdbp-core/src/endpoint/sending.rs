@@ -9,6 +9,9 @@ use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
+/// Nanoseconds after which a long message that waits is looked at again though nothing has happened.
+const ASK_AGAIN: u64 = 50_000_000;
+
 /// Why nothing was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -99,6 +102,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
         command: u16,
         data: &[u8],
     ) -> Result<(), SendError> {
+        self.stirred = true;
         let route = Route::new(CduClass::Command, command, from, to);
         let sent = Outbox::send_urgent(&mut self.engine, to.node(), route, data);
         sent.map_err(|error| self.explain(error))
@@ -138,7 +142,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
             self.send_pieces(route, sending)
         };
         match sent {
-            Err(SendError::WouldBlock) => return Ok(false),
+            Err(SendError::WouldBlock) => {
+                // Room is asked for again when there is no answer for long.
+                let again = self.now.after(ASK_AGAIN);
+                self.engine_next = Some(self.engine_next.map_or(again, |next| next.min(again)));
+                return Ok(false);
+            }
             _ => self.end_long(sending, sent.is_ok()),
         }
         sent.map(|()| true)
@@ -172,18 +181,21 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
         }
         if sending.message.len() > self.engine.config().longest_unsegmented() {
             self.engine.end_room(sending.from, sent);
+            self.stirred = true;
         }
     }
 
     /// Sends what was packed.
     pub fn flush(&mut self) {
+        self.stirred = true;
         self.outbox.flush(&mut self.engine, Due::All);
     }
 
     fn pack(&mut self, dest: NodeId, outgoing: &Outgoing<'_>) -> Result<(), SendError> {
-        let Self { engine, outbox, now, .. } = self;
+        let Self { engine, outbox, now, stirred, .. } = self;
         let hop = engine.hop(dest)?;
         let sent = outbox.send(engine, *now, hop, outgoing);
+        *stirred |= sent.is_ok();
         sent.map_err(|error| self.explain(error))
     }
 

@@ -113,6 +113,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
 
     /// Gives a stream up: its reader is told that it is broken.
     pub fn give_up_stream(&mut self, mut stream: StreamOut) {
+        self.stirred = true;
         let closed = stream.close(&mut self.engine);
         debug_assert!(closed.is_ok(), "it was not closed before");
     }
@@ -131,6 +132,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
     }
 
     fn submit_segment(&mut self, stream: &mut StreamOut, ending: Ending) {
+        self.stirred = true;
         stream.seal(0, ending).into_iter().for_each(|block| self.engine.submit(block));
     }
 

@@ -65,8 +65,9 @@
 //! for turn in 1.. {
 //!     left.poll(Time(turn * 1000), &mut Pipe::default());
 //!     right.poll(Time(turn * 1000), &mut pipe);
-//!     if !sent && let Ok(mut block) = left.open(to.node()) && left.part(to).is_some() {
-//!         block.push(Route::new(CduClass::ShortMessage, 0, from, to), b"hello")?;
+//!     if !sent && left.part(to).is_some() && let Ok(mut block) = left.open(to.node()) {
+//!         let route = Route::new(CduClass::ShortMessage, 0, from, to);
+//!         block.push(route, b"hello").map_err(|_| "an empty block has room")?;
 //!         left.submit(block);
 //!         sent = true;
 //!     }

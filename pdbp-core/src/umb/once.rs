@@ -35,6 +35,7 @@ impl<T> Once<T> {
 
     /// The value; `None` when it was taken before.
     #[cfg(any(target_has_atomic = "8", feature = "critical-section"))]
+    #[expect(clippy::mut_from_ref, reason = "it gives one reference, once")]
     pub fn take(&'static self) -> Option<&'static mut T> {
         if self.is_taken() {
             return None;

@@ -34,6 +34,8 @@ struct Lines {
     /// Nodes that take nothing out of their lines.
     stopped: Vec<bool>,
     moved: u64,
+    /// Nodes for which a frame has come, or has gone so that there is room.
+    woken: Vec<bool>,
 }
 
 pub struct Net {
@@ -59,6 +61,7 @@ impl Wire for Line {
             return Err(WireError::WouldBlock);
         }
         line.push_back(frame.to_vec());
+        lines.woken[to.index()] = true;
         lines.moved += 1;
         Ok(())
     }
@@ -72,6 +75,7 @@ impl Wire for Line {
             return Err(if lines.ended[from.index()] { WireError::Failed } else { WireError::WouldBlock });
         };
         room[..frame.len()].copy_from_slice(&frame);
+        lines.woken[from.index()] = true;
         lines.moved += 1;
         Ok(frame.len())
     }
@@ -86,7 +90,13 @@ pub struct Node {
 impl Net {
     pub fn new(nodes: usize) -> Self {
         let frames = vec![vec![VecDeque::new(); nodes]; nodes];
-        let lines = Lines { frames, ended: vec![false; nodes], stopped: vec![false; nodes], moved: 0 };
+        let lines = Lines {
+            frames,
+            ended: vec![false; nodes],
+            stopped: vec![false; nodes],
+            moved: 0,
+            woken: vec![true; nodes],
+        };
         Self { nodes, lines: Rc::new(RefCell::new(lines)), moved: RefCell::default() }
     }
 
@@ -144,16 +154,30 @@ impl Net {
 
     /// A node has ended.
     pub fn end(&self, node: usize) {
-        self.lines.borrow_mut().ended[node] = true;
+        let lines = &mut *self.lines.borrow_mut();
+        lines.ended[node] = true;
+        lines.woken.fill(true);
     }
 }
 
-/// Turns of all hosts until something is done.
+impl Line {
+    /// Whether an interrupt would have come.
+    fn is_woken(&mut self) -> bool {
+        std::mem::take(&mut self.lines.borrow_mut().woken[self.me])
+    }
+}
+
+/// Turns until something is done. A host is polled when it has asked for it, or a frame has come or gone, and not otherwise.
 pub fn run<H: std::borrow::Borrow<Host>>(hosts: &[H], mut done: impl FnMut() -> bool) {
     thread_local!(static NOW: std::cell::Cell<u64> = const { std::cell::Cell::new(1) });
     for _ in 0..20_000 {
         NOW.set(NOW.get() + 10_000);
-        hosts.iter().for_each(|host| _ = host.borrow().poll(Time(NOW.get())));
+        for host in hosts.iter().map(std::borrow::Borrow::borrow) {
+            let woken = host.with(|endpoint| endpoint.transport_mut().wire_mut().is_woken());
+            if woken || host.next_poll() <= Time(NOW.get()) {
+                host.poll(Time(NOW.get()));
+            }
+        }
         if done() {
             return;
         }
