@@ -231,9 +231,9 @@ impl<'a> Rooms<'a> {
     }
 }
 
-/// The link by which a node is reached.
+/// The link by which what a node asks comes, and what it is answered goes back: the relay of the other direction may be out.
 fn hop(links: &Links, node: NodeId) -> Slot {
-    links.slot(links.relay_to(node).unwrap_or(node))
+    links.slot(links.relay(node, links.own()).unwrap_or(node))
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
