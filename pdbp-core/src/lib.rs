@@ -16,7 +16,7 @@
 //!
 //! Time, randomness and memory come in as arguments. All tables are slices given at the start ([`Storage`]): borrowed
 //! arrays, or boxes with the feature `alloc`. `pdbp-core/no-std-check` is a program without std and without a heap that runs
-//! two nodes on static arrays.
+//! two nodes on static memory.
 //!
 //! # Sources
 //! S0, patent CN102201992, gives addressing, tables, pipes and the CDU; S1, a paper of 2016, the pool with its threshold

@@ -55,7 +55,7 @@
 //! pipe had one before that is not over waits, too, until the destination of that is told: by a link of the same kind.
 //!
 //! # What goes by relays
-//! Messages, commands, long messages in segments and messages to sets of parts, from [`send`](crate::Engine::send) and in blocks of
+//! Messages, commands, long messages in segments and messages to sets of parts, from an [`outbox`](crate::outbox) and in blocks of
 //! writers' own; the way of each is in an [extension](crate::cdu::Via) of its CDU, which takes 8 bytes more. Tables, barriers and
 //! quiescence need no relays, since all nodes have links to the masters; but no node other than a master ever leads, so that
 //! nothing is decided while all masters are out. A relay counts what it has taken as delivered and what it packs as sent, so that

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! Time comes in with [`Endpoint::poll`], which does a bounded amount of work; [`Endpoint::next_poll`] says when to call it again. What has
-//! come is pulled. Nothing waits: what takes time is a value that is asked again ([`Barrier`], [`Quiescence`], [`LongSend`], [`StreamOut`]) or
-//! shows by itself ([`Endpoint::find`], [`Event::Changed`]). All memory is in the [`EndpointStorage`].
+//! come is pulled. Nothing waits: what takes time is a value that is asked again ([`Barrier`], [`Quiescence`], [`LongSend`],
+//! [`StreamOut`](crate::outbox::StreamOut)) or shows by itself ([`Endpoint::find`], [`Event::Changed`]). All memory is in the
+//! [`EndpointStorage`].
 //!
 //! [`embed::Host`](crate::embed::Host) has the same by shared reference, with messages that give themselves back.
 //!
