@@ -224,7 +224,9 @@ impl Part {
     /// A part that has released its pipe receives nothing; [`recv`](Self::recv) says so.
     #[inline]
     pub fn try_recv(&self) -> Option<Message> {
-        match self.inbox.borrow_mut().next_quick(&mut Source(self)) {
+        // By itself: the borrow ends with the statement.
+        let quick = self.inbox.borrow_mut().next_quick(&mut Source(self));
+        match quick {
             Some(message) => Some(Message::new(message)),
             None => self.try_recv_slow(),
         }

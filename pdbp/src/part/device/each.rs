@@ -146,7 +146,7 @@ impl Part {
     ///     let updates = (0..100).map(|i| (i * 8..i * 8 + 8, to[i % 2]));
     ///     let mut sending = graph.send_device_to_each(&copier, values, updates, None).unwrap();
     ///     sending.wait(patience).unwrap();
-    ///     assert_eq!(even.recv_batch(patience).unwrap().unwrap().message_len(), 8);
+    ///     assert_eq!(even.recv_batch(patience).unwrap().message_len(), 8);
     /// });
     /// # Ok::<(), pdbp::StartError>(())
     /// ```
