@@ -218,6 +218,10 @@ pub enum RecvError {
     NoPipe,
     /// Every other node has failed or left, and no other part of this node is registered: nothing can come.
     NobodyLeft,
+    /// The node has failed, so that a superstep cannot come to its end.
+    PeerFailed(NodeId),
+    /// Another part of this node is in a superstep.
+    SuperstepTaken,
     /// The stream has ended without its last segment: its writer gave it up, or a segment was lost.
     StreamBroken(StreamNo),
     /// MPI did not carry device memory as it was asked to.
@@ -239,6 +243,10 @@ impl fmt::Display for RecvError {
             Self::NobodyLeft => f.write_str(
                 "every other node has failed or left, and this one has no other part: nobody can send a message any more",
             ),
+            Self::PeerFailed(node) => write!(f, "{node} has failed, so that the superstep of all nodes cannot end"),
+            Self::SuperstepTaken => f.write_str(
+                "another part of this node is in a superstep; let one part of each node call `advance`, or one after the other",
+            ),
             Self::StreamBroken(number) => write!(f, "stream {} ended before its last segment", number.0),
             Self::Direct { node, reason } => write!(
                 f,
@@ -257,6 +265,8 @@ impl From<RecvError> for io::Error {
             RecvError::Timeout(_) => io::ErrorKind::TimedOut,
             RecvError::StreamBroken(_) => io::ErrorKind::UnexpectedEof,
             RecvError::NoPipe | RecvError::NobodyLeft => io::ErrorKind::NotConnected,
+            RecvError::PeerFailed(_) => io::ErrorKind::ConnectionReset,
+            RecvError::SuperstepTaken => io::ErrorKind::ResourceBusy,
             RecvError::Direct { .. } => io::ErrorKind::Other,
         };
         Self::new(kind, e)

@@ -135,7 +135,7 @@ fn values_written_into_the_fields_are_checked_too() {
 #[test]
 fn settings_for_which_it_was_not_built_are_named_with_the_remedy() {
     for (key, value) in [("metrics", "127.0.0.1:0"), ("monitor", "on")] {
-        let start = crate::Cluster::builder().unwrap().set(key, value).start();
+        let start = crate::Cluster::builder().set(key, value).start();
         let said = start.map(|_| ()).unwrap_err().to_string();
         for part in
             [&format!("`{key}` is \"{value}\" (builder)"), "feature `metrics`", &format!("{key} = \"off\"")]

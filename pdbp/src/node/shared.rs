@@ -1,7 +1,7 @@
 //! What the threads of a node share: its engine, its pipes, its lanes.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use super::{Backend, Memory, Waiter, backend};
 use crate::config::{ConfigError, Progress, Settings};
 use crate::error::Timeout;
 use crate::monitor::Monitor;
-use crate::part::{Lanes, Recurrence, SharedLanes, Target};
+use crate::part::{Lanes, NOBODY, Recurrence, SharedLanes, Target};
 use crate::trace::NodeTrace;
 
 pub(crate) type NodeEngine = Engine<'static, Backend, Memory, Choice>;
@@ -66,6 +66,8 @@ pub(crate) struct Shared {
     pub(crate) polls: AtomicU64,
     /// Counts the polls that did something.
     pub(crate) turns: AtomicU64,
+    /// The part that is in a superstep, by its number.
+    pub(crate) stepping: AtomicU32,
     /// Counts the times that all open blocks were asked for.
     pub(crate) flushes: AtomicU64,
     /// When targets have to be looked for again before something is sent to them.
@@ -153,6 +155,7 @@ impl Shared {
             leader: Mutex::new(()),
             polls: AtomicU64::new(0),
             turns: AtomicU64::new(0),
+            stepping: AtomicU32::new(NOBODY),
             flushes: AtomicU64::new(0),
             recurrence: Recurrence::default(),
             lanes: Mutex::default(),

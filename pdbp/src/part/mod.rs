@@ -14,6 +14,7 @@ mod returned;
 mod room;
 mod sending;
 mod stream;
+mod superstep;
 mod sync;
 
 use std::cell::{Cell, RefCell};
@@ -33,6 +34,7 @@ use crate::node::{Node, NodeEngine, Pipe, Shared, Turn, Waiter};
 use inbox::{Inbox, Source};
 use known::Known;
 use message::Spare;
+use superstep::Superstep;
 
 #[cfg(feature = "cuda")]
 pub use device::{
@@ -45,6 +47,7 @@ pub use message::{Batch, Message};
 pub use pdbp_core::id::PartId as Target;
 pub use returned::Returned;
 pub use stream::{Segment, StreamReader, StreamWriter};
+pub(crate) use superstep::NOBODY;
 
 /// What [`Part::wait`] waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +103,7 @@ pub struct Part {
     stalled: Box<[Cell<(u64, u32)>]>,
     /// Polls in a row that have found nothing; begins anew when the processor was given away for it.
     idle: Cell<u32>,
+    superstep: Superstep,
 }
 
 impl Part {
@@ -142,6 +146,7 @@ impl Part {
             next_message: Cell::new(0),
             stalled: (0..nodes).map(|_| Cell::new((u64::MAX, 0))).collect(),
             idle: Cell::new(0),
+            superstep: Superstep::default(),
             node: node.clone(),
         };
         let state = shared.wait_for(
@@ -238,10 +243,16 @@ impl Part {
     }
 
     fn next_message(&self) -> Option<Message> {
+        if self.is_leaving() {
+            return None;
+        }
         self.inbox.borrow_mut().next(&mut Source(self)).map(Message::new)
     }
 
     fn next_batch(&self) -> Option<Batch> {
+        if self.is_leaving() {
+            return None;
+        }
         self.inbox.borrow_mut().next_batch(&mut Source(self)).map(Batch::new)
     }
 
@@ -463,6 +474,7 @@ fn is_leaving(engine: &NodeEngine, node: NodeId, name: &str) -> bool {
 impl Drop for Part {
     fn drop(&mut self) {
         let shared = Arc::clone(self.shared());
+        self.end_stepping();
         self.inbox.borrow_mut().clear(&mut Source(self));
         {
             let mut engine = shared.engine();

@@ -10,6 +10,7 @@ mod names;
 mod pinned;
 mod relays;
 mod streams;
+mod supersteps;
 mod together;
 
 use std::time::Duration;

@@ -1,0 +1,134 @@
+//! Parts that all send and receive at the same time.
+
+use pdbp::{Node, Part, Progress, RecvError, SendError, Target};
+
+use crate::{SOON, clusters, find, part};
+
+/// The parts "part" of all nodes.
+fn workers(me: &Part, nodes: usize) -> Vec<Target> {
+    (0..nodes).map(|i| find(me, &format!("part@node{i}"))).collect()
+}
+
+/// One superstep in which a part sends `count` numbers to each; what it has received.
+fn exchange(me: &Part, to: &[Target], count: u64, step: u64) -> Vec<u64> {
+    let (mut sent, mut got) = (0, Vec::new());
+    let all = count * to.len() as u64;
+    while me.advance(sent == all).unwrap() {
+        while sent < all {
+            match me.try_send_value(to[(sent % to.len() as u64) as usize], &[step, sent]) {
+                Ok(()) => sent += 1,
+                Err(SendError::WouldBlock) => break,
+                Err(e) => panic!("{e}"),
+            }
+        }
+        while let Some(message) = me.try_recv() {
+            let [of, number]: [u64; 2] = message.value().unwrap();
+            assert_eq!(of, step, "of another superstep");
+            got.push(number);
+        }
+    }
+    got
+}
+
+#[test]
+fn a_superstep_ends_when_all_that_was_sent_in_it_was_received_and_not_before() {
+    for cluster in clusters(3) {
+        cluster.run(|node| {
+            let me = part(&node, "part");
+            let to = workers(&me, 3);
+            for step in 0..20 {
+                let mut got = exchange(&me, &to, 1 + step * 17 % 300, step);
+                got.sort_unstable();
+                let mine: Vec<u64> =
+                    (0..1 + step * 17 % 300).map(|i| 3 * i + node.id().index() as u64).collect();
+                let mut three = mine.repeat(3);
+                three.sort_unstable();
+                assert_eq!(got, three);
+            }
+            node.barrier(SOON).unwrap();
+        });
+    }
+}
+
+#[test]
+fn answers_arrive_in_the_superstep_after_the_requests() {
+    for cluster in clusters(3) {
+        cluster.run(|node| {
+            let me = part(&node, "part");
+            let to = workers(&me, 3);
+            let (mut asked, mut answered) = (0, 0);
+            for _ in 0..2 {
+                while me.advance(asked == 300).unwrap() {
+                    while asked < 300 {
+                        match me.try_send_value(to[asked % 3], &(asked as u64)) {
+                            Ok(()) => asked += 1,
+                            Err(SendError::WouldBlock) => break,
+                            Err(e) => panic!("{e}"),
+                        }
+                    }
+                    while let Some(message) = me.try_recv() {
+                        match message.len() {
+                            8 => me
+                                .send_value(message.source(), &[message.value::<u64>().unwrap(), 1])
+                                .unwrap(),
+                            _ => answered += 1,
+                        }
+                    }
+                }
+            }
+            assert_eq!(answered, 300);
+            node.barrier(SOON).unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_superstep_without_a_node_that_has_failed_ends_in_an_error_that_names_it() {
+    let cluster = crate::small_builder(2, Progress::Thread).start().unwrap();
+    let [a, b]: [Node; 2] = cluster.into_nodes().try_into().ok().unwrap();
+    let me = part(&a, "part");
+    assert!(me.advance(true).unwrap());
+    drop(b);
+    let error = loop {
+        match me.advance(true) {
+            Ok(true) => {}
+            other => break other,
+        }
+    };
+    assert_eq!(error, Err(RecvError::PeerFailed(pdbp::NodeId::new(1).unwrap())));
+}
+
+#[test]
+fn one_part_of_a_node_is_in_a_superstep_at_a_time() {
+    let cluster = crate::small_builder(1, Progress::Inline).start().unwrap();
+    let node = cluster.node(0).unwrap();
+    let (first, second) = (part(&node, "first"), part(&node, "second"));
+    assert!(first.advance(true).unwrap());
+    assert_eq!(second.advance(true), Err(RecvError::SuperstepTaken));
+    while first.advance(true).unwrap() {}
+    while second.advance(true).unwrap() {}
+    assert!(first.advance(true).unwrap());
+    drop(first);
+    while second.advance(true).unwrap() {}
+}
+
+#[test]
+fn parts_that_wait_for_quiet_take_in_what_comes_meanwhile() {
+    for cluster in clusters(3) {
+        cluster.run(|node| {
+            let me = part(&node, "part");
+            let to = workers(&me, 3);
+            let mut got = 0;
+            for i in 0..900_u64 {
+                me.send_or(to[(i % 3) as usize], &[0; 100], |message| got += message.len()).unwrap();
+            }
+            // All have sent, whichever is first to wait for the others.
+            me.flush();
+            while got < 900 * 100 {
+                me.quiesce(SOON, |message| got += message.len()).unwrap();
+            }
+            assert_eq!(got, 900 * 100);
+            node.barrier(SOON).unwrap();
+        });
+    }
+}
