@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::thread;
 
 use clap::{Parser, ValueEnum};
-use pdbp::{Builder, Cluster, ConfigError, Launch};
+use pdbp::{Builder, ConfigError, Launch};
 
 use crate::clips::{self, Clip, Loaded};
 use crate::decode::memory;

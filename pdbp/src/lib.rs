@@ -25,8 +25,9 @@
 //!   in `pdbp top`.
 //! * [`Part`] sends and receives: messages ([`Part::send`], [`Part::recv`]), commands, sets of destinations, plain values,
 //!   [loans](Part::loan) filled in place, trains of equal messages ([`Part::try_recv_batch`]) and streams
-//!   ([`Part::open_stream`], [`Part::accept_stream`]). With the feature `cuda` it also sends from and receives into the memory of
-//!   CUDA devices: whole messages of any length (`Part::send_device`, `Part::recv_into_device`), many small ones
+//!   ([`Part::open_stream`], [`Part::accept_stream`]). Where all parts send and receive at the same time, [`Part::advance`] ends the loop
+//!   everywhere (the examples `histogram` and `gather`), and [`Part::quiesce`] and [`Part::send_or`] take in what comes meanwhile.
+//!   With the feature `cuda` it also sends from and receives into the memory of CUDA devices: whole messages of any length (`Part::send_device`, `Part::recv_into_device`), many small ones
 //!   (`Part::send_device_each`, `Part::recv_each_into_device`), and streams (`StreamWriter::write_device`,
 //!   `StreamReader::read_device`).
 //!

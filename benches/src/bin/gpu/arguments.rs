@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use pdbp::{Builder, Cluster, ConfigError, PinMemory};
+use pdbp::{Builder, ConfigError, PinMemory};
 
 /// Measures messages between the memories of CUDA devices, beside copies alone
 #[derive(Clone, Debug, Parser)]
