@@ -124,7 +124,11 @@ fn when_numbers_come_round_an_old_id_is_no_part_and_everybody_knows_that_before(
         forget(&mut c, before);
         let seen = c.host(0).engine.recurrence();
         let again = register(&mut c, 1, "again");
-        assert_eq!(again, gone.in_generation(1), "the last two numbers are reserved, and the place of 0 is in use");
+        assert_eq!(
+            again,
+            gone.in_generation(1),
+            "the last two numbers are reserved, and the place of 0 is in use"
+        );
         let engine = &c.host(0).engine;
         assert_eq!(engine.lookup(node(1), "again").map(|entry| entry.id), Some(again));
         for host in c.hosts.iter().flatten() {
