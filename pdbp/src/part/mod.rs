@@ -241,10 +241,10 @@ impl Part {
     /// A part that has released its pipe receives nothing; [`recv`](Self::recv) says so.
     #[inline]
     pub fn try_recv(&self) -> Option<Message> {
-        match self.inbox.borrow_mut().next_quick(&mut Source(self)) {
-            Some(message) => Some(Message::new(message)),
-            None => self.try_recv_slow(),
+        if let Some(message) = self.inbox.borrow_mut().next_quick(&mut Source(self)) {
+            return Some(Message::new(message));
         }
+        self.try_recv_slow()
     }
 
     #[inline(never)]

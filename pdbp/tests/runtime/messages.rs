@@ -165,7 +165,8 @@ fn a_message_to_many_reaches_every_part_once() {
         // Twice the same part: once is enough.
         targets.push(targets[3]);
         let all: Vec<_> = parts.iter().chain([&sender]).collect();
-        let long = contents(5, 5000);
+        // To each part by itself, and so that the row of one node has room for both of its parts.
+        let long = contents(5, 2500);
         for message in [&b"to all"[..], b"", &long] {
             sender.send_all(&targets, message).unwrap();
             sender.flush();
