@@ -273,7 +273,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         match self.links.slot(node) {
             Slot::NONE if member => pipes.event(Event::PeerRestored { peer: node }),
             Slot::NONE => {
-                self.lose_errands(|dest| dest == node);
+                self.lose_errands(|dest| dest == node, Slot::NONE);
                 pipes.event(Event::PeerFailed { peer: node, undelivered: 0 });
                 pipes.event(Event::LinkEnded { peer: node });
             }

@@ -51,7 +51,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.stop_streams_to(node);
         let (links, peer) = (self.links, self.links.node(node));
         self.pipes.cut_streams(|dest| links.relay_to(dest).unwrap_or(dest) == peer);
-        self.lose_errands(|dest| links.relay_to(dest).unwrap_or(dest) == peer);
+        self.lose_errands(|dest| links.relay_to(dest).unwrap_or(dest) == peer, node);
         self.set_aside(node);
         self.empty_control(node);
         self.give_up_queue(node, pipes);

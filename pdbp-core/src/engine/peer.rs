@@ -292,7 +292,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 peer.owes_answers = !answer_streams(self.streams.row(node), &mut pack);
             }
             if peer.owes_rooms {
-                peer.owes_rooms = !self.rooms.answer(self.config.node, &self.links, node, pack);
+                peer.owes_rooms = !self.rooms.answer(self.config.node, node, pack);
             }
         }
         let messages = packer.messages();

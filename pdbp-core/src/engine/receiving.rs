@@ -322,7 +322,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     ) -> Routed {
         let Some(pipe) = self.pipes.of(part) else {
             if part == PartId::NODE {
-                self.node_told(to.source, block, range);
+                self.node_told((to.source, to.node), block, range);
                 return Routed::Done;
             }
             self.counters.unroutable += u64::from(messages);

@@ -35,7 +35,7 @@ use crate::cdu::{CduClass, Cdus, Route, SegmentHeader};
 use crate::id::{NodeId, PartId, Time};
 use crate::mesp::Control;
 use crate::policy::SpacePolicy;
-use crate::routing::{Links, Slot};
+use crate::routing::Slot;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
@@ -110,8 +110,10 @@ pub struct RoomEntry {
     number: u32,
     bytes: u64,
     state: State,
-    /// Its sender is to be told.
+    /// Its sender is to be told, by this link: that by which it has asked. Between two nodes that are linked by relays each direction has
+    /// its own, of which one may be down.
     owed: bool,
+    hop: Slot,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,18 +205,9 @@ impl<'a> Rooms<'a> {
     }
 
     /// Packs what senders behind a link are to be told. `false`: there is no room for all of it.
-    pub(super) fn answer(
-        &mut self,
-        me: NodeId,
-        links: &Links,
-        to: Slot,
-        mut pack: impl FnMut(&Control) -> bool,
-    ) -> bool {
+    pub(super) fn answer(&mut self, me: NodeId, to: Slot, mut pack: impl FnMut(&Control) -> bool) -> bool {
         for slot in self.table.iter_mut() {
-            let Some(entry) = slot.as_mut().filter(|entry| entry.owed) else { continue };
-            if hop(links, entry.source.node()) != to {
-                continue;
-            }
+            let Some(entry) = slot.as_mut().filter(|entry| entry.owed && entry.hop == to) else { continue };
             let (by, limit) = match entry.state {
                 State::Reply { by, limit } => (by, limit),
                 _ => (me, 0),
@@ -229,11 +222,6 @@ impl<'a> Rooms<'a> {
         }
         true
     }
-}
-
-/// The link by which what a node asks comes, and what it is answered goes back: the relay of the other direction may be out.
-fn hop(links: &Links, node: NodeId) -> Slot {
-    links.slot(links.relay(node, links.own()).unwrap_or(node))
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
@@ -318,7 +306,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return;
         }
         let state = if sent { State::Sent { to } } else { State::Ending { to } };
-        let entry = RoomEntry { source: from, dest: to.local(), number, bytes: 0, state, owed: false };
+        let (dest, hop) = (to.local(), Slot::NONE);
+        let entry = RoomEntry { source: from, dest, number, bytes: 0, state, owed: false, hop };
         // Without room to remember it the receiver learns of it by the next message of the part.
         if !sent {
             self.rooms.add(entry);
@@ -426,20 +415,25 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// What parts of other nodes have to say to this node itself: bytes `start..end` of an arrived block.
-    pub(super) fn node_told(&mut self, source: NodeId, block: &Delivery, (start, end): (usize, usize)) {
+    pub(super) fn node_told(
+        &mut self,
+        (source, by): (NodeId, Slot),
+        block: &Delivery,
+        (start, end): (usize, usize),
+    ) {
         let trains = Cdus::new(block.bytes().get(start..end).unwrap_or(&[])).map_while(Result::ok);
         for train in trains {
             let Some(source) = PartId::new(source, train.source_part()) else { continue };
             for message in train.messages() {
                 match Ask::read_from_bytes(message) {
-                    Ok(ask) => self.asked_for_room(source, ask),
+                    Ok(ask) => self.asked_for_room(source, by, ask),
                     Err(_) => self.counters.malformed += 1,
                 }
             }
         }
     }
 
-    fn asked_for_room(&mut self, source: PartId, ask: Ask) {
+    fn asked_for_room(&mut self, source: PartId, hop: Slot, ask: Ask) {
         let (number, bytes, dest) = (ask.number.get(), ask.bytes.get(), ask.dest.get() as u16);
         if ask.dest.get() & GIVEN_UP != 0 {
             // What was granted, its reader gives back: some of it may have arrived.
@@ -449,6 +443,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         if let Some((i, entry)) = self.rooms.find(source, number) {
             // Asked again, since the answer may be lost.
+            entry.hop = hop;
             if !matches!(entry.state, State::Queued(_)) {
                 self.owe_room(i);
             }
@@ -468,7 +463,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         };
         self.rooms.asked = self.rooms.asked.wrapping_add(1);
         let bytes = bytes.max(each);
-        let added = self.rooms.add(RoomEntry { source, dest, number, bytes, state, owed: false });
+        let added = self.rooms.add(RoomEntry { source, dest, number, bytes, state, owed: false, hop });
         match (added, state) {
             (Some(_), State::Queued(_)) => self.rooms.stirred = true,
             (Some(entry), _) => self.owe_room(entry),
@@ -483,7 +478,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let (source, number) = (room.source, room.number);
         if source.node() != self.config.node {
             room.owed = true;
-            if let Some(peer) = self.peers.get_mut(hop(&self.links, source.node()).index()) {
+            if let Some(peer) = self.peers.get_mut(room.hop.index()) {
                 peer.owes_rooms = true;
             }
             return;
@@ -504,8 +499,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub(super) fn room_answered(&mut self, to: PartId, number: u32, by: NodeId, limit: u64) {
         if to.node() != self.config.node {
             let state = State::Reply { by, limit };
-            let reply = RoomEntry { source: to, dest: 0, number, bytes: 0, state, owed: false };
-            if self.links.slot(to.node()) != Slot::NONE
+            let hop = self.links.slot(to.node());
+            let reply = RoomEntry { source: to, dest: 0, number, bytes: 0, state, owed: false, hop };
+            if hop != Slot::NONE
                 && let Some(entry) = self.rooms.add(reply)
             {
                 self.owe_room(entry);
@@ -521,8 +517,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Nothing goes to some nodes any more: messages to them are lost, and those of them that wait have been given up.
-    pub(super) fn lose_errands(&mut self, lost: impl Fn(NodeId) -> bool) {
+    /// Nothing goes to some nodes any more, since a link has failed ([`Slot::NONE`]: since they are no members): messages to them are lost,
+    /// and what was asked by it has been given up.
+    pub(super) fn lose_errands(&mut self, lost: impl Fn(NodeId) -> bool, link: Slot) {
         for local in self.local.iter_mut() {
             match &mut local.errand {
                 Errand::Open { to, state: state @ (Answer::Asked { .. } | Answer::Granted), .. }
@@ -542,7 +539,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
         }
         let waits = |e: &RoomEntry| matches!(e.state, State::Queued(_) | State::Reply { .. });
-        self.rooms.drop_if(|e| waits(e) && lost(e.source.node()));
+        let by_it = |e: &RoomEntry| if link == Slot::NONE { lost(e.source.node()) } else { e.hop == link };
+        self.rooms.drop_if(|e| waits(e) && by_it(e));
     }
 
     /// A part has given its pipe back: nobody puts messages together that have not begun to arrive.
