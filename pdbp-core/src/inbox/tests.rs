@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::vec;
 use std::vec::Vec;
-use std::{format, vec};
 
 use managed::ManagedSlice;
 use proptest::collection::vec;
@@ -231,6 +231,7 @@ struct Oracle {
     commands: VecDeque<Read>,
     messages: VecDeque<Read>,
     /// By part: number, next segment, total, bytes so far.
+    #[allow(clippy::type_complexity)]
     long: [Option<(u32, u32, usize, Vec<u8>)>; 3],
     longs: u32,
     /// By number of a stream: segments sent, and segments read.
@@ -516,7 +517,7 @@ fn returned_messages_come_one_by_one_and_what_the_engine_said_itself_does_not() 
         assert_eq!((found, returned.command()), (bytes, 4));
         let delivery = source.delivery(returned.hold()).unwrap();
         let targets: Vec<_> = returned.targets(delivery).collect();
-        assert_eq!(targets, [PartId::new(node(2), dest).unwrap()], "{}", format!("{found:?}"));
+        assert_eq!(targets, [PartId::new(node(2), dest).unwrap()], "{found:?}");
         source.release(returned.into_hold());
     }
     assert!(inbox.next_returned(&mut source).is_none());

@@ -129,7 +129,7 @@ mod tests {
             let mut stream = a.open_stream(gone).unwrap();
             let _ = stream.write(b"old").unwrap();
             assert_eq!(stream.finish(), refused);
-            let says = refused.unwrap_err().to_string();
+            let says = SendError::NoSuchPart(gone).to_string();
             assert!(says.contains(&gone.to_string()) && says.contains("look it up again"), "{says}");
 
             for _ in 0..2 {
