@@ -115,7 +115,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// 0 as long as no number leads to another part than it once did. Then whoever sends has to ask [`has_part`](Self::has_part), and this
     /// is a number that grows whenever parts are forgotten: what was found before has to be looked for again. Not before a node
-    /// has registered more than 32,768 parts, or has come back after it was out. [`Event::PartsForgotten`](super::Event::PartsForgotten) says
+    /// has registered more than 32,768 parts, or has come back after it was out. [`Event::PartsForgotten`] says
     /// each change of it.
     pub fn recurrence(&self) -> u64 {
         self.tables.recurrence()
