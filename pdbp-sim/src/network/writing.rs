@@ -243,6 +243,8 @@ impl<T: Transport> Host<T> {
     /// `false`: there is no stream to be had, now or to that node.
     fn begin_stream(&mut self, dest: u16, source: PartId, now: u64) -> Result<bool, Breach> {
         let Some(node) = NodeId::new(dest) else { return Ok(false) };
+        // In the generation of this life.
+        let source = self.engine.resolve(source.address()).unwrap_or(source);
         let (group, number) = match self.engine.open_stream(source, node) {
             Ok(stream) => stream,
             Err(PipeError::NoneIdle(..)) => return Ok(false),

@@ -120,7 +120,10 @@ mod tests {
             assert_eq!(next.id(), gone.in_generation(1));
             assert_eq!(a.find("next", SOON).unwrap(), next.id());
 
-            let refused = Err(SendError::NoSuchPart(gone));
+            let no_part = SendError::NoSuchPart(gone);
+            let says = no_part.to_string();
+            assert!(says.contains(&gone.to_string()) && says.contains("look it up again"), "{says}");
+            let refused = Err(no_part);
             assert_eq!(a.send(gone, b"old"), refused);
             assert_eq!(a.send_each(gone, &[1u8, 2]), refused);
             assert_eq!(a.send_command(gone, 7, b"old"), refused);
@@ -129,8 +132,6 @@ mod tests {
             let mut stream = a.open_stream(gone).unwrap();
             let _ = stream.write(b"old").unwrap();
             assert_eq!(stream.finish(), refused);
-            let says = refused.unwrap_err().to_string();
-            assert!(says.contains(&gone.to_string()) && says.contains("look it up again"), "{says}");
 
             for _ in 0..2 {
                 a.send(next.id(), b"new").unwrap();
