@@ -120,7 +120,10 @@ mod tests {
             assert_eq!(next.id(), gone.in_generation(1));
             assert_eq!(a.find("next", SOON).unwrap(), next.id());
 
-            let refused = Err(SendError::NoSuchPart(gone));
+            let no_part = SendError::NoSuchPart(gone);
+            let says = no_part.to_string();
+            assert!(says.contains(&gone.to_string()) && says.contains("look it up again"), "{says}");
+            let refused = Err(no_part);
             assert_eq!(a.send(gone, b"old"), refused);
             assert_eq!(a.send_each(gone, &[1u8, 2]), refused);
             assert_eq!(a.send_command(gone, 7, b"old"), refused);
