@@ -168,6 +168,11 @@ impl Near {
         gone && self.incoming.is_empty() && self.back.is_empty()
     }
 
+    /// Notes whether the peer has died, so that this process does not wait for it in `MPI_Finalize`.
+    pub(crate) fn look(&self) {
+        let _ = self.has_died();
+    }
+
     fn has_died(&self) -> bool {
         let died = self.alive.has_died();
         if died && !self.part().is_gone() {

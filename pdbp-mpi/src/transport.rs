@@ -319,6 +319,8 @@ impl Drop for Mpi {
     /// theirs here: those stay where they are, for as long as this process lives. Nodes of other hosts are waited for as long as
     /// [`Options::linger`](crate::Options::linger) says.
     fn drop(&mut self) {
+        // Others may have told of a death before this node has looked for itself.
+        self.near.iter().for_each(Near::look);
         let with_readers = self.near.iter().filter(|link| link.close()).count();
         if with_readers > 0 {
             // What they read stays mapped.

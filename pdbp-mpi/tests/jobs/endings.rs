@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use mpi::Threading;
-use pdbp::{Builder, Cluster, Event, Part, SendError, Target};
+use pdbp::{Builder, Cluster, Event, Part, Progress, SendError, Target};
 use pdbp_core::id::NodeId;
 use pdbp_core::umb::{BlockPool, stride};
 use pdbp_core::{Completion, Op, Transport};
@@ -47,6 +47,8 @@ impl Rank {
         while !events.iter().any(|e| matches!(e, Event::PeerFailed { peer, .. } if *peer == gone)) {
             assert!(since.elapsed() < SOON, "nobody has noticed: {events:?}");
             std::thread::sleep(Duration::from_millis(1));
+            // Where no thread of the node's own does.
+            while self.here.try_recv().is_some() {}
             events.extend(node(&self.cluster).take_events());
         }
         println!("noticed after {:?}", since.elapsed());
@@ -131,6 +133,25 @@ pub(crate) fn killed_in_silence() -> Result<(), String> {
     Ok(())
 }
 
+/// One rank has not looked for itself when another's word reaches it; it ends all the same.
+pub(crate) fn killed_by_hearsay() -> Result<(), String> {
+    let me = launch::place().map_or(0, |(rank, _)| rank);
+    let progress = if me == 2 { Progress::Inline } else { Progress::Thread };
+    let rank = start(builder().progress(progress))?;
+    match me {
+        ENDS => kill_this_process(),
+        0 => {
+            rank.wait_for_its_end();
+            launch::give_sign("0 has noticed");
+        }
+        _ => {
+            launch::wait_for_sign("0 has noticed");
+            rank.wait_for_its_end();
+        }
+    }
+    Ok(())
+}
+
 fn kill_this_process() {
     // SAFETY: this process.
     unsafe { libc::raise(libc::SIGKILL) };
@@ -155,8 +176,8 @@ enum Links {
 fn finalise_with_a_cluster(builder: Builder, links: Links) -> Result<(), String> {
     let (universe, have) = mpi::initialize_with_threading(Threading::Multiple).ok_or("initialised before")?;
     let progress = match have {
-        Threading::Multiple => pdbp::Progress::Thread,
-        _ => pdbp::Progress::Inline,
+        Threading::Multiple => Progress::Thread,
+        _ => Progress::Inline,
     };
     let builder = builder.progress(progress);
     let cluster = builder.start_on_communicator(&universe.world()).map_err(|e| e.to_string())?;
