@@ -131,7 +131,7 @@ impl Parts {
         let to = self.sender.target(1);
         let part = self.sender.part();
         for values in self.values.chunks(100) {
-            part.send_each(to, values).expect("there is room");
+            part.sender(to).send_each(values).expect("there is room");
         }
         part.flush();
     }

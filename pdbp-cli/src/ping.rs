@@ -122,7 +122,7 @@ impl Ping {
             }
         }
         for &peer in peers {
-            part.send_command(peer, NO_MORE_PINGS, &[])?;
+            part.sender(peer).command(NO_MORE_PINGS).send(&[])?;
         }
         let (start, mut sent) = (Instant::now(), 0);
         while start.elapsed() < ONE_WAY {
@@ -134,7 +134,7 @@ impl Ping {
             sent += BETWEEN_LOOKS;
         }
         for &peer in peers {
-            part.send_command(peer, SENT, &u64::to_le_bytes(sent))?;
+            part.sender(peer).command(SENT).send(&u64::to_le_bytes(sent))?;
         }
         for _ in peers {
             part.recv()?;

@@ -127,6 +127,8 @@ pub enum SendError {
         /// The most.
         limit: usize,
     },
+    /// The part has a loan for this node, which nothing may overtake.
+    Loaned(NodeId),
     /// A message to nobody.
     NoDestination,
     /// A set of destinations that is too large for a block.
@@ -170,13 +172,16 @@ impl fmt::Display for SendError {
             Self::NeedsWaiting { bytes, limit } => write!(
                 f,
                 "message of {bytes} bytes takes several blocks ({limit} bytes fit one), for which a call that does not wait \
-                 cannot know the room; use `send` or `send_timeout`, or raise `block_bytes`"
+                 cannot know the room; use a call that waits, or raise `block_bytes`"
             ),
             Self::LoanTooLong { bytes, limit } => {
                 write!(
                     f,
                     "a loan of {bytes} bytes does not fit a block ({limit}); raise `block_bytes`, or use `send`"
                 )
+            }
+            Self::Loaned(node) => {
+                write!(f, "this part has a loan for {node}; send or drop that first")
             }
             Self::NoDestination => f.write_str("the list of destinations is empty"),
             Self::TooManyDestinations { parts } => {

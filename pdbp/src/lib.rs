@@ -64,7 +64,7 @@ pub use launch::Launch;
 pub use node::{Backend, BackendError, Memory, Node, NodeStats, Polled};
 #[doc(inline)]
 pub use part::Target;
-pub use part::{Batch, Interest, Loan, Message, Part, Ready, Returned, Segment, StreamReader, StreamWriter};
+pub use part::{Batch, Interest, Loan, Message, Part, Ready, Returned, Segment, Sender, StreamReader, StreamWriter};
 #[cfg(feature = "cuda")]
 pub use part::{
     DeviceMessage, DeviceRead, DeviceRecv, DeviceRecvEach, DeviceSend, DeviceSendEach, DeviceWrite,

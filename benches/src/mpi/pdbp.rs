@@ -91,7 +91,7 @@ impl Endpoint for Loans<'_> {
     #[inline]
     fn try_send(&mut self, to: usize, packet: &[u8]) -> bool {
         let target = self.0.target(to);
-        match self.0.part_mut().try_loan(target, packet.len()) {
+        match self.0.part().sender(target).no_wait().loan(packet.len()) {
             Ok(mut loan) => {
                 copy_packet(&mut loan, packet);
                 loan.send();

@@ -159,11 +159,6 @@ impl PdbpEndpoint {
         &self.part
     }
 
-    /// The part, for what borrows it.
-    pub fn part_mut(&mut self) -> &mut Part {
-        &mut self.part
-    }
-
     /// The part of another node.
     #[inline]
     pub fn target(&mut self, to: usize) -> Target {

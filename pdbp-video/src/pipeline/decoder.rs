@@ -24,7 +24,7 @@ pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> 
             Some(Orders::Start { pass, streams }) => {
                 let shower = shower.get_or_insert_with(|| Shower::new(job, pair, streams));
                 let done = desk.pass(pass, shower)?;
-                part.send_command(console, command::DONE, bytemuck::bytes_of(&done))
+                part.sender(console).command(command::DONE).send(bytemuck::bytes_of(&done))
                     .map_err(|error| text(&error))?;
             }
             Some(Orders::Stop) => break,
@@ -33,7 +33,7 @@ pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> 
         }
     }
     desk.writer.finish().map_err(|error| text(&error))?;
-    part.send_command(console, command::WORK, bytemuck::bytes_of(&desk.work)).map_err(|error| text(&error))
+    part.sender(console).command(command::WORK).send(bytemuck::bytes_of(&desk.work)).map_err(|error| text(&error))
 }
 
 /// What shows pictures: one decoder for all streams, none, or one for each.
@@ -141,7 +141,7 @@ impl Desk<'_> {
 
     fn report(&self, head: FaultHead, error: &DecodeError) -> Result<(), String> {
         let message = [bytemuck::bytes_of(&head), error.to_string().as_bytes()].concat();
-        self.part.send_command(self.console, command::FAULT, &message).map_err(|error| error.to_string())
+        self.part.sender(self.console).command(command::FAULT).send(&message).map_err(|error| error.to_string())
     }
 }
 

@@ -251,7 +251,7 @@ fn attend(
         let text = format!("{address_of_part}: {reason}");
         job.fail(&address_of_part, reason);
         // The console may be what failed.
-        let _ = part.send_command(console, wire::command::FAILED, text.as_bytes());
+        let _ = part.sender(console).command(wire::command::FAILED).send(text.as_bytes());
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) enum Speaks {
 /// Looks after the rows of the node until the run is over.
 pub(super) fn serve(part: &Part, console: Target, speaks: Speaks, job: &Job<'_>) -> Result<(), String> {
     let ready = job.ready(part.node().id().index());
-    part.send_command(console, command::READY, bytemuck::bytes_of(&ready))
+    part.sender(console).command(command::READY).send(bytemuck::bytes_of(&ready))
         .map_err(|error| error.to_string())?;
     let cpu = process_cpu_ns();
     let samples = watch(part, job)?;
@@ -90,7 +90,7 @@ fn sample(row: &RowStats, at_ns: u64, node: u16, pool: u32) -> RowSample {
 
 fn report(part: &Part, console: Target, samples: &[RowSample], work: Work) -> Result<(), pdbp::SendError> {
     for chunk in samples.chunks(CHUNK) {
-        part.send_command(console, command::ROWS, bytemuck::cast_slice(chunk))?;
+        part.sender(console).command(command::ROWS).send(bytemuck::cast_slice(chunk))?;
     }
-    part.send_command(console, command::WORK, bytemuck::bytes_of(&work))
+    part.sender(console).command(command::WORK).send(bytemuck::bytes_of(&work))
 }

@@ -105,7 +105,7 @@ mod tests {
             let cluster = cluster.timeout(SOON).start().unwrap();
             let [zero, one] = [0, 1].map(|i| cluster.node(i).unwrap());
             let register = |node: &crate::Node, name| node.register(name, PartKind::Cpu).unwrap();
-            let (mut a, gone) = (register(&zero, "a"), register(&one, "gone").id());
+            let (a, gone) = (register(&zero, "a"), register(&one, "gone").id());
             a.send(gone, b"nobody reads it").unwrap();
             a.flush();
             while one.stats().counters.unroutable == 0
@@ -125,10 +125,10 @@ mod tests {
             assert!(says.contains(&gone.to_string()) && says.contains("look it up again"), "{says}");
             let refused = Err(no_part);
             assert_eq!(a.send(gone, b"old"), refused);
-            assert_eq!(a.send_each(gone, &[1u8, 2]), refused);
-            assert_eq!(a.send_command(gone, 7, b"old"), refused);
+            assert_eq!(a.sender(gone).send_each(&[1u8, 2]).map(|_| ()), refused);
+            assert_eq!(a.sender(gone).command(7).send(b"old"), refused);
             assert_eq!(a.send_all(&[next.id(), gone], b"old"), refused);
-            assert_eq!(a.loan(gone, 8).map(|_| ()), refused);
+            assert_eq!(a.sender(gone).loan(8).map(|_| ()), refused);
             let mut stream = a.open_stream(gone).unwrap();
             let _ = stream.write(b"old").unwrap();
             assert_eq!(stream.finish(), refused);

@@ -12,6 +12,7 @@ mod loan;
 mod message;
 mod returned;
 mod room;
+mod sender;
 mod sending;
 mod stream;
 mod superstep;
@@ -46,6 +47,7 @@ pub use loan::Loan;
 pub use message::{Batch, Message};
 pub use pdbp_core::id::PartId as Target;
 pub use returned::Returned;
+pub use sender::Sender;
 pub use stream::{Segment, StreamReader, StreamWriter};
 pub(crate) use superstep::NOBODY;
 
@@ -104,6 +106,8 @@ pub struct Part {
     /// Polls in a row that have found nothing; begins anew when the processor was given away for it.
     idle: Cell<u32>,
     superstep: Superstep,
+    /// The node that a loan is for.
+    loaned: Cell<Option<NodeId>>,
 }
 
 impl Part {
@@ -147,6 +151,7 @@ impl Part {
             stalled: (0..nodes).map(|_| Cell::new((u64::MAX, 0))).collect(),
             idle: Cell::new(0),
             superstep: Superstep::default(),
+            loaned: Cell::new(None),
             node: node.clone(),
         };
         let state = shared.wait_for(

@@ -19,10 +19,25 @@ use crate::node::{NodeEngine, Waiter};
 const RETRY: u32 = 8;
 
 /// How long a call may wait for room.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Patience {
+    /// As long as the setting `timeout_ms` says.
+    Set,
     None,
     For(Duration),
+    Until(Instant),
+}
+
+impl Patience {
+    /// How long it is from now on; `None`: not at all.
+    fn timeout(self, part: &Part) -> Option<Duration> {
+        match self {
+            Self::Set => Some(part.shared().settings.timeout),
+            Self::None => None,
+            Self::For(timeout) => Some(timeout),
+            Self::Until(deadline) => Some(deadline.saturating_duration_since(Instant::now())),
+        }
+    }
 }
 
 impl Part {
@@ -37,7 +52,7 @@ impl Part {
     /// See [`SendError`].
     #[inline]
     pub fn send(&self, to: Target, message: &[u8]) -> Result<(), SendError> {
-        self.send_with(to, message, self.patience())
+        self.send_with(to, message, Patience::Set)
     }
 
     /// As [`send`](Self::send), without waiting for room.
@@ -50,17 +65,9 @@ impl Part {
         self.send_with(to, message, Patience::None)
     }
 
-    /// As [`send`](Self::send), waiting for room at most `timeout`.
-    ///
-    /// # Errors
-    /// See [`SendError`].
-    pub fn send_timeout(&self, to: Target, message: &[u8], timeout: Duration) -> Result<(), SendError> {
-        self.send_with(to, message, Patience::For(timeout))
-    }
-
     /// The hot path. Inlined where it is called, so that copies of a length known there need no loop.
     #[inline(always)]
-    fn send_with(&self, to: Target, message: &[u8], patience: Patience) -> Result<(), SendError> {
+    pub(super) fn send_with(&self, to: Target, message: &[u8], patience: Patience) -> Result<(), SendError> {
         self.check_target(to)?;
         let route = self.route(to, CduClass::ShortMessage, 0);
         match self.lanes.push(to.node(), route, message) {
@@ -75,7 +82,7 @@ impl Part {
     /// See [`SendError`].
     #[inline(always)]
     pub fn send_value<T: NoUninit>(&self, to: Target, value: &T) -> Result<(), SendError> {
-        self.send_with(to, bytemuck::bytes_of(value), self.patience())
+        self.send_with(to, bytemuck::bytes_of(value), Patience::Set)
     }
 
     /// As [`send_value`](Self::send_value), without waiting for room.
@@ -87,82 +94,8 @@ impl Part {
         self.send_with(to, bytemuck::bytes_of(value), Patience::None)
     }
 
-    /// Sends every value as a message of its own, many at a time: the cheapest way to send small values.
-    ///
-    /// # Errors
-    /// See [`SendError`]. Values before the one that found no room have been sent; [`try_send_each`](Self::try_send_each) says
-    /// how many.
-    pub fn send_each<T: NoUninit>(&self, to: Target, values: &[T]) -> Result<(), SendError> {
-        let mut rest = values;
-        while let Some(first) = rest.first() {
-            let sent = self.push_each(to, rest);
-            if sent == 0 {
-                self.send_value(to, first)?;
-            }
-            rest = rest.get(sent.max(1)..).unwrap_or(&[]);
-        }
-        Ok(())
-    }
-
-    /// As [`send_each`](Self::send_each), without waiting for room. Returns how many of the values were sent, from the first on.
-    ///
-    /// # Errors
-    /// As [`try_send`](Self::try_send), except for [`SendError::WouldBlock`], which shows as fewer values sent.
-    pub fn try_send_each<T: NoUninit>(&self, to: Target, values: &[T]) -> Result<usize, SendError> {
-        let mut sent = 0;
-        while let Some((first, rest)) = values.get(sent..).and_then(<[T]>::split_first) {
-            let packed = self.push_each(to, values.get(sent..).unwrap_or(rest));
-            sent += packed;
-            if packed == 0 {
-                match self.try_send_value(to, first) {
-                    Ok(()) => sent += 1,
-                    Err(SendError::WouldBlock) => break,
-                    Err(e) => return Err(e),
-                }
-            }
-        }
-        Ok(sent)
-    }
-
-    /// Packs as many values as the open block has room for.
-    fn push_each<T: NoUninit>(&self, to: Target, values: &[T]) -> usize {
-        if self.check_target(to).is_err() {
-            // Whoever sends the first says why.
-            return 0;
-        }
-        let route = self.route(to, CduClass::ShortMessage, 0);
-        let bytes: &[u8] = bytemuck::cast_slice(values);
-        let most = values.len().min(u32::MAX as usize) as u32;
-        let hop = Hop::to_node(to.node());
-        self.lanes.with(|outbox| outbox.push_train(hop, route, bytes, size_of::<T>(), most)) as usize
-    }
-
-    /// Sends plain values as one message.
-    ///
-    /// # Errors
-    /// See [`SendError`].
-    pub fn send_slice<T: NoUninit>(&self, to: Target, values: &[T]) -> Result<(), SendError> {
-        self.send(to, bytemuck::cast_slice(values))
-    }
-
-    /// Sends a command: it goes ahead of messages and streams that wait, and is received before them. `command` is the
-    /// number that the receiver reads with [`Message::command`](super::Message::command). It leaves at once.
-    ///
-    /// # Errors
-    /// See [`SendError`]; [`SendError::TooLong`] when it does not fit a block.
-    pub fn send_command(&self, to: Target, command: u16, data: &[u8]) -> Result<(), SendError> {
-        self.command_with(to, command, data, self.patience())
-    }
-
-    /// As [`send_command`](Self::send_command), without waiting for room.
-    ///
-    /// # Errors
-    /// [`SendError::WouldBlock`] when there is none; else as `send_command`.
-    pub fn try_send_command(&self, to: Target, command: u16, data: &[u8]) -> Result<(), SendError> {
-        self.command_with(to, command, data, Patience::None)
-    }
-
-    fn command_with(
+    /// Sends a command: see [`Sender::command`](super::Sender::command).
+    pub(super) fn send_command(
         &self,
         to: Target,
         command: u16,
@@ -205,7 +138,7 @@ impl Part {
         for node in nodes {
             let outgoing = Outgoing::to_set(route, &parts, message);
             if message.len() <= most {
-                self.pack(node, &outgoing, self.patience())?;
+                self.pack(node, &outgoing, Patience::Set)?;
             } else {
                 // Each part puts it together, and the room is asked for part by part: who holds some and waits for more could wait
                 // for ever.
@@ -220,10 +153,6 @@ impl Part {
     #[inline]
     pub(crate) fn route(&self, to: Target, class: CduClass, command: u16) -> Route {
         Route::new(class, command, self.id, to)
-    }
-
-    pub(crate) fn patience(&self) -> Patience {
-        Patience::For(self.shared().settings.timeout)
     }
 
     /// The longest message that travels in one block.
@@ -256,7 +185,7 @@ impl Part {
         }
         self.check_length(message)?;
         let most = self.shared().longest_to(to.node()) - 16;
-        let Patience::For(timeout) = patience else {
+        let Some(timeout) = patience.timeout(self) else {
             // Several blocks are needed; that there is room for all cannot be known.
             return Err(SendError::NeedsWaiting { bytes: message.len(), limit: self.longest() });
         };
@@ -308,6 +237,9 @@ impl Part {
         if self.lanes.with(|outbox| outbox.pack(Hop::to_node(node), outgoing)).is_ok() {
             return Ok(());
         }
+        if self.loaned.get() == Some(node) {
+            return Err(SendError::Loaned(node));
+        }
         let (block, now) = self.open_block(node, patience)?;
         let refused = match self.lanes.place(block, node, outgoing, now) {
             Ok(before) => {
@@ -346,6 +278,7 @@ impl Part {
             }
         }
         let mut now = self.poll_with(&mut engine).now;
+        let timeout = patience.timeout(self);
         let mut waiter = None;
         loop {
             match engine.open(node) {
@@ -354,7 +287,7 @@ impl Part {
                 Err(OpenError::NoSuchNode(node)) => return Err(SendError::PeerFailed(node)),
                 Err(_) => {}
             }
-            let Patience::For(timeout) = patience else {
+            let Some(timeout) = timeout else {
                 if let Some(stalled) = self.stalled.get(node.index()) {
                     stalled.set((self.shared().turns.load(Ordering::Relaxed), 0));
                 }
@@ -389,6 +322,10 @@ impl Part {
         const SHORT: usize = 256;
         let node = to.node();
         if self.lanes.with(|outbox| outbox.room(node.index())).is_some_and(|room| room >= SHORT) {
+            return true;
+        }
+        if self.loaned.get() == Some(node) {
+            // A send says so.
             return true;
         }
         let (block, now) = match self.open_block(node, Patience::None) {

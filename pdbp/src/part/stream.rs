@@ -18,7 +18,7 @@ use pdbp_core::pipe::{PipeError, StreamState};
 
 use super::inbox::Source;
 use super::message::Run;
-use super::sending::{failed, way};
+use super::sending::{Patience, failed, way};
 use super::{Part, Target};
 use crate::error::{RecvError, SendError, Timeout};
 use crate::node::{NodeEngine, Waiter};
@@ -172,7 +172,7 @@ impl StreamWriter<'_> {
     }
 
     fn take_block(&mut self) -> Result<(), SendError> {
-        let block = self.part.open_block(self.out.dest().node(), self.part.patience())?.0;
+        let block = self.part.open_block(self.out.dest().node(), Patience::Set)?.0;
         let before = self.out.give_block(block);
         debug_assert!(before.is_none(), "it was missing");
         before.into_iter().for_each(|block| self.part.shared().engine().submit(block));

@@ -15,7 +15,7 @@ fn a_sender_that_nobody_reads_is_told_so_and_nothing_is_lost() {
             match a.try_send(to, &message) {
                 Ok(()) => sent += 1,
                 // There may be room again, once the row has grown.
-                Err(SendError::WouldBlock) => match a.send_timeout(to, &message, BRIEFLY) {
+                Err(SendError::WouldBlock) => match a.sender(to).timeout(BRIEFLY).send(&message) {
                     Ok(()) => sent += 1,
                     Err(error) => break error,
                 },
@@ -43,7 +43,7 @@ fn a_long_message_is_given_up_in_time_and_never_just_would_block() {
         let (a, _b) = pair(&cluster);
         let to = find(&a, "b@node1");
         let long = vec![1; 100_000];
-        let error = a.send_timeout(to, &long, BRIEFLY).unwrap_err();
+        let error = a.sender(to).timeout(BRIEFLY).send(&long).unwrap_err();
         // It would name the setting if it had waited that long for any of the segments.
         assert!(matches!(&error, SendError::Timeout(t) if t.waited == BRIEFLY), "{error}");
         let error = a.try_send(to, &long).unwrap_err();

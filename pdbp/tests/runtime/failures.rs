@@ -137,7 +137,7 @@ fn what_a_node_that_is_gone_did_not_get_comes_back_to_its_senders() {
                 a.send_all(&[to_b, to_b2], b"to both").unwrap();
                 other.send(to_b, b"of another part").unwrap();
                 other.flush();
-                a.send_command(to_b, 7, b"a command").unwrap();
+                a.sender(to_b).command(7).send(b"a command").unwrap();
             }
         }
         a.flush();

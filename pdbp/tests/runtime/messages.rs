@@ -1,6 +1,8 @@
-use pdbp::{Progress, SendError, Target};
+use std::time::Instant;
 
-use crate::{SOON, clusters, find, pair, part, small_builder, until};
+use pdbp::{Interest, Progress, SendError, Target};
+
+use crate::{BRIEFLY, SOON, clusters, find, pair, part, small_builder, until};
 
 /// Bytes that differ from message to message.
 fn contents(number: usize, length: usize) -> Vec<u8> {
@@ -73,7 +75,7 @@ fn plain_values_travel_in_trains_and_are_read_in_place() {
         for i in 0..20u64 {
             a.send_value(to, &[i, i * i]).unwrap();
         }
-        a.send_slice(to, &[1.5f32, 2.5, 3.5]).unwrap();
+        a.sender(to).send_slice(&[1.5f32, 2.5, 3.5]).unwrap();
         a.flush();
         let batch = until(&[&a, &b], || b.try_recv_batch());
         let values: &[[u64; 2]] = batch.values().unwrap();
@@ -98,7 +100,7 @@ fn values_sent_many_at_a_time_arrive_as_messages_of_their_own() {
         let (mut sent, mut got) = (0, 0);
         let mut refused = 0;
         until(&[&a, &b], || {
-            let now = a.try_send_each(to, &values[sent..]).unwrap();
+            let now = a.sender(to).no_wait().send_each(&values[sent..]).unwrap();
             sent += now;
             refused += usize::from(sent < values.len());
             if sent == values.len() {
@@ -111,15 +113,28 @@ fn values_sent_many_at_a_time_arrive_as_messages_of_their_own() {
             (got == values.len()).then_some(())
         });
         assert!(refused > 0, "the row never was full");
-        a.send_each(to, &values[..100]).unwrap();
-        a.send_each::<[u32; 3]>(to, &[]).unwrap();
-        a.send_each(to, &[(), (), ()]).unwrap();
-        a.flush();
+        let to = a.sender(to);
+        assert_eq!(to.send_each(&values[..100]), Ok(100));
+        assert_eq!(to.send_each::<[u32; 3]>(&[]), Ok(0));
+        assert_eq!(to.send_each(&[(), (), ()]), Ok(3));
+        // Lengths known at run time; nothing of what is left over.
+        assert_eq!(to.send_train(b"onetwosix+", 3), Ok(3));
+        assert_eq!(to.send_train(b"nothing", 0), Ok(0));
+        assert_eq!(to.send_train(b"too long", 9), Ok(0));
+        assert_eq!(to.command(9).send_train(b"no trains", 3), Ok(3));
+        to.flush();
+        for word in ["no ", "tra", "ins"] {
+            let command = until(&[&a, &b], || b.try_recv());
+            assert_eq!((command.command(), &*command), (9, word.as_bytes()));
+        }
         for value in &values[..100] {
             assert_eq!(until(&[&a, &b], || b.try_recv()).value(), Some(*value));
         }
         for _ in 0..3 {
             assert!(until(&[&a, &b], || b.try_recv()).is_empty());
+        }
+        for word in ["one", "two", "six"] {
+            assert_eq!(*until(&[&a, &b], || b.try_recv()), *word.as_bytes());
         }
         assert!(b.try_recv().is_none());
     }
@@ -128,15 +143,15 @@ fn values_sent_many_at_a_time_arrive_as_messages_of_their_own() {
 #[test]
 fn a_loan_is_filled_in_place_and_dropping_it_sends_nothing() {
     for cluster in clusters(2) {
-        let (mut a, b) = pair(&cluster);
+        let (a, b) = pair(&cluster);
         let to = find(&a, "b@node1");
         a.send(to, b"one").unwrap();
         a.send(to, b"two").unwrap();
-        let mut loan = a.loan(to, 5).unwrap();
+        let mut loan = a.sender(to).loan(5).unwrap();
         loan.copy_from_slice(b"three");
         assert_eq!(*loan, *b"three");
         loan.send();
-        let mut dropped = a.loan(to, 100).unwrap();
+        let mut dropped = a.sender(to).loan(100).unwrap();
         dropped.fill(9);
         drop(dropped);
         a.send(to, b"four").unwrap();
@@ -147,10 +162,59 @@ fn a_loan_is_filled_in_place_and_dropping_it_sends_nothing() {
         }
         assert!(b.try_recv().is_none());
         let limit = a.longest();
-        let refused = a.loan(to, limit + 1).map(|_| ()).unwrap_err();
+        let refused = a.sender(to).loan(limit + 1).map(|_| ()).unwrap_err();
         assert_eq!(refused, SendError::LoanTooLong { bytes: limit + 1, limit });
         assert!(refused.to_string().contains("block_bytes"), "{refused}");
-        assert_eq!(a.loan(to, limit).unwrap().len(), limit);
+        assert_eq!(a.sender(to).loan(limit).unwrap().len(), limit);
+    }
+}
+
+#[test]
+fn nothing_overtakes_a_loan() {
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let (to, own) = (find(&a, "b@node1"), a.id());
+        a.send(to, b"before").unwrap();
+        let mut loan = a.sender(to).loan(4).unwrap();
+        let refused = SendError::Loaned(to.node());
+        assert_eq!(a.send(to, b"later"), Err(refused.clone()));
+        assert_eq!(a.try_send(to, b"later"), Err(refused.clone()));
+        assert_eq!(a.send_all(&[to], b"later"), Err(refused.clone()));
+        assert_eq!(a.sender(to).send_each(&[1u8, 2]), Err(refused.clone()));
+        assert_eq!(a.send(to, &[0; 5000]), Err(refused.clone()));
+        assert_eq!(a.sender(own).loan(4).map(|_| ()), Err(refused.clone()), "one at a time");
+        assert!(refused.to_string().contains("send or drop that first"), "{refused}");
+        assert!(a.wait(Interest::Send(to), BRIEFLY).unwrap().send, "a send does not wait");
+        // What goes elsewhere, or ahead anyhow, goes on.
+        a.send(own, b"elsewhere").unwrap();
+        a.sender(to).command(1).send(b"now").unwrap();
+        a.flush();
+        loan.copy_from_slice(b"lent");
+        loan.send();
+        a.send(to, b"after").unwrap();
+        a.flush();
+        a.node().quiesce(SOON).unwrap();
+        for expected in ["now", "before", "lent", "after"] {
+            assert_eq!(*b.try_recv().unwrap(), *expected.as_bytes());
+        }
+        assert_eq!(*a.try_recv().unwrap(), *b"elsewhere");
+    }
+}
+
+#[test]
+fn a_sender_waits_until_its_deadline_and_no_longer() {
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let to = find(&a, "b@node1");
+        let began = Instant::now();
+        let sender = a.sender(to).deadline(began + 2 * BRIEFLY);
+        // As many as there is room for; then none, for it is the deadline of all.
+        let refused = std::iter::repeat_with(|| sender.send(&[1; 700])).find_map(Result::err);
+        assert!(began.elapsed() >= 2 * BRIEFLY);
+        assert!(matches!(refused, Some(SendError::Timeout(_))), "{refused:?}");
+        assert!(matches!(sender.send(&[1; 700]), Err(SendError::Timeout(_))));
+        assert_eq!(a.sender(to).no_wait().send(&[1; 700]), Err(SendError::WouldBlock));
+        drop(b);
     }
 }
 
@@ -194,7 +258,7 @@ fn a_command_is_received_before_messages_that_wait() {
             a.send(to, &[i; 60]).unwrap();
         }
         a.flush();
-        a.send_command(to, 77, b"stop").unwrap();
+        a.sender(to).command(77).send(b"stop").unwrap();
         // Everything is at the receiver before it looks.
         a.node().quiesce(SOON).unwrap();
         let first = b.try_recv().unwrap();
@@ -203,8 +267,8 @@ fn a_command_is_received_before_messages_that_wait() {
             assert_eq!(b.try_recv().unwrap()[0], i);
         }
         let long = vec![0; a.longest() + 1];
-        assert!(matches!(a.send_command(to, 1, &long), Err(SendError::TooLong { .. })));
-        assert!(matches!(a.try_send_command(to, 1, &long), Err(SendError::TooLong { .. })));
+        assert!(matches!(a.sender(to).command(1).send(&long), Err(SendError::TooLong { .. })));
+        assert!(matches!(a.sender(to).command(1).no_wait().send(&long), Err(SendError::TooLong { .. })));
     }
 }
 
@@ -215,7 +279,7 @@ fn a_command_that_may_not_wait_says_when_there_is_no_room_and_none_is_lost() {
         let to = find(&a, "b@node1");
         let mut sent = 0u16;
         let error = loop {
-            match a.try_send_command(to, sent, &sent.to_le_bytes()) {
+            match a.sender(to).command(sent).no_wait().send(&sent.to_le_bytes()) {
                 Ok(()) => sent += 1,
                 Err(error) => break error,
             }
@@ -228,7 +292,7 @@ fn a_command_that_may_not_wait_says_when_there_is_no_room_and_none_is_lost() {
             assert!(got.is_command());
             assert_eq!((got.command(), got.value()), (expected, Some(expected)));
         }
-        until(&[&a, &b], || a.try_send_command(to, sent, b"").ok());
+        until(&[&a, &b], || a.sender(to).command(sent).no_wait().send(b"").ok());
         assert_eq!(until(&[&a, &b], || b.try_recv()).command(), sent);
     }
 }
@@ -272,7 +336,7 @@ fn a_batch_is_the_rest_of_a_train_or_a_long_message_or_a_command() {
         a.send(to, &contents(1, 5000)).unwrap();
         a.flush();
         a.node().quiesce(SOON).unwrap();
-        a.send_command(to, 9, b"first").unwrap();
+        a.sender(to).command(9).send(b"first").unwrap();
         a.node().quiesce(SOON).unwrap();
         let batch = b.try_recv_batch().unwrap();
         assert_eq!(
@@ -339,7 +403,7 @@ fn a_long_message_that_is_not_read_is_room_that_the_next_waits_for() {
             assert_eq!(*first.recv().unwrap(), *b"done");
         });
         let kept = b.recv_timeout(SOON).unwrap();
-        let error = a.send_timeout(to, &contents(2, 40_000), crate::BRIEFLY).unwrap_err();
+        let error = a.sender(to).timeout(crate::BRIEFLY).send(&contents(2, 40_000)).unwrap_err();
         assert!(
             matches!(error, SendError::Timeout(_)) && error.to_string().contains("assembly_bytes"),
             "{error}"

@@ -26,19 +26,19 @@ fn whatever_a_part_sends_arrives_by_relays_as_well() {
     for progress in WAYS {
         let cluster = grid(progress, &[]);
         cluster.run(|node| {
-            let mut here = part(&node, "part");
+            let here = part(&node, "part");
             let me = node.id().index();
             let all: Vec<_> = (0..9).map(|i| find(&here, &format!("part@node{i}"))).collect();
             node.barrier(SOON).unwrap();
             let longest = here.longest();
             // In each round every node sends to one and gets from one.
             for to in all.iter().cycle().skip(me).take(9) {
-                here.send_each(*to, &[1u32, 2, 3]).unwrap();
-                let mut loan = here.loan(*to, longest).unwrap();
+                here.sender(*to).send_each(&[1u32, 2, 3]).unwrap();
+                let mut loan = here.sender(*to).loan(longest).unwrap();
                 loan.copy_from_slice(&text(me, longest));
                 loan.send();
                 here.send(*to, &text(me, 3000)).unwrap();
-                here.send_command(*to, 7, &text(me, longest)).unwrap();
+                here.sender(*to).command(7).send(&text(me, longest)).unwrap();
                 here.flush();
                 for _ in 0..6 {
                     take(&here);

@@ -254,7 +254,7 @@ fn commands_come_first_to_devices_too() {
         let (gpu, to) = (device(), find(&a, "b@node1"));
         a.send(to, b"second").unwrap();
         a.flush();
-        a.send_command(to, 7, b"first").unwrap();
+        a.sender(to).command(7).send(b"first").unwrap();
         until(&[&a, &b], || (b.node().stats().pipes[1].busy >= 1).then_some(()));
         until(&[&a, &b], || b.wait(pdbp::Interest::Recv, Duration::ZERO).is_ok_and(|r| r.recv).then_some(()));
         let found = receive_each(&b, &gpu, 10, 2);

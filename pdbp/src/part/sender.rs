@@ -1,0 +1,205 @@
+//! The ways to send to a part: a target, with what the calls of `Part` leave at its default.
+
+use std::time::{Duration, Instant};
+
+use bytemuck::NoUninit;
+use pdbp_core::cdu::CduClass;
+use pdbp_core::outbox::{Hop, Outbox};
+
+use super::sending::Patience;
+use super::{Loan, Part, Target};
+use crate::error::SendError;
+
+/// A target and how to send to it. [`Part::sender`] makes one: it costs nothing, and clones are as good.
+///
+/// ```
+/// use pdbp::{Cluster, PartKind};
+/// use std::time::Duration;
+///
+/// # let cluster = Cluster::local(1)?;
+/// # let node = cluster.node(0).unwrap();
+/// # let (part, counter) = (node.register("part", PartKind::Cpu).unwrap(), node.register("counter", PartKind::Cpu).unwrap());
+/// let to = part.sender(counter.id());
+/// to.send_each(&[1u32, 2, 3]).unwrap(); // three messages
+/// to.send_slice(&[1.5f32, 2.5]).unwrap(); // one message
+/// let mut loan = to.loan(4).unwrap(); // room in the block that leaves
+/// loan.copy_from_slice(b"four");
+/// loan.send();
+/// to.command(7).send(b"now").unwrap(); // ahead of what was sent before
+/// to.timeout(Duration::from_millis(5)).send(b"soon or never").unwrap();
+/// # let received: Vec<_> = (0..7).map(|_| counter.recv().unwrap().len()).collect();
+/// # assert_eq!(received, [3, 4, 4, 4, 8, 4, 13]);
+/// # Ok::<(), pdbp::StartError>(())
+/// ```
+#[derive(Clone, Copy)]
+#[must_use = "it sends nothing by itself"]
+pub struct Sender<'p> {
+    part: &'p Part,
+    to: Target,
+    patience: Patience,
+    command: Option<u16>,
+}
+
+impl Part {
+    /// A way to a part: with a timeout of its own, as commands, by trains, into loans.
+    #[inline(always)]
+    pub fn sender(&self, to: Target) -> Sender<'_> {
+        Sender { part: self, to, patience: Patience::Set, command: None }
+    }
+}
+
+impl<'p> Sender<'p> {
+    /// Who is sent to.
+    pub fn target(&self) -> Target {
+        self.to
+    }
+
+    /// Each message waits for room at most so long, instead of what the setting `timeout_ms` says.
+    #[inline(always)]
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { patience: Patience::For(timeout), ..self }
+    }
+
+    /// All messages wait for room until then at most, instead of as long as the setting `timeout_ms` says, each.
+    #[inline(always)]
+    pub fn deadline(self, deadline: Instant) -> Self {
+        Self { patience: Patience::Until(deadline), ..self }
+    }
+
+    /// Does not wait for room: where there is none, [`SendError::WouldBlock`]; and [`SendError::NeedsWaiting`] for a message longer than
+    /// a block ([`Part::longest`]), for which no call can know whether there is room.
+    #[inline(always)]
+    pub fn no_wait(self) -> Self {
+        Self { patience: Patience::None, ..self }
+    }
+
+    /// Sends commands, with the number that the receiver reads by [`Message::command`](super::Message::command). A command goes ahead of
+    /// messages and streams that wait, and is received before them. It leaves at once, and has to fit a block ([`Part::longest`]).
+    #[inline(always)]
+    pub fn command(self, number: u16) -> Self {
+        Self { command: Some(number), ..self }
+    }
+
+    /// Sends a message, as [`Part::send`].
+    ///
+    /// # Errors
+    /// See [`SendError`]; of a command [`SendError::TooLong`] when it does not fit a block.
+    #[inline(always)]
+    pub fn send(&self, message: &[u8]) -> Result<(), SendError> {
+        match self.command {
+            None => self.part.send_with(self.to, message, self.patience),
+            Some(number) => self.part.send_command(self.to, number, message, self.patience),
+        }
+    }
+
+    /// Sends one plain value, as [`Part::send_value`].
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    #[inline(always)]
+    pub fn send_value<T: NoUninit>(&self, value: &T) -> Result<(), SendError> {
+        self.send(bytemuck::bytes_of(value))
+    }
+
+    /// Sends plain values as one message.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_slice<T: NoUninit>(&self, values: &[T]) -> Result<(), SendError> {
+        self.send(bytemuck::cast_slice(values))
+    }
+
+    /// Sends every value as a message of its own, many at a time: the cheapest way to send small values. Returns how many were sent, from
+    /// the first on: all, unless this does [not wait](Self::no_wait).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), but for [`SendError::WouldBlock`], which shows as fewer sent. Values before the one that found no room have
+    /// been sent.
+    pub fn send_each<T: NoUninit>(&self, values: &[T]) -> Result<usize, SendError> {
+        self.send_many(bytemuck::cast_slice(values), size_of::<T>(), values.len())
+    }
+
+    /// As [`send_each`](Self::send_each), with a length that is known at run time: messages of `length` bytes each, one behind the other.
+    /// What is left at the end, if `bytes` are no multiple of it, is not sent. `length` 0 sends nothing.
+    ///
+    /// # Errors
+    /// As [`send_each`](Self::send_each).
+    pub fn send_train(&self, bytes: &[u8], length: usize) -> Result<usize, SendError> {
+        self.send_many(bytes, length, bytes.len().checked_div(length).unwrap_or(0))
+    }
+
+    fn send_many(&self, bytes: &[u8], length: usize, count: usize) -> Result<usize, SendError> {
+        let mut sent = 0;
+        while sent < count {
+            let packed = self.push_train(bytes.get(sent * length..).unwrap_or(&[]), length, count - sent);
+            sent += packed;
+            if packed > 0 {
+                continue;
+            }
+            match self.send(bytes.get(sent * length..(sent + 1) * length).unwrap_or(&[])) {
+                Ok(()) => sent += 1,
+                Err(SendError::WouldBlock) => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(sent)
+    }
+
+    /// Packs as many messages as the open block has room for.
+    fn push_train(&self, bytes: &[u8], length: usize, count: usize) -> usize {
+        if self.command.is_some() || self.part.check_target(self.to).is_err() {
+            // Commands leave one by one; and who is refused is told by the first message.
+            return 0;
+        }
+        let route = self.part.route(self.to, CduClass::ShortMessage, 0);
+        let most = count.min(u32::MAX as usize) as u32;
+        let hop = Hop::to_node(self.to.node());
+        self.part.lanes.with(|outbox| outbox.push_train(hop, route, bytes, length, most)) as usize
+    }
+
+    /// Gives out room for a message of `length` bytes, to be filled in place: no copy at all. The bytes are whatever the block
+    /// held before. Waits for room like [`send`](Self::send).
+    ///
+    /// Until the loan is sent or dropped the part sends no other messages to that node, which would overtake it, and lends no more
+    /// ([`SendError::Loaned`]). (Commands and streams go on. A command is not lent: its loan is of a message.)
+    ///
+    /// # Errors
+    /// [`SendError::LoanTooLong`] when it does not fit a block ([`Part::longest`]); else as `send`.
+    pub fn loan(&self, length: usize) -> Result<Loan<'p>, SendError> {
+        let (part, to) = (self.part, self.to);
+        let limit = part.longest();
+        if length > limit {
+            return Err(SendError::LoanTooLong { bytes: length, limit });
+        }
+        part.check_target(to)?;
+        if let Some(node) = part.loaned.get() {
+            return Err(SendError::Loaned(node));
+        }
+        let route = part.route(to, CduClass::ShortMessage, 0);
+        let hop = Hop::to_node(to.node());
+        let loan = match part.lanes.with(|outbox| outbox.lend(hop, route, length)) {
+            Some(loan) => loan,
+            None => {
+                let (block, now) = part.open_block(to.node(), self.patience)?;
+                Outbox::lend_in(block, hop, (route, length), now).map_err(|vacant| {
+                    part.shared().engine().submit(vacant);
+                    SendError::LoanTooLong { bytes: length, limit }
+                })?
+            }
+        };
+        Ok(Loan::new(part, loan, to.node()))
+    }
+
+    /// Submits what the part has packed, so that it leaves without waiting for its block to fill, as [`Part::flush`].
+    pub fn flush(&self) {
+        self.part.flush();
+    }
+}
+
+impl std::fmt::Debug for Sender<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Sender({:?} to {}, waits {:?}", self.part, self.to, self.patience)?;
+        self.command.map_or(Ok(()), |number| write!(f, ", command {number}"))?;
+        f.write_str(")")
+    }
+}
