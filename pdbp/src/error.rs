@@ -227,6 +227,13 @@ pub enum RecvError {
     PeerFailed(NodeId),
     /// Another part of this node is in a superstep.
     SuperstepTaken,
+    /// A node cannot wait for a part of another.
+    OtherNode {
+        /// The part.
+        part: Target,
+        /// The node that was asked to.
+        node: NodeId,
+    },
     /// The stream has ended without its last segment: its writer gave it up, or a segment was lost.
     StreamBroken(StreamNo),
     /// MPI did not carry device memory as it was asked to.
@@ -252,6 +259,9 @@ impl fmt::Display for RecvError {
             Self::SuperstepTaken => f.write_str(
                 "another part of this node is in a superstep; let one part of each node call `advance`, or one after the other",
             ),
+            Self::OtherNode { part, node } => {
+                write!(f, "{node} cannot wait for {part}, which is of another node; ask that one")
+            }
             Self::StreamBroken(number) => write!(f, "stream {} ended before its last segment", number.0),
             Self::Direct { node, reason } => write!(
                 f,
@@ -272,6 +282,7 @@ impl From<RecvError> for io::Error {
             RecvError::NoPipe | RecvError::NobodyLeft => io::ErrorKind::NotConnected,
             RecvError::PeerFailed(_) => io::ErrorKind::ConnectionReset,
             RecvError::SuperstepTaken => io::ErrorKind::ResourceBusy,
+            RecvError::OtherNode { .. } => io::ErrorKind::InvalidInput,
             RecvError::Direct { .. } => io::ErrorKind::Other,
         };
         Self::new(kind, e)

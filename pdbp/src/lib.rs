@@ -23,9 +23,10 @@
 //! * [`Node`] is a node of this process: it registers parts, looks names up, and has `barrier`, `quiesce` and `stats`.
 //! * With the feature `metrics` the module `monitor` has the figures of a running cluster: from any node by `Node::observe`, over HTTP,
 //!   in `pdbp top`.
-//! * [`Part`] sends and receives: messages ([`Part::send`], [`Part::recv`]), commands, sets of destinations, plain values,
-//!   [loans](Part::loan) filled in place, trains of equal messages ([`Part::try_recv_batch`]) and streams
-//!   ([`Part::open_stream`], [`Part::accept_stream`]). Where all parts send and receive at the same time, [`Part::advance`] ends the loop
+//! * [`Part`] sends and receives: messages ([`Part::send`], [`Part::recv`]), plain values, sets of destinations and streams
+//!   ([`Part::open_stream`], [`Part::accept_stream`]). [`Part::sender`] has the rest: timeouts, commands, trains of equal messages
+//!   ([`Part::try_recv_batch`] reads them), and [loans](Sender::loan) filled in place. A part stays on its thread, unless it is
+//!   [registered](Node::register_shared) to be shared; [`Node::wait_any`] waits for several. Where all parts send and receive at the same time, [`Part::advance`] ends the loop
 //!   everywhere (the examples `histogram` and `gather`), and [`Part::quiesce`] and [`Part::send_or`] take in what comes meanwhile.
 //!   With the feature `cuda` it also sends from and receives into the memory of CUDA devices: whole messages of any length (`Part::send_device`, `Part::recv_into_device`), many small ones
 //!   (`Part::send_device_each`, `Part::recv_each_into_device`), and streams (`StreamWriter::write_device`,
@@ -64,7 +65,10 @@ pub use launch::Launch;
 pub use node::{Backend, BackendError, Memory, Node, NodeStats, Polled};
 #[doc(inline)]
 pub use part::Target;
-pub use part::{Batch, Interest, Loan, Message, Part, Ready, Returned, Segment, Sender, StreamReader, StreamWriter};
+pub use part::{
+    Batch, HoldsPart, Interest, Loan, Local, Message, Part, Ready, Returned, Segment, Sender, Share, Shared,
+    StreamReader, StreamWriter,
+};
 #[cfg(feature = "cuda")]
 pub use part::{
     DeviceMessage, DeviceRead, DeviceRecv, DeviceRecvEach, DeviceSend, DeviceSendEach, DeviceWrite,

@@ -83,13 +83,18 @@ pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> 
     part.flush();
     if let Some(note) = desk.scorer.take_note() {
         let note = format!("{}: {note}", part.name());
-        part.sender(console).command(command::NOTE).send(note.as_bytes()).map_err(|error| error.to_string())?;
+        part.sender(console)
+            .command(command::NOTE)
+            .send(note.as_bytes())
+            .map_err(|error| error.to_string())?;
     }
     for (name, frames) in desk.scorer.shares() {
         let share = [&frames.to_le_bytes(), name.as_bytes()].concat();
         part.sender(console).command(command::ANALYSED).send(&share).map_err(|error| error.to_string())?;
     }
-    part.sender(console).command(command::WORK).send(bytemuck::bytes_of(&desk.work))
+    part.sender(console)
+        .command(command::WORK)
+        .send(bytemuck::bytes_of(&desk.work))
         .map_err(|error| error.to_string())
 }
 

@@ -24,7 +24,9 @@ pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> 
             Some(Orders::Start { pass, streams }) => {
                 let shower = shower.get_or_insert_with(|| Shower::new(job, pair, streams));
                 let done = desk.pass(pass, shower)?;
-                part.sender(console).command(command::DONE).send(bytemuck::bytes_of(&done))
+                part.sender(console)
+                    .command(command::DONE)
+                    .send(bytemuck::bytes_of(&done))
                     .map_err(|error| text(&error))?;
             }
             Some(Orders::Stop) => break,
@@ -33,7 +35,10 @@ pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> 
         }
     }
     desk.writer.finish().map_err(|error| text(&error))?;
-    part.sender(console).command(command::WORK).send(bytemuck::bytes_of(&desk.work)).map_err(|error| text(&error))
+    part.sender(console)
+        .command(command::WORK)
+        .send(bytemuck::bytes_of(&desk.work))
+        .map_err(|error| text(&error))
 }
 
 /// What shows pictures: one decoder for all streams, none, or one for each.
@@ -65,7 +70,7 @@ fn followers(streams: &Streams, number: u32, pairs: usize) -> Vec<(StreamNo, Fol
 struct Desk<'a> {
     part: &'a Part,
     console: Target,
-    writer: StreamWriter<'a>,
+    writer: StreamWriter<&'a Part>,
     pair: Pair,
     job: &'a Job<'a>,
     work: Work,
@@ -141,14 +146,18 @@ impl Desk<'_> {
 
     fn report(&self, head: FaultHead, error: &DecodeError) -> Result<(), String> {
         let message = [bytemuck::bytes_of(&head), error.to_string().as_bytes()].concat();
-        self.part.sender(self.console).command(command::FAULT).send(&message).map_err(|error| error.to_string())
+        self.part
+            .sender(self.console)
+            .command(command::FAULT)
+            .send(&message)
+            .map_err(|error| error.to_string())
     }
 }
 
 type Take<'a> = dyn FnMut(u32, &Yuv<'_>) -> Result<u64, String> + 'a;
 
 /// Sends a frame: written once, straight into message blocks. One that fits a block leaves as one segment. Returns its bytes.
-fn send(writer: &mut StreamWriter<'_>, id: FrameId, picture: &Yuv<'_>) -> Result<u64, String> {
+fn send(writer: &mut StreamWriter<&Part>, id: FrameId, picture: &Yuv<'_>) -> Result<u64, String> {
     let length = frame_len(picture.size());
     if length <= writer.segment_len() {
         let room = writer.loan(length).map_err(|error| error.to_string())?;

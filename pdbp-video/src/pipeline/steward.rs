@@ -26,7 +26,9 @@ pub(super) enum Speaks {
 /// Looks after the rows of the node until the run is over.
 pub(super) fn serve(part: &Part, console: Target, speaks: Speaks, job: &Job<'_>) -> Result<(), String> {
     let ready = job.ready(part.node().id().index());
-    part.sender(console).command(command::READY).send(bytemuck::bytes_of(&ready))
+    part.sender(console)
+        .command(command::READY)
+        .send(bytemuck::bytes_of(&ready))
         .map_err(|error| error.to_string())?;
     let cpu = process_cpu_ns();
     let samples = watch(part, job)?;

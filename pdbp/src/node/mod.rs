@@ -34,7 +34,7 @@ pub(crate) use waiting::Waiter;
 use crate::config::Settings;
 use crate::error::{LookupError, RegisterError, Timeout};
 use crate::monitor::Endpoint;
-use crate::part::{Part, Target};
+use crate::part::{self, Part, Target};
 
 /// Block memory of any kind.
 pub type Memory = Box<dyn BlockMemory + Send>;
@@ -114,6 +114,28 @@ impl Node {
     /// # Errors
     /// See [`RegisterError`].
     pub fn register(&self, name: &str, kind: PartKind) -> Result<Part, RegisterError> {
+        Part::register(self, name, kind)
+    }
+
+    /// As [`register`](Self::register), for a part that may go to another thread, and whose messages any thread may read and drop. Each
+    /// message costs more than those of a part that stays, since its readers are counted by atomic operations.
+    ///
+    /// ```
+    /// use pdbp::{Cluster, PartKind};
+    ///
+    /// let cluster = Cluster::local(1)?;
+    /// let part = cluster.node(0).unwrap().register_shared("part", PartKind::Cpu).unwrap();
+    /// let reader = std::thread::spawn(move || {
+    ///     part.send(part.id(), b"to myself").unwrap();
+    ///     part.recv().unwrap()
+    /// });
+    /// assert_eq!(*reader.join().unwrap(), *b"to myself");
+    /// # Ok::<(), pdbp::StartError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`RegisterError`].
+    pub fn register_shared(&self, name: &str, kind: PartKind) -> Result<Part<part::Shared>, RegisterError> {
         Part::register(self, name, kind)
     }
 

@@ -1,7 +1,7 @@
 //! The private pipes of a node: one queue of deliveries each, from the engine to its part.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crossbeam_queue::ArrayQueue;
@@ -25,8 +25,8 @@ pub(crate) struct Pipe {
     has_notices: AtomicBool,
     /// Rung when something was put in.
     pub(crate) bell: Doorbell,
-    /// Its part sleeps on the node's bell instead, as the leader.
-    pub(crate) leads: AtomicBool,
+    /// The bell on which its part sleeps.
+    pub(crate) sleeps_on: AtomicU8,
 }
 
 /// What its part is to know, in the order of what arrives.
@@ -39,6 +39,12 @@ pub(crate) enum Notice {
 }
 
 impl Pipe {
+    pub(crate) const OWN_BELL: u8 = 0;
+    /// As the leader.
+    pub(crate) const NODES_BELL: u8 = 1;
+    /// With other pipes.
+    pub(crate) const SEVERALS_BELL: u8 = 2;
+
     pub(crate) fn new(depth: usize) -> Self {
         Self {
             urgent: ArrayQueue::new(depth),
@@ -48,7 +54,7 @@ impl Pipe {
             notices: Mutex::default(),
             has_notices: AtomicBool::new(false),
             bell: Doorbell::default(),
-            leads: AtomicBool::new(false),
+            sleeps_on: AtomicU8::new(Self::OWN_BELL),
         }
     }
 
@@ -114,8 +120,10 @@ impl Pipe {
         self.bell.ring();
         // Pairs with the store in `sleep` by the fences of the bells: that of the ring above stands between what was put in
         // and this load, that of the sleeper between its store and its last look into the pipe.
-        if self.leads.load(Ordering::Relaxed) {
-            shared.bell.ring();
+        match self.sleeps_on.load(Ordering::Relaxed) {
+            Self::NODES_BELL => shared.bell.ring(),
+            Self::SEVERALS_BELL => shared.several.ring(),
+            _ => {}
         }
     }
 

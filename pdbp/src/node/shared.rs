@@ -13,6 +13,7 @@ use pdbp_core::outbox::Due;
 use pdbp_core::policy::Choice;
 use pdbp_core::umb::{BlockMemory, Space, stride};
 use pdbp_core::{Bell, Delivery, Engine, Event, Routing, Transport as _};
+use pdbp_local::Doorbell;
 
 use super::clock::Clock;
 use super::pipes::{Pipe, Sink};
@@ -60,6 +61,8 @@ pub(crate) struct Shared {
     rooms: ArrayQueue<RoomToken>,
     /// Rung by peers.
     pub(crate) bell: Arc<dyn Bell>,
+    /// Rung when something was put into a pipe of a thread that waits for several.
+    pub(crate) several: Doorbell,
     /// Held by whoever sleeps on the bell.
     pub(crate) leader: Mutex<()>,
     /// Polls made by parts: tells the progress thread whether it is needed.
@@ -152,6 +155,7 @@ impl Shared {
             released: ArrayQueue::new(256),
             rooms: ArrayQueue::new(64),
             bell,
+            several: Doorbell::default(),
             leader: Mutex::new(()),
             polls: AtomicU64::new(0),
             turns: AtomicU64::new(0),
@@ -369,7 +373,7 @@ impl Shared {
             drop(engine);
             self.help_siblings();
             if worked == 0 {
-                waiter.pause(self, None);
+                waiter.pause(self, &[]);
             }
         }
     }

@@ -1,42 +1,48 @@
 //! What the inbox of a part reads from: its private pipe, whose deliveries are shared by reference counts.
 
-use std::rc::Rc;
-
 use pdbp_core::Delivery;
 use pdbp_core::id::{NodeId, PartId};
 use pdbp_core::inbox::{Arrival, Arrivals, InboxStorage};
 
-use super::Part;
 use super::message::{Buffer, Run};
+use super::share::sealed;
+use super::{Part, Share};
 use crate::config::Settings;
 use crate::node::Pipe;
 
 /// What has come out of a part's pipe and is not read.
-pub(crate) type Inbox = pdbp_core::inbox::Inbox<'static, Rc<Run>, Buffer>;
+pub(crate) type Inbox<S> = pdbp_core::inbox::Inbox<'static, Pointer<S>, Buffer>;
+
+/// What messages hold their bytes by.
+pub(crate) type Pointer<S> = <S as sealed::Share>::Pointer<Run>;
 
 /// Streams of an inbox beyond those that the stream pipes of a node allow: a reader may keep some that have ended.
 const MORE_STREAMS: usize = 64;
 
 /// An empty inbox. Its tables are made here, and never grow.
-pub(crate) fn inbox(settings: &Settings) -> Inbox {
+pub(crate) fn inbox<H>(settings: &Settings) -> pdbp_core::inbox::Inbox<'static, H, Buffer> {
     let streams = usize::from(settings.stream_pipes) * usize::from(settings.nodes).min(4) + MORE_STREAMS;
-    Inbox::new(InboxStorage::allocate(ENTRIES.max(2 * settings.pipe_depth), settings.parts.max(1), streams))
+    pdbp_core::inbox::Inbox::new(InboxStorage::allocate(
+        ENTRIES.max(2 * settings.pipe_depth),
+        settings.parts.max(1),
+        streams,
+    ))
 }
 
 /// Deliveries that are sorted and not read, at least: more than a pipe holds, so that a stream is found behind messages.
 const ENTRIES: usize = 1024;
 
 /// The pipe of a part, as its inbox sees it.
-pub(crate) struct Source<'p>(pub(crate) &'p Part);
+pub(crate) struct Source<'p, S: Share>(pub(crate) &'p Part<S>);
 
-impl Source<'_> {
+impl<S: Share> Source<'_, S> {
     fn pipe(&self) -> Option<&Pipe> {
         self.0.pipe().ok()
     }
 }
 
-impl Arrivals for Source<'_> {
-    type Hold = Rc<Run>;
+impl<S: Share> Arrivals for Source<'_, S> {
+    type Hold = Pointer<S>;
     type Buffer = Buffer;
 
     fn pull_command(&mut self) -> Option<Delivery> {
@@ -49,20 +55,20 @@ impl Arrivals for Source<'_> {
         self.pipe()?.pull()
     }
 
-    fn hold(&mut self, delivery: Delivery) -> Rc<Run> {
-        Run::new(delivery, self.0.shared())
+    fn hold(&mut self, delivery: Delivery) -> Pointer<S> {
+        S::pointer(Run::new(delivery, self.0.shared()))
     }
 
     #[inline(always)]
-    fn share(&mut self, hold: &Rc<Run>) -> Rc<Run> {
-        Rc::clone(hold)
+    fn share(&mut self, hold: &Pointer<S>) -> Pointer<S> {
+        Pointer::<S>::clone(hold)
     }
 
-    fn release(&mut self, hold: Rc<Run>) {
+    fn release(&mut self, hold: Pointer<S>) {
         drop(hold);
     }
 
-    fn delivery<'h>(&'h self, hold: &'h Rc<Run>) -> Option<&'h Delivery> {
+    fn delivery<'h>(&'h self, hold: &'h Pointer<S>) -> Option<&'h Delivery> {
         hold.delivery()
     }
 
@@ -70,12 +76,12 @@ impl Arrivals for Source<'_> {
         Buffer::begin(self.0, source, message, total)
     }
 
-    fn append(&mut self, buffer: &mut Buffer, hold: &Rc<Run>, start: usize, end: usize) {
+    fn append(&mut self, buffer: &mut Buffer, hold: &Pointer<S>, start: usize, end: usize) {
         buffer.append(hold.bytes().get(start..end).unwrap_or(&[]));
     }
 
-    fn finish(&mut self, buffer: Buffer) -> Rc<Run> {
-        Run::assembled(buffer)
+    fn finish(&mut self, buffer: Buffer) -> Pointer<S> {
+        S::pointer(Run::assembled(buffer))
     }
 
     fn discard(&mut self, buffer: Buffer) {

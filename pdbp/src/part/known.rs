@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pdbp_core::Event;
 
 use super::sending::failed;
-use super::{Part, Target};
+use super::{Part, Share, Target};
 use crate::error::SendError;
 
 /// What the engine has said of numbers that recur, for threads that send without its lock. See
@@ -57,7 +57,7 @@ impl Known {
     }
 }
 
-impl Part {
+impl<S: Share> Part<S> {
     /// Refuses a target whose number may be another part's by now.
     #[inline(always)]
     pub(crate) fn check_target(&self, to: Target) -> Result<(), SendError> {

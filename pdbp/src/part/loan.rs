@@ -2,55 +2,84 @@
 
 use std::ops::{Deref, DerefMut};
 
-use pdbp_core::id::NodeId;
-use pdbp_core::outbox::{self, Outcome};
+use pdbp_core::cdu::CduClass;
+use pdbp_core::outbox::{self, Hop, Outbox, Outcome};
 
-use super::Part;
+use super::sending::Patience;
+use super::{HoldsPart, Target};
+use crate::error::SendError;
 
 /// Room for one message in a block ([`Sender::loan`](super::Sender::loan)). Fill it, then [`send`](Self::send) it; dropping it takes
 /// the message back.
-pub struct Loan<'p> {
-    part: &'p Part,
+pub struct Loan<P: HoldsPart> {
+    part: P,
     loan: Option<outbox::Loan>,
 }
 
-impl<'p> Loan<'p> {
-    /// `node`: to which nothing else may go meanwhile.
-    pub(super) fn new(part: &'p Part, loan: outbox::Loan, node: NodeId) -> Self {
-        part.loaned.set(Some(node));
-        Self { part, loan: Some(loan) }
+impl<P: HoldsPart> Loan<P> {
+    /// As [`Sender::loan`](super::Sender::loan), for a loan that keeps its part.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn new(part: P, to: Target, length: usize) -> Result<Self, SendError> {
+        Self::take(part, to, length, Patience::Set)
     }
-}
 
-impl Loan<'_> {
-    /// Sends the message: it leaves with its block, as after [`Part::send`].
+    pub(super) fn take(holder: P, to: Target, length: usize, patience: Patience) -> Result<Self, SendError> {
+        let part = holder.part();
+        let limit = part.longest();
+        if length > limit {
+            return Err(SendError::LoanTooLong { bytes: length, limit });
+        }
+        part.check_target(to)?;
+        if let Some(node) = part.loaned.get() {
+            return Err(SendError::Loaned(node));
+        }
+        let route = part.route(to, CduClass::ShortMessage, 0);
+        let hop = Hop::to_node(to.node());
+        let loan = match part.lanes.with(|outbox| outbox.lend(hop, route, length)) {
+            Some(loan) => loan,
+            None => {
+                let (block, now) = part.open_block(to.node(), patience)?;
+                Outbox::lend_in(block, hop, (route, length), now).map_err(|vacant| {
+                    part.shared().engine().submit(vacant);
+                    SendError::LoanTooLong { bytes: length, limit }
+                })?
+            }
+        };
+        part.loaned.set(Some(to.node()));
+        Ok(Self { part: holder, loan: Some(loan) })
+    }
+
+    /// Sends the message: it leaves with its block, as after [`Part::send`](super::Part::send).
     pub fn send(mut self) {
         self.end(Outcome::Committed);
     }
 
     fn end(&mut self, outcome: Outcome) {
         let Some(loan) = self.loan.take() else { return };
-        self.part.loaned.set(None);
-        let before = self.part.lanes.end_loan(loan, outcome);
+        let part = self.part.part();
+        part.loaned.set(None);
+        let before = part.lanes.end_loan(loan, outcome);
         debug_assert!(before.is_none(), "nothing was packed for the node meanwhile");
-        before.into_iter().for_each(|block| self.part.shared().engine().submit(block));
+        before.into_iter().for_each(|block| part.shared().engine().submit(block));
     }
 }
 
-impl Deref for Loan<'_> {
+impl<P: HoldsPart> Deref for Loan<P> {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         self.loan.as_ref().map_or(&[], |loan| loan.bytes())
     }
 }
 
-impl DerefMut for Loan<'_> {
+impl<P: HoldsPart> DerefMut for Loan<P> {
     fn deref_mut(&mut self) -> &mut [u8] {
         self.loan.as_mut().map_or(&mut [], |loan| loan.bytes_mut())
     }
 }
 
-impl Drop for Loan<'_> {
+impl<P: HoldsPart> Drop for Loan<P> {
     fn drop(&mut self) {
         self.end(Outcome::Undone);
     }

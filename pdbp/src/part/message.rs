@@ -1,10 +1,8 @@
 //! What a part receives.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::ops::Deref;
-use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytemuck::{AnyBitPattern, NoUninit};
 use pdbp_core::Delivery;
@@ -12,7 +10,7 @@ use pdbp_core::id::{Address, PartId};
 use pdbp_core::inbox;
 
 use super::room::Room;
-use super::{Part, Target};
+use super::{Local, Part, Share, Target};
 use crate::node::Shared;
 
 /// Bytes that messages lie in: a piece of an arrived block, which goes back to the engine when the last message in it is
@@ -29,12 +27,12 @@ enum Content {
 }
 
 impl Run {
-    pub(crate) fn new(delivery: Delivery, shared: &Arc<Shared>) -> Rc<Self> {
-        Rc::new(Self { content: Content::InPlace(delivery, Arc::clone(shared)) })
+    pub(crate) fn new(delivery: Delivery, shared: &Arc<Shared>) -> Self {
+        Self { content: Content::InPlace(delivery, Arc::clone(shared)) }
     }
 
-    pub(crate) fn assembled(buffer: Buffer) -> Rc<Self> {
-        Rc::new(Self { content: Content::Assembled(buffer) })
+    pub(crate) fn assembled(buffer: Buffer) -> Self {
+        Self { content: Content::Assembled(buffer) }
     }
 
     /// The part that has the address now, from which these bytes are.
@@ -55,11 +53,10 @@ impl Run {
         }
     }
 
-    /// The delivery, for which the caller is responsible now; `None` when others hold it, too, or there is none.
+    /// The delivery, for which the caller is responsible now, if there is one.
     #[cfg(feature = "cuda")]
-    pub(crate) fn into_delivery(run: Rc<Self>) -> Option<Delivery> {
-        let mut run = Rc::into_inner(run)?;
-        match std::mem::replace(&mut run.content, Content::Gone) {
+    pub(crate) fn into_delivery(mut self) -> Option<Delivery> {
+        match std::mem::replace(&mut self.content, Content::Gone) {
             Content::InPlace(delivery, _) => Some(delivery),
             _ => None,
         }
@@ -84,17 +81,17 @@ impl Drop for Run {
 /// Memory in which a long message is put together. It counts against the setting `assembly_bytes` of the node until it is dropped.
 pub(crate) struct Buffer {
     bytes: Vec<u8>,
-    spare: Rc<Spare>,
+    spare: Arc<Spare>,
     /// Given back when it is dropped.
     room: Room,
 }
 
 impl Buffer {
     /// For a message that its sender has room for; `None` if it has not.
-    pub(crate) fn begin(part: &Part, source: PartId, message: u32, total: u32) -> Option<Self> {
+    pub(crate) fn begin<S: Share>(part: &Part<S>, source: PartId, message: u32, total: u32) -> Option<Self> {
         let room = Room::take(part, source, message, total)?;
         let bytes = part.spare.take(total as usize);
-        Some(Self { bytes, spare: Rc::clone(&part.spare), room })
+        Some(Self { bytes, spare: Arc::clone(&part.spare), room })
     }
 
     pub(crate) fn append(&mut self, bytes: &[u8]) {
@@ -110,7 +107,7 @@ impl Drop for Buffer {
 
 /// Memory for the next long message: that of the last one, since new memory costs more than the bytes' way through it.
 #[derive(Default)]
-pub(crate) struct Spare(RefCell<Vec<u8>>);
+pub(crate) struct Spare(Mutex<Vec<u8>>);
 
 impl Spare {
     /// Memory that is kept at most.
@@ -120,16 +117,16 @@ impl Spare {
 
     /// An empty buffer for a message that is said to have `total` bytes.
     fn take(&self, total: usize) -> Vec<u8> {
-        let mut bytes = self.0.take();
+        let mut bytes = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         bytes.reserve(total.min(Self::TRUSTED));
         bytes
     }
 
     fn put(&self, mut bytes: Vec<u8>) {
         bytes.clear();
-        let kept = self.0.borrow().capacity();
-        if (kept..=Self::MOST).contains(&bytes.capacity()) {
-            self.0.replace(bytes);
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if (kept.capacity()..=Self::MOST).contains(&bytes.capacity()) {
+            *kept = bytes;
         }
     }
 }
@@ -138,13 +135,14 @@ impl Spare {
 /// have been dropped, so do not keep a message longer than needed ([`into_vec`](Self::into_vec) copies it out).
 ///
 /// It is three words, the first of which is a pointer, so that `Option<Message>` is as large and is moved in whole words.
-pub struct Message(inbox::Message<Rc<Run>>);
+pub struct Message<S: Share = Local>(inbox::Message<S::Pointer<Run>>);
 
 const _: () = assert!(size_of::<Option<Message>>() == size_of::<usize>() + 16);
+const _: () = assert!(size_of::<Option<Message<super::Shared>>>() == size_of::<usize>() + 16);
 
-impl Message {
+impl<S: Share> Message<S> {
     #[inline(always)]
-    pub(crate) fn new(message: inbox::Message<Rc<Run>>) -> Self {
+    pub(crate) fn new(message: inbox::Message<S::Pointer<Run>>) -> Self {
         Self(message)
     }
 
@@ -181,11 +179,11 @@ impl Message {
     }
 }
 
-fn bytes_of(message: &Message) -> &[u8] {
+fn bytes_of<S: Share>(message: &Message<S>) -> &[u8] {
     message
 }
 
-impl Deref for Message {
+impl<S: Share> Deref for Message<S> {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
@@ -194,7 +192,7 @@ impl Deref for Message {
     }
 }
 
-impl fmt::Debug for Message {
+impl<S: Share> fmt::Debug for Message<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Message({} bytes from {})", self.len(), self.0.info().source())
     }
@@ -202,10 +200,10 @@ impl fmt::Debug for Message {
 
 /// The rest of a train: messages of one length from one part, received together. A message that was put together from segments, and
 /// a command, is a batch of one.
-pub struct Batch(inbox::Batch<Rc<Run>>);
+pub struct Batch<S: Share = Local>(inbox::Batch<S::Pointer<Run>>);
 
-impl Batch {
-    pub(crate) fn new(batch: inbox::Batch<Rc<Run>>) -> Self {
+impl<S: Share> Batch<S> {
+    pub(crate) fn new(batch: inbox::Batch<S::Pointer<Run>>) -> Self {
         Self(batch)
     }
 
@@ -259,7 +257,7 @@ impl Batch {
     }
 }
 
-impl fmt::Debug for Batch {
+impl<S: Share> fmt::Debug for Batch<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Batch({} messages of {} bytes from {})", self.len(), self.message_len(), self.source())
     }

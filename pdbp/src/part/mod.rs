@@ -10,16 +10,17 @@ mod known;
 mod lanes;
 mod loan;
 mod message;
+mod readiness;
 mod returned;
 mod room;
 mod sender;
 mod sending;
+mod share;
 mod stream;
 mod superstep;
 mod sync;
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -31,7 +32,7 @@ use pdbp_core::tables::PartKind;
 
 use crate::config::Progress;
 use crate::error::{LookupError, RecvError, RegisterError, Timeout};
-use crate::node::{Node, NodeEngine, Pipe, Shared, Turn, Waiter};
+use crate::node::{self, Node, NodeEngine, Pipe, Turn, Waiter};
 use inbox::{Inbox, Source};
 use known::Known;
 use message::Spare;
@@ -46,33 +47,12 @@ pub(crate) use lanes::{Lanes, SharedLanes};
 pub use loan::Loan;
 pub use message::{Batch, Message};
 pub use pdbp_core::id::PartId as Target;
+pub use readiness::{Interest, Ready};
 pub use returned::Returned;
 pub use sender::Sender;
+pub use share::{HoldsPart, Local, Share, Shared};
 pub use stream::{Segment, StreamReader, StreamWriter};
 pub(crate) use superstep::NOBODY;
-
-/// What [`Part::wait`] waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Interest {
-    /// Something to receive.
-    Recv,
-    /// Room for a message to the target.
-    Send(Target),
-    /// Either: what a part of cyclic traffic waits for.
-    Either(Target),
-}
-
-/// What [`Part::wait`] found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Ready {
-    /// A receive gives a message.
-    pub recv: bool,
-    /// A stream waits to be accepted. It holds its blocks, and with them the credit of its node, until it is.
-    pub stream: bool,
-    /// A send of a short message to the target does not wait: it succeeds, or says that the target's node has failed.
-    pub send: bool,
-}
 
 /// Polls in a row that find nothing, after which a part without a progress thread gives its processor away where there are more
 /// nodes than processors. Found with 4 and 8 nodes on 2 cores: with 1 all wait for the scheduler (n↔n 20 to 30 % slower, n→1 by
@@ -89,15 +69,15 @@ const LOOK: Duration = Duration::from_millis(20);
 /// reads nothing meanwhile; when its own pipe is full, what arrived for the other parts of its node stays behind that, and it
 /// may be waiting for itself. A part that others send to while it sends should use [`try_send`](Self::try_send) and
 /// [`wait`](Self::wait).
-pub struct Part {
+pub struct Part<S: Share = Local> {
     pub(crate) node: Node,
     id: Target,
     name: String,
     lanes: Lanes,
     known: Known,
-    inbox: RefCell<Inbox>,
+    inbox: RefCell<Inbox<S>>,
     /// Memory of the last long message, for the next.
-    spare: Rc<Spare>,
+    spare: Arc<Spare>,
     pipe: Cell<Option<PipeId>>,
     /// Number of the next message longer than a block.
     next_message: Cell<u32>,
@@ -110,7 +90,7 @@ pub struct Part {
     loaned: Cell<Option<NodeId>>,
 }
 
-impl Part {
+impl<S: Share> Part<S> {
     pub(crate) fn register(node: &Node, name: &str, kind: PartKind) -> Result<Self, RegisterError> {
         let shared = &node.shared;
         let timeout = shared.settings.timeout;
@@ -145,7 +125,7 @@ impl Part {
             lanes,
             known: Known::default(),
             inbox: RefCell::new(inbox::inbox(&shared.settings)),
-            spare: Rc::default(),
+            spare: Arc::default(),
             pipe: Cell::new(pipe.as_ref().ok().copied()),
             next_message: Cell::new(0),
             stalled: (0..nodes).map(|_| Cell::new((u64::MAX, 0))).collect(),
@@ -233,7 +213,7 @@ impl Part {
     ///
     /// A part that has released its pipe receives nothing; [`recv`](Self::recv) says so.
     #[inline]
-    pub fn try_recv(&self) -> Option<Message> {
+    pub fn try_recv(&self) -> Option<Message<S>> {
         // By itself: the borrow ends with the statement.
         let quick = self.inbox.borrow_mut().next_quick(&mut Source(self));
         match quick {
@@ -243,18 +223,18 @@ impl Part {
     }
 
     #[inline(never)]
-    fn try_recv_slow(&self) -> Option<Message> {
+    fn try_recv_slow(&self) -> Option<Message<S>> {
         self.next_message().or_else(|| (self.poll() > 0).then(|| self.next_message()).flatten())
     }
 
-    fn next_message(&self) -> Option<Message> {
+    fn next_message(&self) -> Option<Message<S>> {
         if self.is_leaving() {
             return None;
         }
         self.inbox.borrow_mut().next(&mut Source(self)).map(Message::new)
     }
 
-    fn next_batch(&self) -> Option<Batch> {
+    fn next_batch(&self) -> Option<Batch<S>> {
         if self.is_leaving() {
             return None;
         }
@@ -266,7 +246,7 @@ impl Part {
     /// # Errors
     /// [`RecvError::NobodyLeft`] when every other node has failed or left and this node has no other part, and
     /// [`RecvError::NoPipe`].
-    pub fn recv(&self) -> Result<Message, RecvError> {
+    pub fn recv(&self) -> Result<Message<S>, RecvError> {
         match self.try_recv() {
             Some(message) => Ok(message),
             None => self.receive(),
@@ -274,7 +254,7 @@ impl Part {
     }
 
     #[inline(never)]
-    fn receive(&self) -> Result<Message, RecvError> {
+    fn receive(&self) -> Result<Message<S>, RecvError> {
         let look = |part: &Self| {
             let found = part.next_message();
             if found.is_none() && part.is_alone() { Err(RecvError::NobodyLeft) } else { Ok(found) }
@@ -312,7 +292,7 @@ impl Part {
     /// # Errors
     /// [`RecvError::Timeout`] and [`RecvError::NoPipe`].
     #[inline]
-    pub fn recv_timeout(&self, timeout: Duration) -> Result<Message, RecvError> {
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<Message<S>, RecvError> {
         if let Some(message) = self.inbox.borrow_mut().next_quick(&mut Source(self)) {
             return Ok(Message::new(message));
         }
@@ -322,7 +302,7 @@ impl Part {
 
     /// The rest of a train of equal-sized messages, without waiting: the fastest way to read many. A single message is a batch of one;
     /// so is one that is longer than a block. Commands come first, in batches of their own ([`Batch::is_command`]).
-    pub fn try_recv_batch(&self) -> Option<Batch> {
+    pub fn try_recv_batch(&self) -> Option<Batch<S>> {
         self.next_batch().or_else(|| (self.poll() > 0).then(|| self.next_batch()).flatten())
     }
 
@@ -330,36 +310,9 @@ impl Part {
     ///
     /// # Errors
     /// [`RecvError::Timeout`] and [`RecvError::NoPipe`].
-    pub fn recv_batch(&self, timeout: Duration) -> Result<Batch, RecvError> {
+    pub fn recv_batch(&self, timeout: Duration) -> Result<Batch<S>, RecvError> {
         self.pipe()?;
         self.receive_by(timeout, "sent a message to this part", |part| Ok(part.next_batch()))
-    }
-
-    /// Waits until something can be received, or a short message can be sent to the target, whichever comes first. With this, a
-    /// part that has to send and to receive cannot be caught in a circle of parts that all wait to send.
-    ///
-    /// # Errors
-    /// [`RecvError::Timeout`] names the target's node; [`RecvError::NoPipe`] when nothing can ever be received.
-    pub fn wait(&self, interest: Interest, timeout: Duration) -> Result<Ready, RecvError> {
-        let target = match interest {
-            Interest::Send(target) | Interest::Either(target) => Some(target),
-            Interest::Recv => None,
-        };
-        let wants_recv = !matches!(interest, Interest::Send(_));
-        if wants_recv {
-            self.pipe()?;
-        }
-        let peers = target.map(|t| t.node()).into_iter().collect();
-        let ready = |part: &Self| {
-            let (recv, stream) = if wants_recv { part.has_arrived() } else { (false, false) };
-            let send = target.is_some_and(|t| part.has_room(t));
-            Ok((recv || stream || send).then_some(Ready { recv, stream, send }))
-        };
-        if let Some(found) = ready(self)? {
-            return Ok(found);
-        }
-        self.flush();
-        self.wait_until(timeout, peers, "made room or sent anything", ready)
     }
 
     /// Whether a message, and whether a new stream, has arrived.
@@ -376,7 +329,7 @@ impl Part {
         }
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<node::Shared> {
         &self.node.shared
     }
 
@@ -439,7 +392,7 @@ impl Part {
             if worked > 0 {
                 waiter.reset();
             } else {
-                waiter.pause(self.shared(), self.pipe().ok());
+                waiter.pause(self.shared(), self.pipe().ok().as_slice());
             }
         }
     }
@@ -463,7 +416,7 @@ fn parts_there_are(engine: &NodeEngine) -> usize {
 }
 
 /// Binds a pipe, in which there is nothing of the part that had it before.
-fn bind(engine: &mut NodeEngine, shared: &Shared, id: Target) -> Result<PipeId, RegisterError> {
+fn bind(engine: &mut NodeEngine, shared: &node::Shared, id: Target) -> Result<PipeId, RegisterError> {
     let pipe = engine.bind_pipe(id).map_err(RegisterError::Pipe)?;
     if let Some(pipe) = shared.pipes.get(usize::from(pipe.0)) {
         pipe.forget_notices();
@@ -476,7 +429,7 @@ fn is_leaving(engine: &NodeEngine, node: NodeId, name: &str) -> bool {
     part.is_some_and(|part| engine.local_part(part.id.local()) == LocalPart::Leaving)
 }
 
-impl Drop for Part {
+impl<S: Share> Drop for Part<S> {
     fn drop(&mut self) {
         let shared = Arc::clone(self.shared());
         self.end_stepping();
@@ -501,7 +454,7 @@ impl Drop for Part {
     }
 }
 
-impl std::fmt::Debug for Part {
+impl<S: Share> std::fmt::Debug for Part<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Part({}@{})", self.name, self.node.name())
     }

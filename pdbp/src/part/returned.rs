@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::rc::Rc;
 
 use pdbp_core::cdu::CduClass;
 use pdbp_core::id::StreamNo;
@@ -10,19 +9,19 @@ use pdbp_core::inbox;
 
 use super::inbox::Source;
 use super::message::Run;
-use super::{Part, Target};
+use super::{Local, Part, Share, Target};
 use crate::error::RecvError;
 use crate::node::Shared;
 
 /// A message that did not reach its targets, since the link to their node has failed; or a piece of one that is longer than a
 /// block, or a segment of a stream. It dereferences to its bytes, which lie in the block that it was packed into.
-pub struct Returned {
-    message: inbox::Returned<Rc<Run>>,
+pub struct Returned<S: Share = Local> {
+    message: inbox::Returned<S::Pointer<Run>>,
     targets: Box<[Target]>,
 }
 
-impl Returned {
-    fn new(message: inbox::Returned<Rc<Run>>, shared: &Shared) -> Self {
+impl<S: Share> Returned<S> {
+    fn new(message: inbox::Returned<S::Pointer<Run>>, shared: &Shared) -> Self {
         let delivery = message.hold().delivery();
         let targets = delivery.into_iter().flat_map(|delivery| message.targets(delivery));
         let targets = targets.map(|part| shared.resolve(part.address()));
@@ -55,7 +54,7 @@ impl Returned {
     }
 }
 
-impl Deref for Returned {
+impl<S: Share> Deref for Returned<S> {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         let start = self.message.start();
@@ -63,13 +62,13 @@ impl Deref for Returned {
     }
 }
 
-impl fmt::Debug for Returned {
+impl<S: Share> fmt::Debug for Returned<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Returned({} bytes for {:?})", self.len(), self.targets)
     }
 }
 
-impl Part {
+impl<S: Share> Part<S> {
     /// The next message that this part has sent and that was not delivered, since its target's node has failed: in the order
     /// in which they were sent to that node, but for what a process that still runs may be reading when its link is given up,
     /// which comes when it has been given back. Does not wait, but lets the node make progress. The messages keep their blocks,
@@ -80,7 +79,7 @@ impl Part {
     ///
     /// # Errors
     /// [`RecvError::NoPipe`].
-    pub fn try_returned(&self) -> Result<Option<Returned>, RecvError> {
+    pub fn try_returned(&self) -> Result<Option<Returned<S>>, RecvError> {
         self.pipe()?;
         let next = || {
             let returned = self.inbox.borrow_mut().next_returned(&mut Source(self));

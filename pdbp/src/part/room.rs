@@ -7,7 +7,7 @@ use pdbp_core::engine::{RoomError, RoomToken};
 use pdbp_core::id::PartId;
 
 use super::sending::{failed, way};
-use super::{Part, Target};
+use super::{Part, Share, Target};
 use crate::error::{SendError, Timeout};
 use crate::node::{Shared, Waiter};
 
@@ -19,7 +19,7 @@ pub(crate) struct Room {
 
 impl Room {
     /// What was reserved for a message when its sender asked for it; `None` if that has not, or has asked for less.
-    pub(crate) fn take(part: &Part, source: PartId, message: u32, total: u32) -> Option<Self> {
+    pub(crate) fn take<S: Share>(part: &Part<S>, source: PartId, message: u32, total: u32) -> Option<Self> {
         let token = part.shared().engine().take_room(part.id(), source, message, u64::from(total))?;
         Some(Self { token: Some(token), shared: Arc::clone(part.shared()) })
     }
@@ -37,7 +37,7 @@ impl Drop for Room {
     }
 }
 
-impl Part {
+impl<S: Share> Part<S> {
     /// Waits until the node of `to` has room for message number `number` of `bytes` bytes.
     pub(crate) fn wait_for_room(
         &self,
@@ -74,7 +74,7 @@ impl Part {
             if worked > 0 {
                 waiter.reset();
             } else {
-                waiter.pause(shared, None);
+                waiter.pause(shared, &[]);
             }
         }
     }

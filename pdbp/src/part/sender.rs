@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use bytemuck::NoUninit;
 use pdbp_core::cdu::CduClass;
-use pdbp_core::outbox::{Hop, Outbox};
+use pdbp_core::outbox::Hop;
 
 use super::sending::Patience;
-use super::{Loan, Part, Target};
+use super::{Loan, Local, Part, Share, Target};
 use crate::error::SendError;
 
 /// A target and how to send to it. [`Part::sender`] makes one: it costs nothing, and clones are as good.
@@ -31,24 +31,31 @@ use crate::error::SendError;
 /// # assert_eq!(received, [3, 4, 4, 4, 8, 4, 13]);
 /// # Ok::<(), pdbp::StartError>(())
 /// ```
-#[derive(Clone, Copy)]
 #[must_use = "it sends nothing by itself"]
-pub struct Sender<'p> {
-    part: &'p Part,
+pub struct Sender<'p, S: Share = Local> {
+    part: &'p Part<S>,
     to: Target,
     patience: Patience,
     command: Option<u16>,
 }
 
-impl Part {
+impl<S: Share> Part<S> {
     /// A way to a part: with a timeout of its own, as commands, by trains, into loans.
     #[inline(always)]
-    pub fn sender(&self, to: Target) -> Sender<'_> {
+    pub fn sender(&self, to: Target) -> Sender<'_, S> {
         Sender { part: self, to, patience: Patience::Set, command: None }
     }
 }
 
-impl<'p> Sender<'p> {
+impl<S: Share> Clone for Sender<'_, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S: Share> Copy for Sender<'_, S> {}
+
+impl<'p, S: Share> Sender<'p, S> {
     /// Who is sent to.
     pub fn target(&self) -> Target {
         self.to
@@ -165,29 +172,8 @@ impl<'p> Sender<'p> {
     ///
     /// # Errors
     /// [`SendError::LoanTooLong`] when it does not fit a block ([`Part::longest`]); else as `send`.
-    pub fn loan(&self, length: usize) -> Result<Loan<'p>, SendError> {
-        let (part, to) = (self.part, self.to);
-        let limit = part.longest();
-        if length > limit {
-            return Err(SendError::LoanTooLong { bytes: length, limit });
-        }
-        part.check_target(to)?;
-        if let Some(node) = part.loaned.get() {
-            return Err(SendError::Loaned(node));
-        }
-        let route = part.route(to, CduClass::ShortMessage, 0);
-        let hop = Hop::to_node(to.node());
-        let loan = match part.lanes.with(|outbox| outbox.lend(hop, route, length)) {
-            Some(loan) => loan,
-            None => {
-                let (block, now) = part.open_block(to.node(), self.patience)?;
-                Outbox::lend_in(block, hop, (route, length), now).map_err(|vacant| {
-                    part.shared().engine().submit(vacant);
-                    SendError::LoanTooLong { bytes: length, limit }
-                })?
-            }
-        };
-        Ok(Loan::new(part, loan, to.node()))
+    pub fn loan(&self, length: usize) -> Result<Loan<&'p Part<S>>, SendError> {
+        Loan::take(self.part, self.to, length, self.patience)
     }
 
     /// Submits what the part has packed, so that it leaves without waiting for its block to fill, as [`Part::flush`].
@@ -196,7 +182,7 @@ impl<'p> Sender<'p> {
     }
 }
 
-impl std::fmt::Debug for Sender<'_> {
+impl<S: Share> std::fmt::Debug for Sender<'_, S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Sender({:?} to {}, waits {:?}", self.part, self.to, self.patience)?;
         self.command.map_or(Ok(()), |number| write!(f, ", command {number}"))?;

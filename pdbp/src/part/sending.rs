@@ -10,7 +10,7 @@ use pdbp_core::engine::OpenError;
 use pdbp_core::id::{NodeId, Time};
 use pdbp_core::outbox::{Hop, LongMessage, Outbox, Outgoing};
 
-use super::{Part, Target};
+use super::{Part, Share, Target};
 use crate::config::Progress;
 use crate::error::{SendError, Timeout};
 use crate::node::{NodeEngine, Waiter};
@@ -30,7 +30,7 @@ pub(crate) enum Patience {
 
 impl Patience {
     /// How long it is from now on; `None`: not at all.
-    fn timeout(self, part: &Part) -> Option<Duration> {
+    fn timeout<S: Share>(self, part: &Part<S>) -> Option<Duration> {
         match self {
             Self::Set => Some(part.shared().settings.timeout),
             Self::None => None,
@@ -40,7 +40,7 @@ impl Patience {
     }
 }
 
-impl Part {
+impl<S: Share> Part<S> {
     /// Sends a message. Returns as soon as it is packed; it leaves when its block is full, at [`flush`](Self::flush), when this
     /// part waits for something, or after the setting `flush_after_us`. Messages to one part arrive in order. When there is no
     /// room it waits, as long as the setting `timeout_ms` says, and goes on taking deliveries meanwhile.
@@ -309,7 +309,7 @@ impl Part {
                 }));
             }
             drop(engine);
-            waiter.pause(self.shared(), None);
+            waiter.pause(self.shared(), &[]);
             engine = self.shared().engine();
             // Other open blocks of this part may be what keeps the row full.
             self.lanes.flush(&mut engine);

@@ -8,18 +8,18 @@ pub(super) mod device;
 use std::fmt;
 use std::io;
 use std::ops::Deref;
-use std::rc::Rc;
 use std::time::Duration;
 
 use pdbp_core::id::StreamNo;
-use pdbp_core::inbox::{Segment as Next, StreamKey};
+use pdbp_core::inbox::{Accepted, Segment as Next, StreamKey};
 use pdbp_core::outbox::{Ending, Missing, StreamError, StreamOut};
 use pdbp_core::pipe::{PipeError, StreamState};
 
+use super::inbox::Pointer;
 use super::inbox::Source;
 use super::message::Run;
 use super::sending::{Patience, failed, way};
-use super::{Part, Target};
+use super::{HoldsPart, Local, Part, Share, Target};
 use crate::error::{RecvError, SendError, Timeout};
 use crate::node::{NodeEngine, Waiter};
 
@@ -35,64 +35,65 @@ const SEGMENT: u16 = 0;
 ///
 /// To a node without a link the stream goes by a relay, which passes on as many streams to one node at a time as the setting
 /// `stream_pipes` says. For one more it has no room, and the writer gets [`SendError::StreamStopped`].
-pub struct StreamWriter<'p> {
-    part: &'p Part,
+pub struct StreamWriter<P: HoldsPart> {
+    part: P,
     out: StreamOut,
     /// Blocks that flows from devices have.
     #[cfg(feature = "cuda")]
     away: device::Away,
 }
 
-impl Part {
+impl<S: Share> Part<S> {
     /// Opens a stream to a part. Its first block creates the mapping tuple in the receiver's MTA.
     ///
     /// # Errors
     /// [`PipeError::NoneIdle`] when as many streams are open as the setting `stream_pipes` allows; a writer that was dropped before
     /// its end counts until its reader could be told.
-    pub fn open_stream(&self, to: Target) -> Result<StreamWriter<'_>, PipeError> {
-        Ok(StreamWriter {
-            part: self,
-            out: StreamOut::open(&mut self.shared().engine(), self.id(), to)?,
-            #[cfg(feature = "cuda")]
-            away: device::Away::default(),
-        })
+    pub fn open_stream(&self, to: Target) -> Result<StreamWriter<&Self>, PipeError> {
+        StreamWriter::open(self, to)
     }
 
     /// The next stream that somebody opened to this part; waits at most `timeout` for it.
     ///
     /// # Errors
     /// [`RecvError::Timeout`] and [`RecvError::NoPipe`].
-    pub fn accept_stream(&self, timeout: Duration) -> Result<StreamReader<'_>, RecvError> {
-        if let Some(reader) = self.try_accept_stream()? {
-            return Ok(reader);
-        }
-        self.receive_by(timeout, "opened a stream to this part", Self::try_accept_stream)
+    pub fn accept_stream(&self, timeout: Duration) -> Result<StreamReader<&Self>, RecvError> {
+        StreamReader::accept(self, timeout)
     }
 
     /// The next stream that somebody opened to this part, if its first segment has arrived.
     ///
     /// # Errors
     /// [`RecvError::NoPipe`].
-    pub fn try_accept_stream(&self) -> Result<Option<StreamReader<'_>>, RecvError> {
+    pub fn try_accept_stream(&self) -> Result<Option<StreamReader<&Self>>, RecvError> {
+        StreamReader::try_accept(self)
+    }
+
+    fn next_stream(&self) -> Result<Option<Accepted>, RecvError> {
         self.pipe()?;
         let accept = || self.inbox.borrow_mut().accept(&mut Source(self));
-        let accepted = accept().or_else(|| (self.poll() > 0).then(accept).flatten());
-        Ok(accepted.map(|stream| StreamReader {
-            part: self,
-            key: stream.key,
-            source: self.shared().resolve(stream.source.address()),
-            current: None,
-            at: 0,
-            over: false,
-            #[cfg(feature = "mpi")]
-            takes_announcements: false,
-            #[cfg(feature = "mpi")]
-            announced: None,
-        }))
+        Ok(accept().or_else(|| (self.poll() > 0).then(accept).flatten()))
     }
 }
 
-impl StreamWriter<'_> {
+impl<P: HoldsPart> StreamWriter<P> {
+    /// As [`Part::open_stream`], for a writer that keeps its part: with an `Rc` or `Arc` of it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open(part: P, to: Target) -> Result<Self, PipeError> {
+        let out = {
+            let part = part.part();
+            StreamOut::open(&mut part.shared().engine(), part.id(), to)?
+        };
+        Ok(Self {
+            part,
+            out,
+            #[cfg(feature = "cuda")]
+            away: device::Away::default(),
+        })
+    }
+
     /// The stream's number (`Sno`).
     pub fn number(&self) -> StreamNo {
         self.out.number()
@@ -100,7 +101,7 @@ impl StreamWriter<'_> {
 
     /// Bytes of a full segment: what a block of the best length for the destination holds.
     pub fn segment_len(&self) -> usize {
-        self.part.shared().longest_to(self.out.dest().node())
+        self.part.part().shared().longest_to(self.out.dest().node())
     }
 
     /// Room for the next bytes, to be filled in place: as many as asked for, at most what is left of a segment and at least
@@ -142,7 +143,7 @@ impl StreamWriter<'_> {
     /// See [`SendError`]; the stream is given up then, if its last segment has not left.
     pub fn finish(mut self) -> Result<(), SendError> {
         self.send_segment(SEGMENT, Ending::Last)?;
-        let shared = self.part.shared();
+        let shared = self.part.part().shared();
         if self.out.state(&shared.engine()) == StreamState::Taken {
             return Ok(());
         }
@@ -172,23 +173,23 @@ impl StreamWriter<'_> {
     }
 
     fn take_block(&mut self) -> Result<(), SendError> {
-        let block = self.part.open_block(self.out.dest().node(), Patience::Set)?.0;
+        let block = self.part.part().open_block(self.out.dest().node(), Patience::Set)?.0;
         let before = self.out.give_block(block);
         debug_assert!(before.is_none(), "it was missing");
-        before.into_iter().for_each(|block| self.part.shared().engine().submit(block));
+        before.into_iter().for_each(|block| self.part.part().shared().engine().submit(block));
         Ok(())
     }
 
     fn send_segment(&mut self, kind: u16, ending: Ending) -> Result<(), SendError> {
         if self.out.segments() == 0 {
             // The others go where the first has gone.
-            self.part.check_target(self.out.dest())?;
+            self.part.part().check_target(self.out.dest())?;
         }
         if !self.out.has_block() {
             self.take_block()?;
         }
         let sealed = self.out.seal(kind, ending);
-        let part = self.part;
+        let part = self.part.part();
         let mut engine = part.shared().engine();
         // Submitted all the same, so that the segment comes back.
         let checked = self.check(&engine);
@@ -198,7 +199,7 @@ impl StreamWriter<'_> {
     }
 }
 
-impl io::Write for StreamWriter<'_> {
+impl<P: HoldsPart> io::Write for StreamWriter<P> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         let room = self.loan(data.len()).map_err(io::Error::from)?;
         let taken = room.len().min(data.len());
@@ -213,9 +214,9 @@ impl io::Write for StreamWriter<'_> {
     }
 }
 
-impl Drop for StreamWriter<'_> {
+impl<P: HoldsPart> Drop for StreamWriter<P> {
     fn drop(&mut self) {
-        let shared = self.part.shared();
+        let shared = self.part.part().shared();
         let mut engine = shared.engine();
         let given_up = !self.out.is_over();
         // Taken in `open_stream` and given back only here.
@@ -227,12 +228,12 @@ impl Drop for StreamWriter<'_> {
 }
 
 /// One segment of a stream, read where it arrived. Its block is used again when it is dropped.
-pub struct Segment {
-    run: Rc<Run>,
+pub struct Segment<S: Share = Local> {
+    run: Pointer<S>,
     start: u32,
 }
 
-impl Deref for Segment {
+impl<S: Share> Deref for Segment<S> {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         data_of(&self.run).get(self.start as usize..).unwrap_or(&[])
@@ -254,11 +255,11 @@ fn segment_data(bytes: &[u8]) -> &[u8] {
 /// Segments that nobody reads hold their blocks, and with them the credit of the node by which they came: a part to which one
 /// node writes several streams at a time, or several nodes that reach it by the same relay, has to read them side by side, as it
 /// has to read its messages.
-pub struct StreamReader<'p> {
-    part: &'p Part,
+pub struct StreamReader<P: HoldsPart> {
+    part: P,
     key: StreamKey,
     source: Target,
-    current: Option<Rc<Run>>,
+    current: Option<Pointer<P::Share>>,
     at: usize,
     over: bool,
     #[cfg(feature = "mpi")]
@@ -268,7 +269,44 @@ pub struct StreamReader<'p> {
     announced: Option<[u64; 2]>,
 }
 
-impl StreamReader<'_> {
+impl<P: HoldsPart> StreamReader<P> {
+    /// As [`Part::accept_stream`], for a reader that keeps its part: with an `Rc` or `Arc` of it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn accept(holder: P, timeout: Duration) -> Result<Self, RecvError> {
+        let part = holder.part();
+        let stream = match part.next_stream()? {
+            Some(stream) => stream,
+            None => part.receive_by(timeout, "opened a stream to this part", Part::next_stream)?,
+        };
+        Ok(Self::of(holder, stream))
+    }
+
+    /// As [`Part::try_accept_stream`], for a reader that keeps its part.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_accept(holder: P) -> Result<Option<Self>, RecvError> {
+        let stream = holder.part().next_stream()?;
+        Ok(stream.map(|stream| Self::of(holder, stream)))
+    }
+
+    fn of(holder: P, stream: Accepted) -> Self {
+        Self {
+            key: stream.key,
+            source: holder.part().shared().resolve(stream.source.address()),
+            part: holder,
+            current: None,
+            at: 0,
+            over: false,
+            #[cfg(feature = "mpi")]
+            takes_announcements: false,
+            #[cfg(feature = "mpi")]
+            announced: None,
+        }
+    }
+
     /// The part that writes the stream.
     pub fn source(&self) -> Target {
         self.source
@@ -284,7 +322,7 @@ impl StreamReader<'_> {
     /// # Errors
     /// [`RecvError::StreamBroken`] when the stream ended before its last segment, [`RecvError::Timeout`], and
     /// [`RecvError::NoPipe`].
-    pub fn next_segment(&mut self, timeout: Duration) -> Result<Option<Segment>, RecvError> {
+    pub fn next_segment(&mut self, timeout: Duration) -> Result<Option<Segment<P::Share>>, RecvError> {
         if let Some(run) = self.current.take() {
             let start = std::mem::take(&mut self.at) as u32;
             return Ok(Some(Segment { run, start }));
@@ -296,18 +334,18 @@ impl StreamReader<'_> {
             }
             let waiter = waiter.get_or_insert_with(|| {
                 // The request for the stream may be among what this part has packed.
-                self.part.flush();
-                Waiter::new(timeout, self.part.shared())
+                self.part.part().flush();
+                Waiter::new(timeout, self.part.part().shared())
             });
             if waiter.is_over() {
                 let peers = vec![self.key.source()];
                 let missing = "sent the next segment of the stream";
                 return Err(RecvError::Timeout(Timeout { waited: timeout, peers, missing }));
             }
-            if self.part.poll() > 0 {
+            if self.part.part().poll() > 0 {
                 waiter.reset();
             } else {
-                waiter.pause(self.part.shared(), Some(self.part.pipe()?));
+                waiter.pause(self.part.part().shared(), &[self.part.part().pipe()?]);
             }
         }
     }
@@ -317,7 +355,7 @@ impl StreamReader<'_> {
         not(feature = "mpi"),
         expect(clippy::never_loop, reason = "what MPI announces is passed over")
     )]
-    fn take(&mut self) -> Result<Option<Option<Rc<Run>>>, RecvError> {
+    fn take(&mut self) -> Result<Option<Option<Pointer<P::Share>>>, RecvError> {
         if self.over {
             return Ok(Some(None));
         }
@@ -326,9 +364,10 @@ impl StreamReader<'_> {
             // What follows depends on the answer.
             return Ok(None);
         }
-        self.part.pipe()?;
+        self.part.part().pipe()?;
         loop {
-            let next = self.part.inbox.borrow_mut().next_segment(self.key, &mut Source(self.part));
+            let next =
+                self.part.part().inbox.borrow_mut().next_segment(self.key, &mut Source(self.part.part()));
             self.over = matches!(next, Next::End | Next::Broken | Next::Unknown);
             return match next {
                 Next::Data(run) => {
@@ -338,7 +377,7 @@ impl StreamReader<'_> {
                             self.announced = Some(announced);
                             return Ok(None);
                         }
-                        announced::refuse(self.part.shared(), self.key.source(), announced);
+                        announced::refuse(self.part.part().shared(), self.key.source(), announced);
                         continue;
                     }
                     Ok(Some(Some(run)))
@@ -352,12 +391,12 @@ impl StreamReader<'_> {
     }
 }
 
-impl io::Read for StreamReader<'_> {
+impl<P: HoldsPart> io::Read for StreamReader<P> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         if to.is_empty() {
             return Ok(0);
         }
-        let timeout = self.part.shared().settings.timeout;
+        let timeout = self.part.part().shared().settings.timeout;
         loop {
             let Some(segment) = self.next_segment(timeout).map_err(io::Error::from)? else { return Ok(0) };
             let bytes: &[u8] = &segment;
@@ -374,31 +413,31 @@ impl io::Read for StreamReader<'_> {
     }
 }
 
-impl Drop for StreamReader<'_> {
+impl<P: HoldsPart> Drop for StreamReader<P> {
     fn drop(&mut self) {
         if self.over {
             return;
         }
         // No borrow is alive here: `take` ends its own before it returns.
-        let mut inbox = self.part.inbox.borrow_mut();
+        let mut inbox = self.part.part().inbox.borrow_mut();
         #[cfg(feature = "mpi")]
         {
             let waiting = || announced::announcement(inbox.waiting_segment(self.key)?);
             if let Some(announced) = self.announced.take().or_else(waiting) {
-                announced::refuse(self.part.shared(), self.key.source(), announced);
+                announced::refuse(self.part.part().shared(), self.key.source(), announced);
             }
         }
-        inbox.forget(self.key, &mut Source(self.part));
+        inbox.forget(self.key, &mut Source(self.part.part()));
     }
 }
 
-impl fmt::Debug for StreamReader<'_> {
+impl<P: HoldsPart> fmt::Debug for StreamReader<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "StreamReader({} from {})", self.key.number().0, self.source)
     }
 }
 
-impl fmt::Debug for StreamWriter<'_> {
+impl<P: HoldsPart> fmt::Debug for StreamWriter<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "StreamWriter({} to {})", self.out.number().0, self.out.dest())
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pdbp_core::id::NodeId;
 
-use super::{Interest, Message, Part, Target};
+use super::{Interest, Message, Part, Share, Target};
 use crate::error::{RecvError, SendError, Timeout};
 use crate::node::Waiter;
 
@@ -34,7 +34,7 @@ enum Stage {
     Leaving { barrier: u32 },
 }
 
-impl Part {
+impl<S: Share> Part<S> {
     /// One turn of a loop in which a part of each node sends and receives: `while part.advance(done)? { … }`. `done` says that this part
     /// sends nothing more of its own accord. The loop ends everywhere when all parts have said so, and all that they had sent before has
     /// been received. Call [`try_recv`](Self::try_recv) or [`try_recv_batch`](Self::try_recv_batch) in the loop until there is nothing, so that
@@ -105,7 +105,7 @@ impl Part {
             return Err(RecvError::Timeout(Timeout { waited: timeout, peers: self.missing(stage), missing }));
         }
         if worked == 0 {
-            waiter.pause(self.shared(), Some(pipe));
+            waiter.pause(self.shared(), &[pipe]);
         }
         Ok(true)
     }
@@ -180,7 +180,7 @@ impl Part {
     ///
     /// # Errors
     /// [`RecvError::Timeout`]: some other part does not read, does not flush, or does not stop sending; [`RecvError::NoPipe`].
-    pub fn quiesce(&self, timeout: Duration, mut receive: impl FnMut(Message)) -> Result<(), RecvError> {
+    pub fn quiesce(&self, timeout: Duration, mut receive: impl FnMut(Message<S>)) -> Result<(), RecvError> {
         let pipe = self.pipe()?;
         self.flush();
         let request = self.shared().engine().ask_quiet();
@@ -201,7 +201,7 @@ impl Part {
             }
             self.shared().help_siblings();
             if worked == 0 {
-                waiter.pause(self.shared(), Some(pipe));
+                waiter.pause(self.shared(), &[pipe]);
             } else {
                 self.flush();
             }
@@ -218,7 +218,7 @@ impl Part {
         &self,
         to: Target,
         message: &[u8],
-        mut receive: impl FnMut(Message),
+        mut receive: impl FnMut(Message<S>),
     ) -> Result<(), SendError> {
         loop {
             match self.try_send(to, message) {

@@ -9,6 +9,7 @@ mod messages;
 mod names;
 mod pinned;
 mod relays;
+mod sharing;
 mod streams;
 mod supersteps;
 mod together;

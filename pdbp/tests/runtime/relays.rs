@@ -125,7 +125,7 @@ fn polling<R>(nodes: &[Node], mut done: impl FnMut() -> Option<R>) -> R {
 }
 
 /// Reads a stream to its end.
-fn rest(nodes: &[Node], incoming: &mut StreamReader<'_>) -> Vec<u8> {
+fn rest(nodes: &[Node], incoming: &mut StreamReader<&Part>) -> Vec<u8> {
     let mut bytes = Vec::new();
     polling(nodes, || match incoming.next_segment(BRIEFLY) {
         Ok(Some(segment)) => {

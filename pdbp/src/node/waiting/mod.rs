@@ -127,10 +127,10 @@ impl Waiter {
         self.sleeps_since = None;
     }
 
-    /// Waits a little; longer each time. `pipe` is the pipe in which the thread hopes to find something.
-    pub(crate) fn pause(&mut self, shared: &Shared, pipe: Option<&Pipe>) {
+    /// Waits a little; longer each time. `pipes` are those in which the thread hopes to find something.
+    pub(crate) fn pause(&mut self, shared: &Shared, pipes: &[&Pipe]) {
         if self.sleeps_since.is_some() {
-            return self.sleep(shared, pipe);
+            return self.sleep(shared, pipes);
         }
         self.rounds += 1;
         if self.rounds <= SPINS {
@@ -149,7 +149,7 @@ impl Waiter {
             self.now.duration_since(self.polls_since) < self.polling
         };
         match self.processors {
-            _ if !polls => self.sleep(shared, pipe),
+            _ if !polls => self.sleep(shared, pipes),
             Processors::Free => self.give_way(shared),
             Processors::Contended => {
                 std::hint::spin_loop();
@@ -170,10 +170,10 @@ impl Waiter {
         }
     }
 
-    fn sleep(&mut self, shared: &Shared, pipe: Option<&Pipe>) {
+    fn sleep(&mut self, shared: &Shared, pipes: &[&Pipe]) {
         let since = *self.sleeps_since.get_or_insert(self.now);
         let left = self.timeout.saturating_sub(self.started.elapsed()).min(NAP);
-        let came = sleep(shared, pipe, left);
+        let came = sleep(shared, pipes, left);
         self.now = Instant::now();
         if came {
             if !self.crowded {
@@ -186,32 +186,34 @@ impl Waiter {
 }
 
 /// Sleeps until a bell rings; whether there was, or is, something to do.
-fn sleep(shared: &Shared, pipe: Option<&Pipe>, left: Duration) -> bool {
-    let nothing = || pipe.is_none_or(Pipe::is_empty);
-    match (shared.leader.try_lock(), pipe) {
-        (Ok(_leader), pipe) => {
-            // Pairs with the load in `Pipe::ring`: another part that polls may deliver while this one sleeps.
-            let leads = |leads| {
-                if let Some(pipe) = pipe {
-                    pipe.leads.store(leads, Ordering::Relaxed);
-                }
-            };
-            leads(true);
+fn sleep(shared: &Shared, pipes: &[&Pipe], left: Duration) -> bool {
+    let nothing = || pipes.iter().all(|pipe| pipe.is_empty());
+    // Pairs with the load in `Pipe::ring`: another part that polls may deliver while this one sleeps.
+    let sleeps_on = |bell| pipes.iter().for_each(|pipe| pipe.sleeps_on.store(bell, Ordering::Relaxed));
+    match (shared.leader.try_lock(), pipes) {
+        (Ok(_leader), _) => {
+            sleeps_on(Pipe::NODES_BELL);
             let mut worked = 0;
             shared.bell.sleep(left, &mut || {
                 worked += shared.poll();
                 worked == 0 && nothing()
             });
-            leads(false);
+            sleeps_on(Pipe::OWN_BELL);
             worked + shared.poll() > 0 || !nothing()
         }
-        (Err(_), Some(pipe)) => {
+        (Err(_), []) => {
+            thread::sleep(left.min(Duration::from_micros(100)));
+            false
+        }
+        (Err(_), [pipe]) => {
             pipe.bell.sleep(left, nothing);
             !nothing()
         }
-        (Err(_), None) => {
-            thread::sleep(left.min(Duration::from_micros(100)));
-            false
+        (Err(_), _) => {
+            sleeps_on(Pipe::SEVERALS_BELL);
+            shared.several.sleep(left, nothing);
+            sleeps_on(Pipe::OWN_BELL);
+            !nothing()
         }
     }
 }

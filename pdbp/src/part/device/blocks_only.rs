@@ -3,7 +3,7 @@
 use pdbp_cuda::device::Device;
 use pdbp_cuda::flow::{FlowError, HostBlock, Inflow, Outflow, Step, VacantBlock};
 
-use super::super::{Part, StreamReader, StreamWriter, Target};
+use super::super::{HoldsPart, Part, Share, StreamReader, StreamWriter, Target};
 use crate::error::{RecvError, SendError};
 
 /// There is none.
@@ -13,12 +13,12 @@ pub(super) struct DirectSend<D>(std::convert::Infallible, std::marker::PhantomDa
 pub(super) struct DirectRecv<D>(std::convert::Infallible, std::marker::PhantomData<D>);
 
 /// Nothing is announced.
-pub(super) fn listen(reader: StreamReader<'_>) -> StreamReader<'_> {
+pub(super) fn listen<P: HoldsPart>(reader: StreamReader<P>) -> StreamReader<P> {
     reader
 }
 
 impl<D: Device> DirectSend<D> {
-    pub(super) fn begin<B: VacantBlock>(_: &Part, _: Target, _: &Outflow<D, B>) -> Option<Self> {
+    pub(super) fn begin<S: Share, B: VacantBlock>(_: &Part<S>, _: Target, _: &Outflow<D, B>) -> Option<Self> {
         None
     }
 
@@ -26,18 +26,18 @@ impl<D: Device> DirectSend<D> {
         match self.0 {}
     }
 
-    pub(super) fn poll<B: VacantBlock>(
+    pub(super) fn poll<P: HoldsPart, B: VacantBlock>(
         &mut self,
         _: &Outflow<D, B>,
-        _: &mut StreamWriter<'_>,
+        _: &mut StreamWriter<P>,
     ) -> Result<Option<Step>, FlowError<SendError>> {
         match self.0 {}
     }
 }
 
 impl<D: Device> DirectRecv<D> {
-    pub(super) fn begin<B: HostBlock>(
-        _: &mut StreamReader<'_>,
+    pub(super) fn begin<P: HoldsPart, B: HostBlock>(
+        _: &mut StreamReader<P>,
         _: &mut Inflow<D, B>,
     ) -> Result<Option<Self>, FlowError<RecvError>> {
         Ok(None)
@@ -47,10 +47,10 @@ impl<D: Device> DirectRecv<D> {
         match self.0 {}
     }
 
-    pub(super) fn poll<B: HostBlock>(
+    pub(super) fn poll<P: HoldsPart, B: HostBlock>(
         &mut self,
         _: &mut Inflow<D, B>,
-        _: &mut StreamReader<'_>,
+        _: &mut StreamReader<P>,
     ) -> Result<Step, FlowError<RecvError>> {
         match self.0 {}
     }

@@ -17,7 +17,7 @@ use pdbp_cuda::device::Device;
 use pdbp_cuda::flow::{FlowError, HostBlock, Inflow, Outflow, Step, VacantBlock};
 use pdbp_mpi::{MpiError, Question, Transfer};
 
-use super::super::{Part, StreamReader, StreamWriter, Target};
+use super::super::{HoldsPart, Part, Share, StreamReader, StreamWriter, Target};
 use crate::error::{RecvError, SendError};
 use crate::node::Direct;
 
@@ -42,7 +42,11 @@ enum Sending<D: Device> {
 
 impl<D: Device> DirectSend<D> {
     /// `None` when it goes through blocks.
-    pub(super) fn begin<B: VacantBlock>(part: &Part, to: Target, flow: &Outflow<D, B>) -> Option<Self> {
+    pub(super) fn begin<S: Share, B: VacantBlock>(
+        part: &Part<S>,
+        to: Target,
+        flow: &Outflow<D, B>,
+    ) -> Option<Self> {
         let (_, slice) = flow.source();
         let direct = part.shared().direct.clone()?;
         let takes = slice.bytes() >= direct.least && direct.link.is_open_to(to.node());
@@ -60,10 +64,10 @@ impl<D: Device> DirectSend<D> {
     }
 
     /// `None`: the receiver wants it through blocks.
-    pub(super) fn poll<B: VacantBlock>(
+    pub(super) fn poll<P: HoldsPart, B: VacantBlock>(
         &mut self,
         flow: &Outflow<D, B>,
-        writer: &mut StreamWriter<'_>,
+        writer: &mut StreamWriter<P>,
     ) -> Result<Option<Step>, FlowError<SendError>> {
         let failed = |e: MpiError| not_sent(self.node, &e);
         let (device, slice) = flow.source();
@@ -116,7 +120,7 @@ fn not_sent(node: NodeId, e: &MpiError) -> FlowError<SendError> {
 }
 
 /// A reader that gives what is announced to [`DirectRecv::begin`].
-pub(super) fn listen(reader: StreamReader<'_>) -> StreamReader<'_> {
+pub(super) fn listen<P: HoldsPart>(reader: StreamReader<P>) -> StreamReader<P> {
     reader.taking_announcements()
 }
 
@@ -142,8 +146,8 @@ enum Receiving<D: Device> {
 
 impl<D: Device> DirectRecv<D> {
     /// Takes what the stream announces; `None` when it goes through blocks.
-    pub(super) fn begin<B: HostBlock>(
-        reader: &mut StreamReader<'_>,
+    pub(super) fn begin<P: HoldsPart, B: HostBlock>(
+        reader: &mut StreamReader<P>,
         flow: &mut Inflow<D, B>,
     ) -> Result<Option<Self>, FlowError<RecvError>> {
         let Some([number, bytes]) = reader.take_announcement() else { return Ok(None) };
@@ -166,10 +170,10 @@ impl<D: Device> DirectRecv<D> {
         matches!(self.state, Receiving::Begun { .. })
     }
 
-    pub(super) fn poll<B: HostBlock>(
+    pub(super) fn poll<P: HoldsPart, B: HostBlock>(
         &mut self,
         flow: &mut Inflow<D, B>,
-        reader: &mut StreamReader<'_>,
+        reader: &mut StreamReader<P>,
     ) -> Result<Step, FlowError<RecvError>> {
         let node = self.node;
         let failed = |e: MpiError| FlowError::Link(RecvError::Direct { node, reason: e.to_string() });

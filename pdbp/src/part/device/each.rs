@@ -20,7 +20,7 @@ use super::homes::OpenHome;
 use super::{Steps, unread, wait};
 use crate::error::SendError;
 use crate::part::sending::Patience;
-use crate::part::{Part, Target};
+use crate::part::{HoldsPart, Part, Share, Target};
 
 /// Small messages from device memory that are being sent. Dropping it gives up those that have not left.
 ///
@@ -30,14 +30,14 @@ use crate::part::{Part, Target};
 /// To each part they arrive in the order in which they were given, and behind all that this part has sent there before. What it
 /// sends until they have left may overtake them. Blocks under way to the host are those of the rows of their nodes, so that a row with
 /// no more of them than the copier has in flight has none for anything else until they have left.
-pub struct DeviceSendEach<'p, D: Device> {
+pub struct DeviceSendEach<P: HoldsPart, D: Device> {
     flow: Gather<D, Lent<OpenBlock, OpenHome>>,
-    packing: Packing<'p>,
+    packing: Packing<P>,
 }
 
 /// What is to be packed.
-struct Packing<'p> {
-    part: &'p Part,
+struct Packing<P: HoldsPart> {
+    part: P,
     groups: Vec<Group>,
     /// The group whose turn it is.
     turn: usize,
@@ -69,7 +69,7 @@ struct Laid {
     messages: Range<usize>,
 }
 
-impl Part {
+impl<S: Share> Part<S> {
     /// Begins to send pieces of a slice of device memory as a message each, when `after` is over: the event of the work that writes
     /// them. They are messages like any other: a receiver on the host gets them from [`recv`](Self::recv) and
     /// [`recv_batch`](Self::recv_batch), and one with a device by [`recv_each_into_device`](Self::recv_each_into_device).
@@ -123,7 +123,7 @@ impl Part {
         pieces: impl IntoIterator<Item = Range<usize>>,
         after: Option<&D::Event>,
         to: Target,
-    ) -> Result<DeviceSendEach<'_, D>, NotStarted<Slice<D>, FlowError<SendError>>> {
+    ) -> Result<DeviceSendEach<&Self, D>, NotStarted<Slice<D>, FlowError<SendError>>> {
         self.send_device_to_each(copier, slice, pieces.into_iter().map(|piece| (piece, to)), after)
     }
 
@@ -159,18 +159,33 @@ impl Part {
         slice: Slice<D>,
         pieces: impl IntoIterator<Item = (Range<usize>, Target)>,
         after: Option<&D::Event>,
-    ) -> Result<DeviceSendEach<'_, D>, NotStarted<Slice<D>, FlowError<SendError>>> {
-        let packing = match Packing::new(self, pieces, slice.bytes()) {
-            Ok(packing) => packing,
-            Err(error) => return Err(NotStarted { memory: slice, error }),
-        };
-        let flow = Gather::new(copier, slice, self.shared().settings.block_bytes, after);
-        let flow = flow.map_err(|e| e.map_err(FlowError::Device))?;
-        Ok(DeviceSendEach { flow, packing })
+    ) -> Result<DeviceSendEach<&Self, D>, NotStarted<Slice<D>, FlowError<SendError>>> {
+        DeviceSendEach::new(self, copier, slice, pieces, after)
     }
 }
 
-impl<D: Device> DeviceSendEach<'_, D> {
+impl<P: HoldsPart, D: Device> DeviceSendEach<P, D> {
+    /// As [`Part::send_device_to_each`], for an operation that keeps its part: with an `Rc` or `Arc` of it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn new(
+        part: P,
+        copier: &Rc<Copier<D>>,
+        slice: Slice<D>,
+        pieces: impl IntoIterator<Item = (Range<usize>, Target)>,
+        after: Option<&D::Event>,
+    ) -> Result<Self, NotStarted<Slice<D>, FlowError<SendError>>> {
+        let block_bytes = part.part().shared().settings.block_bytes;
+        let packing = match Packing::new(part, pieces, slice.bytes()) {
+            Ok(packing) => packing,
+            Err(error) => return Err(NotStarted { memory: slice, error }),
+        };
+        let flow = Gather::new(copier, slice, block_bytes, after);
+        let flow = flow.map_err(|e| e.map_err(FlowError::Device))?;
+        Ok(Self { flow, packing })
+    }
+
     /// Goes on without waiting.
     ///
     /// # Errors
@@ -185,7 +200,8 @@ impl<D: Device> DeviceSendEach<'_, D> {
     /// # Errors
     /// As [`poll`](Self::poll), and [`SendError::Timeout`], after which it can go on.
     pub fn wait(&mut self, timeout: Duration) -> Result<(), FlowError<SendError>> {
-        wait(self, self.packing.part, timeout)
+        let part = self.packing.part.clone();
+        wait(self, part.part(), timeout)
     }
 
     /// Messages that were sent.
@@ -199,7 +215,7 @@ impl<D: Device> DeviceSendEach<'_, D> {
     }
 }
 
-impl<D: Device> Steps for DeviceSendEach<'_, D> {
+impl<P: HoldsPart, D: Device> Steps for DeviceSendEach<P, D> {
     type Error = SendError;
 
     fn step(&mut self) -> Result<Step, FlowError<SendError>> {
@@ -216,12 +232,13 @@ impl<D: Device> Steps for DeviceSendEach<'_, D> {
     }
 }
 
-impl<'p> Packing<'p> {
+impl<P: HoldsPart> Packing<P> {
     fn new(
-        part: &'p Part,
+        holder: P,
         pieces: impl IntoIterator<Item = (Range<usize>, Target)>,
         room: usize,
     ) -> Result<Self, FlowError<SendError>> {
+        let part = holder.part();
         let limit = part.longest();
         let nodes = usize::from(part.shared().engine().config().nodes);
         let mut group_of = vec![usize::MAX; nodes];
@@ -249,16 +266,17 @@ impl<'p> Packing<'p> {
             }
         }
         let scratch = vec![0; part.shared().settings.block_bytes].into();
-        Ok(Self { part, groups, turn: 0, scratch, laid: VecDeque::new() })
+        Ok(Self { part: holder, groups, turn: 0, scratch, laid: VecDeque::new() })
     }
 }
 
-impl Bundles for Packing<'_> {
+impl<P: HoldsPart> Bundles for Packing<P> {
     type Block = Lent<OpenBlock, OpenHome>;
     type Error = SendError;
 
     fn poll_bundle(&mut self, pieces: &mut Pieces<'_>) -> Result<Arrived<Self::Block>, SendError> {
-        let (part, groups) = (self.part, self.groups.len());
+        let holder = self.part.clone();
+        let (part, groups) = (holder.part(), self.groups.len());
         let mut left = false;
         for at in (0..groups).map(|i| (self.turn + i) % groups) {
             let Some(group) = self.groups.get_mut(at) else { continue };
@@ -293,7 +311,7 @@ impl Bundles for Packing<'_> {
     }
 }
 
-impl Outgoing for Packing<'_> {
+impl<P: HoldsPart> Outgoing for Packing<P> {
     /// Writes the headers: the bytes of the messages are where they were laid out.
     fn send(&mut self, block: Self::Block) -> Result<(), SendError> {
         let (Some(laid), Some(mut block)) = (self.laid.pop_front(), block.into_token()) else {
@@ -307,11 +325,12 @@ impl Outgoing for Packing<'_> {
             let fitting = block.reserve_train(route, bytes, most)?.1;
             Ok((0, fitting))
         };
-        let packed = pack(self.part, messages.unwrap_or(&[]), room, reserve, |_, _| Ok(()));
+        let part = self.part.part();
+        let packed = pack(part, messages.unwrap_or(&[]), room, reserve, |_, _| Ok(()));
         debug_assert_eq!(packed, laid.messages.len(), "it fitted before");
-        let mut engine = self.part.shared().engine();
+        let mut engine = part.shared().engine();
         engine.submit(block);
-        self.part.poll_with(&mut engine);
+        part.poll_with(&mut engine);
         Ok(())
     }
 }
@@ -319,7 +338,7 @@ impl Outgoing for Packing<'_> {
 /// Lists as many of the messages as an empty block takes; says how many, and where in the block the first begins. Headers are written to
 /// the scratch, which is hot, and the block stays as it is until the device has written it.
 fn lay_out(
-    part: &Part,
+    part: &Part<impl Share>,
     block: &OpenBlock,
     scratch: &mut [u8],
     messages: &[Small],
@@ -343,7 +362,7 @@ fn lay_out(
 /// Packs as many of the messages as there is room for, and says how many. `reserve` makes room for a train and says where it begins
 /// and how many of it fit; `place` is told where each message begins, and may refuse to have any more.
 fn pack(
-    part: &Part,
+    part: &Part<impl Share>,
     messages: &[Small],
     room: usize,
     mut reserve: impl FnMut(Route, usize, u32) -> Result<(usize, u32), Full>,
@@ -365,7 +384,7 @@ fn pack(
     packed
 }
 
-impl<D: Device> fmt::Debug for DeviceSendEach<'_, D> {
+impl<P: HoldsPart, D: Device> fmt::Debug for DeviceSendEach<P, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DeviceSendEach({} sent)", self.sent())
     }

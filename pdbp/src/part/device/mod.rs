@@ -20,7 +20,7 @@ use pdbp_cuda::flow::{Copier, Ending, FlowError, Inflow, Lent, NotStarted, Outfl
 use pdbp_cuda::{Buffer, Slice};
 
 use super::stream::device::StreamHome;
-use super::{Part, StreamReader, StreamWriter, Target};
+use super::{HoldsPart, Part, Share, StreamReader, StreamWriter, Target};
 use crate::error::{RecvError, SendError, Timeout};
 use crate::node::{Pipe, Waiter};
 use direct::{DirectRecv, DirectSend};
@@ -75,37 +75,37 @@ pub use stream::{DeviceRead, DeviceWrite};
 /// });
 /// # Ok::<(), pdbp::StartError>(())
 /// ```
-pub struct DeviceSend<'p, D: Device> {
-    part: &'p Part,
+pub struct DeviceSend<P: HoldsPart, D: Device> {
+    part: P,
     to: Target,
     /// If MPI carries it, as far as is known.
     direct: Option<DirectSend<D>>,
     /// Dropped first, so that blocks whose copies are over are at home when the writer needs one to say that it gives up.
     flow: Outflow<D, Lent<OpenBlock, StreamHome>>,
     /// Until the message has failed.
-    writer: Option<StreamWriter<'p>>,
+    writer: Option<StreamWriter<P>>,
 }
 
 /// A message that is being received into device memory. Dropping it discards what is left of the message.
-pub struct DeviceRecv<'p, D: Device> {
-    part: &'p Part,
-    state: State<'p, D>,
+pub struct DeviceRecv<P: HoldsPart, D: Device> {
+    part: P,
+    state: State<P, D>,
     source: Option<Target>,
     flow: Inflow<D, Lent<Delivery, ReadHome>>,
 }
 
 /// How far a message has come.
-enum State<'p, D: Device> {
+enum State<P: HoldsPart, D: Device> {
     Awaited,
-    Begun(StreamReader<'p>),
+    Begun(StreamReader<P>),
     /// MPI carries it.
-    Direct(DirectRecv<D>, StreamReader<'p>),
+    Direct(DirectRecv<D>, StreamReader<P>),
     Done,
     /// What still comes is discarded.
     Failed,
 }
 
-impl Part {
+impl<S: Share> Part<S> {
     /// Begins to send a slice of device memory as one message, when `after` is over: the event of the work that writes it.
     ///
     /// # Errors
@@ -116,15 +116,8 @@ impl Part {
         slice: Slice<D>,
         after: Option<&D::Event>,
         to: Target,
-    ) -> Result<DeviceSend<'_, D>, NotStarted<Slice<D>, FlowError<PipeError>>> {
-        let writer = match self.open_stream(to) {
-            Ok(writer) => writer,
-            Err(error) => return Err(NotStarted { memory: slice, error: FlowError::Link(error) }),
-        };
-        let flow = Outflow::new(copier, slice, after, Ending::Last);
-        let flow = flow.map_err(|e| e.map_err(FlowError::Device))?;
-        let direct = DirectSend::begin(self, to, &flow);
-        Ok(DeviceSend { part: self, to, direct, flow, writer: Some(writer) })
+    ) -> Result<DeviceSend<&Self, D>, NotStarted<Slice<D>, FlowError<PipeError>>> {
+        DeviceSend::new(self, copier, slice, after, to)
     }
 
     /// Begins to receive the next stream that somebody opens to this part into device memory, when `after` is over: the event of
@@ -137,14 +130,33 @@ impl Part {
         copier: &Rc<Copier<D>>,
         into: Buffer<D>,
         after: Option<&D::Event>,
-    ) -> Result<DeviceRecv<'_, D>, NotStarted<Buffer<D>>> {
-        let room = 0..into.memory().bytes();
-        let flow = Inflow::new(copier, into, room, after)?;
-        Ok(DeviceRecv { part: self, state: State::Awaited, source: None, flow })
+    ) -> Result<DeviceRecv<&Self, D>, NotStarted<Buffer<D>>> {
+        DeviceRecv::new(self, copier, into, after)
     }
 }
 
-impl<D: Device> DeviceSend<'_, D> {
+impl<P: HoldsPart, D: Device> DeviceSend<P, D> {
+    /// As [`Part::send_device`], for an operation that keeps its part: with an `Rc` or `Arc` of it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn new(
+        part: P,
+        copier: &Rc<Copier<D>>,
+        slice: Slice<D>,
+        after: Option<&D::Event>,
+        to: Target,
+    ) -> Result<Self, NotStarted<Slice<D>, FlowError<PipeError>>> {
+        let writer = match StreamWriter::open(part.clone(), to) {
+            Ok(writer) => writer,
+            Err(error) => return Err(NotStarted { memory: slice, error: FlowError::Link(error) }),
+        };
+        let flow = Outflow::new(copier, slice, after, Ending::Last);
+        let flow = flow.map_err(|e| e.map_err(FlowError::Device))?;
+        let direct = DirectSend::begin(part.part(), to, &flow);
+        Ok(Self { part, to, direct, flow, writer: Some(writer) })
+    }
+
     /// Goes on without waiting.
     ///
     /// # Errors
@@ -173,7 +185,8 @@ impl<D: Device> DeviceSend<'_, D> {
     /// # Errors
     /// As [`poll`](Self::poll), and [`SendError::Timeout`], after which it can go on.
     pub fn wait(&mut self, timeout: Duration) -> Result<(), FlowError<SendError>> {
-        wait(self, self.part, timeout)
+        let part = self.part.clone();
+        wait(self, part.part(), timeout)
     }
 
     /// Bytes that were sent; of what MPI carries all, when it has begun.
@@ -188,14 +201,29 @@ impl<D: Device> DeviceSend<'_, D> {
     }
 }
 
-impl<D: Device> DeviceRecv<'_, D> {
+impl<P: HoldsPart, D: Device> DeviceRecv<P, D> {
+    /// As [`Part::recv_into_device`], for an operation that keeps its part: with an `Rc` or `Arc` of it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn new(
+        part: P,
+        copier: &Rc<Copier<D>>,
+        into: Buffer<D>,
+        after: Option<&D::Event>,
+    ) -> Result<Self, NotStarted<Buffer<D>>> {
+        let room = 0..into.memory().bytes();
+        let flow = Inflow::new(copier, into, room, after)?;
+        Ok(Self { part, state: State::Awaited, source: None, flow })
+    }
+
     /// Goes on without waiting.
     ///
     /// # Errors
     /// The device has failed, the message has not come to its end ([`RecvError`]), or it is longer than the buffer.
     pub fn poll(&mut self) -> Result<Step, FlowError<RecvError>> {
         if let State::Awaited = self.state
-            && let Some(reader) = self.part.try_accept_stream().map_err(FlowError::Link)?
+            && let Some(reader) = StreamReader::try_accept(self.part.clone()).map_err(FlowError::Link)?
         {
             self.source = Some(reader.source());
             self.state = State::Begun(direct::listen(reader));
@@ -233,7 +261,8 @@ impl<D: Device> DeviceRecv<'_, D> {
     /// # Errors
     /// As [`poll`](Self::poll), and [`RecvError::Timeout`], after which it can go on.
     pub fn wait(&mut self, timeout: Duration) -> Result<(), FlowError<RecvError>> {
-        wait(self, self.part, timeout)
+        let part = self.part.clone();
+        wait(self, part.part(), timeout)
     }
 
     /// Who sends it, when it has begun.
@@ -288,7 +317,11 @@ fn unread(waited: Duration, peers: Vec<NodeId>) -> SendError {
     })
 }
 
-fn wait<S: Steps>(steps: &mut S, part: &Part, timeout: Duration) -> Result<(), FlowError<S::Error>> {
+fn wait<S: Steps>(
+    steps: &mut S,
+    part: &Part<impl Share>,
+    timeout: Duration,
+) -> Result<(), FlowError<S::Error>> {
     let mut waiter = Waiter::new(timeout, part.shared());
     loop {
         match steps.step()? {
@@ -300,13 +333,13 @@ fn wait<S: Steps>(steps: &mut S, part: &Part, timeout: Duration) -> Result<(), F
             Step::Idle if steps.is_silent() => std::thread::yield_now(),
             Step::Idle => {
                 let pipe = steps.pipe().map_err(FlowError::Link)?;
-                waiter.pause(part.shared(), pipe);
+                waiter.pause(part.shared(), pipe.as_slice());
             }
         }
     }
 }
 
-impl<D: Device> Steps for DeviceSend<'_, D> {
+impl<P: HoldsPart, D: Device> Steps for DeviceSend<P, D> {
     type Error = SendError;
 
     fn step(&mut self) -> Result<Step, FlowError<SendError>> {
@@ -326,7 +359,7 @@ impl<D: Device> Steps for DeviceSend<'_, D> {
     }
 }
 
-impl<D: Device> Steps for DeviceRecv<'_, D> {
+impl<P: HoldsPart, D: Device> Steps for DeviceRecv<P, D> {
     type Error = RecvError;
 
     fn step(&mut self) -> Result<Step, FlowError<RecvError>> {
@@ -342,8 +375,8 @@ impl<D: Device> Steps for DeviceRecv<'_, D> {
     }
 
     fn pipe(&self) -> Result<Option<&Pipe>, RecvError> {
-        self.part.flush();
-        self.part.pipe().map(Some)
+        self.part.part().flush();
+        self.part.part().pipe().map(Some)
     }
 
     fn late(&self, waited: Duration) -> RecvError {
@@ -352,13 +385,13 @@ impl<D: Device> Steps for DeviceRecv<'_, D> {
     }
 }
 
-impl<D: Device> fmt::Debug for DeviceSend<'_, D> {
+impl<P: HoldsPart, D: Device> fmt::Debug for DeviceSend<P, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DeviceSend({} bytes to {})", self.sent(), self.to)
     }
 }
 
-impl<D: Device> fmt::Debug for DeviceRecv<'_, D> {
+impl<P: HoldsPart, D: Device> fmt::Debug for DeviceRecv<P, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DeviceRecv({} bytes)", self.received())
     }

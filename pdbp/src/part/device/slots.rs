@@ -16,7 +16,7 @@ use super::{Steps, wait};
 use crate::error::{RecvError, Timeout};
 use crate::node::Pipe;
 use crate::part::inbox::Source;
-use crate::part::{Part, Target};
+use crate::part::{HoldsPart, Part, Share, Target};
 
 /// Messages that are being received into device memory, each into the next slot of a buffer.
 ///
@@ -24,9 +24,9 @@ use crate::part::{Part, Target};
 /// at a time. Nothing waits but `wait`.
 ///
 /// Messages that are under way to the buffer when this is dropped, or fails, or the buffer is taken, are gone.
-pub struct DeviceRecvEach<'p, D: Device> {
+pub struct DeviceRecvEach<P: HoldsPart, D: Device> {
     flow: Scatter<D, Lent<Delivery, ReadHome>>,
-    slots: Slots<'p>,
+    slots: Slots<P>,
 }
 
 /// A message in device memory.
@@ -40,8 +40,8 @@ pub struct DeviceMessage {
 }
 
 /// Where messages go.
-struct Slots<'p> {
-    part: &'p Part,
+struct Slots<P: HoldsPart> {
+    part: P,
     slot_bytes: usize,
     /// Messages to be received.
     count: usize,
@@ -51,7 +51,7 @@ struct Slots<'p> {
     unfit: Option<usize>,
 }
 
-impl Part {
+impl<S: Share> Part<S> {
     /// Begins to receive the next `count` messages to this part into device memory, when `after` is over: the event of the work that
     /// used the buffer before. The first goes to byte 0, the second to byte `slot_bytes`, and so on, in the order in which
     /// [`recv`](Self::recv) would give them, whoever sends them, from a device or not.
@@ -102,21 +102,34 @@ impl Part {
         slot_bytes: usize,
         count: usize,
         after: Option<&D::Event>,
-    ) -> Result<DeviceRecvEach<'_, D>, NotStarted<Buffer<D>>> {
+    ) -> Result<DeviceRecvEach<&Self, D>, NotStarted<Buffer<D>>> {
+        DeviceRecvEach::new(self, copier, into, (slot_bytes, count), after)
+    }
+}
+
+impl<P: HoldsPart, D: Device> DeviceRecvEach<P, D> {
+    /// As [`Part::recv_each_into_device`], for an operation that keeps its part: with an `Rc` or `Arc` of it. `slots`: the bytes of
+    /// each, and how many.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn new(
+        part: P,
+        copier: &Rc<Copier<D>>,
+        into: Buffer<D>,
+        slots: (usize, usize),
+        after: Option<&D::Event>,
+    ) -> Result<Self, NotStarted<Buffer<D>>> {
+        let (slot_bytes, count) = slots;
         let (bytes, room) = (slot_bytes.saturating_mul(count), into.bytes());
         if bytes > room {
             let error = DeviceError::OutOfBounds { at: 0, bytes, room };
             return Err(NotStarted { memory: into, error });
         }
-        let flow = Scatter::new(copier, into, self.shared().settings.block_bytes, after)?;
-        Ok(DeviceRecvEach {
-            flow,
-            slots: Slots { part: self, slot_bytes, count, taken: Vec::new(), unfit: None },
-        })
+        let flow = Scatter::new(copier, into, part.part().shared().settings.block_bytes, after)?;
+        Ok(Self { flow, slots: Slots { part, slot_bytes, count, taken: Vec::new(), unfit: None } })
     }
-}
 
-impl<D: Device> DeviceRecvEach<'_, D> {
     /// Goes on without waiting.
     ///
     /// # Errors
@@ -138,7 +151,8 @@ impl<D: Device> DeviceRecvEach<'_, D> {
     /// # Errors
     /// As [`poll`](Self::poll), and [`RecvError::Timeout`], after which it can go on.
     pub fn wait(&mut self, timeout: Duration) -> Result<(), FlowError<RecvError>> {
-        wait(self, self.slots.part, timeout)
+        let part = self.slots.part.clone();
+        wait(self, part.part(), timeout)
     }
 
     /// Takes no more messages: those that have been taken so far are all, and `wait` waits for nothing but the device.
@@ -185,7 +199,7 @@ impl DeviceMessage {
     }
 }
 
-impl Slots<'_> {
+impl<P: HoldsPart> Slots<P> {
     /// Takes messages of a train, as many as fit; says how many.
     fn take(&mut self, pieces: &mut Pieces<'_>, info: Info, at: usize, bytes: usize, left: u32) -> u32 {
         if bytes > self.slot_bytes && left > 0 && self.taken.len() < self.count {
@@ -193,7 +207,7 @@ impl Slots<'_> {
             return 0;
         }
         let (source, command, is_command) =
-            (self.part.shared().resolve(info.source().address()), info.command(), info.is_command());
+            (self.part.part().shared().resolve(info.source().address()), info.command(), info.is_command());
         for i in 0..left {
             let slot = self.taken.len();
             let placed = at + i as usize * bytes;
@@ -207,7 +221,8 @@ impl Slots<'_> {
     }
 
     fn next(&mut self, pieces: &mut Pieces<'_>) -> Result<Option<Delivery>, RecvError> {
-        let part = self.part;
+        let holder = self.part.clone();
+        let part = holder.part();
         part.pipe()?;
         let take = |info: Info, at, bytes, left| self.take(pieces, info, at, bytes, left);
         let taken = part.inbox.borrow_mut().take_pieces(&mut Source(part), take);
@@ -226,7 +241,7 @@ impl Slots<'_> {
     }
 }
 
-impl Bundles for Slots<'_> {
+impl<P: HoldsPart> Bundles for Slots<P> {
     type Block = Lent<Delivery, ReadHome>;
     type Error = RecvError;
 
@@ -236,16 +251,16 @@ impl Bundles for Slots<'_> {
         }
         self.unfit = None;
         let mut found = self.next(pieces)?;
-        if found.is_none() && self.unfit.is_none() && self.part.poll() > 0 {
+        if found.is_none() && self.unfit.is_none() && self.part.part().poll() > 0 {
             found = self.next(pieces)?;
         }
-        let home = || ReadHome(Arc::clone(self.part.shared()));
+        let home = || ReadHome(Arc::clone(self.part.part().shared()));
         let block = found.map(|delivery| Lent::arrived(delivery, home(), Delivery::bytes));
         Ok(block.map_or(Arrived::Nothing, Arrived::Block))
     }
 }
 
-impl<D: Device> Steps for DeviceRecvEach<'_, D> {
+impl<P: HoldsPart, D: Device> Steps for DeviceRecvEach<P, D> {
     type Error = RecvError;
 
     fn step(&mut self) -> Result<Step, FlowError<RecvError>> {
@@ -257,8 +272,8 @@ impl<D: Device> Steps for DeviceRecvEach<'_, D> {
     }
 
     fn pipe(&self) -> Result<Option<&Pipe>, RecvError> {
-        self.slots.part.flush();
-        self.slots.part.pipe().map(Some)
+        self.slots.part.part().flush();
+        self.slots.part.part().pipe().map(Some)
     }
 
     fn late(&self, waited: Duration) -> RecvError {
@@ -267,7 +282,7 @@ impl<D: Device> Steps for DeviceRecvEach<'_, D> {
     }
 }
 
-impl<D: Device> fmt::Debug for DeviceRecvEach<'_, D> {
+impl<P: HoldsPart, D: Device> fmt::Debug for DeviceRecvEach<P, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DeviceRecvEach({} of {} messages)", self.messages().len(), self.slots.count)
     }

@@ -15,24 +15,24 @@ use super::{Steps, unread, wait};
 use crate::error::{RecvError, SendError, Timeout};
 use crate::node::Pipe;
 use crate::part::stream::device::StreamHome;
-use crate::part::{StreamReader, StreamWriter};
+use crate::part::{HoldsPart, StreamReader, StreamWriter};
 
 /// A slice of device memory that is being written to a stream. Dropping it before its end gives the stream up, since nobody could
 /// tell what is missing.
-pub struct DeviceWrite<'w, 'p, D: Device> {
+pub struct DeviceWrite<'w, P: HoldsPart, D: Device> {
     /// Dropped first, as in [`DeviceSend`](super::DeviceSend).
     flow: Outflow<D, Lent<OpenBlock, StreamHome>>,
-    writer: &'w mut StreamWriter<'p>,
+    writer: &'w mut StreamWriter<P>,
     done: bool,
 }
 
 /// Device memory into which a stream is being read. Dropping it loses what was taken out of the stream and has not arrived.
-pub struct DeviceRead<'r, 'p, D: Device> {
+pub struct DeviceRead<'r, P: HoldsPart, D: Device> {
     flow: Inflow<D, Lent<Delivery, ReadHome>>,
-    reader: &'r mut StreamReader<'p>,
+    reader: &'r mut StreamReader<P>,
 }
 
-impl<'p> StreamWriter<'p> {
+impl<P: HoldsPart> StreamWriter<P> {
     /// Begins to write a slice of device memory, when `after` is over: the event of the work that writes it. It follows what was
     /// written before, from the host or a device.
     ///
@@ -88,13 +88,13 @@ impl<'p> StreamWriter<'p> {
         copier: &Rc<Copier<D>>,
         slice: Slice<D>,
         after: Option<&D::Event>,
-    ) -> Result<DeviceWrite<'w, 'p, D>, NotStarted<Slice<D>>> {
+    ) -> Result<DeviceWrite<'w, P, D>, NotStarted<Slice<D>>> {
         let flow = Outflow::new(copier, slice, after, Ending::Open)?;
         Ok(DeviceWrite { flow, writer: self, done: false })
     }
 }
 
-impl<'p> StreamReader<'p> {
+impl<P: HoldsPart> StreamReader<P> {
     /// Begins to read into these bytes of a buffer, when `after` is over: the event of the work that used the buffer before. It is
     /// done when they are full, or the stream has ended; what follows is left in the stream. Example:
     /// [`write_device`](StreamWriter::write_device).
@@ -107,13 +107,13 @@ impl<'p> StreamReader<'p> {
         into: Buffer<D>,
         room: Range<usize>,
         after: Option<&D::Event>,
-    ) -> Result<DeviceRead<'r, 'p, D>, NotStarted<Buffer<D>>> {
+    ) -> Result<DeviceRead<'r, P, D>, NotStarted<Buffer<D>>> {
         let flow = Inflow::new(copier, into, room, after)?.filling();
         Ok(DeviceRead { flow, reader: self })
     }
 }
 
-impl<D: Device> DeviceWrite<'_, '_, D> {
+impl<P: HoldsPart, D: Device> DeviceWrite<'_, P, D> {
     /// Goes on without waiting.
     ///
     /// # Errors
@@ -135,8 +135,8 @@ impl<D: Device> DeviceWrite<'_, '_, D> {
     /// # Errors
     /// As [`poll`](Self::poll), and [`SendError::Timeout`], after which it can go on.
     pub fn wait(&mut self, timeout: Duration) -> Result<(), FlowError<SendError>> {
-        let part = self.writer.part();
-        wait(self, part, timeout)
+        let part = self.writer.holder();
+        wait(self, part.part(), timeout)
     }
 
     /// Bytes that were sent.
@@ -156,13 +156,13 @@ impl<D: Device> DeviceWrite<'_, '_, D> {
     }
 }
 
-impl<D: Device> Drop for DeviceWrite<'_, '_, D> {
+impl<P: HoldsPart, D: Device> Drop for DeviceWrite<'_, P, D> {
     fn drop(&mut self) {
         self.give_up();
     }
 }
 
-impl<D: Device> DeviceRead<'_, '_, D> {
+impl<P: HoldsPart, D: Device> DeviceRead<'_, P, D> {
     /// Goes on without waiting.
     ///
     /// # Errors
@@ -177,8 +177,8 @@ impl<D: Device> DeviceRead<'_, '_, D> {
     /// # Errors
     /// As [`poll`](Self::poll), and [`RecvError::Timeout`], after which it can go on.
     pub fn wait(&mut self, timeout: Duration) -> Result<(), FlowError<RecvError>> {
-        let part = self.reader.part();
-        wait(self, part, timeout)
+        let part = self.reader.holder();
+        wait(self, part.part(), timeout)
     }
 
     /// Bytes that have arrived in device memory: fewer than there was room for when the stream has ended.
@@ -192,7 +192,7 @@ impl<D: Device> DeviceRead<'_, '_, D> {
     }
 }
 
-impl<D: Device> Steps for DeviceWrite<'_, '_, D> {
+impl<P: HoldsPart, D: Device> Steps for DeviceWrite<'_, P, D> {
     type Error = SendError;
 
     fn step(&mut self) -> Result<Step, FlowError<SendError>> {
@@ -208,7 +208,7 @@ impl<D: Device> Steps for DeviceWrite<'_, '_, D> {
     }
 }
 
-impl<D: Device> Steps for DeviceRead<'_, '_, D> {
+impl<P: HoldsPart, D: Device> Steps for DeviceRead<'_, P, D> {
     type Error = RecvError;
 
     fn step(&mut self) -> Result<Step, FlowError<RecvError>> {
@@ -232,13 +232,13 @@ impl<D: Device> Steps for DeviceRead<'_, '_, D> {
     }
 }
 
-impl<D: Device> fmt::Debug for DeviceWrite<'_, '_, D> {
+impl<P: HoldsPart, D: Device> fmt::Debug for DeviceWrite<'_, P, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DeviceWrite({} bytes sent)", self.sent())
     }
 }
 
-impl<D: Device> fmt::Debug for DeviceRead<'_, '_, D> {
+impl<P: HoldsPart, D: Device> fmt::Debug for DeviceRead<'_, P, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DeviceRead({} bytes received)", self.received())
     }

@@ -6,7 +6,7 @@ use pdbp_core::outbox::Ending;
 
 use super::Run;
 #[cfg(feature = "cuda")]
-use super::{SEGMENT, StreamReader, StreamWriter};
+use super::{HoldsPart, SEGMENT, StreamReader, StreamWriter};
 #[cfg(feature = "cuda")]
 use crate::error::{RecvError, SendError};
 use crate::node::Shared;
@@ -30,7 +30,7 @@ pub(super) fn refuse(shared: &Shared, source: NodeId, [number, _]: [u64; 2]) {
 }
 
 #[cfg(feature = "cuda")]
-impl StreamWriter<'_> {
+impl<P: HoldsPart> StreamWriter<P> {
     /// Sends an announcement; `false` when there is no room now.
     pub(crate) fn announce(&mut self, words: [u64; 2]) -> Result<bool, SendError> {
         if !self.has_block()? {
@@ -57,12 +57,12 @@ impl StreamWriter<'_> {
 
     /// What speaks against that the stream goes on.
     pub(crate) fn look(&self) -> Result<(), SendError> {
-        self.check(&self.part.shared().engine())
+        self.check(&self.part.part().shared().engine())
     }
 }
 
 #[cfg(feature = "cuda")]
-impl StreamReader<'_> {
+impl<P: HoldsPart> StreamReader<P> {
     /// Keeps an announcement for [`take_announcement`](Self::take_announcement) instead of refusing it.
     pub(crate) fn taking_announcements(mut self) -> Self {
         self.takes_announcements = true;
@@ -79,7 +79,7 @@ impl StreamReader<'_> {
             match self.take()? {
                 Some(None) => return Ok(true),
                 Some(Some(_)) => {}
-                None if self.part.poll() == 0 => return Ok(false),
+                None if self.part.part().poll() == 0 => return Ok(false),
                 None => {}
             }
         }

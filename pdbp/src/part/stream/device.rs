@@ -10,11 +10,12 @@ use pdbp_core::outbox;
 use pdbp_core::{Delivery, OpenBlock};
 use pdbp_cuda::flow::{Arrived, Ending, Home, Inlet, Lent, Outlet};
 
-use super::{Part, Run, SEGMENT, StreamReader, StreamWriter, segment_data};
+use super::{HoldsPart, Part, Run, SEGMENT, StreamReader, StreamWriter, segment_data};
 use crate::error::{RecvError, SendError};
 use crate::node::Shared;
 use crate::part::device::{ReadHome, vacate};
 use crate::part::sending::Patience;
+use crate::part::share::sealed::Share as _;
 
 /// Counts the blocks of a stream that flows have.
 #[derive(Clone, Default)]
@@ -44,15 +45,19 @@ impl Home<OpenBlock> for StreamHome {
     }
 }
 
-impl<'p> StreamReader<'p> {
-    pub(crate) fn part(&self) -> &'p Part {
-        self.part
+impl<P: HoldsPart> StreamReader<P> {
+    pub(crate) fn holder(&self) -> P {
+        self.part.clone()
+    }
+
+    pub(crate) fn part(&self) -> &Part<P::Share> {
+        self.part.part()
     }
 }
 
-impl<'p> StreamWriter<'p> {
-    pub(crate) fn part(&self) -> &'p Part {
-        self.part
+impl<P: HoldsPart> StreamWriter<P> {
+    pub(crate) fn holder(&self) -> P {
+        self.part.clone()
     }
 
     pub(crate) fn dest(&self) -> NodeId {
@@ -61,7 +66,7 @@ impl<'p> StreamWriter<'p> {
 
     /// Gives the stream up: what follows the data that was sent will never come.
     pub(crate) fn abort(&mut self) {
-        let part = self.part;
+        let part = self.part.part();
         let mut engine = part.shared().engine();
         self.out.give_up(&mut engine);
         part.poll_with(&mut engine);
@@ -74,13 +79,13 @@ impl<'p> StreamWriter<'p> {
         {
             let before = self.out.give_block(block);
             debug_assert!(before.is_none(), "it had none");
-            before.into_iter().for_each(|block| vacate(self.part.shared(), block));
+            before.into_iter().for_each(|block| vacate(self.part.part().shared(), block));
         }
         Ok(self.out.has_block())
     }
 
     fn try_open(&self) -> Result<Option<OpenBlock>, SendError> {
-        match self.part.open_block(self.dest(), Patience::None) {
+        match self.part.part().open_block(self.dest(), Patience::None) {
             Ok((block, _)) => Ok(Some(block)),
             Err(SendError::WouldBlock) => Ok(None),
             Err(e) => Err(e),
@@ -95,13 +100,13 @@ impl<'p> StreamWriter<'p> {
         }
         let another = self.try_open()?;
         // Where the row has but one block, nothing would go on without that.
-        let waits = || self.away.0.get() > 0 || self.part.shared().engine().backlog(self.dest()) > 0;
+        let waits = || self.away.0.get() > 0 || self.part.part().shared().engine().backlog(self.dest()) > 0;
         if another.is_none() && !waits() { Ok(self.out.take_block()) } else { Ok(another) }
     }
 }
 
 /// Segments that a device fills: several may be open at a time, and leave in the order in which they are sent.
-impl Outlet for StreamWriter<'_> {
+impl<P: HoldsPart> Outlet for StreamWriter<P> {
     type Block = Lent<OpenBlock, StreamHome>;
     type Error = SendError;
 
@@ -113,7 +118,7 @@ impl Outlet for StreamWriter<'_> {
         self.flush_segment()?;
         let Some(block) = self.block_to_lend()? else { return Ok(None) };
         let (route, whole) = (self.out.route(SEGMENT), self.segment_len());
-        let home = StreamHome { shared: Arc::clone(self.part.shared()), away: self.away.add() };
+        let home = StreamHome { shared: Arc::clone(self.part.part().shared()), away: self.away.add() };
         Ok(Some(Self::Block::open(block, home, |block| {
             block.rewind(Packer::new());
             block.reserve(route, whole).unwrap_or(&mut [])
@@ -130,14 +135,14 @@ impl Outlet for StreamWriter<'_> {
         let sent = self.send_segment(SEGMENT, ending);
         if let Some(kept) = kept {
             let before = if last { Some(kept) } else { self.out.give_block(kept) };
-            before.into_iter().for_each(|block| vacate(self.part.shared(), block));
+            before.into_iter().for_each(|block| vacate(self.part.part().shared(), block));
         }
         sent
     }
 }
 
 /// Segments that a device reads.
-impl Inlet for StreamReader<'_> {
+impl<P: HoldsPart> Inlet for StreamReader<P> {
     type Block = Lent<Delivery, ReadHome>;
     type Error = RecvError;
 
@@ -146,7 +151,7 @@ impl Inlet for StreamReader<'_> {
             Some(run) => (run, std::mem::take(&mut self.at)),
             None => {
                 let mut found = self.take()?;
-                if found.is_none() && self.part.poll() > 0 {
+                if found.is_none() && self.part.part().poll() > 0 {
                     found = self.take()?;
                 }
                 match found {
@@ -160,14 +165,15 @@ impl Inlet for StreamReader<'_> {
         let length = segment_data(run.bytes()).len().saturating_sub(at);
         let delivery = if length > most {
             // The rest is for whoever reads on.
-            let again = run.delivery().and_then(|delivery| self.part.shared().engine().share(delivery));
+            let again =
+                run.delivery().and_then(|delivery| self.part.part().shared().engine().share(delivery));
             (self.current, self.at) = (Some(run), at + most);
             again.ok_or(broken)?
         } else {
             // A stream's run has one holder.
-            Run::into_delivery(run).ok_or(broken)?
+            P::Share::into_inner(run).and_then(Run::into_delivery).ok_or(broken)?
         };
-        let (home, end) = (ReadHome(Arc::clone(self.part.shared())), at + length.min(most));
+        let (home, end) = (ReadHome(Arc::clone(self.part.part().shared())), at + length.min(most));
         Ok(Arrived::Block(Self::Block::arrived(delivery, home, |delivery| {
             segment_data(delivery.bytes()).get(at..end).unwrap_or(&[])
         })))

@@ -32,7 +32,7 @@ fn begin<'p>(
     (device, copier): &(Simulated, Rc<Copier<Simulated>>),
     bytes: &[u8],
     to: Target,
-) -> DeviceSend<'p, Simulated> {
+) -> DeviceSend<&'p Part, Simulated> {
     let buffer = Buffer::new(device, bytes.len().max(1)).unwrap();
     device.write(buffer.memory(), 0, bytes);
     let slice = buffer.into_slice().slice(0..bytes.len()).unwrap();

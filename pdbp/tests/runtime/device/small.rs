@@ -42,7 +42,7 @@ pub(super) fn begin_each<'p>(
     (device, copier): &(Simulated, Rc<Copier<Simulated>>),
     messages: usize,
     to: Target,
-) -> pdbp::DeviceSendEach<'p, Simulated> {
+) -> pdbp::DeviceSendEach<&'p Part, Simulated> {
     let pieces = pieces(messages);
     let bytes = pieces.last().map_or(1, |last| last.end.max(1));
     let buffer = Buffer::new(device, bytes).unwrap();
@@ -128,11 +128,11 @@ pub(super) fn is_done<E: std::fmt::Display>(step: Result<(), FlowError<E>>, late
     }
 }
 
-pub(super) fn is_sent(sending: &mut pdbp::DeviceSendEach<'_, Simulated>) -> bool {
+pub(super) fn is_sent(sending: &mut pdbp::DeviceSendEach<&Part, Simulated>) -> bool {
     is_done(sending.wait(Duration::ZERO), |e| matches!(e, SendError::Timeout(_)))
 }
 
-pub(super) fn is_received(receiving: &mut pdbp::DeviceRecvEach<'_, Simulated>) -> bool {
+pub(super) fn is_received(receiving: &mut pdbp::DeviceRecvEach<&Part, Simulated>) -> bool {
     is_done(receiving.wait(Duration::ZERO), |e| matches!(e, RecvError::Timeout(_)))
 }
 

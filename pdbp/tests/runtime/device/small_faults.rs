@@ -187,7 +187,7 @@ fn pieces_and_slots_that_cannot_be_are_refused() {
     let (gpu, to) = (device(), find(&a, "b@node1"));
     let backwards = std::ops::Range { start: 3, end: 2 };
     let slice = || Buffer::new(&gpu.0, 4000).unwrap().into_slice();
-    let refused = |sending: Result<DeviceSendEach<'_, Simulated>, NotStarted<Slice<_>, _>>| {
+    let refused = |sending: Result<DeviceSendEach<&Part, Simulated>, NotStarted<Slice<_>, _>>| {
         let refused = sending.err().unwrap();
         assert_eq!(refused.memory.bytes(), 4000, "the slice is given back");
         refused.error

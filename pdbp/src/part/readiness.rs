@@ -1,0 +1,138 @@
+//! Waiting until something can be received or sent, by one part or by several on a thread.
+
+use std::time::Duration;
+
+use super::{Part, Share, Target};
+use crate::error::{RecvError, Timeout};
+use crate::node::{Node, Pipe, Waiter};
+
+/// What [`Part::wait`] waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// Something to receive.
+    Recv,
+    /// Room for a message to the target.
+    Send(Target),
+    /// Either: what a part of cyclic traffic waits for.
+    Either(Target),
+}
+
+/// What [`Part::wait`] found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Ready {
+    /// A receive gives a message.
+    pub recv: bool,
+    /// A stream waits to be accepted. It holds its blocks, and with them the credit of its node, until it is.
+    pub stream: bool,
+    /// A send of a short message to the target does not wait: it succeeds, or says that the target's node has failed.
+    pub send: bool,
+}
+
+impl Ready {
+    /// Whether there is anything.
+    pub fn any(&self) -> bool {
+        self.recv || self.stream || self.send
+    }
+}
+
+impl Interest {
+    fn target(self) -> Option<Target> {
+        match self {
+            Self::Send(target) | Self::Either(target) => Some(target),
+            Self::Recv => None,
+        }
+    }
+
+    fn wants_recv(self) -> bool {
+        !matches!(self, Self::Send(_))
+    }
+}
+
+impl<S: Share> Part<S> {
+    /// Waits until something can be received, or a short message can be sent to the target, whichever comes first. With this, a
+    /// part that has to send and to receive cannot be caught in a circle of parts that all wait to send. For several parts on one
+    /// thread: [`Node::wait_any`].
+    ///
+    /// # Errors
+    /// [`RecvError::Timeout`] names the target's node; [`RecvError::NoPipe`] when nothing can ever be received.
+    pub fn wait(&self, interest: Interest, timeout: Duration) -> Result<Ready, RecvError> {
+        let ready = |part: &Self| Ok(Some(part.look(interest)?).filter(Ready::any));
+        if let Some(found) = ready(self)? {
+            return Ok(found);
+        }
+        self.flush();
+        let peers = interest.target().map(|t| t.node()).into_iter().collect();
+        self.wait_until(timeout, peers, "made room or sent anything", ready)
+    }
+
+    /// What there is of it now.
+    fn look(&self, interest: Interest) -> Result<Ready, RecvError> {
+        let (recv, stream) = if interest.wants_recv() {
+            self.pipe()?;
+            self.has_arrived()
+        } else {
+            (false, false)
+        };
+        Ok(Ready { recv, stream, send: interest.target().is_some_and(|t| self.has_room(t)) })
+    }
+}
+
+impl Node {
+    /// Waits until any of several parts of this node that are on one thread, a server and a client say, has what it waits for. Returns
+    /// what was found of each, in the order in which they were given.
+    ///
+    /// ```
+    /// use pdbp::{Cluster, Interest, PartKind};
+    /// use std::time::Duration;
+    ///
+    /// let cluster = Cluster::local(1)?;
+    /// let node = cluster.node(0).unwrap();
+    /// let [client, server] = ["client", "server"].map(|name| node.register(name, PartKind::Cpu).unwrap());
+    /// client.send(server.id(), b"a request").unwrap();
+    /// client.flush();
+    /// let found = node.wait_any(&[(&client, Interest::Recv), (&server, Interest::Recv)], Duration::from_secs(5)).unwrap();
+    /// assert!(!found[0].recv && found[1].recv);
+    /// # Ok::<(), pdbp::StartError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`RecvError::Timeout`] names the nodes of the targets; [`RecvError::NoPipe`] when a part can never receive what it waits for;
+    /// [`RecvError::OtherNode`] for a part of another node.
+    pub fn wait_any<S: Share>(
+        &self,
+        parts: &[(&Part<S>, Interest)],
+        timeout: Duration,
+    ) -> Result<Vec<Ready>, RecvError> {
+        if let Some((part, _)) = parts.iter().find(|(part, _)| part.id().node() != self.id()) {
+            return Err(RecvError::OtherNode { part: part.id(), node: self.id() });
+        }
+        let look =
+            || parts.iter().map(|(part, interest)| part.look(*interest)).collect::<Result<Vec<_>, _>>();
+        let mut flushed = false;
+        let mut waiter = Waiter::new(timeout, &self.shared);
+        loop {
+            let found = look()?;
+            if found.iter().any(Ready::any) {
+                return Ok(found);
+            }
+            if waiter.is_over() {
+                let peers = parts.iter().filter_map(|(_, interest)| interest.target());
+                let peers = peers.map(|target| target.node()).collect();
+                let missing = "made room for, or sent anything to, any of the parts";
+                return Err(RecvError::Timeout(Timeout { waited: timeout, peers, missing }));
+            }
+            if !std::mem::replace(&mut flushed, true) {
+                parts.iter().for_each(|(part, _)| part.flush());
+            }
+            // Each flushes what it has packed when its time is over.
+            let worked = parts.iter().map(|(part, _)| part.poll()).sum::<u32>();
+            if worked > 0 {
+                waiter.reset();
+            } else {
+                let pipes: Vec<&Pipe> = parts.iter().filter_map(|(part, _)| part.pipe().ok()).collect();
+                waiter.pause(&self.shared, &pipes);
+            }
+        }
+    }
+}
