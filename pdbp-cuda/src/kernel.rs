@@ -67,7 +67,7 @@ impl Module {
         device.bind()?;
         // SAFETY: a text that ends with 0, which is not used any more when the call returns.
         let module = check(CALL, unsafe { result::module::load_data(image.as_ptr().cast()) })?;
-        Ok(Self { loaded: Arc::new(Loaded { module, context: Arc::clone(device.context()) }) })
+        Ok(Self { loaded: Arc::new(Loaded { module, context: Arc::clone(device.primary()) }) })
     }
 
     /// The kernel of that name (`extern "C"` in its source).
@@ -109,7 +109,7 @@ impl Kernel {
         let (grid, block) = ((blocks, 1, 1), (threads, 1, 1));
         // SAFETY: the function is of a module that is loaded, the queue is alive; the rest is the caller's promise.
         let launched =
-            unsafe { result::launch_kernel(self.function, grid, block, 0, queue.stream(), arguments) };
+            unsafe { result::launch_kernel(self.function, grid, block, 0, queue.stream().cast(), arguments) };
         check("cuLaunchKernel", launched)
     }
 }

@@ -98,6 +98,7 @@ mod transport;
 mod window;
 mod words;
 
+#[cfg(feature = "rsmpi")]
 pub use mpi::topology::Communicator;
 
 pub use bell::WindowBell;

@@ -210,6 +210,22 @@ impl Comm {
         let _ = unsafe { ffi::MPI_Comm_free(&raw mut self.0) };
     }
 
+    /// A handle that was made a number.
+    ///
+    /// # Safety
+    /// It was that of a communicator of this MPI library.
+    pub(crate) unsafe fn from_bits(bits: usize) -> Self {
+        const { assert!(matches!(size_of::<ffi::MPI_Comm>(), 4 | 8)) };
+        // Of one library it is an `int`, of another a pointer.
+        if size_of::<ffi::MPI_Comm>() == size_of::<u32>() {
+            // SAFETY: of the same size, and any bits are a value.
+            Self(unsafe { std::mem::transmute_copy(&(bits as u32)) })
+        } else {
+            // SAFETY: as above.
+            Self(unsafe { std::mem::transmute_copy(&(bits as u64)) })
+        }
+    }
+
     pub(crate) fn rank(self, _: &Gate) -> Result<c_int, MpiError> {
         let mut rank = 0;
         // SAFETY: a communicator that lives.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "rsmpi")]
 use mpi::topology::Communicator;
 use pdbp_core::id::NodeId;
 use pdbp_core::umb::HeapMemory;
@@ -91,12 +92,51 @@ impl Mpi {
     ///
     /// # Errors
     /// See [`StartError`].
+    #[cfg(feature = "rsmpi")]
     pub fn start_on(comm: &impl Communicator, options: &Options) -> Result<(Self, MpiMemory), StartError> {
+        Self::start_on_comm(|| Comm(comm.as_raw()), options)
+    }
+
+    /// As `start_on`, for programs that have MPI by other means than the crate `mpi`: with the handle of the communicator, an `MPI_Comm`,
+    /// as a number (in C `(uintptr_t)comm`).
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    ///
+    /// # Safety
+    /// It is the handle of a communicator of the MPI library that this crate is built with, and is not freed meanwhile.
+    pub unsafe fn start_on_raw(comm: usize, options: &Options) -> Result<(Self, MpiMemory), StartError> {
+        // SAFETY: the caller's promise.
+        Self::start_on_comm(|| unsafe { Comm::from_bits(comm) }, options)
+    }
+
+    /// This process' rank in a communicator, and how many it has.
+    ///
+    /// # Errors
+    /// MPI is not initialised, or says so.
+    ///
+    /// # Safety
+    /// As for [`start_on_raw`](Self::start_on_raw).
+    pub unsafe fn place_in(comm: usize) -> Result<(usize, usize), StartError> {
+        if !result::is_initialised() {
+            return Err(StartError::NotInitialised);
+        }
+        let gate = process::begin(Threads::Serialised)?;
+        // SAFETY: the caller's promise.
+        let comm = unsafe { Comm::from_bits(comm) };
+        let (rank, size) = (comm.rank(&gate)?, comm.size(&gate)?);
+        usize::try_from(rank).ok().zip(usize::try_from(size).ok()).ok_or(StartError::Nodes(size))
+    }
+
+    fn start_on_comm(
+        comm: impl FnOnce() -> Comm,
+        options: &Options,
+    ) -> Result<(Self, MpiMemory), StartError> {
         if !result::is_initialised() {
             return Err(StartError::NotInitialised);
         }
         let gate = process::begin(options.threads)?;
-        join(gate, Comm(comm.as_raw()), options)
+        join(gate, comm(), options)
     }
 }
 

@@ -170,7 +170,7 @@ mod device {
                         to.address(),
                         from.address(),
                         bytes,
-                        queue.stream(),
+                        queue.stream().cast(),
                     )
                 }?;
             }

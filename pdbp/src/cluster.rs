@@ -246,20 +246,40 @@ impl Builder {
     }
 
     /// Starts this process' node of a cluster of all processes of an MPI communicator, on a duplicate of it, in a program
-    /// that has initialised MPI itself and will finalise it. All of them have to call it. Needs the feature `mpi`.
+    /// that has initialised MPI itself and will finalise it. All of them have to call it. Needs the feature `rsmpi`.
     ///
     /// With a progress thread MPI must have been initialised with `MPI_THREAD_MULTIPLE`, since the program may call it at
     /// the same time; otherwise `MPI_THREAD_SERIALIZED` is enough.
     ///
     /// # Errors
     /// See [`StartError`].
-    #[cfg(feature = "mpi")]
+    #[cfg(feature = "rsmpi")]
     pub fn start_on_communicator(self, comm: &impl pdbp_mpi::Communicator) -> Result<Cluster, StartError> {
         if let Some(wrong) = self.wrong {
             return Err(wrong.into());
         }
         let place = usize::try_from(comm.rank()).ok().zip(usize::try_from(comm.size()).ok());
         self.join_mpi(place, |options| Mpi::start_on(comm, options))
+    }
+
+    /// As [`start_on_communicator`](Self::start_on_communicator), for programs that have MPI by other means than the crate `mpi`: with the
+    /// handle of the communicator, an `MPI_Comm`, as a number (in C `(uintptr_t)comm`). Needs the feature `mpi`.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    ///
+    /// # Safety
+    /// It is the handle of a communicator of the MPI library that this program is built with.
+    #[cfg(feature = "mpi")]
+    #[expect(unsafe_code, reason = "the caller's promise of a handle")]
+    pub unsafe fn start_on_raw_communicator(self, comm: usize) -> Result<Cluster, StartError> {
+        if let Some(wrong) = self.wrong {
+            return Err(wrong.into());
+        }
+        // SAFETY: the caller's promise.
+        let place = unsafe { Mpi::place_in(comm) }.map_err(|e| StartError::Transport(Box::new(e)))?;
+        // SAFETY: as above.
+        self.join_mpi(Some(place), |options| unsafe { Mpi::start_on_raw(comm, options) })
     }
 
     #[cfg(feature = "mpi")]

@@ -86,6 +86,6 @@ pub use pdbp_cuda as cuda;
 pub use pdbp_local::Doorbell;
 
 /// Runs the program in the README as a test, and compiles the one for devices.
-#[cfg(all(doctest, feature = "cuda"))]
+#[cfg(all(doctest, feature = "cudarc"))]
 #[doc = include_str!("../../README.md")]
 struct Readme;

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use mpi::Threading;
 use mpi::topology::{Color, Communicator};
-use mpi::traits::{CommunicatorCollectives, Destination, Source};
+use mpi::traits::{AsRaw as _, CommunicatorCollectives, Destination, Source};
 use pdbp::{Builder, Cluster, Progress, SendError};
 use pdbp_core::id::NodeId;
 use pdbp_core::umb::{RecvMemory, SendMemory, Space};
@@ -26,8 +26,22 @@ pub(crate) fn on_a_communicator() -> Result<(), String> {
     let (rank, size) = (world.rank(), world.size());
     let is_member = rank + 1 < size;
     let sub = world.split_by_color(Color::with_value(i32::from(is_member))).ok_or("no communicator")?;
-    for builder in [builder(), builder_apart()] {
-        let cluster = is_member.then(|| builder.progress(progress).start_on_communicator(&sub).unwrap());
+    let by_handle = |builder: Builder| {
+        let handle = sub.as_raw();
+        // SAFETY: an `int` or a pointer, as C would make a number of it.
+        let number = unsafe {
+            if size_of_val(&handle) == 4 {
+                std::mem::transmute_copy::<_, u32>(&handle) as usize
+            } else {
+                std::mem::transmute_copy::<_, usize>(&handle)
+            }
+        };
+        // SAFETY: of a communicator that lives.
+        unsafe { builder.start_on_raw_communicator(number) }
+    };
+    let on_sub: [&dyn Fn(Builder) -> _; 2] = [&|builder| builder.start_on_communicator(&sub), &by_handle];
+    for (builder, start) in [builder(), builder_apart()].into_iter().zip(on_sub) {
+        let cluster = is_member.then(|| start(builder.progress(progress)).unwrap());
         if let Some(cluster) = &cluster {
             let here = part(&node(cluster), "all");
             exchange(&here, cluster.nodes()[0].id().index(), cluster.size());

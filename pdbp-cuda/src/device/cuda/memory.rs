@@ -3,10 +3,15 @@
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
+#[cfg(feature = "cudarc")]
 use std::sync::Arc;
 
-use cudarc::driver::result::{ctx, stream};
-use cudarc::driver::{CudaSlice, DevicePtrMut as _, result, sys};
+use cudarc::driver::result::ctx;
+#[cfg(feature = "cudarc")]
+use cudarc::driver::result::stream;
+#[cfg(feature = "cudarc")]
+use cudarc::driver::{CudaSlice, DevicePtrMut as _};
+use cudarc::driver::{result, sys};
 use pdbp_core::Space;
 
 use super::{Cuda, check, check_room, name_of};
@@ -55,9 +60,9 @@ impl CudaMemory {
         // SAFETY: a place for the answer, which is of that type.
         let asked = unsafe { sys::cuPointerGetAttribute((&raw mut owner).cast(), attribute, address) };
         check("cuPointerGetAttribute", asked.result())?;
-        if owner != device.context().cu_device() {
+        if owner != device.primary().cu_device() {
             let owner = format!("device {owner}");
-            return Err(DeviceError::OtherDevice { owner, device: name_of(device.context()) });
+            return Err(DeviceError::OtherDevice { owner, device: name_of(device.primary()) });
         }
         Ok(Self { address, bytes, device: device.clone() })
     }
@@ -70,6 +75,7 @@ impl CudaMemory {
     /// # Errors
     /// The memory, with [`DeviceError::Empty`], with [`DeviceError::OtherDevice`] when it is of another device or of another context
     /// of the same, or with what the driver says.
+    #[cfg(feature = "cudarc")]
     pub fn of<T>(device: &Cuda, mut memory: CudaSlice<T>) -> Result<Self, (CudaSlice<T>, DeviceError)> {
         let bytes = memory.num_bytes();
         match settle(device, &mut memory) {
@@ -99,6 +105,7 @@ impl CudaMemory {
 }
 
 /// Waits until nothing is under way in the memory, which is of that device.
+#[cfg(feature = "cudarc")]
 fn settle<T>(device: &Cuda, memory: &mut CudaSlice<T>) -> Result<(), DeviceError> {
     if memory.num_bytes() == 0 {
         return Err(DeviceError::Empty);

@@ -9,13 +9,15 @@ mod events;
 mod memory;
 mod pieces;
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+#[cfg(feature = "cudarc")]
+use cudarc::driver::CudaStream;
 use cudarc::driver::result::{event, stream};
-use cudarc::driver::{CudaContext, CudaStream, result, sys};
+use cudarc::driver::{CudaContext, result, sys};
 
 use super::{Device, DeviceError, DeviceMemory as _, check_bounds};
 pub(crate) use check::{bind, check, check_room};
@@ -99,7 +101,7 @@ impl Cuda {
         if ordinal >= devices {
             return Err(DeviceError::NoSuchDevice { ordinal, devices });
         }
-        Ok(Self::of(&check("cuDevicePrimaryCtxRetain", CudaContext::new(ordinal))?))
+        Ok(Self::new(check("cuDevicePrimaryCtxRetain", CudaContext::new(ordinal))?))
     }
 
     /// A device that this process uses already, by this crate, the CUDA runtime or otherwise, so that no other context is made; the
@@ -114,13 +116,22 @@ impl Cuda {
     }
 
     /// The device of a context that the program has.
+    #[cfg(feature = "cudarc")]
     pub fn of(context: &Arc<CudaContext>) -> Self {
-        let context = Arc::clone(context);
+        Self::new(Arc::clone(context))
+    }
+
+    fn new(context: Arc<CudaContext>) -> Self {
         Self { shared: Arc::new(Shared { context, pieces: OnceLock::new(), events: Spare::default() }) }
     }
 
     /// The context, for the program's own work.
+    #[cfg(feature = "cudarc")]
     pub fn context(&self) -> &Arc<CudaContext> {
+        self.primary()
+    }
+
+    pub(crate) fn primary(&self) -> &Arc<CudaContext> {
         &self.shared.context
     }
 
@@ -129,20 +140,34 @@ impl Cuda {
     /// # Errors
     /// What the driver says.
     pub fn info(&self) -> Result<DeviceInfo, DeviceError> {
-        let device = self.context().cu_device();
+        let device = self.primary().cu_device();
         let name = check("cuDeviceGetName", result::device::get_name(device))?;
         // SAFETY: the device of a context that is retained.
         let memory = check("cuDeviceTotalMem", unsafe { result::device::total_mem(device) })?;
-        Ok(DeviceInfo { ordinal: self.context().ordinal(), name, memory })
+        Ok(DeviceInfo { ordinal: self.primary().ordinal(), name, memory })
     }
 
     /// The end of what the program has given to one of its streams so far.
     ///
     /// # Errors
     /// What the driver says.
+    #[cfg(feature = "cudarc")]
     pub fn end_of(&self, stream: &CudaStream) -> Result<CudaEvent, DeviceError> {
         // SAFETY: the stream is alive.
         unsafe { self.end(stream.cu_stream()) }
+    }
+
+    /// The end of what the program has given to one of its streams so far: a `CUstream`, or `cudaStream_t`, of this device; null is the
+    /// legacy default stream.
+    ///
+    /// # Errors
+    /// What the driver says.
+    ///
+    /// # Safety
+    /// The stream is alive.
+    pub unsafe fn end_of_raw(&self, stream: *mut c_void) -> Result<CudaEvent, DeviceError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.end(stream.cast()) }
     }
 
     /// # Safety
@@ -157,15 +182,15 @@ impl Cuda {
 
     /// Makes this thread's calls those of the device.
     pub(crate) fn bind(&self) -> Result<(), DeviceError> {
-        bind(self.context())
+        bind(self.primary())
     }
 
     /// Whether what belongs to that context can be used with this device.
     fn check_owner(&self, owner: &CudaContext) -> Result<(), DeviceError> {
-        if owner.cu_ctx() == self.context().cu_ctx() {
+        if owner.cu_ctx() == self.primary().cu_ctx() {
             return Ok(());
         }
-        Err(DeviceError::OtherDevice { owner: name_of(owner), device: name_of(self.context()) })
+        Err(DeviceError::OtherDevice { owner: name_of(owner), device: name_of(self.primary()) })
     }
 
     /// Begins a copy and marks its end.
@@ -174,7 +199,7 @@ impl Cuda {
         queue: &CudaQueue,
         begin: impl FnOnce() -> Result<(), DeviceError>,
     ) -> Result<CudaEvent, DeviceError> {
-        self.check_owner(queue.device.context())?;
+        self.check_owner(queue.device.primary())?;
         self.bind()?;
         // Before the copy, so that there is less to fail after it.
         let end = self.event()?;
@@ -262,7 +287,7 @@ unsafe impl Device for Cuda {
         at: usize,
         to: NonNull<[u8]>,
     ) -> Result<CudaEvent, DeviceError> {
-        self.check_owner(from.device().context())?;
+        self.check_owner(from.device().primary())?;
         check_bounds(at, to.len(), from.bytes())?;
         let (source, bytes) = (from.address() + at as u64, to.len());
         self.copy(queue, || {
@@ -279,7 +304,7 @@ unsafe impl Device for Cuda {
         to: &CudaMemory,
         at: usize,
     ) -> Result<CudaEvent, DeviceError> {
-        self.check_owner(to.device().context())?;
+        self.check_owner(to.device().primary())?;
         check_bounds(at, from.len(), to.bytes())?;
         let (dest, bytes) = (to.address() + at as u64, from.len());
         self.copy(queue, || {
@@ -320,13 +345,13 @@ unsafe impl Device for Cuda {
     }
 
     fn mark(&self, queue: &CudaQueue) -> Result<CudaEvent, DeviceError> {
-        self.check_owner(queue.device.context())?;
+        self.check_owner(queue.device.primary())?;
         // SAFETY: the stream is alive.
         unsafe { self.end(queue.stream) }
     }
 
     fn order(&self, queue: &CudaQueue, after: &CudaEvent) -> Result<(), DeviceError> {
-        self.check_owner(queue.device.context())?;
+        self.check_owner(queue.device.primary())?;
         let after = after.marked()?;
         self.bind()?;
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
@@ -365,9 +390,9 @@ unsafe impl Device for Cuda {
 unsafe impl Send for CudaQueue {}
 
 impl CudaQueue {
-    /// The stream, for the program's own work.
-    pub fn stream(&self) -> sys::CUstream {
-        self.stream
+    /// The stream, a `CUstream`, for the program's own work.
+    pub fn stream(&self) -> *mut c_void {
+        self.stream.cast()
     }
 }
 

@@ -32,7 +32,7 @@ impl Pieces {
     fn load(device: &Cuda) -> Result<Self, DeviceError> {
         let module = Module::load(device, include_str!("../../../kernels/pieces.ptx"))?;
         let (gather, scatter) = (module.kernel("gather")?, module.kernel("scatter")?);
-        let number = device.context().cu_device();
+        let number = device.primary().cu_device();
         // SAFETY: the device of a context that is retained.
         let attribute =
             unsafe { result::device::get_attribute(number, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) };
@@ -95,8 +95,8 @@ impl Cuda {
         staging: &CudaMemory,
     ) -> Result<CudaEvent, DeviceError> {
         let loaded = self.pieces()?;
-        self.check_owner(memory.device().context())?;
-        self.check_owner(staging.device().context())?;
+        self.check_owner(memory.device().primary())?;
+        self.check_owner(staging.device().primary())?;
         let pieces = check_pieces(table.as_slice(), count, memory.bytes(), staging.bytes())?;
         let mut lanes = lanes(pieces);
         let blocks = (count as u64 * u64::from(lanes)).div_ceil(u64::from(THREADS));

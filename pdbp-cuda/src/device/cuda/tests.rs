@@ -80,13 +80,14 @@ fn memory_of_the_program_comes_to_a_device_buffer_and_back() {
     assert_eq!(unsafe { CudaMemory::adopt(&device, address, 0) }.err(), Some(DeviceError::Empty));
 }
 
+#[cfg(feature = "cudarc")]
 #[test]
 fn memory_of_cudarc_comes_to_a_device_buffer() {
     let Some(device) = device("memory_of_cudarc_comes_to_a_device_buffer") else { return };
     device.bind().unwrap();
     // SAFETY: written before it is read.
     let address = unsafe { result::malloc_sync(400) }.unwrap();
-    let stream = device.context().default_stream();
+    let stream = device.primary().default_stream();
     // SAFETY: memory of that length; any bytes are a number.
     let slice = unsafe { stream.upgrade_device_ptr::<f32>(address, 100) };
     let memory = CudaMemory::of(&device, slice).unwrap();
@@ -104,7 +105,7 @@ fn what_cudarc_has_recorded_ends_no_copy_of_a_device() {
     let (memory, queue) = (device.allocate(1 << 20).unwrap(), device.queue().unwrap());
     let mut host = vec![1; 1 << 20];
     let record =
-        || device.context().record_err::<()>(Err(DriverError(sys::CUresult::CUDA_ERROR_INVALID_VALUE)));
+        || device.primary().record_err::<()>(Err(DriverError(sys::CUresult::CUDA_ERROR_INVALID_VALUE)));
     record();
     // SAFETY: `InUse` has both until the copy is over.
     let end = unsafe { device.copy_out(&queue, &memory, 0, NonNull::from(&mut host[..])) }.unwrap();
@@ -118,7 +119,7 @@ fn what_cudarc_has_recorded_ends_no_copy_of_a_device() {
     assert!(host == vec![0; 1 << 20]);
     record();
     device.wait(&device.mark(&queue).unwrap()).unwrap();
-    assert!(device.context().check_err().is_err(), "it is there for whoever it is for");
+    assert!(device.primary().check_err().is_err(), "it is there for whoever it is for");
 }
 
 /// Copies what the memory holds to the device and back to its other half.
