@@ -14,7 +14,7 @@ use crate::config::{Builder, ConfigError, Progress, Settings, TransportKind};
 use crate::error::{NoSuchNode, SettingsDiffer, Timeout};
 use crate::launch::Launch;
 use crate::monitor::Endpoint;
-use crate::node::{self, Backend, Driver, Memory, Node, Shared};
+use crate::node::{self, Backend, Driver, Late, Memory, Node, Seen, Shared};
 use crate::trace::Trace;
 
 /// A running cluster, as far as this process hosts it. Nodes stop when the cluster, their [`Node`]s and their parts are dropped;
@@ -32,6 +32,8 @@ pub enum StartError {
     Config(ConfigError),
     /// A progress thread could not be started.
     Thread(std::io::Error),
+    /// The program's own check has ended the wait for the other nodes ([`interruptible`](crate::interruptible)).
+    Interrupted,
     /// Not all nodes have reported to the master in time.
     Timeout(Timeout),
     /// A node of this process has another value of a setting than another node.
@@ -74,6 +76,9 @@ impl std::fmt::Display for StartError {
                 write!(f, "cannot start a progress thread: {e}; use progress = \"inline\" to do without")
             }
             Self::Timeout(e) => e.fmt(f),
+            Self::Interrupted => {
+                f.write_str("interrupted before all nodes had reported; start the cluster again")
+            }
             Self::SettingsDiffer(e) => e.fmt(f),
             Self::Transport(e) => write!(f, "cannot start over MPI: {e}"),
             Self::Metrics { address, error } => write!(
@@ -358,10 +363,10 @@ impl Builder {
             let serves = shared.id.index() == usize::from(settings.metrics_node);
             let endpoint = listener.take_if(|_| serves).map(|listener| Endpoint::start(listener, &shared));
             let endpoint = endpoint.transpose().map_err(StartError::Thread)?.map(Arc::new);
-            nodes.push(Node { shared, _driver: driver, endpoint });
+            nodes.push(Node { seen: Seen::all(&shared), shared, driver, endpoint });
         }
         for node in &nodes {
-            let ready = node.shared.wait_for(
+            let ready = node.wait_for(
                 settings.timeout,
                 "reported to the master",
                 |engine| match engine.disagreement() {
@@ -370,7 +375,11 @@ impl Builder {
                 },
                 |_| Vec::new(),
             );
-            ready.map_err(StartError::Timeout)?.map_err(StartError::SettingsDiffer)?;
+            match ready {
+                Ok(agreed) => agreed.map_err(StartError::SettingsDiffer)?,
+                Err(Late::Timeout(late)) => return Err(StartError::Timeout(late)),
+                Err(Late::Interrupted) => return Err(StartError::Interrupted),
+            }
         }
         Ok(Cluster { nodes, settings })
     }

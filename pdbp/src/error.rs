@@ -8,6 +8,8 @@ use pdbp_core::engine::{Disagreement, RegisterError as CoreRegisterError, Settin
 use pdbp_core::id::{NodeId, PartId as Target, StreamNo};
 use pdbp_core::pipe::PipeError;
 
+use crate::node::Late;
+
 /// A call waited as long as it may.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeout {
@@ -33,6 +35,45 @@ impl fmt::Display for Timeout {
 }
 
 impl std::error::Error for Timeout {}
+
+/// Why a call of a node did not get what it waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaitError {
+    /// It waited as long as it may.
+    Timeout(Timeout),
+    /// Somebody has ended the wait ([`Node::interrupt`](crate::Node::interrupt), [`interruptible`](crate::interruptible)).
+    Interrupted,
+}
+
+/// What an error says of a call that somebody has ended.
+const INTERRUPTED: &str = "interrupted before there was what the call waits for; it may be called again";
+
+impl fmt::Display for WaitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Timeout(t) => t.fmt(f),
+            Self::Interrupted => f.write_str(INTERRUPTED),
+        }
+    }
+}
+
+impl std::error::Error for WaitError {}
+
+macro_rules! from_late {
+    ($($error:ident)+) => {$(
+        impl From<Late> for $error {
+            fn from(late: Late) -> Self {
+                match late {
+                    Late::Timeout(t) => Self::Timeout(t),
+                    Late::Interrupted => Self::Interrupted,
+                }
+            }
+        }
+    )+};
+}
+
+from_late!(WaitError SendError RecvError RegisterError);
 
 /// Two nodes were given different values of a setting that has to be the same on all. They cannot talk to each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +127,8 @@ pub enum SendError {
     WouldBlock,
     /// There was no room for as long as the call may wait.
     Timeout(Timeout),
+    /// Somebody has ended the wait for room ([`Node::interrupt`](crate::Node::interrupt), [`interruptible`](crate::interruptible)).
+    Interrupted,
     /// The node has failed.
     PeerFailed(NodeId),
     /// The node by which another is reached has failed. There is no other way to it.
@@ -152,6 +195,7 @@ impl fmt::Display for SendError {
         match self {
             Self::WouldBlock => f.write_str("no room now; receive, or try again later"),
             Self::Timeout(t) => t.fmt(f),
+            Self::Interrupted => f.write_str(INTERRUPTED),
             Self::PeerFailed(node) => write!(f, "{node} has failed"),
             Self::RelayFailed { relay, dest } => {
                 write!(f, "{relay} has failed, by which {dest} is reached; there is no other way")
@@ -219,6 +263,8 @@ impl From<SendError> for io::Error {
 pub enum RecvError {
     /// Nothing came for as long as the call may wait.
     Timeout(Timeout),
+    /// Somebody has ended the wait ([`Node::interrupt`](crate::Node::interrupt), [`interruptible`](crate::interruptible)).
+    Interrupted,
     /// The part has no private pipe.
     NoPipe,
     /// Every other node has failed or left, and no other part of this node is registered: nothing can come.
@@ -249,6 +295,7 @@ impl fmt::Display for RecvError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Timeout(t) => t.fmt(f),
+            Self::Interrupted => f.write_str(INTERRUPTED),
             Self::NoPipe => {
                 f.write_str("the part has released its private pipe; call `apply_pipe` to receive again")
             }
@@ -283,7 +330,8 @@ impl From<RecvError> for io::Error {
             RecvError::PeerFailed(_) => io::ErrorKind::ConnectionReset,
             RecvError::SuperstepTaken => io::ErrorKind::ResourceBusy,
             RecvError::OtherNode { .. } => io::ErrorKind::InvalidInput,
-            RecvError::Direct { .. } => io::ErrorKind::Other,
+            // What `read_to_end` and others would take for `ErrorKind::Interrupted` is asked for again, and nobody is interrupted.
+            RecvError::Interrupted | RecvError::Direct { .. } => io::ErrorKind::Other,
         };
         Self::new(kind, e)
     }
@@ -304,6 +352,8 @@ pub enum RegisterError {
     Pipe(PipeError),
     /// Not all nodes have confirmed the part in time.
     Timeout(Timeout),
+    /// Somebody has ended the wait ([`Node::interrupt`](crate::Node::interrupt), [`interruptible`](crate::interruptible)).
+    Interrupted,
 }
 
 impl fmt::Display for RegisterError {
@@ -315,6 +365,7 @@ impl fmt::Display for RegisterError {
             }
             Self::Pipe(e) => e.fmt(f),
             Self::Timeout(t) => t.fmt(f),
+            Self::Interrupted => f.write_str(INTERRUPTED),
         }
     }
 }
@@ -346,6 +397,8 @@ pub enum LookupError {
         /// The addresses that it could mean.
         candidates: Vec<String>,
     },
+    /// Somebody has ended the wait ([`Node::interrupt`](crate::Node::interrupt), [`interruptible`](crate::interruptible)).
+    Interrupted,
 }
 
 impl fmt::Display for LookupError {
@@ -360,6 +413,7 @@ impl fmt::Display for LookupError {
             Self::Ambiguous { name, candidates } => {
                 write!(f, "\"{name}\" could be any of {}; add @ and the node's name", list(candidates))
             }
+            Self::Interrupted => f.write_str(INTERRUPTED),
         }
     }
 }

@@ -10,6 +10,7 @@ mod progress;
 mod shared;
 mod waiting;
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -29,10 +30,11 @@ pub(crate) use devices::pin;
 pub(crate) use pipes::Pipe;
 pub(crate) use progress::Driver;
 pub(crate) use shared::{NodeEngine, Shared, Turn};
-pub(crate) use waiting::Waiter;
+pub use waiting::interruptible;
+pub(crate) use waiting::{Late, Seen, Waiter};
 
 use crate::config::Settings;
-use crate::error::{LookupError, RegisterError, Timeout};
+use crate::error::{LookupError, RegisterError, WaitError};
 use crate::monitor::Endpoint;
 use crate::part::{self, Part, Target};
 
@@ -40,14 +42,24 @@ use crate::part::{self, Part, Target};
 pub type Memory = Box<dyn BlockMemory + Send>;
 
 /// A node that this process hosts. Clones are the same node; any thread may use them.
-#[derive(Clone)]
 pub struct Node {
     pub(crate) shared: Arc<Shared>,
+    pub(crate) seen: Seen,
     /// Keeps the progress thread alive.
-    pub(crate) _driver: Option<Arc<Driver>>,
+    pub(crate) driver: Option<Arc<Driver>>,
     /// If this is the node that serves the figures.
-    #[cfg_attr(not(feature = "metrics"), expect(dead_code))]
     pub(crate) endpoint: Option<Arc<Endpoint>>,
+}
+
+impl Clone for Node {
+    fn clone(&self) -> Self {
+        Self {
+            seen: Seen::all(&self.shared),
+            shared: Arc::clone(&self.shared),
+            driver: self.driver.clone(),
+            endpoint: self.endpoint.clone(),
+        }
+    }
 }
 
 /// What [`Node::poll`] did.
@@ -152,13 +164,17 @@ impl Node {
     /// # Errors
     /// What `lookup` says when the time is over.
     pub fn find(&self, address: &str, timeout: Duration) -> Result<Target, LookupError> {
-        let found = self.shared.wait_for(
+        let found = self.wait_for(
             timeout,
             "registered the part",
             |engine| names::lookup(engine, address).ok(),
             |_| Vec::new(),
         );
-        found.or_else(|_| self.lookup(address))
+        match found {
+            Ok(target) => Ok(target),
+            Err(Late::Interrupted) => Err(LookupError::Interrupted),
+            Err(Late::Timeout(_)) => self.lookup(address),
+        }
     }
 
     /// Whether this node knows all changes of the tables that any node knows: lookups under this see every part whose registration
@@ -176,15 +192,16 @@ impl Node {
     /// failed, no barrier is passed.
     ///
     /// # Errors
-    /// [`Timeout`] names the nodes that have not arrived, as far as this node knows them.
-    pub fn barrier(&self, timeout: Duration) -> Result<(), Timeout> {
+    /// [`WaitError::Timeout`] names the nodes that have not arrived, as far as this node knows them.
+    pub fn barrier(&self, timeout: Duration) -> Result<(), WaitError> {
         let generation = self.shared.engine().arrive();
-        self.shared.wait_for(
+        let passed = self.wait_for(
             timeout,
             "arrived at the barrier",
             |engine| engine.barrier_passed(generation).then_some(()),
             |engine| engine.barrier_missing(generation).collect(),
-        )
+        );
+        Ok(passed?)
     }
 
     /// Waits until everything that any part of any node sent before has been put into the private pipe of its receiver, where
@@ -196,15 +213,69 @@ impl Node {
     /// segment that is begun, and a [`Loan`](crate::Loan), count as something not sent yet.
     ///
     /// # Errors
-    /// [`Timeout`]: some part does not read, does not flush, or does not stop sending.
-    pub fn quiesce(&self, timeout: Duration) -> Result<(), Timeout> {
+    /// [`WaitError::Timeout`]: some part does not read, does not flush, or does not stop sending.
+    pub fn quiesce(&self, timeout: Duration) -> Result<(), WaitError> {
         let number = self.shared.engine().ask_quiet();
-        self.shared.wait_for(
+        let quiet = self.wait_for(
             timeout,
             "received all that was sent; some part does not read its pipe, or has not flushed",
             |engine| engine.is_quiet(number).then_some(()),
             |_| Vec::new(),
-        )
+        );
+        Ok(quiet?)
+    }
+
+    /// Ends calls that wait, with the error `Interrupted`: one of each part of this node, and one of each clone of this handle; of those that
+    /// do not wait, the next one that would. For threads that are to end, and for signal handlers: it does nothing but add to a count.
+    ///
+    /// ```
+    /// use pdbp::{Cluster, PartKind, RecvError};
+    ///
+    /// let cluster = Cluster::local(1)?;
+    /// let node = cluster.node(0).unwrap();
+    /// let part = node.register_shared("server", PartKind::Cpu).unwrap();
+    /// let server = std::thread::spawn(move || {
+    ///     let end = loop {
+    ///         match part.recv() {
+    ///             Ok(message) => part.send(message.source(), &message).unwrap(),
+    ///             Err(error) => break error,
+    ///         }
+    ///     };
+    ///     assert_eq!(end, RecvError::Interrupted);
+    /// });
+    /// node.interrupt();
+    /// server.join().unwrap();
+    /// # Ok::<(), pdbp::StartError>(())
+    /// ```
+    pub fn interrupt(&self) {
+        self.shared.interrupts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Waits until `done` gives a value, with all nodes of this process making progress.
+    pub(crate) fn wait_for<R>(
+        &self,
+        timeout: Duration,
+        missing: &'static str,
+        mut done: impl FnMut(&mut NodeEngine) -> Option<R>,
+        peers: impl FnOnce(&NodeEngine) -> Vec<NodeId>,
+    ) -> Result<R, Late> {
+        let shared = &self.shared;
+        let mut waiter = Waiter::new(timeout, shared);
+        loop {
+            let mut engine = shared.engine();
+            let worked = shared.poll_with(&mut engine).worked;
+            if let Some(result) = done(&mut engine) {
+                return Ok(result);
+            }
+            if waiter.is_over() {
+                return Err(waiter.late(peers(&engine), missing));
+            }
+            drop(engine);
+            shared.help_siblings();
+            if worked == 0 {
+                waiter.pause(self, &[]);
+            }
+        }
     }
 
     /// Makes progress: for [`Progress::Host`](crate::Progress::Host), from the host's loop.

@@ -18,9 +18,8 @@ use pdbp_local::Doorbell;
 use super::clock::Clock;
 use super::pipes::{Pipe, Sink};
 use super::waiting::Habits;
-use super::{Backend, Memory, Waiter, backend};
+use super::{Backend, Memory, backend};
 use crate::config::{ConfigError, Progress, Settings};
-use crate::error::Timeout;
 use crate::monitor::Monitor;
 use crate::part::{Lanes, NOBODY, Recurrence, SharedLanes, Target};
 use crate::trace::NodeTrace;
@@ -73,6 +72,8 @@ pub(crate) struct Shared {
     pub(crate) stepping: AtomicU32,
     /// Counts the times that all open blocks were asked for.
     pub(crate) flushes: AtomicU64,
+    /// Counts the calls of [`Node::interrupt`](super::Node::interrupt).
+    pub(crate) interrupts: AtomicU64,
     /// When targets have to be looked for again before something is sent to them.
     pub(crate) recurrence: Recurrence,
     lanes: Mutex<Vec<SharedLanes>>,
@@ -161,6 +162,7 @@ impl Shared {
             turns: AtomicU64::new(0),
             stepping: AtomicU32::new(NOBODY),
             flushes: AtomicU64::new(0),
+            interrupts: AtomicU64::new(0),
             recurrence: Recurrence::default(),
             lanes: Mutex::default(),
             scanned: AtomicU64::new(0),
@@ -348,32 +350,6 @@ impl Shared {
         for sibling in self.siblings.get().into_iter().flatten().filter_map(Weak::upgrade) {
             if sibling.id != self.id {
                 sibling.poll();
-            }
-        }
-    }
-
-    /// Waits until `done` gives a value, with all nodes of this process making progress.
-    pub(crate) fn wait_for<R>(
-        &self,
-        timeout: Duration,
-        missing: &'static str,
-        mut done: impl FnMut(&mut NodeEngine) -> Option<R>,
-        peers: impl FnOnce(&NodeEngine) -> Vec<NodeId>,
-    ) -> Result<R, Timeout> {
-        let mut waiter = Waiter::new(timeout, self);
-        loop {
-            let mut engine = self.engine();
-            let worked = self.poll_with(&mut engine).worked;
-            if let Some(result) = done(&mut engine) {
-                return Ok(result);
-            }
-            if waiter.is_over() {
-                return Err(Timeout { waited: timeout, peers: peers(&engine), missing });
-            }
-            drop(engine);
-            self.help_siblings();
-            if worked == 0 {
-                waiter.pause(self, &[]);
             }
         }
     }

@@ -31,8 +31,8 @@ use pdbp_core::pipe::PipeError;
 use pdbp_core::tables::PartKind;
 
 use crate::config::Progress;
-use crate::error::{LookupError, RecvError, RegisterError, Timeout};
-use crate::node::{self, Node, NodeEngine, Pipe, Turn, Waiter};
+use crate::error::{LookupError, RecvError, RegisterError};
+use crate::node::{self, Late, Node, NodeEngine, Pipe, Turn, Waiter};
 use inbox::{Inbox, Source};
 use known::Known;
 use message::Spare;
@@ -99,7 +99,7 @@ impl<S: Share> Part<S> {
         if parts_there_are(&shared.engine()) >= parts {
             return Err(RegisterError::TableFull { parts });
         }
-        let waited = shared.wait_for(
+        let waited = node.wait_for(
             timeout,
             "taken the request to register a part",
             |engine| match engine.register(name, kind) {
@@ -113,7 +113,7 @@ impl<S: Share> Part<S> {
             },
             |engine| engine.master().into_iter().collect(),
         );
-        let (id, pipe) = waited.map_err(RegisterError::Timeout)?.map_err(RegisterError::Refused)?;
+        let (id, pipe) = waited?.map_err(RegisterError::Refused)?;
         let nodes = shared.engine().config().nodes;
         let lanes = Lanes::new(shared, nodes);
         if shared.settings.progress != Progress::Inline {
@@ -134,14 +134,14 @@ impl<S: Share> Part<S> {
             loaned: Cell::new(None),
             node: node.clone(),
         };
-        let state = shared.wait_for(
+        let state = node.wait_for(
             timeout,
             "confirmed the part",
             |engine| Some(engine.local_part(id.local())).filter(|s| *s != LocalPart::Asked),
             |engine| engine.master().into_iter().collect(),
         );
         pipe?;
-        match state.map_err(RegisterError::Timeout)? {
+        match state? {
             LocalPart::Refused => Err(RegisterError::TableFull { parts }),
             _ => Ok(part),
         }
@@ -387,12 +387,12 @@ impl<S: Share> Part<S> {
                 return Ok(result);
             }
             if waiter.is_over() {
-                return Err(RecvError::Timeout(Timeout { waited: waiter.timeout(), peers, missing }));
+                return Err(waiter.late(peers, missing).into());
             }
             if worked > 0 {
-                waiter.reset();
+                waiter.worked(&self.node);
             } else {
-                waiter.pause(self.shared(), self.pipe().ok().as_slice());
+                waiter.pause(&self.node, self.pipe().ok().as_slice());
             }
         }
     }
@@ -445,12 +445,17 @@ impl<S: Share> Drop for Part<S> {
             shared.poll_with(&mut engine);
         }
         // The master may be busy with other requests; a part that cannot be freed in this time stays in the tables.
-        let _ = shared.wait_for(
-            Duration::from_secs(1),
-            "taken the request to free a part",
-            |engine| engine.free(self.id).ok(),
-            |_| Vec::new(),
-        );
+        let free = || {
+            let missing = "taken the request to free a part";
+            self.node.wait_for(
+                Duration::from_secs(1),
+                missing,
+                |engine| engine.free(self.id).ok(),
+                |_| Vec::new(),
+            )
+        };
+        // Who ends waiting calls does not mean this one.
+        while matches!(free(), Err(Late::Interrupted)) {}
     }
 }
 

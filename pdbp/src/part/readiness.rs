@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Part, Share, Target};
-use crate::error::{RecvError, Timeout};
+use crate::error::RecvError;
 use crate::node::{Node, Pipe, Waiter};
 
 /// What [`Part::wait`] waits for.
@@ -120,7 +120,7 @@ impl Node {
                 let peers = parts.iter().filter_map(|(_, interest)| interest.target());
                 let peers = peers.map(|target| target.node()).collect();
                 let missing = "made room for, or sent anything to, any of the parts";
-                return Err(RecvError::Timeout(Timeout { waited: timeout, peers, missing }));
+                return Err(waiter.late(peers, missing).into());
             }
             if !std::mem::replace(&mut flushed, true) {
                 parts.iter().for_each(|(part, _)| part.flush());
@@ -128,10 +128,10 @@ impl Node {
             // Each flushes what it has packed when its time is over.
             let worked = parts.iter().map(|(part, _)| part.poll()).sum::<u32>();
             if worked > 0 {
-                waiter.reset();
+                waiter.worked(self);
             } else {
                 let pipes: Vec<&Pipe> = parts.iter().filter_map(|(part, _)| part.pipe().ok()).collect();
-                waiter.pause(&self.shared, &pipes);
+                waiter.pause(self, &pipes);
             }
         }
     }

@@ -8,7 +8,7 @@ use pdbp_core::id::PartId;
 
 use super::sending::{failed, way};
 use super::{Part, Share, Target};
-use crate::error::{SendError, Timeout};
+use crate::error::SendError;
 use crate::node::{Shared, Waiter};
 
 /// The room that one message takes of the setting `assembly_bytes`. Given back when it is dropped.
@@ -63,18 +63,16 @@ impl<S: Share> Part<S> {
             let worked = self.poll_with(&mut engine).worked;
             if waiter.is_over() {
                 engine.end_room(self.id(), false);
-                return Err(SendError::Timeout(Timeout {
-                    waited: timeout,
-                    peers: way(&engine, to.node()),
-                    missing: "got room for a long message: those before it have not been read (`assembly_bytes`)",
-                }));
+                let missing =
+                    "got room for a long message: those before it have not been read (`assembly_bytes`)";
+                return Err(waiter.late(way(&engine, to.node()), missing).into());
             }
             drop(engine);
             shared.help_siblings();
             if worked > 0 {
-                waiter.reset();
+                waiter.worked(&self.node);
             } else {
-                waiter.pause(shared, &[]);
+                waiter.pause(&self.node, &[]);
             }
         }
     }

@@ -302,14 +302,10 @@ impl<S: Share> Part<S> {
                 } else {
                     "got any block: streams and parts of this node hold all that its row may have open; finish or flush some"
                 };
-                return Err(SendError::Timeout(Timeout {
-                    waited: timeout,
-                    peers: way(&engine, node),
-                    missing,
-                }));
+                return Err(waiter.late(way(&engine, node), missing).into());
             }
             drop(engine);
-            waiter.pause(self.shared(), &[]);
+            waiter.pause(&self.node, &[]);
             engine = self.shared().engine();
             // Other open blocks of this part may be what keeps the row full.
             self.lanes.flush(&mut engine);

@@ -20,7 +20,7 @@ use super::inbox::Source;
 use super::message::Run;
 use super::sending::{Patience, failed, way};
 use super::{HoldsPart, Local, Part, Share, Target};
-use crate::error::{RecvError, SendError, Timeout};
+use crate::error::{RecvError, SendError};
 use crate::node::{NodeEngine, Waiter};
 
 /// What the command field of a segment says that is data.
@@ -153,8 +153,8 @@ impl<P: HoldsPart> StreamWriter<P> {
             Some(taken.map_err(|error| self.failure(engine, error)))
         };
         let missing = "taken the stream, which goes by the first of these to the second";
-        let ended = shared.wait_for(shared.settings.timeout, missing, ended, |e| way(e, dest));
-        ended.map_err(SendError::Timeout)?
+        let ended = self.part.part().node.wait_for(shared.settings.timeout, missing, ended, |e| way(e, dest));
+        ended?
     }
 
     /// Errors that prevent delivery of what was sent.
@@ -340,12 +340,12 @@ impl<P: HoldsPart> StreamReader<P> {
             if waiter.is_over() {
                 let peers = vec![self.key.source()];
                 let missing = "sent the next segment of the stream";
-                return Err(RecvError::Timeout(Timeout { waited: timeout, peers, missing }));
+                return Err(waiter.late(peers, missing).into());
             }
             if self.part.part().poll() > 0 {
-                waiter.reset();
+                waiter.worked(&self.part.part().node);
             } else {
-                waiter.pause(self.part.part().shared(), &[self.part.part().pipe()?]);
+                waiter.pause(&self.part.part().node, &[self.part.part().pipe()?]);
             }
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use pdbp_core::id::NodeId;
 
 use super::{Interest, Message, Part, Share, Target};
-use crate::error::{RecvError, SendError, Timeout};
+use crate::error::{RecvError, SendError};
 use crate::node::Waiter;
 
 /// What no part has as its number, for [`Shared::stepping`](crate::node::Shared).
@@ -102,10 +102,10 @@ impl<S: Share> Part<S> {
         let waiter = waiter.get_or_insert_with(|| Waiter::new(timeout, self.shared()));
         if waiter.is_over() {
             let missing = "said that it is done, or received what was sent to it, in this superstep";
-            return Err(RecvError::Timeout(Timeout { waited: timeout, peers: self.missing(stage), missing }));
+            return Err(waiter.late(self.missing(stage), missing).into());
         }
         if worked == 0 {
-            waiter.pause(self.shared(), &[pipe]);
+            waiter.pause(&self.node, &[pipe]);
         }
         Ok(true)
     }
@@ -197,11 +197,11 @@ impl<S: Share> Part<S> {
             if waiter.is_over() {
                 let missing =
                     "received all that was sent; some part does not read its pipe, or has not flushed";
-                return Err(RecvError::Timeout(Timeout { waited: timeout, peers: Vec::new(), missing }));
+                return Err(waiter.late(Vec::new(), missing).into());
             }
             self.shared().help_siblings();
             if worked == 0 {
-                waiter.pause(self.shared(), &[pipe]);
+                waiter.pause(&self.node, &[pipe]);
             } else {
                 self.flush();
             }
@@ -236,6 +236,7 @@ impl<S: Share> Part<S> {
             match self.wait(Interest::Either(to), self.shared().settings.timeout) {
                 Ok(_) => {}
                 Err(RecvError::Timeout(timeout)) => return Err(SendError::Timeout(timeout)),
+                Err(RecvError::Interrupted) => return Err(SendError::Interrupted),
                 // A part without a pipe gets nothing, and waits for room alone.
                 Err(_) => return self.send(to, message),
             }

@@ -5,6 +5,7 @@ mod blocking;
 #[cfg(feature = "cuda")]
 mod device;
 mod failures;
+mod interrupts;
 mod messages;
 mod names;
 mod pinned;

@@ -26,6 +26,7 @@ fn a_barrier_that_somebody_misses_names_the_node() {
         std::thread::scope(|scope| {
             scope.spawn(|| n1.barrier(10 * BRIEFLY).unwrap_err());
             let missing = n0.barrier(10 * BRIEFLY).unwrap_err();
+            let pdbp::WaitError::Timeout(missing) = missing else { panic!("{missing}") };
             assert!(missing.peers.contains(&cluster.node(2).unwrap().id()), "{missing}");
             assert!(missing.to_string().contains("node2"), "{missing}");
         });

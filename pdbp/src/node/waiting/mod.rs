@@ -26,13 +26,19 @@
 //! after each `futex` wait that a wake had ended, with real-time scheduling (`chrt -f 10`): of 2,200 round trips, before, 3,394 such
 //! waits were more than those of the channel, and now 82 and 276.
 
+mod interrupt;
 mod policy;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Pipe, Shared};
+use pdbp_core::id::NodeId;
+
+use super::{Node, Pipe, Shared};
+use crate::error::Timeout;
+pub use interrupt::interruptible;
+pub(crate) use interrupt::{Late, Seen};
 use policy::{Policy, Processors};
 
 /// Longest sleep on a bell, in case that a transport does not ring.
@@ -92,6 +98,8 @@ pub(crate) struct Waiter {
     processors: Processors,
     /// How long it polls after the first few times.
     polling: Duration,
+    /// Somebody has ended the wait.
+    interrupted: bool,
 }
 
 impl Waiter {
@@ -107,28 +115,49 @@ impl Waiter {
             sleeps_since: None,
             processors: Processors::Free,
             polling: Duration::ZERO,
+            interrupted: false,
         }
     }
 
-    /// Whether the time is up.
+    /// Whether the time is up, or somebody has ended the wait.
     pub(crate) fn is_over(&self) -> bool {
+        if self.interrupted {
+            return true;
+        }
         // Pauses read the clock, but for the first few.
         let now = if self.rounds == 0 { Instant::now() } else { self.now };
         now.duration_since(self.started) >= self.timeout
     }
 
-    pub(crate) fn timeout(&self) -> Duration {
-        self.timeout
+    /// Why it is over: since `peers` have not done what is missing in time, or somebody has ended the wait.
+    pub(crate) fn late(&mut self, peers: Vec<NodeId>, missing: &'static str) -> Late {
+        if std::mem::take(&mut self.interrupted) {
+            return Late::Interrupted;
+        }
+        Late::Timeout(Timeout { waited: self.timeout, peers, missing })
     }
 
     /// There was something to do: wait lightly again.
-    pub(crate) fn reset(&mut self) {
+    pub(crate) fn worked(&mut self, node: &Node) {
+        self.reset();
+        self.look(&node.shared, &node.seen);
+    }
+
+    fn reset(&mut self) {
         self.rounds = 0;
         self.sleeps_since = None;
     }
 
-    /// Waits a little; longer each time. `pipes` are those in which the thread hopes to find something.
-    pub(crate) fn pause(&mut self, shared: &Shared, pipes: &[&Pipe]) {
+    /// Waits a little; longer each time. `pipes` are those in which the thread hopes to find something. No lock may be held: it may
+    /// call the program.
+    pub(crate) fn pause(&mut self, node: &Node, pipes: &[&Pipe]) {
+        self.pause_on(&node.shared, pipes);
+        if self.rounds > SPINS || self.sleeps_since.is_some() {
+            self.look_around(&node.shared, &node.seen);
+        }
+    }
+
+    fn pause_on(&mut self, shared: &Shared, pipes: &[&Pipe]) {
         if self.sleeps_since.is_some() {
             return self.sleep(shared, pipes);
         }

@@ -17,7 +17,7 @@ use pdbp_cuda::flow::{
 };
 
 use super::homes::OpenHome;
-use super::{Steps, unread, wait};
+use super::{Steps, UNREAD, wait};
 use crate::error::SendError;
 use crate::part::sending::Patience;
 use crate::part::{HoldsPart, Part, Share, Target};
@@ -226,9 +226,9 @@ impl<P: HoldsPart, D: Device> Steps for DeviceSendEach<P, D> {
         self.flow.is_copying().then(|| self.flow.wait_for_copy())
     }
 
-    fn late(&self, waited: Duration) -> SendError {
+    fn missing(&self) -> (Vec<NodeId>, &'static str) {
         let left = self.packing.groups.iter().filter(|group| group.next < group.messages.len());
-        unread(waited, left.map(|group| group.node).collect())
+        (left.map(|group| group.node).collect(), UNREAD)
     }
 }
 

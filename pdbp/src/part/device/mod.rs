@@ -21,8 +21,8 @@ use pdbp_cuda::{Buffer, Slice};
 
 use super::stream::device::StreamHome;
 use super::{HoldsPart, Part, Share, StreamReader, StreamWriter, Target};
-use crate::error::{RecvError, SendError, Timeout};
-use crate::node::{Pipe, Waiter};
+use crate::error::{RecvError, SendError};
+use crate::node::{Late, Pipe, Waiter};
 use direct::{DirectRecv, DirectSend};
 pub use each::DeviceSendEach;
 pub(super) use homes::{ReadHome, vacate};
@@ -287,7 +287,7 @@ impl<P: HoldsPart, D: Device> DeviceRecv<P, D> {
 
 /// What can be polled to its end.
 trait Steps {
-    type Error;
+    type Error: From<Late>;
 
     fn step(&mut self) -> Result<Step, FlowError<Self::Error>>;
 
@@ -304,18 +304,12 @@ trait Steps {
         Ok(None)
     }
 
-    /// It has waited in vain so long.
-    fn late(&self, waited: Duration) -> Self::Error;
+    /// Whom it waits for, and what they have not done.
+    fn missing(&self) -> (Vec<NodeId>, &'static str);
 }
 
-/// A peer has not made room for so long.
-fn unread(waited: Duration, peers: Vec<NodeId>) -> SendError {
-    SendError::Timeout(Timeout {
-        waited,
-        peers,
-        missing: "read what was sent before, so that there is no room",
-    })
-}
+/// What peers have not done that make no room.
+const UNREAD: &str = "read what was sent before, so that there is no room";
 
 fn wait<S: Steps>(
     steps: &mut S,
@@ -326,14 +320,17 @@ fn wait<S: Steps>(
     loop {
         match steps.step()? {
             Step::Done => return Ok(()),
-            Step::Moved => waiter.reset(),
+            Step::Moved => waiter.worked(&part.node),
             // A failure shows in the step.
             Step::Idle if steps.wait_for_copy().is_some() => {}
-            Step::Idle if waiter.is_over() => return Err(FlowError::Link(steps.late(timeout))),
+            Step::Idle if waiter.is_over() => {
+                let (peers, missing) = steps.missing();
+                return Err(FlowError::Link(waiter.late(peers, missing).into()));
+            }
             Step::Idle if steps.is_silent() => std::thread::yield_now(),
             Step::Idle => {
                 let pipe = steps.pipe().map_err(FlowError::Link)?;
-                waiter.pause(part.shared(), pipe.as_slice());
+                waiter.pause(&part.node, pipe.as_slice());
             }
         }
     }
@@ -354,8 +351,8 @@ impl<P: HoldsPart, D: Device> Steps for DeviceSend<P, D> {
         self.direct.is_some()
     }
 
-    fn late(&self, waited: Duration) -> SendError {
-        unread(waited, vec![self.to.node()])
+    fn missing(&self) -> (Vec<NodeId>, &'static str) {
+        (vec![self.to.node()], UNREAD)
     }
 }
 
@@ -379,9 +376,9 @@ impl<P: HoldsPart, D: Device> Steps for DeviceRecv<P, D> {
         self.part.part().pipe().map(Some)
     }
 
-    fn late(&self, waited: Duration) -> RecvError {
+    fn missing(&self) -> (Vec<NodeId>, &'static str) {
         let peers = self.source.iter().map(|source| source.node()).collect();
-        RecvError::Timeout(Timeout { waited, peers, missing: "sent the rest of a message for a device" })
+        (peers, "sent the rest of a message for a device")
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pdbp_core::Delivery;
+use pdbp_core::id::NodeId;
 use pdbp_core::inbox::Info;
 use pdbp_cuda::Buffer;
 use pdbp_cuda::device::{Device, DeviceError};
@@ -13,7 +14,7 @@ use pdbp_cuda::flow::{Arrived, Bundles, Copier, FlowError, Lent, NotStarted, Pie
 
 use super::homes::ReadHome;
 use super::{Steps, wait};
-use crate::error::{RecvError, Timeout};
+use crate::error::RecvError;
 use crate::node::Pipe;
 use crate::part::inbox::Source;
 use crate::part::{HoldsPart, Part, Share, Target};
@@ -276,9 +277,8 @@ impl<P: HoldsPart, D: Device> Steps for DeviceRecvEach<P, D> {
         self.slots.part.part().pipe().map(Some)
     }
 
-    fn late(&self, waited: Duration) -> RecvError {
-        let missing = "sent as many messages as a device is to receive";
-        RecvError::Timeout(Timeout { waited, peers: Vec::new(), missing })
+    fn missing(&self) -> (Vec<NodeId>, &'static str) {
+        (Vec::new(), "sent as many messages as a device is to receive")
     }
 }
 

@@ -5,14 +5,15 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
+use pdbp_core::id::NodeId;
 use pdbp_core::{Delivery, OpenBlock};
 use pdbp_cuda::device::{Device, DeviceError};
 use pdbp_cuda::flow::{Copier, Ending, FlowError, Inflow, Lent, NotStarted, Outflow, Step};
 use pdbp_cuda::{Buffer, Slice};
 
 use super::homes::ReadHome;
-use super::{Steps, unread, wait};
-use crate::error::{RecvError, SendError, Timeout};
+use super::{Steps, UNREAD, wait};
+use crate::error::{RecvError, SendError};
 use crate::node::Pipe;
 use crate::part::stream::device::StreamHome;
 use crate::part::{HoldsPart, StreamReader, StreamWriter};
@@ -203,8 +204,8 @@ impl<P: HoldsPart, D: Device> Steps for DeviceWrite<'_, P, D> {
         self.flow.is_copying().then(|| self.flow.wait_for_copy())
     }
 
-    fn late(&self, waited: Duration) -> SendError {
-        unread(waited, vec![self.writer.dest()])
+    fn missing(&self) -> (Vec<NodeId>, &'static str) {
+        (vec![self.writer.dest()], UNREAD)
     }
 }
 
@@ -226,9 +227,8 @@ impl<P: HoldsPart, D: Device> Steps for DeviceRead<'_, P, D> {
         part.pipe().map(Some)
     }
 
-    fn late(&self, waited: Duration) -> RecvError {
-        let missing = "sent as much of the stream as a device is to read";
-        RecvError::Timeout(Timeout { waited, peers: vec![self.reader.source().node()], missing })
+    fn missing(&self) -> (Vec<NodeId>, &'static str) {
+        (vec![self.reader.source().node()], "sent as much of the stream as a device is to read")
     }
 }
 

@@ -1,0 +1,108 @@
+//! Waiting calls that somebody ends: another thread or a signal handler, by a count that nodes have, or a check of the thread itself.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::Waiter;
+use crate::error::Timeout;
+use crate::node::Shared;
+
+/// Why a call waits no longer.
+#[derive(Debug)]
+pub(crate) enum Late {
+    Timeout(Timeout),
+    Interrupted,
+}
+
+/// How many interrupts of its node a part, or a handle of the node, has seen. Nothing else depends on it, so no order is needed.
+pub(crate) struct Seen(AtomicU64);
+
+impl Seen {
+    /// All that there were so far.
+    pub(crate) fn all(shared: &Shared) -> Self {
+        Self(AtomicU64::new(shared.interrupts.load(Ordering::Relaxed)))
+    }
+
+    /// Whether there is one more. It is seen then.
+    fn see_one(&self, shared: &Shared) -> bool {
+        let (count, seen) = (shared.interrupts.load(Ordering::Relaxed), self.0.load(Ordering::Relaxed));
+        if count == seen {
+            return false;
+        }
+        self.0.compare_exchange(seen, seen.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}
+
+/// Least time between two checks of a thread.
+const CHECK_EVERY: Duration = Duration::from_millis(50);
+
+/// What a thread asks while it waits.
+struct Check {
+    is_over: Box<dyn FnMut() -> bool>,
+    asked: Instant,
+}
+
+thread_local! {
+    static CHECK: RefCell<Option<Check>> = const { RefCell::new(None) };
+}
+
+/// Calls `f`, in which `check` is called now and then by calls of this crate that wait, on this thread: at most every 50 ms, and never on the
+/// way of a message. When it says `true` the call ends with the error `Interrupted`: for runtimes of languages in which a key may
+/// end a program, and whose own handler of that has to run. `check` may use the cluster, but none of its waiting calls are checked.
+///
+/// ```
+/// use pdbp::{Cluster, PartKind, RecvError};
+/// use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
+///
+/// let cluster = Cluster::local(1)?;
+/// let part = cluster.node(0).unwrap().register("part", PartKind::Cpu).unwrap();
+/// let asked = Arc::new(AtomicBool::new(true)); // by a signal handler, say
+/// let is_over = Arc::clone(&asked);
+/// let nothing = pdbp::interruptible(move || is_over.load(Ordering::Relaxed), || part.recv());
+/// assert!(matches!(nothing, Err(RecvError::Interrupted)));
+/// # Ok::<(), pdbp::StartError>(())
+/// ```
+pub fn interruptible<R>(check: impl FnMut() -> bool + 'static, f: impl FnOnce() -> R) -> R {
+    /// Puts back what was there, a panic included.
+    struct Before(Option<Check>);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            let ours = CHECK.replace(self.0.take());
+            // After the borrow has ended: it may have a destructor that waits.
+            drop(ours);
+        }
+    }
+    let now = Instant::now();
+    let asked = now.checked_sub(CHECK_EVERY).unwrap_or(now);
+    let _before = Before(CHECK.replace(Some(Check { is_over: Box::new(check), asked })));
+    f()
+}
+
+/// Whether this thread's check says that it is over. No lock and no borrow is held while it is asked.
+fn ask(now: Instant) -> bool {
+    let due = CHECK.with_borrow(|check| {
+        check.as_ref().is_some_and(|check| now.duration_since(check.asked) >= CHECK_EVERY)
+    });
+    if !due {
+        return false;
+    }
+    let Some(mut check) = CHECK.take() else { return false };
+    let over = (check.is_over)();
+    check.asked = Instant::now();
+    CHECK.set(Some(check));
+    over
+}
+
+impl Waiter {
+    /// Looks whether somebody has ended the wait.
+    pub(super) fn look(&mut self, shared: &Shared, seen: &Seen) {
+        self.interrupted |= seen.see_one(shared);
+    }
+
+    /// As [`look`](Self::look), and asks the thread's own check. Once in a while, where a pause has taken some time.
+    pub(super) fn look_around(&mut self, shared: &Shared, seen: &Seen) {
+        self.look(shared, seen);
+        self.interrupted |= ask(self.now);
+    }
+}

@@ -1,0 +1,91 @@
+//! Calls that wait are ended by others.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pdbp::{Interest, LookupError, Progress, RecvError, SendError, WaitError, interruptible};
+
+use crate::{SOON, clusters, find, pair, part, small};
+
+/// Each count ends one call of each part and handle, were it made before the call.
+#[test]
+fn an_interrupt_ends_one_waiting_call_of_each() {
+    for cluster in clusters(2) {
+        let (a, b) = pair(&cluster);
+        let to = find(&a, "b@node1");
+        let node = cluster.node(0).unwrap();
+        for _ in 0..2 {
+            node.interrupt();
+        }
+        assert!(matches!(a.recv_timeout(SOON), Err(RecvError::Interrupted)));
+        assert!(matches!(a.wait(Interest::Recv, SOON), Err(RecvError::Interrupted)));
+        assert_eq!(node.barrier(SOON), Err(WaitError::Interrupted));
+        assert_eq!(node.find("nobody", SOON), Err(LookupError::Interrupted));
+        // All are seen: what comes now is waited for.
+        b.send(a.id(), b"a message").unwrap();
+        b.flush();
+        assert_eq!(*a.recv_timeout(SOON).unwrap(), *b"a message");
+        node.interrupt();
+        let full =
+            std::iter::repeat_with(|| a.sender(to).timeout(SOON).send(&[1; 700])).find_map(Result::err);
+        assert_eq!(full, Some(SendError::Interrupted), "when there is no room");
+        assert!(b.try_recv().is_some(), "nothing is lost by it");
+        assert!(SendError::Interrupted.to_string().contains("may be called again"));
+    }
+}
+
+#[test]
+fn another_thread_ends_a_wait_that_has_begun() {
+    for progress in [Progress::Thread, Progress::Inline] {
+        let cluster = small(1, progress);
+        let node = cluster.node(0).unwrap();
+        let waits = node.register_shared("waits", pdbp::PartKind::Cpu).unwrap();
+        let (tell, told) = mpsc::channel();
+        let waiting = thread::spawn(move || {
+            tell.send(()).unwrap();
+            waits.recv().map(|_| ())
+        });
+        told.recv().unwrap();
+        thread::sleep(Duration::from_millis(20));
+        node.interrupt();
+        assert_eq!(waiting.join().unwrap(), Err(RecvError::Interrupted));
+    }
+}
+
+#[test]
+fn a_check_of_the_thread_is_asked_now_and_then() {
+    for cluster in clusters(1) {
+        let node = cluster.node(0).unwrap();
+        let (a, b) = (part(&node, "a"), part(&node, "b"));
+        let asked = Rc::new(Cell::new(0));
+        let count = Rc::clone(&asked);
+        let check = {
+            let b = Rc::new(part(&node, "c"));
+            let to = a.id();
+            move || {
+                count.set(count.get() + 1);
+                // No lock is held: the check may send.
+                b.send(to, b"from the check").unwrap();
+                b.flush();
+                count.get() == 3
+            }
+        };
+        let began = Instant::now();
+        let inner = interruptible(check, || {
+            for _ in 0..2 {
+                assert_eq!(*a.recv_timeout(SOON).unwrap(), *b"from the check");
+            }
+            // Another one for a while; then the first again.
+            let at_once = interruptible(|| true, || b.recv_timeout(SOON).map(|_| ()));
+            assert_eq!(at_once, Err(RecvError::Interrupted));
+            b.recv_timeout(SOON).map(|_| ())
+        });
+        assert_eq!((inner, asked.get()), (Err(RecvError::Interrupted), 3));
+        assert!(began.elapsed() >= Duration::from_millis(100), "at most every 50 ms");
+        let nobody = b.recv_timeout(Duration::from_millis(120)).map(|_| ());
+        assert!(matches!(nobody, Err(RecvError::Timeout(_))) && asked.get() == 3, "nobody asks any more");
+    }
+}
