@@ -28,13 +28,13 @@ pub(crate) fn on_a_communicator() -> Result<(), String> {
     let sub = world.split_by_color(Color::with_value(i32::from(is_member))).ok_or("no communicator")?;
     let by_handle = |builder: Builder| {
         let handle = sub.as_raw();
-        // SAFETY: an `int` or a pointer, as C would make a number of it.
-        let number = unsafe {
-            if size_of_val(&handle) == 4 {
-                std::mem::transmute_copy::<_, u32>(&handle) as usize
-            } else {
-                std::mem::transmute_copy::<_, usize>(&handle)
-            }
+        // An `int` or a pointer, as C would make a number of it.
+        let number = if size_of_val(&handle) == 4 {
+            // SAFETY: of that size, and any bits are a number.
+            (unsafe { std::mem::transmute_copy::<_, u32>(&handle) }) as usize
+        } else {
+            // SAFETY: as above.
+            unsafe { std::mem::transmute_copy::<_, usize>(&handle) }
         };
         // SAFETY: of a communicator that lives.
         unsafe { builder.start_on_raw_communicator(number) }

@@ -20,8 +20,8 @@ pub enum Shared {}
 impl Share for Local {}
 impl Share for Shared {}
 
-/// Something that holds a part: `&Part`, `Rc<Part>`, `Arc<Part>`. Streams, loans and device operations hold the part that they belong to
-/// so; with an `Rc` or `Arc` they need not live shorter than a borrow of it ([`StreamWriter::open`](super::StreamWriter::open)).
+/// Something that holds a part: `&Part` or `Rc<Part>`. Streams, loans and device operations hold the part that they belong to
+/// so; with an `Rc` they need not live shorter than a borrow of it ([`StreamWriter::open`](super::StreamWriter::open)).
 pub trait HoldsPart: Clone + sealed::HoldsPart {
     /// Of the part.
     type Share: Share;
@@ -39,13 +39,6 @@ impl<S: Share> HoldsPart for &Part<S> {
 }
 
 impl<S: Share> HoldsPart for Rc<Part<S>> {
-    type Share = S;
-    fn part(&self) -> &Part<S> {
-        self
-    }
-}
-
-impl<S: Share> HoldsPart for Arc<Part<S>> {
     type Share = S;
     fn part(&self) -> &Part<S> {
         self
@@ -96,5 +89,4 @@ pub(super) mod sealed {
 
     impl<S: super::Share> HoldsPart for &Part<S> {}
     impl<S: super::Share> HoldsPart for Rc<Part<S>> {}
-    impl<S: super::Share> HoldsPart for Arc<Part<S>> {}
 }

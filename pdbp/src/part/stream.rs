@@ -77,7 +77,7 @@ impl<S: Share> Part<S> {
 }
 
 impl<P: HoldsPart> StreamWriter<P> {
-    /// As [`Part::open_stream`], for a writer that keeps its part: with an `Rc` or `Arc` of it.
+    /// As [`Part::open_stream`], for a writer that keeps its part: with an `Rc` of it.
     ///
     /// # Errors
     /// As there.
@@ -270,7 +270,7 @@ pub struct StreamReader<P: HoldsPart> {
 }
 
 impl<P: HoldsPart> StreamReader<P> {
-    /// As [`Part::accept_stream`], for a reader that keeps its part: with an `Rc` or `Arc` of it.
+    /// As [`Part::accept_stream`], for a reader that keeps its part: with an `Rc` of it.
     ///
     /// # Errors
     /// As there.

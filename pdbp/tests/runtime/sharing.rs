@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::rc::Rc;
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::thread;
 
 use pdbp::{
@@ -70,7 +70,7 @@ fn ends_of_streams_and_loans_may_keep_their_part() {
     for cluster in clusters(2) {
         let (a, b) = pair(&cluster);
         let to = find(&a, "b@node1");
-        let (a, b) = (Rc::new(a), Arc::new(b));
+        let (a, b) = (Rc::new(a), Rc::new(b));
         let mut writer = StreamWriter::open(Rc::clone(&a), to).unwrap();
         let mut loan = Loan::new(Rc::clone(&a), to, 4).unwrap();
         // Nothing else keeps it.
@@ -79,7 +79,7 @@ fn ends_of_streams_and_loans_may_keep_their_part() {
         loan.send();
         writer.write_all(b"a stream of a part that nobody holds but its stream").unwrap();
         writer.finish().unwrap();
-        let mut reader = until(&[&b], || StreamReader::try_accept(Arc::clone(&b)).unwrap());
+        let mut reader = until(&[&b], || StreamReader::try_accept(Rc::clone(&b)).unwrap());
         assert_eq!(*b.recv_timeout(SOON).unwrap(), *b"lent", "flushed when its part was dropped");
         drop(b);
         let mut text = String::new();

@@ -17,7 +17,7 @@ use pdbp_cuda::flow::{
 };
 
 use super::homes::OpenHome;
-use super::{Steps, UNREAD, wait};
+use super::{SliceBack, Steps, UNREAD, wait};
 use crate::error::SendError;
 use crate::part::sending::Patience;
 use crate::part::{HoldsPart, Part, Share, Target};
@@ -123,7 +123,7 @@ impl<S: Share> Part<S> {
         pieces: impl IntoIterator<Item = Range<usize>>,
         after: Option<&D::Event>,
         to: Target,
-    ) -> Result<DeviceSendEach<&Self, D>, NotStarted<Slice<D>, FlowError<SendError>>> {
+    ) -> Result<DeviceSendEach<&Self, D>, SliceBack<D, SendError>> {
         self.send_device_to_each(copier, slice, pieces.into_iter().map(|piece| (piece, to)), after)
     }
 
@@ -159,13 +159,13 @@ impl<S: Share> Part<S> {
         slice: Slice<D>,
         pieces: impl IntoIterator<Item = (Range<usize>, Target)>,
         after: Option<&D::Event>,
-    ) -> Result<DeviceSendEach<&Self, D>, NotStarted<Slice<D>, FlowError<SendError>>> {
+    ) -> Result<DeviceSendEach<&Self, D>, SliceBack<D, SendError>> {
         DeviceSendEach::new(self, copier, slice, pieces, after)
     }
 }
 
 impl<P: HoldsPart, D: Device> DeviceSendEach<P, D> {
-    /// As [`Part::send_device_to_each`], for an operation that keeps its part: with an `Rc` or `Arc` of it.
+    /// As [`Part::send_device_to_each`], for an operation that keeps its part: with an `Rc` of it.
     ///
     /// # Errors
     /// As there.
@@ -175,7 +175,7 @@ impl<P: HoldsPart, D: Device> DeviceSendEach<P, D> {
         slice: Slice<D>,
         pieces: impl IntoIterator<Item = (Range<usize>, Target)>,
         after: Option<&D::Event>,
-    ) -> Result<Self, NotStarted<Slice<D>, FlowError<SendError>>> {
+    ) -> Result<Self, SliceBack<D, SendError>> {
         let block_bytes = part.part().shared().settings.block_bytes;
         let packing = match Packing::new(part, pieces, slice.bytes()) {
             Ok(packing) => packing,

@@ -94,6 +94,9 @@ pub struct DeviceRecv<P: HoldsPart, D: Device> {
     flow: Inflow<D, Lent<Delivery, ReadHome>>,
 }
 
+/// The slice that is not sent, and why.
+type SliceBack<D, E> = NotStarted<Slice<D>, FlowError<E>>;
+
 /// How far a message has come.
 enum State<P: HoldsPart, D: Device> {
     Awaited,
@@ -116,7 +119,7 @@ impl<S: Share> Part<S> {
         slice: Slice<D>,
         after: Option<&D::Event>,
         to: Target,
-    ) -> Result<DeviceSend<&Self, D>, NotStarted<Slice<D>, FlowError<PipeError>>> {
+    ) -> Result<DeviceSend<&Self, D>, SliceBack<D, PipeError>> {
         DeviceSend::new(self, copier, slice, after, to)
     }
 
@@ -136,7 +139,7 @@ impl<S: Share> Part<S> {
 }
 
 impl<P: HoldsPart, D: Device> DeviceSend<P, D> {
-    /// As [`Part::send_device`], for an operation that keeps its part: with an `Rc` or `Arc` of it.
+    /// As [`Part::send_device`], for an operation that keeps its part: with an `Rc` of it.
     ///
     /// # Errors
     /// As there.
@@ -146,7 +149,7 @@ impl<P: HoldsPart, D: Device> DeviceSend<P, D> {
         slice: Slice<D>,
         after: Option<&D::Event>,
         to: Target,
-    ) -> Result<Self, NotStarted<Slice<D>, FlowError<PipeError>>> {
+    ) -> Result<Self, SliceBack<D, PipeError>> {
         let writer = match StreamWriter::open(part.clone(), to) {
             Ok(writer) => writer,
             Err(error) => return Err(NotStarted { memory: slice, error: FlowError::Link(error) }),
@@ -202,7 +205,7 @@ impl<P: HoldsPart, D: Device> DeviceSend<P, D> {
 }
 
 impl<P: HoldsPart, D: Device> DeviceRecv<P, D> {
-    /// As [`Part::recv_into_device`], for an operation that keeps its part: with an `Rc` or `Arc` of it.
+    /// As [`Part::recv_into_device`], for an operation that keeps its part: with an `Rc` of it.
     ///
     /// # Errors
     /// As there.

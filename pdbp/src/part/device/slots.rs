@@ -109,7 +109,7 @@ impl<S: Share> Part<S> {
 }
 
 impl<P: HoldsPart, D: Device> DeviceRecvEach<P, D> {
-    /// As [`Part::recv_each_into_device`], for an operation that keeps its part: with an `Rc` or `Arc` of it. `slots`: the bytes of
+    /// As [`Part::recv_each_into_device`], for an operation that keeps its part: with an `Rc` of it. `slots`: the bytes of
     /// each, and how many.
     ///
     /// # Errors
