@@ -275,6 +275,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             Slot::NONE => {
                 self.lose_errands(|dest| dest == node, Slot::NONE);
                 pipes.event(Event::PeerFailed { peer: node, undelivered: 0 });
+                pipes.event(Event::FlushWanted);
                 pipes.event(Event::LinkEnded { peer: node });
             }
             slot => self.set_down(slot, !member, pipes),

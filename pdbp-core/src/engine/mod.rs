@@ -268,7 +268,8 @@ pub enum Event {
         /// What [`Engine::recurrence`] says now.
         recurrence: u64,
     },
-    /// Somebody asks whether all messages have been received: writers should submit their open blocks.
+    /// Writers should submit their open blocks: somebody asks whether all messages have been received, or a peer has failed, and what is packed
+    /// into blocks that were opened before comes back, were the link up again by then.
     FlushWanted,
 }
 

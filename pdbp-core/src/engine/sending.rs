@@ -430,5 +430,6 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.shrink_send(node, u32::MAX);
         let undelivered = self.peers.get(node.index()).map_or(0, |p| p.undelivered);
         pipes.event(Event::PeerFailed { peer: self.links.node(node), undelivered });
+        pipes.event(Event::FlushWanted);
     }
 }

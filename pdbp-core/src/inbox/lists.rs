@@ -2,19 +2,30 @@
 
 use managed::ManagedSlice;
 
+use crate::id::NodeId;
+
 /// No entry.
 const NIL: u32 = u32::MAX;
+
+/// What a queue holds.
+#[derive(Debug)]
+pub(super) enum Item<H> {
+    /// A delivery.
+    Hold(H),
+    /// A node has failed: what is behind came after that. In the queue of messages only.
+    Failed(NodeId),
+}
 
 /// Room for one delivery that was sorted and not read.
 #[derive(Debug)]
 pub struct Entry<H> {
-    hold: Option<H>,
+    item: Option<Item<H>>,
     next: u32,
 }
 
 impl<H> Default for Entry<H> {
     fn default() -> Self {
-        Self { hold: None, next: NIL }
+        Self { item: None, next: NIL }
     }
 }
 
@@ -43,7 +54,7 @@ impl<'a, H> Lists<'a, H> {
     pub(super) fn new(mut entries: ManagedSlice<'a, Entry<H>>) -> Self {
         let length = entries.len().min(NIL as usize) as u32;
         for (i, entry) in (1..).zip(entries.iter_mut()) {
-            *entry = Entry { hold: None, next: if i < length { i } else { NIL } };
+            *entry = Entry { item: None, next: if i < length { i } else { NIL } };
         }
         Self { entries, free: if length == 0 { NIL } else { 0 } }
     }
@@ -55,12 +66,12 @@ impl<'a, H> Lists<'a, H> {
     /// Appends to a queue.
     ///
     /// # Errors
-    /// The hold, when all entries are in use.
-    pub(super) fn push(&mut self, list: &mut List, hold: H) -> Result<(), H> {
+    /// The item, when all entries are in use.
+    pub(super) fn push(&mut self, list: &mut List, item: Item<H>) -> Result<(), Item<H>> {
         let index = self.free;
-        let Some(entry) = self.entries.get_mut(index as usize) else { return Err(hold) };
+        let Some(entry) = self.entries.get_mut(index as usize) else { return Err(item) };
         self.free = core::mem::replace(&mut entry.next, NIL);
-        entry.hold = Some(hold);
+        entry.item = Some(item);
         match self.entries.get_mut(list.tail as usize) {
             Some(last) => last.next = index,
             None => list.head = index,
@@ -70,7 +81,7 @@ impl<'a, H> Lists<'a, H> {
     }
 
     /// Takes the first of a queue.
-    pub(super) fn pop(&mut self, list: &mut List) -> Option<H> {
+    pub(super) fn pop(&mut self, list: &mut List) -> Option<Item<H>> {
         let index = list.head;
         let entry = self.entries.get_mut(index as usize)?;
         list.head = core::mem::replace(&mut entry.next, self.free);
@@ -78,11 +89,19 @@ impl<'a, H> Lists<'a, H> {
         if list.head == NIL {
             list.tail = NIL;
         }
-        entry.hold.take()
+        entry.item.take()
+    }
+
+    /// Takes the first of a queue of deliveries.
+    pub(super) fn pop_hold(&mut self, list: &mut List) -> Option<H> {
+        match self.pop(list)? {
+            Item::Hold(hold) => Some(hold),
+            Item::Failed(_) => None,
+        }
     }
 
     /// The first of a queue.
-    pub(super) fn front(&self, list: &List) -> Option<&H> {
-        self.entries.get(list.head as usize)?.hold.as_ref()
+    pub(super) fn front(&self, list: &List) -> Option<&Item<H>> {
+        self.entries.get(list.head as usize)?.item.as_ref()
     }
 }

@@ -2,6 +2,7 @@
 
 use super::assembly::Put;
 use super::cursor::{Cursor, Info, Next, Span};
+use super::lists::Item;
 use super::{Arrivals, Inbox, Pulled};
 
 /// Messages of a train between two looks for commands.
@@ -241,8 +242,14 @@ impl<H, B> Inbox<'_, H, B> {
             if self.advance(Open::Message, arrivals) {
                 return Some(Open::Message);
             }
-            let run = self.lists.pop(&mut self.messages).or_else(|| self.next_run(arrivals))?;
-            self.begin(Open::Message, run, arrivals);
+            match self.lists.pop(&mut self.messages) {
+                Some(Item::Hold(run)) => self.begin(Open::Message, run, arrivals),
+                Some(Item::Failed(node)) => self.forget_node(node, arrivals),
+                None => {
+                    let run = self.next_run(arrivals)?;
+                    self.begin(Open::Message, run, arrivals);
+                }
+            }
         }
     }
 

@@ -38,7 +38,7 @@ pub use assembly::Assembly;
 use cursor::Cursor;
 pub use cursor::Info;
 pub use lists::Entry;
-use lists::{List, Lists};
+use lists::{Item, List, Lists};
 pub use messages::{Batch, Message};
 use returned::Reread;
 pub use returned::Returned;
@@ -156,7 +156,7 @@ pub struct Inbox<'a, H, B> {
     assemblies: Assemblies<'a, B>,
     streams: Streams<'a>,
     /// Taken out of the pipe, and found no room.
-    stalled: Option<H>,
+    stalled: Option<Item<H>>,
     unreadable: u64,
 }
 
@@ -188,8 +188,15 @@ impl<'a, H, B> Inbox<'a, H, B> {
     pub fn look<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Waiting {
         while self.pull(arrivals) {}
         let command = self.open_command(arrivals);
-        let left = |cursor: &Option<Cursor<H>>| cursor.as_ref().is_some_and(Cursor::has_more);
-        let message = command || left(&self.current) || !self.messages.is_empty();
+        // That a node has failed is nothing to read.
+        while !self.is_reading()
+            && let Some(Item::Failed(node)) = self.lists.front(&self.messages)
+        {
+            let node = *node;
+            self.lists.pop(&mut self.messages);
+            self.forget_node(node, arrivals);
+        }
+        let message = command || self.is_reading() || !self.messages.is_empty();
         Waiting { message, stream: self.streams.has_new() }
     }
 
@@ -199,22 +206,38 @@ impl<'a, H, B> Inbox<'a, H, B> {
         let cursors = [self.current.take(), self.command.take()];
         let reread = self.reread.take().map(Reread::into_hold);
         let held = cursors.into_iter().flatten().map(Cursor::into_hold);
-        held.chain(reread).chain(self.stalled.take()).for_each(|hold| arrivals.release(hold));
+        held.chain(reread).for_each(|hold| arrivals.release(hold));
+        let mut drop = |item| match item {
+            Item::Hold(hold) => arrivals.release(hold),
+            Item::Failed(node) => arrivals.lost(node),
+        };
         for list in [&mut self.messages, &mut self.returned] {
-            while let Some(hold) = self.lists.pop(list) {
-                arrivals.release(hold);
+            while let Some(item) = self.lists.pop(list) {
+                drop(item);
             }
         }
+        self.stalled.take().into_iter().for_each(drop);
         self.assemblies.discard_all(arrivals);
         self.streams.clear(&mut self.lists, arrivals);
+    }
+
+    /// Whether there is something left of the delivery that was read last, commands aside.
+    fn is_reading(&self) -> bool {
+        self.current.as_ref().is_some_and(Cursor::has_more)
+    }
+
+    /// All that had come from a node has been read: what is left of its messages will not become whole.
+    fn forget_node<A: Arrivals<Hold = H, Buffer = B>>(&mut self, node: NodeId, arrivals: &mut A) {
+        self.assemblies.discard_of(node, arrivals);
+        arrivals.lost(node);
     }
 
     /// Takes one thing out of the pipe and puts it where it belongs. `false`: nothing has arrived, or there is no room for it.
     fn pull<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> bool {
         match self.pull_run(arrivals) {
             Pulled::Run(hold) => {
-                if let Err(hold) = self.lists.push(&mut self.messages, hold) {
-                    self.stalled = Some(hold);
+                if let Err(item) = self.lists.push(&mut self.messages, Item::Hold(hold)) {
+                    self.stalled = Some(item);
                     return false;
                 }
                 true
@@ -227,25 +250,22 @@ impl<'a, H, B> Inbox<'a, H, B> {
     /// As [`pull`](Self::pull), but hands messages out instead of queueing them.
     fn pull_run<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Pulled<H> {
         let hold = match self.stalled.take() {
-            Some(hold) => hold,
+            Some(Item::Hold(hold)) => hold,
+            Some(Item::Failed(node)) => return self.node_failed(node, arrivals),
             None => match arrivals.pull() {
                 Some(Arrival::Piece(delivery)) => arrivals.hold(delivery),
                 Some(Arrival::StreamBroken { source, number }) => {
                     self.streams.break_off(source, number);
                     return Pulled::Sorted;
                 }
-                Some(Arrival::Failed(node)) => {
-                    self.assemblies.discard_of(node, arrivals);
-                    arrivals.lost(node);
-                    return Pulled::Sorted;
-                }
+                Some(Arrival::Failed(node)) => return self.node_failed(node, arrivals),
                 None => return Pulled::Nothing,
             },
         };
         let kind = arrivals.delivery(&hold).map(Delivery::kind);
         let refused = match kind {
             Some(DeliveryKind::Messages { .. }) | None => return Pulled::Run(hold),
-            Some(DeliveryKind::Returned { .. }) => self.lists.push(&mut self.returned, hold),
+            Some(DeliveryKind::Returned { .. }) => self.lists.push(&mut self.returned, Item::Hold(hold)),
             Some(DeliveryKind::Stream { number, segment, last, aborted }) => {
                 let piece = streams::Piece { number, segment, last, aborted };
                 let sorted = self.streams.sort(hold, piece, &mut self.lists, arrivals);
@@ -254,8 +274,27 @@ impl<'a, H, B> Inbox<'a, H, B> {
         };
         match refused {
             Ok(()) => Pulled::Sorted,
-            Err(hold) => {
-                self.stalled = Some(hold);
+            Err(item) => {
+                self.stalled = Some(item);
+                Pulled::Nothing
+            }
+        }
+    }
+
+    /// A node has failed. What came from it before may be waiting to be read.
+    fn node_failed<A: Arrivals<Hold = H, Buffer = B>>(
+        &mut self,
+        node: NodeId,
+        arrivals: &mut A,
+    ) -> Pulled<H> {
+        if !self.is_reading() && self.messages.is_empty() {
+            self.forget_node(node, arrivals);
+            return Pulled::Sorted;
+        }
+        match self.lists.push(&mut self.messages, Item::Failed(node)) {
+            Ok(()) => Pulled::Sorted,
+            Err(item) => {
+                self.stalled = Some(item);
                 Pulled::Nothing
             }
         }

@@ -138,7 +138,7 @@ impl<H, B> Inbox<'_, H, B> {
                 }
             }
             while self.returned.is_empty() && self.pull(arrivals) {}
-            let hold = self.lists.pop(&mut self.returned)?;
+            let hold = self.lists.pop_hold(&mut self.returned)?;
             self.reread = Some(Reread { hold, at: 0, read: 0 });
         }
     }

@@ -2,7 +2,7 @@
 
 use managed::ManagedSlice;
 
-use super::lists::{List, Lists};
+use super::lists::{Item, List, Lists};
 use super::{Arrivals, Inbox};
 use crate::id::{NodeId, PartId, StreamNo};
 
@@ -97,16 +97,16 @@ impl<'a> Streams<'a> {
     /// Puts a segment where it belongs. Whether it can be read.
     ///
     /// # Errors
-    /// The hold, when there is no room for it.
+    /// The delivery, when there is no room for it.
     pub(super) fn sort<A: Arrivals>(
         &mut self,
         hold: A::Hold,
         piece: Piece,
         lists: &mut Lists<'_, A::Hold>,
         arrivals: &mut A,
-    ) -> Result<bool, A::Hold> {
+    ) -> Result<bool, Item<A::Hold>> {
         let Piece { number, segment, last, aborted } = piece;
-        let Some(delivery) = arrivals.delivery(&hold) else { return Err(hold) };
+        let Some(delivery) = arrivals.delivery(&hold) else { return Err(Item::Hold(hold)) };
         let source = delivery.source();
         let first = segment == 0;
         if first && aborted {
@@ -121,7 +121,7 @@ impl<'a> Streams<'a> {
                 return Ok(false);
             };
             if lists.is_full() || !self.begin(part, number) {
-                return Err(hold);
+                return Err(Item::Hold(hold));
             }
         }
         let Some(stream) = self.arriving(source, number) else {
@@ -130,7 +130,7 @@ impl<'a> Streams<'a> {
         };
         let kept = !stream.ignored && !aborted;
         if kept {
-            lists.push(&mut stream.segments, hold)?;
+            lists.push(&mut stream.segments, Item::Hold(hold))?;
         } else {
             arrivals.release(hold);
         }
@@ -164,7 +164,7 @@ impl<'a> Streams<'a> {
     pub(super) fn clear<A: Arrivals>(&mut self, lists: &mut Lists<'_, A::Hold>, arrivals: &mut A) {
         for slot in self.table.iter_mut().take(self.used) {
             let Some(mut stream) = slot.take() else { continue };
-            while let Some(hold) = lists.pop(&mut stream.segments) {
+            while let Some(hold) = lists.pop_hold(&mut stream.segments) {
                 arrivals.release(hold);
             }
         }
@@ -220,7 +220,7 @@ impl<H, B> Inbox<'_, H, B> {
     ) -> Segment<H> {
         loop {
             let Some(stream) = self.streams.find(key) else { return Segment::Unknown };
-            if let Some(hold) = self.lists.pop(&mut stream.segments) {
+            if let Some(hold) = self.lists.pop_hold(&mut stream.segments) {
                 return Segment::Data(hold);
             }
             if stream.ended {
@@ -237,13 +237,16 @@ impl<H, B> Inbox<'_, H, B> {
     /// The segment that has come and is not read, if there is one.
     pub fn waiting_segment(&mut self, key: StreamKey) -> Option<&H> {
         let segments = self.streams.find(key)?.segments;
-        self.lists.front(&segments)
+        match self.lists.front(&segments)? {
+            Item::Hold(hold) => Some(hold),
+            Item::Failed(_) => None,
+        }
     }
 
     /// Nobody reads the stream any more: what has come of it goes back, and what still comes.
     pub fn forget<A: Arrivals<Hold = H, Buffer = B>>(&mut self, key: StreamKey, arrivals: &mut A) {
         let Some(stream) = self.streams.find(key) else { return };
-        while let Some(hold) = self.lists.pop(&mut stream.segments) {
+        while let Some(hold) = self.lists.pop_hold(&mut stream.segments) {
             arrivals.release(hold);
         }
         stream.ignored = true;

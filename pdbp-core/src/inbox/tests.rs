@@ -485,6 +485,41 @@ fn a_message_of_a_node_that_failed_or_that_was_given_up_gives_its_room_back() {
     assert_eq!(inbox.unreadable(), 0);
 }
 
+/// Whatever was looked at before: who accepts a stream or waits takes things out of the pipe that are read later.
+#[test]
+fn a_message_that_had_come_before_its_node_failed_is_whole() {
+    for read_before in 0..4 {
+        let (mut source, mut inbox) = (Source::new(), inbox(2));
+        let room = source.room;
+        for segment in 0..4 {
+            assert!(source.deliver(1, messages(false), |packer, body| {
+                let header = SegmentHeader::new(3, segment, 64);
+                let room = packer.reserve_segment(body, route(1, CduClass::ShortMessage, 0), header, 16);
+                room.unwrap().fill(segment as u8);
+            }));
+            if segment < read_before {
+                assert!(inbox.next(&mut source).is_none());
+            }
+        }
+        // And the beginning of another, which nothing follows.
+        assert!(source.deliver(1, messages(false), |packer, body| {
+            let header = SegmentHeader::new(4, 0, 64);
+            packer.reserve_segment(body, route(1, CduClass::ShortMessage, 0), header, 16).unwrap().fill(9);
+        }));
+        source.arrivals.push_back(Arrival::Failed(node(1)));
+        assert!(inbox.accept(&mut source).is_none());
+        assert!(inbox.look(&mut source).message);
+        let message = inbox.next(&mut source).expect("all of it had come");
+        let bytes: Vec<u8> = source.bytes(message.hold()).to_vec();
+        assert_eq!((bytes.len(), bytes[0], bytes[63]), (64, 0, 3));
+        source.release(message.into_hold());
+        assert!(inbox.next(&mut source).is_none());
+        assert_eq!((source.room, source.held()), (room, 0), "{read_before}");
+        source.arrivals.push_back(Arrival::Failed(node(1)));
+        assert!(!inbox.look(&mut source).message, "that is no message");
+    }
+}
+
 #[test]
 fn a_message_without_room_is_counted_and_the_rest_of_it_discarded() {
     let (mut source, mut inbox) = (Source::new(), inbox(2));

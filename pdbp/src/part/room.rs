@@ -77,6 +77,16 @@ impl<S: Share> Part<S> {
         }
     }
 
+    /// Refuses to go on with a message whose link has failed since it was granted its room: it may be up again, but what was sent before
+    /// is lost.
+    pub(crate) fn keep_room(&self, to: Target, (number, bytes): (u32, usize)) -> Result<(), SendError> {
+        let mut engine = self.shared().engine();
+        match engine.ask_room(self.id(), to, number, bytes as u64) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(failed(&engine, to.node())),
+        }
+    }
+
     /// The last segment was submitted, or the message is given up.
     pub(crate) fn end_room(&self, sent: bool) {
         self.shared().engine().end_room(self.id(), sent);

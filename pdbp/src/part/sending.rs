@@ -221,7 +221,8 @@ impl<S: Share> Part<S> {
         while let Some(piece) = long.piece() {
             // The timeout is for the whole message.
             let left = Patience::For(timeout.saturating_sub(started.elapsed()));
-            let packed = self.pack(to.node(), &message.piece(&piece), left);
+            let kept = self.keep_room(to, (number, message.bytes().len()));
+            let packed = kept.and_then(|()| self.pack(to.node(), &message.piece(&piece), left));
             packed.inspect_err(|_| self.end_room(false)).map_err(|e| match e {
                 SendError::Timeout(t) => SendError::Timeout(Timeout { waited: timeout, ..t }),
                 other => other,

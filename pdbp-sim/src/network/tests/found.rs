@@ -119,3 +119,26 @@ fn a_stream_by_a_relay_to_a_node_that_has_started_again_ends_for_its_reader_when
     let report = scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
     assert!(report.links.restored > 0, "{report}");
 }
+
+/// What was packed into a block that was open when its link failed came back, though the link was up again when it was packed.
+#[test]
+fn what_is_sent_after_a_link_is_up_again_does_not_go_into_a_block_from_before() {
+    let (scenario, until) = Scenario::random(21_245_326_262_534);
+    let report = scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
+    assert!(report.links.restored > 0 && report.quiets > 0, "{report}");
+}
+
+/// A message whose segments had all come was given up, since its reader looked for streams after its source had failed.
+#[test]
+fn a_message_that_had_come_whole_before_its_source_failed_is_read() {
+    let (scenario, until) = Scenario::random_pauses(21_245_326_262_771);
+    let report = scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
+    assert!(report.assembled > 0 && report.lost > 0, "{report}");
+}
+
+/// Without a primary a node behind a relay is never declared down, so that nobody gives up what it had begun to send.
+#[test]
+fn a_grid_that_has_lost_its_primary_and_a_sender_comes_to_rest_but_for_what_that_had_begun() {
+    let (scenario, until) = Scenario::random_grid(21_245_326_263_649);
+    scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
+}
