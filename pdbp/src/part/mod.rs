@@ -23,7 +23,7 @@ mod sync;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pdbp_core::engine::LocalPart;
 use pdbp_core::id::{NodeId, PipeId};
@@ -61,6 +61,9 @@ const IDLE_POLLS: u32 = 6;
 
 /// How often a part that waits for a message looks whether anybody is left who could send it one.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// How long a part that is dropped waits until it can be freed.
+const FREEING: Duration = Duration::from_secs(1);
 
 /// A registered part (GP): it sends to parts of any node and receives from its private pipe. It belongs to the thread that
 /// registered it. Dropping it frees pipe and name, after what it has packed was handed on (`prcsReleasePipe`, `prcsFree`).
@@ -445,14 +448,11 @@ impl<S: Share> Drop for Part<S> {
             shared.poll_with(&mut engine);
         }
         // The master may be busy with other requests; a part that cannot be freed in this time stays in the tables.
+        let began = Instant::now();
         let free = || {
+            let left = FREEING.saturating_sub(began.elapsed());
             let missing = "taken the request to free a part";
-            self.node.wait_for(
-                Duration::from_secs(1),
-                missing,
-                |engine| engine.free(self.id).ok(),
-                |_| Vec::new(),
-            )
+            self.node.wait_for(left, missing, |engine| engine.free(self.id).ok(), |_| Vec::new())
         };
         // Who ends waiting calls does not mean this one.
         while matches!(free(), Err(Late::Interrupted)) {}
