@@ -194,7 +194,8 @@ impl PrivatePipes for Pipes<'_> {
                 let (source, number) = (mapping.source, mapping.number);
                 self.note(usize::from(mapping.pipe.0), What::StreamBroken { source, number });
             }
-            Event::PeerFailed { peer, .. } => self.fail(*peer),
+            // Not when it has failed: what had come before may wait for room in a pipe.
+            Event::LinkEnded { peer } => self.fail(*peer),
             _ => {}
         }
         if self.events.is_full() {

@@ -94,7 +94,7 @@ use crate::umb::BlockMemory;
 
 pub use arrivals::{Buffer, Hold, Note};
 use arrivals::{Pipes, Source};
-pub use sending::{LongSend, Numbers, SendError};
+pub use sending::{LongSend, Numbers, SendError, SetSend};
 pub use storage::EndpointStorage;
 pub(crate) use storage::notes;
 pub use streams::{StreamIn, StreamPiece, StreamSegment};
@@ -143,6 +143,41 @@ impl Message<'_> {
     }
 
     /// Of a command its number.
+    pub fn command(&self) -> Option<u16> {
+        let info = self.0.info();
+        info.is_command().then(|| info.command())
+    }
+}
+
+/// Messages of one length from one part, received together: the rest of a train. It holds its block until it is
+/// [released](Endpoint::release_batch).
+#[derive(Debug)]
+#[must_use = "a batch that is not released keeps its block from being used again"]
+pub struct Batch<'a>(inbox::Batch<Hold<'a>>);
+
+impl Batch<'_> {
+    /// All bytes, one message behind the other.
+    pub fn bytes(&self) -> &[u8] {
+        let start = self.0.start();
+        self.0.hold().bytes().get(start..start + self.0.count() * self.0.length()).unwrap_or(&[])
+    }
+
+    /// Number of messages, at least 1.
+    pub fn count(&self) -> usize {
+        self.0.count()
+    }
+
+    /// Bytes of each.
+    pub fn message_len(&self) -> usize {
+        self.0.length()
+    }
+
+    /// The part that has sent them.
+    pub fn source(&self) -> PartId {
+        self.0.info().source()
+    }
+
+    /// Of commands their number.
     pub fn command(&self) -> Option<u16> {
         let info = self.0.info();
         info.is_command().then(|| info.command())
@@ -298,6 +333,18 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
     /// Takes a message back: its block is used again when all its messages are back.
     pub fn release(&mut self, message: Message<'a>) {
         self.give_back(message.0.into_hold());
+    }
+
+    /// The rest of the next train of a part of this node, commands first: many messages at once. A message by itself, and one that is longer
+    /// than a block, is a batch of one. `None`: nothing has come.
+    pub fn poll_recv_batch(&mut self, part: PartId) -> Option<Batch<'a>> {
+        let (inbox, mut source) = self.source_of(part)?;
+        inbox.next_batch(&mut source).map(Batch)
+    }
+
+    /// Takes a batch back.
+    pub fn release_batch(&mut self, batch: Batch<'a>) {
+        self.give_back(batch.0.into_hold());
     }
 
     /// The next message of a part of this node that was not delivered, since its destination has failed.

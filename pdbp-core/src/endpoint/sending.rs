@@ -4,7 +4,7 @@ use super::Endpoint;
 use crate::cdu::{CduClass, Route, SegmentHeader};
 use crate::engine::{OpenError, RoomError};
 use crate::id::{NodeId, PartId};
-use crate::outbox::{self, Due, LongMessage, Outbox, Outgoing};
+use crate::outbox::{self, Due, LongMessage, Outbox, Outcome, Outgoing};
 use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
@@ -30,6 +30,8 @@ pub enum SendError {
     NoSuchPart(PartId),
     /// This part has begun a long message that has not been sent.
     Unfinished(PartId),
+    /// The parts of a set are not in ascending order, each once: this one comes after a greater one, or twice.
+    Unsorted(PartId),
 }
 
 impl core::fmt::Display for SendError {
@@ -46,6 +48,12 @@ impl core::fmt::Display for SendError {
             }
             Self::NoSuchPart(part) => write!(f, "this node has no {part}; register it first"),
             Self::Unfinished(part) => write!(f, "{part} has begun a long message; send the rest of it first"),
+            Self::Unsorted(part) => {
+                write!(
+                    f,
+                    "{part} is not behind all before it in the set; sort the set, and name each part once"
+                )
+            }
         }
     }
 }
@@ -80,6 +88,17 @@ pub struct LongSend<'m> {
     long: LongMessage,
 }
 
+/// A message to several parts on its way: see [`Endpoint::begin_set`].
+#[derive(Debug)]
+#[must_use = "a message is sent by polling"]
+pub struct SetSend<'m> {
+    route: Route,
+    set: &'m [PartId],
+    message: &'m [u8],
+    /// Parts of nodes that have it.
+    done: usize,
+}
+
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
     /// Sends a message of a part of this node. It leaves when its block is full, after
     /// [`Config::flush_after`](crate::Config::flush_after), at [`flush`](Self::flush), or when a poll finds nothing else to do.
@@ -89,6 +108,112 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
     pub fn send(&mut self, from: PartId, to: PartId, message: &[u8]) -> Result<(), SendError> {
         let route = Route::new(CduClass::ShortMessage, 0, from, to);
         self.pack(to.node(), &Outgoing::message(route, message))
+    }
+
+    /// Sends a message of `length` bytes that `fill` writes where it leaves from, without a copy. The bytes are whatever was there.
+    ///
+    /// # Errors
+    /// See [`SendError`]; nothing was sent, and `fill` was not called.
+    pub fn send_with(
+        &mut self,
+        from: PartId,
+        to: PartId,
+        length: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), SendError> {
+        let route = Route::new(CduClass::ShortMessage, 0, from, to);
+        let Self { engine, outbox, now, stirred, .. } = self;
+        let hop = engine.hop(to.node())?;
+        let mut loan = match outbox.lend(hop, route, length) {
+            Some(loan) => loan,
+            None => {
+                outbox.take(hop.lane()).into_iter().for_each(|(full, _)| engine.submit(full));
+                *stirred = true;
+                Outbox::lend_in(engine.open(to.node())?, hop, (route, length), *now).map_err(|vacant| {
+                    engine.submit(vacant);
+                    SendError::TooLong(engine.config().longest_unsegmented())
+                })?
+            }
+        };
+        fill(loan.bytes_mut());
+        *stirred = true;
+        outbox.end_loan(loan, Outcome::Committed).into_iter().for_each(|block| engine.submit(block));
+        Ok(())
+    }
+
+    /// Sends messages of `length` bytes each, one behind the other in `bytes`: trains, which cost less than messages one by one. Returns
+    /// how many there was room for, from the first on. What is left at the end, if `bytes` are no multiple, is not sent.
+    ///
+    /// # Errors
+    /// See [`SendError`], but for [`SendError::WouldBlock`], which shows as fewer sent.
+    pub fn send_train(
+        &mut self,
+        from: PartId,
+        to: PartId,
+        bytes: &[u8],
+        length: usize,
+    ) -> Result<usize, SendError> {
+        let route = Route::new(CduClass::ShortMessage, 0, from, to);
+        let count = bytes.len().checked_div(length).unwrap_or(0);
+        let mut sent = 0;
+        while sent < count {
+            let hop = self.engine.hop(to.node())?;
+            let rest = bytes.get(sent * length..).unwrap_or(&[]);
+            let most = u32::try_from(count - sent).unwrap_or(u32::MAX);
+            let taken = self.outbox.push_train(hop, route, rest, length, most) as usize;
+            sent += taken;
+            if taken > 0 {
+                self.stirred = true;
+                continue;
+            }
+            match self.send(from, to, rest.get(..length).unwrap_or(&[])) {
+                Ok(()) => sent += 1,
+                Err(SendError::WouldBlock) => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(sent)
+    }
+
+    /// Begins to send a message to several parts, which [`poll_set`](Self::poll_set) sends: one copy for each node. The parts are in
+    /// ascending order, each once.
+    ///
+    /// # Errors
+    /// [`SendError::Unsorted`].
+    pub fn begin_set<'m>(
+        &mut self,
+        from: PartId,
+        set: &'m [PartId],
+        message: &'m [u8],
+    ) -> Result<SetSend<'m>, SendError> {
+        let unsorted = set.windows(2).find_map(|two| match two {
+            [one, next] if one >= next => Some(*next),
+            _ => None,
+        });
+        if let Some(part) = unsorted {
+            return Err(SendError::Unsorted(part));
+        }
+        let to = set.first().copied().unwrap_or(from);
+        Ok(SetSend { route: Route::new(CduClass::ShortMessage, 0, from, to), set, message, done: 0 })
+    }
+
+    /// Sends a message to the nodes for which there is room. Whether all have it; else call again after a poll.
+    ///
+    /// # Errors
+    /// See [`SendError`]; nodes that come before the one that fails have the message, and nothing more is sent.
+    pub fn poll_set(&mut self, sending: &mut SetSend<'_>) -> Result<bool, SendError> {
+        while let Some(part) = sending.set.get(sending.done) {
+            let node = part.node();
+            match self.pack(node, &Outgoing::to_set(sending.route, sending.set, sending.message)) {
+                Ok(()) => sending.done += sending.set.iter().filter(|part| part.node() == node).count(),
+                Err(SendError::WouldBlock) => return Ok(false),
+                Err(e) => {
+                    sending.done = sending.set.len();
+                    return Err(e);
+                }
+            }
+        }
+        Ok(true)
     }
 
     /// Sends a command: a message with a number that is received ahead of others. It leaves at once.

@@ -63,6 +63,57 @@ fn commands_go_ahead_and_messages_can_be_held_while_others_are_sent() {
 }
 
 #[test]
+fn trains_sets_and_messages_filled_in_place_arrive_as_they_were_sent() {
+    let net = Net::new(3);
+    let nodes = net.nodes();
+    let [a, b, c] = [&nodes[0], &nodes[1], &nodes[2]];
+    let longest = net::longest();
+    let train: Vec<u8> = (0..200u8).flat_map(|i| [i; 12]).collect();
+    let (mut sent, mut got, mut batches) = (0, 0, 0);
+    run(&net.all(&nodes), || {
+        let rest = &train[sent * 12..];
+        sent += a.host.with(|endpoint| endpoint.send_train(a.part, b.part, rest, 12)).unwrap();
+        while let Some(batch) = b.host.with(|endpoint| endpoint.poll_recv_batch(b.part)) {
+            assert_eq!((batch.message_len(), batch.source(), batch.command()), (12, a.part, None));
+            assert_eq!(batch.bytes(), &train[got * 12..][..batch.count() * 12]);
+            got += batch.count();
+            batches += 1;
+            b.host.with(|endpoint| endpoint.release_batch(batch));
+        }
+        got == 200
+    });
+    assert!(batches < 100, "{batches} batches of 200 messages");
+    let odd = a.host.with(|endpoint| endpoint.send_train(a.part, b.part, b"onetwo+", 3));
+    assert_eq!((odd, a.host.with(|e| e.send_train(a.part, b.part, b"x", 0))), (Ok(2), Ok(0)));
+    let lent = |length, with| a.host.with(|e| e.send_with(a.part, b.part, length, |room| room.fill(with)));
+    assert_eq!(lent(5, 5), Ok(()));
+    // One that fills a block by itself.
+    let filled = std::cell::Cell::new(false);
+    run(&net.all(&nodes), || filled.get() || lent(longest, 9).inspect(|()| filled.set(true)).is_ok());
+    assert_eq!(lent(longest + 1, 9), Err(SendError::TooLong(longest)));
+    let mut set = [c.part, a.part, b.part];
+    let unsorted = a.host.with(|endpoint| endpoint.begin_set(a.part, &set, b"to all").map(|_| ()));
+    assert!(matches!(unsorted, Err(SendError::Unsorted(part)) if part == a.part), "{unsorted:?}");
+    set.sort_unstable();
+    let mut sending = a.host.with(|endpoint| endpoint.begin_set(a.part, &set, b"to all")).unwrap();
+    let (mut done, mut came) = (false, Vec::new());
+    run(&net.all(&nodes), || {
+        done = done || a.host.with(|endpoint| endpoint.poll_set(&mut sending)).unwrap();
+        for (at, node) in nodes.iter().enumerate() {
+            while let Some(message) = node.host.recv(node.part) {
+                came.push((at, message.to_vec()));
+            }
+        }
+        came.len() == 7
+    });
+    came.sort();
+    let full = vec![9; longest];
+    let expected: [(usize, &[u8]); 7] =
+        [(0, b"to all"), (1, &[5; 5]), (1, &full), (1, b"one"), (1, b"to all"), (1, b"two"), (2, b"to all")];
+    assert_eq!(came, expected.map(|(at, bytes)| (at, bytes.to_vec())));
+}
+
+#[test]
 fn messages_longer_than_a_block_share_one_buffer() {
     let net = Net::new(3);
     let nodes = net.nodes();
