@@ -1,21 +1,15 @@
-//! What comes from a peer: blocks are checked against their link, their numbers and credit taken; and the end of a link.
+//! What comes from peers: blocks are checked against their link, their numbers and credit taken; and links that fail and come up again.
 
-use zerocopy::FromBytes;
-
-use super::posting::SPARE_POSTS;
-use super::protocol::Accord;
-use super::relaying::Way;
+use super::link::{MOST_MISSING, Missing};
+use super::relaying::NextHop;
 use super::{BUDGET, Engine, Event, PrivatePipes};
 use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, Cdus, Malformed, Via, flag};
 use crate::id::NodeId;
-use crate::matrix::RecvRow;
+use crate::mesp::Control;
 use crate::policy::SpacePolicy;
-use crate::routing::Slot;
+use crate::routing::LinkId;
 use crate::transport::{Completion, Op, Transport};
 use crate::umb::{ArrivedBlock, BlockMemory};
-
-/// Blocks beyond the size of a row that may be missing before another; a greater leap is no number of this link.
-const MOST_MISSING: u64 = 1024;
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Takes what the transport reports, up to the budget.
@@ -28,13 +22,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             };
             worked += 1;
             match completion {
-                Completion::Sent { peer, block } => self.sent(self.links.slot(peer), block, false),
-                Completion::Failed { peer, block } => self.sent(self.links.slot(peer), block, true),
+                Completion::Sent { peer, block } => self.sent(self.links.id(peer), block, false),
+                Completion::Failed { peer, block } => self.sent(self.links.id(peer), block, true),
                 Completion::Received { peer, block } => self.arrived(peer, block, pipes),
                 Completion::Unused { block, .. } => self.unpost(block),
-                Completion::PeerFailed { peer, .. } => self.peer_failed(self.links.slot(peer), pipes),
+                Completion::PeerFailed { peer, .. } => self.link_failed(self.links.id(peer), pipes),
                 Completion::PeerRestored { peer, session } => {
-                    self.peer_restored(self.links.slot(peer), session)
+                    self.link_restored(self.links.id(peer), session)
                 }
             }
         }
@@ -44,164 +38,161 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Links on which the transport has refused a block for good have failed. Not before all is taken that it gives back, since
     /// that left before what still waits here.
     fn fail_refused(&mut self, pipes: &mut impl PrivatePipes) {
-        if core::mem::take(&mut self.control.refused) {
-            for node in (0..self.peers.len()).map(Slot::from_index) {
-                if self.peers.get(node.index()).is_some_and(|p| p.refused) {
-                    self.peer_failed(node, pipes);
+        if core::mem::take(&mut self.refused) {
+            for id in self.links.ids() {
+                if self.links.get(id).is_some_and(|link| link.refused) {
+                    self.link_failed(id, pipes);
                 }
             }
         }
     }
 
     fn arrived(&mut self, peer: NodeId, block: ArrivedBlock, pipes: &mut impl PrivatePipes) {
-        let node = peer;
-        let peer = self.links.slot(node);
-        if peer == Slot::NONE {
+        let id = self.links.id(peer);
+        if id == LinkId::NONE {
             // There is no link in this routing; its owner gets it back.
-            self.look_at_stranger(node, &block, pipes);
-            self.note_malformed(node, Malformed::Address, pipes);
-            self.return_to(node, block);
+            self.look_at_stranger(peer, &block, pipes);
+            self.note_malformed(peer, Malformed::Address, pipes);
+            self.return_to(peer, block);
             return;
         }
         if let Some(index) = self.umb.index_of(&block) {
-            self.note_filled(peer, index);
+            self.note_filled(id, index);
         }
-        match self.admit(peer, &block) {
-            Err(reason) => {
-                self.note_malformed(node, reason, pipes);
-                self.give_back(peer, block);
+        match self.admit(id, &block) {
+            Ok(Admitted::Data(header)) => {
+                let wanted = u32::from(header.wanted.get());
+                self.hold(id, &header, block);
+                self.route_row(id, pipes);
+                self.requested(id, wanted);
+            }
+            Ok(Admitted::Control(header)) => {
+                self.requested(id, header.wanted.get().into());
+                self.read_control(id, &header, &block, pipes);
+                self.give_back(id, block);
             }
             Ok(Admitted::Stale) => {
                 self.counters.stale += 1;
-                self.give_back(peer, block);
+                self.give_back(id, block);
             }
-            Ok(Admitted::Control(round)) => {
-                self.requested(peer, wanted(&block));
-                self.read_control(node, &block, round, pipes);
-                self.give_back(peer, block);
-            }
-            Ok(Admitted::Data) if !self.has_element(peer) => {
-                self.settle(peer, 1);
-                self.note_malformed(node, Malformed::Overrun, pipes);
-                self.give_back(peer, block);
-            }
-            Ok(Admitted::Data) => {
-                let wanted = wanted(&block);
-                self.hold(peer, block);
-                self.route_row(peer, pipes);
-                self.requested(peer, wanted);
+            Err(reason) => {
+                self.note_malformed(peer, reason, pipes);
+                self.give_back(id, block);
             }
         }
     }
 
     /// Checks a block against its link, and takes the credit it carries. The block is settled unless it is admitted.
-    fn admit(&mut self, from: Slot, block: &ArrivedBlock) -> Result<Admitted, Malformed> {
+    #[inline]
+    fn admit(&mut self, id: LinkId, block: &ArrivedBlock) -> Result<Admitted, Malformed> {
+        let Some(link) = self.links.get_mut(id) else { return Err(Malformed::Address) };
         let bytes = block.bytes();
-        let header = &self.read_header(from, bytes).inspect_err(|_| self.note_unreadable(from))?;
-        if !self.take_turn(from, header).inspect_err(|_| self.note_unreadable(from))? {
+        let header = match read_header(bytes, link.peer, self.config.node) {
+            Ok(header) => header,
+            Err(reason) => return Err(self.note_unreadable(id, reason)),
+        };
+        if header.session() != link.session {
             return Ok(Admitted::Stale);
         }
+        let most = u64::from(self.config.row) + MOST_MISSING;
+        match link.numbers.accept(&header, link.posted, most) {
+            Ok(Some(missing)) => self.note_missing(id, missing),
+            Ok(None) => return Ok(Admitted::Stale),
+            Err(reason) => return Err(self.note_unreadable(id, reason)),
+        }
+        let Some(link) = self.links.get_mut(id) else { return Err(Malformed::Address) };
         let data = header.class() != BlockClass::Control;
-        if data && self.peers.get(from.index()).is_some_and(|p| p.down) {
+        if data && !link.state.is_member() {
             // The peer does not know that one of the two is no member. It learns that its messages are in doubt by the end of
             // the link.
-            self.settle(from, 1);
-            self.transport.disconnect(self.links.node(from));
+            let peer = link.peer;
+            self.settle(id, 1);
+            self.transport.disconnect(peer);
             return Ok(Admitted::Stale);
         }
-        let body = bytes.get(BLOCK_HEADER..BLOCK_HEADER + header.length()).unwrap_or(&[]);
-        let node = self.links.node(from);
-        if data && self.peers.get(from.index()).is_none_or(|p| p.accord != Accord::Alike) {
+        if data && !link.state.has_agreed() {
             // It has no credit before its settings are known.
-            self.settle(from, 1);
+            self.settle(id, 1);
             return Err(Malformed::Overrun);
         }
-        if !self.capabilities.trusted
-            && let Err(reason) = check_body(header, body, |via| self.links.way(via, node))
-        {
-            self.settle(from, u64::from(data));
-            if !data {
-                self.note_missed(from);
+        if !self.capabilities.trusted {
+            let body = bytes.get(BLOCK_HEADER..BLOCK_HEADER + header.length()).unwrap_or(&[]);
+            let peer = link.peer;
+            let topology = self.links.topology;
+            if let Err(reason) = check_body(&header, body, |via| topology.next_hop(via, peer)) {
+                if data {
+                    self.settle(id, 1);
+                } else {
+                    self.note_missed(id);
+                }
+                return Err(reason);
             }
-            return Err(reason);
         }
-        Ok(if data { Admitted::Data } else { Admitted::Control(header.round()) })
+        if data && !self.links.get(id).is_some_and(|link| link.recv.has_element()) {
+            self.settle(id, 1);
+            return Err(Malformed::Overrun);
+        }
+        Ok(if data { Admitted::Data(header) } else { Admitted::Control(header) })
     }
 
-    fn read_header(&self, from: Slot, bytes: &[u8]) -> Result<BlockHeader, Malformed> {
-        let header = BlockHeader::read(bytes)?;
-        if header.source() != Some(self.links.node(from)) || header.dest() != Some(self.config.node) {
-            return Err(Malformed::Address);
+    /// Blocks are missing before one that has arrived: data is lost, and control messages are asked for again.
+    #[inline]
+    fn note_missing(&mut self, id: LinkId, missing: Missing) {
+        self.counters.out_of_sequence += missing.unexplained;
+        self.counters.blocks_delivered += missing.data;
+        if missing.control > 0 {
+            self.note_missed(id);
         }
-        Ok(header)
-    }
-
-    /// Compares the block's numbers with those expected. `false`: it was here before, or is of another session.
-    ///
-    /// Blocks that are missing were refused as unreadable, or lost by a transport that broke its contract. How many of them
-    /// needed credit the numbers tell; these are settled now.
-    fn take_turn(&mut self, from: Slot, header: &BlockHeader) -> Result<bool, Malformed> {
-        let posted = self.is_posted_link(from);
-        let most = u64::from(self.config.row) + MOST_MISSING;
-        let peer = self.peers.get_mut(from.index()).ok_or(Malformed::Address)?;
-        if header.session() != peer.session {
-            return Ok(false);
-        }
-        let Some(missing) = header.sequence().checked_sub(peer.received) else { return Ok(false) };
-        let missing_data = u64::from(header.data.get().wrapping_sub(peer.data_received as u32));
-        if missing > most || missing_data > missing {
-            return Err(Malformed::Sequence);
-        }
-        self.counters.out_of_sequence += missing.saturating_sub(peer.unread);
-        peer.unread = 0;
-        peer.received = header.sequence() + 1;
-        peer.data_received += missing_data + u64::from(header.class() != BlockClass::Control);
-        peer.window = header.window.get();
-        if posted {
-            peer.data_acked = header.released.get().clamp(peer.data_acked, peer.data_sent);
-        }
-        self.settle(from, missing_data);
-        if missing > missing_data {
-            self.note_missed(from);
-        }
-        Ok(true)
     }
 
     /// A block whose numbers cannot be read: the peer is asked for a control block, whose numbers will tell what this one was.
-    fn note_unreadable(&mut self, from: Slot) {
-        if let Some(peer) = self.peers.get_mut(from.index()) {
-            peer.unread += 1;
-            if peer.accord == Accord::Unlike {
+    #[cold]
+    fn note_unreadable(&mut self, id: LinkId, reason: Malformed) -> Malformed {
+        if let Some(link) = self.links.get_mut(id) {
+            link.numbers.unread += 1;
+            if link.state.is_incompatible() {
                 // It may have asked for the settings of this node.
-                return self.note_probe(from);
+                link.note_probe();
+            } else {
+                self.tell(id, Control::Probe);
             }
         }
-        self.tell(self.links.node(from), crate::mesp::Control::Probe);
+        reason
     }
 
     /// Data blocks that are done with and did not enter RM: their credit is the peer's again.
-    fn settle(&mut self, from: Slot, blocks: u64) {
+    fn settle(&mut self, id: LinkId, blocks: u64) {
         self.counters.blocks_delivered += blocks;
-        if let Some(peer) = self.peers.get_mut(from.index()) {
-            peer.released += blocks;
-            peer.delivered += blocks;
+        if let Some(link) = self.links.get_mut(id) {
+            link.numbers.settle(blocks);
         }
     }
 
-    pub(super) fn note_malformed(&mut self, peer: NodeId, reason: Malformed, pipes: &mut impl PrivatePipes) {
-        if let Some(entry) = self.peers.get_mut(self.links.slot(peer).index()) {
-            entry.malformed += 1;
+    /// The peer says that it could use credit for so many blocks.
+    #[inline]
+    fn requested(&mut self, id: LinkId, wanted: u32) {
+        let Some(link) = self.links.get_mut(id) else { return };
+        let space = &mut link.recv.space;
+        space.want(wanted);
+        // It is below any threshold: most blocks of a link that is not busy.
+        if wanted <= space.real() / 2 {
+            return;
         }
+        link.recv.stalls += u64::from(wanted + super::kept(space.real()) > space.real());
+        self.extend_recv(id, SpacePolicy::at_request);
+    }
+
+    pub(super) fn note_malformed(&mut self, peer: NodeId, reason: Malformed, pipes: &mut impl PrivatePipes) {
         self.counters.malformed += 1;
         pipes.event(Event::Malformed { peer, reason });
     }
 
     /// Returns a block to its owner: the peer, or with posted arrival the transport for the next one.
-    pub(super) fn give_back(&mut self, peer: Slot, block: ArrivedBlock) {
+    pub(super) fn give_back(&mut self, id: LinkId, block: ArrivedBlock) {
         match self.umb.take_back(block) {
-            Ok(index) => self.repost(peer, index),
-            Err(_) if self.is_posted_link(peer) => self.counters.foreign_tokens += 1,
-            Err(block) => self.return_to(self.links.node(peer), block),
+            Ok(index) => self.repost(id, index),
+            Err(_) if self.links.is_posted(id) => self.counters.foreign_tokens += 1,
+            Err(block) => self.return_to(self.links.peer(id), block),
         }
     }
 
@@ -222,7 +213,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         match op {
             Op::Send { peer, block } => {
                 self.counters.foreign_tokens += u64::from(self.umb.index_of(&block).is_some());
-                self.sent(self.links.slot(peer), block, true);
+                self.sent(self.links.id(peer), block, true);
             }
             Op::Recv { block, .. } => {
                 self.counters.foreign_tokens += u64::from(self.umb.index_of(&block).is_some());
@@ -240,144 +231,81 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// The transport does not take blocks for the peer, and will not: the link counts as failed from the next poll on.
-    pub(super) fn give_up(&mut self, node: Slot) {
-        if let Some(peer) = self.peers.get_mut(node.index()) {
-            peer.refused = true;
-            self.control.refused = true;
+    pub(super) fn give_up(&mut self, id: LinkId) {
+        if let Some(link) = self.links.get_mut(id) {
+            link.refused = true;
+            self.refused = true;
         }
     }
 
-    fn peer_failed(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
-        let Some(peer) = self.peers.get_mut(node.index()) else { return };
-        let (had_failed, was_gone) = (peer.failed, peer.is_gone());
-        let id = self.links.node(node);
-        let ended = self.transport.has_ended(id);
-        if had_failed && !ended {
+    fn link_failed(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
+        let Some(link) = self.links.get_mut(id) else { return };
+        let (was_down, was_up, peer) = (link.state.is_down(), link.is_up(), link.peer);
+        let ended = self.transport.has_ended(peer);
+        if was_down && !ended {
             return;
+        }
+        if !was_down {
+            link.fail();
         }
         // That the peer has ended may become known when the link is down already.
-        self.control.stirred = true;
-        self.agreement.link_down(self.control.now, id, ended);
-        self.control.tick_at = Some(self.control.now);
-        if had_failed {
-            return;
-        }
-        peer.fail();
-        if was_gone {
+        self.agreement.link_down(self.now, peer, ended);
+        self.wake_agreement();
+        if was_up {
+            self.leave_peer(id, pipes);
+        } else if !was_down {
             // It has given nothing up, but for what comes back of the transport now; the peer may have sent before this node could.
-            self.stop_streams(node, pipes);
-            self.set_aside(node);
-            self.empty_control(node);
-        } else {
-            self.leave_peer(node, pipes);
+            self.stop_streams(id, pipes);
+            self.reserve_space(id);
+            self.empty_control(id);
         }
     }
 
     /// The link is up again. Rows get space as at the start; deliveries of the old link, and blocks on their way back to their
     /// writers, keep theirs until they are released.
-    fn peer_restored(&mut self, node: Slot, session: u32) {
-        let failed = self.peers.get_mut(node.index()).filter(|p| p.failed && node != self.own);
-        let Some(peer) = failed else { return };
-        peer.renew(session);
-        let down = peer.down;
-        self.agreement.link_up(self.control.now, self.links.node(node));
-        self.control.tick_at = Some(self.control.now);
-        if let Some(row) = self.recv_rows.get_mut(node.index()) {
-            row.old = row.space.used();
-        }
-        self.control.stirred = true;
+    fn link_restored(&mut self, id: LinkId, session: u32) {
+        let own = self.links.own;
+        let failed = self.links.get_mut(id).filter(|link| link.state.is_down() && id != own);
+        let Some(link) = failed else { return };
+        link.restore(session);
+        let (peer, posted, member) = (link.peer, link.posted, link.state.is_member());
+        self.agreement.link_up(self.now, peer);
+        self.wake_agreement();
         // Control messages need no credit, but room to arrive in.
-        if self.is_posted_link(node) {
-            self.post(node);
-        }
-        if !down {
-            self.tell(self.links.node(node), crate::mesp::Control::Welcome);
-        }
-    }
-
-    /// Of blocks, and of credit for what arrives in place: what a link needs to carry anything at all.
-    fn least(&self, node: Slot) -> (u32, u32) {
-        if self.is_posted_link(node) { (1 + 1 + SPARE_POSTS, 0) } else { (1, 1) }
-    }
-
-    /// While a link is down, what it needs is kept from other rows, if it may come up again.
-    pub(super) fn set_aside(&mut self, node: Slot) {
-        let (blocks, credit) = self.least(node);
-        if self.transport.restores_links()
-            && let Some(peer) = self.peers.get_mut(node.index())
-            && !core::mem::replace(&mut peer.aside, true)
-        {
-            self.blocks_aside += blocks;
-            self.credit_aside += credit;
-        }
-    }
-
-    /// Gives the rows of a restored link space, as far as there is some. A row that got none, since readers or writers keep its
-    /// blocks, is seen to at the next interval.
-    pub(super) fn furnish(&mut self, node: Slot) {
-        let (blocks, credit) = self.least(node);
-        if let Some(peer) = self.peers.get_mut(node.index())
-            && core::mem::take(&mut peer.aside)
-        {
-            self.blocks_aside -= blocks;
-            self.credit_aside -= credit;
-        }
-        let initial = self.config.initial;
-        let real = self.send_rows.get(node.index()).map_or(0, |r| r.space.real());
-        let more = self.free_for_rows().max(u32::from(real == 0));
-        self.grow_send(node, initial.saturating_sub(real).min(more));
-        let posted = self.is_posted_link(node);
-        let window = self.recv_rows.get(node.index()).map_or(0, RecvRow::window);
-        let more = if posted { self.free_for_rows() } else { self.free_credit() }.max(u32::from(window == 0));
-        let more = if posted { more } else { more.min(self.credit) };
-        if let Some(row) = self.recv_rows.get_mut(node.index()) {
-            let before = row.space.real();
-            row.space.grow(initial.saturating_sub(window).min(more));
-            if !posted {
-                self.credit -= row.space.real() - before;
-            }
-        }
         if posted {
-            self.post(node);
+            self.post(id);
         }
-        self.grown = true;
-        let send = self.send_rows.get(node.index()).is_some_and(|r| r.space.real() > 0);
-        let recv = self.recv_rows.get(node.index());
-        let recv = recv.is_some_and(|r| r.window() > 0 && (!posted || r.posted > SPARE_POSTS));
-        if !send || !recv {
-            // What it lacks is with readers and writers still; no other row shall have it when it comes back.
-            self.set_aside(node);
+        if member {
+            self.tell(id, Control::Welcome);
         }
     }
-
-    /// Blocks that rows may grow by.
-    pub(super) fn free_for_rows(&self) -> u32 {
-        self.umb.free().saturating_sub(self.blocks_aside)
-    }
-
-    /// Credit, for blocks that arrive in place, that rows may grow by.
-    pub(super) fn free_credit(&self) -> u32 {
-        self.credit.saturating_sub(self.credit_aside)
-    }
-}
-
-/// Credit that the sender of a block could use.
-fn wanted(block: &ArrivedBlock) -> u32 {
-    BlockHeader::read_from_prefix(block.bytes()).map_or(0, |(header, _)| header.wanted.get().into())
 }
 
 enum Admitted {
-    Data,
-    /// In this round.
-    Control(u32),
+    Data(BlockHeader),
+    Control(BlockHeader),
     /// Of another session, seen before, or from a node that is no member.
     Stale,
+}
+
+/// Reads the header of a block from one node to another.
+#[inline]
+fn read_header(bytes: &[u8], from: NodeId, to: NodeId) -> Result<BlockHeader, Malformed> {
+    let header = BlockHeader::read(bytes)?;
+    if header.source() != Some(from) || header.dest() != Some(to) {
+        return Err(Malformed::Address);
+    }
+    Ok(header)
 }
 
 /// Checks what the readers of an untrusted peer's block rely on: every CDU is whole, there are as many messages as the
 /// header says, all for the part that it names if it names one, and in a block of a stream just one; and that what goes by a
 /// relay is on its way.
-fn check_body(header: &BlockHeader, body: &[u8], way: impl Fn(Option<Via>) -> Way) -> Result<(), Malformed> {
+fn check_body(
+    header: &BlockHeader,
+    body: &[u8],
+    next_hop: impl Fn(Option<Via>) -> NextHop,
+) -> Result<(), Malformed> {
     let stream = header.class() == BlockClass::Stream;
     let one_part = stream || header.has(flag::UNIFORM);
     let mut messages = 0u64;
@@ -391,7 +319,7 @@ fn check_body(header: &BlockHeader, body: &[u8], way: impl Fn(Option<Via>) -> Wa
             if header.has(flag::UNIFORM) || header.class() == BlockClass::Control {
                 return Err(Malformed::Field);
             }
-            if let Way::None = way(train.via()) {
+            if let NextHop::Invalid = next_hop(train.via()) {
                 return Err(Malformed::Relay);
             }
         }

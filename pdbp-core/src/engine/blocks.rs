@@ -40,9 +40,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub(super) fn flush_relayed(&mut self, due: Due) -> u32 {
         let (mut flushed, mut at) = (0, 0);
         loop {
-            let Self { relayed, send_rows, links, .. } = self;
-            let backlog = |dest| super::stats::backlog(links, send_rows, dest);
-            let Some(block) = relayed.next_due(&mut at, due, backlog) else { return flushed };
+            let Self { relayed, links, .. } = self;
+            let Some(block) = relayed.next_due(&mut at, due, |dest| links.backlog(dest)) else {
+                return flushed;
+            };
             self.submit(block);
             flushed += 1;
         }
@@ -51,10 +52,5 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// When the first block of passed messages is past its time.
     pub(super) fn relayed_deadline(&self) -> Option<Time> {
         self.relayed.deadline(|dest| self.backlog(dest))
-    }
-
-    /// Whether blocks to node number `node` wait for credit or for the transport.
-    pub(super) fn is_held_up(&self, node: usize) -> bool {
-        self.send_rows.get(node).is_some_and(|row| row.queue.len + row.urgent.len > 0)
     }
 }

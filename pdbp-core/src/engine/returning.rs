@@ -6,27 +6,28 @@
 
 use zerocopy::FromBytes;
 
-use super::passing::is_bare_end;
+use super::circuits::is_bare_end;
 use super::{Delivery, DeliveryKind, Engine, PrivatePipes};
 use crate::cdu::{BlockClass, BlockHeader, Cdus};
 use crate::id::{PipeId, StreamNo};
 use crate::policy::SpacePolicy;
-use crate::routing::Slot;
+use crate::routing::LinkId;
 use crate::transport::Transport;
 use crate::umb::{BlockMemory, BlockState, Place};
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Counts the messages of a data block that its peer did not get, and queues it for the parts that wrote it.
-    pub(super) fn send_back(&mut self, node: Slot, index: u32) {
-        let messages = messages_in(self.umb.sealed(index).unwrap_or(&[]));
+    pub(super) fn send_back(&mut self, id: LinkId, index: u32) {
+        let Self { links, umb, .. } = self;
+        let messages = messages_in(umb.sealed(index).unwrap_or(&[]));
         self.counters.undelivered += messages;
-        if let Some(peer) = self.peers.get_mut(node.index()) {
-            peer.undelivered += messages;
-        }
-        if let Some(entry) = self.umb.entry(index) {
+        if let Some(entry) = umb.entry(index) {
             entry.state = BlockState::Returned;
         }
-        self.enqueue(index, |e| e.send_rows.get_mut(node.index()).map(|r| &mut r.returned));
+        if let Some(link) = links.get_mut(id) {
+            link.undelivered += messages;
+            link.send.returned.push_back(umb, index);
+        }
         self.returning = true;
     }
 
@@ -36,24 +37,24 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return 0;
         }
         let (mut worked, mut waiting) = (0, false);
-        for node in (0..self.send_rows.len()).map(Slot::from_index) {
-            while let Some(row) = self.send_rows.get(node.index()).filter(|row| row.returned.len > 0) {
-                let (index, at) = (row.returned.head, row.returned_at);
+        for id in self.links.ids() {
+            while let Some(link) = self.links.get(id).filter(|link| !link.send.returned.is_empty()) {
+                let (index, at) = (link.send.returned.head, link.send.returned_at);
                 // Goes on there if the host panics.
                 self.returning = true;
-                let (readers, blocked) = self.route_back((node, index), at, pipes);
+                let (readers, blocked) = self.route_back((id, index), at, pipes);
                 worked += readers;
-                if let Some(row) = self.send_rows.get_mut(node.index()) {
-                    row.returned_at = blocked.unwrap_or(0);
-                }
+                let Self { links, umb, .. } = self;
+                let Some(link) = links.get_mut(id) else { break };
+                link.send.returned_at = blocked.unwrap_or(0);
                 if blocked.is_some() {
                     waiting = true;
                     break;
                 }
-                let routed = self.dequeue(|e| e.send_rows.get_mut(node.index()).map(|r| &mut r.returned));
+                let routed = link.send.returned.pop_front(umb);
                 debug_assert_eq!(routed, Some(index));
                 worked += 1;
-                if let Some(entry) = self.umb.entry(index) {
+                if let Some(entry) = umb.entry(index) {
                     entry.state = BlockState::Reread;
                 }
                 self.recycle_reread(index);
@@ -65,7 +66,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Runs of CDUs of the same part go back to it. How many deliveries were made, and where it goes on if a pipe was full.
     fn route_back(&mut self, place: Place, at: usize, pipes: &mut impl PrivatePipes) -> (u32, Option<usize>) {
-        let Some(whole) = self.umb.lend_whole(place, self.links.node(place.0)) else { return (0, None) };
+        let Some(whole) = self.umb.lend_whole(place, self.links.peer(place.0)) else { return (0, None) };
         let outcome = self.route_runs_back(&whole, place, at, pipes);
         let back = self.umb.take_piece(whole);
         debug_assert!(back.is_ok(), "the block was lent above");
@@ -104,7 +105,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 self.lose(via, messages, pipes);
             // A part that is gone does not want them back.
             } else if let Some(pipe) = self.pipes.of(part) {
-                let dest = via.map_or(self.links.node(place.0), |via| via.dest);
+                let dest = via.map_or(self.links.peer(place.0), |via| via.dest);
                 let kind = DeliveryKind::Returned { stream };
                 if let Some(delivery) = self.umb.lend_piece((at, end), place, dest, kind) {
                     if !self.offer_back(pipe, delivery, at, pipes) {
@@ -128,8 +129,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     ) -> bool {
         let place = delivery.place();
         self.tokens += 1;
-        if let Some(row) = self.send_rows.get_mut(place.0.index()) {
-            row.returned_at = at;
+        if let Some(link) = self.links.get_mut(place.0) {
+            link.send.returned_at = at;
         }
         let Err(back) = pipes.deliver(pipe, delivery) else { return true };
         let is_it = back.begins_at(place, at) && matches!(back.kind(), DeliveryKind::Returned { .. });

@@ -44,69 +44,34 @@
 //! gets no more blocks than it has sent. What it makes the agreement begin anew is the talk with itself.
 
 use super::Engine;
-use super::passing::answer_again;
-use super::protocol::Accord;
+use super::circuits::answer_again;
+use super::link::Link;
 use crate::mesp::Control;
 use crate::policy::SpacePolicy;
-use crate::routing::Slot;
+use crate::routing::LinkId;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// A control block of the peer is missing, or not to be read. Its next control block, which is asked for, says in which round it is.
-    #[cold]
-    pub(super) fn note_missed(&mut self, from: Slot) {
-        if let Some(peer) = self.peers.get_mut(from.index()) {
-            peer.missed = true;
-        }
-        self.tell(self.links.node(from), Control::Probe);
-    }
+/// The round of a link.
+#[derive(Debug, Default)]
+pub(super) struct Round {
+    pub(super) number: u32,
+    /// A control block of the peer is missing in it.
+    missed: bool,
+}
 
-    /// The peer wants to see the number of this node's next block.
-    pub(super) fn note_probe(&mut self, from: Slot) {
-        if let Some(peer) = self.peers.get_mut(from.index()) {
-            peer.probed = true;
-            // There are no more rounds, so that nothing else says them again.
-            peer.introduced &= peer.accord != Accord::Unlike;
-        }
-    }
-
-    /// A control block has come in some round.
-    pub(super) fn follow_round(&mut self, from: Slot, theirs: u32) {
-        let Some(peer) = self.peers.get_mut(from.index()) else { return };
-        let newest = if is_before(peer.round, theirs) { theirs } else { peer.round };
-        if core::mem::take(&mut peer.missed) {
-            self.begin_round(from, newest.wrapping_add(1));
-        } else if newest != peer.round {
-            self.begin_round(from, newest);
-        }
+impl Round {
+    /// A control block has come in round `theirs`: the round that begins with it, if one does.
+    fn follow(&mut self, theirs: u32) -> Option<u32> {
+        let newest = if is_before(self.number, theirs) { theirs } else { self.number };
+        let missed = core::mem::take(&mut self.missed);
+        let next = if missed { newest.wrapping_add(1) } else { newest };
+        (next != self.number).then_some(next)
     }
 
     /// Whether what a peer has said in a round is void.
-    pub(super) fn is_void(&self, from: Slot, round: u32) -> bool {
-        self.peers.get(from.index()).is_none_or(|peer| is_before(round, peer.round))
-    }
-
-    #[cold]
-    fn begin_round(&mut self, node: Slot, round: u32) {
-        let id = self.links.node(node);
-        let owes = answer_again(self.streams.row(node));
-        let Some(peer) = self.peers.get_mut(node.index()) else { return };
-        if peer.failed || peer.accord == Accord::Unlike {
-            return;
-        }
-        (peer.round, peer.introduced, peer.probed) = (round, false, true);
-        peer.owes_answers |= owes;
-        let (down, gone) = (peer.down, peer.is_gone());
-        self.control.stirred = true;
-        self.control.tick_at = Some(self.control.now);
-        self.agreement.link_renewed(self.control.now, id);
-        if !down {
-            self.tell(id, Control::Welcome);
-        }
-        if !gone {
-            self.say_again(id);
-        }
+    pub(super) fn is_void(&self, round: u32) -> bool {
+        is_before(round, self.number)
     }
 }
 
@@ -114,4 +79,74 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 fn is_before(one: u32, other: u32) -> bool {
     let ahead = other.wrapping_sub(one);
     ahead != 0 && ahead < 1 << 31
+}
+
+impl Link {
+    /// The peer wants to see the number of this node's next block.
+    pub(super) fn note_probe(&mut self) {
+        self.control.probed = true;
+        // There are no more rounds, so that nothing else says the settings again.
+        self.control.introduced &= !self.state.is_incompatible();
+    }
+}
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
+    /// A control block of the peer is missing, or cannot be read. Its next control block, which is asked for, says in which round it is.
+    #[cold]
+    pub(super) fn note_missed(&mut self, id: LinkId) {
+        if let Some(link) = self.links.get_mut(id) {
+            link.round.missed = true;
+        }
+        self.tell(id, Control::Probe);
+    }
+
+    /// A control block has come in some round.
+    pub(super) fn follow_round(&mut self, id: LinkId, theirs: u32) {
+        if let Some(round) = self.links.get_mut(id).and_then(|link| link.round.follow(theirs)) {
+            self.begin_round(id, round);
+        }
+    }
+
+    #[cold]
+    fn begin_round(&mut self, id: LinkId, round: u32) {
+        let owes = answer_again(self.streams.row(id));
+        let talks = |link: &&mut Link| !link.state.is_down() && !link.state.is_incompatible();
+        let Some(link) = self.links.get_mut(id).filter(talks) else { return };
+        link.round.number = round;
+        (link.control.introduced, link.control.probed) = (false, true);
+        link.control.owes_answers |= owes;
+        let (peer, member, up) = (link.peer, link.state.is_member(), link.is_up());
+        self.wake_agreement();
+        self.agreement.link_renewed(self.now, peer);
+        if member {
+            self.tell(id, Control::Welcome);
+        }
+        if up {
+            self.say_again(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_follows_the_peer_s_and_begins_anew_when_something_is_missing() {
+        let mut round = Round::default();
+        assert_eq!(round.follow(0), None);
+        assert_eq!(round.follow(3), Some(3));
+        round = Round { number: 3, missed: true };
+        assert_eq!(round.follow(2), Some(4), "one greater than both");
+        round = Round { number: 3, missed: true };
+        assert_eq!(round.follow(7), Some(8));
+        assert!(!round.missed, "a round makes good for what was missing before");
+    }
+
+    #[test]
+    fn rounds_go_round() {
+        let mut round = Round { number: u32::MAX, missed: true };
+        assert!(round.is_void(u32::MAX - 1) && !round.is_void(u32::MAX) && !round.is_void(0));
+        assert_eq!(round.follow(u32::MAX), Some(0));
+    }
 }

@@ -1,307 +1,387 @@
-//! The space of rows is laid out, grows and shrinks here: of SM by blocks, which are linked into queues, and of RM by credit.
+//! The space of rows: of SM in blocks of the UMB, and of RM in credit. It is laid out, grows and shrinks here, as the policy says.
 
+use managed::ManagedSlice;
+
+use super::config::{Config, ConfigError};
+use super::link::{Link, Links};
 use super::posting::SPARE_POSTS;
-use super::{CONTROL_ROW, ConfigError, Engine};
-use crate::matrix::{Queue, RowSpace, Side};
+use crate::id::Time;
+use crate::matrix::{RowSpace, Side};
 use crate::policy::{Growth, SpacePolicy};
-use crate::routing::Slot;
-use crate::transport::Transport;
-use crate::umb::{BlockMemory, BlockState, NIL};
+use crate::routing::LinkId;
+use crate::umb::{BlockMemory, BlockState, NIL, Umb};
 
-impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Gives every row its initial space.
-    pub(super) fn lay_out(&mut self) -> Result<(), ConfigError> {
-        let (row, initial) = (self.config.row, self.config.initial);
-        let nodes = self.links.len() as u32;
-        let per_row = u64::from(initial);
-        let own = self.own;
-        let peers = || (0..self.peers.len()).map(Slot::from_index).filter(|n| *n != own);
-        let posted_rows = peers().filter(|n| self.is_posted_link(*n)).count() as u32;
-        let need = u64::from(nodes) * per_row
-            + u64::from(posted_rows) * (per_row + u64::from(SPARE_POSTS))
-            + u64::from(self.config.control_blocks);
-        let have = self.umb.free();
+/// A question to the policy about a row, with the number of blocks that are free for it.
+type Ask<P> = fn(&P, &RowSpace, u32) -> Growth;
+
+/// Who has which blocks and how much credit.
+pub(super) struct Space<'a, P> {
+    policy: P,
+    /// SM: the blocks of each link's send row.
+    sm: ManagedSlice<'a, u32>,
+    /// Elements of a row.
+    row: u32,
+    /// Real elements of a row at the start.
+    initial: u32,
+    /// Blocks of credit that no row of RM has, for peers whose blocks are read in place.
+    pub(super) credit: u32,
+    /// Of the free blocks and of the credit: what is kept for links that may come up again.
+    reserved_blocks: u32,
+    reserved_credit: u32,
+    /// A row has found no free block since the interval began: rows that have more than they need give back what comes free.
+    contended: bool,
+    /// The link that credit was taken back from last, for another.
+    collected: LinkId,
+    /// Some row may have something to give back.
+    grown: bool,
+    /// When the interval began.
+    interval_began: Time,
+}
+
+impl<'a, P: SpacePolicy> Space<'a, P> {
+    pub(super) fn new(policy: P, mut sm: ManagedSlice<'a, u32>, config: &Config) -> Self {
+        sm.fill(NIL);
+        Self {
+            policy,
+            sm,
+            row: config.row,
+            initial: config.initial,
+            credit: 0,
+            reserved_blocks: 0,
+            reserved_credit: 0,
+            contended: false,
+            collected: LinkId::from_index(0),
+            grown: false,
+            interval_began: Time(0),
+        }
+    }
+
+    /// How many blocks there are, if they are enough for the initial space of all rows and for `control` messages.
+    pub(super) fn check<M: BlockMemory>(
+        &self,
+        links: &Links<'_>,
+        umb: &Umb<'_, M>,
+        control: u32,
+    ) -> Result<u32, ConfigError> {
+        let (rows, posted_rows) = (links.len() as u64, u64::from(links.posted_peers()));
+        let per_row = u64::from(self.initial);
+        let need = rows * per_row + posted_rows * (per_row + u64::from(SPARE_POSTS)) + u64::from(control);
+        let have = umb.free();
         if u64::from(have) < need {
             return Err(ConfigError::Blocks { have, need });
         }
-        for _ in 0..self.config.control_blocks {
-            if let Some(index) = self.umb.take() {
-                if let Some(entry) = self.umb.entry(index) {
-                    entry.row = CONTROL_ROW;
-                    entry.state = BlockState::Vacant;
-                }
-                self.enqueue(index, |engine| Some(&mut engine.reserve));
-            }
-        }
-        let credit_rows = nodes - 1 - posted_rows;
-        self.credit = have.saturating_sub(credit_rows * initial);
-        let credit_part = have.checked_div(credit_rows).unwrap_or(0);
-        let block_part = if posted_rows == 0 { have / nodes.max(1) } else { 0 };
-        for node in (0..self.peers.len()).map(Slot::from_index) {
-            let (is_own, posted) = (node == self.own, self.is_posted_link(node));
-            if let Some(send) = self.send_rows.get_mut(node.index()) {
-                send.space = RowSpace::new(row, 0).with_equal_part(block_part);
-            }
-            self.grow_send(node, initial);
-            if let Some(recv) = self.recv_rows.get_mut(node.index()) {
-                let space = RowSpace::new(row, if is_own { row } else { initial });
-                recv.space = match posted {
-                    true => space.on(Side::Posted),
-                    false => space.on(Side::Credit).with_equal_part(credit_part),
-                };
-            }
-            self.link_elements(node);
-            if posted && !is_own {
-                self.post(node);
-            }
-        }
-        Ok(())
+        Ok(have)
     }
 
-    /// A block of ours is vacant again: it goes back to its row, or to the blocks set aside.
-    pub(super) fn recycle(&mut self, index: u32) {
-        let Some(entry) = self.umb.entry(index) else { return };
-        entry.state = BlockState::Vacant;
-        if entry.row == CONTROL_ROW {
-            self.enqueue(index, |engine| Some(&mut engine.reserve));
-            return;
+    /// Gives every row its initial space, of so many blocks.
+    pub(super) fn lay_out<M: BlockMemory>(
+        &mut self,
+        links: &mut Links<'_>,
+        umb: &mut Umb<'_, M>,
+        blocks: u32,
+    ) {
+        let (own, rows, posted_rows) = (links.own, links.len() as u32, links.posted_peers());
+        let credit_rows = links.peers() - posted_rows;
+        self.credit = blocks.saturating_sub(credit_rows * self.initial);
+        let credit_part = blocks.checked_div(credit_rows).unwrap_or(0);
+        let block_part = if posted_rows == 0 { blocks / rows.max(1) } else { 0 };
+        for link in links.iter_mut() {
+            link.send.space = RowSpace::new(self.row, 0).with_equal_part(block_part);
+            self.grow_send(link, umb, self.initial);
+            let space = RowSpace::new(self.row, if link.id == own { self.row } else { self.initial });
+            link.recv.space = match link.posted {
+                true => space.on(Side::Posted),
+                false => space.on(Side::Credit).with_equal_part(credit_part),
+            };
         }
-        let (freed, dest) = (entry.slot, Slot::from_index(usize::from(entry.row)));
-        let Some(row) = self.send_rows.get_mut(dest.index()) else { return };
-        row.space.give();
-        let last = row.space.used();
-        let (freed_at, last_at) = (self.element(dest, freed), self.element(dest, last));
+    }
+
+    /// Index in SM of an element of a row.
+    fn element(&self, link: &Link, element: u32) -> usize {
+        link.id.index() * self.row as usize + element as usize
+    }
+
+    /// Blocks that rows may grow by.
+    pub(super) fn free_blocks<M: BlockMemory>(&self, umb: &Umb<'_, M>) -> u32 {
+        umb.free().saturating_sub(self.reserved_blocks)
+    }
+
+    /// Credit, for blocks that are read in place, that rows may grow by.
+    fn free_credit(&self) -> u32 {
+        self.credit.saturating_sub(self.reserved_credit)
+    }
+
+    /// What the receive row of a link may grow by.
+    fn free_for<M: BlockMemory>(&self, link: &Link, umb: &Umb<'_, M>) -> u32 {
+        if link.posted { self.free_blocks(umb) } else { self.free_credit() }
+    }
+
+    /// The vacant block of a send row that is taken next.
+    #[inline]
+    pub(super) fn vacant(&self, link: &Link) -> u32 {
+        self.sm.get(self.element(link, link.send.space.used())).copied().unwrap_or(NIL)
+    }
+
+    /// A block of a send row, its element `freed`, is vacant again.
+    pub(super) fn vacate<M: BlockMemory>(
+        &mut self,
+        link: &mut Link,
+        umb: &mut Umb<'_, M>,
+        (index, freed): (u32, u32),
+    ) {
+        link.send.space.give();
+        let last = link.send.space.used();
+        let (freed_at, last_at) = (self.element(link, freed), self.element(link, last));
         if let Some(&moved) = self.sm.get(last_at) {
             self.sm.swap(freed_at, last_at);
-            if let Some(entry) = self.umb.entry(moved) {
+            if let Some(entry) = umb.entry(moved) {
                 entry.slot = freed;
             }
-            if let Some(entry) = self.umb.entry(index) {
+            if let Some(entry) = umb.entry(index) {
                 entry.slot = last;
             }
         }
-        if self.is_gone(dest) {
-            self.shrink_send(dest, u32::MAX);
+        if !link.is_up() {
+            self.shrink_send(link, umb, u32::MAX);
         } else if self.contended {
             // Others wait for what comes free here.
-            let free = self.free_for_rows();
-            let spare = self.send_rows.get(dest.index()).map_or(0, |r| self.policy.spare(&r.space, free));
-            self.shrink_send(dest, spare.min(1));
+            let spare = self.policy.spare(&link.send.space, self.free_blocks(umb));
+            self.shrink_send(link, umb, spare.min(1));
         }
     }
 
-    /// Index in SM or RM of element `element` of a row.
-    pub(super) fn element(&self, row: Slot, element: u32) -> usize {
-        row.index() * self.config.row as usize + element as usize
-    }
-
-    /// Asks the policy whether SCBP_node should have more space, and gives it.
-    pub(super) fn extend_send(&mut self, node: Slot, ask: fn(&P, &RowSpace, u32) -> Growth) {
+    /// Asks the policy whether a send row should have more space, and gives it.
+    pub(super) fn extend_send<M: BlockMemory>(
+        &mut self,
+        links: &mut Links<'_>,
+        umb: &mut Umb<'_, M>,
+        id: LinkId,
+        ask: Ask<P>,
+    ) {
         for attempt in 0..2 {
-            let Some(row) = self.send_rows.get(node.index()) else { return };
-            match ask(&self.policy, &row.space, self.free_for_rows()) {
+            let Some(link) = links.get_mut(id) else { return };
+            match ask(&self.policy, &link.send.space, self.free_blocks(umb)) {
                 Growth::Keep => return,
                 Growth::By(blocks) => {
-                    self.grow_send(node, blocks.min(self.free_for_rows()));
+                    let free = self.free_blocks(umb);
+                    self.grow_send(link, umb, blocks.min(free));
                     self.grown = true;
                     return;
                 }
                 Growth::Exhausted if attempt == 0 && !self.contended => {
                     self.contended = true;
-                    self.collect_spare(Some(node));
+                    self.collect_blocks(links, umb, Some(id));
                 }
                 Growth::Exhausted => break,
             }
         }
-        if let Some(row) = self.send_rows.get_mut(node.index()) {
-            row.exhausted += 1;
+        if let Some(link) = links.get_mut(id) {
+            link.send.exhausted += 1;
             self.contended = true;
         }
     }
 
-    /// Takes back what rows other than one that waits can spare, since the UMB is exhausted. Once in an interval: until its end rows
+    /// Takes back what send rows other than one that waits can spare, since the UMB is exhausted. Once in an interval: until its end rows
     /// give back what they can spare as it comes free.
-    pub(super) fn collect_spare(&mut self, needy: Option<Slot>) {
-        for node in (0..self.send_rows.len()).map(Slot::from_index).filter(|n| Some(*n) != needy) {
-            let spare = self
-                .send_rows
-                .get(node.index())
-                .map_or(0, |r| self.policy.spare(&r.space, self.free_for_rows()));
-            self.shrink_send(node, spare);
+    fn collect_blocks<M: BlockMemory>(
+        &mut self,
+        links: &mut Links<'_>,
+        umb: &mut Umb<'_, M>,
+        needy: Option<LinkId>,
+    ) {
+        for link in links.iter_mut().filter(|link| Some(link.id) != needy) {
+            let spare = self.policy.spare(&link.send.space, self.free_blocks(umb));
+            self.shrink_send(link, umb, spare);
         }
     }
 
-    pub(super) fn grow_send(&mut self, node: Slot, blocks: u32) {
+    fn grow_send<M: BlockMemory>(&mut self, link: &mut Link, umb: &mut Umb<'_, M>, blocks: u32) {
         // A policy may ask for more than the row can hold.
-        let room = self.send_rows.get(node.index()).map_or(0, |r| r.space.virtual_space());
-        for _ in 0..blocks.min(room) {
-            let Some(index) = self.umb.take() else { return };
-            let Some(real) = self.send_rows.get(node.index()).map(|r| r.space.real()) else { return };
-            let at = self.element(node, real);
-            if let Some(entry) = self.umb.entry(index) {
+        for _ in 0..blocks.min(link.send.space.virtual_space()) {
+            let Some(index) = umb.take() else { return };
+            let real = link.send.space.real();
+            if let Some(entry) = umb.entry(index) {
                 entry.state = BlockState::Vacant;
-                entry.row = node.raw();
+                entry.row = link.id.raw();
                 entry.slot = real;
             }
+            let at = self.element(link, real);
             if let Some(slot) = self.sm.get_mut(at) {
                 *slot = index;
             }
-            if let Some(row) = self.send_rows.get_mut(node.index()) {
-                row.space.grow(1);
-            }
+            link.send.space.grow(1);
         }
     }
 
-    /// Takes up to `blocks` vacant blocks from a row and leaves it one, unless its peer has failed.
-    pub(super) fn shrink_send(&mut self, node: Slot, blocks: u32) {
-        let least = u32::from(!self.is_gone(node));
+    /// Takes up to `blocks` vacant blocks from a send row and leaves it one, unless no data goes by its link.
+    pub(super) fn shrink_send<M: BlockMemory>(&mut self, link: &mut Link, umb: &mut Umb<'_, M>, blocks: u32) {
+        let least = u32::from(link.is_up());
         for _ in 0..blocks {
-            let Some(row) = self.send_rows.get_mut(node.index()) else { return };
-            if row.space.vacant() == 0 || row.space.real() <= least {
+            if link.send.space.vacant() == 0 || link.send.space.real() <= least {
                 return;
             }
-            row.space.shrink(1);
-            let real = row.space.real();
-            let at = self.element(node, real);
+            link.send.space.shrink(1);
+            let at = self.element(link, link.send.space.real());
             if let Some(slot) = self.sm.get_mut(at) {
-                let index = core::mem::replace(slot, NIL);
-                self.umb.give(index);
+                umb.give(core::mem::replace(slot, NIL));
             }
         }
     }
 
-    pub(super) fn enqueue(&mut self, index: u32, queue: impl Fn(&mut Self) -> Option<&mut Queue>) {
-        if let Some(entry) = self.umb.entry(index) {
-            entry.next = NIL;
-        }
-        let Some(list) = queue(self) else { return };
-        let tail = core::mem::replace(&mut list.tail, index);
-        list.len += 1;
-        if tail == NIL {
-            list.head = index;
-        } else if let Some(entry) = self.umb.entry(tail) {
-            entry.next = index;
-        }
-    }
-
-    /// Puts a block back at the head of its queue.
-    pub(super) fn requeue(&mut self, index: u32, queue: impl Fn(&mut Self) -> Option<&mut Queue>) {
-        let Some(list) = queue(self) else { return };
-        let head = core::mem::replace(&mut list.head, index);
-        list.len += 1;
-        if head == NIL {
-            list.tail = index;
-        }
-        if let Some(entry) = self.umb.entry(index) {
-            entry.next = head;
-        }
-    }
-
-    pub(super) fn dequeue(&mut self, queue: impl Fn(&mut Self) -> Option<&mut Queue>) -> Option<u32> {
-        let head = queue(self)?.head;
-        let next = self.umb.entry(head)?.next;
-        let list = queue(self)?;
-        list.head = next;
-        list.len -= 1;
-        if next == NIL {
-            list.tail = NIL;
-        }
-        Some(head)
-    }
-
-    /// The peer says that it could use credit for so many blocks.
-    #[inline]
-    pub(super) fn requested(&mut self, node: Slot, wanted: u32) {
-        let Some(row) = self.recv_rows.get_mut(node.index()) else { return };
-        row.space.want(wanted);
-        // It is below any threshold: most blocks of a link that is not busy.
-        if wanted <= row.space.real() / 2 {
-            return;
-        }
-        row.stalls += u64::from(wanted + super::kept(row.space.real()) > row.space.real());
-        self.extend_recv(node, SpacePolicy::at_request);
-    }
-
-    /// Asks the policy whether RCBP_node should have more space, which is more credit for the peer.
-    pub(super) fn extend_recv(&mut self, node: Slot, ask: fn(&P, &RowSpace, u32) -> Growth) {
-        let posted = self.is_posted_link(node);
-        let answer = |engine: &Self| {
-            let free = if posted { engine.free_for_rows() } else { engine.free_credit() };
-            engine
-                .recv_rows
-                .get(node.index())
-                .map_or(Growth::Keep, |row| ask(&engine.policy, &row.space, free))
-        };
-        let mut growth = answer(self);
+    /// Asks the policy whether a receive row should have more space, which is more credit for the peer. `true`: there are blocks to be posted
+    /// for it.
+    pub(super) fn extend_recv<M: BlockMemory>(
+        &mut self,
+        links: &mut Links<'_>,
+        umb: &mut Umb<'_, M>,
+        id: LinkId,
+        ask: Ask<P>,
+    ) -> bool {
+        let Some(link) = links.get(id) else { return false };
+        let posted = link.posted;
+        let mut growth = ask(&self.policy, &link.recv.space, self.free_for(link, umb));
         if growth == Growth::Keep {
-            return;
+            return false;
         }
         if growth == Growth::Exhausted {
+            let space = link.recv.space;
             if !posted {
-                self.collect_credit(node, ask);
+                self.collect_credit(links, (id, space), ask);
             } else if !self.contended {
                 self.contended = true;
-                self.collect_spare(None);
+                self.collect_blocks(links, umb, None);
             }
-            growth = answer(self);
+            let free = if posted { self.free_blocks(umb) } else { self.free_credit() };
+            growth = ask(&self.policy, &space, free);
         }
-        let free = if posted { self.free_for_rows() } else { self.free_credit() };
-        let Some(row) = self.recv_rows.get_mut(node.index()) else { return };
+        let Some(link) = links.get_mut(id) else { return false };
         match growth {
-            Growth::Keep => {}
-            Growth::Exhausted => row.exhausted += 1,
-            Growth::By(blocks) => {
-                let before = row.space.real();
-                row.space.grow(blocks.min(free));
-                let grown = row.space.real() - before;
-                self.grown = true;
-                if posted { self.post(node) } else { self.credit -= grown }
+            Growth::Keep => false,
+            Growth::Exhausted => {
+                link.recv.exhausted += 1;
+                false
             }
+            Growth::By(blocks) => {
+                let free = self.free_for(link, umb);
+                self.grow_recv(link, blocks.min(free));
+                self.grown = true;
+                posted
+            }
+        }
+    }
+
+    fn grow_recv(&mut self, link: &mut Link, elements: u32) {
+        let before = link.recv.space.real();
+        link.recv.space.grow(elements);
+        if !link.posted {
+            self.credit -= link.recv.space.real() - before;
         }
     }
 
     /// Takes back credit that other rows can spare, since one waits and none is left, until the policy has something to give: of one
     /// row after another half of it, then the rest. The next time it begins with the row after the last.
-    fn collect_credit(&mut self, needy: Slot, ask: fn(&P, &RowSpace, u32) -> Growth) {
-        let rows = self.recv_rows.len();
-        let (own, start) = (self.own, self.collected.index());
+    fn collect_credit(&mut self, links: &mut Links<'_>, (needy, space): (LinkId, RowSpace), ask: Ask<P>) {
+        let rows = links.len();
+        let (own, start) = (links.own, self.collected.index());
         let mut found = false;
         for step in 0..2 * rows {
             if step == rows && !found {
                 return;
             }
-            let node = Slot::from_index((start + 1 + step) % rows);
-            if node == needy || node == own || self.is_posted_link(node) {
-                continue;
-            }
-            let free = self.free_credit();
-            let space = self.recv_rows.get(node.index()).map(|row| row.space);
-            let spare = space.map_or(0, |space| self.policy.spare(&space, free));
+            let id = LinkId::from_index((start + 1 + step) % rows);
+            let others = links.get_mut(id).filter(|link| id != needy && id != own && !link.posted);
+            let Some(link) = others else { continue };
+            let spare = self.policy.spare(&link.recv.space, self.free_credit());
             if spare == 0 {
                 continue;
             }
             found = true;
-            self.shrink_recv(node, if step < rows { spare.div_ceil(2) } else { spare });
-            self.collected = node;
-            let free = self.free_credit();
-            let waiting = self.recv_rows.get(needy.index()).map(|row| ask(&self.policy, &row.space, free));
-            if waiting != Some(Growth::Exhausted) {
+            self.shrink_recv(link, if step < rows { spare.div_ceil(2) } else { spare });
+            self.collected = id;
+            if ask(&self.policy, &space, self.free_credit()) != Growth::Exhausted {
                 return;
             }
         }
     }
 
-    /// Takes up to `blocks` of its vacant elements from a row and leaves it one, unless its peer has failed: without any
+    /// Takes up to `blocks` of its vacant elements from a receive row and leaves it one, unless no data comes by its link: without any
     /// credit nothing would arrive that could make the row grow again.
-    pub(super) fn shrink_recv(&mut self, node: Slot, blocks: u32) {
-        let least = u32::from(!self.is_gone(node));
-        let posted = self.is_posted_link(node);
-        let Some(row) = self.recv_rows.get_mut(node.index()) else { return };
-        let before = row.space.real();
-        row.space.shrink(blocks.min(before.saturating_sub(least)));
-        if !posted {
-            self.credit += before - row.space.real();
+    pub(super) fn shrink_recv(&mut self, link: &mut Link, blocks: u32) {
+        let least = u32::from(link.is_up());
+        let before = link.recv.space.real();
+        link.recv.space.shrink(blocks.min(before.saturating_sub(least)));
+        if !link.posted {
+            self.credit += before - link.recv.space.real();
         }
         // With posted arrival the blocks come back as they are filled: `repost` keeps those beyond the real space.
     }
+
+    /// While a link is not up, what it needs to carry anything at all is kept from other rows.
+    pub(super) fn reserve(&mut self, link: &mut Link) {
+        if !core::mem::replace(&mut link.reserved, true) {
+            let (blocks, credit) = least(link);
+            self.reserved_blocks += blocks;
+            self.reserved_credit += credit;
+        }
+    }
+
+    /// Gives the rows of a link that is up again space, as far as there is some; their receive row is still to be posted.
+    pub(super) fn restore<M: BlockMemory>(&mut self, link: &mut Link, umb: &mut Umb<'_, M>) {
+        if core::mem::take(&mut link.reserved) {
+            let (blocks, credit) = least(link);
+            self.reserved_blocks -= blocks;
+            self.reserved_credit -= credit;
+        }
+        let real = link.send.space.real();
+        let more = self.free_blocks(umb).max(u32::from(real == 0));
+        self.grow_send(link, umb, self.initial.saturating_sub(real).min(more));
+        let window = link.recv.window();
+        let more = self.free_for(link, umb).max(u32::from(window == 0));
+        let more = if link.posted { more } else { more.min(self.credit) };
+        self.grow_recv(link, self.initial.saturating_sub(window).min(more));
+        self.grown = true;
+    }
+
+    /// At the end of each interval the policy is asked what rows give back. Whether it ends now.
+    pub(super) fn end_interval(&mut self, now: Time, interval: u64) -> bool {
+        let ends = now.since(self.interval_began) >= interval;
+        if ends {
+            self.interval_began = now;
+            self.contended = false;
+            self.grown = false;
+        }
+        ends
+    }
+
+    /// Takes back what the rows of a link have too much at the end of an interval.
+    pub(super) fn take_surplus<M: BlockMemory>(
+        &mut self,
+        link: &mut Link,
+        umb: &mut Umb<'_, M>,
+        own: LinkId,
+    ) {
+        link.send.space.close_interval();
+        let surplus = self.policy.surplus(&link.send.space);
+        self.shrink_send(link, umb, surplus);
+        link.send.space.open_interval();
+        self.grown |= link.send.space.real() > self.initial;
+        if link.id == own {
+            return;
+        }
+        link.recv.space.close_interval();
+        let surplus = self.policy.surplus(&link.recv.space);
+        self.shrink_recv(link, surplus);
+        link.recv.space.open_interval();
+        self.grown |= link.recv.space.real() > self.initial;
+    }
+
+    /// When the interval ends, if a row could have something to give back then.
+    pub(super) fn deadline(&self, interval: u64) -> Option<Time> {
+        self.grown.then(|| self.interval_began.after(interval))
+    }
+}
+
+/// Of blocks, and of credit for what is read in place: what a link needs to carry anything at all.
+fn least(link: &Link) -> (u32, u32) {
+    if link.posted { (1 + 1 + SPARE_POSTS, 0) } else { (1, 1) }
 }
