@@ -242,11 +242,11 @@ impl Topology {
 
     /// The row of the link to a node; [`LinkId::NONE`] when there is no link, or no such node.
     #[inline]
-    pub(crate) fn slot(&self, node: NodeId) -> LinkId {
-        if self.columns == 0 { LinkId(node.raw()) } else { self.slot_in_grid(node.raw()) }
+    pub(crate) fn link(&self, node: NodeId) -> LinkId {
+        if self.columns == 0 { LinkId(node.raw()) } else { self.link_in_grid(node.raw()) }
     }
 
-    fn slot_in_grid(&self, node: u16) -> LinkId {
+    fn link_in_grid(&self, node: u16) -> LinkId {
         if node >= self.nodes || !self.are_linked(self.me, node) {
             return LinkId::NONE;
         }
@@ -264,16 +264,16 @@ impl Topology {
 
     /// The node at the other end of the link with this row.
     #[inline]
-    pub(crate) fn node(&self, slot: LinkId) -> NodeId {
-        NodeId::from_index(usize::from(if self.columns == 0 { slot.0 } else { self.node_in_grid(slot.0) }))
+    pub(crate) fn node(&self, link: LinkId) -> NodeId {
+        NodeId::from_index(usize::from(if self.columns == 0 { link.0 } else { self.node_in_grid(link.0) }))
     }
 
-    fn node_in_grid(&self, slot: u16) -> u16 {
-        if slot < self.masters || self.are_all() {
-            return slot.min(u16::MAX - 1);
+    fn node_in_grid(&self, link: u16) -> u16 {
+        if link < self.masters || self.are_all() {
+            return link.min(u16::MAX - 1);
         }
         let (start, end) = self.row_range();
-        let place = slot - self.masters;
+        let place = link - self.masters;
         if place < end - start {
             return start + place;
         }
@@ -341,16 +341,16 @@ mod tests {
                 assert_eq!(peers.len(), own.len(), "{nodes} nodes, node {me}");
                 for (to, other) in all.iter().enumerate() {
                     let (me, to) = (node(me as u16), node(to as u16));
-                    let slot = own.slot(to);
-                    assert_eq!(peers.contains(&to), slot != LinkId::NONE, "{nodes} nodes, {me} to {to}");
-                    assert_eq!(slot == LinkId::NONE, other.slot(me) == LinkId::NONE);
-                    assert_eq!(slot == LinkId::NONE, own.relay_to(to).is_some());
-                    if slot != LinkId::NONE {
-                        assert!(slot.index() < own.len());
-                        assert_eq!(own.node(slot), to);
+                    let link = own.link(to);
+                    assert_eq!(peers.contains(&to), link != LinkId::NONE, "{nodes} nodes, {me} to {to}");
+                    assert_eq!(link == LinkId::NONE, other.link(me) == LinkId::NONE);
+                    assert_eq!(link == LinkId::NONE, own.relay_to(to).is_some());
+                    if link != LinkId::NONE {
+                        assert!(link.index() < own.len());
+                        assert_eq!(own.node(link), to);
                     }
                 }
-                assert_eq!(own.slot(node(nodes)), LinkId::NONE);
+                assert_eq!(own.link(node(nodes)), LinkId::NONE);
             }
         }
     }
@@ -363,7 +363,7 @@ mod tests {
                 for to in (0..nodes).map(node) {
                     let Some(relay) = own.relay_to(to) else { continue };
                     let relay = &all[relay.index()];
-                    assert!(relay.slot(own.own()) != LinkId::NONE && relay.slot(to) != LinkId::NONE);
+                    assert!(relay.link(own.own()) != LinkId::NONE && relay.link(to) != LinkId::NONE);
                     assert_eq!(relay.relay(own.own(), to), Some(relay.own()));
                 }
             }

@@ -1,6 +1,6 @@
 //! What comes from peers: blocks are checked against their link, their numbers and credit taken; and links that fail and come up again.
 
-use super::link::{MOST_MISSING, Missing};
+use super::link::{MOST_MISSING, Missing, Work};
 use super::relaying::NextHop;
 use super::{BUDGET, Engine, Event, PrivatePipes};
 use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, Cdus, Malformed, Via, flag};
@@ -25,7 +25,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 Completion::Sent { peer, block } => self.sent(self.links.id(peer), block, false),
                 Completion::Failed { peer, block } => self.sent(self.links.id(peer), block, true),
                 Completion::Received { peer, block } => self.arrived(peer, block, pipes),
-                Completion::Unused { block, .. } => self.unpost(block),
+                Completion::Unused { block, .. } => _ = self.unpost(block),
                 Completion::PeerFailed { peer, .. } => self.link_failed(self.links.id(peer), pipes),
                 Completion::PeerRestored { peer, session } => {
                     self.link_restored(self.links.id(peer), session)
@@ -38,19 +38,17 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Links on which the transport has refused a block for good have failed. Not before all is taken that it gives back, since
     /// that left before what still waits here.
     fn fail_refused(&mut self, pipes: &mut impl PrivatePipes) {
-        if core::mem::take(&mut self.refused) {
-            for id in self.links.ids() {
-                if self.links.get(id).is_some_and(|link| link.refused) {
-                    self.link_failed(id, pipes);
-                }
-            }
+        let mut failed = self.links.first_with(Work::FAIL);
+        while let Some(id) = failed {
+            self.link_failed(id, pipes);
+            failed = self.links.next_with(id, Work::FAIL);
         }
     }
 
     fn arrived(&mut self, peer: NodeId, block: ArrivedBlock, pipes: &mut impl PrivatePipes) {
         let id = self.links.id(peer);
         if id == LinkId::NONE {
-            // There is no link in this routing; its owner gets it back.
+            // This topology has no such link: the block is returned.
             self.look_at_stranger(peer, &block, pipes);
             self.note_malformed(peer, Malformed::Address, pipes);
             self.return_to(peer, block);
@@ -103,15 +101,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let Some(link) = self.links.get_mut(id) else { return Err(Malformed::Address) };
         let data = header.class() != BlockClass::Control;
         if data && !link.state.is_member() {
-            // The peer does not know that one of the two is no member. It learns that its messages are in doubt by the end of
-            // the link.
+            // The peer does not know yet that one of the two is not a member. It learns from the end of the link that its messages
+            // are in doubt.
             let peer = link.peer;
             self.settle(id, 1);
             self.transport.disconnect(peer);
             return Ok(Admitted::Stale);
         }
         if data && !link.state.has_agreed() {
-            // It has no credit before its settings are known.
+            // A peer has no credit before its settings are known.
             self.settle(id, 1);
             return Err(Malformed::Overrun);
         }
@@ -145,13 +143,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// A block whose numbers cannot be read: the peer is asked for a control block, whose numbers will tell what this one was.
+    /// Counts an unreadable block, and asks the peer for a control block, whose numbers tell what was lost.
     #[cold]
     fn note_unreadable(&mut self, id: LinkId, reason: Malformed) -> Malformed {
         if let Some(link) = self.links.get_mut(id) {
             link.numbers.unread += 1;
             if link.state.is_incompatible() {
-                // It may have asked for the settings of this node.
+                // The block may have asked for the settings of this node.
                 link.note_probe();
             } else {
                 self.tell(id, Control::Probe);
@@ -160,7 +158,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         reason
     }
 
-    /// Data blocks that are done with and did not enter RM: their credit is the peer's again.
+    /// Gives the peer back the credit of data blocks that did not enter RM.
     fn settle(&mut self, id: LinkId, blocks: u64) {
         self.counters.blocks_delivered += blocks;
         if let Some(link) = self.links.get_mut(id) {
@@ -168,13 +166,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// The peer says that it could use credit for so many blocks.
+    /// Notes how much credit the peer could use, and asks the policy whether it gets more.
     #[inline]
     fn requested(&mut self, id: LinkId, wanted: u32) {
         let Some(link) = self.links.get_mut(id) else { return };
         let space = &mut link.recv.space;
         space.want(wanted);
-        // It is below any threshold: most blocks of a link that is not busy.
+        // Below any threshold, as on most links that are not busy.
         if wanted <= space.real() / 2 {
             return;
         }
@@ -217,14 +215,16 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
             Op::Recv { block, .. } => {
                 self.counters.foreign_tokens += u64::from(self.umb.index_of(&block).is_some());
-                self.unpost(block);
+                let link = self.unpost(block);
+                self.post_again(link);
             }
             Op::Return { block, .. } => {
                 // A peer's block has no other way back than the one that it was given by.
                 self.counters.foreign_tokens += 1;
                 if let Ok(index) = self.umb.take_back(block) {
-                    self.note_unposted(index);
+                    let link = self.note_unposted(index);
                     self.umb.give(index);
+                    self.post_again(link);
                 }
             }
         }
@@ -232,10 +232,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// The transport does not take blocks for the peer, and will not: the link counts as failed from the next poll on.
     pub(super) fn give_up(&mut self, id: LinkId) {
-        if let Some(link) = self.links.get_mut(id) {
-            link.refused = true;
-            self.refused = true;
-        }
+        self.links.mark(id, Work::FAIL);
     }
 
     fn link_failed(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
@@ -248,13 +245,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if !was_down {
             link.fail();
         }
-        // That the peer has ended may become known when the link is down already.
+        // That the peer has ended may become known after the link went down.
         self.agreement.link_down(self.now, peer, ended);
         self.wake_agreement();
         if was_up {
             self.leave_peer(id, pipes);
         } else if !was_down {
-            // It has given nothing up, but for what comes back of the transport now; the peer may have sent before this node could.
+            // Nothing was queued for the peer; but data of the peer may have arrived before it was welcomed here.
             self.stop_streams(id, pipes);
             self.reserve_space(id);
             self.empty_control(id);
@@ -269,6 +266,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let Some(link) = failed else { return };
         link.restore(session);
         let (peer, posted, member) = (link.peer, link.posted, link.state.is_member());
+        self.links.unmark(id, Work::FAIL);
         self.agreement.link_up(self.now, peer);
         self.wake_agreement();
         // Control messages need no credit, but room to arrive in.

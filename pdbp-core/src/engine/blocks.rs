@@ -32,8 +32,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// [`OpenError::NoSuchNode`]; [`OpenError::PeerFailed`] when the node is behind a relay and no member.
     #[inline]
     pub fn hop(&self, dest: NodeId) -> Result<Hop, OpenError> {
-        let (slot, via) = self.first_hop(dest)?;
-        Ok(Hop::by_link(slot.index(), dest, via))
+        let (id, via) = self.first_hop(dest)?;
+        Ok(Hop::by_link(id.index(), dest, via))
     }
 
     /// Submits blocks of passed messages that are due.

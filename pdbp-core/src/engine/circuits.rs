@@ -33,7 +33,7 @@ use crate::umb::{BlockMemory, OpenBlock};
 type Place = (LinkId, u16);
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Where a block of a stream goes that came from the node `from`.
+    /// The next hop of a block of a stream that arrived from the node `from`.
     pub(super) fn next_hop_of_segment(&self, block: &Delivery, group: u16, from: NodeId) -> NextHop {
         let via = train_of(block).and_then(|(_, train, _)| train.via());
         // Streams of the peer itself have pipes, those that it passes on have circuits.
@@ -44,7 +44,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Passes a segment on, whole, when there is room for it.
+    /// Forwards a segment, whole, when there is room for it.
     pub(super) fn relay_segment(
         &mut self,
         block: &Delivery,
@@ -78,7 +78,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let circuit = relayed.circuit;
         let Ok(mut out) = self.open_row(next, via.dest) else { return Routed::Blocked };
         if !out.copy_segment(bytes) {
-            // Longer than a block of this node: its sender has others.
+            // Too long for a block of this node: the sender's blocks are larger.
             self.submit(out);
             self.note_malformed(via.origin, Malformed::Length, pipes);
             self.stop_relaying(place);
@@ -100,7 +100,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Routed::Done
     }
 
-    /// Gives a stream that begins its circuit, or stops it. `false`: what the pipe had before is not done with.
+    /// Gives a new stream its circuit, or stops it. `false`: the previous stream of the pipe has not ended yet.
     fn begin_relaying(
         &mut self,
         place: Place,
@@ -131,8 +131,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         true
     }
 
-    /// Ends the stream that is passed on from a pipe, if there is one, since the pipe has another. `false`: its destination, or its
-    /// source, is not told yet.
+    /// Ends the stream relayed from a pipe, if any, since the pipe has a new one. `false`: its destination or its source has not been
+    /// told yet.
     pub(super) fn end_relayed(&mut self, place: Place) -> bool {
         let gone = !self.links.is_up(place.0);
         let Some(relayed) = self.streams.relayed(place.0, place.1) else { return true };
@@ -168,7 +168,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         true
     }
 
-    /// Tells readers of streams that are broken or given up, as far as there is room.
+    /// Tells readers of broken or aborted streams, as far as there is room.
     pub(super) fn break_streams(&mut self) -> u32 {
         if !core::mem::take(&mut self.breaking) {
             return 0;
@@ -187,7 +187,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         worked
     }
 
-    /// A stream that this node cannot pass on: its source is told that it is stopped, and its destination that it is broken.
+    /// Stops a stream that this node cannot relay; its source and its destination are told.
     fn stop_relaying(&mut self, place: Place) {
         let Some(relayed) = self.streams.relayed(place.0, place.1) else { return };
         (relayed.stage, relayed.answer) = (Stage::Broken, Some(false));
@@ -201,7 +201,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// No stream can be passed on to a peer any more: their sources are told.
+    /// Stops all streams relayed to a peer that cannot be reached; their sources are told.
     pub(super) fn stop_streams_to(&mut self, to: LinkId) {
         if !self.links.topology.is_grid() {
             return;
@@ -242,7 +242,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         pipes.event(Event::LinkEnded { peer: self.links.peer(from) });
     }
 
-    /// A stream is over; its entry is free once its source is told what it has to be.
+    /// Frees the entry of a stream that has ended, once its source has been told.
     fn forget_relayed(&mut self, place: Place) {
         if let Some(entry) = self.streams.entry(place.0, place.1) {
             forget(entry);
@@ -250,7 +250,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 }
 
-/// Packs what the source of the streams of a row is to be told. `false`: there is no room for all of it.
+/// Packs the answers owed to the source of a row's streams. `false`: there is no room for all of them.
 pub(super) fn answer_streams(row: &mut [StreamEntry], mut pack: impl FnMut(&Control) -> bool) -> bool {
     for (entry, group) in row.iter_mut().zip(0..) {
         let (number, taken) = match &entry.carried {
@@ -271,7 +271,7 @@ pub(super) fn answer_streams(row: &mut [StreamEntry], mut pack: impl FnMut(&Cont
     true
 }
 
-/// What the source of the streams of a row was told of them may be lost. Whether there is something to say again.
+/// Answers about a row's streams may have been lost: they are owed again. Whether there are any.
 pub(super) fn answer_again(row: &mut [StreamEntry]) -> bool {
     let mut some = false;
     for entry in row.iter_mut() {
@@ -295,7 +295,7 @@ fn forget(entry: &mut Carried) {
     }
 }
 
-/// Whether a block says that a stream is given up, and no more: there is nothing of its writer in it that could be lost.
+/// Whether a block says that a stream was aborted and has no data that could be lost.
 pub(super) fn is_bare_end(header: &BlockHeader, train: &Train<'_>) -> bool {
     header.class() == BlockClass::Stream && header.has(flag::ABORTED) && train.data().is_empty()
 }
@@ -308,7 +308,7 @@ fn train_of(block: &Delivery) -> Option<(&BlockHeader, Train<'_>, &[u8])> {
 }
 
 impl OpenBlock {
-    /// Takes the CDU of another block, whole.
+    /// Copies the CDU of another block, whole.
     fn copy_segment(&mut self, bytes: &[u8]) -> bool {
         let Self { raw, packer, .. } = self;
         packer.copy(raw.body_mut(), bytes, 1).is_ok()

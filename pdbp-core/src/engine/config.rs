@@ -54,7 +54,7 @@ pub struct Config {
     /// Public pipes of the stream group of *each* node. With relays also the streams that may go from one relay to one
     /// destination at a time. Protocol: pipes are named by number.
     pub stream_pipes: u16,
-    /// Nanoseconds after which messages that this node passes on leave in a block that is not full; see [`outbox`](crate::outbox).
+    /// Nanoseconds after which a block of relayed messages leaves although it is not full; see [`outbox`](crate::outbox).
     pub flush_after: u64,
     /// Nanoseconds between two looks of the policy at rows that could give space back.
     pub interval: u64,
@@ -63,10 +63,10 @@ pub struct Config {
     /// Nodes that may become primary master: those with an index below this. Protocol.
     pub masters: u16,
     /// Nanoseconds for which a node may rely on its tables without news from the primary, and after which (and an eighth
-    /// more) it is declared down; 0: who has failed is told by transports alone. Protocol: what a node may rely on is what others
+    /// more) it is declared down; 0: only transports report failures. Protocol: a node relies on what others
     /// have promised.
     pub lease: u64,
-    /// Nanoseconds that a standby waits before it stands for election; more than a message and its answer take. Protocol:
+    /// Nanoseconds that a standby waits before it campaigns; more than a round trip takes. Protocol:
     /// candidates wait one after the other.
     pub patience: u64,
     /// Which nodes have links, and how messages go between those that have none. Protocol.
@@ -276,7 +276,7 @@ impl Config {
         Topology::new(self.routing, self.node, self.nodes, self.masters)
     }
 
-    /// The node by which all goes that is for another; `None` when there is a link.
+    /// The relay for messages to a node; `None` when there is a link.
     pub fn relay_to(&self, dest: NodeId) -> Option<NodeId> {
         self.topology().relay_to(dest)
     }

@@ -143,6 +143,7 @@ use crate::matrix::Queue;
 use crate::outbox::{Due, Outbox, Rule};
 use crate::pipe::{PipePool, Places, StreamEntry, StreamMap, StreamMapping};
 use crate::policy::SpacePolicy;
+use crate::routing::LinkId;
 use crate::tables::Tables;
 use crate::transport::{Arrival, Capabilities, Transport};
 use crate::umb::{BlockMemory, BlockState, Held, Umb};
@@ -325,15 +326,8 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     agreement_due: Option<Time>,
     /// Something has happened since `advance_control` found nothing to do.
     stirred: bool,
-    /// Some link has `refused` set.
-    refused: bool,
-    /// Whether blocks may wait in rows of SM, or in rows of RM for a private pipe or a further link: no poll looks through all rows for what is not there.
-    queued: bool,
-    blocked: bool,
-    /// Whether some row with posted arrival has fewer blocks posted than it should.
-    short_of_posts: bool,
-    /// Whether blocks that failed peers did not get wait for their writers.
-    returning: bool,
+    /// The link whose blocks are being routed.
+    routing: LinkId,
     /// Whether readers are to be told of streams that have ended: of this node's that were given up, and of those that it cannot pass on.
     breaking: bool,
 }
@@ -400,11 +394,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             begun: false,
             agreement_due: None,
             stirred: true,
-            refused: false,
-            queued: false,
-            blocked: false,
-            short_of_posts: false,
-            returning: false,
+            routing: LinkId::NONE,
             breaking: false,
             config,
         };
@@ -480,6 +470,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         worked += self.pump_control(worked == 0);
         self.post_missing();
         self.maintain();
+        self.links.forget_idle();
         Progress { worked, next: self.next_call() }
     }
 

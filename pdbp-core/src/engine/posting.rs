@@ -1,11 +1,11 @@
 //! Posted arrival: blocks that the transport has to receive into.
 //!
-//! A row has one for each of its vacant elements, which is the credit that its peer can use, and two more for control messages. So
-//! what a peer sends never waits on the link for what this node's readers have. What the transport is too busy to take is set aside
-//! for its link all the same: were it free, another row could grow by it, and the link would have nothing to receive into.
+//! A row posts one block for each vacant element, which is the credit that its peer can use, and two more for control messages. So
+//! nothing that a peer sends is held up on the link by blocks that this node's readers keep. Blocks that the transport is too busy to
+//! take stay reserved for their link: otherwise another row could grow by them, and the link would have nothing to receive into.
 
 use super::Engine;
-use super::link::Link;
+use super::link::{Link, Work};
 use crate::policy::SpacePolicy;
 use crate::routing::LinkId;
 use crate::transport::{Op, Reason, Transport};
@@ -15,7 +15,7 @@ use crate::umb::{BlockMemory, BlockState, Umb, VacantBlock};
 pub(super) const SPARE_POSTS: u32 = 2;
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Gives the transport blocks to receive into, as many as the row's space asks for.
+    /// Posts as many receives as the row's space calls for.
     pub(super) fn post(&mut self, id: LinkId) {
         self.set_posts_aside(id);
         while let Some(link) = self.links.get_mut(id)
@@ -27,7 +27,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Takes from the UMB what the row is to post and has not, or gives back what it is not to post any more.
+    /// Takes blocks that the row is short of from the UMB, or gives back those it has too many.
     fn set_posts_aside(&mut self, id: LinkId) {
         let Self { links, umb, space, .. } = self;
         let Some(link) = links.get_mut(id) else { return };
@@ -36,8 +36,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             // The first ones are those that were reserved while the link was down.
             let first = link.recv.to_post() <= SPARE_POSTS;
             let Some(index) = (if first || space.free_blocks(umb) > 0 { umb.take() } else { None }) else {
-                self.short_of_posts = true;
-                break;
+                links.mark(id, Work::POST);
+                return;
             };
             link.keep_unposted(umb, index);
         }
@@ -50,13 +50,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Tries again to post what could not be posted before, for want of blocks or since the transport was busy.
     pub(super) fn post_missing(&mut self) {
-        if !core::mem::take(&mut self.short_of_posts) {
-            return;
-        }
-        for id in self.links.ids() {
-            if id != self.links.own && self.links.get(id).is_some_and(|link| link.posted) {
-                self.post(id);
-            }
+        let mut short = self.links.first_with(Work::POST);
+        while let Some(id) = short {
+            self.post(id);
+            short = self.links.next_with(id, Work::POST);
         }
     }
 
@@ -68,11 +65,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         link.note_posted(umb, index);
         let Err(refused) = transport.submit(Op::Recv { peer: link.peer, block }) else { return true };
         let given = matches!(&refused.op, Op::Recv { block, .. } if umb.index_of(block) == Some(index));
-        // One that hands back something else has the block, and is not to be trusted with others.
+        // A transport that hands back something else has kept the block, and is not trusted with more.
         if !given || !matches!(refused.reason, Reason::Busy) {
             self.give_up(id);
         }
-        self.short_of_posts = true;
+        self.links.mark(id, Work::POST);
         match refused.op {
             Op::Recv { block, .. } if given => {
                 if self.umb.take_back(block).is_ok() {
@@ -87,7 +84,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         false
     }
 
-    /// A block that was filled, and has been read, is posted anew, unless the row has shrunk.
+    /// Posts a block again that was filled and read, unless the row has shrunk.
     pub(super) fn repost(&mut self, id: LinkId, index: u32) {
         let due = |link: &Link| link.posted && link.recv.posted < link.posts_due();
         if self.links.get(id).is_some_and(due) {
@@ -97,7 +94,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// A block that was posted is not with the transport any more: its own row has one less.
+    /// A posted block has left the transport; its row has one less. Returns the row's link.
     pub(super) fn note_unposted(&mut self, index: u32) -> Option<LinkId> {
         let entry = self.umb.entry(index).filter(|entry| entry.state == BlockState::Posted)?;
         entry.state = BlockState::Vacant;
@@ -108,30 +105,44 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Some(id)
     }
 
-    /// A block of ours was filled. One that was posted for another peer is missing there.
+    /// A block of this node was filled. If it was posted for another peer, that row is one short.
     pub(super) fn note_filled(&mut self, id: LinkId, index: u32) {
-        self.short_of_posts |= self.note_unposted(index) != Some(id);
+        if let Some(other) = self.note_unposted(index).filter(|other| *other != id) {
+            self.links.mark(other, Work::POST);
+        }
     }
 
-    /// A block was posted and will not be filled.
-    pub(super) fn unpost(&mut self, block: VacantBlock) {
+    /// A posted block came back unused. Returns the link that it was posted for.
+    pub(super) fn unpost(&mut self, block: VacantBlock) -> Option<LinkId> {
         match self.umb.take_back(block) {
             Ok(index) => {
-                self.note_unposted(index);
+                let link = self.note_unposted(index);
                 self.umb.give(index);
+                link
             }
-            Err(_) => self.counters.foreign_tokens += 1,
+            Err(_) => {
+                self.counters.foreign_tokens += 1;
+                None
+            }
+        }
+    }
+
+    /// A posted block came back by mistake: its row is one short.
+    #[cold]
+    pub(super) fn post_again(&mut self, link: Option<LinkId>) {
+        if let Some(id) = link {
+            self.links.mark(id, Work::POST);
         }
     }
 }
 
 impl Link {
-    /// The blocks that the row is to have posted: one for each vacant element, and the spare ones in any case.
+    /// How many blocks the row should have posted: one for each vacant element, plus the spare ones.
     fn posts_due(&self) -> u32 {
         if self.state.is_down() { 0 } else { SPARE_POSTS + self.recv.space.vacant() }
     }
 
-    /// Keeps a block for when the transport takes it.
+    /// Keeps a block until the transport has room for it.
     fn keep_unposted<M: BlockMemory>(&mut self, umb: &mut Umb<'_, M>, index: u32) {
         if let Some(entry) = umb.entry(index) {
             entry.state = BlockState::Vacant;
@@ -140,7 +151,7 @@ impl Link {
         self.recv.unposted.push_back(umb, index);
     }
 
-    /// A block is given to the transport to receive into.
+    /// A block has been given to the transport to receive into.
     fn note_posted<M: BlockMemory>(&mut self, umb: &mut Umb<'_, M>, index: u32) {
         if let Some(entry) = umb.entry(index) {
             (entry.state, entry.row) = (BlockState::Posted, self.id.raw());

@@ -1,4 +1,4 @@
-//! Who reads what has arrived: elements of RM, deliveries that are made of their blocks, and those that come back.
+//! Readers of arrived blocks: elements of RM, and the deliveries made from their blocks.
 
 use super::receiving::Cursor;
 use super::{Delivery, DeliveryKind, Engine, PrivatePipes};
@@ -12,13 +12,13 @@ use crate::umb::{BlockMemory, NIL, SharedBlock};
 #[derive(Debug)]
 pub struct Element {
     pub(super) block: Option<SharedBlock>,
-    /// Whether the block is routed to its end, so that its readers are all who need it.
+    /// Routing has reached the end of the block: only its readers still need it.
     pub(super) routed: bool,
-    /// Of the link by which it came.
+    /// Session of the link in which the block arrived.
     pub(super) session: u32,
-    /// Next of the list that the element is in (free or pending).
+    /// Next element of the list this one is in (free or pending).
     pub(super) next: u32,
-    /// Where routing goes on: offset in the body, and parts of a destination set that have their delivery.
+    /// Where routing resumes: offset in the body, and how many parts of a destination set have been served.
     pub(super) at: usize,
     pub(super) served: usize,
 }
@@ -30,7 +30,7 @@ impl Default for Element {
 }
 
 impl Element {
-    /// Whether nobody needs its block any more.
+    /// Whether the block can go back to its owner.
     pub(super) fn is_done(&self) -> bool {
         self.routed && self.block.as_ref().is_some_and(|block| !block.is_read())
     }
@@ -65,7 +65,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// A second delivery of the same piece, for a reader that goes its own way, such as a device. It goes back with
+    /// A second delivery of the same piece, for an independent reader such as a device. It goes back with
     /// [`release`](Self::release) as well. `None` for a delivery of another engine.
     pub fn share(&mut self, delivery: &Delivery) -> Option<Delivery> {
         if let DeliveryKind::Returned { .. } = delivery.kind() {
@@ -80,8 +80,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Some(again)
     }
 
-    /// Offers a piece of the block to a private pipe. `false`: the pipe is full. It is counted before the host has it, and where
-    /// routing goes on if the host panics is noted: with this piece.
+    /// Offers a piece of the block to a private pipe. `false`: the pipe is full. The delivery is counted, and the cursor saved, before the
+    /// host gets it, so that a host that panics is offered this piece again.
     pub(super) fn offer(
         &mut self,
         pipe: PipeId,
@@ -104,7 +104,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Takes back a delivery that a host has refused. Whether it has kept the one that it was offered, and this is another.
+    /// Takes back a delivery that a host refused. `true`: it is not the one that was offered, which the host has kept.
     fn refused(&mut self, back: Delivery, start: usize, to: &mut Cursor) -> bool {
         let returned = matches!(back.kind(), DeliveryKind::Returned { .. });
         let kept = returned || !back.begins_at((to.id, to.element), start);
@@ -113,7 +113,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         kept
     }
 
-    /// An element whose block is routed to its end and read: the block goes back to its owner.
+    /// Frees an element whose block was routed and read, and returns the block to its owner.
     pub(super) fn empty(&mut self, id: LinkId, element: u32) {
         let Self { links, rm, space, config, .. } = self;
         let is_own = id == links.own;
@@ -134,7 +134,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if link.session == slot.session {
             link.numbers.released += 1;
         } else {
-            // Its element was lent to the old link, beyond the space of the present one, whose peer may not be let in yet.
+            // The element belonged to an earlier session and was not part of the present window.
             link.recv.old = link.recv.old.saturating_sub(1);
             if link.is_up() {
                 space.shrink_recv(link, 1);

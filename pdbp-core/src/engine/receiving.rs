@@ -1,5 +1,6 @@
 //! The receiving half: RM, and PipeM, which routes blocks to private pipes.
 
+use super::link::Work;
 use super::readers::Element;
 use super::relaying::NextHop;
 use super::{Delivery, DeliveryKind, Engine, Event, PrivatePipes};
@@ -12,7 +13,7 @@ use crate::routing::LinkId;
 use crate::transport::Transport;
 use crate::umb::{ArrivedBlock, BlockMemory, NIL, SharedBlock};
 
-/// How far routing of a block came.
+/// Outcome of routing a block.
 pub(super) enum Routed {
     Done,
     /// A private pipe was full.
@@ -20,7 +21,7 @@ pub(super) enum Routed {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Puts an arrived block into a free element of its row. There is one.
+    /// Puts an arrived block into a free element of its row; the caller has checked that there is one.
     pub(super) fn hold(&mut self, id: LinkId, header: &BlockHeader, block: ArrivedBlock) {
         let Self { links, rm, config, .. } = self;
         let Some(link) = links.get_mut(id) else { return };
@@ -42,7 +43,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             last.next = element;
         }
         let critical = row.space.take();
-        // As full as the peer may make it with messages: one element of four and more is kept for commands.
+        // All the credit for messages is used; in windows of four and more one element is kept for commands.
         let full = |row: &RecvRow| row.space.vacant() <= super::kept(row.space.real());
         let was_full = full(row);
         if id == links.own {
@@ -77,16 +78,16 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.links.iter_mut().for_each(|link| link.recv.free = 0);
     }
 
-    /// Goes on with the blocks that found a private pipe full.
+    /// Resumes routing of blocks for which a private pipe was full.
     pub(super) fn route_pending(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
-        if !core::mem::take(&mut self.blocked) {
-            return 0;
-        }
+        // The host panicked while blocks of this link were being routed.
+        let interrupted = core::mem::replace(&mut self.routing, LinkId::NONE);
+        self.links.mark(interrupted, Work::ROUTE);
         let mut worked = 0;
-        for id in self.links.ids() {
-            if self.links.get(id).is_some_and(|link| link.recv.pending.len > 0) {
-                worked += self.route_row(id, pipes);
-            }
+        let mut blocked = self.links.first_with(Work::ROUTE);
+        while let Some(id) = blocked {
+            worked += self.route_row(id, pipes);
+            blocked = self.links.next_with(id, Work::ROUTE);
         }
         worked
     }
@@ -107,17 +108,18 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 return worked;
             };
             let mut cursor = Cursor { id, source, element, at: slot.at, served: slot.served, readers: 0 };
-            // Goes on there if the host panics.
-            let blocked = core::mem::replace(&mut self.blocked, true);
+            // Routing resumes here if the host panics.
+            let before = core::mem::replace(&mut self.routing, id);
             let outcome = self.route(&whole, &mut cursor, pipes);
             let Some(slot) = self.rm.get_mut(at) else { return worked };
             (slot.at, slot.served) = (cursor.at, cursor.served);
             let back = slot.block.as_mut().map(|block| block.take_back(whole, place));
             debug_assert!(matches!(back, Some(Ok(()))), "the block was lent above");
+            self.routing = before;
             if let Routed::Blocked = outcome {
+                self.links.mark(id, Work::ROUTE);
                 return worked + cursor.readers;
             }
-            self.blocked = blocked;
             slot.routed = true;
             let (done, session) = (slot.is_done(), slot.session);
             let next = core::mem::replace(&mut slot.next, NIL);
@@ -138,7 +140,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     fn route(&mut self, block: &Delivery, to: &mut Cursor, pipes: &mut impl PrivatePipes) -> Routed {
-        // A copy, so that the length which was looked at is the one that is used.
+        // A copy: a peer that shares the memory cannot change the length after it was checked.
         let header = &{ *block.block() };
         let Some(body) = block.bytes().get(..header.length()) else { return Routed::Done };
         let kind = DeliveryKind::Messages { urgent: header.has(flag::URGENT) };
@@ -188,7 +190,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             match next {
                 None => return Routed::Done,
                 Some(Err(reason)) => {
-                    // Untrusted blocks were checked whole before; this is one of a trusted peer, read in parts.
+                    // Blocks of untrusted peers were checked on arrival; this one is from a trusted peer.
                     self.note_malformed(from, reason, pipes);
                     return Routed::Done;
                 }
@@ -232,7 +234,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// A block of a stream: the mapping tuple says where it goes.
+    /// Routes a block of a stream by its mapping tuple.
     fn route_stream(
         &mut self,
         block: &Delivery,
@@ -275,7 +277,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             if let Carried::Local(mapping) = core::mem::replace(entry, Carried::Local(mapping))
                 && !is_this(&mapping)
             {
-                // The pipe was given to another stream before the last segment of this one came.
+                // The pipe was reused before the last segment of the old stream arrived.
                 pipes.event(Event::StreamBroken { mapping });
             }
         }
@@ -288,7 +290,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return Routed::Done;
         }
         let pipe = mapping.pipe;
-        // A segment is missing: the stream ends here, for its reader too.
+        // A segment is missing: the stream ends here, and its reader is told.
         let lost = mapping.segment != segment;
         let last = header.has(flag::LAST) || lost;
         let aborted = header.has(flag::ABORTED) || lost;
@@ -332,7 +334,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let Some(session) = link.recv.ending else { return };
         let first = (link.recv.pending.len > 0).then_some(link.recv.pending.head);
         let first = first.and_then(|element| self.rm.get(self.config.element(id, element)));
-        // Or of a link before that one, which has failed too.
+        // Blocks of that session, or of an earlier one, still have to be delivered.
         if first.is_some_and(|element| session.wrapping_sub(element.session) < u32::MAX / 2) {
             return;
         }
@@ -340,10 +342,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 }
 
-/// How far a block is routed.
+/// Progress of routing one block.
 pub(super) struct Cursor {
     pub(super) id: LinkId,
-    /// The node that has sent what is routed.
+    /// The node that sent the messages being routed.
     pub(super) source: NodeId,
     pub(super) element: u32,
     pub(super) at: usize,

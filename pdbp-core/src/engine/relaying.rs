@@ -19,14 +19,14 @@ use crate::umb::{BlockMemory, OpenBlock};
 pub(super) enum NextHop {
     /// To parts of this node; the node that has sent it.
     Here(NodeId),
-    /// To another node, of which this one is the relay.
+    /// To another node, for which this one is a relay.
     Relay(Via),
-    /// Nowhere: it should not have come.
+    /// Nowhere: this node is neither its destination nor its relay.
     Invalid,
 }
 
 impl Topology {
-    /// Where CDUs that came from the node `from` and have this extension go.
+    /// The next hop of CDUs that arrived from the node `from` with this extension.
     #[inline]
     pub(super) fn next_hop(&self, via: Option<Via>, from: NodeId) -> NextHop {
         match via {
@@ -46,7 +46,7 @@ impl Topology {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// The link by which messages for a node leave, and what they carry if it is a relay's.
+    /// The link by which messages for a node leave, and the extension they need if it leads to a relay.
     #[inline]
     pub(super) fn first_hop(&self, dest: NodeId) -> Result<(LinkId, Option<Via>), OpenError> {
         let id = self.links.id(dest);
@@ -65,18 +65,18 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok((self.links.id(relay), Some(Via { origin: self.config.node, dest })))
     }
 
-    /// Whether what is for the node goes by a relay.
+    /// Whether messages for the node go by a relay.
     pub fn is_relayed(&self, dest: NodeId) -> bool {
         self.relay_to(dest).is_some()
     }
 
-    /// The node by which all goes that is for another; `None` when there is a link.
+    /// The relay for messages to a node; `None` when there is a link.
     pub fn relay_to(&self, dest: NodeId) -> Option<NodeId> {
         self.links.topology.relay_to(dest)
     }
 
-    /// Passes a train on, `bytes` of the arrived block: as much of it as there is room for. `to.served` counts the messages of it
-    /// that have left.
+    /// Forwards a train, which is `bytes` of the arrived block, as far as there is room. `to.served` counts the messages that were
+    /// forwarded.
     pub(super) fn relay_train(
         &mut self,
         (train, bytes): (&Train<'_>, &[u8]),
@@ -112,7 +112,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 self.submit(block);
             }
             if copied.is_err() && !had && to.served == before {
-                // Longer than a block of this node: its sender has others.
+                // Too long for a block of this node: the sender's blocks are larger.
                 self.counters.malformed += 1;
                 pipes.event(Event::Malformed { peer: via.origin, reason: Malformed::Length });
                 break;
@@ -122,7 +122,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Routed::Done
     }
 
-    /// Messages of another node that cannot be passed on, since the link to their destination has failed.
+    /// Drops messages of another node that cannot be forwarded since the link to their destination has failed.
     pub(super) fn lose(&mut self, via: Via, messages: u32, pipes: &mut impl PrivatePipes) {
         self.counters.relay_lost += u64::from(messages);
         pipes.event(Event::NotPassedOn { source: via.origin, dest: via.dest, messages });

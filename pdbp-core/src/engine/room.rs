@@ -1,4 +1,4 @@
-//! Room for messages longer than a block: **the receiving node reserves it before the first segment leaves.**
+//! Memory for messages longer than a block: **the receiver reserves it before the first segment leaves.**
 //!
 //! Messages in segments are put together in memory of the receiver, of which a node has so much in all
 //! ([`limit_assembly`](Engine::limit_assembly)). Before its first segment a sender asks for the message's room, and goes on when the

@@ -1,24 +1,23 @@
-//! What was lost with an unreadable control block is said again.
+//! Recovery from unreadable control blocks.
 //!
-//! Data in an unreadable block is lost, and counted. What engines tell each other is not: mostly nobody would say it again, and
-//! somebody waits for it for ever. But little of it is kept once it was said, since all of it follows from what the two nodes know;
-//! with that they begin the talk anew, as on a link that was restored, though no data is lost and nobody is taken to have failed.
+//! Data in an unreadable block is lost, and counted. Control messages must not be lost: most are sent once, and a node would wait for
+//! them forever. Few of them are stored, since they follow from the state of the two nodes; so the two start their
+//! exchange over, as on a restored link, except that no data is lost and neither counts as failed.
 //!
 //! Each control block has the number of a *round*, from 0 in each session of a link. A node that misses a control block of its peer
-//! begins the next round: one greater than its own and that of the control block that shows the gap, since all that the peer
-//! has said up to there may be missing in part. It says its settings, and what else follows from what it knows, and takes
-//! nothing more of the peer that was said in earlier rounds. A peer that reads a greater number than its own does the same in that round.
-//! So in each direction a beginning of the old round has arrived, and then the new one begins, as with links that fail. What is lost of
-//! the new round begins another.
+//! starts the next round: one greater than its own and than that of the control block that reveals the gap. It sends its settings and
+//! everything else that follows from its state, and ignores what the peer sent in earlier rounds. A peer that reads a number greater
+//! than its own does the same in that round. So each direction sees a prefix of the old round, then the new one, as with links that
+//! fail. A loss in the new round starts another.
 //!
-//! To let the link fail instead would be no simpler: a transport that cannot end links would leave the peer to find out, by messages
-//! that may be unreadable too, and without leases a node whose link has failed is declared down, along with what it had sent.
+//! Failing the link instead would be no simpler: where the transport cannot end links the peer would have to be told, by messages
+//! that may be unreadable too; and without leases a node whose link has failed is declared down, and its messages are lost.
 //!
-//! # How a gap is noticed
-//! By the numbers of the next block: what is missing before it and was no data was control. A block that cannot be read is answered
-//! by [`Probe`](Control::Probe), which is answered by a control block, so that there is a next one and it has a round. A control
-//! block whose body or messages cannot be read counts as missing too. What passes for something else cannot be noticed: links
-//! on which bytes change need checksums.
+//! # How a gap is detected
+//! By the numbers of the next block: missing blocks that were not data were control. An unreadable block is answered
+//! with [`Probe`](Control::Probe), which is answered with a control block, so that there is a next one and it has a round. A control
+//! block whose body or messages cannot be read counts as missing too. Changes that leave a valid block go undetected: links
+//! that may change bytes need checksums.
 //!
 //! # What is repeated by what
 //!
@@ -39,9 +38,9 @@
 //! | credit, without a message | the numbers of any block |
 //!
 //! # Peers that send garbage
-//! Each block that comes causes one in answer at most, and blocks that can be read, follow those before and are of the same round
-//! cause none for that reason. So two nodes fall silent as soon as their link carries what they say, and a peer that sends garbage
-//! gets no more blocks than it has sent. What it makes the agreement begin anew is the talk with itself.
+//! Each block is answered with one at most, and blocks that are readable, in sequence and of the current round with none. So two
+//! nodes fall silent as soon as their link works, and a peer that sends garbage gets no more blocks than it has sent. The agreement
+//! starts over with that peer alone.
 
 use super::Engine;
 use super::circuits::answer_again;

@@ -2,7 +2,7 @@
 
 use zerocopy::FromBytes;
 
-use super::link::{Link, Payload};
+use super::link::{Link, Payload, Work};
 use super::{BUDGET, CONTROL_ROW, Engine, Event, PrivatePipes};
 use crate::cdu::{self, BLOCK_HEADER, BlockClass, BlockHeader, flag};
 use crate::id::NodeId;
@@ -15,7 +15,7 @@ use crate::umb::{BlockMemory, BlockState, OpenBlock, SealedBlock};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// All blocks that the row may have are in use; some come free as the peer reads.
+    /// All blocks that the row may have are in use; they become free as the peer reads.
     WouldBlock,
     /// The peer has failed.
     PeerFailed(NodeId),
@@ -43,16 +43,16 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// See [`OpenError`].
     #[inline]
     pub fn open(&mut self, dest: NodeId) -> Result<OpenBlock, OpenError> {
-        let (slot, via) = self.first_hop(dest)?;
-        let mut block = self.open_row(slot, dest)?;
+        let (id, via) = self.first_hop(dest)?;
+        let mut block = self.open_row(id, dest)?;
         if via.is_some() {
             block.packer.turn(via);
         }
         Ok(block)
     }
 
-    /// A vacant block of a link's row, for messages to `dest`. Writers that have found the row full come here again and again, so that a
-    /// row which cannot grow is looked at and nothing else.
+    /// A vacant block of a link's row, for messages to `dest`. Writers poll this while the row is full, so that case is
+    /// decided by a look at the row alone.
     #[inline]
     pub(super) fn open_row(&mut self, id: LinkId, dest: NodeId) -> Result<OpenBlock, OpenError> {
         let link = self.links.get_mut(id).ok_or(OpenError::NoSuchNode(dest))?;
@@ -71,7 +71,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.take_vacant(id, dest)
     }
 
-    /// Asks for more space for a row in which a writer waits. Whether it has some now.
+    /// Asks the policy for more space for a row that a writer waits for. Whether it got some.
     #[inline(never)]
     fn grow_waiting(&mut self, id: LinkId) -> bool {
         let Self { links, umb, space, .. } = self;
@@ -97,7 +97,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(OpenBlock { raw, packer: cdu::Packer::new(), dest, row: id, urgent: false, stream: None })
     }
 
-    /// Takes a block back from its writer and sends it, or queues it for its node when there is no credit. One without messages
+    /// Takes a block back from its writer and sends it, or queues it when there is no credit. A block without messages
     /// just becomes vacant.
     pub fn submit(&mut self, mut block: OpenBlock) {
         let id = block.row;
@@ -137,9 +137,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         link.send.messages += u64::from(messages);
         link.enqueue(umb, index, payload);
         self.counters.blocks_sent += 1;
-        // It need not wait for a poll.
+        // Sent at once if possible, without waiting for a poll.
         if id == self.links.own {
-            self.queued = true;
+            self.links.mark(id, Work::SEND);
         } else {
             self.pump_row(id);
         }
@@ -147,15 +147,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Hands queued blocks to the transport as far as credit goes.
     pub(super) fn pump_rows(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
-        if !core::mem::take(&mut self.queued) {
-            return 0;
-        }
         let mut worked = 0;
-        for id in self.links.ids() {
-            if self.links.get(id).is_none_or(|link| link.send.waiting() == 0) {
-                continue;
-            }
+        let mut waiting = self.links.first_with(Work::SEND);
+        while let Some(id) = waiting {
             worked += if id == self.links.own { self.loop_back(pipes) } else { self.pump_row(id) };
+            waiting = self.links.next_with(id, Work::SEND);
         }
         worked
     }
@@ -165,12 +161,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         while worked < BUDGET as u32 && self.send_first(id, Link::next_data) == Some(true) {
             worked += 1;
         }
-        self.queued |= self.links.get(id).is_some_and(|link| link.send.waiting() > 0);
+        self.note_waiting(id);
         worked
     }
 
-    /// Hands a block that waits at a link to the transport. `None`: there is none that may leave; `Some(false)`: the transport did not
-    /// take it.
+    /// Hands the next block of a link to the transport. `None`: none may leave; `Some(false)`: the transport did not take it.
     #[inline]
     pub(super) fn send_first(
         &mut self,
@@ -186,12 +181,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Queues a block again that the transport has refused. One that hands back something else has the block, and is not to be trusted
-    /// with others.
+    /// Requeues a block that the transport has refused. Whether the transport has kept it nevertheless: one that hands back something else
+    /// has, and is not trusted with more.
     #[cold]
     fn is_kept(&mut self, (id, index): (LinkId, u32), payload: Payload, refused: Refused<T::Error>) -> bool {
         let given = matches!(&refused.op, Op::Send { block, .. } if self.umb.index_of(block) == Some(index));
-        // What is not busy now will not do better later: the link is given up rather than tried for ever.
+        // Any reason but `Busy` is permanent: the link fails.
         if !given || !matches!(refused.reason, Reason::Busy) {
             self.give_up(id);
         }
@@ -209,7 +204,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         !given
     }
 
-    /// Blocks for parts of this node: they meet no transport.
+    /// Delivers blocks for parts of this node, without the transport.
     fn loop_back(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
         let own = self.links.own;
         let mut worked = 0;
@@ -229,11 +224,19 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.route_row(own, pipes);
             worked += 1;
         }
-        self.queued |= self.links.get(own).is_some_and(|link| link.send.waiting() > 0);
+        self.note_waiting(own);
         worked
     }
 
-    /// A block of ours has come back from the transport.
+    /// Marks a link for the next poll if blocks still wait at it.
+    #[inline]
+    fn note_waiting(&mut self, id: LinkId) {
+        if self.links.get(id).is_some_and(|link| link.send.waiting() > 0) {
+            self.links.mark(id, Work::SEND);
+        }
+    }
+
+    /// The transport has given a block of this node back.
     pub(super) fn sent(&mut self, id: LinkId, block: SealedBlock, failed: bool) {
         let Ok(index) = self.umb.take_back(block) else {
             self.counters.foreign_tokens += 1;
@@ -243,9 +246,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if entry.state != BlockState::InFlight {
             // A block to receive into, which the transport has sealed.
             self.counters.foreign_tokens += 1;
-            self.note_unposted(index);
+            let link = self.note_unposted(index);
             self.umb.give(index);
-            return;
+            return self.post_again(link);
         }
         if entry.row == CONTROL_ROW {
             if let Some(link) = self.links.get_mut(id) {
@@ -253,7 +256,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
             return self.recycle(index);
         }
-        // The row of the block, not the transport, says where a data block went.
+        // Which link a data block belongs to is taken from UMBInfo-Tab, not from the transport.
         let id = LinkId::from_index(usize::from(entry.row));
         if let Some(link) = self.links.get_mut(id) {
             link.numbers.note_data_back(link.posted, failed);
@@ -261,7 +264,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if failed { self.send_back(id, index) } else { self.recycle(index) }
     }
 
-    /// A block of ours is vacant again: it goes back to its row, or to those for control messages.
+    /// Frees a block of this node: it goes back to its row, or to the control blocks.
     pub(super) fn recycle(&mut self, index: u32) {
         let Self { links, umb, space, .. } = self;
         let Some(entry) = umb.entry(index) else { return };
@@ -274,7 +277,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Control blocks that a failed peer will not get.
+    /// Frees the control blocks queued for a failed peer.
     pub(super) fn empty_control(&mut self, id: LinkId) {
         while let Some(link) = self.links.get_mut(id).filter(|link| link.state.is_down())
             && let Some(index) = link.send.control.pop_front(&mut self.umb)
@@ -283,7 +286,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Sends back what waits for a peer to which no data goes any more.
+    /// Returns the blocks queued for a peer that gets no more data to their writers.
     pub(super) fn give_up_queue(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
         if let Some((block, _)) = self.relayed.take(id.index()) {
             self.submit(block);

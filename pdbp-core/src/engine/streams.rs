@@ -1,4 +1,4 @@
-//! Streams of this node: opened, closed and given up, and what their relays say of them.
+//! Streams that this node sends: opened, closed, aborted, and accepted or refused by relays.
 
 use super::{Engine, Event, OpenError, PrivatePipes, StreamTag};
 use crate::cdu::{CduClass, Route, Via, flag};
@@ -26,14 +26,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok((pipe.0 - self.pipes.stream_base(), number))
     }
 
-    /// Whether the stream of a stream pipe has a way to its destination. With a link to it, until that fails.
+    /// The state of the route of a stream pipe's stream. With a direct link it is `Taken` until that fails.
     pub fn stream_state(&self, group: u16) -> StreamState {
         self.pipes.stream_state(self.pipes.stream_pipe(group))
     }
 
     /// Gives back the public pipe of a stream. A stream whose last block has not been submitted is given up: its reader gets a last
     /// segment without data that says so, as soon as there is room for it, behind what was submitted. Until then the pipe stays
-    /// busy. So a writer need not have a block to give up, nor a destination that is a member.
+    /// busy. So a writer needs neither a block nor a reachable destination to abort.
     ///
     /// # Errors
     /// [`PipeError::NotBound`] when it was given back before.
@@ -45,18 +45,18 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok(())
     }
 
-    /// Tells the reader of a stream that was given up, and frees its pipe. `false`: there is no room for that now.
+    /// Tells the reader of an aborted stream, and frees its pipe. `false`: there is no room now.
     fn end_stream(&mut self, group: u16) -> bool {
         let pipe = self.pipes.stream_pipe(group);
         let Some(StreamEnd { number, segment, source, dest }) = self.pipes.ending(pipe) else {
             return true;
         };
-        // A relay knows better than this node whether it reaches the destination, which may be no member for this one.
+        // Whether the destination is reachable is for the relay to say: this node may not know it as a member.
         let relay = self.links.topology.relay_to(dest.node());
         let id = self.links.id(relay.unwrap_or(dest.node()));
         let via = relay.map(|_| Via { origin: self.config.node, dest: dest.node() });
         let tag = StreamTag { group, number, segment, dest, flags: flag::LAST | flag::ABORTED };
-        // Any other error is that the link is down: with it the reader has lost the stream.
+        // Any other error means that the link is down, and the reader lost the stream with it.
         if let Err(OpenError::WouldBlock) = self.submit_end(id, via, source, tag) {
             return false;
         }
@@ -65,7 +65,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         true
     }
 
-    /// Tells readers of streams that were given up, as far as there is room. `breaking` is set if there are more.
+    /// Tells readers of aborted streams, as far as there is room. Sets `breaking` if some are left.
     pub(super) fn end_own_streams(&mut self) -> u32 {
         let mut worked = 0;
         for group in 0..self.config.stream_pipes {
@@ -78,7 +78,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         worked
     }
 
-    /// Submits a last segment without data: the stream is given up.
+    /// Submits a last segment without data, which aborts the stream.
     pub(super) fn submit_end(
         &mut self,
         id: LinkId,
@@ -100,7 +100,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.streams.iter()
     }
 
-    /// What a relay says of a stream of this node.
+    /// A relay has accepted or refused a stream of this node.
     pub(super) fn stream_answered(
         &mut self,
         relay: NodeId,
@@ -111,12 +111,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let (me, topology, pipe) = (self.config.node, self.links.topology, self.pipes.stream_pipe(group));
         let stream =
             self.pipes.stream(pipe, number).filter(|(_, dest, _)| topology.relay_to(*dest) == Some(relay));
-        // It may be over.
+        // It may have ended.
         let Some((local, dest, state)) = stream.filter(|(.., state)| **state != StreamState::Cut) else {
             return;
         };
         if *state == StreamState::Stopped {
-            // It was told so before.
+            // That is known.
             return;
         }
         *state = if taken { StreamState::Taken } else { StreamState::Stopped };

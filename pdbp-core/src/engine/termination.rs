@@ -278,7 +278,7 @@ mod tests {
     fn wave(termination: &mut Termination, links: &mut Links<'_>, counts: [Count; 3]) -> Step {
         assert_eq!(termination.step(links), Step::Begun);
         for (link, count) in links.iter_mut().zip(counts) {
-            assert_eq!(termination.counting, true);
+            assert!(termination.counting);
             termination.note_count(link, termination.wave, count);
         }
         termination.step(links)

@@ -3,6 +3,7 @@
 mod numbers;
 mod state;
 mod table;
+mod work;
 
 use zerocopy::FromBytes;
 
@@ -21,6 +22,7 @@ use crate::umb::{BlockMemory, BlockState, SealedBlock, Umb};
 pub(super) use numbers::{MOST_MISSING, Missing, Numbers};
 pub(super) use state::LinkState;
 pub(super) use table::Links;
+pub(super) use work::Work;
 
 /// A link of this node: SCBP_i and RCBP_i, the state of the link, and what the two nodes have to tell each other. A node has one to itself,
 /// by which its parts reach each other.
@@ -42,8 +44,9 @@ pub struct Link {
     pub(super) numbers: Numbers,
     pub(super) control: ControlQueue,
     pub(super) round: Round,
-    /// The transport has refused a block for good. The link fails once all is taken that it gives back.
-    pub(super) refused: bool,
+    /// What waits for a later poll, and the next link with work.
+    work: Work,
+    next: LinkId,
     /// Space is kept for the link while it is not up.
     pub(super) reserved: bool,
     /// Messages that the peer did not get, since it failed.
@@ -91,7 +94,8 @@ impl Link {
             numbers: Numbers::default(),
             control: ControlQueue::default(),
             round: Round::default(),
-            refused: false,
+            work: Work::default(),
+            next: LinkId::NONE,
             reserved: false,
             undelivered: 0,
             arrived: 0,
@@ -130,7 +134,6 @@ impl Link {
         self.control.restart();
         self.round = Round::default();
         self.tally = Tally::default();
-        self.refused = false;
         self.recv.old = self.recv.space.used();
     }
 

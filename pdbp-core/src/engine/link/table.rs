@@ -3,6 +3,7 @@
 use managed::ManagedSlice;
 
 use super::Link;
+use super::work::WorkList;
 use crate::id::NodeId;
 use crate::routing::{LinkId, Topology};
 
@@ -12,6 +13,8 @@ pub(in crate::engine) struct Links<'a> {
     pub(in crate::engine) topology: Topology,
     /// The node's link to itself.
     pub(in crate::engine) own: LinkId,
+    /// The links that have work.
+    pub(super) work: WorkList,
 }
 
 impl<'a> Links<'a> {
@@ -21,7 +24,7 @@ impl<'a> Links<'a> {
             let id = LinkId::from_index(i);
             *link = Link::new(id, topology.node(id));
         }
-        Self { rows, topology, own: topology.slot(topology.own()) }
+        Self { rows, topology, own: topology.link(topology.own()), work: WorkList::default() }
     }
 
     pub(in crate::engine) fn len(&self) -> usize {
@@ -56,7 +59,7 @@ impl<'a> Links<'a> {
     /// The number of the link to a node; [`LinkId::NONE`] when there is none.
     #[inline]
     pub(in crate::engine) fn id(&self, peer: NodeId) -> LinkId {
-        self.topology.slot(peer)
+        self.topology.link(peer)
     }
 
     /// The node at the other end of a link.
