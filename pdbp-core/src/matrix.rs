@@ -358,7 +358,7 @@ impl RecvRow {
     }
 
     /// Blocks to receive into that the transport has or is to get.
-    pub(crate) fn to_post(&self) -> u32 {
+    pub(crate) fn all_posts(&self) -> u32 {
         self.posted + self.unposted.len
     }
 }

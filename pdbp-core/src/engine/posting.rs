@@ -32,16 +32,16 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let Self { links, umb, space, .. } = self;
         let Some(link) = links.get_mut(id) else { return };
         let due = link.posts_due();
-        while link.recv.to_post() < due {
+        while link.recv.all_posts() < due {
             // The first ones are those that were reserved while the link was down.
-            let first = link.recv.to_post() <= SPARE_POSTS;
+            let first = link.recv.all_posts() <= SPARE_POSTS;
             let Some(index) = (if first || space.free_blocks(umb) > 0 { umb.take() } else { None }) else {
                 links.mark(id, Work::POST);
                 return;
             };
             link.keep_unposted(umb, index);
         }
-        while link.recv.to_post() > due
+        while link.recv.all_posts() > due
             && let Some(index) = link.recv.unposted.pop_front(umb)
         {
             umb.give(index);

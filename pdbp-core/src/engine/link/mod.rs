@@ -62,6 +62,9 @@ impl Default for Link {
     }
 }
 
+/// A block that the transport has refused, and what it says.
+type NotSent<E> = (u32, Refused<E>);
+
 /// What a block carries, as far as queues and credit are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Payload {
@@ -206,7 +209,7 @@ impl Link {
         umb: &mut Umb<'_, M>,
         transport: &mut T,
         checksum: Checksum,
-    ) -> Option<Result<(), (u32, Refused<T::Error>)>> {
+    ) -> Option<Result<(), NotSent<T::Error>>> {
         let index = self.queue_mut(payload).pop_front(umb)?;
         let Some(mut block) = umb.lend_sealed(index) else {
             debug_assert!(false, "block {index} was queued while somebody had it");
