@@ -58,7 +58,7 @@ fuzz_target!(|bytes: &[u8]| {
         start: if first & 128 == 0 { Start::Together } else { Start::Joining },
     };
     let mut now = Time(1_000);
-    let storage = Storage::allocate_near(3, settings.near(), 8);
+    let storage = Storage::allocate_linked(3, settings.linked(), 8);
     let mut agreement = Agreement::new(now, settings, storage).expect("good settings");
     let mut parts = Parts::default();
     while let [call, wait, after @ ..] = rest {

@@ -15,7 +15,7 @@
 //! free last (still in a cache), and the vacant element next to the border is the one unused for longest: the one to
 //! give back.
 
-use crate::umb::NIL;
+use crate::umb::{BlockMemory, NIL, Umb};
 
 /// Which matrix a row belongs to, and what its real elements are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -226,6 +226,49 @@ impl Default for Queue {
     }
 }
 
+impl Queue {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Appends a block, which is in no other list.
+    pub(crate) fn push_back<M: BlockMemory>(&mut self, umb: &mut Umb<'_, M>, index: u32) {
+        if let Some(entry) = umb.entry(index) {
+            entry.next = NIL;
+        }
+        let tail = core::mem::replace(&mut self.tail, index);
+        self.len += 1;
+        if tail == NIL {
+            self.head = index;
+        } else if let Some(entry) = umb.entry(tail) {
+            entry.next = index;
+        }
+    }
+
+    /// Puts a block back that was taken from the front.
+    pub(crate) fn push_front<M: BlockMemory>(&mut self, umb: &mut Umb<'_, M>, index: u32) {
+        let head = core::mem::replace(&mut self.head, index);
+        self.len += 1;
+        if head == NIL {
+            self.tail = index;
+        }
+        if let Some(entry) = umb.entry(index) {
+            entry.next = head;
+        }
+    }
+
+    /// Takes the first block.
+    pub(crate) fn pop_front<M: BlockMemory>(&mut self, umb: &mut Umb<'_, M>) -> Option<u32> {
+        let head = self.head;
+        self.head = umb.entry(head)?.next;
+        self.len -= 1;
+        if self.head == NIL {
+            self.tail = NIL;
+        }
+        Some(head)
+    }
+}
+
 /// SCBP_i: what is known of the send sub-pool to one node. Its block ids are a row of the engine's SM slice.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SendRow {
@@ -246,6 +289,18 @@ pub struct SendRow {
     pub(crate) messages: u64,
     pub(crate) stalls: u64,
     pub(crate) exhausted: u64,
+}
+
+impl SendRow {
+    /// Sealed blocks that wait for credit or for the transport.
+    pub(crate) fn waiting(&self) -> u32 {
+        self.urgent.len + self.queue.len
+    }
+
+    /// Takes the block that leaves next.
+    pub(crate) fn pop_front<M: BlockMemory>(&mut self, umb: &mut Umb<'_, M>) -> Option<u32> {
+        self.urgent.pop_front(umb).or_else(|| self.queue.pop_front(umb))
+    }
 }
 
 /// RCBP_i: what is known of the receive sub-pool from one node. Its elements are a row of the engine's RM slice.
@@ -294,5 +349,16 @@ impl RecvRow {
     /// Blocks that the peer may have unreleased here: the real elements, but for those that blocks of an earlier link hold.
     pub(crate) fn window(&self) -> u32 {
         self.space.real().saturating_sub(self.old)
+    }
+
+    /// Whether an element is free.
+    #[inline]
+    pub(crate) fn has_element(&self) -> bool {
+        self.free != NIL
+    }
+
+    /// Blocks to receive into that the transport has or is to get.
+    pub(crate) fn all_posts(&self) -> u32 {
+        self.posted + self.unposted.len
     }
 }

@@ -9,7 +9,7 @@ use managed::ManagedSlice;
 
 use crate::cdu::flag;
 use crate::id::{NodeId, PartId, PipeId, StreamNo};
-use crate::routing::Slot;
+use crate::routing::LinkId;
 use crate::umb::StreamTag;
 
 /// The group of a pipe.
@@ -337,6 +337,12 @@ impl<'a> PipePool<'a> {
         self.stream_base
     }
 
+    /// The stream pipe with number `group` in its group.
+    #[inline]
+    pub(crate) fn stream_pipe(&self, group: u16) -> PipeId {
+        PipeId(self.stream_base.saturating_add(group))
+    }
+
     /// Pipes in use and in all, of one kind.
     pub(crate) fn count(&self, kind: PipeKind) -> (u16, u16) {
         let of_kind = || self.pipes.iter().filter(|p| p.kind == kind);
@@ -363,10 +369,10 @@ pub struct StreamMapping {
 
 /// A stream of another node that this one, its relay, passes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Passing {
+pub(crate) struct Relayed {
     pub(crate) number: StreamNo,
     /// The link to its destination, and the circuit that it has there.
-    pub(crate) next: Slot,
+    pub(crate) next: LinkId,
     pub(crate) circuit: u16,
     /// Numbers of the parts at its ends.
     pub(crate) source: u16,
@@ -398,11 +404,11 @@ pub(crate) enum Carried {
     #[default]
     Nothing,
     /// A stream to a part of this node.
-    Here(StreamMapping),
+    Local(StreamMapping),
     /// A stream that is passed on.
-    On(Passing),
+    Relayed(Relayed),
     /// One that was, and is over: what its source was told, which is said again when that was lost.
-    Was { number: StreamNo, told: bool, owed: bool },
+    Ended { number: StreamNo, told: bool, owed: bool },
 }
 
 /// A row of MTA.
@@ -438,7 +444,7 @@ impl<'a> StreamMap<'a> {
 
     /// What stream pipe or circuit `group` of the link `row` carries; `None` when there is none of that number.
     #[inline]
-    pub(crate) fn entry(&mut self, row: Slot, group: u16) -> Option<&mut Carried> {
+    pub(crate) fn entry(&mut self, row: LinkId, group: u16) -> Option<&mut Carried> {
         let each = self.groups + self.circuits;
         if group as usize >= each {
             return None;
@@ -447,20 +453,20 @@ impl<'a> StreamMap<'a> {
     }
 
     /// A stream that is passed on.
-    pub(crate) fn passing(&mut self, row: Slot, group: u16) -> Option<&mut Passing> {
+    pub(crate) fn relayed(&mut self, row: LinkId, group: u16) -> Option<&mut Relayed> {
         match self.entry(row, group)? {
-            Carried::On(passing) => Some(passing),
+            Carried::Relayed(relayed) => Some(relayed),
             _ => None,
         }
     }
 
-    pub(crate) fn row(&mut self, row: Slot) -> &mut [StreamEntry] {
+    pub(crate) fn row(&mut self, row: LinkId) -> &mut [StreamEntry] {
         let each = self.groups + self.circuits;
         self.entries.get_mut(row.index() * each..(row.index() + 1) * each).unwrap_or(&mut [])
     }
 
     /// Takes a free circuit on the link to a peer.
-    pub(crate) fn lend(&mut self, to: Slot) -> Option<u16> {
+    pub(crate) fn lend(&mut self, to: LinkId) -> Option<u16> {
         let (groups, circuits) = (self.groups, self.circuits);
         let mut rows = self.row(to).iter_mut().take(circuits);
         let found = rows.position(|entry| !core::mem::replace(&mut entry.lent, true))?;
@@ -468,7 +474,7 @@ impl<'a> StreamMap<'a> {
     }
 
     /// A circuit is free again.
-    pub(crate) fn take_back(&mut self, to: Slot, circuit: u16) {
+    pub(crate) fn take_back(&mut self, to: LinkId, circuit: u16) {
         let at = (circuit as usize).saturating_sub(self.groups);
         if let Some(entry) = self.row(to).get_mut(at) {
             entry.lent = false;
@@ -476,7 +482,7 @@ impl<'a> StreamMap<'a> {
     }
 
     /// All circuits on the link to a peer are free: it begins anew.
-    pub(crate) fn take_back_all(&mut self, to: Slot) {
+    pub(crate) fn take_back_all(&mut self, to: LinkId) {
         self.row(to).iter_mut().for_each(|entry| entry.lent = false);
     }
 
@@ -488,16 +494,16 @@ impl<'a> StreamMap<'a> {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &StreamMapping> {
         self.entries.iter().filter_map(|entry| match &entry.carried {
-            Carried::Here(mapping) => Some(mapping),
+            Carried::Local(mapping) => Some(mapping),
             _ => None,
         })
     }
 
     /// The streams that are passed on, with the link by which each comes.
-    pub(crate) fn passed(&mut self) -> impl Iterator<Item = (Slot, &mut Passing)> {
+    pub(crate) fn all_relayed(&mut self) -> impl Iterator<Item = (LinkId, &mut Relayed)> {
         let each = self.groups + self.circuits;
         self.entries.iter_mut().enumerate().filter_map(move |(i, entry)| match &mut entry.carried {
-            Carried::On(passing) => Some((Slot::from_index(i / each), passing)),
+            Carried::Relayed(relayed) => Some((LinkId::from_index(i / each), relayed)),
             _ => None,
         })
     }
@@ -505,7 +511,7 @@ impl<'a> StreamMap<'a> {
     /// Removes the tuples of a part or pipe that is gone.
     pub(crate) fn remove_if(&mut self, gone: impl Fn(&StreamMapping) -> bool) {
         for entry in self.entries.iter_mut() {
-            if let Carried::Here(mapping) = &entry.carried
+            if let Carried::Local(mapping) = &entry.carried
                 && gone(mapping)
             {
                 entry.carried = Carried::Nothing;

@@ -153,15 +153,15 @@ impl Routing {
     /// The node by which all goes from one node to another in a cluster of `nodes` nodes, of which the first `masters` may be
     /// the master; `None` when they have a link.
     pub fn relay(self, nodes: u16, masters: u16, from: NodeId, to: NodeId) -> Option<NodeId> {
-        Links::new(self, from, nodes, masters).relay_to(to)
+        Topology::new(self, from, nodes, masters).relay_to(to)
     }
 }
 
 /// A link of this node: its row in SM and RM. With direct routing it has the index of its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Slot(u16);
+pub(crate) struct LinkId(u16);
 
-impl Slot {
+impl LinkId {
     /// Of a node without a link: there is no such row.
     pub(crate) const NONE: Self = Self(u16::MAX);
 
@@ -181,7 +181,7 @@ impl Slot {
 
 /// The links of one node.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Links {
+pub(crate) struct Topology {
     me: u16,
     nodes: u16,
     /// Columns of the grid; 0: every node has a link to every other.
@@ -189,7 +189,7 @@ pub(crate) struct Links {
     masters: u16,
 }
 
-impl Links {
+impl Topology {
     pub(crate) fn new(routing: Routing, me: NodeId, nodes: u16, masters: u16) -> Self {
         let columns = match routing {
             Routing::Direct => 0,
@@ -240,40 +240,40 @@ impl Links {
         (first, (self.nodes - column).div_ceil(columns))
     }
 
-    /// The row of the link to a node; [`Slot::NONE`] when there is no link, or no such node.
+    /// The row of the link to a node; [`LinkId::NONE`] when there is no link, or no such node.
     #[inline]
-    pub(crate) fn slot(&self, node: NodeId) -> Slot {
-        if self.columns == 0 { Slot(node.raw()) } else { self.slot_in_grid(node.raw()) }
+    pub(crate) fn link(&self, node: NodeId) -> LinkId {
+        if self.columns == 0 { LinkId(node.raw()) } else { self.link_in_grid(node.raw()) }
     }
 
-    fn slot_in_grid(&self, node: u16) -> Slot {
+    fn link_in_grid(&self, node: u16) -> LinkId {
         if node >= self.nodes || !self.are_linked(self.me, node) {
-            return Slot::NONE;
+            return LinkId::NONE;
         }
         if node < self.masters || self.are_all() {
-            return Slot(node);
+            return LinkId(node);
         }
         let (start, end) = self.row_range();
         if (start..end).contains(&node) {
-            return Slot(self.masters + (node - start));
+            return LinkId(self.masters + (node - start));
         }
         let ((first, _), row, own) =
             (self.column_range(), node / self.columns.max(1), self.me / self.columns.max(1));
-        Slot(self.masters + (end - start) + (row - first) - u16::from(row > own))
+        LinkId(self.masters + (end - start) + (row - first) - u16::from(row > own))
     }
 
     /// The node at the other end of the link with this row.
     #[inline]
-    pub(crate) fn node(&self, slot: Slot) -> NodeId {
-        NodeId::from_index(usize::from(if self.columns == 0 { slot.0 } else { self.node_in_grid(slot.0) }))
+    pub(crate) fn node(&self, link: LinkId) -> NodeId {
+        NodeId::from_index(usize::from(if self.columns == 0 { link.0 } else { self.node_in_grid(link.0) }))
     }
 
-    fn node_in_grid(&self, slot: u16) -> u16 {
-        if slot < self.masters || self.are_all() {
-            return slot.min(u16::MAX - 1);
+    fn node_in_grid(&self, link: u16) -> u16 {
+        if link < self.masters || self.are_all() {
+            return link.min(u16::MAX - 1);
         }
         let (start, end) = self.row_range();
-        let place = slot - self.masters;
+        let place = link - self.masters;
         if place < end - start {
             return start + place;
         }
@@ -328,8 +328,8 @@ mod tests {
         (1..=40).flat_map(|nodes| (1..=3.min(nodes)).map(move |masters| (nodes, masters)))
     }
 
-    fn links(nodes: u16, masters: u16) -> std::vec::Vec<Links> {
-        (0..nodes).map(|me| Links::new(Routing::Grid, node(me), nodes, masters)).collect()
+    fn links(nodes: u16, masters: u16) -> std::vec::Vec<Topology> {
+        (0..nodes).map(|me| Topology::new(Routing::Grid, node(me), nodes, masters)).collect()
     }
 
     #[test]
@@ -337,20 +337,20 @@ mod tests {
         for (nodes, masters) in grids() {
             let all = links(nodes, masters);
             for (me, own) in all.iter().enumerate() {
-                let peers: BTreeSet<_> = (0..own.len()).map(|i| own.node(Slot::from_index(i))).collect();
+                let peers: BTreeSet<_> = (0..own.len()).map(|i| own.node(LinkId::from_index(i))).collect();
                 assert_eq!(peers.len(), own.len(), "{nodes} nodes, node {me}");
                 for (to, other) in all.iter().enumerate() {
                     let (me, to) = (node(me as u16), node(to as u16));
-                    let slot = own.slot(to);
-                    assert_eq!(peers.contains(&to), slot != Slot::NONE, "{nodes} nodes, {me} to {to}");
-                    assert_eq!(slot == Slot::NONE, other.slot(me) == Slot::NONE);
-                    assert_eq!(slot == Slot::NONE, own.relay_to(to).is_some());
-                    if slot != Slot::NONE {
-                        assert!(slot.index() < own.len());
-                        assert_eq!(own.node(slot), to);
+                    let link = own.link(to);
+                    assert_eq!(peers.contains(&to), link != LinkId::NONE, "{nodes} nodes, {me} to {to}");
+                    assert_eq!(link == LinkId::NONE, other.link(me) == LinkId::NONE);
+                    assert_eq!(link == LinkId::NONE, own.relay_to(to).is_some());
+                    if link != LinkId::NONE {
+                        assert!(link.index() < own.len());
+                        assert_eq!(own.node(link), to);
                     }
                 }
-                assert_eq!(own.slot(node(nodes)), Slot::NONE);
+                assert_eq!(own.link(node(nodes)), LinkId::NONE);
             }
         }
     }
@@ -363,7 +363,7 @@ mod tests {
                 for to in (0..nodes).map(node) {
                     let Some(relay) = own.relay_to(to) else { continue };
                     let relay = &all[relay.index()];
-                    assert!(relay.slot(own.own()) != Slot::NONE && relay.slot(to) != Slot::NONE);
+                    assert!(relay.link(own.own()) != LinkId::NONE && relay.link(to) != LinkId::NONE);
                     assert_eq!(relay.relay(own.own(), to), Some(relay.own()));
                 }
             }
@@ -398,11 +398,11 @@ mod tests {
 
     #[test]
     fn there_are_about_two_roots_of_links() {
-        let links = Links::new(Routing::Grid, node(5_050), 10_000, 2);
+        let links = Topology::new(Routing::Grid, node(5_050), 10_000, 2);
         assert_eq!(links.len(), 100 + 99 + 2);
-        let direct = Links::new(Routing::Direct, node(5_050), 10_000, 2);
+        let direct = Topology::new(Routing::Direct, node(5_050), 10_000, 2);
         assert_eq!(direct.len(), 10_000);
-        let most = Links::new(Routing::Grid, node(65_534), 65_535, 1);
+        let most = Topology::new(Routing::Grid, node(65_534), 65_535, 1);
         assert!(most.len() < 520, "{}", most.len());
     }
 }

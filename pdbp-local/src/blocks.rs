@@ -9,24 +9,24 @@ use pdbp_core::{ArrivedBlock, SealedBlock};
 /// A block on its way through a ring, there or back. Each `put` into [`Away`] makes one, which goes to the peer once; the peer
 /// makes one of the arrived block, which comes back once.
 #[derive(Debug)]
-pub(super) struct Parcel {
+pub(super) struct BlockRef {
     id: BlockId,
     base: NonNull<u8>,
     length: u32,
 }
 
-// SAFETY: a parcel stands for a block that its sender has put away, whose memory every `Local` of the network keeps in place; whoever
-// has the parcel may read it.
-unsafe impl Send for Parcel {}
+// SAFETY: a reference stands for a block that its sender has put away, whose memory every `Local` of the network keeps in place; whoever
+// has the reference may read it.
+unsafe impl Send for BlockRef {}
 
-impl Parcel {
+impl BlockRef {
     fn new(id: BlockId, bytes: &[u8]) -> Self {
         Self { id, base: NonNull::from(bytes).cast(), length: bytes.len() as u32 }
     }
 
-    /// The bytes, until the parcel goes back.
+    /// The bytes, until the reference goes back.
     pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: the block's bytes stay as they are until the parcel has come back to its sender, which takes it.
+        // SAFETY: the block's bytes stay as they are until the reference has come back to its sender, which takes it.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.length as usize) }
     }
 }
@@ -36,21 +36,21 @@ impl Parcel {
 pub(super) struct Here(Lender);
 
 impl Here {
-    /// The block of a parcel, at its reader.
-    pub(super) fn lend(&mut self, parcel: Parcel) -> ArrivedBlock {
-        // SAFETY: the sender takes the block up again when its parcel comes back, which `take_back` makes, or when this node's end of
+    /// The block of a reference, at its reader.
+    pub(super) fn lend(&mut self, block_ref: BlockRef) -> ArrivedBlock {
+        // SAFETY: the sender takes the block up again when its reference comes back, which `take_back` makes, or when this node's end of
         // the network is dropped, unless `alive` says then that it is read: so nobody writes it before. Its memory is kept by this
         // end, for ever in that case. Blocks begin on multiples of 64 bytes.
-        unsafe { self.0.lend(parcel.id, parcel.base, parcel.length) }
+        unsafe { self.0.lend(block_ref.id, block_ref.base, block_ref.length) }
     }
 
-    /// The parcel that goes back to the owner of a block.
+    /// The reference that goes back to the owner of a block.
     ///
     /// # Errors
     /// The block, when it did not come by this link.
-    pub(super) fn take_back(&mut self, block: ArrivedBlock) -> Result<Parcel, ArrivedBlock> {
-        let parcel = Parcel::new(block.id(), block.bytes());
-        self.0.take_back(block).map(|()| parcel)
+    pub(super) fn take_back(&mut self, block: ArrivedBlock) -> Result<BlockRef, ArrivedBlock> {
+        let block_ref = BlockRef::new(block.id(), block.bytes());
+        self.0.take_back(block).map(|()| block_ref)
     }
 
     /// Whether blocks are read.
@@ -73,7 +73,7 @@ struct Sent {
 }
 
 impl Away {
-    /// Keeps a block whose parcel goes to `peer`.
+    /// Keeps a block whose reference goes to `peer`.
     ///
     /// # Errors
     /// The block, when another one of that index is away.
@@ -82,25 +82,25 @@ impl Away {
         peer: NodeId,
         number: u64,
         block: SealedBlock,
-    ) -> Result<Parcel, SealedBlock> {
+    ) -> Result<BlockRef, SealedBlock> {
         let index = block.id().index as usize;
         if self.0.len() <= index {
             self.0.resize_with(index + 1, || None);
         }
-        let parcel = Parcel::new(block.id(), block.bytes());
+        let block_ref = BlockRef::new(block.id(), block.bytes());
         match self.0.get_mut(index) {
             Some(slot @ None) => *slot = Some(Sent { peer, number, block }),
             _ => return Err(block),
         }
-        Ok(parcel)
+        Ok(block_ref)
     }
 
-    /// Takes a block up again whose parcel came back from `peer`. `None` for a parcel that does not stand for a block that it
+    /// Takes a block up again whose reference came back from `peer`. `None` for a reference that does not stand for a block that it
     /// has.
-    pub(super) fn take(&mut self, peer: NodeId, parcel: Parcel) -> Option<SealedBlock> {
-        let slot = self.0.get_mut(parcel.id.index as usize)?;
+    pub(super) fn take(&mut self, peer: NodeId, block_ref: BlockRef) -> Option<SealedBlock> {
+        let slot = self.0.get_mut(block_ref.id.index as usize)?;
         let is_it = |sent: &mut Sent| {
-            sent.peer == peer && std::ptr::eq(sent.block.bytes().as_ptr(), parcel.base.as_ptr())
+            sent.peer == peer && std::ptr::eq(sent.block.bytes().as_ptr(), block_ref.base.as_ptr())
         };
         slot.take_if(is_it).map(|sent| sent.block)
     }

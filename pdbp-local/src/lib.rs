@@ -36,7 +36,7 @@ use pdbp_core::{
 };
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use blocks::{Away, Here, Parcel};
+use blocks::{Away, BlockRef, Here};
 pub use doorbell::Doorbell;
 
 /// One node's end of the in-process network.
@@ -57,10 +57,10 @@ pub struct Local {
 /// The rings to and from one peer.
 struct Link {
     arrival: Arrival,
-    out: Producer<Parcel>,
-    back: Consumer<Parcel>,
-    incoming: Consumer<Parcel>,
-    give_back: Producer<Parcel>,
+    out: Producer<BlockRef>,
+    back: Consumer<BlockRef>,
+    incoming: Consumer<BlockRef>,
+    give_back: Producer<BlockRef>,
     posted: VecDeque<VacantBlock>,
     /// Blocks that the peer has of ours; at most the rings' capacity, so that giving back never finds a full ring.
     away: usize,
@@ -204,12 +204,12 @@ impl Local {
             return refuse(block, Reason::Busy);
         }
         // Of two blocks with one name one is none of this node's.
-        let parcel = match self.away.put(peer, link.sent, block) {
-            Ok(parcel) => parcel,
+        let block_ref = match self.away.put(peer, link.sent, block) {
+            Ok(block_ref) => block_ref,
             Err(block) => return refuse(block, Reason::Unsupported),
         };
         (link.away, link.sent) = (link.away + 1, link.sent + 1);
-        let pushed = link.out.push(parcel);
+        let pushed = link.out.push(block_ref);
         debug_assert!(pushed.is_ok(), "the ring had room");
         self.ring(peer);
         Ok(())
@@ -224,14 +224,14 @@ impl Local {
         let Some(link) = self.link(peer) else {
             return Err(Refused { op: Op::Return { peer, block }, reason: Reason::PeerFailed });
         };
-        let parcel = match link.here.take_back(block) {
-            Ok(parcel) => parcel,
+        let block_ref = match link.here.take_back(block) {
+            Ok(block_ref) => block_ref,
             Err(block) => {
                 return Err(Refused { op: Op::Return { peer, block }, reason: Reason::Unsupported });
             }
         };
         // There is room: the peer has at most `capacity` blocks away, and the ring holds as many.
-        let pushed = link.give_back.push(parcel);
+        let pushed = link.give_back.push(block_ref);
         debug_assert!(pushed.is_ok(), "more blocks given back than were sent");
         self.ring(peer);
         Ok(())
@@ -246,27 +246,27 @@ impl Local {
     #[inline]
     fn poll_link(&mut self, peer: NodeId) -> Option<Completion<Infallible>> {
         let link = self.links.get_mut(peer.index())?.as_mut().filter(|l| !l.failed)?;
-        if let Ok(parcel) = link.back.pop()
-            && let Some(block) = self.away.take(peer, parcel)
+        if let Ok(block_ref) = link.back.pop()
+            && let Some(block) = self.away.take(peer, block_ref)
         {
             link.away -= 1;
             return Some(Completion::Sent { peer, block });
         }
         match link.arrival {
             Arrival::InPlace => {
-                if let Ok(parcel) = link.incoming.pop() {
+                if let Ok(block_ref) = link.incoming.pop() {
                     link.taken += 1;
-                    return Some(Completion::Received { peer, block: link.here.lend(parcel) });
+                    return Some(Completion::Received { peer, block: link.here.lend(block_ref) });
                 }
             }
             Arrival::Posted => {
                 if !link.posted.is_empty()
-                    && let Ok(parcel) = link.incoming.pop()
+                    && let Ok(block_ref) = link.incoming.pop()
                     && let Some(mut block) = link.posted.pop_front()
                 {
-                    let length = parcel.bytes().len().min(block.bytes_mut().len());
-                    block.bytes_mut()[..length].copy_from_slice(&parcel.bytes()[..length]);
-                    let pushed = link.give_back.push(parcel);
+                    let length = block_ref.bytes().len().min(block.bytes_mut().len());
+                    block.bytes_mut()[..length].copy_from_slice(&block_ref.bytes()[..length]);
+                    let pushed = link.give_back.push(block_ref);
                     debug_assert!(pushed.is_ok(), "more blocks given back than were sent");
                     self.ring(peer);
                     return Some(Completion::Received { peer, block: block.into_arrived(length) });

@@ -25,10 +25,10 @@
 //!         └── places of blocks ──┘                        │
 //!             through rings           MPI_Isend from, MPI_Irecv into blocks
 //! ```
-//! * **Within a host** (`near`): the blocks of all its processes lie in one MPI-3 shared-memory window. A sealed block stays where
+//! * **Within a host** (`shared_memory`): the blocks of all its processes lie in one MPI-3 shared-memory window. A sealed block stays where
 //!   it is; its place goes through a lock-free ring (`ring`) to the peer, which reads it there and gives it back through another.
 //!   No copy, no system call, no call of MPI, no lock. A peer that sleeps is woken by a futex in the window (`bell`).
-//! * **Between hosts** (`far`): blocks are sent and received by MPI, straight from and into the pool, as many receives posted as
+//! * **Between hosts** (`remote`): blocks are sent and received by MPI, straight from and into the pool, as many receives posted as
 //!   the row of the peer has space for; one `MPI_Testsome` per poll takes all that is complete.
 //!
 //! The engine follows [`arrival`](pdbp_core::Transport::arrival), link by link, and fills blocks up to
@@ -81,22 +81,22 @@
 //! Needs an MPI compiler and libclang (Debian: `libopenmpi-dev openmpi-bin libclang-dev`, or `libmpich-dev mpich libclang-dev`);
 //! `MPICC` names another compiler. Nothing else of the project needs this crate.
 
-mod alias;
-mod alive;
 mod bell;
 mod direct;
 mod error;
-mod far;
+mod eventcount;
 mod futex;
-mod near;
+mod mapping;
 mod process;
+mod process_watch;
+mod remote;
 mod result;
 mod ring;
+mod shared_memory;
 mod start;
 mod sync;
 mod transport;
 mod window;
-mod words;
 
 #[cfg(feature = "rsmpi")]
 pub use mpi::topology::Communicator;

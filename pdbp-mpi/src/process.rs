@@ -11,9 +11,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::alias::Alias;
 use crate::error::{MpiError, StartError, Threads};
-use crate::far;
+use crate::mapping::Mapping;
+use crate::remote;
 use crate::result::{self, Comm, Report, Request, Window};
 use crate::window::Region;
 use pdbp_core::BlockMemory;
@@ -57,7 +57,7 @@ struct Domain {
 /// Where blocks lie.
 pub(crate) enum Backing {
     /// Shared with the processes of the host, whose parts are mapped in the order of their numbers.
-    Window(Window, Vec<Alias>),
+    Window(Window, Vec<Mapping>),
     /// Of this process alone.
     Heap(HeapMemory),
     /// Freed already.
@@ -68,7 +68,7 @@ impl Backing {
     /// The memory of the parts of the host's processes, as long as the value lives.
     pub(crate) fn parts(&self) -> Vec<NonNull<[u8]>> {
         match self {
-            Self::Window(_, aliases) => aliases.iter().map(Alias::bytes).collect(),
+            Self::Window(_, mappings) => mappings.iter().map(Mapping::bytes).collect(),
             Self::Heap(memory) => vec![NonNull::slice_from_raw_parts(memory.base(), memory.len())],
             Self::Nothing => Vec::new(),
         }
@@ -208,8 +208,8 @@ impl Gate {
 
     fn free(&self, domain: Domain) {
         match domain.backing {
-            Some(Backing::Window(window, aliases)) => {
-                drop(aliases);
+            Some(Backing::Window(window, mappings)) => {
+                drop(mappings);
                 // SAFETY: all processes have given their part up (`bury`).
                 unsafe { window.free(self) }
             }
@@ -252,7 +252,7 @@ extern "C" fn end() {
     let left: Vec<_> = gate.0.domains.iter().filter_map(|d| Some((d.comm, d.region.upgrade()?))).collect();
     for (comm, region) in &left {
         region.leave();
-        far::say_goodbye(&gate, *comm, region);
+        remote::say_goodbye(&gate, *comm, region);
     }
     // What was upgraded is not dropped, since that would take the lock.
     std::mem::forget(left);

@@ -6,8 +6,8 @@ use std::ptr::{self, NonNull};
 
 use mpi::ffi;
 
-use crate::alias::Alias;
 use crate::error::{MpiError, Threads};
+use crate::mapping::Mapping;
 use crate::process::Gate;
 
 /// A communicator. `MPI_ERRORS_RETURN` is set on all that this library makes.
@@ -436,7 +436,7 @@ impl Window {
     }
 
     /// The part of a process, in a mapping of our own.
-    pub(crate) fn map(&self, _: &Gate, rank: usize) -> Result<Alias, MpiError> {
+    pub(crate) fn map(&self, _: &Gate, rank: usize) -> Result<Mapping, MpiError> {
         const CALL: &str = "MPI_Win_shared_query";
         let (mut bytes, mut unit, mut base): (ffi::MPI_Aint, c_int, *mut c_void) = (0, 0, ptr::null_mut());
         let to: *mut c_void = (&raw mut base).cast();
@@ -448,7 +448,7 @@ impl Window {
         let base = NonNull::new(base.cast()).ok_or(none)?;
         // SAFETY: MPI has mapped them, and keeps them so until the window is freed or MPI finalised, which nobody does while this
         // has the gate.
-        unsafe { Alias::of(NonNull::slice_from_raw_parts(base, bytes.max(0) as usize)) }.map_err(|e| {
+        unsafe { Mapping::of(NonNull::slice_from_raw_parts(base, bytes.max(0) as usize)) }.map_err(|e| {
             MpiError {
                 call: "mremap",
                 code: e.raw_os_error().unwrap_or(0),

@@ -8,13 +8,13 @@ use mpi::topology::Communicator;
 use pdbp_core::id::NodeId;
 use pdbp_core::umb::HeapMemory;
 
-use crate::alias;
 use crate::direct::Direct;
 use crate::error::{MpiError, StartError, Threads};
-use crate::far::Far;
-use crate::near::Near;
+use crate::mapping;
 use crate::process::{self, Backing, Gate};
+use crate::remote::RemoteLinks;
 use crate::result::{self, Comm, Report, Window};
+use crate::shared_memory::SharedMemoryLink;
 use crate::transport::Mpi;
 use crate::window::{Layout, MpiMemory, Region};
 
@@ -141,7 +141,7 @@ impl Mpi {
 }
 
 /// What is made while the gate is held, and goes through it when it is dropped.
-type Made = Option<(Arc<Region>, Option<Far>, Direct)>;
+type Made = Option<(Arc<Region>, Option<RemoteLinks>, Direct)>;
 
 fn join(gate: Gate, parent: Comm, options: &Options) -> Result<(Mpi, MpiMemory), StartError> {
     let size = parent.size(&gate)?;
@@ -151,10 +151,10 @@ fn join(gate: Gate, parent: Comm, options: &Options) -> Result<(Mpi, MpiMemory),
     let mut gate = meet(gate, parent)?;
     let joined = join_together(&mut gate, parent, nodes, options, &mut made);
     drop(gate);
-    let ((node, near), (region, far, direct)) =
+    let ((node, shared), (region, remote, direct)) =
         joined.and_then(|joined| Ok((joined, made.ok_or(StartError::Other)?)))?;
     let memory = MpiMemory::new(Arc::clone(&region)).ok_or(StartError::Other)?;
-    Ok((Mpi::assemble((node, nodes), options.largest_block, near, far, direct, region), memory))
+    Ok((Mpi::assemble((node, nodes), options.largest_block, shared, remote, direct, region), memory))
 }
 
 /// Waits for all processes, with the gate open: they may need what other domains of this process have to do before they come.
@@ -186,7 +186,7 @@ fn join_together(
     nodes: u16,
     options: &Options,
     made: &mut Made,
-) -> Result<(NodeId, Vec<Near>), StartError> {
+) -> Result<(NodeId, Vec<SharedMemoryLink>), StartError> {
     let comm = parent.duplicate(gate)?;
     gate.reap(comm)?;
     let rank = comm.rank(gate)?;
@@ -206,7 +206,7 @@ fn join_together(
         }
     };
     let mut members = host.gather(gate, rank)?;
-    if options.hosts == Hosts::Apart || !alias::IS_SUPPORTED {
+    if options.hosts == Hosts::Apart || !mapping::IS_SUPPORTED {
         members.retain(|m| *m == rank);
     }
     let layout = Layout {
@@ -216,10 +216,10 @@ fn join_together(
         blocks: options.memory,
     };
     let me = members.iter().position(|m| *m == rank).unwrap_or(0);
-    let far = (0..nodes).filter(|n| !members.contains(&u64::from(*n))).filter_map(NodeId::new).collect();
+    let remote = (0..nodes).filter(|n| !members.contains(&u64::from(*n))).filter_map(NodeId::new).collect();
     let serial = gate.open_domain(comm, Some(host));
     let region =
-        match place(gate, (comm, host), layout, |backing| Region::new(backing, layout, me, serial, far)) {
+        match place(gate, (comm, host), layout, |backing| Region::new(backing, layout, me, serial, remote)) {
             Ok(region) => Arc::new(region),
             Err((e, backing)) => {
                 gate.abandon(serial, backing);
@@ -229,23 +229,23 @@ fn join_together(
     gate.attach(serial, Arc::downgrade(&region));
     let domain = (comm, serial);
     let direct = Direct::new(domain, Arc::clone(&region), usize::from(nodes), options.linger);
-    let (region, far, _) = made.insert((region, None, direct));
+    let (region, remote, _) = made.insert((region, None, direct));
     // The window is there and the headers are written.
     host.barrier(gate)?;
-    let near = connect(region, &members, options);
-    let listening = if region.far.is_empty() {
+    let shared = connect(region, &members, options);
+    let listening = if region.remote.is_empty() {
         Ok(())
     } else {
         let sizes = (options.in_flight, options.largest_block);
-        let links = Far::new(domain, Arc::clone(region), usize::from(nodes), sizes, options.linger);
-        far.insert(links).listen(gate)
+        let links = RemoteLinks::new(domain, Arc::clone(region), usize::from(nodes), sizes, options.linger);
+        remote.insert(links).listen(gate)
     };
     // All links are there, or nobody's.
-    let mut fine = [u64::from(near.is_ok() && listening.is_ok())];
+    let mut fine = [u64::from(shared.is_ok() && listening.is_ok())];
     comm.least(gate, &mut fine)?;
     listening?;
-    let near = near?;
-    if fine == [0] { Err(StartError::Other) } else { Ok((node, near)) }
+    let shared = shared?;
+    if fine == [0] { Err(StartError::Other) } else { Ok((node, shared)) }
 }
 
 /// Checks that all processes have the same options.
@@ -311,14 +311,14 @@ fn in_window(gate: &Gate, host: Comm, layout: Layout) -> Result<Backing, Displac
     if all == [0] {
         return Err((StartError::Other, Backing::Nothing));
     }
-    let mut aliases = Vec::with_capacity(layout.neighbours);
+    let mut mappings = Vec::with_capacity(layout.neighbours);
     for rank in 0..layout.neighbours {
         match window.map(gate, rank) {
-            Ok(alias) => aliases.push(alias),
-            Err(e) => return Err((failed(Some(e)), Backing::Window(window, aliases))),
+            Ok(mapping) => mappings.push(mapping),
+            Err(e) => return Err((failed(Some(e)), Backing::Window(window, mappings))),
         }
     }
-    Ok(Backing::Window(window, aliases))
+    Ok(Backing::Window(window, mappings))
 }
 
 /// Bytes that are free where both MPIs have their windows.
@@ -328,15 +328,19 @@ fn free_shared_memory() -> Option<u64> {
 }
 
 /// Makes the links within the host.
-fn connect(region: &Arc<Region>, members: &[u64], options: &Options) -> Result<Vec<Near>, StartError> {
+fn connect(
+    region: &Arc<Region>,
+    members: &[u64],
+    options: &Options,
+) -> Result<Vec<SharedMemoryLink>, StartError> {
     let sizes = (options.in_flight, options.largest_block);
-    let mut near = Vec::new();
+    let mut shared = Vec::new();
     for (peer, member) in members.iter().enumerate().filter(|(peer, _)| *peer != region.number()) {
         if !region.part(peer).is_set_up() {
             return Err(StartError::Other);
         }
         let node = NodeId::new(*member as u16).ok_or(StartError::Other)?;
-        near.push(Near::new(region, peer, node, sizes));
+        shared.push(SharedMemoryLink::new(region, peer, node, sizes));
     }
-    Ok(near)
+    Ok(shared)
 }

@@ -13,9 +13,9 @@ use pdbp_core::{
 use crate::bell::WindowBell;
 use crate::direct::Direct;
 use crate::error::MpiError;
-use crate::far::{Far, Takes};
-use crate::near::{Near, Turn};
 use crate::process;
+use crate::remote::{RemoteLinks, Takes};
+use crate::shared_memory::{SharedMemoryLink, Turn};
 use crate::window::Region;
 
 /// Polls that find nothing between two looks whether a peer of the host has died, and the least time between two.
@@ -24,8 +24,8 @@ const LOOK_AFTER: Duration = Duration::from_millis(20);
 /// Blocks between hosts are best a little shorter than what MPI sends without asking first. Open MPI does that up to 64 KiB over
 /// TCP, its own header included; it asks first for what is longer, and then two hosts that send to each other get half
 /// of the link each way (47 instead of 91 of 100 Mb/s).
-const FAR_BLOCK: usize = 60 << 10;
-/// Completions of near links between two looks at the far ones.
+const REMOTE_BLOCK: usize = 60 << 10;
+/// Completions of shared-memory links between two looks at the remote ones.
 const NEAR_RUN: u32 = 16;
 
 /// One node's end of a domain over MPI. See the [crate's documentation](crate).
@@ -34,13 +34,13 @@ pub struct Mpi {
     nodes: u16,
     largest: usize,
     links: Vec<Link>,
-    near: Vec<Near>,
+    shared: Vec<SharedMemoryLink>,
     direct: Direct,
     /// Dropped before the region: it lingers in need of it.
-    far: Option<Far>,
+    remote: Option<RemoteLinks>,
     region: Arc<Region>,
     ready: VecDeque<Completion<MpiError>>,
-    /// The near link looked at next.
+    /// The shared-memory link looked at next.
     turn: usize,
     run: u32,
     idle: u32,
@@ -53,33 +53,33 @@ enum Link {
     /// It is this node.
     Own,
     /// On this host: the place in the list.
-    Near(usize),
+    Shared(usize),
     /// On another host.
-    Far,
+    Remote,
 }
 
 impl Mpi {
     pub(crate) fn assemble(
         (node, nodes): (NodeId, u16),
         largest: usize,
-        near: Vec<Near>,
-        far: Option<Far>,
+        shared: Vec<SharedMemoryLink>,
+        remote: Option<RemoteLinks>,
         direct: Direct,
         region: Arc<Region>,
     ) -> Self {
-        let link = |n: usize| match near.iter().position(|l| l.node().index() == n) {
+        let link = |n: usize| match shared.iter().position(|l| l.node().index() == n) {
             _ if n == node.index() => Link::Own,
-            Some(at) => Link::Near(at),
-            None => Link::Far,
+            Some(at) => Link::Shared(at),
+            None => Link::Remote,
         };
         Self {
             node,
             nodes,
             largest,
             links: (0..usize::from(nodes)).map(link).collect(),
-            near,
+            shared,
             direct,
-            far,
+            remote,
             region,
             ready: VecDeque::new(),
             turn: 0,
@@ -92,7 +92,7 @@ impl Mpi {
     /// What peers on this host ring when they have put something in place. A thread that sleeps on it wakes at short intervals
     /// by itself if there are nodes on other hosts, which cannot ring.
     pub fn bell(&self) -> Arc<dyn Bell> {
-        Arc::new(WindowBell::new(Arc::clone(&self.region), self.far.is_some()))
+        Arc::new(WindowBell::new(Arc::clone(&self.region), self.remote.is_some()))
     }
 
     /// Transfers from and into memory beyond the blocks.
@@ -102,7 +102,7 @@ impl Mpi {
 
     /// The nodes that share this one's host, itself not included: their blocks are read in place.
     pub fn neighbours(&self) -> Vec<NodeId> {
-        self.near.iter().map(Near::node).collect()
+        self.shared.iter().map(SharedMemoryLink::node).collect()
     }
 
     /// Whether this host has more nodes of the domain than processors. (What this process may use says nothing of that: launchers
@@ -110,7 +110,7 @@ impl Mpi {
     pub fn is_crowded(&self) -> bool {
         // SAFETY: asks for a number.
         let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
-        usize::try_from(processors).is_ok_and(|processors| processors > 0 && self.near.len() >= processors)
+        usize::try_from(processors).is_ok_and(|processors| processors > 0 && self.shared.len() >= processors)
     }
 
     fn link(&self, peer: NodeId) -> Link {
@@ -125,7 +125,7 @@ impl Mpi {
         };
         match self.link(peer) {
             Link::Own => refuse(block, Reason::PeerFailed),
-            Link::Near(at) => match self.near.get_mut(at).filter(|l| !l.failed) {
+            Link::Shared(at) => match self.shared.get_mut(at).filter(|l| !l.failed) {
                 None => refuse(block, Reason::PeerFailed),
                 Some(link) if link.is_full() || link.is_away(&block) => refuse(block, Reason::Busy),
                 Some(link) => {
@@ -133,15 +133,16 @@ impl Mpi {
                     Ok(())
                 }
             },
-            Link::Far => {
-                let Some(far) = &mut self.far else { return refuse(block, Reason::PeerFailed) };
-                match far.takes(peer.index()) {
+            Link::Remote => {
+                let Some(remote) = &mut self.remote else { return refuse(block, Reason::PeerFailed) };
+                match remote.takes(peer.index()) {
                     Takes::Never => return refuse(block, Reason::PeerFailed),
                     Takes::Later => return refuse(block, Reason::Busy),
                     Takes::Now => {}
                 }
                 let Some(gate) = process::enter() else { return refuse(block, Reason::PeerFailed) };
-                far.send(&gate, peer.index(), block)
+                remote
+                    .send(&gate, peer.index(), block)
                     .or_else(|(block, error)| refuse(block, Reason::Transport(error)))
             }
         }
@@ -149,20 +150,22 @@ impl Mpi {
 
     fn post(&mut self, peer: NodeId, mut block: VacantBlock) -> Result<(), Refused<MpiError>> {
         let refuse = |block, reason| Err(Refused { op: Op::Recv { peer, block }, reason });
-        if self.link(peer) != Link::Far || self.region.own().offset_of(block.bytes_mut()).is_none() {
+        if self.link(peer) != Link::Remote || self.region.own().offset_of(block.bytes_mut()).is_none() {
             return refuse(block, Reason::Unsupported);
         }
-        let far = self.far.as_mut().filter(|far| far.takes(peer.index()) != Takes::Never);
-        let (Some(far), Some(gate)) = (far, process::enter()) else {
+        let remote = self.remote.as_mut().filter(|remote| remote.takes(peer.index()) != Takes::Never);
+        let (Some(remote), Some(gate)) = (remote, process::enter()) else {
             return refuse(block, Reason::PeerFailed);
         };
-        far.post(&gate, peer.index(), block).or_else(|(block, error)| refuse(block, Reason::Transport(error)))
+        remote
+            .post(&gate, peer.index(), block)
+            .or_else(|(block, error)| refuse(block, Reason::Transport(error)))
     }
 
     fn give_back(&mut self, peer: NodeId, block: ArrivedBlock) -> Result<(), Refused<MpiError>> {
         let refuse = |block, reason| Err(Refused { op: Op::Return { peer, block }, reason });
-        let Link::Near(at) = self.link(peer) else { return refuse(block, Reason::Unsupported) };
-        match self.near.get_mut(at) {
+        let Link::Shared(at) = self.link(peer) else { return refuse(block, Reason::Unsupported) };
+        match self.shared.get_mut(at) {
             Some(link) if block.id().segment != peer => {
                 debug_assert_eq!(link.node(), peer);
                 refuse(block, Reason::Unsupported)
@@ -174,8 +177,8 @@ impl Mpi {
         }
     }
 
-    fn poll_near(&mut self, at: usize, look: bool) -> Option<Completion<MpiError>> {
-        let link = self.near.get_mut(at)?;
+    fn poll_shared(&mut self, at: usize, look: bool) -> Option<Completion<MpiError>> {
+        let link = self.shared.get_mut(at)?;
         let peer = link.node();
         if link.failed {
             return self.poll_ended(at, look);
@@ -204,18 +207,18 @@ impl Mpi {
 
     /// Blocks that come back after the end of their link.
     fn poll_ended(&mut self, at: usize, look: bool) -> Option<Completion<MpiError>> {
-        let link = self.near.get_mut(at).filter(|l| l.ended && l.has_blocks_away())?;
+        let link = self.shared.get_mut(at).filter(|l| l.ended && l.has_blocks_away())?;
         let (peer, back) = (link.node(), link.take_back(look));
         self.ready.extend(back.into_iter().map(|block| Completion::Failed { peer, block }));
         self.ready.pop_front()
     }
 
-    fn poll_far(&mut self) -> Option<Completion<MpiError>> {
+    fn poll_remote(&mut self) -> Option<Completion<MpiError>> {
         self.run = 0;
-        if let Some(far) = &mut self.far {
+        if let Some(remote) = &mut self.remote {
             match process::enter() {
-                Some(gate) => far.poll(&gate, &mut self.ready),
-                None if process::is_over() => far.abandon(&mut self.ready),
+                Some(gate) => remote.poll(&gate, &mut self.ready),
+                None if process::is_over() => remote.abandon(&mut self.ready),
                 // It is being finalised, and may still touch blocks.
                 None => {}
             }
@@ -247,31 +250,31 @@ impl Transport for Mpi {
 
     fn arrival(&self, peer: NodeId) -> Arrival {
         match self.link(peer) {
-            Link::Near(_) => Arrival::InPlace,
-            Link::Own | Link::Far => Arrival::Posted,
+            Link::Shared(_) => Arrival::InPlace,
+            Link::Own | Link::Remote => Arrival::Posted,
         }
     }
 
     fn best_block(&self, peer: NodeId) -> usize {
         match self.link(peer) {
-            Link::Far => self.largest.min(FAR_BLOCK),
-            Link::Own | Link::Near(_) => self.largest,
+            Link::Remote => self.largest.min(REMOTE_BLOCK),
+            Link::Own | Link::Shared(_) => self.largest,
         }
     }
 
     fn capacity(&self, peer: NodeId) -> usize {
         match self.link(peer) {
             Link::Own => 0,
-            Link::Near(at) => self.near.get(at).map_or(0, Near::capacity),
-            Link::Far => self.far.as_ref().map_or(0, Far::capacity),
+            Link::Shared(at) => self.shared.get(at).map_or(0, SharedMemoryLink::capacity),
+            Link::Remote => self.remote.as_ref().map_or(0, RemoteLinks::capacity),
         }
     }
 
     fn has_ended(&self, peer: NodeId) -> bool {
         match self.link(peer) {
             Link::Own => false,
-            Link::Near(at) => self.near.get(at).is_some_and(|link| link.ended),
-            Link::Far => self.far.as_ref().is_some_and(|far| far.has_left(peer)),
+            Link::Shared(at) => self.shared.get(at).is_some_and(|link| link.ended),
+            Link::Remote => self.remote.as_ref().is_some_and(|remote| remote.has_left(peer)),
         }
     }
 
@@ -289,28 +292,28 @@ impl Transport for Mpi {
         }
         self.run += 1;
         if self.run > NEAR_RUN
-            && self.far.is_some()
-            && let Some(ready) = self.poll_far()
+            && self.remote.is_some()
+            && let Some(ready) = self.poll_remote()
         {
             return Some(ready);
         }
-        let count = self.near.len();
+        let count = self.shared.len();
         for _ in 0..count {
             let at = self.turn;
             self.turn = if at + 1 == count { 0 } else { at + 1 };
-            let completion = self.poll_near(at, false);
+            let completion = self.poll_shared(at, false);
             if completion.is_some() {
                 return completion;
             }
         }
         if count > 0
             && self.is_look_due()
-            && let Some(completion) = (0..count).find_map(|at| self.poll_near(at, true))
+            && let Some(completion) = (0..count).find_map(|at| self.poll_shared(at, true))
         {
             return Some(completion);
         }
         self.direct.poll();
-        self.far.is_some().then(|| self.poll_far())?
+        self.remote.is_some().then(|| self.poll_remote())?
     }
 }
 
@@ -320,13 +323,13 @@ impl Drop for Mpi {
     /// [`Options::linger`](crate::Options::linger) says.
     fn drop(&mut self) {
         // Others may have told of a death before this node has looked for itself.
-        self.near.iter().for_each(Near::look);
-        let with_readers = self.near.iter().filter(|link| link.close()).count();
+        self.shared.iter().for_each(SharedMemoryLink::look);
+        let with_readers = self.shared.iter().filter(|link| link.close()).count();
         if with_readers > 0 {
             // What they read stays mapped.
             std::mem::forget(Arc::clone(&self.region));
         }
         self.region.leave();
-        self.near.iter().for_each(Near::ring);
+        self.shared.iter().for_each(SharedMemoryLink::ring);
     }
 }

@@ -4,7 +4,7 @@
 //!  part of one process (all parts of a host lie in one MPI-3 shared-memory window):
 //!   ┌────────┬───────┬──────┬─────────────────────┬──────────────────────────────────┬──────── page ─────────┐
 //!   │ header │ state │ bell │ goodbyes, per node  │ per process of the host:         │ blocks of the UMB     │
-//!   │        │       │      │ (far links)         │ whether its blocks have readers, │                       │
+//!   │        │       │      │ (remote links)         │ whether its blocks have readers, │                       │
 //!   │        │       │      │                     │ ring of blocks for it,           │                       │
 //!   │        │       │      │                     │ ring of its blocks that go back  │                       │
 //!   └────────┴───────┴──────┴─────────────────────┴──────────────────────────────────┴───────────────────────┘
@@ -28,9 +28,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use pdbp_core::BlockMemory;
 use pdbp_core::id::NodeId;
 
-use crate::alive::Identity;
+use crate::eventcount::Eventcount;
 use crate::process::{self, Backing, Serial};
-use crate::words::Words;
+use crate::process_watch::Identity;
 
 const LINE: usize = 64;
 const PAGE: usize = 4096;
@@ -121,7 +121,7 @@ pub(crate) struct Part<'a> {
 
 /// Which of the two rings for a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     /// Blocks for it.
     Out,
     /// Blocks of its own that go back to it.
@@ -185,15 +185,15 @@ impl<'a> Part<'a> {
     }
 
     /// The process' bell.
-    pub(crate) fn bell(&self) -> Words<'a> {
+    pub(crate) fn bell(&self) -> Eventcount<'a> {
         let words = self.half_words(BELL);
-        Words { rings: &words[0], sleepers: &words[1] }
+        Eventcount { rings: &words[0], sleepers: &words[1] }
     }
 
     /// The ring in this part for the process with number `neighbour` on the host.
-    fn ring(&self, neighbour: usize, way: Way) -> &'a [AtomicU64] {
+    fn ring(&self, neighbour: usize, direction: Direction) -> &'a [AtomicU64] {
         let ring = self.layout.ring_bytes();
-        let at = self.layout.rings_at() + (2 * neighbour + usize::from(way == Way::Back)) * ring;
+        let at = self.layout.rings_at() + (2 * neighbour + usize::from(direction == Direction::Back)) * ring;
         self.words(at, 2 * self.layout.slots)
     }
 
@@ -265,7 +265,7 @@ pub(crate) struct Region {
     backing: Option<Backing>,
     serial: Serial,
     /// Nodes on other hosts.
-    pub(crate) far: Vec<NodeId>,
+    pub(crate) remote: Vec<NodeId>,
 }
 
 // SAFETY: the places are those of atomics, and of blocks that are reached through tokens only; the backing is a handle or
@@ -284,7 +284,7 @@ impl Region {
         layout: Layout,
         me: usize,
         serial: Serial,
-        far: Vec<NodeId>,
+        remote: Vec<NodeId>,
     ) -> Result<Self, Backing> {
         let parts = backing.parts().into_iter();
         let places: Option<Vec<_>> = parts.map(|memory| Place::in_memory(memory, &layout)).collect();
@@ -294,7 +294,7 @@ impl Region {
         let Some((places, own)) = places.and_then(|places| own(&places).map(|own| (places, own))) else {
             return Err(backing);
         };
-        let region = Self { layout, places, own, me, backing: Some(backing), serial, far };
+        let region = Self { layout, places, own, me, backing: Some(backing), serial, remote };
         region.own().set_up();
         Ok(region)
     }
@@ -327,8 +327,8 @@ impl Region {
     }
 
     /// The ring in the part of `owner` for the process with number `reader` on the host.
-    pub(crate) fn ring(self: &Arc<Self>, owner: usize, reader: usize, way: Way) -> Cells {
-        let words = NonNull::from(self.part(owner).ring(reader, way));
+    pub(crate) fn ring(self: &Arc<Self>, owner: usize, reader: usize, direction: Direction) -> Cells {
+        let words = NonNull::from(self.part(owner).ring(reader, direction));
         Cells { words, _region: Arc::clone(self) }
     }
 

@@ -3,9 +3,9 @@
 //! The futex is a lock and a condition variable that never times out, so that a ring that is missed is a deadlock, which loom
 //! reports.
 
-#[path = "../src/words.rs"]
+#[path = "../src/eventcount.rs"]
 #[allow(dead_code, unreachable_pub)]
-mod words;
+mod eventcount;
 
 mod sync {
     pub(super) use loom::sync::atomic::{AtomicU32, Ordering, fence};
@@ -41,7 +41,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
-use words::Words;
+use eventcount::Eventcount;
 
 #[derive(Default)]
 struct Line {
@@ -51,8 +51,8 @@ struct Line {
 }
 
 impl Line {
-    fn bell(&self) -> Words<'_> {
-        Words { rings: &self.rings, sleepers: &self.sleepers }
+    fn bell(&self) -> Eventcount<'_> {
+        Eventcount { rings: &self.rings, sleepers: &self.sleepers }
     }
 
     fn sleep(&self) {

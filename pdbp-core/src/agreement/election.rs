@@ -6,7 +6,7 @@ use super::{Agreement, Flaw, Replica, Role, Stage, Term};
 use crate::id::{Epoch, NodeId, Time};
 
 impl Agreement<'_> {
-    /// How long this node waits before it stands for election: candidates wait one after the other.
+    /// How long this node waits before it campaigns: candidates wait one after the other.
     pub(super) fn own_patience(&self) -> u64 {
         self.settings.patience.saturating_mul(1 + self.me.index() as u64)
     }
@@ -20,8 +20,8 @@ impl Agreement<'_> {
     }
 
     pub(super) fn is_candidate(&self) -> bool {
-        let stands = self.me.index() < usize::from(self.settings.masters) || self.regent;
-        stands && self.may_vote() && self.participates(self.me)
+        let campaigns = self.me.index() < usize::from(self.settings.masters) || self.regent;
+        campaigns && self.may_vote() && self.participates(self.me)
     }
 
     /// At a primary that is no master: leaves office when a master has all that it has.
@@ -184,7 +184,7 @@ impl Agreement<'_> {
     }
 
     /// The primary is missing, or an election has failed.
-    pub(super) fn stand(&mut self, ballot: Ballot) {
+    pub(super) fn campaign(&mut self, ballot: Ballot) {
         self.act_at = self.clock.after(self.own_patience());
         self.primary = None;
         if self.epoch >= LAST_EPOCH {
@@ -211,8 +211,8 @@ impl Agreement<'_> {
         if !joint && (own.is_none() || !self.is_quorum_of_old(ayes)) {
             return;
         }
-        if ballot == Ballot::Trial {
-            return self.stand(Ballot::Binding);
+        if ballot == Ballot::PreVote {
+            return self.campaign(Ballot::Binding);
         }
         match own {
             // From now on its log ends in this epoch.
@@ -220,7 +220,7 @@ impl Agreement<'_> {
             Some(own) => self.truncate(own.index),
             None => {}
         }
-        self.take_office();
+        self.become_leader();
     }
 
     /// The pending change of the membership if it can be taken back: this node has proposed it, has not committed it, and has
@@ -232,7 +232,7 @@ impl Agreement<'_> {
     }
 
     fn on_vote(&mut self, from: NodeId, epoch: Epoch, ballot: Ballot, last: Position) {
-        // Who stands for election is not primary any more.
+        // A candidate is not primary any more.
         if self.primary == Some(from) && epoch >= self.epoch {
             self.primary = None;
             self.lease_until = Time(0);
@@ -247,7 +247,7 @@ impl Agreement<'_> {
         let fresh =
             (last.epoch, last.index) >= (own.epoch, own.index) || self.has_flaw(Flaw::VotesForStaleLog);
         let free = match ballot {
-            Ballot::Trial => epoch >= self.epoch,
+            Ballot::PreVote => epoch >= self.epoch,
             Ballot::Binding => {
                 let unbound = self.voted.is_none_or(|v| v == from) || self.has_flaw(Flaw::VotesTwice);
                 epoch == self.epoch && self.role != Role::Primary && unbound
@@ -255,7 +255,7 @@ impl Agreement<'_> {
         };
         let granted = self.may_vote() && !vowed && fresh && free;
         if self.may_vote() && !vowed && free && !fresh && !self.is_candidate() {
-            // No master may have what this node has: it stands itself, and gives way to the first master that has it too.
+            // No master may have what this node has: it campaigns itself, and gives way to the first master that has it too.
             self.regent = true;
             self.act_at = self.clock.after(self.own_patience());
         }
@@ -280,14 +280,14 @@ impl Agreement<'_> {
         self.count_votes();
     }
 
-    fn take_office(&mut self) {
+    fn become_leader(&mut self) {
         let last = self.log.last();
         let next = last.index.saturating_add(1);
         let floor = last.index.max(1);
         if last.index == 0 {
             self.log.push(Entry { epoch: self.epoch, change: Change::Nothing }, 0);
         } else {
-            // It becomes an entry of this epoch, whose quorum commits it and all before. So a term of office takes no room; and
+            // It becomes an entry of this epoch, whose quorum commits it and all before. So a term takes no room; and
             // whoever has more, of an earlier epoch, sees that it is void.
             self.log.renew(Position { index: last.index, epoch: self.epoch });
         }

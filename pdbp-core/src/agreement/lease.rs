@@ -188,7 +188,7 @@ impl Agreement<'_> {
             if self.is_vowed() {
                 self.act_at = now.after(self.own_patience());
             } else {
-                self.stand(super::Ballot::Trial);
+                self.campaign(super::Ballot::PreVote);
             }
         } else {
             if !self.is_vowed() {

@@ -51,7 +51,7 @@ pub(super) const LAST_EPOCH: Epoch = Epoch(u32::MAX / 2 - 1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ballot {
     /// Would you vote for me? Binds nobody.
-    Trial,
+    PreVote,
     /// A vote: one for each node and epoch.
     Binding,
 }
@@ -102,9 +102,9 @@ pub enum Body {
         /// Whether the last [`Body::Append`] went in.
         fit: Fit,
     },
-    /// A: asks for a vote; in the binding ballot for the sender's epoch, in the trial for the next.
+    /// A: asks for a vote; in the binding ballot for the sender's epoch, in the pre-vote for the next.
     Vote {
-        /// Trial or binding.
+        /// Pre-vote or binding.
         ballot: Ballot,
         /// The last entry of the candidate.
         last: Position,

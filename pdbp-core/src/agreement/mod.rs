@@ -1,6 +1,6 @@
 //! The agreement on the tables NTA and PTA: one log, a primary that sequences it, a standby that takes over by vote.
 //!
-//! It is Raft (Ongaro 2014: trial votes, leases, one membership change at a time), as a state machine without clock, links or
+//! It is Raft (Ongaro 2014: pre-votes, leases, one membership change at a time), as a state machine without clock, links or
 //! memory of its own. Messages are made when a link has room for them, from cursors; there are no outboxes.
 //!
 //! ```text
@@ -12,9 +12,9 @@
 //! | messages | what for |
 //! |---|---|
 //! | `Append`, `Appended` | the log, what of it is committed and stable; how far a node is |
-//! | `Vote`, `Voted` | elections, trial and binding |
+//! | `Vote`, `Voted` | elections, pre-vote and binding |
 //! | `Alive`, `Grant` | leases, see `lease.rs` |
-//! | `Hello`, `Expelled` | the newer epoch, the end of a term of office; the receiver is no member |
+//! | `Hello`, `Expelled` | the newer epoch, the end of a term; the receiver is no member |
 //! | `Join`, `Begin`, `Members`, `Row`, `End` | a node comes (back) in, by snapshot |
 //! | `Request`, `Answer` | changes |
 //!
@@ -24,14 +24,14 @@
 //! memberships. A change E is committed by a quorum of the old members that hold E, so whoever is elected later has met one of
 //! them, and holds E (a voter refuses those whose last entry is older than its own); and whoever holds E counts the new
 //! members. So a membership is left only when all later primaries know. An entry counts as committed only in its primary's
-//! own epoch; a new primary takes its last entry over into its epoch, so that terms of office take no room. What follows that
-//! entry elsewhere, and is of an earlier epoch, is void: somebody took office without it, so nobody had committed it. Every
+//! own epoch; a new primary takes its last entry over into its epoch, so that terms take no room. What follows that
+//! entry elsewhere, and is of an earlier epoch, is void: somebody became leader without it, so nobody had committed it. Every
 //! master that has not failed must have an entry too before it is committed, lest the standby cannot be elected; if no master
-//! can be, as others have more or all masters are out, another node stands, and gives way to the first master that has all.
+//! can be, as others have more or all masters are out, another node campaigns, and gives way to the first master that has all.
 //!
-//! A primary whose change E of the membership cannot be committed, as one of the new members has failed meanwhile, leaves
-//! office. When it stands again the votes of the old members do, and with those alone it takes office without E. Only the
-//! node that has proposed E may do so, and only while its log ends in its own last term of office. Then nobody has committed E:
+//! A primary whose change E of the membership cannot be committed, as one of the new members has failed meanwhile, steps
+//! down. When it campaigns again the votes of the old members suffice, and with those alone it becomes leader without E. Only the
+//! node that has proposed E may do so, and only while its log ends in its own last term. Then nobody has committed E:
 //! it has not itself, and a later primary that had would have done so with a quorum of the old members, whose logs end in a
 //! later epoch and which refuse their votes to one that ends in an earlier. Once it commits anything, a quorum of the old
 //! members likewise refuses whoever still holds E.
@@ -45,7 +45,7 @@
 //! A node shows its tables only under a lease, and only when all that it has applied is *stable*: applied at all nodes that may
 //! show theirs. So what one shows, none lacks that shows later; and an answer is given only for what is stable. A primary
 //! gives leases only while a quorum has vowed not to vote, and only to nodes that have applied all that is stable and all that
-//! was in its log when it took office, which is all that its predecessors have committed. A new primary takes everybody, member or not, to have
+//! was in its log when it became leader, which is all that its predecessors have committed. A new primary takes everybody, member or not, to have
 //! a lease of its predecessor until one has run out. With `lease` 0 nobody has leases and all this holds as long as links fail
 //! only because their nodes have.
 //!
@@ -72,7 +72,6 @@
 //! that needs what is gone starts from a snapshot: rows as they are when they are sent, then the log from where it began,
 //! which is idempotent. If that needs more room than the table has, it starts over. Nothing else grows.
 mod election;
-mod far;
 mod joining;
 mod lease;
 mod links;
@@ -86,6 +85,7 @@ mod settings;
 mod term;
 #[cfg(test)]
 mod tests;
+mod unlinked;
 mod wire;
 
 use managed::ManagedSlice;
@@ -95,11 +95,11 @@ use log::Log;
 use peer::{Pending, owe};
 use term::Term;
 
-pub use far::{Far, Reach};
 pub use message::{Ballot, Body, Change, Entry, Fit, MEMBERS, Message, Position};
 pub use peer::Peer;
 pub use request::RequestError;
 pub use settings::{LEAST_LOG, Settings, SettingsError, Start, Storage};
+pub use unlinked::{Reach, Unlinked};
 pub use wire::MESSAGE;
 
 /// A replica of the tables, as the agreement sees it. Changes are idempotent.
@@ -188,7 +188,7 @@ pub struct Agreement<'a> {
     settings: Settings,
     me: NodeId,
     peers: ManagedSlice<'a, Peer>,
-    far: ManagedSlice<'a, Far>,
+    unlinked: ManagedSlice<'a, Unlinked>,
     log: Log<'a>,
     epoch: Epoch,
     voted: Option<NodeId>,
@@ -257,18 +257,18 @@ impl<'a> Agreement<'a> {
         if storage.log.len() < LEAST_LOG {
             return Err(SettingsError::Log(storage.log.len()));
         }
-        let Storage { mut peers, mut far, log } = storage;
-        let near = settings.near();
-        if peers.len() != usize::from(near) || peers.len() + far.len() != nodes {
+        let Storage { mut peers, mut unlinked, log } = storage;
+        let linked = settings.linked();
+        if peers.len() != usize::from(linked) || peers.len() + unlinked.len() != nodes {
             return Err(SettingsError::Peers(peers.len()));
         }
         let member = settings.start == Start::Together;
-        far.fill_with(|| Far::new(member));
+        unlinked.fill_with(|| Unlinked::new(member));
         peers.fill_with(|| Peer { member, linked: true, ..Peer::default() });
         let mut agreement = Self {
             me,
             peers,
-            far,
+            unlinked,
             log: Log::new(log),
             epoch: Epoch(0),
             voted: None,
@@ -382,8 +382,8 @@ impl<'a> Agreement<'a> {
                 }
             }
         }
-        for (i, far) in (self.peers.len()..).zip(self.far.iter_mut()) {
-            if let Some(joins) = far.take_news() {
+        for (i, unlinked) in (self.peers.len()..).zip(self.unlinked.iter_mut()) {
+            if let Some(joins) = unlinked.take_news() {
                 let node = NodeId::from_index(i);
                 return Some(if joins { Event::MemberUp(node) } else { Event::MemberDown(node) });
             }

@@ -64,7 +64,7 @@ pub struct Peer {
     pub(super) stamp: Option<Time>,
     /// A request that is not in the log yet. Of a node that joins: its row.
     pub(super) request: Option<(u32, Change)>,
-    /// Number of its last request in this session and term of office: a request is sent again when the asker is in doubt, and
+    /// Number of its last request in this session and term: a request is sent again when the asker is in doubt, and
     /// must not be made twice.
     pub(super) asked: Option<u32>,
     /// A request that is answered when this index is stable.
@@ -81,7 +81,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Forgets what belongs to a term of office as primary.
+    /// Forgets what belongs to a term as primary.
     pub(super) fn start_term(&mut self, now: Time, next: u64) {
         let Self { member, linked, ended, owes, voted, .. } = *self;
         *self = Self {

@@ -85,7 +85,7 @@ impl Agreement<'_> {
         self.log.renew(previous);
         let next = previous.index.saturating_add(1);
         if next > self.commit && self.log.epoch_at(next).is_some_and(|epoch| epoch < previous.epoch) {
-            // A primary took office without these entries.
+            // A primary became leader without these entries.
             self.truncate(next);
         }
         let mut matched = previous.index;
@@ -279,7 +279,7 @@ impl Agreement<'_> {
 
     fn note_up(&mut self, node: NodeId) {
         let me = self.me;
-        self.note_far(node, true);
+        self.note_unlinked(node, true);
         if let Some(peer) = self.peers.get_mut(node.index())
             && !peer.member
         {
@@ -307,7 +307,7 @@ impl Agreement<'_> {
     }
 
     fn note_down(&mut self, node: NodeId) {
-        self.note_far(node, false);
+        self.note_unlinked(node, false);
         let Some(peer) = self.peers.get_mut(node.index()) else { return };
         if !peer.member {
             return;

@@ -2,7 +2,7 @@
 
 use managed::ManagedSlice;
 
-use super::{Entry, Far, Peer, Reach};
+use super::{Entry, Peer, Reach, Unlinked};
 use crate::tables::NodeEntry;
 
 /// How a node starts.
@@ -21,7 +21,7 @@ pub struct Settings {
     pub entry: NodeEntry,
     /// Nodes, all of them members at the start.
     pub nodes: u16,
-    /// Nodes with an index below this are to be primary; others stand only when none of these can be elected.
+    /// Nodes with an index below this are to be primary; others campaign only when none of these can be elected.
     pub masters: u16,
     /// Nanoseconds of a lease; 0: there are none, the transport alone tells who has failed.
     pub lease: u64,
@@ -36,7 +36,7 @@ pub struct Settings {
 
 impl Settings {
     /// How many nodes have records, from the first on.
-    pub fn near(&self) -> u16 {
+    pub fn linked(&self) -> u16 {
         match self.reach {
             Reach::All => self.nodes,
             Reach::Masters => self.masters.min(self.nodes),
@@ -51,7 +51,7 @@ pub struct Storage<'a> {
     /// One per node; with [`Reach::Masters`] one per master.
     pub peers: ManagedSlice<'a, Peer>,
     /// One per node that has no place in `peers`.
-    pub far: ManagedSlice<'a, Far>,
+    pub unlinked: ManagedSlice<'a, Unlinked>,
 }
 
 /// The shortest log: three quarters for requests, a place for a node that is let in, and one for a NodeDown.
@@ -61,16 +61,16 @@ pub const LEAST_LOG: usize = 8;
 impl Storage<'static> {
     /// On the heap: for so many nodes, with a log of so many entries, for [`Reach::All`].
     pub fn allocate(nodes: u16, log: usize) -> Self {
-        Self::allocate_near(nodes, nodes, log)
+        Self::allocate_linked(nodes, nodes, log)
     }
 
-    /// The same with records for the first `near` nodes only; see [`Settings::near`].
-    pub fn allocate_near(nodes: u16, near: u16, log: usize) -> Self {
+    /// The same with records for the first `linked` nodes only; see [`Settings::linked`].
+    pub fn allocate_linked(nodes: u16, linked: u16, log: usize) -> Self {
         use alloc::vec::Vec;
         Self {
             log: ManagedSlice::Owned((0..log).map(|_| None).collect::<Vec<_>>()),
-            peers: ManagedSlice::Owned((0..near).map(|_| Peer::default()).collect::<Vec<_>>()),
-            far: ManagedSlice::Owned((near..nodes).map(|_| Far::default()).collect::<Vec<_>>()),
+            peers: ManagedSlice::Owned((0..linked).map(|_| Peer::default()).collect::<Vec<_>>()),
+            unlinked: ManagedSlice::Owned((linked..nodes).map(|_| Unlinked::default()).collect::<Vec<_>>()),
         }
     }
 }
@@ -87,7 +87,7 @@ pub enum SettingsError {
     Patience,
     /// The log has so many entries, fewer than [`LEAST_LOG`].
     Log(usize),
-    /// There are records for so many nodes, or masters, which is not their number; or not as many `far` as are left.
+    /// There are records for so many nodes, or masters, which is not their number; or not as many `unlinked` as are left.
     Peers(usize),
 }
 

@@ -1,12 +1,12 @@
-//! A term of office as primary: what is known in it, and what is done as it becomes possible.
+//! A term as primary: what is known in it, and what is done as it becomes possible.
 
 use super::{Agreement, Replica, Role, Stage};
 use crate::id::Time;
 
-/// What a primary knows in its term of office.
+/// What a primary knows in its term.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Term {
-    /// The last entry when it took office.
+    /// The last entry when it became leader.
     pub(super) floor: u64,
     /// Since when a quorum has been missing, at the latest.
     pub(super) since: Time,

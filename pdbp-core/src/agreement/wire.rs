@@ -70,7 +70,7 @@ fn flag(raw: u8) -> Option<bool> {
 }
 
 fn ballot(raw: u8) -> Option<Ballot> {
-    Some(if flag(raw)? { Ballot::Binding } else { Ballot::Trial })
+    Some(if flag(raw)? { Ballot::Binding } else { Ballot::PreVote })
 }
 
 impl Wire {

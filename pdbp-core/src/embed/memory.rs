@@ -6,9 +6,8 @@ use managed::ManagedSlice;
 use super::rings::Ends;
 use super::wire::{Link, PostedStorage};
 use crate::endpoint::{Buffer, EndpointStorage, Hold, Note, Numbers, notes};
-use crate::engine::{Config, Element, LOG, Local, Peer, RoomEntry, Storage};
+use crate::engine::{Config, Element, LOG, Local, RoomEntry, Storage};
 use crate::inbox::{Assembly, Entry, Inbox, InboxStorage, Incoming};
-use crate::matrix::{RecvRow, SendRow};
 use crate::outbox::Lane;
 use crate::pipe::{Binding, PipeEntry, StreamEntry};
 use crate::tables::{NodeEntry, PartEntry};
@@ -171,9 +170,7 @@ struct Tables<
     blocks: Vec<BlockInfo, BLOCKS>,
     send_matrix: Vec<[u32; ROW], NODES>,
     recv_matrix: Vec<[Element; ROW], NODES>,
-    send_rows: Vec<SendRow, NODES>,
-    recv_rows: Vec<RecvRow, NODES>,
-    peers: Vec<Peer, NODES>,
+    rows: Vec<crate::engine::Link, NODES>,
     relayed: Vec<Lane, NODES>,
     nodes: Vec<Option<NodeEntry>, NODES>,
     parts: Vec<Option<PartEntry>, PARTS>,
@@ -184,7 +181,7 @@ struct Tables<
     rooms: Vec<Option<RoomEntry>, PARTS>,
     log: Vec<Option<agreement::Entry>, LOG>,
     records: Vec<agreement::Peer, NODES>,
-    far: Vec<agreement::Far, NODES>,
+    unlinked: Vec<agreement::Unlinked, NODES>,
     lanes: Vec<Lane, NODES>,
     pieces: Vec<[Option<Delivery>; ENTRIES], LOCAL>,
     ends: Vec<[Ends; 2], LOCAL>,
@@ -302,9 +299,7 @@ impl<
         blocks: Vec::new(),
         send_matrix: Vec::new(),
         recv_matrix: Vec::new(),
-        send_rows: Vec::new(),
-        recv_rows: Vec::new(),
-        peers: Vec::new(),
+        rows: Vec::new(),
         relayed: Vec::new(),
         nodes: Vec::new(),
         parts: Vec::new(),
@@ -315,7 +310,7 @@ impl<
         rooms: Vec::new(),
         log: Vec::new(),
         records: Vec::new(),
-        far: Vec::new(),
+        unlinked: Vec::new(),
         lanes: Vec::new(),
         pieces: Vec::new(),
         ends: Vec::new(),
@@ -351,9 +346,7 @@ impl<
             blocks: filled(&mut self.blocks),
             send_matrix: filled_rows(&mut self.send_matrix),
             recv_matrix: filled_rows(&mut self.recv_matrix),
-            send_rows: filled(&mut self.send_rows),
-            recv_rows: filled(&mut self.recv_rows),
-            peers: filled(&mut self.peers),
+            links: filled(&mut self.rows),
             relayed: filled(&mut self.relayed),
             nodes: filled(&mut self.nodes),
             parts: filled(&mut self.parts),
@@ -365,7 +358,7 @@ impl<
             agreement: agreement::Storage {
                 log: filled(&mut self.log),
                 peers: filled(&mut self.records),
-                far: filled(&mut self.far),
+                unlinked: filled(&mut self.unlinked),
             },
         };
         let storage = EndpointStorage {
@@ -398,9 +391,7 @@ const _: () = {
     }
     fits::<BlockInfo>(20);
     fits::<Element>(56);
-    fits::<SendRow>(160);
-    fits::<RecvRow>(152);
-    fits::<Peer>(512);
+    fits::<crate::engine::Link>(824);
     fits::<Lane>(120);
     fits::<Option<NodeEntry>>(48);
     fits::<Option<PartEntry>>(56);
@@ -410,7 +401,7 @@ const _: () = {
     fits::<Option<RoomEntry>>(48);
     fits::<Option<agreement::Entry>>(64);
     fits::<agreement::Peer>(264);
-    fits::<agreement::Far>(2);
+    fits::<agreement::Unlinked>(2);
     fits::<Option<Delivery>>(40);
     fits::<Option<Note>>(12);
     fits::<Numbers>(8);

@@ -1,10 +1,10 @@
 //! Sizes and times of an engine.
 
-use super::peer::SPARE_PLACES;
+use super::control_queue::SPARE_PLACES;
 use crate::agreement;
 use crate::cdu::{BLOCK_HEADER, Packer, VIA_HEADER};
 use crate::id::NodeId;
-use crate::routing::{Links, Routing};
+use crate::routing::{LinkId, Routing, Topology};
 use crate::tables::{Name, NodeEntry, NodeKind};
 
 /// Whether blocks carry a checksum.
@@ -54,7 +54,7 @@ pub struct Config {
     /// Public pipes of the stream group of *each* node. With relays also the streams that may go from one relay to one
     /// destination at a time. Protocol: pipes are named by number.
     pub stream_pipes: u16,
-    /// Nanoseconds after which messages that this node passes on leave in a block that is not full; see [`outbox`](crate::outbox).
+    /// Nanoseconds after which a block of relayed messages leaves although it is not full; see [`outbox`](crate::outbox).
     pub flush_after: u64,
     /// Nanoseconds between two looks of the policy at rows that could give space back.
     pub interval: u64,
@@ -63,10 +63,10 @@ pub struct Config {
     /// Nodes that may become primary master: those with an index below this. Protocol.
     pub masters: u16,
     /// Nanoseconds for which a node may rely on its tables without news from the primary, and after which (and an eighth
-    /// more) it is declared down; 0: who has failed is told by transports alone. Protocol: what a node may rely on is what others
+    /// more) it is declared down; 0: only transports report failures. Protocol: a node relies on what others
     /// have promised.
     pub lease: u64,
-    /// Nanoseconds that a standby waits before it stands for election; more than a message and its answer take. Protocol:
+    /// Nanoseconds that a standby waits before it campaigns; more than a round trip takes. Protocol:
     /// candidates wait one after the other.
     pub patience: u64,
     /// Which nodes have links, and how messages go between those that have none. Protocol.
@@ -266,29 +266,29 @@ impl Config {
             lease: self.lease,
             patience: self.patience,
             // Where not all nodes have links, all have links to the masters.
-            reach: if self.links().are_all() { agreement::Reach::All } else { agreement::Reach::Masters },
+            reach: if self.topology().are_all() { agreement::Reach::All } else { agreement::Reach::Masters },
             start: if self.joining { agreement::Start::Joining } else { agreement::Start::Together },
         }
     }
 
     /// The links of this node.
-    pub(super) fn links(&self) -> Links {
-        Links::new(self.routing, self.node, self.nodes, self.masters)
+    pub(super) fn topology(&self) -> Topology {
+        Topology::new(self.routing, self.node, self.nodes, self.masters)
     }
 
-    /// The node by which all goes that is for another; `None` when there is a link.
+    /// The relay for messages to a node; `None` when there is a link.
     pub fn relay_to(&self, dest: NodeId) -> Option<NodeId> {
-        self.links().relay_to(dest)
+        self.topology().relay_to(dest)
     }
 
     /// Rows of SM and RM: the links of this node, and one for itself. With [`Routing::Direct`] as many as there are nodes.
     pub fn rows(&self) -> usize {
-        self.links().len()
+        self.topology().len()
     }
 
     /// As [`rows`](Self::rows), of any node.
     pub fn rows_of(routing: Routing, node: NodeId, nodes: u16, masters: u16) -> usize {
-        Links::new(routing, node, nodes, masters).len()
+        Topology::new(routing, node, nodes, masters).len()
     }
 
     /// The fewest [`control_blocks`](Self::control_blocks) that are accepted: one for each link of this node, and never none.
@@ -299,6 +299,12 @@ impl Config {
     /// Lanes of the engine's own outbox.
     pub(super) fn relay_lanes(&self) -> usize {
         if self.routing == Routing::Direct { 0 } else { self.rows() }
+    }
+
+    /// Index in RM of an element of a link's row.
+    #[inline]
+    pub(super) fn element(&self, id: LinkId, element: u32) -> usize {
+        id.index() * self.row as usize + element as usize
     }
 
     pub(super) fn elements(&self) -> usize {

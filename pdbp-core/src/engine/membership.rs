@@ -1,76 +1,125 @@
-//! With whom data is exchanged: who is a member and has the same settings, while the link is up.
+//! With whom data is exchanged: links that come up for data, and that carry none any more.
 
 use super::{Engine, Event, PrivatePipes};
+use crate::mesp::Control;
 use crate::policy::SpacePolicy;
-use crate::routing::Slot;
+use crate::routing::LinkId;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Whether a peer is a member, as the agreement says.
-    pub(super) fn set_down(&mut self, node: Slot, down: bool, pipes: &mut impl PrivatePipes) {
-        let Some(peer) = self.peers.get_mut(node.index()).filter(|p| p.down != down) else { return };
-        let was_open = !peer.is_gone();
-        peer.down = down;
-        if !down {
-            self.tell(self.links.node(node), crate::mesp::Control::Welcome);
-            self.open_peer(node, pipes);
+    pub(super) fn set_member(&mut self, id: LinkId, member: bool, pipes: &mut impl PrivatePipes) {
+        let changed = self.links.get_mut(id).filter(|link| link.state.is_member() != member);
+        let Some(link) = changed else { return };
+        let (peer, was_up, was_down) = (link.peer, link.is_up(), link.state.is_down());
+        link.state.set_member(member);
+        if member {
+            self.tell(id, Control::Welcome);
+            self.open_link(id, pipes);
             return;
         }
         // What it was told on this link does not count any more, nor does what it still sends.
-        let linked = !peer.failed;
-        if was_open {
-            self.leave_peer(node, pipes);
+        if was_up {
+            self.leave_peer(id, pipes);
         }
-        if linked {
-            self.transport.disconnect(self.links.node(node));
+        if !was_down {
+            self.transport.disconnect(peer);
         }
     }
 
-    /// Data may go to the peer again, if nothing speaks against it.
-    pub(super) fn open_peer(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
-        if !self.is_gone(node) {
-            self.furnish(node);
-            self.say_again(self.links.node(node));
-            pipes.event(Event::PeerRestored { peer: self.links.node(node) });
+    /// The peer takes data of this node.
+    pub(super) fn welcomed(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
+        if let Some(link) = self.links.get_mut(id).filter(|link| !link.is_up()) {
+            link.state.welcome();
+            self.open_link(id, pipes);
+        }
+    }
+
+    /// Data may go to the peer again, unless something else prevents it.
+    fn open_link(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
+        if self.links.is_up(id) {
+            self.restore_space(id);
+            self.say_again(id);
+            pipes.event(Event::PeerRestored { peer: self.links.peer(id) });
         }
     }
 
     /// Streams from the peer end behind what has arrived.
-    pub(super) fn stop_streams(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
-        let session = self.peers.get(node.index()).map(|peer| peer.session);
-        if let Some(row) = self.recv_rows.get_mut(node.index()) {
-            row.ending = session;
+    pub(super) fn stop_streams(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
+        if let Some(link) = self.links.get_mut(id) {
+            link.recv.ending = Some(link.session);
         }
-        self.end_streams(node, pipes);
+        self.end_streams(id, pipes);
     }
 
     /// No data goes to the peer from now on or comes from it.
-    pub(super) fn leave_peer(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
-        self.stop_streams(node, pipes);
-        self.stop_streams_to(node);
-        let (links, peer) = (self.links, self.links.node(node));
-        self.pipes.cut_streams(|dest| links.relay_to(dest).unwrap_or(dest) == peer);
-        self.lose_errands(|dest| links.relay_to(dest).unwrap_or(dest) == peer, node);
-        self.set_aside(node);
-        self.empty_control(node);
-        self.give_up_queue(node, pipes);
-        self.shrink_recv(node, u32::MAX);
+    pub(super) fn leave_peer(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
+        self.stop_streams(id, pipes);
+        self.stop_streams_to(id);
+        let (topology, peer) = (self.links.topology, self.links.peer(id));
+        let leads_there = |dest| topology.relay_to(dest).unwrap_or(dest) == peer;
+        self.pipes.cut_streams(leads_there);
+        self.lose_errands(leads_there, id);
+        self.reserve_space(id);
+        self.empty_control(id);
+        self.give_up_queue(id, pipes);
+        if let Some(link) = self.links.get_mut(id) {
+            self.space.shrink_recv(link, u32::MAX);
+        }
     }
 
-    /// The settings of a peer are others: nothing goes to it or is taken from it in this session of the link, but for what they are.
-    pub(super) fn part_with(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
-        let Some(peer) = self.peers.get_mut(node.index()) else { return };
-        let was_gone = peer.is_gone();
-        peer.part();
-        self.control.stirred = true;
-        self.agreement.link_down(self.control.now, self.links.node(node), false);
-        self.control.tick_at = Some(self.control.now);
-        if was_gone {
-            self.stop_streams(node, pipes);
-            self.set_aside(node);
+    /// The settings of a peer differ: nothing goes to it or is taken from it in this session of the link but settings.
+    pub(super) fn leave_incompatible(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
+        let Some(link) = self.links.get_mut(id) else { return };
+        let (was_up, peer) = (link.is_up(), link.peer);
+        link.differ();
+        self.agreement.link_down(self.now, peer, false);
+        self.wake_agreement();
+        if was_up {
+            self.leave_peer(id, pipes);
         } else {
-            self.leave_peer(node, pipes);
+            self.stop_streams(id, pipes);
+            self.reserve_space(id);
+        }
+    }
+
+    /// Keeps from other rows what a link needs to carry anything at all, if it may come up again.
+    pub(super) fn reserve_space(&mut self, id: LinkId) {
+        if let Some(link) = self.links.get_mut(id).filter(|_| self.transport.restores_links()) {
+            self.space.reserve(link);
+        }
+    }
+
+    /// Gives the rows of a link that is up again space, as far as there is some. A row that got none, since readers or writers keep its
+    /// blocks, is seen to at the next interval.
+    pub(super) fn restore_space(&mut self, id: LinkId) {
+        let Self { links, umb, space, .. } = self;
+        let Some(link) = links.get_mut(id) else { return };
+        space.restore(link, umb);
+        if link.posted {
+            self.post(id);
+        }
+        if self.links.get(id).is_some_and(|link| !link.has_space()) {
+            // What it lacks is with readers and writers still; no other row shall have it when it comes back.
+            self.reserve_space(id);
+        }
+    }
+
+    /// At the end of each interval, asks the policy what rows give back.
+    pub(super) fn maintain(&mut self) {
+        if !self.space.end_interval(self.now, self.config.interval) {
+            return;
+        }
+        for id in self.links.ids() {
+            let Some(link) = self.links.get(id).filter(|link| link.is_up()) else { continue };
+            if link.reserved {
+                self.restore_space(id);
+            }
+            let own = self.links.own;
+            if let Some(link) = self.links.get_mut(id) {
+                self.space.take_surplus(link, &mut self.umb, own);
+            }
         }
     }
 }

@@ -106,48 +106,53 @@
 //! end included. So no token ever dangles. What is delivered is counted before the host has it: a host that panics, or
 //! hands back something else, cannot make the count too low.
 
+mod arrivals;
+mod barrier;
+mod blocks;
+mod circuits;
 mod config;
 mod control;
-mod lanes;
+mod control_queue;
 mod link;
 mod membership;
 mod parts;
-mod passing;
-mod peer;
 mod posting;
 mod protocol;
-mod quiet;
 mod readers;
 mod receiving;
 mod relaying;
+mod requests;
 mod returning;
 mod room;
 mod round;
-mod rows;
 mod sending;
+mod space;
 mod stats;
 mod storage;
 mod streams;
+mod termination;
 #[cfg(test)]
 mod tests;
 
 use managed::ManagedSlice;
 
 use crate::agreement::Agreement;
+use crate::cdu::Malformed;
 use crate::id::{Epoch, NodeId, PartId, PipeId, StreamNo, Time};
-use crate::matrix::{RecvRow, SendRow};
+use crate::matrix::Queue;
 use crate::outbox::{Due, Outbox, Rule};
-use crate::pipe::{PipeError, PipePool, Places, StreamEntry, StreamMap, StreamMapping};
+use crate::pipe::{PipePool, Places, StreamEntry, StreamMap, StreamMapping};
 use crate::policy::SpacePolicy;
-use crate::routing::{Links, Slot};
-use crate::tables::{Name, NameError, PartEntry, Tables};
+use crate::routing::LinkId;
+use crate::tables::Tables;
 use crate::transport::{Arrival, Capabilities, Transport};
-use crate::umb::{BlockMemory, Held, NIL, Umb};
-use crate::{cdu::Malformed, matrix::Queue};
+use crate::umb::{BlockMemory, BlockState, Held, Umb};
 
 pub use crate::umb::{Delivery, DeliveryKind, StreamTag};
 pub use config::{Checksum, Config, ConfigError};
-pub use peer::Peer;
+pub use link::Link;
+use link::{LinkState, Links};
+pub use parts::{Local, LocalPart, RegisterError};
 pub use protocol::{Disagreement, Setting};
 pub use readers::Element;
 pub use room::{RoomEntry, RoomError, RoomToken};
@@ -155,7 +160,6 @@ pub use sending::OpenError;
 pub use stats::{Counters, PipeUse, RowStats};
 pub(crate) use storage::LOG;
 pub use storage::Storage;
-use storage::cut;
 
 /// In UMBInfo-Tab: a block set aside for control messages.
 const CONTROL_ROW: u16 = u16::MAX;
@@ -282,124 +286,48 @@ pub struct Progress {
     pub next: Option<Time>,
 }
 
-/// What is known of a part of this node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LocalPart {
-    /// There is no such part.
-    #[default]
-    Free,
-    /// Waits until all nodes know it.
-    Asked,
-    /// Known to all nodes.
-    Known,
-    /// PTA had no room.
-    Refused,
-    /// Waits until all nodes have forgotten it.
-    Leaving,
-}
-
-/// A part of this node.
-#[derive(Clone, Debug, Default)]
-pub struct Local {
-    state: LocalPart,
-    /// Its row of PTA, for when it has to be registered anew.
-    entry: Option<PartEntry>,
-    /// The message in segments that it sends.
-    errand: room::Errand,
-}
-
-/// Why a part could not be registered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RegisterError {
-    /// The name cannot be used.
-    Name(NameError),
-    /// This node has a part of that name.
-    Taken(Name),
-    /// This node hosts as many parts as it can; this many.
-    Full(u16),
-    /// Too many requests are waiting for the master; ask again after a poll.
-    Busy,
-}
-
-impl core::fmt::Display for RegisterError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Name(e) => e.fmt(f),
-            Self::Taken(name) => {
-                write!(f, "this node has a part named \"{name}\" already; choose another name")
-            }
-            Self::Full(n) => write!(f, "this node hosts {n} parts, its maximum; configure more local_parts"),
-            Self::Busy => f.write_str("too many registrations are waiting for the master; try again"),
-        }
-    }
-}
-
-impl core::error::Error for RegisterError {}
-
 /// The protocol engine of one node. See the [module](self).
 pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     config: Config,
-    links: Links,
-    /// The row of the node itself.
-    own: Slot,
-    policy: P,
     transport: Held<T>,
     capabilities: Capabilities,
     umb: Umb<'a, M>,
-    /// SM.
-    sm: ManagedSlice<'a, u32>,
-    send_rows: ManagedSlice<'a, SendRow>,
+    links: Links<'a>,
+    /// Who has which blocks and how much credit; SM.
+    space: space::Space<'a, P>,
     /// RM.
     rm: ManagedSlice<'a, Element>,
-    recv_rows: ManagedSlice<'a, RecvRow>,
-    peers: ManagedSlice<'a, Peer>,
+    /// Blocks for control messages that are not in use.
+    control_blocks: Queue,
+    /// The link with which the next round of control messages begins.
+    control_turn: usize,
     /// Open blocks of messages that it passes on for others, one for each link.
     relayed: Outbox<'a>,
-    /// Blocks set aside for control messages that are not in use.
-    reserve: Queue,
-    /// Blocks of credit for peers whose blocks arrive in place that no row of RM has.
-    credit: u32,
-    /// A row has found no free block since the interval began: rows that have more than they may give back what comes free.
-    contended: bool,
-    /// Of the free blocks and of the credit: what is kept for links that may be restored.
-    blocks_aside: u32,
-    credit_aside: u32,
-    /// The row that credit was taken back from last, for another.
-    collected: Slot,
     tables: Tables<'a>,
     agreement: Agreement<'a>,
-    local: ManagedSlice<'a, Local>,
+    requests: requests::Requests,
+    barrier: barrier::Barrier,
+    termination: termination::Termination,
+    parts: parts::Parts<'a>,
     pipes: PipePool<'a>,
     streams: StreamMap<'a>,
-    /// Where a part of this node stands in tables, by its number.
-    places: Places,
-    /// The count of which the next part gets its id, and that of the first part of this engine.
-    registered: u64,
-    registered_before: u64,
-    /// All nodes know that numbers of this one recur.
-    recurrence_known: bool,
-    /// What the host was told of numbers that recur.
-    recurrence_told: u64,
     next_stream: u32,
-    control: control::State,
-    counters: Counters,
     rooms: room::Rooms<'a>,
     /// What all nodes have to agree on, and the first that is known to be otherwise at another.
     protocol: protocol::Protocol,
     disagreement: Option<Disagreement>,
+    counters: Counters,
     /// Open blocks and deliveries that are out.
     tokens: u64,
-    maintained: Time,
-    /// Whether blocks may wait in rows of SM, or in rows of RM for a private pipe or a further link: no poll looks through all rows for what is not there.
-    queued: bool,
-    blocked: bool,
-    /// Whether some row with posted arrival has fewer blocks posted than it should.
-    short_of_posts: bool,
-    /// Whether a row could have something to give back.
-    grown: bool,
-    /// Whether blocks that failed peers did not get wait for their writers.
-    returning: bool,
+    /// The time of the poll under way.
+    now: Time,
+    begun: bool,
+    /// When the agreement wants to be called.
+    agreement_due: Option<Time>,
+    /// Something has happened since `advance_control` found nothing to do.
+    stirred: bool,
+    /// The link whose blocks are being routed.
+    routing: LinkId,
     /// Whether readers are to be told of streams that have ended: of this node's that were given up, and of those that it cannot pass on.
     breaking: bool,
 }
@@ -426,116 +354,94 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         {
             return Err(ConfigError::Transport { largest_block: capabilities.largest_block, block });
         }
-        let Storage { blocks, mut send_matrix, mut recv_matrix, mut send_rows, mut recv_rows, .. } = storage;
-        let Storage { mut peers, mut relayed, mut nodes, mut parts, mut local_parts, .. } = storage;
-        let Storage { mut bound, mut pipes, mut streams, rooms, mut agreement, .. } = storage;
-        let protocol = protocol::Protocol::of(&config, parts.len(), agreement.log.len());
         // Indices are checked by the lengths of the tables, so these are what the configuration says, not more.
-        let (links, settings) = (config.links(), config.agreement());
-        let (count, local) = (links.len(), usize::from(config.local_parts));
-        cut(&mut send_matrix, config.elements());
-        cut(&mut recv_matrix, config.elements());
-        cut(&mut send_rows, count);
-        cut(&mut recv_rows, count);
-        cut(&mut peers, count);
-        cut(&mut relayed, config.relay_lanes());
-        cut(&mut nodes, usize::from(config.nodes));
-        let near = settings.near().min(config.nodes);
-        cut(&mut agreement.peers, usize::from(near));
-        cut(&mut agreement.far, usize::from(config.nodes - near));
-        cut(&mut local_parts, local);
-        cut(&mut bound, local);
-        cut(&mut pipes, config.pipes());
-        cut(&mut streams, config.streams());
-        send_matrix.fill(NIL);
+        let storage = storage.cut(&config);
+        let Storage { blocks, send_matrix, mut recv_matrix, links, relayed, mut nodes, mut parts, .. } =
+            storage;
+        let Storage { local_parts, mut bound, pipes, mut streams, rooms, agreement, .. } = storage;
         recv_matrix.fill_with(Element::default);
-        send_rows.fill_with(SendRow::default);
-        recv_rows.fill_with(RecvRow::default);
-        // Where all start together they are members for each other.
-        peers.fill_with(|| Peer { welcome: !config.joining, down: config.joining, ..Peer::default() });
-        // Local traffic needs no credit and no permission.
-        if let Some(own) = peers.get_mut(links.slot(config.node).index()) {
-            (own.welcome, own.down) = (true, false);
-            (own.accord, own.introduced) = (protocol::Accord::Alike, true);
-        }
         nodes.fill_with(|| None);
         parts.fill_with(|| None);
-        local_parts.fill_with(Local::default);
         bound.fill(None);
         streams.fill(StreamEntry::default());
         let places = Places::new(config.local_parts);
-        let pipes = PipePool::new(pipes, (bound, places), config.private_pipes, config.local_parts);
-        let streams = StreamMap::new(streams, usize::from(config.stream_pipes), config.circuits());
-        let agreement = Agreement::new(Time(0), settings, agreement).map_err(ConfigError::Agreement)?;
         let mut engine = Self {
-            links,
-            own: links.slot(config.node),
+            links: Links::new(links, config.topology()),
             umb: Umb::new(memory, config.node, config.body, blocks),
-            policy,
+            space: space::Space::new(policy, send_matrix, &config),
             transport: Held::new(transport),
             capabilities,
-            sm: send_matrix,
-            send_rows,
             rm: recv_matrix,
-            recv_rows,
-            peers,
             relayed: Outbox::new(relayed, Rule { flush_after: config.flush_after, pack: usize::MAX }),
-            reserve: Queue::default(),
-            credit: 0,
-            contended: false,
-            blocks_aside: 0,
-            credit_aside: 0,
-            collected: Slot::from_index(0),
+            control_blocks: Queue::default(),
+            control_turn: 0,
+            protocol: protocol::Protocol::of(&config, parts.len(), agreement.log.len()),
             tables: Tables::new(nodes, parts),
-            agreement,
-            local: local_parts,
-            pipes,
-            streams,
-            places,
-            registered: 0,
-            registered_before: 0,
-            recurrence_known: false,
-            recurrence_told: 0,
+            agreement: Agreement::new(Time(0), config.agreement(), agreement)
+                .map_err(ConfigError::Agreement)?,
+            requests: requests::Requests::default(),
+            barrier: barrier::Barrier::default(),
+            termination: termination::Termination::default(),
+            parts: parts::Parts::new(local_parts, places),
+            pipes: PipePool::new(pipes, (bound, places), config.private_pipes, config.local_parts),
+            streams: StreamMap::new(streams, usize::from(config.stream_pipes), config.circuits()),
             next_stream: 1,
-            control: control::State::default(),
-            counters: Counters::default(),
             rooms: room::Rooms::new(rooms),
-            protocol,
             disagreement: None,
+            counters: Counters::default(),
             tokens: 0,
-            maintained: Time(0),
-            queued: false,
-            blocked: false,
-            short_of_posts: false,
-            grown: false,
-            returning: false,
+            now: Time(0),
+            begun: false,
+            agreement_due: None,
+            stirred: true,
+            routing: LinkId::NONE,
             breaking: false,
             config,
         };
-        engine.meet_links()?;
+        engine.set_up_links()?;
         engine.lay_out()?;
-        engine.control.stirred = true;
         Ok(engine)
     }
 
     /// Asks the transport what the links are like.
-    fn meet_links(&mut self) -> Result<(), ConfigError> {
-        for (i, entry) in self.peers.iter_mut().enumerate() {
-            let (need, peer) = (Config::LEAST_CAPACITY, self.links.node(Slot::from_index(i)));
-            let have = self.transport.capacity(peer);
-            if have < need && i != self.own.index() {
-                return Err(ConfigError::Capacity { peer, have, need });
+    fn set_up_links(&mut self) -> Result<(), ConfigError> {
+        let own = self.links.own;
+        for link in self.links.iter_mut() {
+            let (need, have) = (Config::LEAST_CAPACITY, self.transport.capacity(link.peer));
+            if have < need && link.id != own {
+                return Err(ConfigError::Capacity { peer: link.peer, have, need });
             }
-            entry.posted = self.transport.arrival(peer) == Arrival::Posted;
-            entry.session = self.transport.session(peer);
-            entry.places = u32::try_from(have).unwrap_or(u32::MAX).saturating_sub(peer::SPARE_PLACES);
+            link.posted = self.transport.arrival(link.peer) == Arrival::Posted;
+            link.session = self.transport.session(link.peer);
+            link.places = u32::try_from(have).unwrap_or(u32::MAX).saturating_sub(control_queue::SPARE_PLACES);
+            link.state = LinkState::at_start(self.config.joining);
+        }
+        if let Some(own) = self.links.own_mut() {
+            own.state = LinkState::OWN;
+            own.control.introduced = true;
         }
         Ok(())
     }
 
-    /// Whether blocks of the peer arrive in blocks that we have posted.
-    fn is_posted_link(&self, peer: Slot) -> bool {
-        self.peers.get(peer.index()).is_some_and(|p| p.posted)
+    /// Gives each row its initial space, and control messages their blocks.
+    fn lay_out(&mut self) -> Result<(), ConfigError> {
+        let Self { links, umb, space, config, control_blocks, .. } = self;
+        let blocks = space.check(links, umb, config.control_blocks)?;
+        for _ in 0..config.control_blocks {
+            let Some(index) = umb.take() else { break };
+            if let Some(entry) = umb.entry(index) {
+                (entry.row, entry.state) = (CONTROL_ROW, BlockState::Vacant);
+            }
+            control_blocks.push_back(umb, index);
+        }
+        space.lay_out(links, umb, blocks);
+        self.link_elements();
+        for id in self.links.ids() {
+            if id != self.links.own && self.links.is_posted(id) {
+                self.post(id);
+            }
+        }
+        Ok(())
     }
 
     /// The configuration it was made with.
@@ -551,7 +457,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
     /// Does a bounded amount of work: takes what has arrived, delivers it, sends what is queued, and looks after tables and
     /// space. `now` must not go back.
     pub fn poll(&mut self, now: Time, pipes: &mut impl PrivatePipes) -> Progress {
-        self.control.now = now;
+        self.now = now;
         let mut worked = self.poll_transport(pipes);
         worked += self.route_pending(pipes);
         worked += self.route_returned(pipes);
@@ -563,22 +469,14 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         self.tell_forgotten(pipes);
         worked += self.pump_control(worked == 0);
         self.post_missing();
-        self.maintain(now);
+        self.maintain();
+        self.links.forget_idle();
         Progress { worked, next: self.next_call() }
     }
 
     fn next_call(&self) -> Option<Time> {
-        let upkeep = self.grown.then(|| self.maintained.after(self.config.interval));
-        [self.relayed_deadline(), upkeep, self.control.tick_at].into_iter().flatten().min()
-    }
-
-    /// A part that is free or about to be must not get pipes: nobody would give them back.
-    fn check_hosted(&self, part: PartId) -> Result<(), PipeError> {
-        let state = self.hosted(part).map_or(LocalPart::Free, |place| place.state);
-        if matches!(state, LocalPart::Free | LocalPart::Leaving) {
-            return Err(PipeError::NoSuchPart(part.local()));
-        }
-        Ok(())
+        let upkeep = self.space.deadline(self.config.interval);
+        [self.relayed_deadline(), upkeep, self.agreement_due].into_iter().flatten().min()
     }
 }
 

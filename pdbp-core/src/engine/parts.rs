@@ -1,72 +1,137 @@
 //! Parts and their pipes: registering, looking up, binding.
 
-use super::{Engine, Event, Local, LocalPart, PrivatePipes, RegisterError};
+use managed::ManagedSlice;
+
+use super::room::Errand;
+use super::{Engine, Event, PrivatePipes};
 use crate::agreement::Change;
 use crate::id::{Address, NodeId, PartId, PipeId};
-use crate::pipe::{PipeError, PipeKind};
+use crate::pipe::{PipeError, PipeKind, Places};
 use crate::policy::SpacePolicy;
-use crate::tables::{LATE, Name, NodeEntry, PartEntry, PartKind};
+use crate::tables::{LATE, Name, NameError, NodeEntry, PartEntry, PartKind};
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// `prcsReg`: registers a part under a name that is new on this node. Other nodes know it once
-    /// [`local_part`](Self::local_part) says [`Known`](LocalPart::Known); its id is valid from now on.
-    ///
-    /// # Errors
-    /// See [`RegisterError`].
-    pub fn register(&mut self, name: &str, kind: PartKind) -> Result<PartId, RegisterError> {
-        let name = Name::new(name).map_err(RegisterError::Name)?;
-        let me = self.config.node;
-        if self.tables.part_named(me, name.as_str()).is_some() || self.is_asked(&name) {
-            return Err(RegisterError::Taken(name));
+/// What is known of a part of this node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LocalPart {
+    /// There is no such part.
+    #[default]
+    Free,
+    /// Waits until all nodes know it.
+    Asked,
+    /// Known to all nodes.
+    Known,
+    /// PTA had no room.
+    Refused,
+    /// Waits until all nodes have forgotten it.
+    Leaving,
+}
+
+/// A part of this node.
+#[derive(Clone, Debug, Default)]
+pub struct Local {
+    pub(super) state: LocalPart,
+    /// Its row of PTA, for when it has to be registered anew.
+    entry: Option<PartEntry>,
+    /// The message in segments that it sends.
+    pub(super) errand: Errand,
+}
+
+/// Why a part could not be registered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// The name cannot be used.
+    Name(NameError),
+    /// This node has a part of that name.
+    Taken(Name),
+    /// This node hosts as many parts as it can; this many.
+    Full(u16),
+    /// Too many requests are waiting for the master; ask again after a poll.
+    Busy,
+}
+
+impl core::fmt::Display for RegisterError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Name(e) => e.fmt(f),
+            Self::Taken(name) => {
+                write!(f, "this node has a part named \"{name}\" already; choose another name")
+            }
+            Self::Full(n) => write!(f, "this node hosts {n} parts, its maximum; configure more local_parts"),
+            Self::Busy => f.write_str("too many registrations are waiting for the master; try again"),
         }
-        let (id, count) = self.next_id().ok_or(RegisterError::Full(self.local.len() as u16))?;
-        let entry = PartEntry { id, name, kind };
-        self.ask(Change::PartAdded(entry.clone())).map_err(|_| RegisterError::Busy)?;
-        self.registered = count + 1;
-        // There is a message pipe for every local part.
-        let _ = self.pipes.take(PipeKind::Message, id.local());
-        if let Some(slot) = self.local.get_mut(self.places.of(id.local())) {
-            // What the part before it sent in segments may be still to be ended.
-            (slot.state, slot.entry) = (LocalPart::Asked, Some(entry));
+    }
+}
+
+impl core::error::Error for RegisterError {}
+
+/// The parts of this node.
+pub(super) struct Parts<'a> {
+    local: ManagedSlice<'a, Local>,
+    /// Where a part stands in tables, by its number.
+    pub(super) places: Places,
+    /// The count of which the next part gets its id, and that of the first part of this engine.
+    pub(super) registered: u64,
+    registered_before: u64,
+    /// All nodes know that numbers of this one recur.
+    pub(super) recurrence_known: bool,
+    /// What the host was told of numbers that recur.
+    recurrence_told: u64,
+}
+
+impl<'a> Parts<'a> {
+    pub(super) fn new(mut local: ManagedSlice<'a, Local>, places: Places) -> Self {
+        local.fill_with(Local::default);
+        Self {
+            local,
+            places,
+            registered: 0,
+            registered_before: 0,
+            recurrence_known: false,
+            recurrence_told: 0,
         }
-        Ok(id)
     }
 
-    /// `prcsFree`: gives up a part, its pipes, and the streams that it sends and that come to it. The index is free again when all nodes have
-    /// forgotten the part. A second call for the same part does nothing.
-    ///
-    /// # Errors
-    /// [`RegisterError::Busy`]: too many requests wait for the master; call again after a poll.
-    pub fn free(&mut self, part: PartId) -> Result<(), RegisterError> {
-        let state = self.hosted(part).map_or(LocalPart::Free, |local| local.state);
-        if !matches!(state, LocalPart::Known | LocalPart::Refused) {
-            // A part that is still being announced is freed by a later call.
-            return if state == LocalPart::Asked { Err(RegisterError::Busy) } else { Ok(()) };
-        }
-        let next = if state == LocalPart::Known {
-            self.ask(Change::PartRemoved(part)).map_err(|_| RegisterError::Busy)?;
-            LocalPart::Leaving
-        } else {
-            LocalPart::Free
-        };
-        self.pipes.give_all(part.local());
-        self.breaking = true;
-        self.streams.remove_if(|m| m.part == part.local());
-        self.end_room(part, false);
-        self.forget_rooms(part.local());
-        if let Some(slot) = self.local.get_mut(self.places.of(part.local())) {
-            slot.state = next;
-        }
-        Ok(())
+    /// What there is at the place of a part.
+    pub(super) fn get(&self, number: u16) -> Option<&Local> {
+        self.local.get(self.places.of(number))
     }
 
-    /// The id of the next part, and how many parts come before it. The place that has been free for longest is as good as any other; this
-    /// is the one whose turn it is.
-    fn next_id(&self) -> Option<(PartId, u64)> {
+    pub(super) fn get_mut(&mut self, number: u16) -> Option<&mut Local> {
+        self.local.get_mut(self.places.of(number))
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Local> {
+        self.local.iter_mut()
+    }
+
+    /// The row of PTA of the part at a place.
+    pub(super) fn entry(&self, place: u16) -> Option<&PartEntry> {
+        self.local.get(usize::from(place))?.entry.as_ref()
+    }
+
+    /// The first part at place `from` or behind it that all nodes know, or knew.
+    pub(super) fn next_known(&self, from: u16) -> Option<(u16, &PartEntry)> {
+        let mut rest = self.local.iter().enumerate().skip(usize::from(from));
+        rest.find_map(|(i, local)| match (local.state, &local.entry) {
+            (LocalPart::Known, Some(entry)) => Some((i as u16, entry)),
+            _ => None,
+        })
+    }
+
+    /// What there is at the place of a part, if it is this part's.
+    fn hosted(&self, part: PartId) -> Option<&Local> {
+        let place = self.get(part.local())?;
+        place.entry.as_ref().is_some_and(|entry| entry.id == part).then_some(place)
+    }
+
+    /// The id of the next part of `node`, and how many parts come before it. The place that has been free for longest is as good as any
+    /// other; this is the one whose turn it is.
+    fn next_id(&self, node: NodeId) -> Option<(PartId, u64)> {
         let is_free = |count: &u64| {
-            let place = self.local.get(self.places.of(*count as u16));
+            let place = self.get(*count as u16);
             !matches!(*count as u16, PartId::MANY | PartId::NODE)
                 && place.is_some_and(|place| place.state == LocalPart::Free)
         };
@@ -77,7 +142,61 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             // Not before all nodes know that numbers recur. So far they only know numbers below these, of which all other parts were refused.
             count = from(((count >> 16) - 1) << 16 | u64::from(LATE))?;
         }
-        Some((PartId::counted(self.config.node, count)?, count))
+        Some((PartId::counted(node, count)?, count))
+    }
+}
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
+    /// `prcsReg`: registers a part under a name that is new on this node. Other nodes know it once
+    /// [`local_part`](Self::local_part) says [`Known`](LocalPart::Known); its id is valid from now on.
+    ///
+    /// # Errors
+    /// See [`RegisterError`].
+    pub fn register(&mut self, name: &str, kind: PartKind) -> Result<PartId, RegisterError> {
+        let name = Name::new(name).map_err(RegisterError::Name)?;
+        let me = self.config.node;
+        if self.tables.part_named(me, name.as_str()).is_some() || self.requests.has(&name) {
+            return Err(RegisterError::Taken(name));
+        }
+        let (id, count) = self.parts.next_id(me).ok_or(RegisterError::Full(self.parts.local.len() as u16))?;
+        let entry = PartEntry { id, name, kind };
+        self.request(Change::PartAdded(entry.clone())).map_err(|_| RegisterError::Busy)?;
+        self.parts.registered = count + 1;
+        // There is a message pipe for every local part.
+        let _ = self.pipes.take(PipeKind::Message, id.local());
+        if let Some(place) = self.parts.get_mut(id.local()) {
+            // What the part before it sent in segments may be still to be ended.
+            (place.state, place.entry) = (LocalPart::Asked, Some(entry));
+        }
+        Ok(id)
+    }
+
+    /// `prcsFree`: gives up a part, its pipes, and the streams that it sends and that come to it. The index is free again when all nodes have
+    /// forgotten the part. A second call for the same part does nothing.
+    ///
+    /// # Errors
+    /// [`RegisterError::Busy`]: too many requests wait for the master; call again after a poll.
+    pub fn free(&mut self, part: PartId) -> Result<(), RegisterError> {
+        let state = self.parts.hosted(part).map_or(LocalPart::Free, |local| local.state);
+        if !matches!(state, LocalPart::Known | LocalPart::Refused) {
+            // A part that is still being announced is freed by a later call.
+            return if state == LocalPart::Asked { Err(RegisterError::Busy) } else { Ok(()) };
+        }
+        let next = if state == LocalPart::Known {
+            self.request(Change::PartRemoved(part)).map_err(|_| RegisterError::Busy)?;
+            LocalPart::Leaving
+        } else {
+            LocalPart::Free
+        };
+        self.pipes.give_all(part.local());
+        self.breaking = true;
+        self.streams.remove_if(|m| m.part == part.local());
+        self.end_room(part, false);
+        self.forget_rooms(part.local());
+        if let Some(place) = self.parts.get_mut(part.local()) {
+            place.state = next;
+        }
+        Ok(())
     }
 
     /// Gives the ids of parts that are registered from now on this generation, or a later one. A node that was started anew calls it before it
@@ -85,20 +204,23 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// generation that has passed there are no more ids: then it does nothing.
     pub fn begin_generation(&mut self, generation: u32) {
         let first = u64::from(generation) << 16;
-        if first > self.registered {
-            (self.registered, self.registered_before) = (first, first);
+        if first > self.parts.registered {
+            (self.parts.registered, self.parts.registered_before) = (first, first);
         }
     }
 
-    /// What there is at the place of a part, if it is this part's.
-    pub(super) fn hosted(&self, part: PartId) -> Option<&Local> {
-        let place = self.local.get(self.places.of(part.local()))?;
-        place.entry.as_ref().is_some_and(|entry| entry.id == part).then_some(place)
+    /// A part that is free or about to be must not get pipes: nobody would give them back.
+    pub(super) fn check_hosted(&self, part: PartId) -> Result<(), PipeError> {
+        let state = self.parts.hosted(part).map_or(LocalPart::Free, |place| place.state);
+        if matches!(state, LocalPart::Free | LocalPart::Leaving) {
+            return Err(PipeError::NoSuchPart(part.local()));
+        }
+        Ok(())
     }
 
     /// What is known of the part with the number `local` of this node; [`Free`](LocalPart::Free) if there is none any more.
     pub fn local_part(&self, local: u16) -> LocalPart {
-        let place = self.local.get(self.places.of(local));
+        let place = self.parts.get(local);
         let place = place.filter(|p| p.entry.as_ref().is_some_and(|entry| entry.id.local() == local));
         place.map(|place| place.state).unwrap_or_default()
     }
@@ -107,7 +229,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// [`recurrence`](Self::recurrence) is not 0 perhaps another, so it must not be sent. See [`PartId`].
     pub fn has_part(&self, part: PartId) -> bool {
         if part.node() == self.config.node {
-            let state = self.hosted(part).map(|place| place.state);
+            let state = self.parts.hosted(part).map(|place| place.state);
             return matches!(state, Some(LocalPart::Asked | LocalPart::Known));
         }
         self.tables.part(part).is_some()
@@ -124,7 +246,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Tells the host, before messages of the agreement leave, what is to be looked for again.
     pub(super) fn tell_forgotten(&mut self, pipes: &mut impl PrivatePipes) {
         let recurrence = self.tables.recurrence();
-        if core::mem::replace(&mut self.recurrence_told, recurrence) != recurrence {
+        if core::mem::replace(&mut self.parts.recurrence_told, recurrence) != recurrence {
             pipes.event(Event::PartsForgotten { recurrence });
         }
     }
@@ -132,7 +254,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// The part that has the address now; `None` if there is none, as far as this node knows.
     pub fn resolve(&self, address: Address) -> Option<PartId> {
         if address.node() == self.config.node {
-            let place = self.local.get(self.places.of(address.local()))?;
+            let place = self.parts.get(address.local())?;
             let id = place.entry.as_ref()?.id;
             return (id.address() == address && place.state != LocalPart::Free).then_some(id);
         }

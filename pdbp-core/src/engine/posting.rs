@@ -1,94 +1,82 @@
 //! Posted arrival: blocks that the transport has to receive into.
 //!
-//! A row has one for each of its vacant elements, which is the credit that its peer can use, and two more for control messages. So
-//! what a peer sends never waits on the link for what this node's readers have. What the transport is too busy to take is set aside
-//! for its link all the same: were it free, another row could grow by it, and the link would have nothing to receive into.
+//! A row posts one block for each vacant element, which is the credit that its peer can use, and two more for control messages. So
+//! nothing that a peer sends is held up on the link by blocks that this node's readers keep. Blocks that the transport is too busy to
+//! take stay reserved for their link: otherwise another row could grow by them, and the link would have nothing to receive into.
 
 use super::Engine;
+use super::link::{Link, Work};
 use crate::policy::SpacePolicy;
-use crate::routing::Slot;
+use crate::routing::LinkId;
 use crate::transport::{Op, Reason, Transport};
-use crate::umb::{BlockMemory, BlockState, VacantBlock};
+use crate::umb::{BlockMemory, BlockState, Umb, VacantBlock};
 
 /// Blocks that each row posts beyond its credit, for control messages.
 pub(super) const SPARE_POSTS: u32 = 2;
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Gives the transport blocks to receive into, as many as the row's space asks for.
-    pub(super) fn post(&mut self, node: Slot) {
-        self.set_posts_aside(node);
-        while let Some(index) = self.dequeue(|e| e.recv_rows.get_mut(node.index()).map(|r| &mut r.unposted)) {
-            if !self.post_block(node, index) {
+    /// Posts as many receives as the row's space calls for.
+    pub(super) fn post(&mut self, id: LinkId) {
+        self.set_posts_aside(id);
+        while let Some(link) = self.links.get_mut(id)
+            && let Some(index) = link.recv.unposted.pop_front(&mut self.umb)
+        {
+            if !self.post_block(id, index) {
                 return;
             }
         }
     }
 
-    /// Takes from the UMB what the row is to post and has not, or gives back what it is not to post any more.
-    fn set_posts_aside(&mut self, node: Slot) {
-        let due = self.posts_due(node);
-        let have = |e: &Self| e.recv_rows.get(node.index()).map_or(due, |r| r.posted + r.unposted.len);
-        while have(self) < due {
-            // The first ones are those that were set aside while the link was down.
-            let first = have(self) <= SPARE_POSTS;
-            let Some(index) = (if first || self.free_for_rows() > 0 { self.umb.take() } else { None }) else {
-                self.short_of_posts = true;
-                break;
+    /// Takes blocks that the row is short of from the UMB, or gives back those it has too many.
+    fn set_posts_aside(&mut self, id: LinkId) {
+        let Self { links, umb, space, .. } = self;
+        let Some(link) = links.get_mut(id) else { return };
+        let due = link.posts_due();
+        while link.recv.all_posts() < due {
+            // The first ones are those that were reserved while the link was down.
+            let first = link.recv.all_posts() <= SPARE_POSTS;
+            let Some(index) = (if first || space.free_blocks(umb) > 0 { umb.take() } else { None }) else {
+                links.mark(id, Work::POST);
+                return;
             };
-            self.keep_unposted(node, index);
+            link.keep_unposted(umb, index);
         }
-        while have(self) > due
-            && let Some(index) = self.dequeue(|e| e.recv_rows.get_mut(node.index()).map(|r| &mut r.unposted))
+        while link.recv.all_posts() > due
+            && let Some(index) = link.recv.unposted.pop_front(umb)
         {
-            self.umb.give(index);
+            umb.give(index);
         }
-    }
-
-    fn keep_unposted(&mut self, node: Slot, index: u32) {
-        if let Some(entry) = self.umb.entry(index) {
-            entry.state = BlockState::Vacant;
-            entry.row = node.raw();
-        }
-        self.enqueue(index, |e| e.recv_rows.get_mut(node.index()).map(|r| &mut r.unposted));
-    }
-
-    /// Blocks that a row is to have posted: one for each vacant element, and the spare ones in any case.
-    fn posts_due(&self, node: Slot) -> u32 {
-        let failed = self.peers.get(node.index()).is_none_or(|p| p.failed);
-        let row = self.recv_rows.get(node.index()).filter(|_| !failed);
-        row.map_or(0, |r| SPARE_POSTS + r.space.vacant())
     }
 
     /// Tries again to post what could not be posted before, for want of blocks or since the transport was busy.
     pub(super) fn post_missing(&mut self) {
-        if !core::mem::take(&mut self.short_of_posts) {
-            return;
-        }
-        for node in (0..self.recv_rows.len()).map(Slot::from_index) {
-            if node != self.own && self.is_posted_link(node) {
-                self.post(node);
-            }
+        let mut short = self.links.first_with(Work::POST);
+        while let Some(id) = short {
+            self.post(id);
+            short = self.links.next_with(id, Work::POST);
         }
     }
 
     /// Gives the transport a block of the row. `false`: it did not take it.
-    fn post_block(&mut self, peer: Slot, index: u32) -> bool {
-        let Some(block) = self.umb.lend_vacant(index) else { return false };
-        self.note_posted(peer, index);
-        let Err(refused) = self.transport.submit(Op::Recv { peer: self.links.node(peer), block }) else {
-            return true;
-        };
-        let given = matches!(&refused.op, Op::Recv { block, .. } if self.umb.index_of(block) == Some(index));
-        // One that hands back something else has the block, and is not to be trusted with others.
+    fn post_block(&mut self, id: LinkId, index: u32) -> bool {
+        let Self { links, umb, transport, .. } = self;
+        let Some(link) = links.get_mut(id) else { return false };
+        let Some(block) = umb.lend_vacant(index) else { return false };
+        link.note_posted(umb, index);
+        let Err(refused) = transport.submit(Op::Recv { peer: link.peer, block }) else { return true };
+        let given = matches!(&refused.op, Op::Recv { block, .. } if umb.index_of(block) == Some(index));
+        // A transport that hands back something else has kept the block, and is not trusted with more.
         if !given || !matches!(refused.reason, Reason::Busy) {
-            self.give_up(peer);
+            self.give_up(id);
         }
-        self.short_of_posts = true;
+        self.links.mark(id, Work::POST);
         match refused.op {
             Op::Recv { block, .. } if given => {
                 if self.umb.take_back(block).is_ok() {
                     self.note_unposted(index);
-                    self.keep_unposted(peer, index);
+                    if let Some(link) = self.links.get_mut(id) {
+                        link.keep_unposted(&mut self.umb, index);
+                    }
                 }
             }
             op => self.handed_back(op),
@@ -96,50 +84,78 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         false
     }
 
-    /// A block that was filled, and has been read, is posted anew, unless the row has shrunk.
-    pub(super) fn repost(&mut self, peer: Slot, index: u32) {
-        let posted = self.recv_rows.get(peer.index()).map_or(u32::MAX, |r| r.posted);
-        if !self.is_posted_link(peer) || posted >= self.posts_due(peer) {
-            self.umb.give(index);
+    /// Posts a block again that was filled and read, unless the row has shrunk.
+    pub(super) fn repost(&mut self, id: LinkId, index: u32) {
+        let due = |link: &Link| link.posted && link.recv.posted < link.posts_due();
+        if self.links.get(id).is_some_and(due) {
+            self.post_block(id, index);
         } else {
-            self.post_block(peer, index);
+            self.umb.give(index);
         }
     }
 
-    /// A block is given to the transport to receive into.
-    pub(super) fn note_posted(&mut self, peer: Slot, index: u32) {
-        if let Some(entry) = self.umb.entry(index) {
-            (entry.state, entry.row) = (BlockState::Posted, peer.raw());
-        }
-        if let Some(row) = self.recv_rows.get_mut(peer.index()) {
-            row.posted += 1;
-        }
-    }
-
-    /// A block that was posted is not with the transport any more: its own row has one less.
-    pub(super) fn note_unposted(&mut self, index: u32) -> Option<Slot> {
+    /// A posted block has left the transport; its row has one less. Returns the row's link.
+    pub(super) fn note_unposted(&mut self, index: u32) -> Option<LinkId> {
         let entry = self.umb.entry(index).filter(|entry| entry.state == BlockState::Posted)?;
         entry.state = BlockState::Vacant;
-        let row = Slot::from_index(usize::from(entry.row));
-        if let Some(row) = self.recv_rows.get_mut(row.index()) {
-            row.posted = row.posted.saturating_sub(1);
+        let id = LinkId::from_index(usize::from(entry.row));
+        if let Some(link) = self.links.get_mut(id) {
+            link.recv.posted = link.recv.posted.saturating_sub(1);
         }
-        Some(row)
+        Some(id)
     }
 
-    /// A block of ours was filled. One that was posted for another peer is missing there.
-    pub(super) fn note_filled(&mut self, peer: Slot, index: u32) {
-        self.short_of_posts |= self.note_unposted(index) != Some(peer);
+    /// A block of this node was filled. If it was posted for another peer, that row is one short.
+    pub(super) fn note_filled(&mut self, id: LinkId, index: u32) {
+        if let Some(other) = self.note_unposted(index).filter(|other| *other != id) {
+            self.links.mark(other, Work::POST);
+        }
     }
 
-    /// A block was posted and will not be filled.
-    pub(super) fn unpost(&mut self, block: VacantBlock) {
+    /// A posted block came back unused. Returns the link that it was posted for.
+    pub(super) fn unpost(&mut self, block: VacantBlock) -> Option<LinkId> {
         match self.umb.take_back(block) {
             Ok(index) => {
-                self.note_unposted(index);
+                let link = self.note_unposted(index);
                 self.umb.give(index);
+                link
             }
-            Err(_) => self.counters.foreign_tokens += 1,
+            Err(_) => {
+                self.counters.foreign_tokens += 1;
+                None
+            }
         }
+    }
+
+    /// A posted block came back by mistake: its row is one short.
+    #[cold]
+    pub(super) fn post_again(&mut self, link: Option<LinkId>) {
+        if let Some(id) = link {
+            self.links.mark(id, Work::POST);
+        }
+    }
+}
+
+impl Link {
+    /// How many blocks the row should have posted: one for each vacant element, plus the spare ones.
+    fn posts_due(&self) -> u32 {
+        if self.state.is_down() { 0 } else { SPARE_POSTS + self.recv.space.vacant() }
+    }
+
+    /// Keeps a block until the transport has room for it.
+    fn keep_unposted<M: BlockMemory>(&mut self, umb: &mut Umb<'_, M>, index: u32) {
+        if let Some(entry) = umb.entry(index) {
+            entry.state = BlockState::Vacant;
+            entry.row = self.id.raw();
+        }
+        self.recv.unposted.push_back(umb, index);
+    }
+
+    /// A block has been given to the transport to receive into.
+    fn note_posted<M: BlockMemory>(&mut self, umb: &mut Umb<'_, M>, index: u32) {
+        if let Some(entry) = umb.entry(index) {
+            (entry.state, entry.row) = (BlockState::Posted, self.id.raw());
+        }
+        self.recv.posted += 1;
     }
 }

@@ -14,7 +14,7 @@ use crate::agreement::MESSAGE;
 use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, CDU_HEADER, Cdus};
 use crate::id::NodeId;
 use crate::policy::SpacePolicy;
-use crate::routing::{Routing, Slot};
+use crate::routing::Routing;
 use crate::transport::Transport;
 use crate::umb::{ArrivedBlock, BlockMemory};
 
@@ -134,28 +134,11 @@ impl Protocol {
     }
 }
 
-/// What a node knows of a peer's settings.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Accord {
-    /// Nothing yet, in this session of the link.
-    #[default]
-    Unknown,
-    /// They are its own.
-    Alike,
-    /// They are others.
-    Unlike,
-}
-
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// The first setting that this node was found to have unlike another, if any. What has to be done then is up to the host: to
     /// this engine links with nodes of other settings have failed.
     pub fn disagreement(&self) -> Option<Disagreement> {
         self.disagreement
-    }
-
-    /// What is known of the settings of a node; with one to which there is no link nothing is exchanged.
-    pub(super) fn accord(&self, peer: NodeId) -> Accord {
-        self.peers.get(self.links.slot(peer).index()).map_or(Accord::Unlike, |entry| entry.accord)
     }
 
     /// A peer has said its settings.
@@ -164,24 +147,22 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             // That of another version, which has another number of settings.
             return self.note_malformed(peer, crate::cdu::Malformed::Field, pipes);
         };
-        let slot = self.links.slot(peer);
-        let entry = self.peers.get_mut(slot.index());
+        let link = self.links.to_mut(peer);
         if theirs == self.protocol {
-            if let Some(entry) = entry.filter(|entry| entry.accord == Accord::Unknown) {
-                entry.accord = Accord::Alike;
-                self.control.stirred = true;
+            if link.is_some_and(|link| link.state.agree()) {
+                self.stirred = true;
             }
             return;
         }
-        if entry.is_some_and(|entry| entry.accord == Accord::Unlike) {
+        if link.is_some_and(|link| link.state.is_incompatible()) {
             return;
         }
         for disagreement in self.protocol.differences(theirs, peer) {
             self.disagreement.get_or_insert(disagreement);
             pipes.event(Event::SettingsDiffer(disagreement));
         }
-        if slot != Slot::NONE {
-            self.part_with(slot, pipes);
+        if let Some(id) = self.links.to(peer).filter(|link| !link.state.is_down()).map(|link| link.id) {
+            self.leave_incompatible(id, pipes);
         }
     }
 

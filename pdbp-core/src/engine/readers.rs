@@ -1,10 +1,10 @@
-//! Who reads what has arrived: elements of RM, deliveries that are made of their blocks, and those that come back.
+//! Readers of arrived blocks: elements of RM, and the deliveries made from their blocks.
 
-use super::receiving::Routing;
+use super::receiving::Cursor;
 use super::{Delivery, DeliveryKind, Engine, PrivatePipes};
 use crate::id::PipeId;
 use crate::policy::SpacePolicy;
-use crate::routing::Slot;
+use crate::routing::LinkId;
 use crate::transport::Transport;
 use crate::umb::{BlockMemory, NIL, SharedBlock};
 
@@ -12,13 +12,13 @@ use crate::umb::{BlockMemory, NIL, SharedBlock};
 #[derive(Debug)]
 pub struct Element {
     pub(super) block: Option<SharedBlock>,
-    /// Whether the block is routed to its end, so that its readers are all who need it.
+    /// Routing has reached the end of the block: only its readers still need it.
     pub(super) routed: bool,
-    /// Of the link by which it came.
+    /// Session of the link in which the block arrived.
     pub(super) session: u32,
-    /// Next of the list that the element is in (free or pending).
+    /// Next element of the list this one is in (free or pending).
     pub(super) next: u32,
-    /// Where routing goes on: offset in the body, and parts of a destination set that have their delivery.
+    /// Where routing resumes: offset in the body, and how many parts of a destination set have been served.
     pub(super) at: usize,
     pub(super) served: usize,
 }
@@ -30,7 +30,7 @@ impl Default for Element {
 }
 
 impl Element {
-    /// Whether nobody needs its block any more.
+    /// Whether the block can go back to its owner.
     pub(super) fn is_done(&self) -> bool {
         self.routed && self.block.as_ref().is_some_and(|block| !block.is_read())
     }
@@ -48,11 +48,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.release_returned(delivery);
             return;
         }
-        let (node, element) = delivery.place();
-        let at = self.element(node, element);
+        let (id, element) = delivery.place();
+        let at = self.config.element(id, element);
         let slot = self.rm.get_mut(at);
         let back = slot.and_then(|slot| {
-            slot.block.as_mut()?.take_back(delivery, (node, element)).ok()?;
+            slot.block.as_mut()?.take_back(delivery, (id, element)).ok()?;
             Some(slot.is_done())
         });
         let Some(done) = back else {
@@ -61,11 +61,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         };
         self.tokens -= 1;
         if done {
-            self.empty(node, element);
+            self.empty(id, element);
         }
     }
 
-    /// A second delivery of the same piece, for a reader that goes its own way, such as a device. It goes back with
+    /// A second delivery of the same piece, for an independent reader such as a device. It goes back with
     /// [`release`](Self::release) as well. `None` for a delivery of another engine.
     pub fn share(&mut self, delivery: &Delivery) -> Option<Delivery> {
         if let DeliveryKind::Returned { .. } = delivery.kind() {
@@ -73,25 +73,25 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.tokens += 1;
             return Some(again);
         }
-        let (node, element) = delivery.place();
-        let at = self.element(node, element);
-        let again = self.rm.get_mut(at)?.block.as_mut()?.lend_again(delivery, (node, element))?;
+        let (id, element) = delivery.place();
+        let at = self.config.element(id, element);
+        let again = self.rm.get_mut(at)?.block.as_mut()?.lend_again(delivery, (id, element))?;
         self.tokens += 1;
         Some(again)
     }
 
-    /// Offers a piece of the block to a private pipe. `false`: the pipe is full. It is counted before the host has it, and where
-    /// routing goes on if the host panics is noted: with this piece.
+    /// Offers a piece of the block to a private pipe. `false`: the pipe is full. The delivery is counted, and the cursor saved, before the
+    /// host gets it, so that a host that panics is offered this piece again.
     pub(super) fn offer(
         &mut self,
         pipe: PipeId,
         range: (usize, usize),
         kind: DeliveryKind,
-        to: &mut Routing,
+        to: &mut Cursor,
         pipes: &mut impl PrivatePipes,
     ) -> bool {
-        let place = (to.node, to.element);
-        let at = self.element(place.0, place.1);
+        let place = (to.id, to.element);
+        let at = self.config.element(place.0, place.1);
         let Some(slot) = self.rm.get_mut(at) else { return true };
         (slot.at, slot.served) = (to.at, to.served);
         let delivery = slot.block.as_mut().and_then(|block| block.lend(range, place, to.source, kind));
@@ -104,47 +104,42 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Takes back a delivery that a host has refused. Whether it has kept the one that it was offered, and this is another.
-    fn refused(&mut self, back: Delivery, start: usize, to: &mut Routing) -> bool {
+    /// Takes back a delivery that a host refused. `true`: it is not the one that was offered, which the host has kept.
+    fn refused(&mut self, back: Delivery, start: usize, to: &mut Cursor) -> bool {
         let returned = matches!(back.kind(), DeliveryKind::Returned { .. });
-        let kept = returned || !back.begins_at((to.node, to.element), start);
+        let kept = returned || !back.begins_at((to.id, to.element), start);
         to.readers -= u32::from(!kept);
         self.release(back);
         kept
     }
 
-    /// An element whose block is routed to its end and read: the block goes back to its owner.
-    pub(super) fn empty(&mut self, node: Slot, element: u32) {
-        let at = self.element(node, element);
-        let Some(slot) = self.rm.get_mut(at) else { return };
+    /// Frees an element whose block was routed and read, and returns the block to its owner.
+    pub(super) fn empty(&mut self, id: LinkId, element: u32) {
+        let Self { links, rm, space, config, .. } = self;
+        let is_own = id == links.own;
+        let Some(slot) = rm.get_mut(config.element(id, element)) else { return };
         let Some(block) = slot.block.take().and_then(SharedBlock::into_block) else { return };
-        let session = slot.session;
-        if let Some(row) = self.recv_rows.get_mut(node.index()) {
-            slot.next = core::mem::replace(&mut row.free, element);
-            row.space.give();
-        }
-        if node == self.own {
+        let Some(link) = links.get_mut(id) else { return };
+        slot.next = core::mem::replace(&mut link.recv.free, element);
+        link.recv.space.give();
+        if is_own {
             if let Ok(index) = self.umb.take_back(block) {
                 self.recycle(index);
             }
             return;
         }
-        let gone = self.is_gone(node);
-        if gone {
-            self.shrink_recv(node, u32::MAX);
+        if !link.is_up() {
+            space.shrink_recv(link, u32::MAX);
         }
-        let Some(peer) = self.peers.get_mut(node.index()) else { return };
-        if peer.session == session {
-            peer.released += 1;
+        if link.session == slot.session {
+            link.numbers.released += 1;
         } else {
-            // Its element was lent to the old link, beyond the space of the present one, whose peer may not be let in yet.
-            if let Some(row) = self.recv_rows.get_mut(node.index()) {
-                row.old = row.old.saturating_sub(1);
-            }
-            if !gone {
-                self.shrink_recv(node, 1);
+            // The element belonged to an earlier session and was not part of the present window.
+            link.recv.old = link.recv.old.saturating_sub(1);
+            if link.is_up() {
+                space.shrink_recv(link, 1);
             }
         }
-        self.give_back(node, block);
+        self.give_back(id, block);
     }
 }

@@ -1,19 +1,19 @@
 //! The receiving half: RM, and PipeM, which routes blocks to private pipes.
 
-use zerocopy::FromBytes;
-
+use super::link::Work;
 use super::readers::Element;
-use super::relaying::Way;
+use super::relaying::NextHop;
 use super::{Delivery, DeliveryKind, Engine, Event, PrivatePipes};
 use crate::cdu::{BlockClass, BlockHeader, Cdus, Malformed, flag};
 use crate::id::{NodeId, PartId, StreamNo};
+use crate::matrix::{RecvRow, RowSpace};
 use crate::pipe::{Carried, StreamMapping};
-use crate::policy::SpacePolicy;
-use crate::routing::Slot;
+use crate::policy::{Growth, SpacePolicy};
+use crate::routing::LinkId;
 use crate::transport::Transport;
 use crate::umb::{ArrivedBlock, BlockMemory, NIL, SharedBlock};
 
-/// How far routing of a block came.
+/// Outcome of routing a block.
 pub(super) enum Routed {
     Done,
     /// A private pipe was full.
@@ -21,130 +21,126 @@ pub(super) enum Routed {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Puts an arrived block into a free element of its row.
-    pub(super) fn hold(&mut self, node: Slot, block: ArrivedBlock) {
-        let Some(row) = self.recv_rows.get_mut(node.index()) else { return };
+    /// Puts an arrived block into a free element of its row; the caller has checked that there is one.
+    pub(super) fn hold(&mut self, id: LinkId, header: &BlockHeader, block: ArrivedBlock) {
+        let Self { links, rm, config, .. } = self;
+        let Some(link) = links.get_mut(id) else { return };
+        let row = &mut link.recv;
         row.blocks += 1;
-        if let Ok((header, _)) = BlockHeader::read_from_prefix(block.bytes()) {
-            row.bytes += header.length() as u64;
-            row.messages += u64::from(header.messages());
-        }
+        row.bytes += header.length() as u64;
+        row.messages += u64::from(header.messages());
+        let element = row.free;
+        let Some(slot) = rm.get_mut(config.element(id, element)) else { return };
+        row.free = slot.next;
         // Its header was read: it has one.
         let block = SharedBlock::new(block);
-        let critical = row.space.take();
-        let element = row.free;
-        let at = node.index() * self.config.row as usize + element as usize;
-        let Some(slot) = self.rm.get_mut(at) else { return };
-        let session = self.peers.get(node.index()).map_or(0, |p| p.session);
-        row.free = slot.next;
-        *slot = Element { block, routed: false, session, next: NIL, at: 0, served: 0 };
+        *slot = Element { block, routed: false, session: link.session, next: NIL, at: 0, served: 0 };
         let tail = core::mem::replace(&mut row.pending.tail, element);
         row.pending.len += 1;
         if tail == NIL {
             row.pending.head = element;
-        } else if let Some(last) = self.rm.get_mut(node.index() * self.config.row as usize + tail as usize) {
+        } else if let Some(last) = rm.get_mut(config.element(id, tail)) {
             last.next = element;
         }
-        if node == self.own {
+        let critical = row.space.take();
+        // All the credit for messages is used; in windows of four and more one element is kept for commands.
+        let full = |row: &RecvRow| row.space.vacant() <= super::kept(row.space.real());
+        let was_full = full(row);
+        if id == links.own {
             return;
         }
-        // As full as the peer may make it with messages: one element of four and more is kept for commands.
-        let full =
-            self.recv_rows.get(node.index()).is_some_and(|r| r.space.vacant() <= super::kept(r.space.real()));
         if critical {
-            self.extend_recv(node, SpacePolicy::at_critical);
+            self.extend_recv(id, SpacePolicy::at_critical);
         }
-        if full {
-            if let Some(row) = self.recv_rows.get_mut(node.index()) {
-                row.stalls += 1;
+        if was_full {
+            if let Some(link) = self.links.get_mut(id) {
+                link.recv.stalls += 1;
             }
-            self.extend_recv(node, SpacePolicy::at_stall);
+            self.extend_recv(id, SpacePolicy::at_stall);
         }
     }
 
-    pub(super) fn has_element(&self, node: Slot) -> bool {
-        self.recv_rows.get(node.index()).is_some_and(|r| r.free != NIL)
+    /// Asks the policy whether the row of a link should have more space, and posts blocks for it.
+    pub(super) fn extend_recv(&mut self, id: LinkId, ask: fn(&P, &RowSpace, u32) -> Growth) {
+        let Self { links, umb, space, .. } = self;
+        if space.extend_recv(links, umb, id, ask) {
+            self.post(id);
+        }
     }
 
-    pub(super) fn link_elements(&mut self, node: Slot) {
+    /// Links the free elements of each row.
+    pub(super) fn link_elements(&mut self) {
         let size = self.config.row;
-        for i in 0..size {
-            let at = self.element(node, i);
-            if let Some(slot) = self.rm.get_mut(at) {
-                slot.next = if i + 1 < size { i + 1 } else { NIL };
-            }
+        for (at, element) in self.rm.iter_mut().enumerate() {
+            let next = at as u32 % size + 1;
+            element.next = if next < size { next } else { NIL };
         }
-        if let Some(row) = self.recv_rows.get_mut(node.index()) {
-            row.free = 0;
-        }
+        self.links.iter_mut().for_each(|link| link.recv.free = 0);
     }
 
-    /// Goes on with the blocks that found a private pipe full.
+    /// Resumes routing of blocks for which a private pipe was full.
     pub(super) fn route_pending(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
-        if !core::mem::take(&mut self.blocked) {
-            return 0;
-        }
+        // The host panicked while blocks of this link were being routed.
+        let interrupted = core::mem::replace(&mut self.routing, LinkId::NONE);
+        self.links.mark(interrupted, Work::ROUTE);
         let mut worked = 0;
-        for node in (0..self.recv_rows.len()).map(Slot::from_index) {
-            if self.recv_rows.get(node.index()).is_some_and(|r| r.pending.len > 0) {
-                worked += self.route_row(node, pipes);
-            }
+        let mut blocked = self.links.first_with(Work::ROUTE);
+        while let Some(id) = blocked {
+            worked += self.route_row(id, pipes);
+            blocked = self.links.next_with(id, Work::ROUTE);
         }
         worked
     }
 
     /// PipeM: routes the arrived blocks of a row, oldest first, until one does not find room.
-    pub(super) fn route_row(&mut self, node: Slot, pipes: &mut impl PrivatePipes) -> u32 {
+    pub(super) fn route_row(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) -> u32 {
         let mut worked = 0;
         loop {
-            self.end_streams(node, pipes);
-            let Some(row) = self.recv_rows.get(node.index()) else { return worked };
-            let element = row.pending.head;
-            let at = self.element(node, element);
-            if row.pending.len == 0 {
+            self.end_streams(id, pipes);
+            let Some(link) = self.links.get(id).filter(|link| link.recv.pending.len > 0) else {
                 return worked;
-            }
+            };
+            let (element, source) = (link.recv.pending.head, link.peer);
+            let at = self.config.element(id, element);
             let Some(slot) = self.rm.get_mut(at) else { return worked };
-            let (source, place) = (self.links.node(node), (node, element));
+            let place = (id, element);
             let Some(whole) = slot.block.as_mut().and_then(|block| block.lend_whole(place, source)) else {
                 return worked;
             };
-            let mut routing = Routing { node, source, element, at: slot.at, served: slot.served, readers: 0 };
-            // Goes on there if the host panics.
-            let blocked = core::mem::replace(&mut self.blocked, true);
-            let outcome = self.route(&whole, &mut routing, pipes);
+            let mut cursor = Cursor { id, source, element, at: slot.at, served: slot.served, readers: 0 };
+            // Routing resumes here if the host panics.
+            let before = core::mem::replace(&mut self.routing, id);
+            let outcome = self.route(&whole, &mut cursor, pipes);
             let Some(slot) = self.rm.get_mut(at) else { return worked };
-            let session = slot.session;
-            (slot.at, slot.served) = (routing.at, routing.served);
+            (slot.at, slot.served) = (cursor.at, cursor.served);
             let back = slot.block.as_mut().map(|block| block.take_back(whole, place));
             debug_assert!(matches!(back, Some(Ok(()))), "the block was lent above");
+            self.routing = before;
             if let Routed::Blocked = outcome {
-                return worked + routing.readers;
+                self.links.mark(id, Work::ROUTE);
+                return worked + cursor.readers;
             }
-            self.blocked = blocked;
             slot.routed = true;
-            let done = slot.is_done();
+            let (done, session) = (slot.is_done(), slot.session);
             let next = core::mem::replace(&mut slot.next, NIL);
-            if let Some(row) = self.recv_rows.get_mut(node.index()) {
-                row.pending.head = next;
-                row.pending.len -= 1;
+            if let Some(link) = self.links.get_mut(id) {
+                link.recv.pending.head = next;
+                link.recv.pending.len -= 1;
                 if next == NIL {
-                    row.pending.tail = NIL;
+                    link.recv.pending.tail = NIL;
                 }
+                link.numbers.delivered += u64::from(link.session == session);
             }
             self.counters.blocks_delivered += 1;
-            if let Some(peer) = self.peers.get_mut(node.index()) {
-                peer.delivered += u64::from(peer.session == session);
-            }
             worked += 1;
             if done {
-                self.empty(node, element);
+                self.empty(id, element);
             }
         }
     }
 
-    fn route(&mut self, block: &Delivery, to: &mut Routing, pipes: &mut impl PrivatePipes) -> Routed {
-        // A copy, so that the length which was looked at is the one that is used.
+    fn route(&mut self, block: &Delivery, to: &mut Cursor, pipes: &mut impl PrivatePipes) -> Routed {
+        // A copy: a peer that shares the memory cannot change the length after it was checked.
         let header = &{ *block.block() };
         let Some(body) = block.bytes().get(..header.length()) else { return Routed::Done };
         let kind = DeliveryKind::Messages { urgent: header.has(flag::URGENT) };
@@ -164,7 +160,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         block: &Delivery,
         body: &[u8],
         kind: DeliveryKind,
-        to: &mut Routing,
+        to: &mut Cursor,
         pipes: &mut impl PrivatePipes,
     ) -> Routed {
         let from = to.source;
@@ -174,14 +170,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         loop {
             let here = body.len() - cdus.remaining();
             let next = cdus.next();
-            let (part, way) = match &next {
-                Some(Ok(train)) => (train.dest_part(), self.links.way(train.via(), from)),
-                _ => (None, Way::None),
+            let (part, hop) = match &next {
+                Some(Ok(train)) => (train.dest_part(), self.links.topology.next_hop(train.via(), from)),
+                _ => (None, NextHop::Invalid),
             };
             // A run ends before a CDU of another part or source, before a set, what is to be passed on, a malformed CDU and at
             // the end.
             if let Some((of, source, messages)) = run
-                && !matches!(way, Way::Here(node) if part == Some(of) && node == source)
+                && !matches!(hop, NextHop::Here(node) if part == Some(of) && node == source)
             {
                 to.source = source;
                 if let Routed::Blocked = self.hand_out((of, block), (to.at, here), kind, messages, to, pipes)
@@ -194,29 +190,29 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             match next {
                 None => return Routed::Done,
                 Some(Err(reason)) => {
-                    // Untrusted blocks were checked whole before; this is one of a trusted peer, read in parts.
+                    // Blocks of untrusted peers were checked on arrival; this one is from a trusted peer.
                     self.note_malformed(from, reason, pipes);
                     return Routed::Done;
                 }
-                Some(Ok(train)) => match (way, part) {
-                    (Way::Here(source), Some(part)) => {
+                Some(Ok(train)) => match (hop, part) {
+                    (NextHop::Here(source), Some(part)) => {
                         let messages = run.map_or(0, |(_, _, n)| n);
                         run = Some((part, source, messages.saturating_add(train.count())));
                     }
-                    (Way::On(via), _) => {
+                    (NextHop::Relay(via), _) => {
                         let end = body.len() - cdus.remaining();
                         let bytes = body.get(to.at..end).unwrap_or(&[]);
-                        if let Routed::Blocked = self.pass_on((&train, bytes), via, urgent, to, pipes) {
+                        if let Routed::Blocked = self.relay_train((&train, bytes), via, urgent, to, pipes) {
                             return Routed::Blocked;
                         }
                         to.at = end;
                     }
-                    (Way::None, _) => {
+                    (NextHop::Invalid, _) => {
                         // As above.
                         self.note_malformed(from, Malformed::Relay, pipes);
                         to.at = body.len() - cdus.remaining();
                     }
-                    (Way::Here(source), None) => {
+                    (NextHop::Here(source), None) => {
                         let end = body.len() - cdus.remaining();
                         to.source = source;
                         let me = self.config.node;
@@ -238,34 +234,34 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// A block of a stream: the mapping tuple says where it goes.
+    /// Routes a block of a stream by its mapping tuple.
     fn route_stream(
         &mut self,
         block: &Delivery,
         header: &BlockHeader,
         length: usize,
-        to: &mut Routing,
+        to: &mut Cursor,
         pipes: &mut impl PrivatePipes,
     ) -> Routed {
         let (group, number) = (header.group.get(), StreamNo(header.stream.get()));
         let (part, segment) = (header.part.get(), header.segment.get());
         let first = header.has(flag::FIRST) && segment == 0;
-        if self.links.is_grid() {
-            match self.way_of_segment(block, group, to.source) {
-                Way::Here(source) => to.source = source,
-                Way::On(via) => return self.pass_segment(block, via, (to.node, group), pipes),
-                Way::None => {
+        if self.links.topology.is_grid() {
+            match self.next_hop_of_segment(block, group, to.source) {
+                NextHop::Here(source) => to.source = source,
+                NextHop::Relay(via) => return self.relay_segment(block, via, (to.id, group), pipes),
+                NextHop::Invalid => {
                     // As in a block of messages.
                     self.note_malformed(to.source, Malformed::Relay, pipes);
                     return Routed::Done;
                 }
             }
-            if first && !self.end_passed((to.node, group)) {
+            if first && !self.end_relayed((to.id, group)) {
                 return Routed::Blocked;
             }
         }
         let bound = self.pipes.of(part);
-        let Some(entry) = self.streams.entry(to.node, group) else {
+        let Some(entry) = self.streams.entry(to.id, group) else {
             self.counters.stray_segments += 1;
             return Routed::Done;
         };
@@ -278,14 +274,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 return Routed::Done;
             };
             let mapping = StreamMapping { source, group, number, part, pipe, segment: 0 };
-            if let Carried::Here(mapping) = core::mem::replace(entry, Carried::Here(mapping))
+            if let Carried::Local(mapping) = core::mem::replace(entry, Carried::Local(mapping))
                 && !is_this(&mapping)
             {
-                // The pipe was given to another stream before the last segment of this one came.
+                // The pipe was reused before the last segment of the old stream arrived.
                 pipes.event(Event::StreamBroken { mapping });
             }
         }
-        let Carried::Here(mapping) = entry else {
+        let Carried::Local(mapping) = entry else {
             self.counters.stray_segments += 1;
             return Routed::Done;
         };
@@ -294,7 +290,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return Routed::Done;
         }
         let pipe = mapping.pipe;
-        // A segment is missing: the stream ends here, for its reader too.
+        // A segment is missing: the stream ends here, and its reader is told.
         let lost = mapping.segment != segment;
         let last = header.has(flag::LAST) || lost;
         let aborted = header.has(flag::ABORTED) || lost;
@@ -302,9 +298,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if !self.offer(pipe, (0, length), kind, to, pipes) {
             return Routed::Blocked;
         }
-        match self.streams.entry(to.node, group) {
+        match self.streams.entry(to.id, group) {
             Some(entry) if last => *entry = Carried::Nothing,
-            Some(Carried::Here(mapping)) => mapping.segment = mapping.segment.wrapping_add(1),
+            Some(Carried::Local(mapping)) => mapping.segment = mapping.segment.wrapping_add(1),
             _ => {}
         }
         Routed::Done
@@ -317,12 +313,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         range: (usize, usize),
         kind: DeliveryKind,
         messages: u32,
-        to: &mut Routing,
+        to: &mut Cursor,
         pipes: &mut impl PrivatePipes,
     ) -> Routed {
         let Some(pipe) = self.pipes.of(part) else {
             if part == PartId::NODE {
-                self.node_told((to.source, to.node), block, range);
+                self.node_told((to.source, to.id), block, range);
                 return Routed::Done;
             }
             self.counters.unroutable += u64::from(messages);
@@ -332,24 +328,24 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if self.offer(pipe, range, kind, to, pipes) { Routed::Done } else { Routed::Blocked }
     }
 
-    /// Ends the streams that came from a node by a link that has failed, once all their segments that have arrived are
-    /// delivered.
-    pub(super) fn end_streams(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
-        let Some(session) = self.recv_rows.get(node.index()).and_then(|row| row.ending) else { return };
-        let first = self.recv_rows.get(node.index()).filter(|row| row.pending.len > 0);
-        let first = first.and_then(|row| self.rm.get(self.element(node, row.pending.head)));
-        // Or of a link before that one, which has failed too.
+    /// Ends the streams that came by a link that has failed, once all their segments that have arrived are delivered.
+    pub(super) fn end_streams(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
+        let Some(link) = self.links.get(id) else { return };
+        let Some(session) = link.recv.ending else { return };
+        let first = (link.recv.pending.len > 0).then_some(link.recv.pending.head);
+        let first = first.and_then(|element| self.rm.get(self.config.element(id, element)));
+        // Blocks of that session, or of an earlier one, still have to be delivered.
         if first.is_some_and(|element| session.wrapping_sub(element.session) < u32::MAX / 2) {
             return;
         }
-        self.end_streams_of(node, pipes);
+        self.end_streams_of(id, pipes);
     }
 }
 
-/// Where routing of a block stands.
-pub(super) struct Routing {
-    pub(super) node: Slot,
-    /// The node that has sent what is routed.
+/// Progress of routing one block.
+pub(super) struct Cursor {
+    pub(super) id: LinkId,
+    /// The node that sent the messages being routed.
     pub(super) source: NodeId,
     pub(super) element: u32,
     pub(super) at: usize,

@@ -4,98 +4,98 @@
 //! node are being packed into, so that messages of many sources share blocks on their second hop; a command gets an urgent block
 //! of its own. When there is no room the arrived block waits in its row of RM, as for a private pipe that is full: its
 //! credit stays with this node, so that the source waits, nothing is lost, and nothing overtakes. See
-//! [`routing`](crate::routing) for why that cannot come full circle; streams have `passing`.
+//! [`routing`](crate::routing) for why that cannot come full circle, and `circuits` for streams.
 
-use super::receiving::{Routed, Routing};
+use super::receiving::{Cursor, Routed};
 use super::{Engine, Event, OpenError, PrivatePipes};
 use crate::cdu::{Full, Malformed, Train, Via};
 use crate::id::NodeId;
 use crate::policy::SpacePolicy;
-use crate::routing::{Links, Slot};
+use crate::routing::{LinkId, Topology};
 use crate::transport::Transport;
 use crate::umb::{BlockMemory, OpenBlock};
 
-/// What is to be done with an arrived CDU.
-pub(super) enum Way {
-    /// It is for parts of this node, and was sent by this one.
+/// Where an arrived CDU goes from here.
+pub(super) enum NextHop {
+    /// To parts of this node; the node that has sent it.
     Here(NodeId),
-    /// It is to be passed on.
-    On(Via),
-    /// It should not have come.
-    None,
+    /// To another node, for which this one is a relay.
+    Relay(Via),
+    /// Nowhere: this node is neither its destination nor its relay.
+    Invalid,
 }
 
-impl Links {
-    /// Where CDUs that came from the node `from` and have this extension go.
+impl Topology {
+    /// The next hop of CDUs that arrived from the node `from` with this extension.
     #[inline]
-    pub(super) fn way(&self, via: Option<Via>, from: NodeId) -> Way {
+    pub(super) fn next_hop(&self, via: Option<Via>, from: NodeId) -> NextHop {
         match via {
-            None => Way::Here(from),
-            Some(via) => self.way_of(via, from),
+            None => NextHop::Here(from),
+            Some(via) => self.next_hop_via(via, from),
         }
     }
 
-    fn way_of(&self, via: Via, from: NodeId) -> Way {
+    fn next_hop_via(&self, via: Via, from: NodeId) -> NextHop {
         let Via { origin, dest } = via;
         let relay = self.relay(origin, dest);
         if dest == self.own() && relay == Some(from) {
-            return Way::Here(origin);
+            return NextHop::Here(origin);
         }
-        if origin == from && relay == Some(self.own()) { Way::On(via) } else { Way::None }
+        if origin == from && relay == Some(self.own()) { NextHop::Relay(via) } else { NextHop::Invalid }
     }
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// The link by which messages for a node leave, and what they carry if it is a relay's.
+    /// The link by which messages for a node leave, and the extension they need if it leads to a relay.
     #[inline]
-    pub(super) fn first_hop(&self, dest: NodeId) -> Result<(Slot, Option<Via>), OpenError> {
-        let slot = self.links.slot(dest);
-        if !self.links.is_grid() || slot != Slot::NONE {
-            return Ok((slot, None));
+    pub(super) fn first_hop(&self, dest: NodeId) -> Result<(LinkId, Option<Via>), OpenError> {
+        let id = self.links.id(dest);
+        if !self.links.topology.is_grid() || id != LinkId::NONE {
+            return Ok((id, None));
         }
-        self.way_by_relay(dest)
+        self.hop_by_relay(dest)
     }
 
     #[inline(never)]
-    fn way_by_relay(&self, dest: NodeId) -> Result<(Slot, Option<Via>), OpenError> {
-        let relay = self.links.relay_to(dest).ok_or(OpenError::NoSuchNode(dest))?;
+    fn hop_by_relay(&self, dest: NodeId) -> Result<(LinkId, Option<Via>), OpenError> {
+        let relay = self.links.topology.relay_to(dest).ok_or(OpenError::NoSuchNode(dest))?;
         if !self.agreement.is_member(dest) {
             return Err(OpenError::PeerFailed(dest));
         }
-        Ok((self.links.slot(relay), Some(Via { origin: self.config.node, dest })))
+        Ok((self.links.id(relay), Some(Via { origin: self.config.node, dest })))
     }
 
-    /// Whether what is for the node goes by a relay.
+    /// Whether messages for the node go by a relay.
     pub fn is_relayed(&self, dest: NodeId) -> bool {
         self.relay_to(dest).is_some()
     }
 
-    /// The node by which all goes that is for another; `None` when there is a link.
+    /// The relay for messages to a node; `None` when there is a link.
     pub fn relay_to(&self, dest: NodeId) -> Option<NodeId> {
-        self.links.relay_to(dest)
+        self.links.topology.relay_to(dest)
     }
 
-    /// Passes a train on, `bytes` of the arrived block: as much of it as there is room for. `to.served` counts the messages of it
-    /// that have left.
-    pub(super) fn pass_on(
+    /// Forwards a train, which is `bytes` of the arrived block, as far as there is room. `to.served` counts the messages that were
+    /// forwarded.
+    pub(super) fn relay_train(
         &mut self,
         (train, bytes): (&Train<'_>, &[u8]),
         via: Via,
         urgent: bool,
-        to: &mut Routing,
+        to: &mut Cursor,
         pipes: &mut impl PrivatePipes,
     ) -> Routed {
-        let slot = self.links.slot(via.dest);
-        let now = self.control.now;
+        let id = self.links.id(via.dest);
+        let now = self.now;
         while (to.served as u64) < u64::from(train.count()) {
-            if self.is_gone(slot) {
+            if !self.links.is_up(id) {
                 let left = u64::from(train.count()).saturating_sub(to.served as u64);
                 self.lose(via, left as u32, pipes);
                 break;
             }
-            let open = if urgent { None } else { self.relayed.take(slot.index()) };
+            let open = if urgent { None } else { self.relayed.take(id.index()) };
             let had = open.is_some();
-            let Some((mut block, since)) = open.or_else(|| Some((self.open_row(slot, via.dest).ok()?, now)))
+            let Some((mut block, since)) = open.or_else(|| Some((self.open_row(id, via.dest).ok()?, now)))
             else {
                 return Routed::Blocked;
             };
@@ -105,14 +105,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             if urgent {
                 self.submit(block.into_urgent());
             } else if copied.is_ok() || !had {
-                let before = self.relayed.put(slot.index(), block, since);
+                let before = self.relayed.put(id.index(), block, since);
                 debug_assert!(before.is_none(), "it was taken above");
                 before.into_iter().for_each(|block| self.submit(block));
             } else {
                 self.submit(block);
             }
             if copied.is_err() && !had && to.served == before {
-                // Longer than a block of this node: its sender has others.
+                // Too long for a block of this node: the sender's blocks are larger.
                 self.counters.malformed += 1;
                 pipes.event(Event::Malformed { peer: via.origin, reason: Malformed::Length });
                 break;
@@ -122,7 +122,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Routed::Done
     }
 
-    /// Messages of another node that cannot be passed on, since the link to their destination has failed.
+    /// Drops messages of another node that cannot be forwarded since the link to their destination has failed.
     pub(super) fn lose(&mut self, via: Via, messages: u32, pipes: &mut impl PrivatePipes) {
         self.counters.relay_lost += u64::from(messages);
         pipes.event(Event::NotPassedOn { source: via.origin, dest: via.dest, messages });

@@ -1,71 +1,81 @@
-//! What a failed peer did not get goes back to the parts that wrote it.
+//! Undelivered messages go back to the parts that sent them when a peer fails.
 //!
 //! A returned block is one of ours, so that its readers are counted in UMBInfo-Tab; it needs no element of RM, whose rows are
-//! the credit of peers. It stays in its row of SM until the last reader is done. Of a stream that was given up the end does not come
-//! back if it has no data: its writer knows, and its reader has lost the stream with the link.
+//! the credit of peers. It stays in its row of SM until the last reader is done. The end of an aborted
+//! stream is not returned if it has no data: its writer knows, and its reader lost the stream with the link.
 
 use zerocopy::FromBytes;
 
-use super::passing::is_bare_end;
+use super::circuits::is_bare_end;
+use super::link::Work;
 use super::{Delivery, DeliveryKind, Engine, PrivatePipes};
 use crate::cdu::{BlockClass, BlockHeader, Cdus};
 use crate::id::{PipeId, StreamNo};
 use crate::policy::SpacePolicy;
-use crate::routing::Slot;
+use crate::routing::LinkId;
 use crate::transport::Transport;
 use crate::umb::{BlockMemory, BlockState, Place};
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Counts the messages of a data block that its peer did not get, and queues it for the parts that wrote it.
-    pub(super) fn send_back(&mut self, node: Slot, index: u32) {
-        let messages = messages_in(self.umb.sealed(index).unwrap_or(&[]));
+    pub(super) fn send_back(&mut self, id: LinkId, index: u32) {
+        let Self { links, umb, .. } = self;
+        let messages = messages_in(umb.sealed(index).unwrap_or(&[]));
         self.counters.undelivered += messages;
-        if let Some(peer) = self.peers.get_mut(node.index()) {
-            peer.undelivered += messages;
-        }
-        if let Some(entry) = self.umb.entry(index) {
+        if let Some(entry) = umb.entry(index) {
             entry.state = BlockState::Returned;
         }
-        self.enqueue(index, |e| e.send_rows.get_mut(node.index()).map(|r| &mut r.returned));
-        self.returning = true;
+        if let Some(link) = links.get_mut(id) {
+            link.undelivered += messages;
+            link.send.returned.push_back(umb, index);
+        }
+        links.mark(id, Work::RETURN);
     }
 
     /// Routes returned blocks, those of each peer in the order in which they were sent, until a private pipe is full.
     pub(super) fn route_returned(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
-        if !core::mem::take(&mut self.returning) {
-            return 0;
-        }
-        let (mut worked, mut waiting) = (0, false);
-        for node in (0..self.send_rows.len()).map(Slot::from_index) {
-            while let Some(row) = self.send_rows.get(node.index()).filter(|row| row.returned.len > 0) {
-                let (index, at) = (row.returned.head, row.returned_at);
-                // Goes on there if the host panics.
-                self.returning = true;
-                let (readers, blocked) = self.route_back((node, index), at, pipes);
-                worked += readers;
-                if let Some(row) = self.send_rows.get_mut(node.index()) {
-                    row.returned_at = blocked.unwrap_or(0);
-                }
-                if blocked.is_some() {
-                    waiting = true;
-                    break;
-                }
-                let routed = self.dequeue(|e| e.send_rows.get_mut(node.index()).map(|r| &mut r.returned));
-                debug_assert_eq!(routed, Some(index));
-                worked += 1;
-                if let Some(entry) = self.umb.entry(index) {
-                    entry.state = BlockState::Reread;
-                }
-                self.recycle_reread(index);
+        let mut worked = 0;
+        let mut returned = self.links.first_with(Work::RETURN);
+        while let Some(id) = returned {
+            // Routing resumes here if the host panics.
+            self.links.mark(id, Work::RETURN);
+            let (done, blocked) = self.route_row_back(id, pipes);
+            worked += done;
+            if !blocked {
+                self.links.unmark(id, Work::RETURN);
             }
+            returned = self.links.next_with(id, Work::RETURN);
         }
-        self.returning = waiting;
         worked
     }
 
-    /// Runs of CDUs of the same part go back to it. How many deliveries were made, and where it goes on if a pipe was full.
+    /// Routes the returned blocks of one peer. Returns the work done, and whether a private pipe was full.
+    fn route_row_back(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) -> (u32, bool) {
+        let mut worked = 0;
+        while let Some(link) = self.links.get(id).filter(|link| !link.send.returned.is_empty()) {
+            let (index, at) = (link.send.returned.head, link.send.returned_at);
+            let (readers, blocked) = self.route_back((id, index), at, pipes);
+            worked += readers;
+            let Self { links, umb, .. } = self;
+            let Some(link) = links.get_mut(id) else { return (worked, false) };
+            link.send.returned_at = blocked.unwrap_or(0);
+            if blocked.is_some() {
+                return (worked, true);
+            }
+            let routed = link.send.returned.pop_front(umb);
+            debug_assert_eq!(routed, Some(index));
+            worked += 1;
+            if let Some(entry) = umb.entry(index) {
+                entry.state = BlockState::Reread;
+            }
+            self.recycle_reread(index);
+        }
+        (worked, false)
+    }
+
+    /// Delivers runs of CDUs to the parts that sent them. Returns the number of deliveries, and where to resume if a pipe was full.
     fn route_back(&mut self, place: Place, at: usize, pipes: &mut impl PrivatePipes) -> (u32, Option<usize>) {
-        let Some(whole) = self.umb.lend_whole(place, self.links.node(place.0)) else { return (0, None) };
+        let Some(whole) = self.umb.lend_whole(place, self.links.peer(place.0)) else { return (0, None) };
         let outcome = self.route_runs_back(&whole, place, at, pipes);
         let back = self.umb.take_piece(whole);
         debug_assert!(back.is_ok(), "the block was lent above");
@@ -85,7 +95,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let mut readers = 0;
         while at < body.len() {
             let mut cdus = Cdus::new(body.get(at..).unwrap_or(&[]));
-            // This engine's writers have packed the block, so that it can be read.
+            // The block was packed by this engine, so it is well formed.
             let Some(Ok(first)) = cdus.next() else { break };
             if is_bare_end(header, &first) {
                 break;
@@ -102,9 +112,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             let me = self.config.node;
             if let Some(via) = via.filter(|via| via.origin != me) {
                 self.lose(via, messages, pipes);
-            // A part that is gone does not want them back.
+            // Messages of a part that is gone are dropped.
             } else if let Some(pipe) = self.pipes.of(part) {
-                let dest = via.map_or(self.links.node(place.0), |via| via.dest);
+                let dest = via.map_or(self.links.peer(place.0), |via| via.dest);
                 let kind = DeliveryKind::Returned { stream };
                 if let Some(delivery) = self.umb.lend_piece((at, end), place, dest, kind) {
                     if !self.offer_back(pipe, delivery, at, pipes) {
@@ -128,12 +138,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     ) -> bool {
         let place = delivery.place();
         self.tokens += 1;
-        if let Some(row) = self.send_rows.get_mut(place.0.index()) {
-            row.returned_at = at;
+        if let Some(link) = self.links.get_mut(place.0) {
+            link.send.returned_at = at;
         }
         let Err(back) = pipes.deliver(pipe, delivery) else { return true };
         let is_it = back.begins_at(place, at) && matches!(back.kind(), DeliveryKind::Returned { .. });
-        // A host that hands back another delivery has kept this one.
+        // A host that hands back another delivery has kept the one it was offered.
         self.release(back);
         !is_it
     }
@@ -148,7 +158,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.recycle_reread(index);
     }
 
-    /// A returned block that is routed to its end, and read, is vacant.
+    /// Frees a returned block once it was routed and read.
     fn recycle_reread(&mut self, index: u32) {
         let routed = self.umb.entry(index).is_some_and(|entry| entry.state == BlockState::Reread);
         if routed && self.umb.is_here(index) {
@@ -157,7 +167,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 }
 
-/// Messages of a block that somebody would miss.
+/// Messages in a block, not counting a bare end of stream.
 fn messages_in(bytes: &[u8]) -> u64 {
     let Ok((header, body)) = BlockHeader::ref_from_prefix(bytes) else { return 0 };
     match Cdus::new(body).next() {

@@ -1,4 +1,4 @@
-//! Room for messages longer than a block: **the receiving node reserves it before the first segment leaves.**
+//! Memory for messages longer than a block: **the receiver reserves it before the first segment leaves.**
 //!
 //! Messages in segments are put together in memory of the receiver, of which a node has so much in all
 //! ([`limit_assembly`](Engine::limit_assembly)). Before its first segment a sender asks for the message's room, and goes on when the
@@ -35,7 +35,7 @@ use crate::cdu::{CduClass, Cdus, Route, SegmentHeader};
 use crate::id::{NodeId, PartId, Time};
 use crate::mesp::Control;
 use crate::policy::SpacePolicy;
-use crate::routing::Slot;
+use crate::routing::LinkId;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
@@ -113,7 +113,7 @@ pub struct RoomEntry {
     /// Its sender is to be told, by this link: that by which it has asked. Between two nodes that are linked by relays each direction has
     /// its own, of which one may be down.
     owed: bool,
-    hop: Slot,
+    hop: LinkId,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,7 +205,7 @@ impl<'a> Rooms<'a> {
     }
 
     /// Packs what senders behind a link are to be told. `false`: there is no room for all of it.
-    pub(super) fn answer(&mut self, me: NodeId, to: Slot, mut pack: impl FnMut(&Control) -> bool) -> bool {
+    pub(super) fn answer(&mut self, me: NodeId, to: LinkId, mut pack: impl FnMut(&Control) -> bool) -> bool {
         for slot in self.table.iter_mut() {
             let Some(entry) = slot.as_mut().filter(|entry| entry.owed && entry.hop == to) else { continue };
             let (by, limit) = match entry.state {
@@ -251,7 +251,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// # Errors
     /// See [`RoomError`]; the message is over.
     pub fn ask_room(&mut self, from: PartId, to: PartId, number: u32, bytes: u64) -> Result<bool, RoomError> {
-        let Some(local) = self.local.get_mut(self.places.of(from.local())) else {
+        let Some(local) = self.parts.get_mut(from.local()) else {
             return Err(RoomError::NoSuchPart);
         };
         let mut tries = 0;
@@ -261,7 +261,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 match state {
                     Answer::Granted => return Ok(true),
                     Answer::Asked { at, tries: before } => {
-                        if self.control.now.since(at) < RETRY << before.min(DOUBLED) {
+                        if self.now.since(at) < RETRY << before.min(DOUBLED) {
                             return Ok(false);
                         }
                         tries = before + 1;
@@ -288,7 +288,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
         };
         // Before it leaves: among parts of one node it is answered at once.
-        let state = Answer::Asked { at: self.control.now, tries };
+        let state = Answer::Asked { at: self.now, tries };
         self.set_errand(from.local(), Errand::Open { to, number, state });
         let route = Route::raw(CduClass::Command as u8, 0, from.local(), PartId::NODE);
         let pushed = block.push(route, ask.as_bytes());
@@ -300,13 +300,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// The message that a part has asked room for is over. `sent`: its last segment was submitted. Otherwise it is given up, and the
     /// receiver is told as soon as there is room for that.
     pub fn end_room(&mut self, from: PartId, sent: bool) {
-        let Some(local) = self.local.get_mut(self.places.of(from.local())) else { return };
+        let Some(local) = self.parts.get_mut(from.local()) else { return };
         let Errand::Open { to, number, state } = core::mem::take(&mut local.errand) else { return };
         if let Answer::TooLong { .. } = state {
             return;
         }
         let state = if sent { State::Sent { to } } else { State::Ending { to } };
-        let (dest, hop) = (to.local(), Slot::NONE);
+        let (dest, hop) = (to.local(), LinkId::NONE);
         let entry = RoomEntry { source: from, dest, number, bytes: 0, state, owed: false, hop };
         // Without room to remember it the receiver learns of it by the next message of the part.
         if !sent {
@@ -354,7 +354,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     fn set_errand(&mut self, local: u16, errand: Errand) {
-        if let Some(local) = self.local.get_mut(self.places.of(local)) {
+        if let Some(local) = self.parts.get_mut(local) {
             local.errand = errand;
         }
     }
@@ -417,7 +417,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// What parts of other nodes have to say to this node itself: bytes `start..end` of an arrived block.
     pub(super) fn node_told(
         &mut self,
-        (source, by): (NodeId, Slot),
+        (source, by): (NodeId, LinkId),
         block: &Delivery,
         (start, end): (usize, usize),
     ) {
@@ -433,7 +433,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    fn asked_for_room(&mut self, source: PartId, hop: Slot, ask: Ask) {
+    fn asked_for_room(&mut self, source: PartId, hop: LinkId, ask: Ask) {
         let (number, bytes, dest) = (ask.number.get(), ask.bytes.get(), ask.dest.get() as u16);
         if ask.dest.get() & GIVEN_UP != 0 {
             // What was granted, its reader gives back: some of it may have arrived.
@@ -478,8 +478,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let (source, number) = (room.source, room.number);
         if source.node() != self.config.node {
             room.owed = true;
-            if let Some(peer) = self.peers.get_mut(room.hop.index()) {
-                peer.owes_rooms = true;
+            if let Some(link) = self.links.get_mut(room.hop) {
+                link.control.owes_rooms = true;
             }
             return;
         }
@@ -499,16 +499,16 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     pub(super) fn room_answered(&mut self, to: PartId, number: u32, by: NodeId, limit: u64) {
         if to.node() != self.config.node {
             let state = State::Reply { by, limit };
-            let hop = self.links.slot(to.node());
+            let hop = self.links.id(to.node());
             let reply = RoomEntry { source: to, dest: 0, number, bytes: 0, state, owed: false, hop };
-            if hop != Slot::NONE
+            if hop != LinkId::NONE
                 && let Some(entry) = self.rooms.add(reply)
             {
                 self.owe_room(entry);
             }
             return;
         }
-        let Some(local) = self.local.get_mut(self.places.of(to.local())) else { return };
+        let Some(local) = self.parts.get_mut(to.local()) else { return };
         if let Errand::Open { to: dest, number: asked, state } = &mut local.errand
             && (dest.node(), *asked) == (by, number)
             && let Answer::Asked { .. } = state
@@ -517,10 +517,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    /// Nothing goes to some nodes any more, since a link has failed ([`Slot::NONE`]: since they are no members): messages to them are lost,
+    /// Nothing goes to some nodes any more, since a link has failed ([`LinkId::NONE`]: since they are no members): messages to them are lost,
     /// and what was asked by it has been given up.
-    pub(super) fn lose_errands(&mut self, lost: impl Fn(NodeId) -> bool, link: Slot) {
-        for local in self.local.iter_mut() {
+    pub(super) fn lose_errands(&mut self, lost: impl Fn(NodeId) -> bool, link: LinkId) {
+        for local in self.parts.iter_mut() {
             match &mut local.errand {
                 Errand::Open { to, state: state @ (Answer::Asked { .. } | Answer::Granted), .. }
                     if lost(to.node()) =>
@@ -539,7 +539,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
         }
         let waits = |e: &RoomEntry| matches!(e.state, State::Queued(_) | State::Reply { .. });
-        let by_it = |e: &RoomEntry| if link == Slot::NONE { lost(e.source.node()) } else { e.hop == link };
+        let by_it = |e: &RoomEntry| if link == LinkId::NONE { lost(e.source.node()) } else { e.hop == link };
         self.rooms.drop_if(|e| waits(e) && by_it(e));
     }
 

@@ -1,24 +1,23 @@
-//! What was lost with an unreadable control block is said again.
+//! Recovery from unreadable control blocks.
 //!
-//! Data in an unreadable block is lost, and counted. What engines tell each other is not: mostly nobody would say it again, and
-//! somebody waits for it for ever. But little of it is kept once it was said, since all of it follows from what the two nodes know;
-//! with that they begin the talk anew, as on a link that was restored, though no data is lost and nobody is taken to have failed.
+//! Data in an unreadable block is lost, and counted. Control messages must not be lost: most are sent once, and a node would wait for
+//! them forever. Few of them are stored, since they follow from the state of the two nodes; so the two start their
+//! exchange over, as on a restored link, except that no data is lost and neither counts as failed.
 //!
 //! Each control block has the number of a *round*, from 0 in each session of a link. A node that misses a control block of its peer
-//! begins the next round: one greater than its own and that of the control block that shows the gap, since all that the peer
-//! has said up to there may be missing in part. It says its settings, and what else follows from what it knows, and takes
-//! nothing more of the peer that was said in earlier rounds. A peer that reads a greater number than its own does the same in that round.
-//! So in each direction a beginning of the old round has arrived, and then the new one begins, as with links that fail. What is lost of
-//! the new round begins another.
+//! starts the next round: one greater than its own and than that of the control block that reveals the gap. It sends its settings and
+//! everything else that follows from its state, and ignores what the peer sent in earlier rounds. A peer that reads a number greater
+//! than its own does the same in that round. So each direction sees a prefix of the old round, then the new one, as with links that
+//! fail. A loss in the new round starts another.
 //!
-//! To let the link fail instead would be no simpler: a transport that cannot end links would leave the peer to find out, by messages
-//! that may be unreadable too, and without leases a node whose link has failed is declared down, along with what it had sent.
+//! Failing the link instead would be no simpler: where the transport cannot end links the peer would have to be told, by messages
+//! that may be unreadable too; and without leases a node whose link has failed is declared down, and its messages are lost.
 //!
-//! # How a gap is noticed
-//! By the numbers of the next block: what is missing before it and was no data was control. A block that cannot be read is answered
-//! by [`Probe`](Control::Probe), which is answered by a control block, so that there is a next one and it has a round. A control
-//! block whose body or messages cannot be read counts as missing too. What passes for something else cannot be noticed: links
-//! on which bytes change need checksums.
+//! # How a gap is detected
+//! By the numbers of the next block: missing blocks that were not data were control. An unreadable block is answered
+//! with [`Probe`](Control::Probe), which is answered with a control block, so that there is a next one and it has a round. A control
+//! block whose body or messages cannot be read counts as missing too. Changes that leave a valid block go undetected: links
+//! that may change bytes need checksums.
 //!
 //! # What is repeated by what
 //!
@@ -39,74 +38,39 @@
 //! | credit, without a message | the numbers of any block |
 //!
 //! # Peers that send garbage
-//! Each block that comes causes one in answer at most, and blocks that can be read, follow those before and are of the same round
-//! cause none for that reason. So two nodes fall silent as soon as their link carries what they say, and a peer that sends garbage
-//! gets no more blocks than it has sent. What it makes the agreement begin anew is the talk with itself.
+//! Each block is answered with one at most, and blocks that are readable, in sequence and of the current round with none. So two
+//! nodes fall silent as soon as their link works, and a peer that sends garbage gets no more blocks than it has sent. The agreement
+//! starts over with that peer alone.
 
 use super::Engine;
-use super::passing::answer_again;
-use super::protocol::Accord;
+use super::circuits::answer_again;
+use super::link::Link;
 use crate::mesp::Control;
 use crate::policy::SpacePolicy;
-use crate::routing::Slot;
+use crate::routing::LinkId;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// A control block of the peer is missing, or not to be read. Its next control block, which is asked for, says in which round it is.
-    #[cold]
-    pub(super) fn note_missed(&mut self, from: Slot) {
-        if let Some(peer) = self.peers.get_mut(from.index()) {
-            peer.missed = true;
-        }
-        self.tell(self.links.node(from), Control::Probe);
-    }
+/// The round of a link.
+#[derive(Debug, Default)]
+pub(super) struct Round {
+    pub(super) number: u32,
+    /// A control block of the peer is missing in it.
+    missed: bool,
+}
 
-    /// The peer wants to see the number of this node's next block.
-    pub(super) fn note_probe(&mut self, from: Slot) {
-        if let Some(peer) = self.peers.get_mut(from.index()) {
-            peer.probed = true;
-            // There are no more rounds, so that nothing else says them again.
-            peer.introduced &= peer.accord != Accord::Unlike;
-        }
-    }
-
-    /// A control block has come in some round.
-    pub(super) fn follow_round(&mut self, from: Slot, theirs: u32) {
-        let Some(peer) = self.peers.get_mut(from.index()) else { return };
-        let newest = if is_before(peer.round, theirs) { theirs } else { peer.round };
-        if core::mem::take(&mut peer.missed) {
-            self.begin_round(from, newest.wrapping_add(1));
-        } else if newest != peer.round {
-            self.begin_round(from, newest);
-        }
+impl Round {
+    /// A control block has come in round `theirs`: the round that begins with it, if one does.
+    fn follow(&mut self, theirs: u32) -> Option<u32> {
+        let newest = if is_before(self.number, theirs) { theirs } else { self.number };
+        let missed = core::mem::take(&mut self.missed);
+        let next = if missed { newest.wrapping_add(1) } else { newest };
+        (next != self.number).then_some(next)
     }
 
     /// Whether what a peer has said in a round is void.
-    pub(super) fn is_void(&self, from: Slot, round: u32) -> bool {
-        self.peers.get(from.index()).is_none_or(|peer| is_before(round, peer.round))
-    }
-
-    #[cold]
-    fn begin_round(&mut self, node: Slot, round: u32) {
-        let id = self.links.node(node);
-        let owes = answer_again(self.streams.row(node));
-        let Some(peer) = self.peers.get_mut(node.index()) else { return };
-        if peer.failed || peer.accord == Accord::Unlike {
-            return;
-        }
-        (peer.round, peer.introduced, peer.probed) = (round, false, true);
-        peer.owes_answers |= owes;
-        let (down, gone) = (peer.down, peer.is_gone());
-        self.control.stirred = true;
-        self.control.tick_at = Some(self.control.now);
-        self.agreement.link_renewed(self.control.now, id);
-        if !down {
-            self.tell(id, Control::Welcome);
-        }
-        if !gone {
-            self.say_again(id);
-        }
+    pub(super) fn is_void(&self, round: u32) -> bool {
+        is_before(round, self.number)
     }
 }
 
@@ -114,4 +78,74 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 fn is_before(one: u32, other: u32) -> bool {
     let ahead = other.wrapping_sub(one);
     ahead != 0 && ahead < 1 << 31
+}
+
+impl Link {
+    /// The peer wants to see the number of this node's next block.
+    pub(super) fn note_probe(&mut self) {
+        self.control.probed = true;
+        // There are no more rounds, so that nothing else says the settings again.
+        self.control.introduced &= !self.state.is_incompatible();
+    }
+}
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
+    /// A control block of the peer is missing, or cannot be read. Its next control block, which is asked for, says in which round it is.
+    #[cold]
+    pub(super) fn note_missed(&mut self, id: LinkId) {
+        if let Some(link) = self.links.get_mut(id) {
+            link.round.missed = true;
+        }
+        self.tell(id, Control::Probe);
+    }
+
+    /// A control block has come in some round.
+    pub(super) fn follow_round(&mut self, id: LinkId, theirs: u32) {
+        if let Some(round) = self.links.get_mut(id).and_then(|link| link.round.follow(theirs)) {
+            self.begin_round(id, round);
+        }
+    }
+
+    #[cold]
+    fn begin_round(&mut self, id: LinkId, round: u32) {
+        let owes = answer_again(self.streams.row(id));
+        let talks = |link: &&mut Link| !link.state.is_down() && !link.state.is_incompatible();
+        let Some(link) = self.links.get_mut(id).filter(talks) else { return };
+        link.round.number = round;
+        (link.control.introduced, link.control.probed) = (false, true);
+        link.control.owes_answers |= owes;
+        let (peer, member, up) = (link.peer, link.state.is_member(), link.is_up());
+        self.wake_agreement();
+        self.agreement.link_renewed(self.now, peer);
+        if member {
+            self.tell(id, Control::Welcome);
+        }
+        if up {
+            self.say_again(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_follows_the_peer_s_and_begins_anew_when_something_is_missing() {
+        let mut round = Round::default();
+        assert_eq!(round.follow(0), None);
+        assert_eq!(round.follow(3), Some(3));
+        round = Round { number: 3, missed: true };
+        assert_eq!(round.follow(2), Some(4), "one greater than both");
+        round = Round { number: 3, missed: true };
+        assert_eq!(round.follow(7), Some(8));
+        assert!(!round.missed, "a round makes good for what was missing before");
+    }
+
+    #[test]
+    fn rounds_go_round() {
+        let mut round = Round { number: u32::MAX, missed: true };
+        assert!(round.is_void(u32::MAX - 1) && !round.is_void(u32::MAX) && !round.is_void(0));
+        assert_eq!(round.follow(u32::MAX), Some(0));
+    }
 }

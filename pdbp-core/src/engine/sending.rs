@@ -2,19 +2,20 @@
 
 use zerocopy::FromBytes;
 
-use super::{BUDGET, CONTROL_ROW, Checksum, Engine, Event, PrivatePipes};
-use crate::cdu::{self, BLOCK_HEADER, BlockClass, BlockHeader, MAGIC, VERSION, flag};
+use super::link::{Link, Payload, Work};
+use super::{BUDGET, CONTROL_ROW, Engine, Event, PrivatePipes};
+use crate::cdu::{self, BLOCK_HEADER, BlockClass, BlockHeader, flag};
 use crate::id::NodeId;
 use crate::policy::SpacePolicy;
-use crate::routing::Slot;
+use crate::routing::LinkId;
 use crate::transport::{Op, Reason, Refused, Transport};
-use crate::umb::{BlockMemory, BlockState, NIL, OpenBlock, SealedBlock};
+use crate::umb::{BlockMemory, BlockState, OpenBlock, SealedBlock};
 
 /// Why a block could not be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// All blocks that the row may have are in use; some come free as the peer reads.
+    /// All blocks that the row may have are in use; they become free as the peer reads.
     WouldBlock,
     /// The peer has failed.
     PeerFailed(NodeId),
@@ -42,344 +43,201 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// See [`OpenError`].
     #[inline]
     pub fn open(&mut self, dest: NodeId) -> Result<OpenBlock, OpenError> {
-        let (slot, via) = self.first_hop(dest)?;
-        let mut block = self.open_row(slot, dest)?;
+        let (id, via) = self.first_hop(dest)?;
+        let mut block = self.open_row(id, dest)?;
         if via.is_some() {
             block.packer.turn(via);
         }
         Ok(block)
     }
 
-    /// A vacant block of a row, for messages to `dest`.
+    /// A vacant block of a link's row, for messages to `dest`. Writers poll this while the row is full, so that case is
+    /// decided by a look at the row alone.
     #[inline]
-    pub(super) fn open_row(&mut self, slot: Slot, dest: NodeId) -> Result<OpenBlock, OpenError> {
-        self.find_vacant(slot, dest)?;
-        self.take_vacant(slot, dest)
-    }
-
-    /// Sees to it that the row has a vacant block. Writers that have found it full come here again and again, so that a row
-    /// which cannot grow is looked at and nothing else.
-    #[inline]
-    fn find_vacant(&mut self, slot: Slot, dest: NodeId) -> Result<(), OpenError> {
-        let peer = self.peers.get(slot.index()).ok_or(OpenError::NoSuchNode(dest))?;
-        if peer.is_gone() {
+    pub(super) fn open_row(&mut self, id: LinkId, dest: NodeId) -> Result<OpenBlock, OpenError> {
+        let link = self.links.get_mut(id).ok_or(OpenError::NoSuchNode(dest))?;
+        if !link.is_up() {
             return Err(OpenError::PeerFailed(dest));
         }
-        let row = self.send_rows.get_mut(slot.index()).ok_or(OpenError::NoSuchNode(dest))?;
-        if row.space.vacant() > 0 {
-            return Ok(());
+        if link.send.space.vacant() == 0 {
+            let can_grow = link.send.space.virtual_space() > 0;
+            if !can_grow || !self.grow_waiting(id) {
+                if let Some(link) = self.links.get_mut(id) {
+                    link.send.stalls += 1;
+                }
+                return Err(OpenError::WouldBlock);
+            }
         }
-        if row.space.virtual_space() > 0 && self.grow_waiting(slot) {
-            return Ok(());
-        }
-        if let Some(row) = self.send_rows.get_mut(slot.index()) {
-            row.stalls += 1;
-        }
-        Err(OpenError::WouldBlock)
+        self.take_vacant(id, dest)
     }
 
-    /// Asks for more space for a row in which a writer waits. Whether it has some now.
+    /// Asks the policy for more space for a row that a writer waits for. Whether it got some.
     #[inline(never)]
-    fn grow_waiting(&mut self, slot: Slot) -> bool {
-        self.extend_send(slot, SpacePolicy::at_stall);
-        self.send_rows.get(slot.index()).is_some_and(|row| row.space.vacant() > 0)
+    fn grow_waiting(&mut self, id: LinkId) -> bool {
+        let Self { links, umb, space, .. } = self;
+        space.extend_send(links, umb, id, SpacePolicy::at_stall);
+        links.get(id).is_some_and(|link| link.send.space.vacant() > 0)
     }
 
     #[inline(never)]
-    fn take_vacant(&mut self, slot: Slot, dest: NodeId) -> Result<OpenBlock, OpenError> {
-        let row = self.send_rows.get(slot.index()).ok_or(OpenError::NoSuchNode(dest))?;
-        let element = row.space.used();
-        let index = self.sm.get(self.element(slot, element)).copied().unwrap_or(NIL);
-        let Some(raw) = self.umb.lend(index) else { return Err(OpenError::WouldBlock) };
-        if let Some(entry) = self.umb.entry(index) {
+    fn take_vacant(&mut self, id: LinkId, dest: NodeId) -> Result<OpenBlock, OpenError> {
+        let Self { links, umb, space, .. } = self;
+        let link = links.get_mut(id).ok_or(OpenError::NoSuchNode(dest))?;
+        let index = space.vacant(link);
+        let Some(raw) = umb.lend(index) else { return Err(OpenError::WouldBlock) };
+        if let Some(entry) = umb.entry(index) {
             entry.state = BlockState::Open;
         }
-        let row = self.send_rows.get_mut(slot.index()).ok_or(OpenError::NoSuchNode(dest))?;
-        let critical = row.space.take();
-        row.open += 1;
+        let critical = link.send.space.take();
+        link.send.open += 1;
         self.tokens += 1;
         if critical {
-            self.extend_send(slot, SpacePolicy::at_critical);
+            space.extend_send(links, umb, id, SpacePolicy::at_critical);
         }
-        Ok(OpenBlock { raw, packer: cdu::Packer::new(), dest, row: slot, urgent: false, stream: None })
+        Ok(OpenBlock { raw, packer: cdu::Packer::new(), dest, row: id, urgent: false, stream: None })
     }
 
-    /// Takes a block back from its writer and sends it, or queues it for its node when there is no credit. One without messages
+    /// Takes a block back from its writer and sends it, or queues it when there is no credit. A block without messages
     /// just becomes vacant.
     pub fn submit(&mut self, mut block: OpenBlock) {
-        let dest = block.row;
+        let id = block.row;
         let length = block.finish();
         let messages = block.packer.messages();
-        let urgent = block.urgent;
-        if self.umb.index_of(&block).is_none() {
+        let payload = if block.urgent { Payload::Urgent } else { Payload::Data };
+        let Self { links, umb, pipes, config, .. } = self;
+        let Some(link) = links.get_mut(id).filter(|_| umb.index_of(&block).is_some()) else {
             self.counters.foreign_tokens += 1;
             return;
-        }
+        };
         self.tokens -= 1;
-        if let Some(row) = self.send_rows.get_mut(dest.index()) {
-            row.open -= 1;
-        }
+        link.send.open -= 1;
         if messages == 0 {
-            if let Ok(index) = self.umb.take_back(block) {
+            if let Ok(index) = umb.take_back(block) {
                 self.recycle(index);
             }
             return;
         }
         if let Some(tag) = &block.stream {
-            // The number of a circuit, of a stream that this node passes on, is no pipe's.
-            self.pipes.note_segment(self.stream_pipe(tag.group), tag);
+            // The number of a circuit, of a stream that this node relays, is no pipe's.
+            pipes.note_segment(pipes.stream_pipe(tag.group), tag);
         }
-        let sealed = self.seal(block, length, messages);
-        let Ok(index) = self.umb.take_back(sealed) else { return };
-        if self.is_gone(dest) {
-            if let Some(entry) = self.umb.entry(index) {
-                entry.length = length;
-            }
-            self.send_back(dest, index);
-            return;
-        }
-        if let Some(row) = self.send_rows.get_mut(dest.index()) {
-            row.blocks += 1;
-            row.bytes += u64::from(length) - BLOCK_HEADER as u64;
-            row.messages += u64::from(messages);
-        }
-        if let Some(entry) = self.umb.entry(index) {
-            entry.state = BlockState::Queued;
+        let Ok(index) = umb.take_back(seal(block, link, config.node, length)) else { return };
+        let up = link.is_up();
+        if let Some(entry) = umb.entry(index) {
             entry.length = length;
+            if up {
+                entry.state = BlockState::Queued;
+            }
         }
+        if !up {
+            return self.send_back(id, index);
+        }
+        link.send.blocks += 1;
+        link.send.bytes += u64::from(length) - BLOCK_HEADER as u64;
+        link.send.messages += u64::from(messages);
+        link.enqueue(umb, index, payload);
         self.counters.blocks_sent += 1;
-        self.enqueue(index, |engine| {
-            let row = engine.send_rows.get_mut(dest.index())?;
-            Some(if urgent { &mut row.urgent } else { &mut row.queue })
-        });
-        // It need not wait for a poll.
-        if dest == self.own {
-            self.queued = true;
+        // Sent at once if possible, without waiting for a poll.
+        if id == self.links.own {
+            self.links.mark(id, Work::SEND);
         } else {
-            self.pump_row(dest);
-        }
-    }
-
-    /// Writes the header's fields that do not depend on when the block leaves.
-    fn seal(&self, block: OpenBlock, length: u32, messages: u32) -> SealedBlock {
-        let mut flags = if block.urgent { flag::URGENT } else { 0 };
-        let (mut class, mut part, mut stream, mut segment, mut group) = (BlockClass::Message, 0, 0, 0, 0);
-        if let Some(only) = block.packer.only_part() {
-            flags |= flag::UNIFORM;
-            part = only;
-        }
-        if let Some(tag) = block.stream {
-            class = BlockClass::Stream;
-            flags |= tag.flags & (flag::FIRST | flag::LAST | flag::ABORTED);
-            part = tag.dest.local();
-            (stream, segment, group) = (tag.number.0, tag.segment, tag.group);
-        }
-        let row = block.row;
-        let mut sealed = block.into_sealed(length);
-        self.write_fixed(&mut sealed, row, class, flags, messages);
-        if let Ok((header, _)) = BlockHeader::mut_from_prefix(sealed.header_mut()) {
-            header.part.set(part);
-            header.stream.set(stream);
-            header.segment.set(segment);
-            header.group.set(group);
-        }
-        sealed
-    }
-
-    pub(super) fn write_fixed(
-        &self,
-        block: &mut SealedBlock,
-        dest: Slot,
-        class: BlockClass,
-        flags: u16,
-        messages: u32,
-    ) {
-        let length = block.bytes().len().saturating_sub(BLOCK_HEADER) as u32;
-        if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
-            *header = BlockHeader {
-                magic: MAGIC,
-                version: VERSION,
-                class: class as u8,
-                source: self.config.node.raw().into(),
-                dest: self.links.node(dest).raw().into(),
-                session: 0.into(),
-                length: length.into(),
-                sequence: 0.into(),
-                released: 0.into(),
-                window: 0.into(),
-                flags: flags.into(),
-                part: 0.into(),
-                stream: 0.into(),
-                segment: 0.into(),
-                checksum: 0.into(),
-                messages: messages.into(),
-                group: 0.into(),
-                data: 0.into(),
-                wanted: 0.into(),
-            };
+            self.pump_row(id);
         }
     }
 
     /// Hands queued blocks to the transport as far as credit goes.
     pub(super) fn pump_rows(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
-        if !core::mem::take(&mut self.queued) {
-            return 0;
-        }
         let mut worked = 0;
-        for node in (0..self.send_rows.len()).map(Slot::from_index) {
-            if !self.is_held_up(node.index()) {
-                continue;
-            }
-            if node == self.own {
-                worked += self.loop_back(pipes);
-            } else {
-                worked += self.pump_row(node);
-            }
+        let mut waiting = self.links.first_with(Work::SEND);
+        while let Some(id) = waiting {
+            worked += if id == self.links.own { self.loop_back(pipes) } else { self.pump_row(id) };
+            waiting = self.links.next_with(id, Work::SEND);
         }
         worked
     }
 
-    fn pump_row(&mut self, node: Slot) -> u32 {
+    fn pump_row(&mut self, id: LinkId) -> u32 {
         let mut worked = 0;
-        for _ in 0..BUDGET {
-            let Some(urgent) = self.may_send(node) else { break };
-            let Some(index) = self.dequeue(|engine| {
-                let row = engine.send_rows.get_mut(node.index())?;
-                Some(if urgent { &mut row.urgent } else { &mut row.queue })
-            }) else {
-                break;
-            };
-            if !self.transmit(node, index, true) {
-                self.requeue(index, |engine| {
-                    let row = engine.send_rows.get_mut(node.index())?;
-                    Some(if urgent { &mut row.urgent } else { &mut row.queue })
-                });
-                break;
-            }
+        while worked < BUDGET as u32 && self.send_first(id, Link::next_data) == Some(true) {
             worked += 1;
         }
-        self.queued |= self.is_held_up(node.index());
+        self.note_waiting(id);
         worked
     }
 
-    /// Whether credit and the places of the link allow one more block, and whether that is an urgent one.
-    fn may_send(&self, node: Slot) -> Option<bool> {
-        let peer = self.peers.get(node.index())?;
-        let row = self.send_rows.get(node.index())?;
-        let outstanding = peer.data_sent - peer.data_acked;
-        let window = u64::from(peer.window);
-        let kept = u64::from(super::kept(peer.window));
-        if peer.is_gone() || peer.data_away >= peer.places {
-            return None;
+    /// Hands the next block of a link to the transport. `None`: none may leave; `Some(false)`: the transport did not take it.
+    #[inline]
+    pub(super) fn send_first(
+        &mut self,
+        id: LinkId,
+        next: impl FnOnce(&Link) -> Option<Payload>,
+    ) -> Option<bool> {
+        let Self { links, umb, transport, config, .. } = self;
+        let link = links.get_mut(id)?;
+        let payload = next(link)?;
+        match link.send_first(payload, umb, &mut **transport, config.checksum)? {
+            Ok(()) => Some(true),
+            Err((index, refused)) => Some(self.is_kept((id, index), payload, refused)),
         }
-        if row.urgent.len > 0 && outstanding < window {
-            return Some(true);
-        }
-        (row.queue.len > 0 && outstanding + kept < window).then_some(false)
     }
 
-    /// Gives a block to the transport. `false`: it did not take it.
-    pub(super) fn transmit(&mut self, node: Slot, index: u32, data: bool) -> bool {
-        let Some(mut block) = self.umb.lend_sealed(index) else { return false };
-        self.stamp(node, &mut block, data);
-        if let Err(refused) = self.transport.submit(Op::Send { peer: self.links.node(node), block })
-            && self.is_refused(node, index, refused)
-        {
-            return false;
-        }
-        if let Some(entry) = self.umb.entry(index) {
-            entry.state = BlockState::InFlight;
-        }
-        let Some(recv) = self.recv_rows.get(node.index()) else { return true };
-        if let Some(peer) = self.peers.get_mut(node.index()) {
-            let window = peer.credit_in(recv);
-            peer.sent += 1;
-            peer.data_sent += u64::from(data);
-            peer.control_away += u32::from(!data);
-            peer.data_away += u32::from(data);
-            peer.announced(window);
-        }
-        true
-    }
-
-    /// Whether the transport has handed back the block that it refused. One that hands back something else has the block, and is
-    /// not to be trusted with others.
+    /// Requeues a block that the transport has refused. Whether the transport has kept it nevertheless: one that hands back something else
+    /// has, and is not trusted with more.
     #[cold]
-    fn is_refused(&mut self, node: Slot, index: u32, refused: Refused<T::Error>) -> bool {
+    fn is_kept(&mut self, (id, index): (LinkId, u32), payload: Payload, refused: Refused<T::Error>) -> bool {
         let given = matches!(&refused.op, Op::Send { block, .. } if self.umb.index_of(block) == Some(index));
-        // What is not busy now will not do better later: the link is given up rather than tried for ever.
+        // Any reason but `Busy` is permanent: the link fails.
         if !given || !matches!(refused.reason, Reason::Busy) {
-            self.give_up(node);
+            self.give_up(id);
         }
         match refused.op {
             Op::Send { block, .. } if given => _ = self.umb.take_back(block),
             op => self.handed_back(op),
         }
-        given
+        let Self { links, umb, .. } = self;
+        let Some(link) = links.get_mut(id) else { return false };
+        if given {
+            link.requeue(umb, index, payload);
+        } else {
+            link.note_sent(umb, index, payload);
+        }
+        !given
     }
 
-    /// Credit that this node could use: blocks under way, and blocks that wait.
-    pub(super) fn wanted(&self, node: Slot) -> u64 {
-        let waiting = self.send_rows.get(node.index()).map_or(0, |row| row.urgent.len + row.queue.len);
-        self.peers.get(node.index()).map_or(0, |peer| peer.data_sent - peer.data_acked) + u64::from(waiting)
-    }
-
-    /// Writes session, sequence, credit and checksum.
-    fn stamp(&self, node: Slot, block: &mut SealedBlock, data: bool) {
-        let (Some(peer), Some(recv)) = (self.peers.get(node.index()), self.recv_rows.get(node.index()))
-        else {
-            return;
-        };
-        let wanted = self.wanted(node) + u64::from(data);
-        if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
-            header.wanted.set(wanted.min(u64::from(u16::MAX)) as u16);
-            header.session.set(peer.session);
-            header.sequence.set(peer.sent);
-            header.data.set(peer.data_sent as u32);
-            header.released.set(peer.released);
-            header.window.set(peer.credit_in(recv));
-        }
-        if self.config.checksum == Checksum::Off {
-            return;
-        }
-        if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
-            header.flags.set(header.flags.get() | flag::CHECKSUM);
-        }
-        let Ok((header, body)) = BlockHeader::ref_from_prefix(block.bytes()) else { return };
-        let sum = cdu::checksum(header, body);
-        if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
-            header.checksum.set(sum);
-        }
-    }
-
-    /// Blocks for parts of this node: they meet no transport.
+    /// Delivers blocks for parts of this node, without the transport.
     fn loop_back(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
-        let me = self.own;
+        let own = self.links.own;
         let mut worked = 0;
-        while worked < BUDGET as u32 && self.has_element(me) {
-            let next = self
-                .dequeue(|e| e.send_rows.get_mut(me.index()).map(|r| &mut r.urgent))
-                .or_else(|| self.dequeue(|e| e.send_rows.get_mut(me.index()).map(|r| &mut r.queue)));
-            let Some(index) = next else { break };
-            let Some(mut block) = self.umb.lend_sealed(index) else { break };
-            if let Some(entry) = self.umb.entry(index) {
+        while worked < BUDGET as u32 {
+            let Self { links, umb, config, .. } = self;
+            let Some(link) = links.get_mut(own).filter(|link| link.recv.has_element()) else { break };
+            let Some(index) = link.send.pop_front(umb) else { break };
+            let Some(mut block) = umb.lend_sealed(index) else { break };
+            if let Some(entry) = umb.entry(index) {
                 entry.state = BlockState::InFlight;
             }
-            self.stamp(me, &mut block, true);
-            if let Some(peer) = self.peers.get_mut(me.index()) {
-                peer.sent += 1;
-                peer.data_sent += 1;
-            }
-            self.hold(me, block.into_arrived());
-            self.route_row(me, pipes);
+            link.stamp(&mut block, Payload::Data, config.checksum);
+            link.numbers.sent += 1;
+            link.numbers.data_sent += 1;
+            let Ok((header, _)) = BlockHeader::read_from_prefix(block.bytes()) else { break };
+            self.hold(own, &header, block.into_arrived());
+            self.route_row(own, pipes);
             worked += 1;
         }
-        self.queued |= self.is_held_up(me.index());
+        self.note_waiting(own);
         worked
     }
 
-    /// A block of ours has come back from the transport.
-    pub(super) fn sent(&mut self, node: Slot, block: SealedBlock, failed: bool) {
+    /// Marks a link for the next poll if blocks still wait at it.
+    #[inline]
+    fn note_waiting(&mut self, id: LinkId) {
+        if self.links.get(id).is_some_and(|link| link.send.waiting() > 0) {
+            self.links.mark(id, Work::SEND);
+        }
+    }
+
+    /// The transport has given a block of this node back.
+    pub(super) fn sent(&mut self, id: LinkId, block: SealedBlock, failed: bool) {
         let Ok(index) = self.umb.take_back(block) else {
             self.counters.foreign_tokens += 1;
             return;
@@ -388,48 +246,85 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if entry.state != BlockState::InFlight {
             // A block to receive into, which the transport has sealed.
             self.counters.foreign_tokens += 1;
-            self.note_unposted(index);
+            let link = self.note_unposted(index);
             self.umb.give(index);
-            return;
+            return self.post_again(link);
         }
-        let row = entry.row;
-        let data = row != CONTROL_ROW;
-        // The row of the block, not the transport, says where a data block went.
-        let node = if data { Slot::from_index(usize::from(row)) } else { node };
-        let in_place = !self.is_posted_link(node);
-        if let Some(peer) = self.peers.get_mut(node.index()) {
-            peer.data_acked += u64::from(data && in_place);
-            peer.came_back += u64::from(data && failed && !in_place);
-            peer.control_away = peer.control_away.saturating_sub(u32::from(!data));
-            peer.data_away = peer.data_away.saturating_sub(u32::from(data));
+        if entry.row == CONTROL_ROW {
+            if let Some(link) = self.links.get_mut(id) {
+                link.numbers.note_control_back();
+            }
+            return self.recycle(index);
         }
-        if failed && data { self.send_back(node, index) } else { self.recycle(index) }
+        // Which link a data block belongs to is taken from UMBInfo-Tab, not from the transport.
+        let id = LinkId::from_index(usize::from(entry.row));
+        if let Some(link) = self.links.get_mut(id) {
+            link.numbers.note_data_back(link.posted, failed);
+        }
+        if failed { self.send_back(id, index) } else { self.recycle(index) }
     }
 
-    /// Control blocks that a failed peer will not get.
-    pub(super) fn empty_control(&mut self, node: Slot) {
-        if self.peers.get(node.index()).is_none_or(|p| !p.failed) {
-            return;
+    /// Frees a block of this node: it goes back to its row, or to the control blocks.
+    pub(super) fn recycle(&mut self, index: u32) {
+        let Self { links, umb, space, .. } = self;
+        let Some(entry) = umb.entry(index) else { return };
+        entry.state = BlockState::Vacant;
+        let (row, freed) = (entry.row, entry.slot);
+        if row == CONTROL_ROW {
+            self.control_blocks.push_back(umb, index);
+        } else if let Some(link) = links.get_mut(LinkId::from_index(usize::from(row))) {
+            space.vacate(link, umb, (index, freed));
         }
-        while let Some(index) = self.dequeue(|e| e.send_rows.get_mut(node.index()).map(|r| &mut r.control)) {
+    }
+
+    /// Frees the control blocks queued for a failed peer.
+    pub(super) fn empty_control(&mut self, id: LinkId) {
+        while let Some(link) = self.links.get_mut(id).filter(|link| link.state.is_down())
+            && let Some(index) = link.send.control.pop_front(&mut self.umb)
+        {
             self.recycle(index);
         }
     }
 
-    /// Sends back what waits for a peer that has failed.
-    pub(super) fn give_up_queue(&mut self, node: Slot, pipes: &mut impl PrivatePipes) {
-        if let Some((block, _)) = self.relayed.take(node.index()) {
+    /// Returns the blocks queued for a peer that gets no more data to their writers.
+    pub(super) fn give_up_queue(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
+        if let Some((block, _)) = self.relayed.take(id.index()) {
             self.submit(block);
         }
-        while let Some(index) = self
-            .dequeue(|e| e.send_rows.get_mut(node.index()).map(|r| &mut r.urgent))
-            .or_else(|| self.dequeue(|e| e.send_rows.get_mut(node.index()).map(|r| &mut r.queue)))
+        while let Some(link) = self.links.get_mut(id)
+            && let Some(index) = link.send.pop_front(&mut self.umb)
         {
-            self.send_back(node, index);
+            self.send_back(id, index);
         }
-        self.shrink_send(node, u32::MAX);
-        let undelivered = self.peers.get(node.index()).map_or(0, |p| p.undelivered);
-        pipes.event(Event::PeerFailed { peer: self.links.node(node), undelivered });
+        let Some(link) = self.links.get_mut(id) else { return };
+        self.space.shrink_send(link, &mut self.umb, u32::MAX);
+        pipes.event(Event::PeerFailed { peer: link.peer, undelivered: link.undelivered });
         pipes.event(Event::FlushWanted);
     }
+}
+
+/// Writes the header's fields that do not depend on when the block leaves.
+fn seal(block: OpenBlock, link: &Link, source: NodeId, length: u32) -> SealedBlock {
+    let messages = block.packer.messages();
+    let mut flags = if block.urgent { flag::URGENT } else { 0 };
+    let (mut class, mut part, mut stream, mut segment, mut group) = (BlockClass::Message, 0, 0, 0, 0);
+    if let Some(only) = block.packer.only_part() {
+        flags |= flag::UNIFORM;
+        part = only;
+    }
+    if let Some(tag) = block.stream {
+        class = BlockClass::Stream;
+        flags |= tag.flags & (flag::FIRST | flag::LAST | flag::ABORTED);
+        part = tag.dest.local();
+        (stream, segment, group) = (tag.number.0, tag.segment, tag.group);
+    }
+    let mut sealed = block.into_sealed(length);
+    link.write_header(&mut sealed, source, class, flags, messages);
+    if let Ok((header, _)) = BlockHeader::mut_from_prefix(sealed.header_mut()) {
+        header.part.set(part);
+        header.stream.set(stream);
+        header.segment.set(segment);
+        header.group.set(group);
+    }
+    sealed
 }

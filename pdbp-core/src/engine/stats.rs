@@ -1,11 +1,10 @@
 //! What can be read of a running engine.
 
 use super::Engine;
-use crate::id::{NodeId, Time};
-use crate::matrix::{RowSpace, SendRow};
+use crate::id::NodeId;
+use crate::matrix::RowSpace;
 use crate::pipe::PipeKind;
 use crate::policy::SpacePolicy;
-use crate::routing::{Links, Slot};
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
@@ -78,13 +77,6 @@ pub struct PipeUse {
     pub total: u16,
 }
 
-/// See [`Engine::backlog`].
-pub(super) fn backlog(links: &Links, send_rows: &[SendRow], peer: NodeId) -> u32 {
-    let next = links.relay_to(peer).unwrap_or(peer);
-    let row = send_rows.get(links.slot(next).index());
-    row.map_or(0, |row| row.space.used().saturating_sub(row.open))
-}
-
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Counts since the start.
     pub fn counters(&self) -> Counters {
@@ -93,8 +85,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// SCBP_peer.
     pub fn send_row(&self, peer: NodeId) -> Option<RowStats> {
-        let row = self.send_rows.get(self.links.slot(peer).index())?;
-        let link = self.peers.get(self.links.slot(peer).index()).filter(|link| link.failed);
+        let link = self.links.to(peer)?;
+        let row = &link.send;
         Some(RowStats {
             peer,
             space: row.space,
@@ -103,15 +95,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             messages: row.messages,
             stalls: row.stalls,
             exhausted: row.exhausted,
-            in_doubt: link.map_or(0, |l| l.data_sent.saturating_sub(l.data_acked + l.came_back)),
-            waiting: row.urgent.len + row.queue.len,
+            in_doubt: if link.state.is_down() { link.numbers.in_doubt() } else { 0 },
+            waiting: row.waiting(),
             unposted: 0,
         })
     }
 
     /// RCBP_peer.
     pub fn recv_row(&self, peer: NodeId) -> Option<RowStats> {
-        let row = self.recv_rows.get(self.links.slot(peer).index())?;
+        let row = &self.links.to(peer)?.recv;
         Some(RowStats {
             peer,
             space: row.space,
@@ -129,7 +121,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Blocks submitted for a node that have not come back: queued here, under way, or with its readers. While there are any, a
     /// block that leaves half empty does not arrive earlier; it only takes the element that a full one could have.
     pub fn backlog(&self, peer: NodeId) -> u32 {
-        backlog(&self.links, &self.send_rows, peer)
+        self.links.backlog(peer)
     }
 
     /// Blocks of the UMB that no row has.
@@ -140,59 +132,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Whether the peer cannot be reached: its link, or that of the relay by which it is reached, is down, or one of these
     /// is no member of the cluster.
     pub fn has_failed(&self, peer: NodeId) -> bool {
-        let next = self.links.relay_to(peer).unwrap_or(peer);
-        self.is_gone(self.links.slot(next)) || (next != peer && !self.agreement.is_member(peer))
-    }
-
-    /// Whether no data goes by a link.
-    pub(super) fn is_gone(&self, slot: Slot) -> bool {
-        self.peers.get(slot.index()).is_none_or(super::Peer::is_gone)
+        let next = self.links.topology.relay_to(peer).unwrap_or(peer);
+        !self.links.is_up(self.links.id(next)) || (next != peer && !self.agreement.is_member(peer))
     }
 
     /// Pipes of a group.
     pub fn pipes(&self, kind: PipeKind) -> PipeUse {
         let (busy, total) = self.pipes.count(kind);
         PipeUse { busy, total }
-    }
-
-    /// At the end of each interval, asks the policy what rows give back.
-    pub(super) fn maintain(&mut self, now: Time) {
-        if now.since(self.maintained) < self.config.interval {
-            return;
-        }
-        self.maintained = now;
-        self.contended = false;
-        let mut grown = false;
-        for node in (0..self.peers.len()).map(Slot::from_index) {
-            if self.is_gone(node) {
-                continue;
-            }
-            if self.peers.get(node.index()).is_some_and(|p| p.aside) {
-                self.furnish(node);
-                grown = true;
-            }
-            if let Some(row) = self.send_rows.get_mut(node.index()) {
-                row.space.close_interval();
-                let surplus = self.policy.surplus(&row.space);
-                self.shrink_send(node, surplus);
-            }
-            if let Some(row) = self.send_rows.get_mut(node.index()) {
-                row.space.open_interval();
-                grown |= row.space.real() > self.config.initial;
-            }
-            if node == self.own {
-                continue;
-            }
-            if let Some(row) = self.recv_rows.get_mut(node.index()) {
-                row.space.close_interval();
-                let surplus = self.policy.surplus(&row.space);
-                self.shrink_recv(node, surplus);
-            }
-            if let Some(row) = self.recv_rows.get_mut(node.index()) {
-                row.space.open_interval();
-                grown |= row.space.real() > self.config.initial;
-            }
-        }
-        self.grown = grown;
     }
 }

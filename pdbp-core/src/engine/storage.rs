@@ -4,9 +4,8 @@ use managed::ManagedSlice;
 
 use super::readers::Element;
 use super::room::RoomEntry;
-use super::{Config, ConfigError, Local, Peer};
+use super::{Config, ConfigError, Link, Local};
 use crate::agreement;
-use crate::matrix::{RecvRow, SendRow};
 use crate::outbox::Lane;
 use crate::pipe::{Binding, PipeEntry, StreamEntry};
 use crate::tables::{NodeEntry, PartEntry};
@@ -24,11 +23,7 @@ pub struct Storage<'a> {
     /// RM: rows × row size.
     pub recv_matrix: ManagedSlice<'a, Element>,
     /// One per row.
-    pub send_rows: ManagedSlice<'a, SendRow>,
-    /// One per row.
-    pub recv_rows: ManagedSlice<'a, RecvRow>,
-    /// One per row.
-    pub peers: ManagedSlice<'a, Peer>,
+    pub links: ManagedSlice<'a, Link>,
     /// With relays one per row, else none.
     pub relayed: ManagedSlice<'a, Lane>,
     /// NTA: one per node.
@@ -50,7 +45,7 @@ pub struct Storage<'a> {
 }
 
 /// Shortens a table to `length` entries.
-pub(super) fn cut<E>(table: &mut ManagedSlice<'_, E>, length: usize) {
+fn cut<E>(table: &mut ManagedSlice<'_, E>, length: usize) {
     match table {
         ManagedSlice::Borrowed(entries) => {
             let kept = core::mem::take(entries).get_mut(..length);
@@ -62,21 +57,38 @@ pub(super) fn cut<E>(table: &mut ManagedSlice<'_, E>, length: usize) {
 }
 
 impl Storage<'_> {
+    /// Shortens the tables that the configuration has a length for to this.
+    pub(super) fn cut(mut self, config: &Config) -> Self {
+        let (rows, nodes, local) =
+            (config.rows(), usize::from(config.nodes), usize::from(config.local_parts));
+        let linked = usize::from(config.agreement().linked()).min(nodes);
+        cut(&mut self.send_matrix, config.elements());
+        cut(&mut self.recv_matrix, config.elements());
+        cut(&mut self.links, rows);
+        cut(&mut self.relayed, config.relay_lanes());
+        cut(&mut self.nodes, nodes);
+        cut(&mut self.agreement.peers, linked);
+        cut(&mut self.agreement.unlinked, nodes - linked);
+        cut(&mut self.local_parts, local);
+        cut(&mut self.bound, local);
+        cut(&mut self.pipes, config.pipes());
+        cut(&mut self.streams, config.streams());
+        self
+    }
+
     pub(super) fn check(&self, config: &Config) -> Result<(), ConfigError> {
         let nodes = usize::from(config.nodes);
         let rows = config.rows();
-        let near = usize::from(config.agreement().near()).min(nodes);
+        let linked = usize::from(config.agreement().linked()).min(nodes);
         let local = usize::from(config.local_parts);
         for (slice, have, need) in [
             ("send_matrix", self.send_matrix.len(), config.elements()),
             ("recv_matrix", self.recv_matrix.len(), config.elements()),
-            ("send_rows", self.send_rows.len(), rows),
-            ("recv_rows", self.recv_rows.len(), rows),
-            ("peers", self.peers.len(), rows),
+            ("links", self.links.len(), rows),
             ("relayed", self.relayed.len(), config.relay_lanes()),
             ("nodes", self.nodes.len(), nodes),
-            ("agreement.peers", self.agreement.peers.len(), near),
-            ("agreement.far", self.agreement.far.len(), nodes - near),
+            ("agreement.peers", self.agreement.peers.len(), linked),
+            ("agreement.unlinked", self.agreement.unlinked.len(), nodes - linked),
             ("agreement.log", self.agreement.log.len(), agreement::LEAST_LOG),
             ("parts", self.parts.len(), 1),
             ("local_parts", self.local_parts.len(), local),
@@ -97,11 +109,11 @@ impl Storage<'_> {
             table.len() * size_of::<T>()
         }
         let matrices = of(&self.send_matrix) + of(&self.recv_matrix);
-        let rows = of(&self.send_rows) + of(&self.recv_rows) + of(&self.peers) + of(&self.relayed);
+        let rows = of(&self.links) + of(&self.relayed);
         let parts =
             of(&self.local_parts) + of(&self.bound) + of(&self.pipes) + of(&self.streams) + of(&self.rooms);
         let replicas = of(&self.nodes) + of(&self.parts);
-        let agreement = of(&self.agreement.log) + of(&self.agreement.peers) + of(&self.agreement.far);
+        let agreement = of(&self.agreement.log) + of(&self.agreement.peers) + of(&self.agreement.unlinked);
         of(&self.blocks) + matrices + rows + parts + replicas + agreement
     }
 }
@@ -121,9 +133,7 @@ impl Storage<'static> {
             blocks: table(blocks),
             send_matrix: table(config.elements()),
             recv_matrix: table(config.elements()),
-            send_rows: table(rows),
-            recv_rows: table(rows),
-            peers: table(rows),
+            links: table(rows),
             relayed: table(config.relay_lanes()),
             nodes: table(nodes),
             parts: table(parts),
@@ -132,7 +142,7 @@ impl Storage<'static> {
             pipes: table(config.pipes()),
             streams: table(config.streams()),
             rooms: table(parts),
-            agreement: agreement::Storage::allocate_near(config.nodes, config.agreement().near(), LOG),
+            agreement: agreement::Storage::allocate_linked(config.nodes, config.agreement().linked(), LOG),
         }
     }
 }

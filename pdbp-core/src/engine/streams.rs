@@ -1,11 +1,11 @@
-//! Streams of this node: opened, closed and given up, and what their relays say of them.
+//! Streams that this node sends: opened, closed, aborted, and accepted or refused by relays.
 
 use super::{Engine, Event, OpenError, PrivatePipes, StreamTag};
 use crate::cdu::{CduClass, Route, Via, flag};
-use crate::id::{NodeId, PartId, PipeId, StreamNo};
+use crate::id::{NodeId, PartId, StreamNo};
 use crate::pipe::{PipeError, PipeKind, StreamEnd, StreamMapping, StreamState};
 use crate::policy::SpacePolicy;
-use crate::routing::Slot;
+use crate::routing::LinkId;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
@@ -26,42 +26,38 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         Ok((pipe.0 - self.pipes.stream_base(), number))
     }
 
-    /// Whether the stream of a stream pipe has a way to its destination. With a link to it, until that fails.
+    /// The state of the route of a stream pipe's stream. With a direct link it is `Taken` until that fails.
     pub fn stream_state(&self, group: u16) -> StreamState {
-        self.pipes.stream_state(self.stream_pipe(group))
-    }
-
-    pub(super) fn stream_pipe(&self, group: u16) -> PipeId {
-        PipeId(self.pipes.stream_base().saturating_add(group))
+        self.pipes.stream_state(self.pipes.stream_pipe(group))
     }
 
     /// Gives back the public pipe of a stream. A stream whose last block has not been submitted is given up: its reader gets a last
     /// segment without data that says so, as soon as there is room for it, behind what was submitted. Until then the pipe stays
-    /// busy. So a writer need not have a block to give up, nor a destination that is a member.
+    /// busy. So a writer needs neither a block nor a reachable destination to abort.
     ///
     /// # Errors
     /// [`PipeError::NotBound`] when it was given back before.
     pub fn close_stream(&mut self, group: u16) -> Result<(), PipeError> {
-        self.pipes.close_stream(self.stream_pipe(group))?;
+        self.pipes.close_stream(self.pipes.stream_pipe(group))?;
         if !self.end_stream(group) {
             self.breaking = true;
         }
         Ok(())
     }
 
-    /// Tells the reader of a stream that was given up, and frees its pipe. `false`: there is no room for that now.
+    /// Tells the reader of an aborted stream, and frees its pipe. `false`: there is no room now.
     fn end_stream(&mut self, group: u16) -> bool {
-        let pipe = self.stream_pipe(group);
+        let pipe = self.pipes.stream_pipe(group);
         let Some(StreamEnd { number, segment, source, dest }) = self.pipes.ending(pipe) else {
             return true;
         };
-        // A relay knows better than this node whether it reaches the destination, which may be no member for this one.
-        let relay = self.links.relay_to(dest.node());
-        let slot = self.links.slot(relay.unwrap_or(dest.node()));
+        // Whether the destination is reachable is for the relay to say: this node may not know it as a member.
+        let relay = self.links.topology.relay_to(dest.node());
+        let id = self.links.id(relay.unwrap_or(dest.node()));
         let via = relay.map(|_| Via { origin: self.config.node, dest: dest.node() });
         let tag = StreamTag { group, number, segment, dest, flags: flag::LAST | flag::ABORTED };
-        // Any other error is that the link is down: with it the reader has lost the stream.
-        if let Err(OpenError::WouldBlock) = self.submit_end(slot, via, source, tag) {
+        // Any other error means that the link is down, and the reader lost the stream with it.
+        if let Err(OpenError::WouldBlock) = self.submit_end(id, via, source, tag) {
             return false;
         }
         let freed = self.pipes.give(pipe);
@@ -69,11 +65,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         true
     }
 
-    /// Tells readers of streams that were given up, as far as there is room. `breaking` is set if there are more.
+    /// Tells readers of aborted streams, as far as there is room. Sets `breaking` if some are left.
     pub(super) fn end_own_streams(&mut self) -> u32 {
         let mut worked = 0;
         for group in 0..self.config.stream_pipes {
-            if self.pipes.is_ending(self.stream_pipe(group)) {
+            if self.pipes.is_ending(self.pipes.stream_pipe(group)) {
                 let told = self.end_stream(group);
                 worked += u32::from(told);
                 self.breaking |= !told;
@@ -82,15 +78,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         worked
     }
 
-    /// Submits a last segment without data: the stream is given up.
+    /// Submits a last segment without data, which aborts the stream.
     pub(super) fn submit_end(
         &mut self,
-        slot: Slot,
+        id: LinkId,
         via: Option<Via>,
         source: u16,
         tag: StreamTag,
     ) -> Result<(), OpenError> {
-        let mut block = self.open_row(slot, tag.dest.node())?;
+        let mut block = self.open_row(id, tag.dest.node())?;
         block.packer.turn(via);
         // An empty block has room for an empty message.
         let _ = block.push(Route::raw(CduClass::Stream as u8, 0, source, tag.dest.local()), &[]);
@@ -104,7 +100,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.streams.iter()
     }
 
-    /// What a relay says of a stream of this node.
+    /// A relay has accepted or refused a stream of this node.
     pub(super) fn stream_answered(
         &mut self,
         relay: NodeId,
@@ -112,15 +108,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         taken: bool,
         pipes: &mut impl PrivatePipes,
     ) {
-        let (me, links, pipe) = (self.config.node, self.links, self.stream_pipe(group));
+        let (me, topology, pipe) = (self.config.node, self.links.topology, self.pipes.stream_pipe(group));
         let stream =
-            self.pipes.stream(pipe, number).filter(|(_, dest, _)| links.relay_to(*dest) == Some(relay));
-        // It may be over.
+            self.pipes.stream(pipe, number).filter(|(_, dest, _)| topology.relay_to(*dest) == Some(relay));
+        // It may have ended.
         let Some((local, dest, state)) = stream.filter(|(.., state)| **state != StreamState::Cut) else {
             return;
         };
         if *state == StreamState::Stopped {
-            // It was told so before.
+            // That is known.
             return;
         }
         *state = if taken { StreamState::Taken } else { StreamState::Stopped };

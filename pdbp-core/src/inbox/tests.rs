@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cdu::{BLOCK_HEADER, CduClass, Packer, Route, SegmentHeader};
-use crate::routing::Slot;
+use crate::routing::LinkId;
 use crate::umb::{BlockInfo, HeapMemory, Umb};
 
 const BODY: usize = 512;
@@ -70,7 +70,7 @@ impl Source {
         };
         self.umb.entry(index).unwrap().length = (BLOCK_HEADER + length) as u32;
         self.umb.entry(index).unwrap().state = crate::umb::BlockState::Reread;
-        let place = (Slot::from_index(0), index);
+        let place = (LinkId::from_index(0), index);
         let delivery = self.umb.lend_piece((0, length), place, node(source), kind).unwrap();
         match kind {
             DeliveryKind::Messages { urgent: true } => self.commands.push_back(delivery),

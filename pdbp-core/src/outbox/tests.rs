@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::cdu::{CduClass, Cdus, Packer};
 use crate::id::PartId;
-use crate::routing::Slot;
+use crate::routing::LinkId;
 use crate::umb::{BlockInfo, BlockState, HeapMemory, Umb, stride};
 
 const BODY: usize = 300;
@@ -67,7 +67,7 @@ impl Blocks for Desk {
         let index = self.vacant.pop().ok_or(OpenError::WouldBlock)?;
         self.umb.entry(index).unwrap().state = BlockState::Open;
         let raw = self.umb.lend(index).unwrap();
-        let (packer, row) = (Packer::new(), Slot::from_index(dest.index()));
+        let (packer, row) = (Packer::new(), LinkId::from_index(dest.index()));
         Ok(OpenBlock { raw, packer, dest, row, urgent: false, stream: None })
     }
 

@@ -6,7 +6,7 @@ use core::slice;
 use super::shared::Place;
 use crate::cdu::BLOCK_HEADER;
 use crate::id::NodeId;
-use crate::routing::Slot;
+use crate::routing::LinkId;
 
 /// What a delivery is a piece of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ impl Delivery {
     /// Where the engine that made it holds its block.
     #[inline]
     pub(crate) fn place(&self) -> Place {
-        (Slot::from_index(usize::from(self.row)), self.element)
+        (LinkId::from_index(usize::from(self.row)), self.element)
     }
 
     /// Whether it is the piece from `start` on of the block held at `place`.

@@ -3,7 +3,7 @@
 use super::block::{RawBlock, SealedBlock, Token};
 use crate::cdu::{BLOCK_HEADER, Full, Packer, Route, SegmentHeader};
 use crate::id::{NodeId, PartId};
-use crate::routing::Slot;
+use crate::routing::LinkId;
 
 /// Marks the segment of a stream that a block carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct OpenBlock {
     pub(crate) raw: RawBlock,
     pub(crate) packer: Packer,
     pub(crate) dest: NodeId,
-    pub(crate) row: Slot,
+    pub(crate) row: LinkId,
     pub(crate) urgent: bool,
     pub(crate) stream: Option<StreamTag>,
 }

@@ -4,10 +4,10 @@ use super::block::ArrivedBlock;
 use super::delivery::{Delivery, DeliveryKind};
 use crate::cdu::BLOCK_HEADER;
 use crate::id::NodeId;
-use crate::routing::Slot;
+use crate::routing::LinkId;
 
 /// Where the engine holds what is delivered: a row, and the element or the block in it.
-pub(crate) type Place = (Slot, u32);
+pub(crate) type Place = (LinkId, u32);
 
 /// An arrived block that readers share. It cannot be had again before all deliveries of it have come back; a value that is dropped
 /// before that leaves the block where it is.

@@ -27,7 +27,7 @@ fn open(umb: &mut Umb<'static, HeapMemory>, index: u32) -> OpenBlock {
         raw: umb.lend(index).unwrap(),
         packer: Packer::new(),
         dest: node(0),
-        row: crate::routing::Slot::from_index(0),
+        row: crate::routing::LinkId::from_index(0),
         urgent: false,
         stream: None,
     }
@@ -178,7 +178,7 @@ fn a_block_has_one_token_however_often_it_is_asked_for() {
     }
     assert_eq!(umb.take_back(first).unwrap(), 1);
     umb.entry(1).unwrap().length = 100;
-    let place = (crate::routing::Slot::from_index(0), 1);
+    let place = (crate::routing::LinkId::from_index(0), 1);
     let piece = umb.lend_piece((0, 8), place, node(0), DeliveryKind::Returned { stream: None }).unwrap();
     assert!(umb.lend(1).is_none(), "it is read");
     assert!(umb.lend_piece((8, 4000), place, node(0), piece.kind()).is_none(), "no such piece");
@@ -206,7 +206,7 @@ fn blocks_longer_than_can_be_are_none() {
 #[test]
 fn a_block_that_is_read_cannot_be_had_and_stays_when_its_holder_goes() {
     let (mut pool, freed) = watched();
-    let place = (crate::routing::Slot::from_index(1), 2);
+    let place = (crate::routing::LinkId::from_index(1), 2);
     let kind = DeliveryKind::Messages { urgent: false };
     let mut shared = SharedBlock::new(pool.take().unwrap().into_arrived(80)).unwrap();
     let piece = shared.lend((0, 16), place, node(0), kind).unwrap();

@@ -24,7 +24,7 @@ fn nothing_in_a_part_overlaps() {
     ranges.extend((0..LAYOUT.nodes).map(|node| range(part.goodbye_words(node))));
     for neighbour in 0..LAYOUT.neighbours {
         ranges.push(range(part.readers(neighbour)));
-        ranges.extend([Way::Out, Way::Back].map(|way| range(part.ring(neighbour, way))));
+        ranges.extend([Direction::Out, Direction::Back].map(|to| range(part.ring(neighbour, to))));
     }
     let base = part.place.base.addr().get();
     ranges.push(base + LAYOUT.blocks_at()..base + part.place.length);
@@ -114,7 +114,7 @@ fn memory_that_is_too_short_for_its_parts_is_refused() {
 #[test]
 fn the_words_of_a_ring_stay_when_all_else_of_the_region_is_gone() {
     let region = region();
-    let cells = region.ring(0, 1, Way::Out);
+    let cells = region.ring(0, 1, Direction::Out);
     let memory = MpiMemory::new(Arc::clone(&region)).unwrap();
     let last = Arc::downgrade(&region);
     drop((region, memory));

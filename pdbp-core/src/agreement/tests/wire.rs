@@ -26,7 +26,7 @@ fn body() -> impl Strategy<Value = Body> {
     (0..15, numbers, any::<bool>(), change(), 0usize..0xFFFF).prop_map(
         |(which, (a, b, epoch, number), flag, change, n)| {
             let place = Position { index: a, epoch: Epoch(epoch) };
-            let ballot = if flag { Ballot::Binding } else { Ballot::Trial };
+            let ballot = if flag { Ballot::Binding } else { Ballot::PreVote };
             let (sent, stamp) = (Time(a), Time(b));
             match which {
                 0 => {
@@ -141,7 +141,7 @@ fn says_what_can_be_read(message: &Message) {
 fn a_replica_that_has_heard_of_the_last_epoch_says_none_beyond() {
     for epochs_left in 0..4 {
         let epoch = Epoch(LAST_EPOCH.0 - epochs_left);
-        for ballot in [Ballot::Trial, Ballot::Binding] {
+        for ballot in [Ballot::PreVote, Ballot::Binding] {
             says_what_can_be_read(&Message { epoch, body: Body::Vote { ballot, last: Position::START } });
         }
         says_what_can_be_read(&Message { epoch, body: Body::Hello { leads: false } });

@@ -130,7 +130,7 @@ impl World {
             reach: if i < self.plan.masters { Reach::All } else { self.plan.reach },
             start,
         };
-        let storage = Storage::allocate_near(self.plan.nodes as u16, settings.near(), self.plan.log);
+        let storage = Storage::allocate_linked(self.plan.nodes as u16, settings.linked(), self.plan.log);
         let mut replica = Agreement::new(self.clock(i), settings, storage).unwrap();
         replica.flaw = self.plan.flaw;
         let host = &mut self.hosts[i];

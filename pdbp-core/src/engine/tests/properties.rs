@@ -74,7 +74,7 @@ fn assert_all_credit_is_there(cluster: &mut Cluster) {
         let engine = &cluster.host(i).engine;
         let near = (0..setup.nodes).filter(|p| *p != i && setup.links.between(i, *p) == Arrival::InPlace);
         let granted: u32 = near.filter_map(|p| engine.recv_row(node(p))).map(|row| row.space.real()).sum();
-        assert_eq!(engine.credit + granted, setup.blocks(i), "credit of node {i}");
+        assert_eq!(engine.space.credit + granted, setup.blocks(i), "credit of node {i}");
     }
 }
 

@@ -100,7 +100,7 @@ fn quiet_comes_though_a_node_is_asked_for_its_counts_when_its_lease_has_run_out(
         assert!(!c.host(0).engine.has_failed(node(2)) && !c.host(1).engine.is_quiet(asked));
         // Nor is what it cannot use counted as that of a wrong sender.
         let Host { engine, pipes, .. } = c.host(2);
-        engine.handle_control(node(0), Control::Quiet { number: 0 }, pipes);
+        engine.handle_control(crate::routing::LinkId::from_index(0), Control::Quiet { number: 0 }, pipes);
         assert_eq!(engine.counters().misdirected, 0);
         c.apply(Operation::Gate { from: 0, to: 2, closed: false });
         rounds(&mut c, 20);
@@ -114,7 +114,7 @@ fn only_the_master_says_that_a_barrier_is_passed() {
     let mut c = Setup { nodes: 3, ..setup(Links::InPlace) }.ready();
     c.oracle.borrow_mut().lossy = true;
     let generation = c.host(1).engine.arrive();
-    c.host(2).engine.tell(node(1), Control::Released { generation });
+    c.host(2).engine.tell(crate::routing::LinkId::from_index(1), Control::Released { generation });
     rounds(&mut c, 4);
     assert!(!c.host(1).engine.barrier_passed(generation));
     assert_eq!(c.host(1).engine.counters().misdirected, 1);

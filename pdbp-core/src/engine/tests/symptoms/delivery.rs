@@ -154,7 +154,7 @@ fn the_reader_of_a_stream_that_is_given_up_is_told_also_where_there_was_no_block
         }
         let engine = &mut c.host(0).engine;
         engine.close_stream(group).unwrap();
-        assert_eq!(engine.close_stream(group), Err(PipeError::NotBound(engine.stream_pipe(group))));
+        assert_eq!(engine.close_stream(group), Err(PipeError::NotBound(engine.pipes.stream_pipe(group))));
         assert_eq!(engine.pipes(PipeKind::Stream).busy, 1, "until its reader is told");
         let mut ended = None;
         for _ in 0..8 * segments {

@@ -166,11 +166,13 @@ fn short_of_credit() -> (Cluster, impl Fn(&mut Cluster) -> [u32; 3]) {
     let mut c = Setup { nodes: 4, ..setup }.ready();
     let granted =
         |c: &mut Cluster| [1, 2, 3].map(|peer| c.host(0).engine.recv_row(node(peer)).unwrap().space.real());
-    assert_eq!((c.host(0).engine.credit, granted(&mut c)), (7, [4, 4, 4]));
+    assert_eq!((c.host(0).engine.space.credit, granted(&mut c)), (7, [4, 4, 4]));
     // As it would be with 17 blocks.
     let engine = &mut c.host(0).engine;
-    engine.credit = 5;
-    engine.recv_rows.iter_mut().for_each(|row| row.space = row.space.with_equal_part(17 / 3));
+    engine.space.credit = 5;
+    for link in engine.links.iter_mut() {
+        link.recv.space = link.recv.space.with_equal_part(17 / 3);
+    }
     (c, granted)
 }
 
@@ -194,14 +196,14 @@ fn a_row_keeps_its_equal_part_of_the_credit_when_others_want_it() {
 #[test]
 fn credit_is_collected_from_an_idle_row_when_none_is_left() {
     let (mut c, granted) = short_of_credit();
-    let space = &mut c.host(0).engine.recv_rows[3].space;
+    let space = &mut c.host(0).engine.links.to_mut(node(3)).unwrap().recv.space;
     *space = space.with_equal_part(2);
     two_peers_want_credit(&mut c);
     let [one, two, idle] = granted(&mut c);
     assert_eq!(idle, 3, "no more is taken than helps");
-    assert_eq!((c.host(0).engine.credit, one + two), (2, 12), "of 17, their shares");
+    assert_eq!((c.host(0).engine.space.credit, one + two), (2, 12), "of 17, their shares");
     assert_eq!(delivered(&c), 12 - 3, "but the elements kept for commands, and one that came last");
-    let told = c.host(3).engine.peers[0].window;
+    let told = c.host(3).engine.links.to(node(0)).unwrap().numbers.window;
     assert_eq!(told, 3, "its peer knows");
     // What it gave it gets again when it needs it and the others have not for an interval.
     c.settle();

@@ -46,14 +46,14 @@ fn a_node_needs_blocks_to_post_for_the_peers_on_other_hosts_only() {
         }
         // As many blocks of peers as it has itself, less those that the rows have.
         let credit = c.setup.blocks(at) - 2 * near.len() as u32;
-        assert_eq!(c.host(at).engine.credit, credit);
+        assert_eq!(c.host(at).engine.space.credit, credit);
     }
 }
 
 #[test]
 fn space_for_blocks_read_in_place_takes_no_blocks_from_those_that_are_posted() {
     let mut c = Setup { policy: Policy::Adaptive, extra: 24, row: 16, ..mixed(3) }.ready();
-    let (free, credit) = (c.host(0).engine.free_blocks(), c.host(0).engine.credit);
+    let (free, credit) = (c.host(0).engine.free_blocks(), c.host(0).engine.space.credit);
     for _ in 0..10 {
         ship(&mut c, 2, 0);
         rounds(&mut c, 3);
@@ -61,7 +61,7 @@ fn space_for_blocks_read_in_place_takes_no_blocks_from_those_that_are_posted() {
     let near = granted(&mut c, 0, 2);
     assert!(near >= 8, "{near}");
     assert_eq!((c.host(0).engine.free_blocks(), posted(&c, 0, 1)), (free, 4));
-    assert_eq!(c.host(0).engine.credit, credit - (near - 2));
+    assert_eq!(c.host(0).engine.space.credit, credit - (near - 2));
     // And the other way round.
     for _ in 0..10 {
         ship(&mut c, 1, 0);
@@ -70,7 +70,7 @@ fn space_for_blocks_read_in_place_takes_no_blocks_from_those_that_are_posted() {
     let far = granted(&mut c, 0, 1);
     assert!(far >= 8, "{far}");
     assert_eq!(c.host(0).engine.free_blocks(), free - (far - 2));
-    assert_eq!(c.host(0).engine.credit, credit - (near - 2));
+    assert_eq!(c.host(0).engine.space.credit, credit - (near - 2));
     assert_eq!(delivered(&c), 20);
     c.settle();
 }
@@ -80,8 +80,8 @@ fn space_for_blocks_read_in_place_takes_no_blocks_from_those_that_are_posted() {
 fn idle_posted_rows_keep_their_space_when_a_row_in_place_needs_credit() {
     let setup = Setup { policy: Policy::Adaptive, initial: 4, row: 16, extra: 12, ..mixed(5) };
     let mut c = setup.ready();
-    c.host(0).engine.credit = 0;
-    let space = &mut c.host(0).engine.recv_rows[4].space;
+    c.host(0).engine.space.credit = 0;
+    let space = &mut c.host(0).engine.links.to_mut(node(4)).unwrap().recv.space;
     *space = space.with_equal_part(2);
     for _ in 0..12 {
         ship(&mut c, 2, 0);
@@ -90,7 +90,7 @@ fn idle_posted_rows_keep_their_space_when_a_row_in_place_needs_credit() {
     let spaces = [1, 2, 3, 4].map(|peer| granted(&mut c, 0, peer));
     assert_eq!(spaces, [4, 5, 4, 2], "row 4 keeps two; of the others row 2 gets its share");
     assert_eq!((posted(&c, 0, 1), posted(&c, 0, 3)), (6, 6));
-    assert_eq!(c.host(0).engine.credit, 1);
+    assert_eq!(c.host(0).engine.space.credit, 1);
     assert!(c.host(0).engine.recv_row(node(2)).unwrap().exhausted > 0);
     c.settle();
 }
@@ -130,7 +130,7 @@ fn all_blocks_and_credit_come_back_when_peers_of_both_kinds_fail() {
         c.settle();
         assert!(c.host(0).engine.is_quiet(asked[0]) && c.host(3).engine.is_quiet(asked[1]));
         let engine = &c.hosts[0].as_ref().unwrap().engine;
-        assert_eq!(engine.credit, c.setup.blocks(0), "no peer is left on this host");
+        assert_eq!(engine.space.credit, c.setup.blocks(0), "no peer is left on this host");
         // Rows of two blocks to itself and to node 3; for node 3 two to receive into and two to spare.
         assert_eq!(engine.free_blocks(), c.setup.blocks(0) - c.setup.control - 4 - 4);
     }

@@ -115,7 +115,7 @@ fn when_numbers_come_round_an_old_id_is_no_part_and_everybody_knows_that_before(
         let gone = part(1, 1);
         forget(&mut c, gone);
         // As if some ten thousands had come and gone.
-        c.host(1).engine.registered = 0xFFFD;
+        c.host(1).engine.parts.registered = 0xFFFD;
         let before = register(&mut c, 1, "before");
         assert_eq!(before, part(1, 0xFFFD));
         for host in c.hosts.iter().flatten() {
@@ -146,7 +146,7 @@ fn when_numbers_come_round_an_old_id_is_no_part_and_everybody_knows_that_before(
 #[test]
 fn numbers_do_not_come_round_while_parts_with_high_numbers_are_refused() {
     let mut c = Setup { parts: 4, ..setup(Links::InPlace) }.ready();
-    c.host(1).engine.registered = 0xFFF9;
+    c.host(1).engine.parts.registered = 0xFFF9;
     for count in [0xFFFA, 0x8002, 0x8006] {
         let id = register(&mut c, 1, "one too many");
         assert_eq!(id, part(1, count));

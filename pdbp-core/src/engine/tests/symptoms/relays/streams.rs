@@ -18,7 +18,7 @@ fn assert_no_stream_is_left(c: &mut Cluster) {
         let engine = &mut c.host(i).engine;
         assert_eq!(engine.pipes(PipeKind::Stream).busy, 0, "stream pipes of node {i}");
         assert_eq!((engine.stream_mappings().count(), engine.streams.lent()), (0, 0), "node {i}");
-        assert_eq!(engine.streams.passed().count(), 0, "streams that node {i} passes on");
+        assert_eq!(engine.streams.all_relayed().count(), 0, "streams that node {i} passes on");
     }
 }
 
@@ -72,7 +72,8 @@ fn a_stream_knows_when_its_relay_has_taken_it() {
     // Nor does it ask any other node.
     let number = c.host(3).streams.values().next().map(|s| s.tag.number.0).unwrap();
     let Host { engine, pipes, .. } = c.host(3);
-    engine.handle_control(node(5), Control::StreamAnswer { group, number, taken: false }, pipes);
+    let relay = engine.links.id(node(5));
+    engine.handle_control(relay, Control::StreamAnswer { group, number, taken: false }, pipes);
     assert_eq!(engine.stream_state(group), StreamState::Asked);
     rounds(&mut c, 4);
     assert_eq!(c.host(3).engine.stream_state(group), StreamState::Taken);
@@ -150,8 +151,8 @@ fn both_ends_of_a_stream_learn_that_its_relay_is_no_member() {
     c.oracle.borrow_mut().lossy = true;
     for i in [1, 3] {
         let Host { engine, pipes, .. } = c.host(i);
-        let relay = engine.links.slot(node(4));
-        engine.set_down(relay, true, pipes);
+        let relay = engine.links.id(node(4));
+        engine.set_member(relay, false, pipes);
     }
     assert!(is_broken(&mut c, 1, 3) && c.host(3).engine.has_failed(node(1)));
 }

@@ -10,7 +10,7 @@
 //! # The end of a link
 //! A process that leaves, or dies, leaves rings that are whole: its peers take what is in them, and report it failed. They get the
 //! blocks back that it had when nobody there can read them any more: a transport that is dropped says whether readers are left
-//! ([`Near::close`]), and a process that has died has none. Blocks that readers have kept beyond their transport's end, and those of
+//! ([`SharedMemoryLink::close`]), and a process that has died has none. Blocks that readers have kept beyond their transport's end, and those of
 //! a process that exits with its transport alive, stay out until it has died.
 
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use pdbp_core::id::{BlockId, NodeId};
 use pdbp_core::umb::Lender;
 use pdbp_core::{ArrivedBlock, SealedBlock};
 
-use crate::alive::Alive;
 use crate::process;
+use crate::process_watch::ProcessWatch;
 use crate::ring::{Consumer, Entry, Producer};
-use crate::window::{Cells, Part, Region, Way};
+use crate::window::{Cells, Direction, Part, Region};
 
 /// The link to and from one process of the host.
-pub(crate) struct Near {
+pub(crate) struct SharedMemoryLink {
     node: NodeId,
     out: Producer<Cells>,
     give_back: Producer<Cells>,
@@ -34,7 +34,7 @@ pub(crate) struct Near {
     region: Arc<Region>,
     /// The peer's number on the host.
     peer: usize,
-    alive: Alive,
+    process: ProcessWatch,
     /// Our blocks that the peer has, by index, with their places in our part; at most `capacity`, so that rings are never too full.
     away: Vec<Option<(SealedBlock, u64)>>,
     away_count: usize,
@@ -56,17 +56,17 @@ pub(crate) enum Turn {
     Astray,
 }
 
-impl Near {
+impl SharedMemoryLink {
     /// The link to `node`, which has number `peer` on the host.
     pub(crate) fn new(region: &Arc<Region>, peer: usize, node: NodeId, sizes: (usize, usize)) -> Self {
         let (me, (capacity, largest)) = (region.number(), sizes);
         Self {
             node,
-            out: Producer::new(region.ring(me, peer, Way::Out)),
-            give_back: Producer::new(region.ring(me, peer, Way::Back)),
-            incoming: Consumer::new(region.ring(peer, me, Way::Out)),
-            back: Consumer::new(region.ring(peer, me, Way::Back)),
-            alive: Alive::of(region.part(peer).process()),
+            out: Producer::new(region.ring(me, peer, Direction::Out)),
+            give_back: Producer::new(region.ring(me, peer, Direction::Back)),
+            incoming: Consumer::new(region.ring(peer, me, Direction::Out)),
+            back: Consumer::new(region.ring(peer, me, Direction::Back)),
+            process: ProcessWatch::of(region.part(peer).process()),
             region: Arc::clone(region),
             peer,
             away: Vec::new(),
@@ -174,7 +174,7 @@ impl Near {
     }
 
     fn has_died(&self) -> bool {
-        let died = self.alive.has_died();
+        let died = self.process.has_died();
         if died && !self.part().is_gone() {
             process::note_death();
         }

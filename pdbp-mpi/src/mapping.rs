@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 pub(crate) const IS_SUPPORTED: bool = cfg!(target_os = "linux");
 
 /// The mapping; dropping it ends it.
-pub(crate) struct Alias {
+pub(crate) struct Mapping {
     base: NonNull<u8>,
     length: usize,
     /// Where the bytes begin that were asked for; before them is what else lies in their first page.
@@ -19,9 +19,9 @@ pub(crate) struct Alias {
 }
 
 // SAFETY: an address that nothing but `drop` uses; memory can be unmapped on any thread.
-unsafe impl Send for Alias {}
+unsafe impl Send for Mapping {}
 
-impl Alias {
+impl Mapping {
     /// Maps the pages of these bytes once more.
     ///
     /// # Safety
@@ -62,7 +62,7 @@ impl Alias {
     }
 }
 
-impl Drop for Alias {
+impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: mapped in `of`, and nothing that was made of `bytes` is used after the value (its doc, and `window::Region`).
         let _ = unsafe { libc::munmap(self.base.as_ptr().cast(), self.length) };

@@ -11,19 +11,19 @@ pub enum Reach {
     /// With any other: there is a link, and a record, for each.
     #[default]
     All,
-    /// With the masters, of which it is none. It never stands for election.
+    /// With the masters, of which it is none. It never campaigns.
     Masters,
 }
 
 /// What a replica knows of a node without a record. One for each, in [`Storage`](super::Storage).
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Far {
+pub struct Unlinked {
     member: bool,
     /// Events that the host has not taken.
     news: u8,
 }
 
-impl Far {
+impl Unlinked {
     pub(super) fn new(member: bool) -> Self {
         Self { member, news: 0 }
     }
@@ -38,9 +38,9 @@ impl Far {
 }
 
 impl Agreement<'_> {
-    fn far(&mut self, node: NodeId) -> Option<&mut Far> {
+    fn unlinked(&mut self, node: NodeId) -> Option<&mut Unlinked> {
         let place = node.index().checked_sub(self.peers.len())?;
-        self.far.get_mut(place)
+        self.unlinked.get_mut(place)
     }
 
     /// Whether the node is a member, as far as is applied here.
@@ -49,16 +49,16 @@ impl Agreement<'_> {
             Some(peer) => peer.member,
             None => {
                 let place = node.index().saturating_sub(self.peers.len());
-                self.far.get(place).is_some_and(|far| far.member)
+                self.unlinked.get(place).is_some_and(|unlinked| unlinked.member)
             }
         }
     }
 
     /// A node without a record is a member from now on, or not any more.
-    pub(super) fn note_far(&mut self, node: NodeId, member: bool) {
-        let Some(far) = self.far(node).filter(|far| far.member != member) else { return };
-        far.member = member;
-        far.news = if member { far.news | owe::UP } else { (far.news | owe::DOWN) & !owe::UP };
+    pub(super) fn note_unlinked(&mut self, node: NodeId, member: bool) {
+        let Some(unlinked) = self.unlinked(node).filter(|unlinked| unlinked.member != member) else { return };
+        unlinked.member = member;
+        unlinked.news = if member { unlinked.news | owe::UP } else { (unlinked.news | owe::DOWN) & !owe::UP };
         self.news = true;
     }
 
@@ -68,8 +68,8 @@ impl Agreement<'_> {
             // One of which this node has heard that it had ended may have come back while this node was out.
             Some(peer) => (peer.member, peer.ended) = (member, false),
             None => {
-                if let Some(far) = self.far(node) {
-                    far.member = member;
+                if let Some(unlinked) = self.unlinked(node) {
+                    unlinked.member = member;
                 }
             }
         }
@@ -82,7 +82,10 @@ mod tests {
 
     #[test]
     fn news_of_a_node_are_told_once_and_in_order() {
-        let mut far = Far { member: true, news: owe::DOWN | owe::UP };
-        assert_eq!([far.take_news(), far.take_news(), far.take_news()], [Some(false), Some(true), None]);
+        let mut unlinked = Unlinked { member: true, news: owe::DOWN | owe::UP };
+        assert_eq!(
+            [unlinked.take_news(), unlinked.take_news(), unlinked.take_news()],
+            [Some(false), Some(true), None]
+        );
     }
 }

@@ -32,17 +32,18 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// [`OpenError::NoSuchNode`]; [`OpenError::PeerFailed`] when the node is behind a relay and no member.
     #[inline]
     pub fn hop(&self, dest: NodeId) -> Result<Hop, OpenError> {
-        let (slot, via) = self.first_hop(dest)?;
-        Ok(Hop::by_link(slot.index(), dest, via))
+        let (id, via) = self.first_hop(dest)?;
+        Ok(Hop::by_link(id.index(), dest, via))
     }
 
     /// Submits blocks of passed messages that are due.
     pub(super) fn flush_relayed(&mut self, due: Due) -> u32 {
         let (mut flushed, mut at) = (0, 0);
         loop {
-            let Self { relayed, send_rows, links, .. } = self;
-            let backlog = |dest| super::stats::backlog(links, send_rows, dest);
-            let Some(block) = relayed.next_due(&mut at, due, backlog) else { return flushed };
+            let Self { relayed, links, .. } = self;
+            let Some(block) = relayed.next_due(&mut at, due, |dest| links.backlog(dest)) else {
+                return flushed;
+            };
             self.submit(block);
             flushed += 1;
         }
@@ -51,10 +52,5 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// When the first block of passed messages is past its time.
     pub(super) fn relayed_deadline(&self) -> Option<Time> {
         self.relayed.deadline(|dest| self.backlog(dest))
-    }
-
-    /// Whether blocks to node number `node` wait for credit or for the transport.
-    pub(super) fn is_held_up(&self, node: usize) -> bool {
-        self.send_rows.get(node).is_some_and(|row| row.queue.len + row.urgent.len > 0)
     }
 }

@@ -1,19 +1,19 @@
-//! The words of a bell: a count for the futex, and whether anybody sleeps.
+//! An eventcount that processes share: a count for the futex, and whether anybody sleeps.
 
 use std::time::Duration;
 
 use crate::futex;
 use crate::sync::{AtomicU32, Ordering, fence};
 
-/// The words of a bell, in a process' part of the window.
+/// An eventcount in a process' part of the window. Threads sleep on it; whoever has something for them rings it.
 #[derive(Clone, Copy)]
-pub(crate) struct Words<'a> {
+pub(crate) struct Eventcount<'a> {
     /// Counts the rings that found a sleeper.
     pub(crate) rings: &'a AtomicU32,
     pub(crate) sleepers: &'a AtomicU32,
 }
 
-impl Words<'_> {
+impl Eventcount<'_> {
     /// Wakes the sleepers. Costs a fence and a load when there are none.
     pub(crate) fn ring(&self) {
         // Pairs with the fence in `sleep`: either the sleeper sees what was put in place, or it is counted here.

@@ -41,7 +41,7 @@ enum Use {
 }
 
 /// All links of a node to nodes of other hosts.
-pub(crate) struct Far {
+pub(crate) struct RemoteLinks {
     comm: Comm,
     serial: Serial,
     region: Arc<Region>,
@@ -52,7 +52,7 @@ pub(crate) struct Far {
     done: Vec<Done>,
     in_flight: usize,
     largest: usize,
-    /// Links whose end is near.
+    /// Links that are about to end.
     ending: usize,
     linger: Duration,
 }
@@ -67,8 +67,8 @@ pub(crate) enum Takes {
 
 type Ready = VecDeque<Completion<MpiError>>;
 
-impl Far {
-    /// The links of a node to those in `region.far`. `sizes`: blocks in flight per link, bytes of the longest.
+impl RemoteLinks {
+    /// The links of a node to those in `region.remote`. `sizes`: blocks in flight per link, bytes of the longest.
     pub(crate) fn new(
         (comm, serial): (Comm, Serial),
         region: Arc<Region>,
@@ -77,7 +77,7 @@ impl Far {
         linger: Duration,
     ) -> Self {
         let nodes = (0..nodes).filter_map(|n| NodeId::new(n as u16));
-        let links = nodes.map(|peer| Link::new(peer, region.far.contains(&peer))).collect();
+        let links = nodes.map(|peer| Link::new(peer, region.remote.contains(&peer))).collect();
         Self {
             comm,
             serial,
@@ -96,7 +96,7 @@ impl Far {
 
     /// Begins to listen for the peers' goodbyes. Apart from `new`, since a value that is dropped goes through the gate.
     pub(crate) fn listen(&mut self, gate: &Gate) -> Result<(), MpiError> {
-        for node in self.region.far.clone().into_iter().map(NodeId::index) {
+        for node in self.region.remote.clone().into_iter().map(NodeId::index) {
             let (_, into) = self.region.own().goodbye(node);
             // SAFETY: a word of the region that nothing else uses; the region outlives the request (see `Drop`).
             let request = unsafe { self.comm.irecv(gate, (into, size_of::<u64>()), node, GOODBYE) }?;
@@ -361,7 +361,7 @@ impl Far {
 
     /// Says goodbye to all that are still there, and takes what they send, so that nobody waits for this node for ever.
     fn leave(&mut self, gate: &Gate) {
-        for node in self.region.far.clone().into_iter().map(NodeId::index) {
+        for node in self.region.remote.clone().into_iter().map(NodeId::index) {
             if self.links.get(node).is_some_and(|l| !matches!(l.state, State::Down)) {
                 self.answer(gate, node);
             }
@@ -391,7 +391,7 @@ impl Far {
     fn drain(&mut self, gate: &Gate) -> bool {
         self.test(gate, &mut Ready::new());
         let mut drained = true;
-        for node in self.region.far.clone().into_iter().map(NodeId::index) {
+        for node in self.region.remote.clone().into_iter().map(NodeId::index) {
             let Some(link) = self.links.get_mut(node) else { continue };
             while link.posted.front().is_some_and(|p| p.outcome.is_some()) {
                 link.posted.pop_front();
@@ -428,9 +428,9 @@ fn cancel(gate: &Gate, uses: &[Use], requests: &mut [Request], node: usize) {
     }
 }
 
-/// Tells the far peers of a domain that this process leaves it, when nobody knows any more what was sent to them.
+/// Tells the remote peers of a domain that this process leaves it, when nobody knows any more what was sent to them.
 pub(crate) fn say_goodbye(gate: &Gate, comm: Comm, region: &Region) {
-    for node in region.far.iter().map(|peer| peer.index()) {
+    for node in region.remote.iter().map(|peer| peer.index()) {
         let words = region.own().goodbye_words(node);
         if words.first().is_some_and(|word| word.load(Ordering::Relaxed) == 0) {
             let (from, _) = region.own().goodbye(node);
@@ -440,7 +440,7 @@ pub(crate) fn say_goodbye(gate: &Gate, comm: Comm, region: &Region) {
     }
 }
 
-impl Drop for Far {
+impl Drop for RemoteLinks {
     /// Lingers until all peers have what was sent to them and nothing is left of theirs, at most for the time that was
     /// configured. What is not complete then is kept until it is (see [`process`]).
     fn drop(&mut self) {

@@ -21,9 +21,9 @@ pub(crate) struct Identity {
 }
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::Alive;
+pub(crate) use linux::ProcessWatch;
 #[cfg(not(target_os = "linux"))]
-pub(crate) use other::Alive;
+pub(crate) use other::ProcessWatch;
 
 #[cfg(target_os = "linux")]
 mod linux {
@@ -55,9 +55,9 @@ mod linux {
     }
 
     /// Watches a process.
-    pub(crate) struct Alive(Option<OwnedFd>);
+    pub(crate) struct ProcessWatch(Option<OwnedFd>);
 
-    impl Alive {
+    impl ProcessWatch {
         /// Watches the process, if it can be told from others.
         pub(crate) fn of(process: Identity) -> Self {
             let known = process.started != 0 && process.namespace != 0;
@@ -96,9 +96,9 @@ mod other {
     }
 
     /// There is no way to tell here.
-    pub(crate) struct Alive;
+    pub(crate) struct ProcessWatch;
 
-    impl Alive {
+    impl ProcessWatch {
         pub(crate) fn of(_process: Identity) -> Self {
             Self
         }
@@ -118,14 +118,14 @@ mod tests {
 
     #[test]
     fn a_process_is_watched_to_its_end() {
-        let own = Alive::of(Identity::own());
+        let own = ProcessWatch::of(Identity::own());
         assert!(own.is_watched() && !own.has_died());
         // Waits for the end of its input.
         let mut child = Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
         let started = stat.rsplit_once(") ").unwrap().1.split(' ').nth(19).unwrap().parse().unwrap();
         let identity = Identity { number: child.id(), started, ..Identity::own() };
-        let watched = Alive::of(identity);
+        let watched = ProcessWatch::of(identity);
         assert!(watched.is_watched() && !watched.has_died());
         drop(child.stdin.take());
         let since = Instant::now();
@@ -134,7 +134,7 @@ mod tests {
             std::thread::yield_now();
         }
         child.wait().unwrap();
-        assert!(!Alive::of(identity).is_watched(), "nobody has the number");
+        assert!(!ProcessWatch::of(identity).is_watched(), "nobody has the number");
     }
 
     /// What has the number of a process of another container, or of one that has died, is somebody else.
@@ -151,8 +151,8 @@ mod tests {
             Identity { number: u32::MAX, ..own },
         ];
         for stranger in strangers {
-            let alive = Alive::of(stranger);
-            assert!(!alive.is_watched() && !alive.has_died(), "{stranger:?}");
+            let watch = ProcessWatch::of(stranger);
+            assert!(!watch.is_watched() && !watch.has_died(), "{stranger:?}");
         }
     }
 }

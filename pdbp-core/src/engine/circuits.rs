@@ -18,34 +18,34 @@
 //! * The relay is down: both have lost their link to it.
 
 use super::receiving::Routed;
-use super::relaying::Way;
+use super::relaying::NextHop;
 use super::{Delivery, Engine, Event, PrivatePipes, StreamTag};
 use crate::cdu::{BlockClass, BlockHeader, Cdus, Malformed, Train, Via, flag};
 use crate::id::{NodeId, PartId, StreamNo};
 use crate::mesp::Control;
-use crate::pipe::{Carried, Passing, Stage, StreamEntry};
+use crate::pipe::{Carried, Relayed, Stage, StreamEntry};
 use crate::policy::SpacePolicy;
-use crate::routing::Slot;
+use crate::routing::LinkId;
 use crate::transport::Transport;
 use crate::umb::{BlockMemory, OpenBlock};
 
 /// The link by which a stream comes, and its pipe or circuit there.
-type Place = (Slot, u16);
+type Place = (LinkId, u16);
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Where a block of a stream goes that came from the node `from`.
-    pub(super) fn way_of_segment(&self, block: &Delivery, group: u16, from: NodeId) -> Way {
+    /// The next hop of a block of a stream that arrived from the node `from`.
+    pub(super) fn next_hop_of_segment(&self, block: &Delivery, group: u16, from: NodeId) -> NextHop {
         let via = train_of(block).and_then(|(_, train, _)| train.via());
         // Streams of the peer itself have pipes, those that it passes on have circuits.
-        match self.links.way(via, from) {
-            Way::Here(source) if self.streams.is_circuit(group) == via.is_some() => Way::Here(source),
-            Way::On(via) if !self.streams.is_circuit(group) => Way::On(via),
-            _ => Way::None,
+        match self.links.topology.next_hop(via, from) {
+            NextHop::Here(source) if self.streams.is_circuit(group) == via.is_some() => NextHop::Here(source),
+            NextHop::Relay(via) if !self.streams.is_circuit(group) => NextHop::Relay(via),
+            _ => NextHop::Invalid,
         }
     }
 
-    /// Passes a segment on, whole, when there is room for it.
-    pub(super) fn pass_segment(
+    /// Forwards a segment, whole, when there is room for it.
+    pub(super) fn relay_segment(
         &mut self,
         block: &Delivery,
         via: Via,
@@ -56,32 +56,32 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let (number, segment) = (StreamNo(header.stream.get()), header.segment.get());
         let (first, last) = (header.has(flag::FIRST) && segment == 0, header.has(flag::LAST));
         let parts = (train.source_part(), header.part.get());
-        if first && !self.begin_passing(place, number, via, parts, pipes) {
+        if first && !self.begin_relaying(place, number, via, parts, pipes) {
             return Routed::Blocked;
         }
-        let next = self.links.slot(via.dest);
-        let passing = self.streams.passing(place.0, place.1);
-        let Some(passing) = passing.filter(|p| (p.number, p.next) == (number, next)) else {
+        let next = self.links.id(via.dest);
+        let relayed = self.streams.relayed(place.0, place.1);
+        let Some(relayed) = relayed.filter(|p| (p.number, p.next) == (number, next)) else {
             self.counters.stray_segments += 1;
             return Routed::Done;
         };
-        if passing.stage != Stage::Open {
-            if last && passing.stage == Stage::Stopped {
-                passing.stage = Stage::Over;
-                self.forget_passed(place);
+        if relayed.stage != Stage::Open {
+            if last && relayed.stage == Stage::Stopped {
+                relayed.stage = Stage::Over;
+                self.forget_relayed(place);
             }
             if !is_bare_end(header, &train) {
                 self.lose(via, 1, pipes);
             }
             return Routed::Done;
         }
-        let circuit = passing.circuit;
+        let circuit = relayed.circuit;
         let Ok(mut out) = self.open_row(next, via.dest) else { return Routed::Blocked };
         if !out.copy_segment(bytes) {
-            // Longer than a block of this node: its sender has others.
+            // Too long for a block of this node: the sender's blocks are larger.
             self.submit(out);
             self.note_malformed(via.origin, Malformed::Length, pipes);
-            self.stop_passing(place);
+            self.stop_relaying(place);
             return Routed::Done;
         }
         if let Some(dest) = PartId::new(via.dest, header.part.get()) {
@@ -89,19 +89,19 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         self.submit(out);
         self.counters.relayed += 1;
-        if let Some(passing) = self.streams.passing(place.0, place.1) {
-            passing.segment = segment.wrapping_add(1);
+        if let Some(relayed) = self.streams.relayed(place.0, place.1) {
+            relayed.segment = segment.wrapping_add(1);
             if last {
-                passing.stage = Stage::Over;
+                relayed.stage = Stage::Over;
                 self.streams.take_back(next, circuit);
-                self.forget_passed(place);
+                self.forget_relayed(place);
             }
         }
         Routed::Done
     }
 
-    /// Gives a stream that begins its circuit, or stops it. `false`: what the pipe had before is not done with.
-    fn begin_passing(
+    /// Gives a new stream its circuit, or stops it. `false`: the previous stream of the pipe has not ended yet.
+    fn begin_relaying(
         &mut self,
         place: Place,
         number: StreamNo,
@@ -109,21 +109,21 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         (source, dest): (u16, u16),
         pipes: &mut impl PrivatePipes,
     ) -> bool {
-        let next = self.links.slot(via.dest);
-        if self.streams.passing(place.0, place.1).is_some_and(|p| (p.number, p.next) == (number, next)) {
+        let next = self.links.id(via.dest);
+        if self.streams.relayed(place.0, place.1).is_some_and(|p| (p.number, p.next) == (number, next)) {
             // It waits for room.
             return true;
         }
-        if !self.end_passed(place) {
+        if !self.end_relayed(place) {
             return false;
         }
-        let circuit = if self.is_gone(next) { None } else { self.streams.lend(next) };
+        let circuit = if !self.links.is_up(next) { None } else { self.streams.lend(next) };
         let stage = if circuit.is_some() { Stage::Open } else { Stage::Stopped };
         let answer = Some(circuit.is_some());
         let circuit = circuit.unwrap_or(0);
-        let passing = Passing { number, next, circuit, source, dest, segment: 0, stage, answer, told: None };
+        let relayed = Relayed { number, next, circuit, source, dest, segment: 0, stage, answer, told: None };
         let Some(entry) = self.streams.entry(place.0, place.1) else { return true };
-        if let Carried::Here(mapping) = core::mem::replace(entry, Carried::On(passing)) {
+        if let Carried::Local(mapping) = core::mem::replace(entry, Carried::Relayed(relayed)) {
             // A stream to this node, which has not come to its end.
             pipes.event(Event::StreamBroken { mapping });
         }
@@ -131,28 +131,28 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         true
     }
 
-    /// Ends the stream that is passed on from a pipe, if there is one, since the pipe has another. `false`: its destination, or its
-    /// source, is not told yet.
-    pub(super) fn end_passed(&mut self, place: Place) -> bool {
-        let gone = self.is_gone(place.0);
-        let Some(passing) = self.streams.passing(place.0, place.1) else { return true };
-        if passing.answer.is_some() && !gone {
+    /// Ends the stream relayed from a pipe, if any, since the pipe has a new one. `false`: its destination or its source has not been
+    /// told yet.
+    pub(super) fn end_relayed(&mut self, place: Place) -> bool {
+        let gone = !self.links.is_up(place.0);
+        let Some(relayed) = self.streams.relayed(place.0, place.1) else { return true };
+        if relayed.answer.is_some() && !gone {
             return false;
         }
-        passing.answer = None;
-        if passing.stage == Stage::Open {
-            passing.stage = Stage::Broken;
+        relayed.answer = None;
+        if relayed.stage == Stage::Open {
+            relayed.stage = Stage::Broken;
         }
         self.break_stream(place)
     }
 
     /// Tells the destination of a stream that is broken. `false`: there is no room for that now.
     fn break_stream(&mut self, place: Place) -> bool {
-        let broken = self.streams.passing(place.0, place.1).filter(|p| p.stage == Stage::Broken);
-        let Some(&mut Passing { number, next, circuit, source, dest, segment, .. }) = broken else {
+        let broken = self.streams.relayed(place.0, place.1).filter(|p| p.stage == Stage::Broken);
+        let Some(&mut Relayed { number, next, circuit, source, dest, segment, .. }) = broken else {
             return true;
         };
-        let via = Via { origin: self.links.node(place.0), dest: self.links.node(next) };
+        let via = Via { origin: self.links.peer(place.0), dest: self.links.peer(next) };
         if let Some(dest) = PartId::new(via.dest, dest) {
             let flags = flag::LAST | flag::ABORTED;
             let tag = StreamTag { group: circuit, number, segment, dest, flags };
@@ -161,23 +161,23 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
         }
         self.streams.take_back(next, circuit);
-        if let Some(passing) = self.streams.passing(place.0, place.1) {
-            passing.stage = Stage::Over;
+        if let Some(relayed) = self.streams.relayed(place.0, place.1) {
+            relayed.stage = Stage::Over;
         }
-        self.forget_passed(place);
+        self.forget_relayed(place);
         true
     }
 
-    /// Tells readers of streams that are broken or given up, as far as there is room.
+    /// Tells readers of broken or aborted streams, as far as there is room.
     pub(super) fn break_streams(&mut self) -> u32 {
         if !core::mem::take(&mut self.breaking) {
             return 0;
         }
         let mut worked = self.end_own_streams();
-        for row in (0..self.peers.len()).map(Slot::from_index) {
+        for row in self.links.ids() {
             for group in 0..self.config.stream_pipes {
-                let broken = |p: &&mut Passing| p.stage == Stage::Broken;
-                if self.streams.passing(row, group).filter(broken).is_some() {
+                let broken = |p: &&mut Relayed| p.stage == Stage::Broken;
+                if self.streams.relayed(row, group).filter(broken).is_some() {
                     let told = self.break_stream((row, group));
                     worked += u32::from(told);
                     self.breaking |= !told;
@@ -187,31 +187,31 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         worked
     }
 
-    /// A stream that this node cannot pass on: its source is told that it is stopped, and its destination that it is broken.
-    fn stop_passing(&mut self, place: Place) {
-        let Some(passing) = self.streams.passing(place.0, place.1) else { return };
-        (passing.stage, passing.answer) = (Stage::Broken, Some(false));
+    /// Stops a stream that this node cannot relay; its source and its destination are told.
+    fn stop_relaying(&mut self, place: Place) {
+        let Some(relayed) = self.streams.relayed(place.0, place.1) else { return };
+        (relayed.stage, relayed.answer) = (Stage::Broken, Some(false));
         self.breaking = true;
         self.owe_answer(place.0);
     }
 
-    fn owe_answer(&mut self, to: Slot) {
-        if let Some(peer) = self.peers.get_mut(to.index()) {
-            peer.owes_answers = true;
+    fn owe_answer(&mut self, to: LinkId) {
+        if let Some(link) = self.links.get_mut(to) {
+            link.control.owes_answers = true;
         }
     }
 
-    /// No stream can be passed on to a peer any more: their sources are told.
-    pub(super) fn stop_streams_to(&mut self, to: Slot) {
-        if !self.links.is_grid() {
+    /// Stops all streams relayed to a peer that cannot be reached; their sources are told.
+    pub(super) fn stop_streams_to(&mut self, to: LinkId) {
+        if !self.links.topology.is_grid() {
             return;
         }
-        let Self { streams, peers, .. } = self;
-        for (row, passing) in streams.passed().filter(|(_, p)| p.next == to) {
-            if passing.stage == Stage::Open || passing.stage == Stage::Broken {
-                (passing.stage, passing.answer) = (Stage::Stopped, Some(false));
-                if let Some(peer) = peers.get_mut(row.index()) {
-                    peer.owes_answers = true;
+        let Self { streams, links, .. } = self;
+        for (row, relayed) in streams.all_relayed().filter(|(_, p)| p.next == to) {
+            if relayed.stage == Stage::Open || relayed.stage == Stage::Broken {
+                (relayed.stage, relayed.answer) = (Stage::Stopped, Some(false));
+                if let Some(link) = links.get_mut(row) {
+                    link.control.owes_answers = true;
                 }
             }
         }
@@ -219,49 +219,51 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Ends the streams that come by the link of a peer that has failed.
-    pub(super) fn end_streams_of(&mut self, from: Slot, pipes: &mut impl PrivatePipes) {
-        if let Some(row) = self.recv_rows.get_mut(from.index()) {
-            row.ending = None;
+    pub(super) fn end_streams_of(&mut self, from: LinkId, pipes: &mut impl PrivatePipes) {
+        if let Some(link) = self.links.get_mut(from) {
+            link.recv.ending = None;
         }
         for entry in self.streams.row(from) {
             match &mut entry.carried {
                 Carried::Nothing => continue,
-                Carried::Here(mapping) => pipes.event(Event::StreamBroken { mapping: *mapping }),
+                Carried::Local(mapping) => pipes.event(Event::StreamBroken { mapping: *mapping }),
                 // The source cannot be told any more, the destination can.
-                Carried::On(passing) if passing.stage == Stage::Open || passing.stage == Stage::Broken => {
-                    (passing.stage, passing.answer, passing.told) = (Stage::Broken, None, None);
+                Carried::Relayed(relayed)
+                    if relayed.stage == Stage::Open || relayed.stage == Stage::Broken =>
+                {
+                    (relayed.stage, relayed.answer, relayed.told) = (Stage::Broken, None, None);
                     self.breaking = true;
                     continue;
                 }
-                Carried::On(_) | Carried::Was { .. } => {}
+                Carried::Relayed(_) | Carried::Ended { .. } => {}
             }
             entry.carried = Carried::Nothing;
         }
-        pipes.event(Event::LinkEnded { peer: self.links.node(from) });
+        pipes.event(Event::LinkEnded { peer: self.links.peer(from) });
     }
 
-    /// A stream is over; its entry is free once its source is told what it has to be.
-    fn forget_passed(&mut self, place: Place) {
+    /// Frees the entry of a stream that has ended, once its source has been told.
+    fn forget_relayed(&mut self, place: Place) {
         if let Some(entry) = self.streams.entry(place.0, place.1) {
             forget(entry);
         }
     }
 }
 
-/// Packs what the source of the streams of a row is to be told. `false`: there is no room for all of it.
+/// Packs the answers owed to the source of a row's streams. `false`: there is no room for all of them.
 pub(super) fn answer_streams(row: &mut [StreamEntry], mut pack: impl FnMut(&Control) -> bool) -> bool {
     for (entry, group) in row.iter_mut().zip(0..) {
         let (number, taken) = match &entry.carried {
-            Carried::On(Passing { number, answer: Some(taken), .. }) => (*number, *taken),
-            Carried::Was { number, told, owed: true } => (*number, *told),
+            Carried::Relayed(Relayed { number, answer: Some(taken), .. }) => (*number, *taken),
+            Carried::Ended { number, told, owed: true } => (*number, *told),
             _ => continue,
         };
         if !pack(&Control::StreamAnswer { group, number: number.0, taken }) {
             return false;
         }
         match &mut entry.carried {
-            Carried::On(passing) => (passing.answer, passing.told) = (None, Some(taken)),
-            Carried::Was { owed, .. } => *owed = false,
+            Carried::Relayed(relayed) => (relayed.answer, relayed.told) = (None, Some(taken)),
+            Carried::Ended { owed, .. } => *owed = false,
             _ => {}
         }
         forget(&mut entry.carried);
@@ -269,13 +271,13 @@ pub(super) fn answer_streams(row: &mut [StreamEntry], mut pack: impl FnMut(&Cont
     true
 }
 
-/// What the source of the streams of a row was told of them may be lost. Whether there is something to say again.
+/// Answers about a row's streams may have been lost: they are owed again. Whether there are any.
 pub(super) fn answer_again(row: &mut [StreamEntry]) -> bool {
     let mut some = false;
     for entry in row.iter_mut() {
         match &mut entry.carried {
-            Carried::On(passing) => passing.answer = passing.answer.or(passing.told),
-            Carried::Was { owed, .. } => *owed = true,
+            Carried::Relayed(relayed) => relayed.answer = relayed.answer.or(relayed.told),
+            Carried::Ended { owed, .. } => *owed = true,
             _ => continue,
         }
         some = true;
@@ -284,16 +286,16 @@ pub(super) fn answer_again(row: &mut [StreamEntry]) -> bool {
 }
 
 fn forget(entry: &mut Carried) {
-    if let Carried::On(passing) = entry
-        && passing.stage == Stage::Over
-        && passing.answer.is_none()
+    if let Carried::Relayed(relayed) = entry
+        && relayed.stage == Stage::Over
+        && relayed.answer.is_none()
     {
-        let Passing { number, told, .. } = *passing;
-        *entry = told.map_or(Carried::Nothing, |told| Carried::Was { number, told, owed: false });
+        let Relayed { number, told, .. } = *relayed;
+        *entry = told.map_or(Carried::Nothing, |told| Carried::Ended { number, told, owed: false });
     }
 }
 
-/// Whether a block says that a stream is given up, and no more: there is nothing of its writer in it that could be lost.
+/// Whether a block says that a stream was aborted and has no data that could be lost.
 pub(super) fn is_bare_end(header: &BlockHeader, train: &Train<'_>) -> bool {
     header.class() == BlockClass::Stream && header.has(flag::ABORTED) && train.data().is_empty()
 }
@@ -306,7 +308,7 @@ fn train_of(block: &Delivery) -> Option<(&BlockHeader, Train<'_>, &[u8])> {
 }
 
 impl OpenBlock {
-    /// Takes the CDU of another block, whole.
+    /// Copies the CDU of another block, whole.
     fn copy_segment(&mut self, bytes: &[u8]) -> bool {
         let Self { raw, packer, .. } = self;
         packer.copy(raw.body_mut(), bytes, 1).is_ok()

@@ -1,0 +1,329 @@
+//! What comes from peers: blocks are checked against their link, their numbers and credit taken; and links that fail and come up again.
+
+use super::link::{MOST_MISSING, Missing, Work};
+use super::relaying::NextHop;
+use super::{BUDGET, Engine, Event, PrivatePipes};
+use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, Cdus, Malformed, Via, flag};
+use crate::id::NodeId;
+use crate::mesp::Control;
+use crate::policy::SpacePolicy;
+use crate::routing::LinkId;
+use crate::transport::{Completion, Op, Transport};
+use crate::umb::{ArrivedBlock, BlockMemory};
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
+    /// Takes what the transport reports, up to the budget.
+    pub(super) fn poll_transport(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
+        let mut worked = 0;
+        while worked < BUDGET as u32 {
+            let Some(completion) = self.transport.poll_completion() else {
+                self.fail_refused(pipes);
+                break;
+            };
+            worked += 1;
+            match completion {
+                Completion::Sent { peer, block } => self.sent(self.links.id(peer), block, false),
+                Completion::Failed { peer, block } => self.sent(self.links.id(peer), block, true),
+                Completion::Received { peer, block } => self.arrived(peer, block, pipes),
+                Completion::Unused { block, .. } => _ = self.unpost(block),
+                Completion::PeerFailed { peer, .. } => self.link_failed(self.links.id(peer), pipes),
+                Completion::PeerRestored { peer, session } => {
+                    self.link_restored(self.links.id(peer), session)
+                }
+            }
+        }
+        worked
+    }
+
+    /// Links on which the transport has refused a block for good have failed. Not before all is taken that it gives back, since
+    /// that left before what still waits here.
+    fn fail_refused(&mut self, pipes: &mut impl PrivatePipes) {
+        let mut failed = self.links.first_with(Work::FAIL);
+        while let Some(id) = failed {
+            self.link_failed(id, pipes);
+            failed = self.links.next_with(id, Work::FAIL);
+        }
+    }
+
+    fn arrived(&mut self, peer: NodeId, block: ArrivedBlock, pipes: &mut impl PrivatePipes) {
+        let id = self.links.id(peer);
+        if id == LinkId::NONE {
+            // This topology has no such link: the block is returned.
+            self.look_at_stranger(peer, &block, pipes);
+            self.note_malformed(peer, Malformed::Address, pipes);
+            self.return_to(peer, block);
+            return;
+        }
+        if let Some(index) = self.umb.index_of(&block) {
+            self.note_filled(id, index);
+        }
+        match self.admit(id, &block) {
+            Ok(Admitted::Data(header)) => {
+                let wanted = u32::from(header.wanted.get());
+                self.hold(id, &header, block);
+                self.route_row(id, pipes);
+                self.requested(id, wanted);
+            }
+            Ok(Admitted::Control(header)) => {
+                self.requested(id, header.wanted.get().into());
+                self.read_control(id, &header, &block, pipes);
+                self.give_back(id, block);
+            }
+            Ok(Admitted::Stale) => {
+                self.counters.stale += 1;
+                self.give_back(id, block);
+            }
+            Err(reason) => {
+                self.note_malformed(peer, reason, pipes);
+                self.give_back(id, block);
+            }
+        }
+    }
+
+    /// Checks a block against its link, and takes the credit it carries. The block is settled unless it is admitted.
+    #[inline]
+    fn admit(&mut self, id: LinkId, block: &ArrivedBlock) -> Result<Admitted, Malformed> {
+        let Some(link) = self.links.get_mut(id) else { return Err(Malformed::Address) };
+        let bytes = block.bytes();
+        let header = match read_header(bytes, link.peer, self.config.node) {
+            Ok(header) => header,
+            Err(reason) => return Err(self.note_unreadable(id, reason)),
+        };
+        if header.session() != link.session {
+            return Ok(Admitted::Stale);
+        }
+        let most = u64::from(self.config.row) + MOST_MISSING;
+        match link.numbers.accept(&header, link.posted, most) {
+            Ok(Some(missing)) => self.note_missing(id, missing),
+            Ok(None) => return Ok(Admitted::Stale),
+            Err(reason) => return Err(self.note_unreadable(id, reason)),
+        }
+        let Some(link) = self.links.get_mut(id) else { return Err(Malformed::Address) };
+        let data = header.class() != BlockClass::Control;
+        if data && !link.state.is_member() {
+            // The peer does not know yet that one of the two is not a member. It learns from the end of the link that its messages
+            // are in doubt.
+            let peer = link.peer;
+            self.settle(id, 1);
+            self.transport.disconnect(peer);
+            return Ok(Admitted::Stale);
+        }
+        if data && !link.state.has_agreed() {
+            // A peer has no credit before its settings are known.
+            self.settle(id, 1);
+            return Err(Malformed::Overrun);
+        }
+        if !self.capabilities.trusted {
+            let body = bytes.get(BLOCK_HEADER..BLOCK_HEADER + header.length()).unwrap_or(&[]);
+            let peer = link.peer;
+            let topology = self.links.topology;
+            if let Err(reason) = check_body(&header, body, |via| topology.next_hop(via, peer)) {
+                if data {
+                    self.settle(id, 1);
+                } else {
+                    self.note_missed(id);
+                }
+                return Err(reason);
+            }
+        }
+        if data && !self.links.get(id).is_some_and(|link| link.recv.has_element()) {
+            self.settle(id, 1);
+            return Err(Malformed::Overrun);
+        }
+        Ok(if data { Admitted::Data(header) } else { Admitted::Control(header) })
+    }
+
+    /// Blocks are missing before one that has arrived: data is lost, and control messages are asked for again.
+    #[inline]
+    fn note_missing(&mut self, id: LinkId, missing: Missing) {
+        self.counters.out_of_sequence += missing.unexplained;
+        self.counters.blocks_delivered += missing.data;
+        if missing.control > 0 {
+            self.note_missed(id);
+        }
+    }
+
+    /// Counts an unreadable block, and asks the peer for a control block, whose numbers tell what was lost.
+    #[cold]
+    fn note_unreadable(&mut self, id: LinkId, reason: Malformed) -> Malformed {
+        if let Some(link) = self.links.get_mut(id) {
+            link.numbers.unread += 1;
+            if link.state.is_incompatible() {
+                // The block may have asked for the settings of this node.
+                link.note_probe();
+            } else {
+                self.tell(id, Control::Probe);
+            }
+        }
+        reason
+    }
+
+    /// Gives the peer back the credit of data blocks that did not enter RM.
+    fn settle(&mut self, id: LinkId, blocks: u64) {
+        self.counters.blocks_delivered += blocks;
+        if let Some(link) = self.links.get_mut(id) {
+            link.numbers.settle(blocks);
+        }
+    }
+
+    /// Notes how much credit the peer could use, and asks the policy whether it gets more.
+    #[inline]
+    fn requested(&mut self, id: LinkId, wanted: u32) {
+        let Some(link) = self.links.get_mut(id) else { return };
+        let space = &mut link.recv.space;
+        space.want(wanted);
+        // Below any threshold, as on most links that are not busy.
+        if wanted <= space.real() / 2 {
+            return;
+        }
+        link.recv.stalls += u64::from(wanted + super::kept(space.real()) > space.real());
+        self.extend_recv(id, SpacePolicy::at_request);
+    }
+
+    pub(super) fn note_malformed(&mut self, peer: NodeId, reason: Malformed, pipes: &mut impl PrivatePipes) {
+        self.counters.malformed += 1;
+        pipes.event(Event::Malformed { peer, reason });
+    }
+
+    /// Returns a block to its owner: the peer, or with posted arrival the transport for the next one.
+    pub(super) fn give_back(&mut self, id: LinkId, block: ArrivedBlock) {
+        match self.umb.take_back(block) {
+            Ok(index) => self.repost(id, index),
+            Err(_) if self.links.is_posted(id) => self.counters.foreign_tokens += 1,
+            Err(block) => self.return_to(self.links.peer(id), block),
+        }
+    }
+
+    fn return_to(&mut self, peer: NodeId, block: ArrivedBlock) {
+        if let Err(refused) = self.transport.submit(Op::Return { peer, block }) {
+            // Contract: a return is refused only when the peer has failed, and then its memory is the transport's concern.
+            self.counters.lost_returns += 1;
+            if !matches!(refused.op, Op::Return { .. }) {
+                self.handed_back(refused.op);
+            }
+        }
+    }
+
+    /// The transport has handed back another block than the one that it refused. Its token says whose it is: one of ours goes where its
+    /// own row of UMBInfo-Tab says, any other is dropped.
+    #[cold]
+    pub(super) fn handed_back(&mut self, op: Op) {
+        match op {
+            Op::Send { peer, block } => {
+                self.counters.foreign_tokens += u64::from(self.umb.index_of(&block).is_some());
+                self.sent(self.links.id(peer), block, true);
+            }
+            Op::Recv { block, .. } => {
+                self.counters.foreign_tokens += u64::from(self.umb.index_of(&block).is_some());
+                let link = self.unpost(block);
+                self.post_again(link);
+            }
+            Op::Return { block, .. } => {
+                // A peer's block has no other way back than the one that it was given by.
+                self.counters.foreign_tokens += 1;
+                if let Ok(index) = self.umb.take_back(block) {
+                    let link = self.note_unposted(index);
+                    self.umb.give(index);
+                    self.post_again(link);
+                }
+            }
+        }
+    }
+
+    /// The transport does not take blocks for the peer, and will not: the link counts as failed from the next poll on.
+    pub(super) fn give_up(&mut self, id: LinkId) {
+        self.links.mark(id, Work::FAIL);
+    }
+
+    fn link_failed(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
+        let Some(link) = self.links.get_mut(id) else { return };
+        let (was_down, was_up, peer) = (link.state.is_down(), link.is_up(), link.peer);
+        let ended = self.transport.has_ended(peer);
+        if was_down && !ended {
+            return;
+        }
+        if !was_down {
+            link.fail();
+        }
+        // That the peer has ended may become known after the link went down.
+        self.agreement.link_down(self.now, peer, ended);
+        self.wake_agreement();
+        if was_up {
+            self.leave_peer(id, pipes);
+        } else if !was_down {
+            // Nothing was queued for the peer; but data of the peer may have arrived before it was welcomed here.
+            self.stop_streams(id, pipes);
+            self.reserve_space(id);
+            self.empty_control(id);
+        }
+    }
+
+    /// The link is up again. Rows get space as at the start; deliveries of the old link, and blocks on their way back to their
+    /// writers, keep theirs until they are released.
+    fn link_restored(&mut self, id: LinkId, session: u32) {
+        let own = self.links.own;
+        let failed = self.links.get_mut(id).filter(|link| link.state.is_down() && id != own);
+        let Some(link) = failed else { return };
+        link.restore(session);
+        let (peer, posted, member) = (link.peer, link.posted, link.state.is_member());
+        self.links.unmark(id, Work::FAIL);
+        self.agreement.link_up(self.now, peer);
+        self.wake_agreement();
+        // Control messages need no credit, but room to arrive in.
+        if posted {
+            self.post(id);
+        }
+        if member {
+            self.tell(id, Control::Welcome);
+        }
+    }
+}
+
+enum Admitted {
+    Data(BlockHeader),
+    Control(BlockHeader),
+    /// Of another session, seen before, or from a node that is no member.
+    Stale,
+}
+
+/// Reads the header of a block from one node to another.
+#[inline]
+fn read_header(bytes: &[u8], from: NodeId, to: NodeId) -> Result<BlockHeader, Malformed> {
+    let header = BlockHeader::read(bytes)?;
+    if header.source() != Some(from) || header.dest() != Some(to) {
+        return Err(Malformed::Address);
+    }
+    Ok(header)
+}
+
+/// Checks what the readers of an untrusted peer's block rely on: every CDU is whole, there are as many messages as the
+/// header says, all for the part that it names if it names one, and in a block of a stream just one; and that what goes by a
+/// relay is on its way.
+fn check_body(
+    header: &BlockHeader,
+    body: &[u8],
+    next_hop: impl Fn(Option<Via>) -> NextHop,
+) -> Result<(), Malformed> {
+    let stream = header.class() == BlockClass::Stream;
+    let one_part = stream || header.has(flag::UNIFORM);
+    let mut messages = 0u64;
+    for train in Cdus::new(body) {
+        let train = train?;
+        messages += u64::from(train.count());
+        if one_part && train.dest_part() != Some(header.part.get()) {
+            return Err(Malformed::Field);
+        }
+        if train.via().is_some() {
+            if header.has(flag::UNIFORM) || header.class() == BlockClass::Control {
+                return Err(Malformed::Field);
+            }
+            if let NextHop::Invalid = next_hop(train.via()) {
+                return Err(Malformed::Relay);
+            }
+        }
+    }
+    if messages != u64::from(header.messages()) || (stream && messages != 1) {
+        return Err(Malformed::Length);
+    }
+    Ok(())
+}

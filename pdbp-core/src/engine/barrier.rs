@@ -1,0 +1,176 @@
+//! Barriers: the primary is told by each node how far it has come, and tells all when the last has arrived.
+
+use super::Engine;
+use super::link::Links;
+use crate::id::NodeId;
+use crate::mesp::Control;
+use crate::policy::SpacePolicy;
+use crate::routing::LinkId;
+use crate::transport::Transport;
+use crate::umb::BlockMemory;
+
+/// How far this node has come. Barriers are numbered from 1, in a circle.
+#[derive(Debug, Default)]
+pub(super) struct Barrier {
+    /// The last that this node has arrived at, and the last that all have passed.
+    arrived: u32,
+    passed: u32,
+}
+
+impl Barrier {
+    /// Whether all nodes have arrived at barrier `generation`.
+    fn has_passed(&self, generation: u32) -> bool {
+        self.passed.wrapping_sub(generation) < u32::MAX / 2
+    }
+
+    /// How far a node is beyond the last barrier that all have passed.
+    fn beyond(&self, arrived: u32) -> u32 {
+        Some(arrived.wrapping_sub(self.passed)).filter(|n| *n < u32::MAX / 2).unwrap_or(0)
+    }
+
+    /// The primary says that all have passed barrier `generation`.
+    pub(super) fn release(&mut self, generation: u32) {
+        if generation.wrapping_sub(self.passed) < u32::MAX / 2 {
+            self.passed = generation;
+        }
+    }
+
+    /// Primary: a node has arrived at barrier `generation`.
+    pub(super) fn note_arrival(&mut self, links: &mut Links<'_>, id: LinkId, generation: u32) {
+        if let Some(link) = links.get_mut(id)
+            && (self.beyond(generation) > self.beyond(link.arrived) || link.arrived == 0)
+        {
+            link.arrived = generation;
+        }
+        let all = links.iter().map(|link| self.beyond(link.arrived)).min().unwrap_or(0);
+        self.passed = self.passed.wrapping_add(all);
+        // Also who has not heard of it, since the primary that said so has failed, is told.
+        let (generation, own) = (self.passed, links.own);
+        for link in links.iter_mut().filter(|link| link.id != own) {
+            if all > 0 || (generation != 0 && link.arrived == generation) {
+                link.tell(Control::Released { generation });
+            }
+        }
+    }
+
+    /// Another primary has been elected: nobody has told it anything.
+    fn start_term(&self, links: &mut Links<'_>) {
+        let own = links.own;
+        links.iter_mut().filter(|link| link.id != own).for_each(|link| link.arrived = 0);
+    }
+}
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
+    /// Arrives at the next barrier; it is passed when [`barrier_passed`](Self::barrier_passed) says so. Call once per node and barrier.
+    pub fn arrive(&mut self) -> u32 {
+        self.barrier.arrived = self.barrier.arrived.wrapping_add(1);
+        self.say_arrival();
+        self.barrier.arrived
+    }
+
+    /// Whether all nodes have arrived at barrier `generation`.
+    pub fn barrier_passed(&self, generation: u32) -> bool {
+        self.barrier.has_passed(generation)
+    }
+
+    /// Nodes that have not arrived at barrier `generation`, as far as this node knows: all of them at the primary, else the
+    /// primary, and without one the masters that could be it.
+    pub fn barrier_missing(&self, generation: u32) -> impl Iterator<Item = NodeId> {
+        let (me, master) = (self.config.node, self.master());
+        (0..usize::from(self.config.nodes)).map(NodeId::from_index).filter(move |n| match master {
+            Some(master) if master == me => {
+                let arrived = self.links.to(*n).map_or(0, |link| link.arrived);
+                arrived.wrapping_sub(generation) >= u32::MAX / 2
+            }
+            Some(master) => *n == master,
+            None => *n != me && n.index() < usize::from(self.config.masters),
+        })
+    }
+
+    fn say_arrival(&mut self) {
+        let (me, generation) = (self.config.node, self.barrier.arrived);
+        match self.master() {
+            Some(master) if master == me => {
+                let own = self.links.own;
+                self.barrier.note_arrival(&mut self.links, own, generation);
+            }
+            Some(master) => self.tell(self.links.id(master), Control::Arrived { generation }),
+            // The next one is told.
+            None => {}
+        }
+    }
+
+    /// The primary may not know that this node waits at a barrier.
+    pub(super) fn say_arrival_again(&mut self) {
+        if !self.barrier.has_passed(self.barrier.arrived) {
+            self.say_arrival();
+        }
+    }
+
+    /// Another primary has been elected: it is told where this node is; if this is the node, it knows of nobody yet.
+    pub(super) fn restart_barrier(&mut self) {
+        self.barrier.start_term(&mut self.links);
+        if self.barrier.arrived > 0 {
+            self.say_arrival();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use managed::ManagedSlice;
+
+    use super::*;
+    use crate::engine::link::Link;
+    use crate::routing::{Routing, Topology};
+
+    /// The links of the primary, node 0 of three.
+    fn links() -> Links<'static> {
+        let me = NodeId::new(0).expect("a small number names a node");
+        let rows = (0..3).map(|_| Link::default()).collect::<Vec<_>>();
+        Links::new(ManagedSlice::Owned(rows), Topology::new(Routing::Direct, me, 3, 1))
+    }
+
+    fn id(index: usize) -> LinkId {
+        LinkId::from_index(index)
+    }
+
+    #[test]
+    fn it_is_passed_when_the_last_arrives() {
+        let (mut barrier, mut links) = (Barrier::default(), links());
+        for node in [2, 0] {
+            barrier.note_arrival(&mut links, id(node), 1);
+            assert!(!barrier.has_passed(1));
+        }
+        barrier.note_arrival(&mut links, id(1), 1);
+        assert!(barrier.has_passed(1) && !barrier.has_passed(2));
+        let told = links.iter().filter(|link| link.control.has_messages()).count();
+        assert_eq!(told, 2, "the node itself needs no message");
+    }
+
+    #[test]
+    fn a_new_primary_learns_from_the_greatest_number() {
+        let (mut barrier, mut links) = (Barrier { arrived: 4, passed: 3 }, links());
+        barrier.start_term(&mut links);
+        barrier.note_arrival(&mut links, id(0), 4);
+        barrier.note_arrival(&mut links, id(1), 4);
+        // The word of one that lags behind, as it was said twice, takes nothing back.
+        barrier.note_arrival(&mut links, id(1), 3);
+        barrier.note_arrival(&mut links, id(2), 4);
+        assert!(barrier.has_passed(4));
+    }
+
+    #[test]
+    fn numbers_go_round() {
+        let (mut barrier, mut links) = (Barrier { arrived: u32::MAX, passed: u32::MAX }, links());
+        links.iter_mut().for_each(|link| link.arrived = u32::MAX);
+        for node in 0..3 {
+            barrier.note_arrival(&mut links, id(node), 0);
+        }
+        assert!(barrier.has_passed(0) && barrier.has_passed(u32::MAX));
+        barrier.release(u32::MAX);
+        assert!(barrier.has_passed(0), "what was passed before is no news");
+    }
+}

@@ -1,0 +1,216 @@
+//! What a peer is to be told: the messages that wait for it, and the blocks that carry them.
+
+use core::ops::Range;
+
+use heapless::Deque;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::circuits::answer_streams;
+use super::link::{Link, Payload};
+use super::protocol::Protocol;
+use super::{BUDGET, Engine};
+use crate::agreement::MESSAGE;
+use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, CDU_HEADER, CduClass, Packer, Route};
+use crate::mesp::{AGREEMENT, CONTROL, Control, SETTINGS};
+use crate::policy::SpacePolicy;
+use crate::routing::LinkId;
+use crate::transport::Transport;
+use crate::umb::{BlockMemory, BlockState, SealedBlock};
+
+/// Kinds of messages that can wait at a time.
+const KINDS: usize = 9;
+/// Places of a link's [capacity](Transport::capacity) that data leaves to control blocks. One would do for these to wait for nothing
+/// but polls of the peer; with two the next one leaves while the first is on its way back.
+pub(super) const SPARE_PLACES: u32 = 2;
+
+/// What a peer is to be told, apart from messages of the agreement.
+#[derive(Debug, Default)]
+pub(super) struct ControlQueue {
+    /// One message of each kind at most.
+    messages: Deque<Control, KINDS>,
+    /// The peer wants a control block, to see its numbers and its round.
+    pub(super) probed: bool,
+    /// The peer was told the settings of this node.
+    pub(super) introduced: bool,
+    /// It is to be told whether streams that it sends by this node have a circuit.
+    pub(super) owes_answers: bool,
+    /// It is to be told whether messages in segments have room.
+    pub(super) owes_rooms: bool,
+}
+
+impl ControlQueue {
+    /// Queues a message; it replaces one of its kind. `false`: there is no room.
+    pub(super) fn push(&mut self, message: Control) -> bool {
+        match self.messages.iter_mut().find(|m| m.command() == message.command()) {
+            Some(before) => {
+                *before = message;
+                true
+            }
+            None => self.messages.push_back(message).is_ok(),
+        }
+    }
+
+    /// Takes the oldest messages, as many as `pack` has room for.
+    fn drain(&mut self, mut pack: impl FnMut(&Control) -> bool) {
+        while let Some(message) = self.messages.front()
+            && pack(message)
+        {
+            self.messages.pop_front();
+        }
+    }
+
+    /// Drops all messages.
+    pub(super) fn clear(&mut self) {
+        self.messages.clear();
+    }
+
+    /// A new session of the link begins.
+    pub(super) fn restart(&mut self) {
+        *self = Self { owes_answers: self.owes_answers, ..Self::default() };
+    }
+
+    /// Whether something waits for the peer, messages of the agreement aside.
+    pub(super) fn has_messages(&self) -> bool {
+        !self.messages.is_empty() || self.owes_answers || self.owes_rooms
+    }
+}
+
+impl Link {
+    /// Whether the peer is to be told something, or its credit. `idle`: there was nothing else to do.
+    #[inline]
+    fn wants_control(&self, idle: bool) -> bool {
+        if !self.control.introduced && (self.send.waiting() > 0 || !self.state.is_unknown()) {
+            return true;
+        }
+        let has_news = self.numbers.has_news(self.credit(), self.posted, idle);
+        has_news || self.control.probed || self.control.has_messages()
+    }
+}
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
+    /// Sends what peers are to be told, and credit that no other block carries. `idle`: there was nothing else to do.
+    pub(super) fn pump_control(&mut self, idle: bool) -> u32 {
+        // One look at a flag tells whether the agreement has something to say to anybody.
+        let talks = self.agreement.next_receiver(|_| true).is_some();
+        // Those with low numbers must not take all blocks: it goes on behind the link that got the last.
+        let (links, turn) = (self.links.len(), self.control_turn.min(self.links.len()));
+        let mut worked = 0;
+        for range in [turn..links, 0..turn] {
+            let mut from = range.start;
+            while from < range.end
+                && let Some(id) = self.next_with_control(from..range.end, (idle, talks))
+            {
+                worked += self.send_control(id, (idle, talks));
+                from = id.index() + 1;
+            }
+        }
+        worked
+    }
+
+    /// The first of some links whose peer is to get a control block.
+    fn next_with_control(&self, range: Range<usize>, what: (bool, bool)) -> Option<LinkId> {
+        let wants = |link: &&Link| self.is_to_get_control(link, what);
+        self.links.range(range).iter().find(wants).map(|link| link.id)
+    }
+
+    #[inline]
+    fn is_to_get_control(&self, link: &Link, (idle, talks): (bool, bool)) -> bool {
+        let wants = link.wants_control(idle)
+            || !link.send.control.is_empty()
+            || (talks && self.agreement.has_message(link.peer));
+        wants && !link.state.is_down() && link.id != self.links.own
+    }
+
+    #[inline(never)]
+    fn send_control(&mut self, id: LinkId, what: (bool, bool)) -> u32 {
+        let mut worked = 0;
+        // The equal share of each link, which is 1 at least. A link has no more than that away and queued, so that there is a
+        // block for every link that has fewer: a peer that does not take its blocks holds none of the others'.
+        let share = self.config.control_blocks / self.links.peers().max(1);
+        for _ in 0..BUDGET {
+            let sent = self.flush_control_queue(id);
+            let link = self.links.get(id).filter(|link| sent && self.is_to_get_control(link, what));
+            if link.is_none_or(|link| link.numbers.control_away >= share) {
+                break;
+            }
+            let Some(index) = self.control_blocks.pop_front(&mut self.umb) else { break };
+            self.fill_control(id, index);
+            self.control_turn = id.index() + 1;
+            worked += 1;
+        }
+        worked
+    }
+
+    /// Whether live peers are still to be told something of tables, barriers or quiescence. A node that leaves polls until not.
+    pub fn has_news(&self) -> bool {
+        let talks = self.agreement.has_news();
+        self.links.iter().filter(|link| !link.state.is_down()).any(|link| {
+            let introduces = !link.control.introduced && !link.state.is_unknown();
+            let agrees = talks && self.agreement.has_message(link.peer);
+            link.control.has_messages() || !link.send.control.is_empty() || agrees || introduces
+        })
+    }
+
+    /// Gives the transport the control blocks of a link that it refused before. `false`: it still does.
+    fn flush_control_queue(&mut self, id: LinkId) -> bool {
+        loop {
+            match self.send_first(id, Link::next_control) {
+                None => return true,
+                Some(false) => return false,
+                Some(true) => {}
+            }
+        }
+    }
+
+    /// Packs what a peer is to be told, as much as fits, into a block for control messages, and queues it.
+    fn fill_control(&mut self, id: LinkId, index: u32) {
+        let Self { links, umb, agreement, tables, streams, rooms, config, protocol, .. } = self;
+        let Some(link) = links.get_mut(id) else { return };
+        let Some(mut raw) = umb.lend(index) else { return };
+        let mut packer = Packer::new();
+        let body = raw.body_mut();
+        link.control.probed = false;
+        if !core::mem::replace(&mut link.control.introduced, true) {
+            let route = Route::raw(CduClass::ShortMessage as u8, SETTINGS, 0, 0);
+            let pushed = packer.push(body, route, protocol.as_bytes());
+            debug_assert!(pushed.is_ok(), "the smallest block has room for the settings");
+        }
+        // As many as have room in any case: a message of the agreement that was taken has to leave.
+        let said = packer.messages() as usize;
+        let taken = said * (2 * CDU_HEADER + size_of::<Protocol>());
+        let most = said + body.len().saturating_sub(taken) / (MESSAGE + 2 * CDU_HEADER);
+        // Before the others, so that a node knows who is primary before it gets anything else of it.
+        while (packer.messages() as usize) < most
+            && let Some(message) = agreement.next_message(link.peer, tables)
+        {
+            let route = Route::raw(CduClass::ShortMessage as u8, AGREEMENT, 0, 0);
+            let pushed = packer.push(body, route, &message.encode());
+            debug_assert!(pushed.is_ok(), "a block has room for the messages that were counted");
+        }
+        let mut pack = |message: &Control| {
+            let bytes: [u8; CONTROL] = message.encode();
+            let route = Route::raw(CduClass::ShortMessage as u8, message.command(), 0, 0);
+            packer.push(body, route, &bytes).is_ok()
+        };
+        link.control.drain(&mut pack);
+        if link.control.owes_answers {
+            link.control.owes_answers = !answer_streams(streams.row(id), &mut pack);
+        }
+        if link.control.owes_rooms {
+            link.control.owes_rooms = !rooms.answer(config.node, id, pack);
+        }
+        let messages = packer.messages();
+        let length = (BLOCK_HEADER + packer.finish(body)) as u32;
+        let mut block = SealedBlock::new(raw, length as usize);
+        link.write_header(&mut block, config.node, BlockClass::Control, 0, messages);
+        if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
+            header.stream.set(link.round.number);
+        }
+        let _ = umb.take_back(block);
+        if let Some(entry) = umb.entry(index) {
+            entry.state = BlockState::Queued;
+            entry.length = length;
+        }
+        link.enqueue(umb, index, Payload::Control);
+    }
+}

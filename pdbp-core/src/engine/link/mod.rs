@@ -1,0 +1,299 @@
+//! One link: a row of each matrix, and what is known of the node at the other end.
+
+mod numbers;
+mod state;
+mod table;
+mod work;
+
+use zerocopy::FromBytes;
+
+use super::config::Checksum;
+use super::control_queue::ControlQueue;
+use super::posting::SPARE_POSTS;
+use super::round::Round;
+use super::termination::Tally;
+use crate::cdu::{self, BLOCK_HEADER, BlockClass, BlockHeader, MAGIC, VERSION, flag};
+use crate::id::NodeId;
+use crate::matrix::{Queue, RecvRow, SendRow};
+use crate::mesp::Control;
+use crate::routing::LinkId;
+use crate::transport::{Op, Refused, Transport};
+use crate::umb::{BlockMemory, BlockState, SealedBlock, Umb};
+pub(super) use numbers::{MOST_MISSING, Missing, Numbers};
+pub(super) use state::LinkState;
+pub(super) use table::Links;
+pub(super) use work::Work;
+
+/// A link of this node: SCBP_i and RCBP_i, the state of the link, and what the two nodes have to tell each other. A node has one to itself,
+/// by which its parts reach each other.
+#[derive(Debug)]
+pub struct Link {
+    pub(super) id: LinkId,
+    pub(super) peer: NodeId,
+    pub(super) state: LinkState,
+    /// The session. Blocks that came by an earlier one are none of this one's business.
+    pub(super) session: u32,
+    /// Blocks travel in blocks that the receiver has posted; otherwise they are read in place.
+    pub(super) posted: bool,
+    /// Data blocks that the transport may have.
+    pub(super) places: u32,
+    /// SCBP_i.
+    pub(super) send: SendRow,
+    /// RCBP_i.
+    pub(super) recv: RecvRow,
+    pub(super) numbers: Numbers,
+    pub(super) control: ControlQueue,
+    pub(super) round: Round,
+    /// What waits for a later poll, and the next link with work.
+    work: Work,
+    next: LinkId,
+    /// Space is kept for the link while it is not up.
+    pub(super) reserved: bool,
+    /// Messages that the peer did not get, since it failed.
+    pub(super) undelivered: u64,
+    /// At the primary: barriers that the peer has arrived at.
+    pub(super) arrived: u32,
+    pub(super) tally: Tally,
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Self::new(LinkId::from_index(0), NodeId::from_index(0))
+    }
+}
+
+/// A block that the transport has refused, and what it says.
+type NotSent<E> = (u32, Refused<E>);
+
+/// What a block carries, as far as queues and credit are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Payload {
+    /// Messages of engines: without credit, in places that data leaves free.
+    Control,
+    /// Commands, which overtake other data.
+    Urgent,
+    Data,
+}
+
+impl Payload {
+    /// Whether it needs credit.
+    #[inline]
+    pub(super) fn is_data(self) -> bool {
+        self != Self::Control
+    }
+}
+
+impl Link {
+    pub(super) fn new(id: LinkId, peer: NodeId) -> Self {
+        Self {
+            id,
+            peer,
+            state: LinkState::default(),
+            session: 0,
+            posted: false,
+            places: 0,
+            send: SendRow::default(),
+            recv: RecvRow::default(),
+            numbers: Numbers::default(),
+            control: ControlQueue::default(),
+            round: Round::default(),
+            work: Work::default(),
+            next: LinkId::NONE,
+            reserved: false,
+            undelivered: 0,
+            arrived: 0,
+            tally: Tally::default(),
+        }
+    }
+
+    /// Whether data is exchanged.
+    #[inline]
+    pub(super) fn is_up(&self) -> bool {
+        self.state.is_up()
+    }
+
+    /// The link has failed: the peer is told nothing any more and asked for nothing.
+    pub(super) fn fail(&mut self) {
+        self.state.fail();
+        self.forget_messages();
+    }
+
+    /// The settings differ: in this session the peer is told nothing any more and asked for nothing.
+    pub(super) fn differ(&mut self) {
+        self.state.differ();
+        self.forget_messages();
+    }
+
+    fn forget_messages(&mut self) {
+        self.control.clear();
+        self.tally = Tally::default();
+    }
+
+    /// The link is up again, and everything begins anew; the peer has no credit before it says so.
+    pub(super) fn restore(&mut self, session: u32) {
+        self.session = session;
+        self.state.restore();
+        self.numbers = Numbers::default();
+        self.control.restart();
+        self.round = Round::default();
+        self.tally = Tally::default();
+        self.recv.old = self.recv.space.used();
+    }
+
+    /// Whether its rows have what it needs to carry anything at all.
+    pub(super) fn has_space(&self) -> bool {
+        let receives = self.recv.window() > 0 && (!self.posted || self.recv.posted > SPARE_POSTS);
+        self.send.space.real() > 0 && receives
+    }
+
+    /// Credit of the peer: none before its settings are known.
+    #[inline]
+    pub(super) fn credit(&self) -> u32 {
+        if self.state.has_agreed() { self.recv.window() } else { 0 }
+    }
+
+    /// What waits to leave as [`Payload`].
+    #[inline]
+    fn queue_mut(&mut self, payload: Payload) -> &mut Queue {
+        match payload {
+            Payload::Control => &mut self.send.control,
+            Payload::Urgent => &mut self.send.urgent,
+            Payload::Data => &mut self.send.queue,
+        }
+    }
+
+    /// Queues a sealed block.
+    #[inline]
+    pub(super) fn enqueue<M: BlockMemory>(&mut self, umb: &mut Umb<'_, M>, index: u32, payload: Payload) {
+        self.queue_mut(payload).push_back(umb, index);
+    }
+
+    /// Of the data that waits, what credit and the places of the link let leave now.
+    #[inline]
+    pub(super) fn next_data(&self) -> Option<Payload> {
+        let outstanding = self.numbers.outstanding();
+        let window = u64::from(self.numbers.window);
+        let kept = u64::from(super::kept(self.numbers.window));
+        if !self.is_up() || self.numbers.data_away >= self.places {
+            return None;
+        }
+        if !self.send.urgent.is_empty() && outstanding < window {
+            return Some(Payload::Urgent);
+        }
+        (!self.send.queue.is_empty() && outstanding + kept < window).then_some(Payload::Data)
+    }
+
+    /// The control blocks that wait: they need no credit.
+    pub(super) fn next_control(&self) -> Option<Payload> {
+        (!self.send.control.is_empty()).then_some(Payload::Control)
+    }
+
+    /// Credit that this node could use: blocks under way, and blocks that wait.
+    pub(super) fn wanted(&self) -> u64 {
+        self.numbers.outstanding() + u64::from(self.send.waiting())
+    }
+
+    /// Queues a control message for the peer, if it can get any. `false`: there is no room, since the peer asked for more than it should.
+    pub(super) fn tell(&mut self, message: Control) -> bool {
+        self.state.is_down() || self.state.is_incompatible() || self.control.push(message)
+    }
+
+    /// Hands the first block of a queue to the transport. `None`: the queue is empty.
+    ///
+    /// # Errors
+    /// The block that did not leave, and what the transport says.
+    #[inline]
+    pub(super) fn send_first<T: Transport, M: BlockMemory>(
+        &mut self,
+        payload: Payload,
+        umb: &mut Umb<'_, M>,
+        transport: &mut T,
+        checksum: Checksum,
+    ) -> Option<Result<(), NotSent<T::Error>>> {
+        let index = self.queue_mut(payload).pop_front(umb)?;
+        let Some(mut block) = umb.lend_sealed(index) else {
+            debug_assert!(false, "block {index} was queued while somebody had it");
+            return None;
+        };
+        self.stamp(&mut block, payload, checksum);
+        if let Err(refused) = transport.submit(Op::Send { peer: self.peer, block }) {
+            return Some(Err((index, refused)));
+        }
+        self.note_sent(umb, index, payload);
+        Some(Ok(()))
+    }
+
+    /// Queues a block again that the transport has refused.
+    pub(super) fn requeue<M: BlockMemory>(&mut self, umb: &mut Umb<'_, M>, index: u32, payload: Payload) {
+        self.queue_mut(payload).push_front(umb, index);
+    }
+
+    /// The transport has taken a block with the next numbers.
+    #[inline]
+    pub(super) fn note_sent<M: BlockMemory>(&mut self, umb: &mut Umb<'_, M>, index: u32, payload: Payload) {
+        if let Some(entry) = umb.entry(index) {
+            entry.state = BlockState::InFlight;
+        }
+        let credit = self.credit();
+        self.numbers.note_sent(payload, credit);
+    }
+
+    /// Writes the header's fields that do not depend on when the block leaves.
+    pub(super) fn write_header(
+        &self,
+        block: &mut SealedBlock,
+        source: NodeId,
+        class: BlockClass,
+        flags: u16,
+        messages: u32,
+    ) {
+        let length = block.bytes().len().saturating_sub(BLOCK_HEADER) as u32;
+        if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
+            *header = BlockHeader {
+                magic: MAGIC,
+                version: VERSION,
+                class: class as u8,
+                source: source.raw().into(),
+                dest: self.peer.raw().into(),
+                session: 0.into(),
+                length: length.into(),
+                sequence: 0.into(),
+                released: 0.into(),
+                window: 0.into(),
+                flags: flags.into(),
+                part: 0.into(),
+                stream: 0.into(),
+                segment: 0.into(),
+                checksum: 0.into(),
+                messages: messages.into(),
+                group: 0.into(),
+                data: 0.into(),
+                wanted: 0.into(),
+            };
+        }
+    }
+
+    /// Writes session, sequence, credit and checksum.
+    pub(super) fn stamp(&self, block: &mut SealedBlock, payload: Payload, checksum: Checksum) {
+        let wanted = self.wanted() + u64::from(payload.is_data());
+        if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
+            header.wanted.set(wanted.min(u64::from(u16::MAX)) as u16);
+            header.session.set(self.session);
+            header.sequence.set(self.numbers.sent);
+            header.data.set(self.numbers.data_sent as u32);
+            header.released.set(self.numbers.released);
+            header.window.set(self.credit());
+        }
+        if checksum == Checksum::Off {
+            return;
+        }
+        if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
+            header.flags.set(header.flags.get() | flag::CHECKSUM);
+        }
+        let Ok((header, body)) = BlockHeader::ref_from_prefix(block.bytes()) else { return };
+        let sum = cdu::checksum(header, body);
+        if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
+            header.checksum.set(sum);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The changes of the tables that this node asks the primary for, one after the other.
+
+use heapless::Deque;
+
+use super::{Engine, Event, LocalPart, PrivatePipes};
+use crate::agreement::Change;
+use crate::id::NodeId;
+use crate::policy::SpacePolicy;
+use crate::tables::{LATE, Name};
+use crate::transport::Transport;
+use crate::umb::BlockMemory;
+
+/// Requests that may wait.
+const REQUESTS: usize = 32;
+
+/// What waits, and what was asked.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    waiting: Deque<Change, REQUESTS>,
+    /// The request under way: its number, and what it is.
+    asked: Option<(u32, Asked)>,
+    /// This node is in the table of nodes.
+    introduced: bool,
+    /// The next part that is to be registered anew, since this node was no member for a while.
+    relist: Option<u16>,
+}
+
+/// What the agreement is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    /// The node's own row.
+    Introduction,
+    /// The first of the requests that wait.
+    First,
+    /// A part that had been registered.
+    Again(u16),
+}
+
+impl Requests {
+    /// Whether a part of this name waits to be registered.
+    pub(super) fn has(&self, name: &Name) -> bool {
+        self.waiting.iter().any(|c| matches!(c, Change::PartAdded(e) if e.name == *name))
+    }
+
+    /// Whether there is something to ask for, and nothing was asked.
+    pub(super) fn is_busy(&self) -> bool {
+        let wants = !self.introduced || self.relist.is_some() || !self.waiting.is_empty();
+        wants && self.asked.is_none()
+    }
+
+    /// This node was expelled: when it is let in again it registers its parts anew.
+    pub(super) fn relist(&mut self) {
+        self.relist = Some(0);
+    }
+}
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
+    /// Whether all members are in the table of nodes, so that names can be used.
+    pub fn is_ready(&self) -> bool {
+        let known = |(i, entry): (usize, &Option<_>)| {
+            entry.is_some() || !self.agreement.is_member(NodeId::from_index(i))
+        };
+        self.requests.introduced
+            && self.tables.nodes.iter().take(usize::from(self.config.nodes)).enumerate().all(known)
+    }
+
+    /// Queues a request for a change of PTA.
+    pub(super) fn request(&mut self, change: Change) -> Result<(), Change> {
+        self.requests.waiting.push_back(change)?;
+        self.stirred = true;
+        Ok(())
+    }
+
+    /// Asks for the next change that this node wants.
+    pub(super) fn ask_next(&mut self) {
+        if self.requests.asked.is_some() || self.agreement.is_asking() {
+            return;
+        }
+        let (change, asked) = if !self.requests.introduced {
+            (Change::NodeUp(self.config.entry()), Asked::Introduction)
+        } else if let Some((local, change)) = self.next_to_relist() {
+            (change, Asked::Again(local))
+        } else if let Some(change) = self.requests.waiting.front().cloned() {
+            (change, Asked::First)
+        } else {
+            return;
+        };
+        if let Ok(number) = self.agreement.request(change) {
+            self.requests.asked = Some((number, asked));
+        }
+    }
+
+    fn next_to_relist(&mut self) -> Option<(u16, Change)> {
+        let from = self.requests.relist.filter(|_| self.agreement.is_member(self.config.node))?;
+        let found = self.parts.next_known(from).map(|(i, entry)| (i, Change::PartAdded(entry.clone())));
+        if found.is_none() {
+            self.requests.relist = None;
+        }
+        found
+    }
+
+    /// The primary has answered.
+    pub(super) fn answered(&mut self, number: u32, accepted: bool, pipes: &mut impl PrivatePipes) {
+        let Some((_, asked)) = self.requests.asked.take_if(|(n, _)| *n == number) else { return };
+        let (part, state) = match asked {
+            Asked::Introduction => {
+                self.requests.introduced = true;
+                return;
+            }
+            Asked::Again(local) => {
+                self.requests.relist = self.requests.relist.map(|_| local.saturating_add(1));
+                if accepted {
+                    return;
+                }
+                let Some(entry) = self.parts.entry(local) else { return };
+                (entry.id, LocalPart::Refused)
+            }
+            Asked::First => match self.requests.waiting.pop_front() {
+                Some(Change::PartAdded(entry)) if accepted => (entry.id, LocalPart::Known),
+                Some(Change::PartAdded(entry)) => (entry.id, LocalPart::Refused),
+                Some(Change::PartRemoved(id)) => (id, LocalPart::Free),
+                _ => return,
+            },
+        };
+        if let Some(place) = self.parts.get_mut(part.local()) {
+            place.state = state;
+        }
+        let recurs = part.generation() > 0 || part.local() >= LATE;
+        self.parts.recurrence_known |= recurs && state == LocalPart::Known;
+        pipes.event(Event::Changed { part, accepted });
+    }
+}
