@@ -8,6 +8,8 @@ mod program;
 mod scope;
 mod serve;
 mod slot;
+#[cfg(test)]
+mod tests;
 pub mod wire;
 pub mod worker;
 

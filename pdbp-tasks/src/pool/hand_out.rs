@@ -48,14 +48,10 @@ impl Pool {
             unknown: 0,
         });
         (known.room, known.heard) = (room, now);
-        match known.waits {
-            Waits::No => {
-                known.waits = Waits::Asking;
-                self.asking.push_back(processor);
-            }
-            // The first answer may have been lost.
-            Waits::Parked if known.held == 0 => self.notices.push_back((processor, Down::Standby)),
-            Waits::Parked | Waits::Asking => {}
+        // Who is remembered and asks again, since the first answer may have been lost, is answered again.
+        if known.waits != Waits::Asking {
+            known.waits = Waits::Asking;
+            self.asking.push_back(processor);
         }
     }
 
@@ -102,7 +98,7 @@ impl Pool {
             return Some(notice);
         }
         loop {
-            let Some((processor, first)) = self.next_asker() else {
+            let Some((processor, waits)) = self.next_asker() else {
                 let late = now >= self.next_look && (self.limited > 0 || !self.parked.is_empty());
                 if !late {
                     return None;
@@ -113,9 +109,7 @@ impl Pool {
                     notice => return notice,
                 }
             };
-            let expected = if first { Waits::Asking } else { Waits::Parked };
-            let Some(known) = self.processors.get_mut(&processor).filter(|known| known.waits == expected)
-            else {
+            let Some(known) = self.processors.get_mut(&processor).filter(|known| known.waits == waits) else {
                 continue;
             };
             known.waits = Waits::No;
@@ -131,7 +125,7 @@ impl Pool {
             // With more than it may hold now it reports anyway, and is thought of again then.
             if !self.has_more() {
                 self.park(now, processor);
-                if first && idle {
+                if waits == Waits::Asking && idle {
                     return Some((processor, Down::Standby));
                 }
             }
@@ -144,21 +138,28 @@ impl Pool {
         (self.limited > 0 || idle).then_some(self.next_look)
     }
 
-    /// Who is thought of next, and whether it has asked just now.
-    fn next_asker(&mut self) -> Option<(Processor, bool)> {
+    /// Who is thought of next, and as what it waits.
+    fn next_asker(&mut self) -> Option<(Processor, Waits)> {
         if let Some(processor) = self.asking.pop_front() {
-            return Some((processor, true));
+            return Some((processor, Waits::Asking));
         }
         let any = self.has_more() || self.is_over();
-        any.then(|| self.parked.pop_front()).flatten().map(|processor| (processor, false))
+        any.then(|| self.parked.pop_front()).flatten().map(|(processor, number)| (processor, Waits::Parked(number)))
     }
 
     fn park(&mut self, now: Duration, processor: Processor) {
         // It may be the one to take a copy.
         self.next_look = self.next_look.min(now + LOOK.0);
+        self.turns += 1;
+        let waits = Waits::Parked(self.turns);
         if let Some(known) = self.processors.get_mut(&processor) {
-            known.waits = Waits::Parked;
-            self.parked.push_back(processor);
+            known.waits = waits;
+            self.parked.push_back((processor, self.turns));
+        }
+        if self.parked.len() > 2 * self.processors.len() + 16 {
+            let known = &self.processors;
+            let is_parked = |at: &(Processor, u64)| known.get(&at.0).is_some_and(|k| k.waits == Waits::Parked(at.1));
+            self.parked.retain(is_parked);
         }
     }
 
@@ -283,14 +284,14 @@ impl Pool {
         let due: Vec<_> =
             due.into_iter().map(|(turn, task, on, first)| (task, on, first == Some(&turn))).collect();
         for (task, on, runs) in due {
-            let suits = |processor: &Processor| {
+            let suits = |(processor, number): &(Processor, u64)| {
                 let known = self.processors.get(processor);
-                known.is_some_and(|known| known.waits == Waits::Parked && known.held == 0)
+                known.is_some_and(|known| known.waits == Waits::Parked(*number) && known.held == 0)
                     && *processor != on
                     && (processor.node != on.node || !runs)
             };
             let Some(at) = self.parked.iter().position(suits) else { continue };
-            let Some(processor) = self.parked.remove(at) else { continue };
+            let Some((processor, _)) = self.parked.remove(at) else { continue };
             if let Some(known) = self.processors.get_mut(&processor) {
                 known.waits = Waits::No;
             }

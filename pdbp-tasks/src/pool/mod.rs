@@ -20,8 +20,6 @@ mod ready;
 mod submit;
 mod table;
 mod tasks;
-#[cfg(test)]
-mod tests;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -200,8 +198,8 @@ enum Waits {
     No,
     /// In `asking`.
     Asking,
-    /// In `parked`.
-    Parked,
+    /// In `parked`, with this number.
+    Parked(u64),
 }
 
 #[derive(Default)]
@@ -233,8 +231,8 @@ pub struct Pool {
     processors: HashMap<Processor, Known>,
     /// Who has asked and was not answered.
     asking: VecDeque<Processor>,
-    /// Whose request is remembered.
-    parked: VecDeque<Processor>,
+    /// Whose request is remembered, with a number: of one processor the latest counts.
+    parked: VecDeque<(Processor, u64)>,
     /// Whose submissions are not looked at.
     banned: HashSet<Processor>,
     notices: VecDeque<(Processor, Down)>,

@@ -1,0 +1,4 @@
+//! Tests of pool and processors together.
+
+mod oracle;
+mod world;
