@@ -37,7 +37,8 @@ fn squares_come_each_once_and_in_order_if_asked_for() {
         let mut job = tasks.job("in order");
         job.each(square, (0..3000).rev());
         job.each(square, 0..5);
-        let values: Result<Vec<_>, _> = job.results().in_order().map(|done| done.map(|done| done.value)).collect();
+        let values: Result<Vec<_>, _> =
+            job.results().in_order().map(|done| done.map(|done| done.value)).collect();
         let expected: Vec<u64> = (0..3000).rev().chain(0..5).map(|n| n * n).collect();
         assert_eq!(values?, expected);
         Ok(())
@@ -73,9 +74,8 @@ fn a_join_is_given_all_results_and_an_order_is_kept() {
 fn results_and_inputs_of_many_blocks_arrive() {
     let mut program = Program::new("test");
     let grow = program.kind("grow", |(byte, count): (u8, usize)| vec![byte; count]);
-    let total = program.kind("total", |((), all): ((), Vec<Vec<u8>>)| {
-        all.into_iter().flatten().map(u64::from).sum::<u64>()
-    });
+    let total = program
+        .kind("total", |((), all): ((), Vec<Vec<u8>>)| all.into_iter().flatten().map(u64::from).sum::<u64>());
     run(program, &small(), |tasks| {
         let mut job = tasks.job("long");
         let long: Result<Vec<_>, _> = (0..8).map(|byte| job.add(grow, (byte, 50_000))).collect();
@@ -115,7 +115,8 @@ fn sub_tasks_give_the_result_of_their_parent() {
     run(program, &cluster(3), |tasks| {
         let mut job = tasks.job("fibonacci");
         job.each(fib, 0..=15);
-        let values: Result<Vec<_>, _> = job.results().in_order().map(|done| done.map(|done| done.value)).collect();
+        let values: Result<Vec<_>, _> =
+            job.results().in_order().map(|done| done.map(|done| done.value)).collect();
         assert_eq!(values?, [0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610]);
         let mut job = tasks.job::<()>("steps");
         let last = job.add(down, 200)?;
@@ -146,7 +147,9 @@ fn a_failure_is_tried_again_as_often_as_asked_for_and_then_told() {
         let text = job.wait(&bad).unwrap_err().to_string();
         assert!(text.contains("attempt 2") && text.contains("of 2 times"), "{text}");
         let Err(Error::Task { error, .. }) = job.wait(&after) else { panic!("it has a result") };
-        assert!(matches!(&*error, TaskError::NotRun(because) if matches!(**because, TaskError::Failed { .. })));
+        assert!(
+            matches!(&*error, TaskError::NotRun(because) if matches!(**because, TaskError::Failed { .. }))
+        );
         job.each(half, 0..10);
         let (good, bad): (Vec<_>, Vec<_>) = job.results().partition(Result::is_ok);
         assert_eq!((good.len(), bad.len()), (5, 5));

@@ -144,7 +144,9 @@ impl Pool {
             return Some((processor, Waits::Asking));
         }
         let any = self.has_more() || self.is_over();
-        any.then(|| self.parked.pop_front()).flatten().map(|(processor, number)| (processor, Waits::Parked(number)))
+        any.then(|| self.parked.pop_front())
+            .flatten()
+            .map(|(processor, number)| (processor, Waits::Parked(number)))
     }
 
     fn park(&mut self, now: Duration, processor: Processor) {
@@ -158,7 +160,8 @@ impl Pool {
         }
         if self.parked.len() > 2 * self.processors.len() + 16 {
             let known = &self.processors;
-            let is_parked = |at: &(Processor, u64)| known.get(&at.0).is_some_and(|k| k.waits == Waits::Parked(at.1));
+            let is_parked =
+                |at: &(Processor, u64)| known.get(&at.0).is_some_and(|k| k.waits == Waits::Parked(at.1));
             self.parked.retain(is_parked);
         }
     }
@@ -224,7 +227,9 @@ impl Pool {
             }
             State::Waiting { .. } => return None,
         };
-        let place = self.table.get_mut(row)?.holders.iter_mut().find(|holder| holder.is_none())?;
+        let row = self.table.get_mut(row)?;
+        row.copied = row.is_held();
+        let place = row.holders.iter_mut().find(|holder| holder.is_none())?;
         entry.attempts = entry.attempts.saturating_add(1);
         self.turns += 1;
         *place = Some(Holder { processor, attempt: entry.attempts, since: now, turn: self.turns });
@@ -269,7 +274,7 @@ impl Pool {
     fn copy(&mut self, now: Duration) -> Duration {
         let running = self.running();
         let (mut due, mut next) = (Vec::new(), now + LOOK.1);
-        for row in self.table.rows() {
+        for row in self.table.rows().filter(|row| !row.copied) {
             let ([Some(holder), None] | [None, Some(holder)]) = row.holders else { continue };
             let Some(entry) = self.tasks.get(row.task).filter(|entry| !entry.options.once) else { continue };
             let most = self.kinds.get(usize::from(entry.kind.0)).and_then(|figures| figures.most());

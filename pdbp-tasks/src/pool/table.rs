@@ -11,6 +11,9 @@ use super::Processor;
 pub(super) struct Row {
     pub(super) task: TaskId,
     pub(super) holders: [Option<Holder>; 2],
+    /// It has been copied since nobody held it. The second holder is the last: with copies of copies there would always be another that
+    /// still runs when one fails, and no failure would ever count.
+    pub(super) copied: bool,
 }
 
 /// Who computes a task.
@@ -55,7 +58,7 @@ impl Table {
     }
 
     pub(super) fn insert(&mut self, task: TaskId) -> u32 {
-        let row = Row { task, holders: [None, None] };
+        let row = Row { task, holders: [None, None], copied: false };
         if let Some(index) = self.free.pop()
             && let Some(place) = self.rows.get_mut(index as usize)
         {

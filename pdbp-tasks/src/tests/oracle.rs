@@ -21,6 +21,8 @@ pub(super) struct Task {
     handed_out: u32,
     in_table: bool,
     held: Vec<(Processor, u32)>,
+    /// Since nobody held it.
+    copied: bool,
     /// Its result is that of this one.
     heir: Option<Label>,
     /// Its value, or that it has none.
@@ -40,6 +42,7 @@ impl Task {
             handed_out: 0,
             in_table: false,
             held: Vec::new(),
+            copied: false,
             heir: None,
             over: None,
         }
@@ -117,11 +120,14 @@ impl Oracle {
         assert_eq!(what.attempt, task.handed_out + 1);
         assert!(!task.options.once || task.handed_out == 0, "{label} is started a second time");
         assert!(task.held.len() < 2, "{label} is held twice");
+        assert!(task.held.is_empty() || !task.copied, "{label} is copied again");
         assert!(task.held.iter().all(|(processor, _)| *processor != to), "{label} is held there");
         let better = |other: &Task| {
             self.is_available(other)
                 && (other.in_table && !task.in_table
-                    || other.in_table == task.in_table && !task.in_table && other.options.priority > task.options.priority
+                    || other.in_table == task.in_table
+                        && !task.in_table
+                        && other.options.priority > task.options.priority
                     || !task.held.is_empty())
         };
         assert!(!self.tasks.values().any(better), "something goes before {label}");
@@ -130,6 +136,7 @@ impl Oracle {
         let task = self.tasks.get_mut(&label).unwrap();
         (task.id, task.in_table) = (Some(what.task), true);
         task.handed_out += 1;
+        task.copied = !task.held.is_empty();
         task.held.push((to, what.attempt));
     }
 
@@ -238,7 +245,10 @@ impl Oracle {
                     && task.heir.is_none()
                     && Self::needs(task).any(|needed| self.result(*needed) == Some(None))
             };
-            let Some(label) = self.tasks.iter().find(|(_, task)| cannot(task)).map(|(label, _)| *label) else { return };
+            let Some(label) = self.tasks.iter().find(|(_, task)| cannot(task)).map(|(label, _)| *label)
+            else {
+                return;
+            };
             self.close(label, None);
         }
     }

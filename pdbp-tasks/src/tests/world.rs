@@ -11,7 +11,9 @@ use proptest::prelude::*;
 
 use super::oracle::{Label, Oracle, Task, read_input, value_of};
 use crate::pool::{JobId, Limits, NewTask, Pool, Processor, Refused};
-use crate::wire::{Assignment, Bytes, Down, Ending, Failure, KindId, Options, SubTask, Submission, TaskId, Up};
+use crate::wire::{
+    Assignment, Bytes, Down, Ending, Failure, KindId, Options, SubTask, Submission, TaskId, Up,
+};
 use crate::worker::{Over, Step, Worker};
 
 const PROCESSORS: usize = 4;
@@ -19,7 +21,13 @@ const KINDS: usize = 3;
 
 #[derive(Clone, Debug)]
 enum Operation {
-    Add { job: usize, needs: Vec<usize>, join: bool, keep: bool, options: Options },
+    Add {
+        job: usize,
+        needs: Vec<usize>,
+        join: bool,
+        keep: bool,
+        options: Options,
+    },
     /// A processor does one thing.
     Step(usize),
     /// The next message of a processor arrives.
@@ -32,9 +40,18 @@ enum Operation {
     /// The pool takes a processor for lost that lives on.
     GiveUp(usize),
     /// A submission arrives again, from the same or another processor.
-    Again { from: usize, which: usize, as_from: usize },
+    Again {
+        from: usize,
+        which: usize,
+        as_from: usize,
+    },
     /// A submission that nobody made.
-    Forge { from: usize, task: TaskId, attempt: u32, failed: bool },
+    Forge {
+        from: usize,
+        task: TaskId,
+        attempt: u32,
+        failed: bool,
+    },
     Cancel(usize),
 }
 
@@ -119,7 +136,8 @@ impl World {
         let (label, parts) = read_input(&what.input);
         let chance = mix(self.seed, u64::from(label));
         if what.attempt <= 4 && chance >> (2 * what.attempt) & 3 == 0 {
-            let failure = if chance >> 60 == 0 { Failure::Unusable("x".into()) } else { Failure::Said("y".into()) };
+            let failure =
+                if chance >> 60 == 0 { Failure::Unusable("x".into()) } else { Failure::Said("y".into()) };
             return (Ending::Failed(failure), Vec::new());
         }
         let depth = self.depths[label as usize];
@@ -128,11 +146,17 @@ impl World {
         for i in 0..count as u16 {
             let chance = mix(chance, u64::from(i));
             let label = self.label(depth + 1);
-            let join = (i > 0 && chance & 1 == 0).then(|| (0..i).filter(|j| chance >> (8 + j) & 1 == 0).collect());
+            let join =
+                (i > 0 && chance & 1 == 0).then(|| (0..i).filter(|j| chance >> (8 + j) & 1 == 0).collect());
             let after = if chance & 6 == 0 && i > 0 { vec![i - 1] } else { Vec::new() };
             // Once in a while something that cannot be.
             let after = if chance >> 40 & 63 == 0 { vec![i] } else { after };
-            let options = Options { retries: (chance >> 4 & 3) as u16, priority: 0, limit_ms: 0, once: chance >> 50 & 7 == 0 };
+            let options = Options {
+                retries: (chance >> 4 & 3) as u16,
+                priority: 0,
+                limit_ms: 0,
+                once: chance >> 50 & 7 == 0,
+            };
             tasks.push(SubTask { kind: KindId(1), options, input: encode(&label), join, after });
         }
         let ending = match chance >> 30 & 1 {
@@ -179,7 +203,11 @@ impl World {
                 }
             }
             Operation::Forge { from, task, attempt, failed } => {
-                let ending = if failed { Ending::Failed(Failure::Said("z".into())) } else { Ending::Value(encode(&3u64)) };
+                let ending = if failed {
+                    Ending::Failed(Failure::Said("z".into()))
+                } else {
+                    Ending::Value(encode(&3u64))
+                };
                 let submission = Submission { task, attempt, ran_ns: 1, ending, tasks: Vec::new() };
                 self.submit(self.hosts[from].processor, submission);
             }
@@ -194,8 +222,10 @@ impl World {
 
     fn add(&mut self, place: usize, needs: &[usize], join: bool, keep: bool, options: Options) {
         let job = self.jobs[place];
-        let kept: Vec<u64> = (0..self.added[place].len() as u64).filter(|n| self.added[place][*n as usize].1).collect();
-        let needs: Vec<u64> = needs.iter().filter(|_| !kept.is_empty()).map(|i| kept[i % kept.len()]).collect();
+        let kept: Vec<u64> =
+            (0..self.added[place].len() as u64).filter(|n| self.added[place][*n as usize].1).collect();
+        let needs: Vec<u64> =
+            needs.iter().filter(|_| !kept.is_empty()).map(|i| kept[i % kept.len()]).collect();
         let (joined, after) = if join { (Some(&*needs), &[][..]) } else { (None, &*needs) };
         let label = self.label(0);
         let new = NewTask { kind: KindId(0), options, input: encode(&label), join: joined, after, keep };
@@ -254,7 +284,9 @@ impl World {
         while let Some((to, down)) = self.pool.poll(self.now) {
             match &down {
                 Down::Tasks(tasks) => tasks.iter().for_each(|task| self.oracle.hand_out(to, task)),
-                Down::Standby => assert!(!self.oracle.is_anything_available(), "standby, though there is something"),
+                Down::Standby => {
+                    assert!(!self.oracle.is_anything_available(), "standby, though there is something")
+                }
                 Down::Stop => assert!(self.closed && self.oracle.live() == 0, "stop, though it is not over"),
                 Down::Drop(task) => self.oracle.drop_is_right(*task),
                 Down::Refused { .. } => panic!("refused"),
@@ -281,7 +313,8 @@ impl World {
         for (job, added) in self.jobs.iter().zip(&self.added) {
             for (number, (label, _)) in added.iter().enumerate().filter(|(_, (_, keep))| *keep) {
                 let result = self.pool.result(*job, number as u64);
-                let value = result.map(|result| result.ok().map(|bytes| crate::wire::decode(&bytes).unwrap()));
+                let value =
+                    result.map(|result| result.ok().map(|bytes| crate::wire::decode(&bytes).unwrap()));
                 assert_eq!(value, self.oracle.result(*label), "task {number}");
             }
         }
@@ -312,8 +345,12 @@ impl World {
 }
 
 fn options() -> impl Strategy<Value = Options> {
-    (-1i16..2, 0u16..3, prop::bool::weighted(0.1))
-        .prop_map(|(priority, retries, once)| Options { priority, retries, limit_ms: 0, once })
+    (-1i16..2, 0u16..3, prop::bool::weighted(0.1)).prop_map(|(priority, retries, once)| Options {
+        priority,
+        retries,
+        limit_ms: 0,
+        once,
+    })
 }
 
 fn operations() -> impl Strategy<Value = Vec<Operation>> {
