@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use pdbp::{Builder, Cluster, Launch, Node, TransportKind};
+use pdbp::{Builder, Launch, Node, TransportKind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -108,33 +108,36 @@ impl Program {
         let row_blocks = builder.settings().row_blocks.max(2 * slots as u32);
         let builder = builder.row_blocks(row_blocks);
         let builder = if spans { builder } else { builder.nodes(2).transport(TransportKind::Local) };
-        self.run_on(&builder.start()?, slots, client)
+        self.run_on(builder.start()?.nodes(), slots, client)
     }
 
-    /// As [`run`](Self::run), on a cluster that is there, with so many slots on each node of this process but node 0, which has the pool.
+    /// As [`run`](Self::run), on nodes that are there, those of this process: node 0 has pool and client, if it is among them; each other
+    /// node computes, so many tasks at a time.
     ///
     /// # Errors
     /// As there.
     pub fn run_on(
         self,
-        cluster: &Cluster,
+        nodes: &[Node],
         slots: usize,
         client: impl FnOnce(&Tasks<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.kinds.check()?;
         let kinds = Arc::new(self.kinds);
-        let first = cluster.node(0).ok();
-        let others = cluster.nodes().iter().filter(|node| node.id().index() != 0);
-        let spans = cluster.nodes().len() < cluster.size();
+        let (first, others): (Vec<_>, Vec<_>) = nodes.iter().partition(|node| node.id().index() == 0);
+        let first = first.first().copied();
+        let all = nodes.first().map_or(0, |node| usize::from(node.settings().nodes));
+        let spans = nodes.len() < all;
         let pool = Pool::new(kinds.len(), kinds.fingerprint(), self.limits);
         let served = Served::new(pool);
         thread::scope(|scope| {
-            let server = first.as_ref().map(|node| {
+            let server = first.map(|node| {
                 scope.spawn(|| {
                     serve::serve(node, &served).inspect_err(|e| served.fail(Error::other(e.to_string())))
                 })
             });
             let slots: Vec<_> = others
+                .into_iter()
                 .flat_map(|node| (0..slots).map(move |i| (node.clone(), format!("tasks.slot{i}"))))
                 .map(|(node, name)| {
                     let (kinds, served) = (&kinds, &served);
@@ -146,7 +149,7 @@ impl Program {
                     })
                 })
                 .collect();
-            let result = first.as_ref().map(|node| {
+            let result = first.map(|node| {
                 // The others wait for what comes behind, whatever happens to the client.
                 let result = catch_unwind(AssertUnwindSafe(|| {
                     Tasks::new(node, &served).and_then(|tasks| {
@@ -160,8 +163,8 @@ impl Program {
                 result
             });
             let slots: Vec<_> = slots.into_iter().map(|slot| slot.join()).collect();
-            if spans {
-                farewell(cluster.nodes());
+            if spans && !served.has_lost.load(Ordering::Acquire) {
+                farewell(nodes);
             }
             served.over.store(true, Ordering::Release);
             let server = server.map(|server| server.join());

@@ -124,6 +124,12 @@ impl NewSub<'_, '_> {
         self
     }
 
+    /// It is not copied when it takes long.
+    pub fn exclusive(mut self) -> Self {
+        self.options.exclusive = true;
+        self
+    }
+
     /// It runs when that one is over.
     pub fn after<T>(mut self, task: Sub<T>) -> Self {
         self.after.push(task.index);

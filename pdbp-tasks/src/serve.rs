@@ -32,6 +32,8 @@ pub(crate) struct Served {
     pub(crate) asked: AtomicBool,
     /// All is over: the thread ends.
     pub(crate) over: AtomicBool,
+    /// A node was lost, for which nobody waits at the end.
+    pub(crate) has_lost: AtomicBool,
     /// Why there will be no more outcomes.
     pub(crate) error: Mutex<Option<Error>>,
 }
@@ -43,6 +45,7 @@ impl Served {
             came: Condvar::new(),
             asked: AtomicBool::new(false),
             over: AtomicBool::new(false),
+            has_lost: AtomicBool::new(false),
             error: Mutex::new(None),
         }
     }
@@ -85,7 +88,7 @@ struct Server<'a> {
     began: Instant,
 }
 
-/// Serves until all is over. `began` is told when the part can be found.
+/// Serves until all is over.
 pub(crate) fn serve(node: &Node, served: &Served) -> Result<(), Error> {
     let part = node.register(NAME, PartKind::Cpu)?;
     let mut server = Server { served, part: &part, peers: HashMap::new(), waiting: 0, began: Instant::now() };
@@ -174,6 +177,7 @@ impl Server<'_> {
 
     fn lose(&mut self, pool: &mut Pool, node: u16) {
         pool.lose_node(node);
+        self.served.has_lost.store(true, Ordering::Release);
         let gone: Vec<_> = self.peers.keys().filter(|processor| processor.node == node).copied().collect();
         gone.into_iter().for_each(|processor| self.forget(processor));
     }

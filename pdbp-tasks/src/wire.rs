@@ -121,6 +121,8 @@ pub struct Options {
     pub limit_ms: u32,
     /// It must not be started a second time, whatever happens to the first.
     pub once: bool,
+    /// It must not run on two processors at a time, unless the first is lost.
+    pub exclusive: bool,
 }
 
 impl Options {

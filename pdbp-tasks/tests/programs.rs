@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 
-use pdbp::{Builder, Cluster};
+use pdbp::{Builder, Cluster, Node, PartKind};
+use pdbp_tasks::wire::{Down, Up};
 use pdbp_tasks::{Error, Program, Refused, TaskError, Tasks};
 
 fn cluster(nodes: u16) -> Cluster {
@@ -17,7 +18,7 @@ fn small() -> Cluster {
 }
 
 fn run(program: Program, cluster: &Cluster, client: impl FnOnce(&Tasks<'_>) -> Result<(), Error>) {
-    program.run_on(cluster, 2, client).unwrap();
+    program.run_on(cluster.nodes(), 2, client).unwrap();
 }
 
 #[test]
@@ -212,15 +213,68 @@ fn what_the_client_returns_and_its_panic_end_the_program() {
         (program, same)
     };
     let (own, same) = program();
-    let ended = own.run_on(&cluster(2), 1, |tasks| {
+    let ended = own.run_on(cluster(2).nodes(), 1, |tasks| {
         tasks.job("left").each(same, 0..9);
         Err(Error::other("enough"))
     });
     assert_eq!(ended.unwrap_err().to_string(), "enough");
-    let panic = std::panic::catch_unwind(|| program().0.run_on(&cluster(2), 1, |_| panic!("oh")));
+    let panic = std::panic::catch_unwind(|| program().0.run_on(cluster(2).nodes(), 1, |_| panic!("oh")));
     assert_eq!(*panic.unwrap_err().downcast::<&str>().unwrap(), "oh");
     let mut undefined = Program::new("test");
     let _ = undefined.declare::<(), ()>("nothing");
-    let ended = undefined.run_on(&cluster(2), 1, |_| Ok(()));
+    let ended = undefined.run_on(cluster(2).nodes(), 1, |_| Ok(()));
     assert!(ended.unwrap_err().to_string().contains("`nothing"));
+}
+
+/// Asks for tasks and goes, with its node, when it has some. A message is a byte 0 and what it says, encoded.
+fn take_and_go(node: Node, taken: &mpsc::Sender<usize>) {
+    let part = node.register("tasks.thief", PartKind::Cpu).unwrap();
+    let pool = part.find("tasks@node0", std::time::Duration::from_secs(60)).unwrap();
+    let ask = postcard::to_stdvec(&Up::Report { room: 100, results: Vec::new() }).unwrap();
+    part.send(pool, &[&[0], &*ask].concat()).unwrap();
+    loop {
+        let message = part.recv().unwrap();
+        match postcard::from_bytes(&message[1..]).unwrap() {
+            Down::Tasks(tasks) => return taken.send(tasks.len()).unwrap(),
+            Down::Standby => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn tasks_of_a_node_that_is_lost_run_elsewhere() {
+    let mut nodes = cluster(3).into_nodes();
+    let lost = nodes.pop().unwrap();
+    let (tell, told) = mpsc::channel();
+    let thief = std::thread::spawn(move || take_and_go(lost, &tell));
+    let mut program = Program::new("test");
+    let same = program.kind("same", |n: u32| n);
+    let ended = program.run_on(&nodes, 1, |tasks| {
+        let mut job = tasks.job("all");
+        job.each(same, 0..);
+        let mut results = job.results();
+        let mut seen = std::collections::BTreeSet::new();
+        let mut next = || {
+            let value = results.next().unwrap()?.value;
+            assert!(seen.insert(value), "{value} twice");
+            // Whether there is one for each so far, none is missing.
+            Ok::<_, Error>(seen.last().is_some_and(|last| *last as usize + 1 == seen.len()))
+        };
+        let stolen = loop {
+            next()?;
+            if let Ok(stolen) = told.try_recv() {
+                break stolen as u64;
+            }
+        };
+        while tasks.counts().lost < stolen {
+            next()?;
+        }
+        // They come, behind some that were handed out before.
+        while !next()? {}
+        assert_eq!(tasks.counts().lost, stolen);
+        Ok(())
+    });
+    thief.join().unwrap();
+    ended.unwrap();
 }

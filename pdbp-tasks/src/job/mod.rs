@@ -227,6 +227,12 @@ impl<'t, O: DeserializeOwned> New<'_, 't, O> {
         self
     }
 
+    /// It is not copied when it takes long: no two run at the same time, as far as anybody knows. When its processor is lost it runs again.
+    pub fn exclusive(mut self) -> Self {
+        self.options.exclusive = true;
+        self
+    }
+
     /// It runs when that one is over.
     pub fn after<T>(mut self, task: &Handle<T>) -> Self {
         self.after.push(task.number);

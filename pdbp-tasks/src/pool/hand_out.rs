@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::wire::{Assignment, Down, TaskId};
 
 use super::table::Holder;
-use super::tasks::State;
+use super::tasks::{Entry, State};
 use super::{Known, Pool, Processor, TaskError, Waits};
 
 /// What a processor is given at a time takes about so long.
@@ -276,7 +276,8 @@ impl Pool {
         let (mut due, mut next) = (Vec::new(), now + LOOK.1);
         for row in self.table.rows().filter(|row| !row.copied) {
             let ([Some(holder), None] | [None, Some(holder)]) = row.holders else { continue };
-            let Some(entry) = self.tasks.get(row.task).filter(|entry| !entry.options.once) else { continue };
+            let may = |entry: &&Entry| !entry.options.once && !entry.options.exclusive;
+            let Some(entry) = self.tasks.get(row.task).filter(may) else { continue };
             let most = self.kinds.get(usize::from(entry.kind.0)).and_then(|figures| figures.most());
             let at = holder.since + most.map_or(COPY_UNKNOWN, |most| (2 * most).max(COPY_LEAST));
             if at > now {

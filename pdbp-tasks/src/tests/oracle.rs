@@ -72,6 +72,8 @@ pub(super) struct Oracle {
     /// Outcomes that must come: job, number, and the value if there is one.
     pub(super) expected: Vec<(JobId, u64, Option<u64>)>,
     cancelled: Vec<JobId>,
+    /// Who computes what is not wanted any more, and must be told.
+    pub(super) drops: Vec<(Processor, TaskId)>,
 }
 
 impl Oracle {
@@ -120,6 +122,7 @@ impl Oracle {
         assert_eq!(what.attempt, task.handed_out + 1);
         assert!(!task.options.once || task.handed_out == 0, "{label} is started a second time");
         assert!(task.held.len() < 2, "{label} is held twice");
+        assert!(task.held.is_empty() || !task.options.exclusive, "{label} runs twice at the same time");
         assert!(task.held.is_empty() || !task.copied, "{label} is copied again");
         assert!(task.held.iter().all(|(processor, _)| *processor != to), "{label} is held there");
         let better = |other: &Task| {
@@ -140,9 +143,9 @@ impl Oracle {
         task.held.push((to, what.attempt));
     }
 
-    pub(super) fn drop_is_right(&self, id: TaskId) {
-        let task = &self.tasks[&self.by_id[&id]];
-        assert!(task.over.is_some() || task.heir.is_some(), "who may be the only one is told to drop {id}");
+    pub(super) fn drop(&mut self, to: Processor, id: TaskId) {
+        let at = self.drops.iter().position(|drop| *drop == (to, id));
+        self.drops.remove(at.unwrap_or_else(|| panic!("who may be the only one is told to drop {id}")));
     }
 
     pub(super) fn submit(&mut self, from: Processor, submission: &Submission) {
@@ -177,7 +180,7 @@ impl Oracle {
             return;
         }
         let job = task.job;
-        task.held.clear();
+        self.drops.extend(task.held.drain(..).filter(|held| held.0 != from).map(|held| (held.0, *id)));
         let labels: Vec<Label> = tasks.iter().map(|task| read_label(&task.input)).collect();
         let label_of = |i: &u16| labels[usize::from(*i)];
         for (sub, label) in tasks.iter().zip(&labels) {
@@ -232,7 +235,7 @@ impl Oracle {
         let task = self.tasks.get_mut(&label).unwrap();
         assert!(task.over.is_none());
         task.over = Some(value);
-        task.held.clear();
+        self.drops.extend(task.held.drain(..).filter_map(|held| Some((held.0, task.id?))));
         if let Some(number) = task.number.filter(|_| !task.keep) {
             self.expected.push((task.job, number, value));
         }
