@@ -1,8 +1,9 @@
 //! What a task costs beside `rayon::spawn`, in the same run, in turns: `cargo bench -p pdbp-tasks --bench rayon`.
 //!
 //! Tasks of rayon are closures in the memory of the process; those here go by messages through a pool on another node, and may be lost
-//! and run again. Both give their results back to one thread. Prints the median of the times of a task, and of the ratios of turns that
-//! follow each other. On a machine with other work both wait for it, and the ratios are what is left to compare.
+//! and run again. Both give their results back to one thread. Prints medians: of the time of a task and of what all threads of the process
+//! compute for it, and of the ratios of turns that follow each other. On a machine with other work the time that is computed is what is left to
+//! compare.
 
 use std::hint::black_box;
 use std::sync::mpsc;
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use pdbp::Builder;
 use pdbp_tasks::{Error, Kind, Program, Tasks};
+use rustix::time::{ClockId, clock_gettime};
 
 /// Turns of each.
 const TURNS: usize = 9;
@@ -19,8 +21,30 @@ fn work(rounds: u64) -> u64 {
     (0..rounds).fold(rounds, |sum, i| black_box(sum.wrapping_mul(31).wrapping_add(i)))
 }
 
-fn ours(tasks: &Tasks<'_>, kind: Kind<u64, u64>, count: u64, rounds: u64) -> Result<Duration, Error> {
-    let began = Instant::now();
+/// Time, and time that all threads of the process have computed, in seconds.
+#[derive(Clone, Copy)]
+struct Times([f64; 2]);
+
+/// What has gone by.
+struct Clocks(Instant, Duration);
+
+impl Clocks {
+    fn start() -> Self {
+        Self(Instant::now(), Self::computed())
+    }
+
+    fn computed() -> Duration {
+        let time = clock_gettime(ClockId::ProcessCPUTime);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    }
+
+    fn times(&self) -> Times {
+        Times([self.0.elapsed().as_secs_f64(), (Self::computed() - self.1).as_secs_f64()])
+    }
+}
+
+fn ours(tasks: &Tasks<'_>, kind: Kind<u64, u64>, count: u64, rounds: u64) -> Result<Times, Error> {
+    let began = Clocks::start();
     let mut job = tasks.job("bench");
     job.each(kind, (0..count).map(move |_| rounds));
     let mut sum = 0u64;
@@ -28,11 +52,11 @@ fn ours(tasks: &Tasks<'_>, kind: Kind<u64, u64>, count: u64, rounds: u64) -> Res
         sum = sum.wrapping_add(done?.value);
     }
     black_box(sum);
-    Ok(began.elapsed())
+    Ok(began.times())
 }
 
-fn rayons(threads: &rayon::ThreadPool, count: u64, rounds: u64) -> Duration {
-    let began = Instant::now();
+fn rayons(threads: &rayon::ThreadPool, count: u64, rounds: u64) -> Times {
+    let began = Clocks::start();
     let (give, take) = mpsc::channel();
     for _ in 0..count {
         let give = give.clone();
@@ -40,7 +64,7 @@ fn rayons(threads: &rayon::ThreadPool, count: u64, rounds: u64) -> Duration {
     }
     drop(give);
     black_box(take.into_iter().fold(0u64, u64::wrapping_add));
-    began.elapsed()
+    began.times()
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -56,18 +80,23 @@ fn main() -> Result<(), Error> {
     let kind = program.kind("work", work);
     program.run_on(cluster.nodes(), slots, |tasks| {
         println!("{slots} at a time, medians of {TURNS} turns each");
-        println!("rounds   tasks   pdbp-tasks, µs each   rayon, µs each   ratio");
+        println!(
+            "rounds   tasks   µs each: pdbp-tasks   rayon   ratio   computed: pdbp-tasks   rayon   ratio"
+        );
         for (rounds, count) in [(0, 100_000), (2_500, 20_000), (25_000, 4_000), (250_000, 400)] {
-            let mut times = (Vec::new(), Vec::new(), Vec::new());
+            let mut turns = Vec::new();
             for _ in 0..TURNS {
-                let (own, other) = (ours(tasks, kind, count, rounds)?, rayons(&threads, count, rounds));
-                let each = |time: Duration| time.as_secs_f64() * 1e6 / count as f64;
-                times.0.push(each(own));
-                times.1.push(each(other));
-                times.2.push(own.as_secs_f64() / other.as_secs_f64());
+                turns.push((ours(tasks, kind, count, rounds)?, rayons(&threads, count, rounds)));
             }
-            let (own, other, ratio) = (median(times.0), median(times.1), median(times.2));
-            println!("{rounds:>6} {count:>7} {own:>21.3} {other:>16.3} {ratio:>7.2}");
+            print!("{rounds:>6} {count:>7}");
+            for (clock, width) in [(0, 21), (1, 23)] {
+                let each = |times: Times| times.0[clock] * 1e6 / count as f64;
+                let own = median(turns.iter().map(|(own, _)| each(*own)).collect());
+                let other = median(turns.iter().map(|(_, other)| each(*other)).collect());
+                let ratio = median(turns.iter().map(|(own, other)| each(*own) / each(*other)).collect());
+                print!(" {own:>width$.3} {other:>7.3} {ratio:>7.2}");
+            }
+            println!();
         }
         Ok(())
     })

@@ -131,37 +131,16 @@ impl Program {
         let pool = Pool::new(kinds.len(), kinds.fingerprint(), self.limits);
         let served = Served::new(pool);
         thread::scope(|scope| {
-            let server = first.map(|node| {
-                scope.spawn(|| {
-                    serve::serve(node, &served).inspect_err(|e| served.fail(Error::other(e.to_string())))
-                })
-            });
-            let slots: Vec<_> = others
-                .into_iter()
-                .flat_map(|node| (0..slots).map(move |i| (node.clone(), format!("tasks.slot{i}"))))
+            let server = first.map(|node| scope.spawn(|| host(node, &served)));
+            let names = (0..slots).map(|i| format!("tasks.slot{i}"));
+            let slots = others.iter().flat_map(|node| names.clone().map(|name| (*node, name)));
+            let slots: Vec<_> = slots
                 .map(|(node, name)| {
                     let (kinds, served) = (&kinds, &served);
-                    scope.spawn(move || {
-                        let ended = slot::run(&node, &name, kinds);
-                        ended.inspect_err(|e| {
-                            served.fail(Error::other(format!("{name}@{}: {e}", node.name())))
-                        })
-                    })
+                    scope.spawn(move || compute(node, &name, kinds, served))
                 })
                 .collect();
-            let result = first.map(|node| {
-                // The others wait for what comes behind, whatever happens to the client.
-                let result = catch_unwind(AssertUnwindSafe(|| {
-                    Tasks::new(node, &served).and_then(|tasks| {
-                        let result = client(&tasks);
-                        served.pool().close();
-                        tasks.wake();
-                        result
-                    })
-                }));
-                served.pool().close();
-                result
-            });
+            let result = first.map(|node| attend(node, &served, client));
             let slots: Vec<_> = slots.into_iter().map(|slot| slot.join()).collect();
             if spans && !served.has_lost.load(Ordering::Acquire) {
                 farewell(nodes);
@@ -174,6 +153,37 @@ impl Program {
             ends.fold(result.unwrap_or(Ok(())), Result::and)
         })
     }
+}
+
+/// The pool's thread.
+fn host(node: &Node, served: &Served) -> Result<(), Error> {
+    let _guard = served.guard("the pool's thread");
+    serve::serve(node, served).inspect_err(|e| served.fail(Error::other(e.to_string())))
+}
+
+/// The thread of a processor.
+fn compute(node: &Node, name: &str, kinds: &Kinds, served: &Served) -> Result<(), Error> {
+    let place = format!("{name}@{}", node.name());
+    let _guard = served.guard(&place);
+    slot::run(node, name, kinds).inspect_err(|e| served.fail(Error::other(format!("{place}: {e}"))))
+}
+
+/// Calls the client. The others wait for what comes behind, whatever happens to it.
+fn attend(
+    node: &Node,
+    served: &Served,
+    client: impl FnOnce(&Tasks<'_>) -> Result<(), Error>,
+) -> thread::Result<Result<(), Error>> {
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        Tasks::new(node, served).and_then(|tasks| {
+            let result = client(&tasks);
+            served.pool().close();
+            tasks.wake();
+            result
+        })
+    }));
+    served.pool().close();
+    result
 }
 
 /// Nobody leaves while others are on their way.

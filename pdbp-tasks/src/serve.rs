@@ -66,6 +66,19 @@ impl Served {
         self.came.notify_all();
     }
 
+    /// Fails when the thread that has the guard panics, so that nobody waits for it for ever.
+    pub(crate) fn guard<'a>(&'a self, what: &'a str) -> impl Drop + use<'a> {
+        struct Guard<'a>(&'a Served, &'a str);
+        impl Drop for Guard<'_> {
+            fn drop(&mut self) {
+                if std::thread::panicking() {
+                    self.0.fail(Error::other(format!("{} has panicked", self.1)));
+                }
+            }
+        }
+        Guard(self, what)
+    }
+
     /// The error that has ended it, once.
     pub(crate) fn take_error(&self) -> Option<Error> {
         self.error.lock().unwrap_or_else(PoisonError::into_inner).take()

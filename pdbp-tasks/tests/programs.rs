@@ -36,6 +36,10 @@ fn squares_come_each_once_and_in_order_if_asked_for() {
         }
         assert!(seen.into_iter().all(|seen| seen));
         let mut job = tasks.job("in order");
+        // What some results leave is for the next.
+        job.each(square, 0..100);
+        let first = job.results().take(3).count();
+        assert_eq!(first + job.results().count(), 100);
         job.each(square, (0..3000).rev());
         job.each(square, 0..5);
         let values: Result<Vec<_>, _> =
@@ -63,7 +67,11 @@ fn a_join_is_given_all_results_and_an_order_is_kept() {
         let words = words.into_iter().collect::<Result<Vec<_>, _>>()?;
         let total = job.join(sum, 10, &words)?;
         let after = job.task().after(&total).add(look, ())?;
-        assert_eq!((job.wait(&after)?, job.wait(&total)?), (3, 16));
+        let mut order = tasks.job("order");
+        let first = order.add(length, "four".to_owned())?;
+        order.task().after(&first).each(look, [()]);
+        assert!(order.results().all(|done| done.is_ok_and(|done| done.value > 0)));
+        assert!(job.wait(&after)? >= 3 && job.wait(&total)? == 16);
         // What is over can be needed all the same.
         let again = job.join(sum, 1, &[words[2], words[2]])?;
         assert_eq!(job.wait(&again)?, 7);

@@ -2,7 +2,7 @@
 
 mod results;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{AddError, Error};
 use crate::kind::{self, Kind};
-use crate::pool::{Counts, JobId, NewTask};
+use crate::pool::{Counts, JobId, NewTask, Outcome};
 use crate::serve::{self, Served};
 use crate::wire::{self, Bytes, KindId, Options};
 
@@ -44,7 +44,9 @@ impl<'a> Tasks<'a> {
             id,
             name: name.to_owned(),
             feeds: VecDeque::new(),
-            fed: VecDeque::new(),
+            fed: BTreeSet::new(),
+            came: VecDeque::new(),
+            early: BTreeMap::new(),
             types: PhantomData,
         }
     }
@@ -62,8 +64,10 @@ impl<'a> Tasks<'a> {
     /// Lets the pool's thread look at what has changed.
     pub(crate) fn wake(&self) {
         if !self.served.asked.swap(true, Ordering::AcqRel) {
-            // Without it the pool looks by itself, after a while.
-            let _ = self.part.try_send(self.pool, &[]);
+            if self.part.try_send(self.pool, &[]).is_err() {
+                // The pool looks by itself, after a while.
+                self.served.asked.store(false, Ordering::Release);
+            }
             self.part.flush();
         }
     }
@@ -94,6 +98,7 @@ impl<T> Copy for Handle<T> {}
 struct Feed<'t> {
     kind: KindId,
     options: Options,
+    after: Vec<u64>,
     inputs: Box<dyn Iterator<Item = Result<Bytes, postcard::Error>> + 't>,
 }
 
@@ -104,8 +109,11 @@ pub struct Job<'t, O = ()> {
     id: JobId,
     name: String,
     feeds: VecDeque<Feed<'t>>,
-    /// Numbers of tasks whose results were not given yet, in the order in which they were added.
-    fed: VecDeque<u64>,
+    /// Numbers of tasks that `each` has added and whose results were not given yet.
+    fed: BTreeSet<u64>,
+    /// Outcomes that were not given yet: as they came, and what came too early for who wants them in order.
+    came: VecDeque<Outcome>,
+    early: BTreeMap<u64, Outcome>,
     types: PhantomData<fn() -> O>,
 }
 
@@ -261,10 +269,15 @@ impl<'t, O: DeserializeOwned> New<'_, 't, O> {
         self.push(kind.id, own, Some(&parts))
     }
 
-    /// As [`Job::each`]. What it runs [after](Self::after) is not considered.
+    /// As [`Job::each`].
     pub fn each<I: Serialize>(self, kind: Kind<I, O>, inputs: impl IntoIterator<Item = I, IntoIter: 't>) {
         let inputs = inputs.into_iter().map(|input| kind::encode(&input));
-        self.job.feeds.push_back(Feed { kind: kind.id, options: self.options, inputs: Box::new(inputs) });
+        self.job.feeds.push_back(Feed {
+            kind: kind.id,
+            options: self.options,
+            after: self.after,
+            inputs: Box::new(inputs),
+        });
     }
 
     fn push<I: Serialize, T>(

@@ -1,6 +1,6 @@
 //! Results as an iterator, which reads the inputs of `each` as there is room.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::BTreeSet;
 
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use serde::de::DeserializeOwned;
@@ -31,20 +31,19 @@ pub struct Done<O> {
 /// Results as they come: see [`Job::results`].
 pub struct Results<'j, 't, O> {
     job: &'j mut Job<'t, O>,
-    came: VecDeque<Outcome>,
     error: Option<Error>,
     over: bool,
 }
 
 impl<'j, 't, O: DeserializeOwned> Results<'j, 't, O> {
     pub(super) fn new(job: &'j mut Job<'t, O>) -> Self {
-        Self { job, came: VecDeque::new(), error: None, over: false }
+        Self { job, error: None, over: false }
     }
 
     /// The same in the order in which the tasks were added. What comes early is kept; no more is added than the pool's client may have
     /// unfinished.
     pub fn in_order(self) -> InOrder<'j, 't, O> {
-        InOrder { results: self, early: HashMap::new() }
+        InOrder { results: self }
     }
 
     /// Shows on the terminal's standard error how far it is.
@@ -60,9 +59,16 @@ impl<'j, 't, O: DeserializeOwned> Results<'j, 't, O> {
         Some(left? as u64 + self.job.fed.len() as u64)
     }
 
+    fn give(&mut self, outcome: Outcome) -> Result<Done<O>, Error> {
+        let Outcome { number, result } = outcome;
+        self.job.fed.remove(&number);
+        let bytes = result.map_err(|error| Error::Task { number, error })?;
+        Ok(Done { number, value: wire::decode(&bytes)? })
+    }
+
     fn next_outcome(&mut self) -> Option<Result<Outcome, Error>> {
         loop {
-            if let Some(outcome) = self.came.pop_front() {
+            if let Some(outcome) = self.job.came.pop_front() {
                 return Some(Ok(outcome));
             }
             if self.over {
@@ -82,9 +88,9 @@ impl<'j, 't, O: DeserializeOwned> Results<'j, 't, O> {
         let mut pool = served.pool();
         loop {
             while let Some(outcome) = pool.take_outcome(self.job.id) {
-                self.came.push_back(outcome);
+                self.job.came.push_back(outcome);
             }
-            if !self.came.is_empty() {
+            if !self.job.came.is_empty() {
                 return;
             }
             if pool.live(self.job.id) == 0 && self.job.feeds.is_empty() {
@@ -133,31 +139,28 @@ fn add(
     job: crate::pool::JobId,
     feed: &Feed<'_>,
     inputs: Vec<Bytes>,
-    fed: &mut VecDeque<u64>,
+    fed: &mut BTreeSet<u64>,
 ) -> Result<(), Error> {
     let mut pool = tasks.served.pool();
     for input in inputs {
         let (kind, options) = (feed.kind, feed.options);
-        let new = NewTask { kind, options, input, join: None, after: &[], keep: false };
-        fed.push_back(pool.add(job, &new)?);
+        let new = NewTask { kind, options, input, join: None, after: &feed.after, keep: false };
+        fed.insert(pool.add(job, &new)?);
     }
     Ok(())
-}
-
-fn read<O: DeserializeOwned>(outcome: Outcome) -> Result<Done<O>, Error> {
-    let Outcome { number, result } = outcome;
-    let bytes = result.map_err(|error| Error::Task { number, error })?;
-    Ok(Done { number, value: wire::decode(&bytes)? })
 }
 
 impl<O: DeserializeOwned> Iterator for Results<'_, '_, O> {
     type Item = Result<Done<O>, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let outcome = self.next_outcome()?;
-        // Which one it is matters only to who wants them in order.
-        self.job.fed.pop_front();
-        Some(outcome.and_then(read))
+        if let Some((_, outcome)) = self.job.early.pop_first() {
+            return Some(self.give(outcome));
+        }
+        Some(match self.next_outcome()? {
+            Ok(outcome) => self.give(outcome),
+            Err(error) => Err(error),
+        })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -168,7 +171,6 @@ impl<O: DeserializeOwned> Iterator for Results<'_, '_, O> {
 /// Results in the order of their tasks: see [`Results::in_order`].
 pub struct InOrder<'j, 't, O> {
     results: Results<'j, 't, O>,
-    early: HashMap<u64, Outcome>,
 }
 
 impl<O: DeserializeOwned> InOrder<'_, '_, O> {
@@ -184,14 +186,12 @@ impl<O: DeserializeOwned> Iterator for InOrder<'_, '_, O> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(first) = self.results.job.fed.front()
-                && let Some(outcome) = self.early.remove(first)
-            {
-                self.results.job.fed.pop_front();
-                return Some(read(outcome));
+            let job = &mut *self.results.job;
+            if let Some(outcome) = job.fed.first().and_then(|first| job.early.remove(first)) {
+                return Some(self.results.give(outcome));
             }
             match self.results.next_outcome()? {
-                Ok(outcome) => drop(self.early.insert(outcome.number, outcome)),
+                Ok(outcome) => drop(self.results.job.early.insert(outcome.number, outcome)),
                 Err(error) => return Some(Err(error)),
             }
         }
