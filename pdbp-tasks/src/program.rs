@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use pdbp::{Builder, Launch, Node, TransportKind};
+use pdbp::{Builder, Event, Launch, Node, TransportKind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -142,7 +142,8 @@ impl Program {
                 .collect();
             let result = first.map(|node| attend(node, &served, client));
             let slots: Vec<_> = slots.into_iter().map(|slot| slot.join()).collect();
-            if spans && !served.has_lost.load(Ordering::Acquire) {
+            // With a node that is lost nobody can wait for all.
+            if spans && !served.has_lost.load(Ordering::Acquire) && !nodes.iter().any(has_lost_one) {
                 farewell(nodes);
             }
             served.over.store(true, Ordering::Release);
@@ -184,6 +185,11 @@ fn attend(
     }));
     served.pool().close();
     result
+}
+
+/// Whether a node that computes has seen another fail.
+fn has_lost_one(node: &Node) -> bool {
+    node.take_events().iter().any(|event| matches!(event, Event::PeerFailed { .. }))
 }
 
 /// Nobody leaves while others are on their way.

@@ -20,6 +20,8 @@ pub(crate) const ADDRESS: &str = "tasks@node0";
 const IDLE: Duration = Duration::from_millis(50);
 /// How long it waits for room.
 const ROOM: Duration = Duration::from_millis(2);
+/// How long it waits at the end for processors that have not been told to stop.
+const LINGER: Duration = Duration::from_secs(5);
 /// Messages taken in before they are answered.
 const AT_ONCE: usize = 256;
 
@@ -101,13 +103,21 @@ struct Server<'a> {
     began: Instant,
 }
 
-/// Serves until all is over.
+/// Serves until all is over and all know it.
 pub(crate) fn serve(node: &Node, served: &Served) -> Result<(), Error> {
     let part = node.register(NAME, PartKind::Cpu)?;
     let mut server = Server { served, part: &part, peers: HashMap::new(), waiting: 0, began: Instant::now() };
     let mut wait = Duration::ZERO;
-    // Whoever sets it wakes this thread, or waits for a while.
-    while !served.over.load(Ordering::Acquire) || server.waiting > 0 {
+    let mut over = None;
+    loop {
+        if served.over.load(Ordering::Acquire) {
+            // Who still computes asks when it has done, and must be told to stop.
+            let since = *over.get_or_insert_with(Instant::now);
+            let is_told = server.waiting == 0 && served.pool().processors() == 0;
+            if is_told || since.elapsed() > LINGER {
+                break;
+            }
+        }
         let first = server.first_message(wait)?;
         wait = server.turn(first);
     }

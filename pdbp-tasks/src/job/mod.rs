@@ -133,7 +133,7 @@ impl<'t, O: DeserializeOwned> Job<'t, O> {
         self.task().each(kind, inputs);
     }
 
-    /// Adds a task.
+    /// Adds a task. Its result is kept as long as the job is, since others may need it.
     ///
     /// # Errors
     /// There are too many in the pool, the job was cancelled, or the input cannot be encoded; with the input.
