@@ -1,0 +1,135 @@
+//! What can go wrong, for programs.
+
+use std::fmt;
+use std::sync::Arc;
+
+use pdbp::{LookupError, RecvError, RegisterError, SendError, StartError};
+
+use crate::pool::{Refused, TaskError};
+
+/// Why a program of tasks, or a call of it, failed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The cluster did not start.
+    Start(StartError),
+    /// A part of pool, client or processor was not registered.
+    Register(RegisterError),
+    /// The pool was not found.
+    Find(LookupError),
+    /// The pool or a processor cannot be reached any more.
+    Send(SendError),
+    /// Nothing can be received any more.
+    Recv(RecvError),
+    /// A task has no result.
+    Task {
+        /// Its number in the job.
+        number: u64,
+        /// Why.
+        error: Arc<TaskError>,
+    },
+    /// A task was not added.
+    Add(Refused),
+    /// An input or result does not fit its type, or cannot be written as one.
+    Codec(postcard::Error),
+    /// A kind was declared and never defined.
+    Undefined(String),
+    /// The pool has other functions than a processor.
+    OtherFunctions {
+        /// The fingerprint of the processor's.
+        own: u64,
+        /// That of the pool's.
+        pool: u64,
+    },
+    /// An operation of the program on the system failed.
+    Io(std::io::Error),
+    /// Something of the program.
+    Other(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl Error {
+    /// An error of the program's own.
+    pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Other(error.into())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start(e) => e.fmt(f),
+            Self::Register(e) => e.fmt(f),
+            Self::Find(e) => e.fmt(f),
+            Self::Send(e) => e.fmt(f),
+            Self::Recv(e) => e.fmt(f),
+            Self::Task { number, error } => write!(f, "task {number}: {error}"),
+            Self::Add(Refused::Full) => f.write_str(
+                "the pool has as many tasks as it may have; take results first, or add them with `each`, which reads its inputs as there is room",
+            ),
+            Self::Add(Refused::Cancelled) => f.write_str("the job was cancelled; begin another one"),
+            Self::Add(Refused::UnknownTask(number)) => {
+                write!(f, "task {number} is of another job; only tasks of one job can need each other")
+            }
+            Self::Codec(e) => write!(f, "an input or result cannot be passed on: {e}"),
+            Self::Undefined(kind) => write!(f, "kind `{kind}` was declared; define it before the program runs"),
+            Self::OtherFunctions { own, pool } => write!(
+                f,
+                "this process knows other functions ({own:016x}) than the pool ({pool:016x}); start the same program everywhere"
+            ),
+            Self::Io(e) => e.fmt(f),
+            Self::Other(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+macro_rules! from {
+    ($($variant:ident: $type:ty;)*) => {$(
+        impl From<$type> for Error {
+            fn from(error: $type) -> Self {
+                Self::$variant(error)
+            }
+        }
+    )*};
+}
+
+from! {
+    Start: StartError;
+    Register: RegisterError;
+    Find: LookupError;
+    Send: SendError;
+    Recv: RecvError;
+    Add: Refused;
+    Codec: postcard::Error;
+    Io: std::io::Error;
+}
+
+impl From<pdbp::ConfigError> for Error {
+    fn from(error: pdbp::ConfigError) -> Self {
+        Self::Start(error.into())
+    }
+}
+
+/// A task that was not added, with its input.
+#[derive(Debug)]
+pub struct AddError<I> {
+    /// What it was to be given.
+    pub input: I,
+    /// Why.
+    pub error: Error,
+}
+
+impl<I> fmt::Display for AddError<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<I: fmt::Debug> std::error::Error for AddError<I> {}
+
+impl<I> From<AddError<I>> for Error {
+    fn from(refused: AddError<I>) -> Self {
+        refused.error
+    }
+}

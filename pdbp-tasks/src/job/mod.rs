@@ -1,0 +1,302 @@
+//! Jobs: what a client adds, and what comes of it.
+
+mod results;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::marker::PhantomData;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use pdbp::{Node, Part, PartKind, Target};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::{AddError, Error};
+use crate::kind::{self, Kind};
+use crate::pool::{Counts, JobId, NewTask, Outcome};
+use crate::serve::{self, Served};
+use crate::wire::{self, Bytes, KindId, Options};
+
+pub use results::{Done, InOrder, Progress, Results};
+
+/// How long a client looks for the pool.
+const MEETING: Duration = Duration::from_secs(60);
+
+/// The pool, as a client sees it.
+pub struct Tasks<'a> {
+    served: &'a Served,
+    part: Part,
+    pool: Target,
+}
+
+impl<'a> Tasks<'a> {
+    pub(crate) fn new(node: &Node, served: &'a Served) -> Result<Self, Error> {
+        let part = node.register("tasks.client", PartKind::Cpu)?;
+        let pool = part.find(serve::ADDRESS, MEETING)?;
+        Ok(Self { served, part, pool })
+    }
+
+    /// A new job, whose [results](Job::results) are of type `O`. When it is dropped, what is not over is cancelled.
+    pub fn job<O>(&self, name: &str) -> Job<'_, O> {
+        let id = self.served.pool().begin();
+        Job {
+            tasks: self,
+            id,
+            name: name.to_owned(),
+            feeds: VecDeque::new(),
+            fed: BTreeSet::new(),
+            came: VecDeque::new(),
+            early: BTreeMap::new(),
+            types: PhantomData,
+        }
+    }
+
+    /// Counts of the pool since the start.
+    pub fn counts(&self) -> Counts {
+        self.served.pool().counts()
+    }
+
+    /// Processors that have asked for tasks and not left.
+    pub fn processors(&self) -> usize {
+        self.served.pool().processors()
+    }
+
+    /// Lets the pool's thread look at what has changed.
+    pub(crate) fn wake(&self) {
+        if !self.served.asked.swap(true, Ordering::AcqRel) {
+            if self.part.try_send(self.pool, &[]).is_err() {
+                // The pool looks by itself, after a while.
+                self.served.asked.store(false, Ordering::Release);
+            }
+            self.part.flush();
+        }
+    }
+}
+
+/// A task of a job, by which others of it can need it, and its result be had.
+pub struct Handle<T> {
+    number: u64,
+    types: PhantomData<fn() -> T>,
+}
+
+impl<T> Handle<T> {
+    /// Its number in the job.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+impl<T> Clone for Handle<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Handle<T> {}
+
+/// Inputs that are not read yet.
+struct Feed<'t> {
+    kind: KindId,
+    options: Options,
+    after: Vec<u64>,
+    inputs: Box<dyn Iterator<Item = Result<Bytes, postcard::Error>> + 't>,
+}
+
+/// A set of tasks of one client. Results of type `O` are those of tasks that [`each`](Self::each) has added; what [`add`](Self::add) and
+/// [`join`](Self::join) give, of any type, [`wait`](Self::wait) has, and others of the job can need.
+pub struct Job<'t, O = ()> {
+    tasks: &'t Tasks<'t>,
+    id: JobId,
+    name: String,
+    feeds: VecDeque<Feed<'t>>,
+    /// Numbers of tasks that `each` has added and whose results were not given yet.
+    fed: BTreeSet<u64>,
+    /// Outcomes that were not given yet: as they came, and what came too early for who wants them in order.
+    came: VecDeque<Outcome>,
+    early: BTreeMap<u64, Outcome>,
+    types: PhantomData<fn() -> O>,
+}
+
+impl<'t, O: DeserializeOwned> Job<'t, O> {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Adds a task for each input. The iterator is read from within [`results`](Self::results) as there is room, so that it may be of
+    /// any length.
+    pub fn each<I: Serialize>(
+        &mut self,
+        kind: Kind<I, O>,
+        inputs: impl IntoIterator<Item = I, IntoIter: 't>,
+    ) {
+        self.task().each(kind, inputs);
+    }
+
+    /// Adds a task. Its result is kept as long as the job is, since others may need it.
+    ///
+    /// # Errors
+    /// There are too many in the pool, the job was cancelled, or the input cannot be encoded; with the input.
+    pub fn add<I: Serialize, T>(&mut self, kind: Kind<I, T>, input: I) -> Result<Handle<T>, AddError<I>> {
+        self.task().add(kind, input)
+    }
+
+    /// Adds a task that runs when all `parts` are over, and is given `own` and their results.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add); and [`Refused::UnknownTask`](crate::Refused::UnknownTask) for a handle of another job.
+    pub fn join<A: Serialize, T, R>(
+        &mut self,
+        kind: Kind<(A, Vec<T>), R>,
+        own: A,
+        parts: &[Handle<T>],
+    ) -> Result<Handle<R>, AddError<A>> {
+        self.task().join(kind, own, parts)
+    }
+
+    /// Begins a task with options.
+    pub fn task(&mut self) -> New<'_, 't, O> {
+        New { job: self, options: Options::default(), after: Vec::new() }
+    }
+
+    /// Waits for the result of a task.
+    ///
+    /// # Errors
+    /// [`Error::Task`]; and what has ended the pool.
+    pub fn wait<T: DeserializeOwned>(&self, task: &Handle<T>) -> Result<T, Error> {
+        let served = self.tasks.served;
+        let mut pool = served.pool();
+        loop {
+            match pool.result(self.id, task.number) {
+                Some(Ok(bytes)) => return Ok(wire::decode(&bytes)?),
+                Some(Err(error)) => return Err(Error::Task { number: task.number, error }),
+                None => {}
+            }
+            if let Some(error) = served.take_error() {
+                return Err(error);
+            }
+            pool = served.wait(pool);
+        }
+    }
+
+    /// Results of tasks that were added by [`each`](Self::each), as they come. It ends when all tasks of the job are over, those too that
+    /// tasks have added.
+    pub fn results(&mut self) -> Results<'_, 't, O> {
+        Results::new(self)
+    }
+
+    /// Ends what is not over, as cancelled. What runs is told ([`Scope::is_unwanted`](crate::Scope::is_unwanted)), and what it gives is
+    /// ignored. Nothing can be added any more.
+    pub fn cancel(&mut self) {
+        self.feeds.clear();
+        self.tasks.served.pool().cancel(self.id);
+        self.tasks.wake();
+    }
+}
+
+impl<O> Drop for Job<'_, O> {
+    fn drop(&mut self) {
+        self.tasks.served.pool().forget(self.id);
+        self.tasks.wake();
+    }
+}
+
+/// A task that is about to be added, with options.
+#[must_use = "it is not added yet"]
+pub struct New<'j, 't, O> {
+    job: &'j mut Job<'t, O>,
+    options: Options,
+    after: Vec<u64>,
+}
+
+impl<'t, O: DeserializeOwned> New<'_, 't, O> {
+    /// It goes out before tasks of lower priority. The default is 0.
+    pub fn priority(mut self, priority: i16) -> Self {
+        self.options.priority = priority;
+        self
+    }
+
+    /// How often it is run again after a failure. The default is 0.
+    pub fn retries(mut self, retries: u16) -> Self {
+        self.options.retries = retries;
+        self
+    }
+
+    /// Longest run. A function is told that its time is over by [`Scope::is_unwanted`](crate::Scope::is_unwanted); one that does not
+    /// end for long after that has failed.
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.options = self.options.with_limit(limit);
+        self
+    }
+
+    /// It is never started a second time: neither copied, nor run again after a failure or when its processor is lost.
+    pub fn once(mut self) -> Self {
+        self.options.once = true;
+        self
+    }
+
+    /// It is not copied when it takes long: no two run at the same time, as far as anybody knows. When its processor is lost it runs again.
+    pub fn exclusive(mut self) -> Self {
+        self.options.exclusive = true;
+        self
+    }
+
+    /// It runs when that one is over.
+    pub fn after<T>(mut self, task: &Handle<T>) -> Self {
+        self.after.push(task.number);
+        self
+    }
+
+    /// As [`Job::add`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn add<I: Serialize, T>(self, kind: Kind<I, T>, input: I) -> Result<Handle<T>, AddError<I>> {
+        self.push(kind.id, input, None)
+    }
+
+    /// As [`Job::join`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn join<A: Serialize, T, R>(
+        self,
+        kind: Kind<(A, Vec<T>), R>,
+        own: A,
+        parts: &[Handle<T>],
+    ) -> Result<Handle<R>, AddError<A>> {
+        let parts: Vec<_> = parts.iter().map(|part| part.number).collect();
+        self.push(kind.id, own, Some(&parts))
+    }
+
+    /// As [`Job::each`].
+    pub fn each<I: Serialize>(self, kind: Kind<I, O>, inputs: impl IntoIterator<Item = I, IntoIter: 't>) {
+        let inputs = inputs.into_iter().map(|input| kind::encode(&input));
+        self.job.feeds.push_back(Feed {
+            kind: kind.id,
+            options: self.options,
+            after: self.after,
+            inputs: Box::new(inputs),
+        });
+    }
+
+    fn push<I: Serialize, T>(
+        self,
+        kind: KindId,
+        input: I,
+        join: Option<&[u64]>,
+    ) -> Result<Handle<T>, AddError<I>> {
+        let Self { job, options, after } = self;
+        let encoded = match kind::encode(&input) {
+            Ok(encoded) => encoded,
+            Err(error) => return Err(AddError { input, error: error.into() }),
+        };
+        let new = NewTask { kind, options, input: encoded, join, after: &after, keep: true };
+        let added = job.tasks.served.pool().add(job.id, &new);
+        job.tasks.wake();
+        match added {
+            Ok(number) => Ok(Handle { number, types: PhantomData }),
+            Err(error) => Err(AddError { input, error: error.into() }),
+        }
+    }
+}

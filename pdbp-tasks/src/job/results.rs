@@ -1,0 +1,241 @@
+//! Results as an iterator, which reads the inputs of `each` as there is room.
+
+use std::collections::BTreeSet;
+
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+use serde::de::DeserializeOwned;
+
+use super::{Feed, Job};
+use crate::error::Error;
+use crate::pool::{NewTask, Outcome};
+use crate::wire::{self, Bytes};
+
+/// Tasks that are added and whose results were not given, at most.
+const WINDOW: usize = 1 << 14;
+/// Bytes of inputs and results that the pool holds, above which no more are added, unless it has few tasks.
+const BYTES: usize = 64 << 20;
+const FEW: usize = 64;
+/// Inputs that are read before they are added.
+const AT_ONCE: usize = 512;
+
+/// A task that is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Done<O> {
+    /// Its number in the job: how many tasks were added before it.
+    pub number: u64,
+    /// Its result.
+    pub value: O,
+}
+
+/// Results as they come: see [`Job::results`].
+pub struct Results<'j, 't, O> {
+    job: &'j mut Job<'t, O>,
+    error: Option<Error>,
+    over: bool,
+}
+
+impl<'j, 't, O: DeserializeOwned> Results<'j, 't, O> {
+    pub(super) fn new(job: &'j mut Job<'t, O>) -> Self {
+        Self { job, error: None, over: false }
+    }
+
+    /// The same in the order in which the tasks were added. What comes early is kept; no more is added than the pool's client may have
+    /// unfinished.
+    pub fn in_order(self) -> InOrder<'j, 't, O> {
+        InOrder { results: self }
+    }
+
+    /// Shows on the terminal's standard error how far it is.
+    pub fn progress(self) -> Progress<Self> {
+        let name = self.job.name.clone();
+        Progress::new(self, name)
+    }
+
+    /// How many results there will be: those that have come, and the inputs that are left, if that is known.
+    fn expected(&self) -> Option<u64> {
+        let left = self.job.feeds.iter().map(|feed| feed.inputs.size_hint().1);
+        let left: Option<usize> = left.sum();
+        Some(left? as u64 + self.job.fed.len() as u64)
+    }
+
+    fn give(&mut self, outcome: Outcome) -> Result<Done<O>, Error> {
+        let Outcome { number, result } = outcome;
+        self.job.fed.remove(&number);
+        let bytes = result.map_err(|error| Error::Task { number, error })?;
+        Ok(Done { number, value: wire::decode(&bytes)? })
+    }
+
+    fn next_outcome(&mut self) -> Option<Result<Outcome, Error>> {
+        loop {
+            if let Some(outcome) = self.job.came.pop_front() {
+                return Some(Ok(outcome));
+            }
+            if self.over {
+                return self.error.take().map(Err);
+            }
+            if let Err(error) = self.fill() {
+                (self.error, self.over) = (Some(error), true);
+                continue;
+            }
+            self.take();
+        }
+    }
+
+    /// Waits for outcomes and takes what there is.
+    fn take(&mut self) {
+        let served = self.job.tasks.served;
+        let mut pool = served.pool();
+        loop {
+            while let Some(outcome) = pool.take_outcome(self.job.id) {
+                self.job.came.push_back(outcome);
+            }
+            if !self.job.came.is_empty() {
+                return;
+            }
+            if pool.live(self.job.id) == 0 && self.job.feeds.is_empty() {
+                self.over = true;
+                return;
+            }
+            if let Some(error) = served.take_error() {
+                (self.error, self.over) = (Some(error), true);
+                return;
+            }
+            pool = served.wait(pool);
+        }
+    }
+
+    /// Adds as many tasks as there is room for.
+    fn fill(&mut self) -> Result<(), Error> {
+        let mut added = 0;
+        while let Some(feed) = self.job.feeds.front_mut() {
+            let room = WINDOW.saturating_sub(self.job.fed.len()).min(AT_ONCE);
+            let few = self.job.fed.len() < FEW;
+            if room == 0 || !(few || self.job.tasks.served.pool().bytes() < BYTES) {
+                break;
+            }
+            // Some first, so that nobody waits for an iterator that takes its time; and not under the lock.
+            let most = if few { FEW.min(room) } else { room };
+            let inputs = feed.inputs.by_ref().take(most).collect::<Result<Vec<Bytes>, _>>()?;
+            let is_last = inputs.len() < most;
+            added += inputs.len();
+            add(self.job.tasks, self.job.id, feed, inputs, &mut self.job.fed)?;
+            if is_last {
+                self.job.feeds.pop_front();
+            }
+            if few {
+                self.job.tasks.wake();
+            }
+        }
+        if added > 0 {
+            self.job.tasks.wake();
+        }
+        Ok(())
+    }
+}
+
+fn add(
+    tasks: &super::Tasks<'_>,
+    job: crate::pool::JobId,
+    feed: &Feed<'_>,
+    inputs: Vec<Bytes>,
+    fed: &mut BTreeSet<u64>,
+) -> Result<(), Error> {
+    let mut pool = tasks.served.pool();
+    for input in inputs {
+        let (kind, options) = (feed.kind, feed.options);
+        let new = NewTask { kind, options, input, join: None, after: &feed.after, keep: false };
+        fed.insert(pool.add(job, &new)?);
+    }
+    Ok(())
+}
+
+impl<O: DeserializeOwned> Iterator for Results<'_, '_, O> {
+    type Item = Result<Done<O>, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some((_, outcome)) = self.job.early.pop_first() {
+            return Some(self.give(outcome));
+        }
+        Some(match self.next_outcome()? {
+            Ok(outcome) => self.give(outcome),
+            Err(error) => Err(error),
+        })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (0, self.expected().and_then(|expected| usize::try_from(expected).ok()))
+    }
+}
+
+/// Results in the order of their tasks: see [`Results::in_order`].
+pub struct InOrder<'j, 't, O> {
+    results: Results<'j, 't, O>,
+}
+
+impl<O: DeserializeOwned> InOrder<'_, '_, O> {
+    /// Shows on the terminal's standard error how far it is.
+    pub fn progress(self) -> Progress<Self> {
+        let name = self.results.job.name.clone();
+        Progress::new(self, name)
+    }
+}
+
+impl<O: DeserializeOwned> Iterator for InOrder<'_, '_, O> {
+    type Item = Result<Done<O>, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let job = &mut *self.results.job;
+            if let Some(outcome) = job.fed.first().and_then(|first| job.early.remove(first)) {
+                return Some(self.results.give(outcome));
+            }
+            match self.results.next_outcome()? {
+                Ok(outcome) => drop(self.results.job.early.insert(outcome.number, outcome)),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.results.size_hint()
+    }
+}
+
+/// Results, with a bar that shows how far it is: see [`Results::progress`].
+pub struct Progress<R> {
+    results: R,
+    bar: ProgressBar,
+}
+
+impl<R: Iterator> Progress<R> {
+    fn new(results: R, name: String) -> Self {
+        let bar = match results.size_hint().1 {
+            Some(expected) => ProgressBar::new(expected as u64),
+            None => ProgressBar::no_length(),
+        };
+        // The templates are right, or it looks as by default.
+        let template = "{msg} {elapsed:>5} {wide_bar} {pos}/{len} {per_sec}, {eta} left";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        Self { results, bar: bar.with_message(name).with_finish(ProgressFinish::AndLeave) }
+    }
+}
+
+impl<R: Iterator> Iterator for Progress<R> {
+    type Item = R::Item;
+
+    fn next(&mut self) -> Option<R::Item> {
+        let next = self.results.next();
+        match next {
+            Some(_) => self.bar.inc(1),
+            None => self.bar.finish(),
+        }
+        next
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.results.size_hint()
+    }
+}

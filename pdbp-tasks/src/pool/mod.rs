@@ -1,0 +1,389 @@
+//! The task side: task set, dynamic table, dependencies and outcomes, as a state machine. Operations and the time go in, messages to
+//! processors ([`Pool::poll`]) and outcomes ([`Pool::take_outcome`]) come out.
+//!
+//! The rules are those of S4, "Elastic parallel computation":
+//! 1. A task leaves the set at its first hand-out, enters the table, and leaves that only by a submission that is taken.
+//! 2. Processors ask; the pool speaks to nobody who has not asked. All that it notes of processors may be forgotten without loss of
+//!    a task.
+//! 3. The answer is tasks, `Stop` or `Standby`, which is a request that the pool remembers.
+//! 4. A submission of a task in the table is taken, whichever holder made it, present or past; any other is counted and ignored.
+//! 5. Sub-tasks come with a submission and exist if and only if it is taken.
+//! 6. Tasks of a lost processor stay in the table and are handed out again, before anything else.
+//! 7. The job is over when set and table are empty and nobody can add any more.
+//!
+//! A failure is a submission, too, but counts once, and only of an attempt that is held now: sent again, or from a processor that was
+//! given up, it would use up the retries of a task that runs elsewhere.
+
+mod figures;
+mod hand_out;
+mod ready;
+mod submit;
+mod table;
+mod tasks;
+mod types;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::wire::{Bytes, Down, SubTask, TaskId};
+use figures::Figures;
+use ready::Ready;
+use table::Table;
+use tasks::{Ended, Entry, Input, State, Tasks};
+pub use types::{Counts, JobId, Limits, NewTask, Outcome, Processor, Refused, TaskError};
+
+/// What the pool notes of a processor. All of it may be forgotten.
+struct Known {
+    room: usize,
+    /// Tasks that it holds.
+    held: usize,
+    waits: Waits,
+    /// When it last said something.
+    heard: Duration,
+    unknown: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waits {
+    No,
+    /// In `asking`.
+    Asking,
+    /// In `parked`, with this number.
+    Parked(u64),
+}
+
+#[derive(Default)]
+struct Job {
+    live: usize,
+    next: u64,
+    outcomes: VecDeque<Outcome>,
+    kept: HashMap<u64, Kept>,
+    cancelled: bool,
+}
+
+enum Kept {
+    Pending(TaskId),
+    Over(Ended),
+}
+
+/// The pool of tasks: see the [module](self).
+pub struct Pool {
+    limits: Limits,
+    fingerprint: u64,
+    tasks: Tasks,
+    table: Table,
+    ready: Ready,
+    /// Tasks of the table that nobody holds.
+    lost: VecDeque<TaskId>,
+    kinds: Vec<Figures>,
+    jobs: HashMap<JobId, Job>,
+    next_job: u32,
+    processors: HashMap<Processor, Known>,
+    /// Who has asked and was not answered.
+    asking: VecDeque<Processor>,
+    /// Whose request is remembered, with a number: of one processor the latest counts.
+    parked: VecDeque<(Processor, u64)>,
+    /// Whose submissions are not looked at.
+    banned: HashSet<Processor>,
+    notices: VecDeque<(Processor, Down)>,
+    counts: Counts,
+    turns: u64,
+    /// Live tasks with a limit.
+    limited: usize,
+    next_look: Duration,
+    /// Bytes of inputs and of outcomes that nobody has taken.
+    bytes: usize,
+    closed: bool,
+}
+
+impl Pool {
+    /// An empty pool for tasks of so many kinds, with a number that stands for what they are.
+    pub fn new(kinds: usize, fingerprint: u64, limits: Limits) -> Self {
+        Self {
+            limits,
+            fingerprint,
+            tasks: Tasks::default(),
+            table: Table::default(),
+            ready: Ready::default(),
+            lost: VecDeque::new(),
+            kinds: (0..kinds).map(|_| Figures::default()).collect(),
+            jobs: HashMap::new(),
+            next_job: 0,
+            processors: HashMap::new(),
+            asking: VecDeque::new(),
+            parked: VecDeque::new(),
+            banned: HashSet::new(),
+            notices: VecDeque::new(),
+            counts: Counts::default(),
+            turns: 0,
+            limited: 0,
+            next_look: Duration::ZERO,
+            bytes: 0,
+            closed: false,
+        }
+    }
+
+    /// A new job.
+    pub fn begin(&mut self) -> JobId {
+        let job = JobId(self.next_job);
+        self.next_job += 1;
+        self.jobs.insert(job, Job::default());
+        job
+    }
+
+    /// Adds a task and returns its number in the job. It is not scheduled.
+    ///
+    /// # Errors
+    /// See [`Refused`].
+    pub fn add(&mut self, job: JobId, new: &NewTask<'_>) -> Result<u64, Refused> {
+        if self.tasks.len() >= self.limits.tasks {
+            return Err(Refused::Full);
+        }
+        let known = self.jobs.get(&job).filter(|job| !job.cancelled).ok_or(Refused::Cancelled)?;
+        let number = known.next;
+        let (mut edges, mut parts, mut failed) = (Vec::new(), Vec::new(), None);
+        let joined = new.join.unwrap_or(&[]).iter().map(|n| (n, true));
+        for (needed, is_data) in joined.chain(new.after.iter().map(|n| (n, false))) {
+            let part = is_data.then_some(parts.len() as u32); // no more than tasks
+            let mut there = None;
+            match known.kept.get(needed).ok_or(Refused::UnknownTask(*needed))? {
+                Kept::Pending(task) => edges.push((*task, part)),
+                Kept::Over(Ok(bytes)) => there = Some(bytes.clone()),
+                Kept::Over(Err(error)) => failed = Some(Arc::clone(error)),
+            }
+            if is_data {
+                parts.push(there);
+            }
+        }
+        let input = match new.join {
+            Some(_) => Input::join(new.input.clone(), parts),
+            None => Input::Bytes(new.input.clone()),
+        };
+        let mut entry = Entry::new(job, new.kind, new.options, input);
+        entry.number = Some(number);
+        let task = self.insert(entry);
+        if let Some(job) = self.jobs.get_mut(&job) {
+            job.next += 1;
+            if new.keep {
+                job.kept.insert(number, Kept::Pending(task));
+            }
+        }
+        edges.into_iter().for_each(|(on, part)| self.tasks.connect(on, task, part));
+        match failed {
+            Some(error) => self.end(task, Err(Arc::new(TaskError::NotRun(error)))),
+            None => self.ready_if_free(task, Came::New),
+        }
+        Ok(number)
+    }
+
+    /// Ends all tasks of a job that are not over, as cancelled. Who computes one is told to drop it, and what comes late finds no entry.
+    /// Nothing can be added to it any more.
+    pub fn cancel(&mut self, job: JobId) {
+        if let Some(known) = self.jobs.get_mut(&job) {
+            known.cancelled = true;
+        }
+        // One walk through all tasks, since it is rare; queues forget what is not there when they meet it.
+        for task in self.tasks.of_job(job) {
+            self.leave_table(task, None);
+            self.end(task, Err(Arc::new(TaskError::Cancelled)));
+        }
+    }
+
+    /// Cancels a job and forgets its outcomes.
+    pub fn forget(&mut self, job: JobId) {
+        self.cancel(job);
+        if let Some(job) = self.jobs.remove(&job) {
+            self.bytes -= job.outcomes.iter().map(weight_of).sum::<usize>();
+        }
+    }
+
+    /// The next outcome of a job, in the order in which they came to be.
+    pub fn take_outcome(&mut self, job: JobId) -> Option<Outcome> {
+        let outcome = self.jobs.get_mut(&job)?.outcomes.pop_front()?;
+        self.bytes -= weight_of(&outcome);
+        Some(outcome)
+    }
+
+    /// What came of a task that is kept; `None`: it is not over.
+    pub fn result(&self, job: JobId, number: u64) -> Option<Result<Bytes, Arc<TaskError>>> {
+        match self.jobs.get(&job)?.kept.get(&number)? {
+            Kept::Pending(_) => None,
+            Kept::Over(result) => Some(result.clone()),
+        }
+    }
+
+    /// Tasks of a job that are not over, sub-tasks included.
+    pub fn live(&self, job: JobId) -> usize {
+        self.jobs.get(&job).map_or(0, |job| job.live)
+    }
+
+    /// Tasks of all jobs that are not over.
+    pub fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Whether all tasks are over.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of inputs, and of outcomes that nobody has taken.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Processors that have asked and not left.
+    pub fn processors(&self) -> usize {
+        self.processors.len()
+    }
+
+    /// Counts since the start.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// No client adds any more: when all is over who asks is told to stop.
+    pub fn close(&mut self) {
+        self.closed = true;
+    }
+
+    fn is_over(&self) -> bool {
+        self.closed && self.tasks.len() == 0
+    }
+
+    fn insert(&mut self, entry: Entry) -> TaskId {
+        self.bytes += weight(&entry.input);
+        self.limited += usize::from(entry.options.limit_ms > 0);
+        if let Some(job) = self.jobs.get_mut(&entry.job) {
+            job.live += 1;
+        }
+        self.tasks.insert(entry)
+    }
+
+    fn remove(&mut self, task: TaskId) -> Option<Entry> {
+        let entry = self.tasks.remove(task)?;
+        self.bytes -= weight(&entry.input);
+        self.limited -= usize::from(entry.options.limit_ms > 0);
+        if let Some(job) = self.jobs.get_mut(&entry.job) {
+            job.live -= 1;
+        }
+        Some(entry)
+    }
+
+    /// Into the task set, if it waits for nothing.
+    fn ready_if_free(&mut self, task: TaskId, came: Came) {
+        let Some(entry) = self.tasks.get_mut(task).filter(|e| e.state == State::Waiting { edges: 0 }) else {
+            return;
+        };
+        self.bytes -= weight(&entry.input);
+        entry.input.settle();
+        self.bytes += weight(&entry.input);
+        entry.state = State::Ready;
+        match came {
+            Came::New => self.ready.push_new(entry.options.priority, task),
+            Came::Unlocked => self.ready.push_unlocked(entry.options.priority, task),
+        }
+    }
+
+    /// Adds the tasks of a submission that is taken. The first goes out first.
+    fn add_sub_tasks(&mut self, job: JobId, new: Vec<SubTask>) -> Vec<TaskId> {
+        let mut ids: Vec<TaskId> = Vec::with_capacity(new.len());
+        for SubTask { kind, options, input, join, after } in new {
+            let input = match &join {
+                Some(join) => Input::join(input, vec![None; join.len()]),
+                None => Input::Bytes(input),
+            };
+            let task = self.insert(Entry::new(job, kind, options, input));
+            let data = join.iter().flatten().enumerate().map(|(part, on)| (on, Some(part as u32)));
+            for (on, part) in data.chain(after.iter().map(|on| (on, None))) {
+                if let Some(on) = ids.get(usize::from(*on)) {
+                    self.tasks.connect(*on, task, part);
+                }
+            }
+            ids.push(task);
+        }
+        ids.iter().rev().for_each(|task| self.ready_if_free(*task, Came::Unlocked));
+        ids
+    }
+
+    /// A task is over, and with it what cannot run any more.
+    fn end(&mut self, task: TaskId, result: Ended) {
+        let mut over = vec![(task, result)];
+        while let Some((task, result)) = over.pop() {
+            let Some(entry) = self.remove(task) else { continue };
+            for edge in self.tasks.take_edges(&entry) {
+                match &result {
+                    Ok(bytes) => self.satisfy(edge, bytes),
+                    Err(error) => {
+                        let why = match &**error {
+                            TaskError::NotRun(_) | TaskError::Cancelled => Arc::clone(error),
+                            _ => Arc::new(TaskError::NotRun(Arc::clone(error))),
+                        };
+                        over.push((edge.waits, Err(why)));
+                    }
+                }
+            }
+            self.give_outcome(&entry, result);
+        }
+    }
+
+    fn satisfy(&mut self, edge: tasks::Edge, bytes: &Bytes) {
+        let Some(entry) = self.tasks.get_mut(edge.waits) else { return };
+        if let (Some(part), Input::Join(join)) = (edge.part, &mut entry.input)
+            && let Some(place) = join.parts.get_mut(part as usize)
+        {
+            *place = Some(bytes.clone());
+            self.bytes += bytes.len();
+        }
+        if let State::Waiting { edges } = &mut entry.state {
+            *edges -= 1;
+        }
+        self.ready_if_free(edge.waits, Came::Unlocked);
+    }
+
+    fn give_outcome(&mut self, entry: &Entry, result: Ended) {
+        let (Some(number), Some(job)) = (entry.number, self.jobs.get_mut(&entry.job)) else { return };
+        if let Some(kept) = job.kept.get_mut(&number) {
+            *kept = Kept::Over(result);
+            return;
+        }
+        let outcome = Outcome { number, result };
+        self.bytes += weight_of(&outcome);
+        job.outcomes.push_back(outcome);
+    }
+
+    /// Takes a task out of the table. Its holders, but for the one that has submitted it, are told to drop it.
+    fn leave_table(&mut self, task: TaskId, submitted: Option<Processor>) {
+        let Some(State::Scheduled { row }) = self.tasks.get(task).map(|entry| entry.state) else { return };
+        let Some(row) = self.table.remove(row) else { return };
+        for holder in row.holders() {
+            if let Some(known) = self.processors.get_mut(&holder.processor) {
+                known.held = known.held.saturating_sub(1);
+            }
+            if Some(holder.processor) != submitted {
+                self.notices.push_back((holder.processor, Down::Drop(task)));
+            }
+        }
+    }
+}
+
+/// Where a task comes from.
+#[derive(Clone, Copy)]
+enum Came {
+    New,
+    Unlocked,
+}
+
+fn weight(input: &Input) -> usize {
+    match input {
+        Input::Bytes(bytes) => bytes.len(),
+        Input::Join(join) => {
+            join.own.len() + join.parts.iter().flatten().map(|part| part.len()).sum::<usize>()
+        }
+    }
+}
+
+fn weight_of(outcome: &Outcome) -> usize {
+    outcome.result.as_ref().map_or(0, |bytes| bytes.len())
+}

@@ -1,0 +1,62 @@
+//! The task set: what may be handed out, in the order in which it is.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::wire::TaskId;
+
+/// By priority; within one those that others have made or unlocked before new ones, the latest first, so that few are begun at a time
+/// and memory stays small.
+#[derive(Default)]
+pub(super) struct Ready {
+    queues: BTreeMap<Reverse<i16>, Queue>,
+    /// With those that have been cancelled and not met yet.
+    count: usize,
+}
+
+#[derive(Default)]
+struct Queue {
+    unlocked: Vec<TaskId>,
+    new: VecDeque<TaskId>,
+}
+
+impl Ready {
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn push_new(&mut self, priority: i16, task: TaskId) {
+        self.queues.entry(Reverse(priority)).or_default().new.push_back(task);
+        self.count += 1;
+    }
+
+    pub(super) fn push_unlocked(&mut self, priority: i16, task: TaskId) {
+        self.queues.entry(Reverse(priority)).or_default().unlocked.push(task);
+        self.count += 1;
+    }
+
+    /// The next that `exists`; the others are forgotten.
+    pub(super) fn peek(&mut self, exists: impl Fn(TaskId) -> bool) -> Option<TaskId> {
+        while let Some(mut first) = self.queues.first_entry() {
+            let queue = first.get_mut();
+            let Some(next) = queue.unlocked.last().or(queue.new.front()).copied() else {
+                first.remove();
+                continue;
+            };
+            if exists(next) {
+                return Some(next);
+            }
+            self.pop();
+        }
+        None
+    }
+
+    /// Takes the one that `peek` has shown.
+    pub(super) fn pop(&mut self) -> Option<TaskId> {
+        let mut first = self.queues.first_entry()?;
+        let queue = first.get_mut();
+        let task = queue.unlocked.pop().or_else(|| queue.new.pop_front())?;
+        self.count -= 1;
+        Some(task)
+    }
+}

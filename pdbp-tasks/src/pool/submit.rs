@@ -1,0 +1,134 @@
+//! What processors submit: the first submission of a task in the table is taken, all others are counted and ignored.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::wire::{Ending, Failure, SubTask, Submission, TaskId};
+
+use super::tasks::State;
+use super::{Kept, Pool, Processor, TaskError};
+
+impl Pool {
+    /// A processor submits what came of a task.
+    pub fn submit(&mut self, now: Duration, from: Processor, submission: Submission) {
+        if self.banned.contains(&from) {
+            self.counts.ignored += 1;
+            return;
+        }
+        if let Some(known) = self.processors.get_mut(&from) {
+            known.heard = now;
+        }
+        let Submission { task, attempt, ran_ns, ending, tasks } = submission;
+        let Some(entry) = self.tasks.get(task) else {
+            if self.tasks.has_existed(task) {
+                self.counts.ignored += 1;
+            } else {
+                self.note_unknown(from);
+            }
+            return;
+        };
+        let was_handed_out = attempt > 0 && attempt <= entry.attempts;
+        if !was_handed_out || !matches!(entry.state, State::Scheduled { .. }) {
+            self.counts.ignored += 1;
+            return;
+        }
+        let wrong = self.wrong(&ending, &tasks);
+        match (wrong, ending) {
+            (Some(wrong), _) => self.fail_on(task, from, attempt, Failure::Unusable(wrong)),
+            (None, Ending::Failed(failure)) => self.fail_on(task, from, attempt, failure),
+            (None, ending) => {
+                if let Some(figures) = self.kinds.get_mut(usize::from(entry.kind.0)) {
+                    figures.note(ran_ns);
+                }
+                self.take(task, from, ending, tasks);
+            }
+        }
+    }
+
+    /// What is wrong with a submission as a whole.
+    fn wrong(&self, ending: &Ending, tasks: &[SubTask]) -> Option<String> {
+        if tasks.len() > self.limits.sub_tasks {
+            return Some(format!("{} sub-tasks; a task may add {}", tasks.len(), self.limits.sub_tasks));
+        }
+        if let Ending::Of(task) = ending
+            && usize::from(*task) >= tasks.len()
+        {
+            return Some(format!("its result is that of sub-task {task} of {}", tasks.len()));
+        }
+        tasks.iter().enumerate().find_map(|(i, task)| {
+            if usize::from(task.kind.0) >= self.kinds.len() {
+                return Some(format!("a sub-task of kind {}, of {}", task.kind.0, self.kinds.len()));
+            }
+            let mut needed = task.join.iter().flatten().chain(&task.after);
+            let later = needed.find(|needed| usize::from(**needed) >= i)?;
+            Some(format!("sub-task {i} needs sub-task {later}, which does not come before it"))
+        })
+    }
+
+    fn take(&mut self, task: TaskId, from: Processor, ending: Ending, tasks: Vec<SubTask>) {
+        self.counts.taken += 1;
+        self.leave_table(task, Some(from));
+        let Some(job) = self.tasks.get(task).map(|entry| entry.job) else { return };
+        let added = self.add_sub_tasks(job, tasks);
+        match ending {
+            Ending::Value(bytes) => self.end(task, Ok(bytes)),
+            Ending::Of(which) => {
+                if let Some(heir) = added.get(usize::from(which)) {
+                    self.stand_in(task, *heir);
+                }
+            }
+            Ending::Failed(_) => {}
+        }
+    }
+
+    /// The result of a task is that of one that it has added: who waits for it waits for that one. (So a task that hands its result on
+    /// and on costs nothing for each step.)
+    fn stand_in(&mut self, task: TaskId, heir: TaskId) {
+        let Some(parent) = self.remove(task) else { return };
+        self.tasks.hand_over_edges(&parent, heir);
+        let Some(entry) = self.tasks.get_mut(heir) else { return };
+        entry.number = parent.number;
+        let job = self.jobs.get_mut(&parent.job);
+        if let Some(kept) = parent.number.and_then(|number| job?.kept.get_mut(&number)) {
+            *kept = Kept::Pending(heir);
+        }
+    }
+
+    fn fail_on(&mut self, task: TaskId, from: Processor, attempt: u32, failure: Failure) {
+        let again = failure.may_pass();
+        let attempts = self.tasks.get(task).map_or(0, |entry| entry.attempts);
+        self.fail(task, from, attempt, TaskError::Failed { failure, processor: from, attempts }, again);
+    }
+
+    /// An attempt has failed. It counts only while it is held; while somebody else runs the task it ends its own hold and no more.
+    pub(super) fn fail(
+        &mut self,
+        task: TaskId,
+        from: Processor,
+        attempt: u32,
+        error: TaskError,
+        again: bool,
+    ) {
+        let Some(entry) = self.tasks.get_mut(task) else { return };
+        let State::Scheduled { row } = entry.state else { return };
+        let Some(row) = self.table.get_mut(row) else { return };
+        if !row.release(from, Some(attempt)) {
+            self.counts.ignored += 1;
+            return;
+        }
+        if let Some(known) = self.processors.get_mut(&from) {
+            known.held = known.held.saturating_sub(1);
+        }
+        self.counts.failures += 1;
+        if row.is_held() {
+            return;
+        }
+        if again && entry.options.retries > 0 && !entry.options.once {
+            entry.options.retries -= 1;
+            self.lost.push_back(task);
+            return;
+        }
+        self.leave_table(task, None);
+        self.end(task, Err(Arc::new(error)));
+    }
+}

@@ -1,0 +1,224 @@
+//! The memory of all tasks that are not over, and the edges between them.
+
+use std::sync::Arc;
+
+use crate::wire::{Bytes, KindId, Options, TaskId};
+
+use super::JobId;
+
+/// No edge, no outcome.
+const NONE: u32 = u32::MAX;
+
+/// A task that is not over.
+pub(super) struct Entry {
+    pub(super) job: JobId,
+    pub(super) kind: KindId,
+    pub(super) options: Options,
+    pub(super) state: State,
+    /// Hand-outs so far.
+    pub(super) attempts: u32,
+    /// Number of its outcome, if the client has added it, or it stands for one that the client has.
+    pub(super) number: Option<u64>,
+    pub(super) input: Input,
+    /// Where the list of those that wait for it begins.
+    first_edge: u32,
+}
+
+impl Entry {
+    pub(super) fn new(job: JobId, kind: KindId, options: Options, input: Input) -> Self {
+        let state = State::Waiting { edges: 0 };
+        Self { job, kind, options, state, attempts: 0, number: None, input, first_edge: NONE }
+    }
+}
+
+/// The three states of S4: *not scheduled* is `Waiting` or `Ready`; *scheduled* has a row of the dynamic table; of what is *submitted* only
+/// the result is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// For so many others.
+    Waiting {
+        edges: u32,
+    },
+    Ready,
+    /// In the dynamic table, in this row.
+    Scheduled {
+        row: u32,
+    },
+}
+
+pub(super) enum Input {
+    Bytes(Bytes),
+    Join(Box<Join>),
+}
+
+/// The input of a task that is given results of others.
+pub(super) struct Join {
+    /// What comes first.
+    pub(super) own: Bytes,
+    pub(super) parts: Vec<Option<Bytes>>,
+}
+
+impl Input {
+    pub(super) fn join(own: Bytes, parts: Vec<Option<Bytes>>) -> Self {
+        Self::Join(Box::new(Join { own, parts }))
+    }
+
+    /// The bytes of a task whose parts are all there: those of a pair of its own and a vector of results.
+    pub(super) fn settle(&mut self) {
+        let Self::Join(join) = self else { return };
+        let mut bytes = join.own.to_vec();
+        let mut count = join.parts.len();
+        // The length of a sequence, as `postcard` writes it.
+        while count >= 0x80 {
+            bytes.push((count & 0x7f) as u8 | 0x80);
+            count >>= 7;
+        }
+        bytes.push(count as u8);
+        join.parts.iter().flatten().for_each(|part| bytes.extend_from_slice(part));
+        *self = Self::Bytes(bytes.into());
+    }
+
+    pub(super) fn bytes(&self) -> Option<&Bytes> {
+        match self {
+            Self::Bytes(bytes) => Some(bytes),
+            Self::Join(_) => None,
+        }
+    }
+}
+
+/// Something that waits for the end of a task.
+#[derive(Clone, Copy)]
+pub(super) struct Edge {
+    /// Who.
+    pub(super) waits: TaskId,
+    /// Where the result goes in its input, if it does.
+    pub(super) part: Option<u32>,
+    next: u32,
+}
+
+struct Place {
+    generation: u32,
+    entry: Option<Entry>,
+}
+
+/// All tasks, by id.
+#[derive(Default)]
+pub(super) struct Tasks {
+    places: Vec<Place>,
+    free: Vec<u32>,
+    edges: Vec<Edge>,
+    free_edges: Vec<u32>,
+}
+
+impl Tasks {
+    pub(super) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    pub(super) fn insert(&mut self, entry: Entry) -> TaskId {
+        if let Some(index) = self.free.pop()
+            && let Some(place) = self.places.get_mut(index as usize)
+        {
+            place.entry = Some(entry);
+            return TaskId { index, generation: place.generation };
+        }
+        let index = self.places.len() as u32; // `most_tasks` is below 2³²
+        self.places.push(Place { generation: 0, entry: Some(entry) });
+        TaskId { index, generation: 0 }
+    }
+
+    pub(super) fn get(&self, id: TaskId) -> Option<&Entry> {
+        let place = self.places.get(id.index as usize)?;
+        if place.generation == id.generation { place.entry.as_ref() } else { None }
+    }
+
+    pub(super) fn get_mut(&mut self, id: TaskId) -> Option<&mut Entry> {
+        let place = self.places.get_mut(id.index as usize)?;
+        if place.generation == id.generation { place.entry.as_mut() } else { None }
+    }
+
+    /// Whether there has ever been a task of this id.
+    pub(super) fn has_existed(&self, id: TaskId) -> bool {
+        let place = self.places.get(id.index as usize);
+        place.is_some_and(|place| {
+            id.generation < place.generation || id.generation == place.generation && place.entry.is_some()
+        })
+    }
+
+    pub(super) fn remove(&mut self, id: TaskId) -> Option<Entry> {
+        let place = self.places.get_mut(id.index as usize)?;
+        if place.generation != id.generation {
+            return None;
+        }
+        let entry = place.entry.take()?;
+        // A place that has been used 2³² times is not used again.
+        if let Some(next) = place.generation.checked_add(1) {
+            place.generation = next;
+            self.free.push(id.index);
+        }
+        Some(entry)
+    }
+
+    /// The ids of all tasks of a job.
+    pub(super) fn of_job(&self, job: JobId) -> Vec<TaskId> {
+        let ids = self.places.iter().enumerate().filter_map(|(index, place)| {
+            let entry = place.entry.as_ref().filter(|entry| entry.job == job)?;
+            let _ = entry;
+            Some(TaskId { index: index as u32, generation: place.generation })
+        });
+        ids.collect()
+    }
+
+    /// Makes `waits` wait for `on`, which is not over.
+    pub(super) fn connect(&mut self, on: TaskId, waits: TaskId, part: Option<u32>) {
+        let Some(next) = self.get(on).map(|entry| entry.first_edge) else { return };
+        let edge = Edge { waits, part, next };
+        let at = match self.free_edges.pop() {
+            Some(at) => at,
+            None => self.edges.len() as u32,
+        };
+        match self.edges.get_mut(at as usize) {
+            Some(place) => *place = edge,
+            None => self.edges.push(edge),
+        }
+        if let Some(entry) = self.get_mut(on) {
+            entry.first_edge = at;
+        }
+        if let Some(Entry { state: State::Waiting { edges }, .. }) = self.get_mut(waits) {
+            *edges += 1;
+        }
+    }
+
+    /// The edges of a task that has been removed, the last one made first. They are gone.
+    pub(super) fn take_edges(&mut self, of: &Entry) -> Vec<Edge> {
+        let mut at = of.first_edge;
+        let mut edges = Vec::new();
+        while let Some(edge) = self.edges.get(at as usize) {
+            edges.push(*edge);
+            self.free_edges.push(at);
+            at = edge.next;
+        }
+        edges
+    }
+
+    /// What waits for `from`, which has been removed, waits for `to` instead.
+    pub(super) fn hand_over_edges(&mut self, from: &Entry, to: TaskId) {
+        let Some(first) = self.get(to).map(|entry| entry.first_edge) else { return };
+        let mut last = from.first_edge;
+        if last == NONE {
+            return;
+        }
+        while let Some(edge) = self.edges.get(last as usize).filter(|edge| edge.next != NONE) {
+            last = edge.next;
+        }
+        if let Some(edge) = self.edges.get_mut(last as usize) {
+            edge.next = first;
+        }
+        if let Some(entry) = self.get_mut(to) {
+            entry.first_edge = from.first_edge;
+        }
+    }
+}
+
+/// A result, or why there is none, for all who want to know.
+pub(super) type Ended = Result<Bytes, Arc<super::TaskError>>;

@@ -1,0 +1,157 @@
+//! What goes into a pool and comes out of it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::wire::{Bytes, Failure, KindId, Options};
+
+/// Who computes: a slot of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Processor {
+    /// Its node.
+    pub node: u16,
+    /// Its number, unique in the cluster.
+    pub number: u64,
+}
+
+/// Number of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct JobId(pub(super) u32);
+
+/// What bounds a pool.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Tasks that are not over. Clients cannot add more; sub-tasks are always taken.
+    pub tasks: usize,
+    /// Bytes of inputs that are handed out in one message; a longer one goes alone, to a processor that holds nothing else.
+    pub batch_bytes: usize,
+    /// Sub-tasks of one task.
+    pub sub_tasks: usize,
+    /// How long after its limit a task that has not ended is taken from its processor.
+    pub grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { tasks: 10_000_000, batch_bytes: 64 << 10, sub_tasks: 1 << 16, grace: Duration::from_secs(5) }
+    }
+}
+
+/// A task of a client.
+#[derive(Clone, Debug)]
+pub struct NewTask<'a> {
+    /// The function.
+    pub kind: KindId,
+    /// Priority and so on.
+    pub options: Options,
+    /// What the function is given; with `join` what comes before the results of those tasks.
+    pub input: Bytes,
+    /// Numbers of kept tasks of the job whose results the function is given.
+    pub join: Option<&'a [u64]>,
+    /// Numbers of kept tasks of the job that must be over before.
+    pub after: &'a [u64],
+    /// Whether others of the job may name it.
+    pub keep: bool,
+}
+
+/// Why a task was not added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refused {
+    /// There are as many as may be.
+    Full,
+    /// The job was cancelled.
+    Cancelled,
+    /// It names a task that the job has not, or has not kept.
+    UnknownTask(u64),
+}
+
+/// What came of a task that the client has added.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Its number in the job.
+    pub number: u64,
+    /// Its encoded result.
+    pub result: Result<Bytes, Arc<TaskError>>,
+}
+
+/// Why a task has no result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TaskError {
+    /// Its function failed, and there was no retry left.
+    Failed {
+        /// How.
+        failure: Failure,
+        /// Where.
+        processor: Processor,
+        /// Hand-outs of the task in all.
+        attempts: u32,
+    },
+    /// A task that it needs has failed.
+    NotRun(Arc<TaskError>),
+    /// The job was cancelled.
+    Cancelled,
+    /// It may be started only once, and the processor that was given it is lost.
+    MayHaveRun(Processor),
+    /// It did not end within its limit.
+    TimedOut {
+        /// The limit.
+        limit: Duration,
+        /// Where.
+        processor: Processor,
+    },
+}
+
+impl fmt::Display for Processor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "processor {} of node{}", self.number & 0xffff, self.node)
+    }
+}
+
+impl fmt::Display for TaskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed { failure, processor, attempts: 1 } => {
+                write!(f, "the task failed on {processor}: {failure}")
+            }
+            Self::Failed { failure, processor, attempts } => {
+                write!(f, "the task failed, the last of {attempts} times on {processor}: {failure}")
+            }
+            Self::NotRun(because) => {
+                write!(f, "not run, since a task that it needs has no result: {because}")
+            }
+            Self::Cancelled => f.write_str("cancelled, with its job"),
+            Self::MayHaveRun(processor) => {
+                write!(f, "{processor} is lost; the task may have run there, and may be started only once")
+            }
+            Self::TimedOut { limit, processor } => {
+                write!(f, "the task did not end on {processor} within its limit of {limit:?}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for TaskError {}
+
+/// Counts since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Tasks handed out, each time.
+    pub handed_out: u64,
+    /// Of those, copies of tasks that took long elsewhere.
+    pub copies: u64,
+    /// Submissions that were taken.
+    pub taken: u64,
+    /// Failures that counted.
+    pub failures: u64,
+    /// Tasks of processors that were lost.
+    pub lost: u64,
+    /// Submissions that were ignored: of tasks that were submitted before, of attempts that were never handed out, failures of attempts
+    /// that nobody holds.
+    pub ignored: u64,
+    /// Submissions of tasks that never existed.
+    pub unknown: u64,
+}

@@ -1,0 +1,199 @@
+//! Who does what: the functions of a program, and the cluster that runs them.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use pdbp::{Builder, Event, Launch, Node, TransportKind};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::Error;
+use crate::job::Tasks;
+use crate::kind::{Kind, Kinds};
+use crate::pool::{Limits, Pool};
+use crate::scope::{Given, Scope};
+use crate::serve::{self, Served};
+use crate::slot;
+
+/// How long the processes of a job wait for each other at the end.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// A program of tasks: its functions, by name, and how it is run. Every process of a cluster makes the same one.
+///
+/// ```
+/// use pdbp_tasks::{Error, Program};
+///
+/// let mut program = Program::new("squares");
+/// let square = program.kind("square", |n: u64| n * n);
+/// program.run(|tasks| {
+///     let mut job = tasks.job("demo");
+///     job.each(square, 0..1000);
+///     let mut sum = 0;
+///     for done in job.results() {
+///         sum += done?.value;
+///     }
+///     assert_eq!(sum, 332_833_500);
+///     Ok(())
+/// })?;
+/// # Ok::<(), Error>(())
+/// ```
+pub struct Program {
+    kinds: Kinds,
+    slots: Option<usize>,
+    limits: Limits,
+}
+
+impl Program {
+    /// A program without functions. Processes of programs with other names do not work for each other.
+    pub fn new(name: &str) -> Self {
+        Self { kinds: Kinds::new(name), slots: None, limits: Limits::default() }
+    }
+
+    /// Registers a function. Tasks of this kind call it, in whatever process; it must not count on anything but its input.
+    pub fn kind<I, O>(&mut self, name: &str, function: impl Fn(I) -> O + Send + Sync + 'static) -> Kind<I, O>
+    where
+        I: Serialize + DeserializeOwned,
+        O: Serialize + DeserializeOwned,
+    {
+        let kind = self.kinds.declare(name);
+        self.kinds.define_plain(kind, function);
+        kind
+    }
+
+    /// Registers the name and types of a function that is [defined](Self::define) later, so that it can add tasks of its own kind.
+    pub fn declare<I, O>(&mut self, name: &str) -> Kind<I, O>
+    where
+        I: Serialize + DeserializeOwned,
+        O: Serialize + DeserializeOwned,
+    {
+        self.kinds.declare(name)
+    }
+
+    /// The function of a declared kind, which is given a [`Scope`]: it may add tasks, fail, and ask whether it is still wanted.
+    pub fn define<I: DeserializeOwned, O>(
+        &mut self,
+        kind: Kind<I, O>,
+        function: impl Fn(&mut Scope<'_>, I) -> Given<O> + Send + Sync + 'static,
+    ) {
+        self.kinds.define(kind, function);
+    }
+
+    /// Tasks that run at a time in this process: by default as many as it has processors, and one in a process of an MPI job.
+    pub fn slots(&mut self, slots: usize) -> &mut Self {
+        self.slots = Some(slots.max(1));
+        self
+    }
+
+    /// What bounds the pool.
+    pub fn limits(&mut self, limits: Limits) -> &mut Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Starts the cluster that environment and file describe, and calls `client` in one process of it; all others compute until that
+    /// returns. In a process that was not started by a launcher the cluster is one of threads.
+    ///
+    /// # Errors
+    /// What `client` returns; and that cluster or pool could not be started. In processes that compute only that.
+    pub fn run(self, client: impl FnOnce(&Tasks<'_>) -> Result<(), Error>) -> Result<(), Error> {
+        self.kinds.check()?;
+        let builder = Builder::from_env()?;
+        let spans = Launch::spanned(builder.settings().transport).is_some();
+        let local = thread::available_parallelism().map_or(1, usize::from);
+        let slots = self.slots.unwrap_or(if spans { 1 } else { local });
+        // One row of blocks serves all slots of a node: with fewer blocks they would wait for each other.
+        let row_blocks = builder.settings().row_blocks.max(2 * slots as u32);
+        let builder = builder.row_blocks(row_blocks);
+        let builder = if spans { builder } else { builder.nodes(2).transport(TransportKind::Local) };
+        self.run_on(builder.start()?.nodes(), slots, client)
+    }
+
+    /// As [`run`](Self::run), on nodes that are there, those of this process: node 0 has pool and client, if it is among them; each other
+    /// node computes, so many tasks at a time.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run_on(
+        self,
+        nodes: &[Node],
+        slots: usize,
+        client: impl FnOnce(&Tasks<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.kinds.check()?;
+        let kinds = Arc::new(self.kinds);
+        let (first, others): (Vec<_>, Vec<_>) = nodes.iter().partition(|node| node.id().index() == 0);
+        let first = first.first().copied();
+        let all = nodes.first().map_or(0, |node| usize::from(node.settings().nodes));
+        let spans = nodes.len() < all;
+        let pool = Pool::new(kinds.len(), kinds.fingerprint(), self.limits);
+        let served = Served::new(pool);
+        thread::scope(|scope| {
+            let server = first.map(|node| scope.spawn(|| host(node, &served)));
+            let names = (0..slots).map(|i| format!("tasks.slot{i}"));
+            let slots = others.iter().flat_map(|node| names.clone().map(|name| (*node, name)));
+            let slots: Vec<_> = slots
+                .map(|(node, name)| {
+                    let (kinds, served) = (&kinds, &served);
+                    scope.spawn(move || compute(node, &name, kinds, served))
+                })
+                .collect();
+            let result = first.map(|node| attend(node, &served, client));
+            let slots: Vec<_> = slots.into_iter().map(|slot| slot.join()).collect();
+            // With a node that is lost nobody can wait for all.
+            if spans && !served.has_lost.load(Ordering::Acquire) && !nodes.iter().any(has_lost_one) {
+                farewell(nodes);
+            }
+            served.over.store(true, Ordering::Release);
+            let server = server.map(|server| server.join());
+            let result = result.map(|result| result.unwrap_or_else(|panic| resume_unwind(panic)));
+            let ends =
+                slots.into_iter().chain(server).map(|end| end.unwrap_or_else(|panic| resume_unwind(panic)));
+            ends.fold(result.unwrap_or(Ok(())), Result::and)
+        })
+    }
+}
+
+/// The pool's thread.
+fn host(node: &Node, served: &Served) -> Result<(), Error> {
+    let _guard = served.guard("the pool's thread");
+    serve::serve(node, served).inspect_err(|e| served.fail(Error::other(e.to_string())))
+}
+
+/// The thread of a processor.
+fn compute(node: &Node, name: &str, kinds: &Kinds, served: &Served) -> Result<(), Error> {
+    let place = format!("{name}@{}", node.name());
+    let _guard = served.guard(&place);
+    slot::run(node, name, kinds).inspect_err(|e| served.fail(Error::other(format!("{place}: {e}"))))
+}
+
+/// Calls the client. The others wait for what comes behind, whatever happens to it.
+fn attend(
+    node: &Node,
+    served: &Served,
+    client: impl FnOnce(&Tasks<'_>) -> Result<(), Error>,
+) -> thread::Result<Result<(), Error>> {
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        Tasks::new(node, served).and_then(|tasks| {
+            let result = client(&tasks);
+            served.pool().close();
+            tasks.wake();
+            result
+        })
+    }));
+    served.pool().close();
+    result
+}
+
+/// Whether a node that computes has seen another fail.
+fn has_lost_one(node: &Node) -> bool {
+    node.take_events().iter().any(|event| matches!(event, Event::PeerFailed { .. }))
+}
+
+/// Nobody leaves while others are on their way.
+fn farewell(nodes: &[Node]) {
+    // When one has failed the others do not wait for it for ever.
+    nodes.iter().for_each(|node| drop(node.barrier(FAREWELL)));
+}

@@ -1,0 +1,162 @@
+//! What a running task sees: it adds sub-tasks, says what its result is, and is told when nobody wants it any more.
+
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::kind::{self, Kind};
+use crate::wire::{Ending, Failure, Options, SubTask};
+
+/// The surroundings of a running task. Tasks that it adds exist when, and only when, its own result is taken: a run that fails, or
+/// whose processor is lost, or that was a copy and came second, has added nothing.
+pub struct Scope<'a> {
+    is_unwanted: &'a dyn Fn() -> bool,
+    attempt: u32,
+    pub(crate) tasks: Vec<SubTask>,
+    /// Why what was added cannot be passed on.
+    pub(crate) wrong: Option<Failure>,
+}
+
+/// What a task gives: a value, or what one of its sub-tasks will give.
+pub struct Given<O> {
+    pub(crate) ending: Ending,
+    types: PhantomData<fn() -> O>,
+}
+
+/// A task that the running one has added.
+pub struct Sub<T> {
+    index: u16,
+    types: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for Sub<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Sub<T> {}
+
+impl<'a> Scope<'a> {
+    pub(crate) fn new(attempt: u32, is_unwanted: &'a dyn Fn() -> bool) -> Self {
+        Self { is_unwanted, attempt, tasks: Vec::new(), wrong: None }
+    }
+
+    /// Whether the result is not wanted any more: the job was cancelled, the limit is over, or another processor was faster. A task that
+    /// takes long asks now and then, and ends early with whatever it likes.
+    pub fn is_unwanted(&self) -> bool {
+        (self.is_unwanted)()
+    }
+
+    /// Which hand-out of the task this is, from 1 on.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// The result is this value.
+    pub fn done<O: Serialize>(&mut self, value: O) -> Given<O> {
+        Given { ending: kind::value(&value), types: PhantomData }
+    }
+
+    /// The result is that of a task that was added.
+    pub fn result_of<O>(&mut self, task: Sub<O>) -> Given<O> {
+        Given { ending: Ending::Of(task.index), types: PhantomData }
+    }
+
+    /// There is no result. If the task has retries left it runs again.
+    pub fn fail<O>(&mut self, why: impl Into<String>) -> Given<O> {
+        Given { ending: Ending::Failed(Failure::Said(why.into())), types: PhantomData }
+    }
+
+    /// Adds a task.
+    pub fn add<I: Serialize, T>(&mut self, kind: Kind<I, T>, input: I) -> Sub<T> {
+        self.task().add(kind, input)
+    }
+
+    /// Adds a task that is given the results of others, and makes its result that of the running one.
+    pub fn join<A: Serialize, T, O>(
+        &mut self,
+        kind: Kind<(A, Vec<T>), O>,
+        own: A,
+        parts: &[Sub<T>],
+    ) -> Given<O> {
+        let task = self.task().join(kind, own, parts);
+        self.result_of(task)
+    }
+
+    /// Begins a task with options.
+    pub fn task(&mut self) -> NewSub<'_, 'a> {
+        NewSub { scope: self, options: Options::default(), after: Vec::new() }
+    }
+}
+
+/// A task that is about to be added, with options.
+#[must_use = "it is not added yet"]
+pub struct NewSub<'s, 'a> {
+    scope: &'s mut Scope<'a>,
+    options: Options,
+    after: Vec<u16>,
+}
+
+impl NewSub<'_, '_> {
+    /// It goes out before tasks of lower priority. The default is 0.
+    pub fn priority(mut self, priority: i16) -> Self {
+        self.options.priority = priority;
+        self
+    }
+
+    /// How often it is run again after a failure. The default is 0.
+    pub fn retries(mut self, retries: u16) -> Self {
+        self.options.retries = retries;
+        self
+    }
+
+    /// Longest run.
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.options = self.options.with_limit(limit);
+        self
+    }
+
+    /// It is never started a second time.
+    pub fn once(mut self) -> Self {
+        self.options.once = true;
+        self
+    }
+
+    /// It is not copied when it takes long.
+    pub fn exclusive(mut self) -> Self {
+        self.options.exclusive = true;
+        self
+    }
+
+    /// It runs when that one is over.
+    pub fn after<T>(mut self, task: Sub<T>) -> Self {
+        self.after.push(task.index);
+        self
+    }
+
+    /// Adds it.
+    pub fn add<I: Serialize, T>(self, kind: Kind<I, T>, input: I) -> Sub<T> {
+        self.push(kind, &input, None)
+    }
+
+    /// Adds it; it is given the results of other tasks.
+    pub fn join<A: Serialize, T, O>(self, kind: Kind<(A, Vec<T>), O>, own: A, parts: &[Sub<T>]) -> Sub<O> {
+        self.push(kind, &own, Some(parts.iter().map(|part| part.index).collect()))
+    }
+
+    fn push<I, T>(self, kind: Kind<I, T>, input: &impl Serialize, join: Option<Vec<u16>>) -> Sub<T> {
+        let Self { scope, options, after } = self;
+        let index = u16::try_from(scope.tasks.len());
+        match (index, kind::encode(input)) {
+            (Ok(_), Ok(input)) => scope.tasks.push(SubTask { kind: kind.id, options, input, join, after }),
+            (Err(_), _) => scope.wrong = Some(Failure::Unusable("it adds more than 65536 sub-tasks".into())),
+            (_, Err(e)) => {
+                let why = format!("the input of a sub-task cannot be encoded: {e}");
+                scope.wrong = Some(Failure::Unusable(why));
+            }
+        }
+        Sub { index: index.unwrap_or(u16::MAX), types: PhantomData }
+    }
+}

@@ -1,0 +1,249 @@
+//! The pool on a part: the thread that answers processors. It never waits to send: what finds no room stays in the outbox of its
+//! processor, which is never given more than it has asked for.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use pdbp::{Event, Interest, Node, Part, PartKind, RecvError, SendError, Target};
+
+use crate::error::Error;
+use crate::pool::{Pool, Processor};
+use crate::wire::{self, Down, Up, pieces};
+
+/// The part's name, and where it is.
+pub(crate) const NAME: &str = "tasks";
+pub(crate) const ADDRESS: &str = "tasks@node0";
+
+/// How long it waits when there is nothing to do.
+const IDLE: Duration = Duration::from_millis(50);
+/// How long it waits for room.
+const ROOM: Duration = Duration::from_millis(2);
+/// How long it waits at the end for processors that have not been told to stop.
+const LINGER: Duration = Duration::from_secs(5);
+/// Messages taken in before they are answered.
+const AT_ONCE: usize = 256;
+
+/// A pool, and those of its process who use it.
+pub(crate) struct Served {
+    pool: Mutex<Pool>,
+    /// There may be outcomes.
+    came: Condvar,
+    /// A client has asked the pool's thread to look, which it has not done yet.
+    pub(crate) asked: AtomicBool,
+    /// All is over: the thread ends.
+    pub(crate) over: AtomicBool,
+    /// A node was lost, for which nobody waits at the end.
+    pub(crate) has_lost: AtomicBool,
+    /// Why there will be no more outcomes.
+    pub(crate) error: Mutex<Option<Error>>,
+}
+
+impl Served {
+    pub(crate) fn new(pool: Pool) -> Self {
+        Self {
+            pool: Mutex::new(pool),
+            came: Condvar::new(),
+            asked: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+            has_lost: AtomicBool::new(false),
+            error: Mutex::new(None),
+        }
+    }
+
+    /// No caller holds it across code of the program, so a panic cannot have left it half changed.
+    pub(crate) fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there may be outcomes.
+    pub(crate) fn wait<'a>(&self, pool: MutexGuard<'a, Pool>) -> MutexGuard<'a, Pool> {
+        self.came.wait_timeout(pool, IDLE).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// No outcomes will come any more, for a reason of which the first counts.
+    pub(crate) fn fail(&self, error: Error) {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.came.notify_all();
+    }
+
+    /// Fails when the thread that has the guard panics, so that nobody waits for it for ever.
+    pub(crate) fn guard<'a>(&'a self, what: &'a str) -> impl Drop + use<'a> {
+        struct Guard<'a>(&'a Served, &'a str);
+        impl Drop for Guard<'_> {
+            fn drop(&mut self) {
+                if std::thread::panicking() {
+                    self.0.fail(Error::other(format!("{} has panicked", self.1)));
+                }
+            }
+        }
+        Guard(self, what)
+    }
+
+    /// The error that has ended it, once.
+    pub(crate) fn take_error(&self) -> Option<Error> {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// A processor, as the pool's part reaches it.
+struct Peer {
+    target: Target,
+    joined: pieces::Joined,
+    outbox: VecDeque<Vec<u8>>,
+}
+
+struct Server<'a> {
+    served: &'a Served,
+    part: &'a Part,
+    peers: HashMap<Processor, Peer>,
+    /// Pieces in all outboxes.
+    waiting: usize,
+    began: Instant,
+}
+
+/// Serves until all is over and all know it.
+pub(crate) fn serve(node: &Node, served: &Served) -> Result<(), Error> {
+    let part = node.register(NAME, PartKind::Cpu)?;
+    let mut server = Server { served, part: &part, peers: HashMap::new(), waiting: 0, began: Instant::now() };
+    let mut wait = Duration::ZERO;
+    let mut over = None;
+    loop {
+        if served.over.load(Ordering::Acquire) {
+            // Who still computes asks when it has done, and must be told to stop.
+            let since = *over.get_or_insert_with(Instant::now);
+            let is_told = server.waiting == 0 && served.pool().processors() == 0;
+            if is_told || since.elapsed() > LINGER {
+                break;
+            }
+        }
+        let first = server.first_message(wait)?;
+        wait = server.turn(first);
+    }
+    Ok(())
+}
+
+impl Server<'_> {
+    fn first_message(&self, wait: Duration) -> Result<Option<pdbp::Message>, Error> {
+        let blocked = self.peers.values().find(|peer| !peer.outbox.is_empty());
+        let ready = match blocked {
+            Some(peer) => self.part.wait(Interest::Either(peer.target), ROOM).map(|_| None),
+            None => self.part.recv_timeout(wait).map(Some),
+        };
+        match ready {
+            Ok(Some(message)) => Ok(Some(message)),
+            Ok(None) | Err(RecvError::Timeout(_) | RecvError::Interrupted) => Ok(self.part.try_recv()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes in what has come and answers. Returns how long to wait if nothing comes.
+    fn turn(&mut self, first: Option<pdbp::Message>) -> Duration {
+        let served = self.served;
+        let mut pool = served.pool();
+        let now = self.began.elapsed();
+        let before = pool.counts();
+        let mut message = first;
+        let mut count = 0;
+        while let Some(next) = message {
+            self.receive(&mut pool, now, &next);
+            count += 1;
+            message = if count < AT_ONCE { self.part.try_recv() } else { None };
+        }
+        for event in self.part.node().take_events() {
+            if let Event::PeerFailed { peer, .. } = event {
+                self.lose(&mut pool, peer.index() as u16); // nodes are numbered by 16 bits
+            }
+        }
+        while let Some((processor, answer)) = pool.poll(now) {
+            self.queue(processor, &answer);
+        }
+        let next = pool.next_time();
+        let changed = pool.counts() != before;
+        drop(pool);
+        if changed {
+            served.came.notify_all();
+        }
+        self.send();
+        next.map_or(IDLE, |next| next.saturating_sub(now).min(IDLE))
+    }
+
+    fn receive(&mut self, pool: &mut Pool, now: Duration, piece: &pdbp::Message) {
+        if piece.is_empty() {
+            // A client has added something. Pairs with the swap there: what it has added before is seen under the lock.
+            self.served.asked.store(false, Ordering::Release);
+            return;
+        }
+        let source = piece.source();
+        let number = u64::from(source.generation()) << 16 | u64::from(source.local());
+        let processor = Processor { node: source.node().index() as u16, number };
+        let peer = self.peers.entry(processor).or_insert_with(|| Peer {
+            target: source,
+            joined: pieces::Joined::default(),
+            outbox: VecDeque::new(),
+        });
+        // What is no message of a processor changes nothing.
+        let Some(Some(Ok(message))) = peer.joined.add(piece, |whole| wire::decode(whole)) else { return };
+        match message {
+            Up::Hello { fingerprint } => pool.hello(processor, fingerprint),
+            Up::Report { room, results } => {
+                results.into_iter().for_each(|result| pool.submit(now, processor, result));
+                pool.ask(now, processor, room.into());
+            }
+            Up::Bye => {
+                pool.leave(processor);
+                self.forget(processor);
+            }
+        }
+    }
+
+    fn lose(&mut self, pool: &mut Pool, node: u16) {
+        pool.lose_node(node);
+        self.served.has_lost.store(true, Ordering::Release);
+        let gone: Vec<_> = self.peers.keys().filter(|processor| processor.node == node).copied().collect();
+        gone.into_iter().for_each(|processor| self.forget(processor));
+    }
+
+    fn forget(&mut self, processor: Processor) {
+        if let Some(peer) = self.peers.remove(&processor) {
+            self.waiting -= peer.outbox.len();
+        }
+    }
+
+    fn queue(&mut self, processor: Processor, answer: &Down) {
+        let Some(peer) = self.peers.get_mut(&processor) else { return };
+        // Nothing in an answer can fail to be encoded.
+        let Ok(bytes) = postcard::to_stdvec(answer) else { return };
+        let before = peer.outbox.len();
+        peer.outbox.extend(pieces::cut(&bytes, self.part.longest()));
+        self.waiting += peer.outbox.len() - before;
+    }
+
+    fn send(&mut self) {
+        if self.waiting == 0 {
+            return;
+        }
+        let mut gone = Vec::new();
+        for (processor, peer) in &mut self.peers {
+            while let Some(piece) = peer.outbox.front() {
+                match self.part.try_send(peer.target, piece) {
+                    Ok(()) => {
+                        peer.outbox.pop_front();
+                        self.waiting -= 1;
+                    }
+                    Err(SendError::WouldBlock) => break,
+                    Err(_) => {
+                        gone.push(*processor);
+                        break;
+                    }
+                }
+            }
+        }
+        for processor in gone {
+            self.served.pool().leave(processor);
+            self.forget(processor);
+        }
+        self.part.flush();
+    }
+}

@@ -1,0 +1,117 @@
+//! A processor on a part: one thread that asks, runs and submits.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use pdbp::{Node, Part, PartKind, RecvError, SendError, Target};
+
+use crate::error::Error;
+use crate::kind::Kinds;
+use crate::scope::Scope;
+use crate::serve;
+use crate::wire::{self, Assignment, Ending, Failure, SubTask, Up, pieces};
+use crate::worker::{Over, Step, Worker};
+
+/// How long a processor looks for the pool.
+const MEETING: Duration = Duration::from_secs(60);
+/// Least time between two looks for messages while there are tasks to run.
+const LOOK: Duration = Duration::from_micros(200);
+
+struct Slot {
+    worker: Worker,
+    joined: pieces::Joined,
+}
+
+/// Runs tasks of the pool until it says that the job is done.
+pub(crate) fn run(node: &Node, name: &str, kinds: &Kinds) -> Result<(), Error> {
+    let part = node.register(name, PartKind::Cpu)?;
+    let pool = part.find(serve::ADDRESS, MEETING)?;
+    let began = Instant::now();
+    let slot =
+        RefCell::new(Slot { worker: Worker::new(kinds.fingerprint()), joined: pieces::Joined::default() });
+    let mut now = began.elapsed();
+    let mut looked = now;
+    loop {
+        if now >= looked + LOOK {
+            take_in(&part, &slot);
+            looked = now;
+        }
+        let step = slot.borrow_mut().worker.step(now);
+        match step {
+            Step::Run(assignment) => {
+                let (ending, tasks) = call(&part, &slot, kinds, &assignment);
+                now = began.elapsed();
+                slot.borrow_mut().worker.ended(now, ending, tasks);
+                continue;
+            }
+            Step::Send(up) => send(&part, pool, &up)?,
+            Step::Wait(time) => match part.recv_timeout(time) {
+                Ok(message) => {
+                    receive(&slot, &message);
+                    take_in(&part, &slot);
+                }
+                Err(RecvError::Timeout(_)) => {}
+                Err(error) => return Err(error.into()),
+            },
+            Step::Over(Over::Done) => return Ok(()),
+            Step::Over(Over::Refused(pool)) => {
+                return Err(Error::OtherFunctions { own: kinds.fingerprint(), pool });
+            }
+        }
+        now = began.elapsed();
+    }
+}
+
+/// Takes in what has come.
+fn take_in(part: &Part, slot: &RefCell<Slot>) {
+    while let Some(message) = part.try_recv() {
+        receive(slot, &message);
+    }
+}
+
+fn receive(slot: &RefCell<Slot>, piece: &[u8]) {
+    let Slot { worker, joined } = &mut *slot.borrow_mut();
+    // What is no message of a pool changes nothing.
+    if let Some(Some(Ok(message))) = joined.add(piece, |whole| wire::decode(whole)) {
+        worker.receive(message);
+    }
+}
+
+/// Waits for room as long as it takes: the pool always reads.
+fn send(part: &Part, pool: Target, message: &Up) -> Result<(), Error> {
+    let bytes = postcard::to_stdvec(message)?;
+    for piece in pieces::cut(&bytes, part.longest()) {
+        loop {
+            match part.send(pool, &piece) {
+                Ok(()) => break,
+                Err(SendError::Timeout(_) | SendError::Interrupted) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    part.flush();
+    Ok(())
+}
+
+fn call(part: &Part, slot: &RefCell<Slot>, kinds: &Kinds, task: &Assignment) -> (Ending, Vec<SubTask>) {
+    let deadline = (task.limit_ms > 0).then(|| Instant::now() + Duration::from_millis(task.limit_ms.into()));
+    let is_unwanted = || {
+        take_in(part, slot);
+        slot.borrow().worker.is_dropped() || deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    };
+    let mut scope = Scope::new(task.attempt, &is_unwanted);
+    // What a function leaves half done of its own is its own: the next call is as good as in another process.
+    let ending = catch_unwind(AssertUnwindSafe(|| kinds.call(task.kind, &mut scope, &task.input)));
+    match (ending, scope.wrong) {
+        (Err(panic), _) => (Ending::Failed(Failure::Panicked(words_of(&*panic))), Vec::new()),
+        (Ok(_), Some(wrong)) => (Ending::Failed(wrong), Vec::new()),
+        (Ok(failed @ Ending::Failed(_)), None) => (failed, Vec::new()),
+        (Ok(ending), None) => (ending, scope.tasks),
+    }
+}
+
+fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a message".into())
+}

@@ -1,0 +1,5 @@
+//! Tests of pool and processors together.
+
+mod oracle;
+mod rules;
+mod world;

@@ -1,0 +1,263 @@
+//! What the rules say, told a second time and as simply as can be: no queues, no memory to reuse, no batches. It sees what goes into the
+//! pool and checks what comes out.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::pool::{JobId, Processor};
+use crate::wire::{self, Assignment, Ending, Failure, Options, Submission, TaskId};
+
+/// A task, as the oracle names it. Each run of a task that adds others gives them new labels.
+pub(super) type Label = u32;
+
+pub(super) struct Task {
+    pub(super) job: JobId,
+    pub(super) options: Options,
+    /// Those whose results it is given, and those that are to be over.
+    pub(super) join: Option<Vec<Label>>,
+    pub(super) after: Vec<Label>,
+    pub(super) number: Option<u64>,
+    pub(super) keep: bool,
+    id: Option<TaskId>,
+    handed_out: u32,
+    in_table: bool,
+    held: Vec<(Processor, u32)>,
+    /// Since nobody held it.
+    copied: bool,
+    /// Its result is that of this one.
+    heir: Option<Label>,
+    /// Its value, or that it has none.
+    over: Option<Option<u64>>,
+}
+
+impl Task {
+    pub(super) fn new(job: JobId, options: Options) -> Self {
+        Self {
+            job,
+            options,
+            join: None,
+            after: Vec::new(),
+            number: None,
+            keep: false,
+            id: None,
+            handed_out: 0,
+            in_table: false,
+            held: Vec::new(),
+            copied: false,
+            heir: None,
+            over: None,
+        }
+    }
+}
+
+/// What a task is worth.
+pub(super) fn value_of(label: Label, parts: &[u64]) -> u64 {
+    parts.iter().fold(u64::from(label), |sum, part| sum.wrapping_mul(31).wrapping_add(*part))
+}
+
+/// Label, and results of others if it is a join.
+pub(super) fn read_input(input: &[u8]) -> (Label, Option<Vec<u64>>) {
+    match wire::decode::<u32>(input) {
+        Ok(label) => (label, None),
+        Err(_) => {
+            let (label, parts) = wire::decode::<(u32, Vec<u64>)>(input).expect("an input of this world");
+            (label, Some(parts))
+        }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Oracle {
+    pub(super) tasks: BTreeMap<Label, Task>,
+    by_id: HashMap<TaskId, Label>,
+    /// Outcomes that must come: job, number, and the value if there is one.
+    pub(super) expected: Vec<(JobId, u64, Option<u64>)>,
+    cancelled: Vec<JobId>,
+    /// Who computes what is not wanted any more, and must be told.
+    pub(super) drops: Vec<(Processor, TaskId)>,
+}
+
+impl Oracle {
+    pub(super) fn add(&mut self, label: Label, task: Task) {
+        assert!(self.tasks.insert(label, task).is_none(), "labels are new");
+        self.give_up_what_cannot_run();
+    }
+
+    pub(super) fn live(&self) -> usize {
+        self.tasks.values().filter(|task| task.over.is_none() && task.heir.is_none()).count()
+    }
+
+    /// What has come of a task, of which there is an heir perhaps. `None`: it is not over.
+    pub(super) fn result(&self, label: Label) -> Option<Option<u64>> {
+        let task = &self.tasks[&label];
+        match task.heir {
+            Some(heir) => self.result(heir),
+            None => task.over,
+        }
+    }
+
+    fn needs(task: &Task) -> impl Iterator<Item = &Label> {
+        task.join.iter().flatten().chain(&task.after)
+    }
+
+    /// Whether it could be handed out and nobody holds it.
+    fn is_available(&self, task: &Task) -> bool {
+        task.over.is_none()
+            && task.heir.is_none()
+            && task.held.is_empty()
+            && Self::needs(task).all(|needed| matches!(self.result(*needed), Some(Some(_))))
+    }
+
+    pub(super) fn is_anything_available(&self) -> bool {
+        self.tasks.values().any(|task| self.is_available(task))
+    }
+
+    pub(super) fn hand_out(&mut self, to: Processor, what: &Assignment) {
+        let (label, parts) = read_input(&what.input);
+        let task = self.tasks.get(&label).unwrap_or_else(|| panic!("{label} does not exist"));
+        assert!(task.over.is_none() && task.heir.is_none(), "{label} was submitted, and is handed out again");
+        assert!(task.id.is_none_or(|id| id == what.task), "{label} exists twice");
+        let needed = task.join.as_ref().map(|join| join.iter().map(|n| self.result(*n).flatten()).collect());
+        assert_eq!(parts.map(|parts| parts.into_iter().map(Some).collect::<Vec<_>>()), needed, "its inputs");
+        assert!(task.after.iter().all(|n| matches!(self.result(*n), Some(Some(_)))), "{label} is too early");
+        assert_eq!(what.attempt, task.handed_out + 1);
+        assert!(!task.options.once || task.handed_out == 0, "{label} is started a second time");
+        assert!(task.held.len() < 2, "{label} is held twice");
+        assert!(task.held.is_empty() || !task.options.exclusive, "{label} runs twice at the same time");
+        assert!(task.held.is_empty() || !task.copied, "{label} is copied again");
+        assert!(task.held.iter().all(|(processor, _)| *processor != to), "{label} is held there");
+        let better = |other: &Task| {
+            self.is_available(other)
+                && (other.in_table && !task.in_table
+                    || other.in_table == task.in_table
+                        && !task.in_table
+                        && other.options.priority > task.options.priority
+                    || !task.held.is_empty())
+        };
+        assert!(!self.tasks.values().any(better), "something goes before {label}");
+        let known = self.by_id.insert(what.task, label);
+        assert!(known.is_none_or(|known| known == label), "the id of {label} was that of another task");
+        let task = self.tasks.get_mut(&label).unwrap();
+        (task.id, task.in_table) = (Some(what.task), true);
+        task.handed_out += 1;
+        task.copied = !task.held.is_empty();
+        task.held.push((to, what.attempt));
+    }
+
+    pub(super) fn drop(&mut self, to: Processor, id: TaskId) {
+        let at = self.drops.iter().position(|drop| *drop == (to, id));
+        self.drops.remove(at.unwrap_or_else(|| panic!("who may be the only one is told to drop {id}")));
+    }
+
+    pub(super) fn submit(&mut self, from: Processor, submission: &Submission) {
+        let Submission { task: id, attempt, ending, tasks, .. } = submission;
+        let Some(label) = self.by_id.get(id).copied() else { return };
+        let task = self.tasks.get_mut(&label).unwrap();
+        if task.over.is_some() || task.heir.is_some() || !task.in_table {
+            return;
+        }
+        if *attempt == 0 || *attempt > task.handed_out {
+            return;
+        }
+        let is_wrong = tasks.iter().enumerate().any(|(i, task)| {
+            task.join.iter().flatten().chain(&task.after).any(|needed| usize::from(*needed) >= i)
+        });
+        let failure = match ending {
+            _ if is_wrong => Some(false),
+            Ending::Failed(failure) => Some(!matches!(failure, Failure::Unusable(_))),
+            _ => None,
+        };
+        if let Some(may_pass) = failure {
+            let Some(at) = task.held.iter().position(|held| *held == (from, *attempt)) else { return };
+            task.held.remove(at);
+            if !task.held.is_empty() {
+                return;
+            }
+            if may_pass && task.options.retries > 0 && !task.options.once {
+                task.options.retries -= 1;
+            } else {
+                self.end(label, None);
+            }
+            return;
+        }
+        let job = task.job;
+        self.drops.extend(task.held.drain(..).filter(|held| held.0 != from).map(|held| (held.0, *id)));
+        let labels: Vec<Label> = tasks.iter().map(|task| read_label(&task.input)).collect();
+        let label_of = |i: &u16| labels[usize::from(*i)];
+        for (sub, label) in tasks.iter().zip(&labels) {
+            let mut task = Task::new(job, sub.options);
+            task.join = sub.join.as_ref().map(|join| join.iter().map(label_of).collect());
+            task.after = sub.after.iter().map(label_of).collect();
+            self.add(*label, task);
+        }
+        match ending {
+            Ending::Value(bytes) => self.end(label, Some(wire::decode(bytes).unwrap())),
+            Ending::Of(which) => {
+                let heir = label_of(which);
+                let parent = self.tasks.get_mut(&label).unwrap();
+                parent.heir = Some(heir);
+                let (number, keep) = (parent.number, parent.keep);
+                let task = self.tasks.get_mut(&heir).unwrap();
+                (task.number, task.keep) = (number, keep);
+            }
+            Ending::Failed(_) => unreachable!(),
+        }
+    }
+
+    pub(super) fn leave(&mut self, gone: Processor) {
+        let held: Vec<_> =
+            self.tasks.iter().filter(|(_, t)| t.held.iter().any(|h| h.0 == gone)).map(|(l, _)| *l).collect();
+        for label in held {
+            let task = self.tasks.get_mut(&label).unwrap();
+            task.held.retain(|held| held.0 != gone);
+            if task.held.is_empty() && task.options.once {
+                self.end(label, None);
+            }
+        }
+    }
+
+    pub(super) fn cancel(&mut self, job: JobId) {
+        self.cancelled.push(job);
+        let live = self.tasks.iter().filter(|(_, t)| t.job == job && t.over.is_none() && t.heir.is_none());
+        let live: Vec<_> = live.map(|(label, _)| *label).collect();
+        live.into_iter().for_each(|label| self.close(label, None));
+    }
+
+    pub(super) fn is_cancelled(&self, job: JobId) -> bool {
+        self.cancelled.contains(&job)
+    }
+
+    fn end(&mut self, label: Label, value: Option<u64>) {
+        self.close(label, value);
+        self.give_up_what_cannot_run();
+    }
+
+    fn close(&mut self, label: Label, value: Option<u64>) {
+        let task = self.tasks.get_mut(&label).unwrap();
+        assert!(task.over.is_none());
+        task.over = Some(value);
+        self.drops.extend(task.held.drain(..).filter_map(|held| Some((held.0, task.id?))));
+        if let Some(number) = task.number.filter(|_| !task.keep) {
+            self.expected.push((task.job, number, value));
+        }
+    }
+
+    fn give_up_what_cannot_run(&mut self) {
+        loop {
+            let cannot = |task: &Task| {
+                task.over.is_none()
+                    && task.heir.is_none()
+                    && Self::needs(task).any(|needed| self.result(*needed) == Some(None))
+            };
+            let Some(label) = self.tasks.iter().find(|(_, task)| cannot(task)).map(|(label, _)| *label)
+            else {
+                return;
+            };
+            self.close(label, None);
+        }
+    }
+}
+
+/// The label that an input begins with.
+pub(super) fn read_label(input: &[u8]) -> Label {
+    postcard::take_from_bytes::<u32>(input).unwrap().0
+}

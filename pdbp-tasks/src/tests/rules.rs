@@ -1,0 +1,162 @@
+//! Rules of the pool one by one, where the random worlds have no part in: limits, how many tasks go out at a time, who is refused.
+
+use std::time::Duration;
+
+use crate::pool::{JobId, Limits, NewTask, Pool, Processor, TaskError};
+use crate::wire::{Assignment, Bytes, Down, Ending, KindId, Options, Submission, TaskId};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn processor(number: u64) -> Processor {
+    Processor { node: number as u16, number }
+}
+
+fn pool() -> (Pool, JobId) {
+    let mut pool = Pool::new(1, 7, Limits::default());
+    let job = pool.begin();
+    (pool, job)
+}
+
+fn add(pool: &mut Pool, job: JobId, options: Options) {
+    let input = Bytes::from(&b"x"[..]);
+    pool.add(job, &NewTask { kind: KindId(0), options, input, join: None, after: &[], keep: false }).unwrap();
+}
+
+/// What the pool says now, all to the same processor.
+fn answers(pool: &mut Pool, now: Duration) -> Vec<(Processor, Down)> {
+    std::iter::from_fn(|| pool.poll(now)).collect()
+}
+
+fn given(pool: &mut Pool, now: Duration, to: Processor) -> Vec<Assignment> {
+    pool.ask(now, to, 256);
+    match answers(pool, now).pop() {
+        Some((asked, Down::Tasks(tasks))) if asked == to => tasks,
+        Some((_, Down::Standby)) | None => Vec::new(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn done(pool: &mut Pool, now: Duration, by: Processor, task: &Assignment, ran: Duration) {
+    let ending = Ending::Value(Bytes::from(&b"y"[..]));
+    let ran_ns = ran.as_nanos() as u64;
+    pool.submit(
+        now,
+        by,
+        Submission { task: task.task, attempt: task.attempt, ran_ns, ending, tasks: Vec::new() },
+    );
+}
+
+#[test]
+fn short_tasks_go_out_by_the_hundred_and_long_ones_one_by_one() {
+    for (ran, most) in [
+        (Duration::from_micros(20), 200),
+        (Duration::from_micros(500), 8),
+        (Duration::from_millis(5), 2),
+        (Duration::from_millis(200), 1),
+    ] {
+        let (mut pool, job) = pool();
+        (0..1000).for_each(|_| add(&mut pool, job, Options::default()));
+        let first = given(&mut pool, SECOND, processor(1));
+        assert_eq!(first.len(), 1, "nobody knows how long they take");
+        done(&mut pool, SECOND, processor(1), &first[0], ran);
+        assert_eq!(given(&mut pool, SECOND, processor(1)).len(), most, "{ran:?}");
+        assert_eq!(given(&mut pool, SECOND, processor(1)).len(), 0, "it holds as many as it may");
+    }
+}
+
+#[test]
+fn nobody_is_given_more_than_a_share_of_what_is_left() {
+    let (mut pool, job) = pool();
+    (0..21).for_each(|_| add(&mut pool, job, Options::default()));
+    let first = given(&mut pool, SECOND, processor(1));
+    done(&mut pool, SECOND, processor(1), &first[0], Duration::from_micros(1));
+    let _ = given(&mut pool, SECOND, processor(2));
+    // ⌈left / 2 · 2⌉ of what the two before have left.
+    let left = 20 - 5;
+    assert_eq!(given(&mut pool, SECOND, processor(1)).len(), usize::div_ceil(left, 4));
+}
+
+#[test]
+fn standby_is_answered_when_there_is_something() {
+    let (mut pool, job) = pool();
+    for processor in [processor(1), processor(2)] {
+        pool.ask(SECOND, processor, 1);
+        assert_eq!(answers(&mut pool, SECOND), [(processor, Down::Standby)]);
+    }
+    add(&mut pool, job, Options::default());
+    let said = answers(&mut pool, SECOND);
+    assert!(
+        matches!(&*said, [(to, Down::Tasks(tasks))] if *to == processor(1) && tasks.len() == 1),
+        "{said:?}"
+    );
+    // Asked again, the answer may have been lost; but it is given one task once.
+    (0..100).for_each(|_| assert!(given(&mut pool, SECOND, processor(2)).is_empty()));
+    add(&mut pool, job, Options::default());
+    assert_eq!(answers(&mut pool, SECOND).len(), 1);
+}
+
+#[test]
+fn a_task_that_does_not_end_is_taken_from_its_processor_long_after_its_limit() {
+    let (mut pool, job) = pool();
+    let options = Options { limit_ms: 1000, retries: 1, ..Options::default() };
+    add(&mut pool, job, options);
+    for attempt in 1..=2 {
+        let (now, by) = (SECOND * 100 * attempt, processor(attempt.into()));
+        assert_eq!(given(&mut pool, now, by)[0].attempt, attempt);
+        assert!(pool.next_time().is_some());
+        assert!(answers(&mut pool, now + 6 * SECOND).is_empty() && pool.take_outcome(job).is_none());
+        assert!(answers(&mut pool, now + 7 * SECOND).is_empty());
+        assert_eq!(pool.processors(), 0, "it is given nothing more until it says something");
+    }
+    let limit = SECOND;
+    let outcome = pool.take_outcome(job).unwrap();
+    assert_eq!(*outcome.result.unwrap_err(), TaskError::TimedOut { limit, processor: processor(2) });
+}
+
+#[test]
+fn what_takes_twice_as_long_as_most_is_copied_once_to_another_node() {
+    let (mut pool, job) = pool();
+    let own = |number| Processor { node: 1, number };
+    for i in 0..12 {
+        add(&mut pool, job, Options::default());
+        let task = given(&mut pool, SECOND, own(1));
+        if i < 11 {
+            done(&mut pool, SECOND, own(1), &task[0], SECOND);
+        }
+    }
+    let exclusive = Options { exclusive: true, ..Options::default() };
+    add(&mut pool, job, exclusive);
+    assert_eq!(given(&mut pool, SECOND, processor(5)).len(), 1);
+    // A neighbour is no better off than who runs it.
+    assert!(given(&mut pool, SECOND, own(2)).is_empty());
+    assert!(answers(&mut pool, 5 * SECOND).is_empty());
+    assert!(given(&mut pool, 5 * SECOND, processor(3)).is_empty(), "it is told to stand by first");
+    let said = answers(&mut pool, 6 * SECOND);
+    assert!(
+        matches!(&*said, [(to, Down::Tasks(tasks))] if *to == processor(3) && tasks[0].attempt == 2),
+        "{said:?}"
+    );
+    let Down::Tasks(copy) = &said[0].1 else { panic!() };
+    assert!(given(&mut pool, 6 * SECOND, processor(4)).is_empty());
+    assert!(answers(&mut pool, 99 * SECOND).is_empty(), "neither a copy of a copy, nor of what is exclusive");
+    done(&mut pool, 99 * SECOND, processor(3), &copy[0], SECOND);
+    assert_eq!(answers(&mut pool, 99 * SECOND), [(own(1), Down::Drop(copy[0].task))]);
+    assert_eq!(pool.counts().copies, 1);
+}
+
+#[test]
+fn who_has_other_functions_or_submits_what_never_existed_is_refused() {
+    let (mut pool, job) = pool();
+    add(&mut pool, job, Options::default());
+    pool.hello(processor(1), 8);
+    assert_eq!(answers(&mut pool, SECOND), [(processor(1), Down::Refused { fingerprint: 7 })]);
+    assert!(given(&mut pool, SECOND, processor(1)).is_empty());
+    pool.hello(processor(2), 7);
+    let task = given(&mut pool, SECOND, processor(2));
+    let stray = Assignment { task: TaskId { index: 5, generation: 0 }, ..task[0].clone() };
+    (0..100).for_each(|_| done(&mut pool, SECOND, processor(2), &stray, SECOND));
+    assert_eq!((pool.counts().unknown, pool.processors()), (100, 0));
+    // What it held is for others; what it says is not looked at any more.
+    done(&mut pool, SECOND, processor(2), &task[0], SECOND);
+    assert_eq!(given(&mut pool, SECOND, processor(3))[0].attempt, 2);
+}

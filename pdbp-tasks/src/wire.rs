@@ -1,0 +1,336 @@
+//! What pool and processors say to each other, encoded by `postcard`.
+//!
+//! A message is one of [`Up`] or [`Down`]. What is longer than a block of the cluster travels in pieces (`pieces`), so that neither end
+//! ever has to wait for room in the middle of a message.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::de::{Error as _, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// An encoded input or result. The pool never looks inside. Clones share the bytes; short ones lie in the value itself.
+#[derive(Clone)]
+pub struct Bytes(Place);
+
+const SHORT: usize = 22;
+
+#[derive(Clone)]
+enum Place {
+    Inline(u8, [u8; SHORT]),
+    Shared(Arc<[u8]>),
+}
+
+const _: () = assert!(size_of::<Bytes>() == 24);
+
+impl From<&[u8]> for Bytes {
+    fn from(bytes: &[u8]) -> Self {
+        let mut short = [0; SHORT];
+        Self(match short.get_mut(..bytes.len()) {
+            Some(room) => {
+                room.copy_from_slice(bytes);
+                Place::Inline(bytes.len() as u8, short) // at most SHORT
+            }
+            None => Place::Shared(bytes.into()),
+        })
+    }
+}
+
+impl From<Vec<u8>> for Bytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::from(bytes.as_slice())
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Place::Inline(length, bytes) => bytes.get(..usize::from(*length)).unwrap_or(bytes),
+            Place::Shared(bytes) => bytes,
+        }
+    }
+}
+
+impl PartialEq for Bytes {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Bytes {}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Bytes({:?})", &**self)
+    }
+}
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OfBytes;
+        impl Visitor<'_> for OfBytes {
+            type Value = Bytes;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("bytes")
+            }
+            fn visit_bytes<E: serde::de::Error>(self, bytes: &[u8]) -> Result<Bytes, E> {
+                Ok(Bytes::from(bytes))
+            }
+        }
+        deserializer.deserialize_bytes(OfBytes)
+    }
+}
+
+/// A task, as the pool names it. An id of outside can neither index out of the pool's memory nor meet an entry that is used again: the
+/// generation is another one then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TaskId {
+    /// Place in the pool's memory.
+    pub index: u32,
+    /// How often the place has been used before.
+    pub generation: u32,
+}
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.index, self.generation)
+    }
+}
+
+/// Number of a registered function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct KindId(pub u16);
+
+/// What a task asks for beyond being run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Options {
+    /// Higher goes first.
+    pub priority: i16,
+    /// How often it is run again after a failure.
+    pub retries: u16,
+    /// Longest run in milliseconds; 0: any.
+    pub limit_ms: u32,
+    /// It must not be started a second time, whatever happens to the first.
+    pub once: bool,
+    /// It must not run on two processors at a time, unless the first is lost.
+    pub exclusive: bool,
+}
+
+impl Options {
+    /// With a limit, in whole milliseconds of which there is at least one.
+    pub(crate) fn with_limit(self, limit: Duration) -> Self {
+        Self { limit_ms: u32::try_from(limit.as_millis().max(1)).unwrap_or(u32::MAX), ..self }
+    }
+}
+
+/// From a processor to the pool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Up {
+    /// The first word.
+    Hello {
+        /// Of all functions that the processor knows.
+        fingerprint: u64,
+    },
+    /// Results, perhaps none, and at the same time a request for tasks.
+    Report {
+        /// How many more tasks the processor has room for.
+        room: u16,
+        /// What it has done.
+        results: Vec<Submission>,
+    },
+    /// The processor leaves. What it holds is for others.
+    Bye,
+}
+
+/// From the pool to a processor.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Down {
+    /// Tasks to run, in this order.
+    Tasks(Vec<Assignment>),
+    /// None now; more may come. The pool remembers the request and answers when there is something.
+    Standby,
+    /// The job is done.
+    Stop,
+    /// The result of this task is not wanted any more.
+    Drop(TaskId),
+    /// The processor knows other functions than the pool, whose fingerprint this is.
+    Refused {
+        /// Of the functions that the pool knows.
+        fingerprint: u64,
+    },
+}
+
+/// A task that is handed out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Assignment {
+    /// Which.
+    pub task: TaskId,
+    /// Number of this hand-out of it, from 1 on.
+    pub attempt: u32,
+    /// The function.
+    pub kind: KindId,
+    /// Longest run in milliseconds; 0: any.
+    pub limit_ms: u32,
+    /// What the function is given.
+    pub input: Bytes,
+}
+
+/// How a task ended on a processor.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Submission {
+    /// Which.
+    pub task: TaskId,
+    /// Of which hand-out.
+    pub attempt: u32,
+    /// Nanoseconds that it ran.
+    pub ran_ns: u64,
+    /// What came of it.
+    pub ending: Ending,
+    /// Tasks that it adds: they exist if and only if this submission is taken.
+    pub tasks: Vec<SubTask>,
+}
+
+/// What came of a task on a processor.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Ending {
+    /// Its result.
+    Value(Bytes),
+    /// Its result is that of one of the tasks that come with this submission.
+    Of(u16),
+    /// It failed.
+    Failed(Failure),
+}
+
+/// A task that a running one adds. It may need those that come before it in the same submission, so there are no circles.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SubTask {
+    /// The function.
+    pub kind: KindId,
+    /// Priority and so on.
+    pub options: Options,
+    /// What the function is given; with `join` what comes before the results of those tasks.
+    pub input: Bytes,
+    /// Tasks of this submission whose results the function is given.
+    pub join: Option<Vec<u16>>,
+    /// Tasks of this submission that must be over before.
+    pub after: Vec<u16>,
+}
+
+/// Why a function gave no result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Failure {
+    /// It panicked; message and place.
+    Panicked(String),
+    /// It said so.
+    Said(String),
+    /// Its input or result is not what pool and processor can pass on. It would be no different the next time, so nobody tries again.
+    Unusable(String),
+}
+
+impl Failure {
+    /// Whether it may go better next time.
+    pub(crate) fn may_pass(&self) -> bool {
+        !matches!(self, Self::Unusable(_))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Panicked(message) => write!(f, "panicked: {message}"),
+            Self::Said(message) | Self::Unusable(message) => f.write_str(message),
+        }
+    }
+}
+
+/// Messages of any length as pieces that fit a block.
+pub(crate) mod pieces {
+    const LAST: u8 = 0;
+    const MORE: u8 = 1;
+    /// The longest message that is put together.
+    pub(crate) const MOST: usize = 1 << 30;
+
+    /// The pieces of a message, each at most `longest` bytes.
+    pub(crate) fn cut(message: &[u8], longest: usize) -> impl Iterator<Item = Vec<u8>> {
+        let each = longest.saturating_sub(1).max(1);
+        let count = message.len().div_ceil(each).max(1);
+        (0..count).map(move |i| {
+            let part = message.get(i * each..message.len().min((i + 1) * each)).unwrap_or(&[]);
+            let mut piece = Vec::with_capacity(part.len() + 1);
+            piece.push(if i + 1 == count { LAST } else { MORE });
+            piece.extend_from_slice(part);
+            piece
+        })
+    }
+
+    /// Puts pieces together.
+    #[derive(Default)]
+    pub(crate) struct Joined(Vec<u8>);
+
+    impl Joined {
+        /// Gives the whole message to `take` when this piece is its last. `None`: this is no piece, or the message is too long.
+        pub(crate) fn add<R>(&mut self, piece: &[u8], take: impl FnOnce(&[u8]) -> R) -> Option<Option<R>> {
+            let (kind, bytes) = piece.split_first()?;
+            match *kind {
+                LAST if self.0.is_empty() => Some(Some(take(bytes))),
+                LAST | MORE if self.0.len() + bytes.len() <= MOST => {
+                    self.0.extend_from_slice(bytes);
+                    if *kind == MORE {
+                        return Some(None);
+                    }
+                    Some(Some(take(&std::mem::take(&mut self.0))))
+                }
+                _ => {
+                    self.0 = Vec::new();
+                    None
+                }
+            }
+        }
+    }
+}
+
+/// Decodes a message, all of whose bytes it must take.
+pub(crate) fn decode<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, postcard::Error> {
+    let (value, rest) = postcard::take_from_bytes(bytes)?;
+    if rest.is_empty() { Ok(value) } else { Err(postcard::Error::custom("bytes behind the value")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_any_length_come_back() {
+        for length in [0, 1, SHORT - 1, SHORT, SHORT + 1, 1000] {
+            let bytes: Vec<u8> = (0..length).map(|i| i as u8).collect();
+            let encoded = postcard::to_stdvec(&Bytes::from(bytes.clone())).unwrap();
+            assert_eq!(*decode::<Bytes>(&encoded).unwrap(), *bytes);
+            assert!(decode::<Bytes>(&[encoded, vec![0]].concat()).is_err());
+        }
+    }
+
+    #[test]
+    fn messages_are_cut_and_put_together() {
+        for length in [0usize, 1, 9, 10, 11, 99, 100] {
+            let message: Vec<u8> = (0..length).map(|i| i as u8).collect();
+            let mut joined = pieces::Joined::default();
+            let pieces: Vec<_> = pieces::cut(&message, 10).collect();
+            assert!(pieces.iter().all(|piece| piece.len() <= 10));
+            let (last, first) = pieces.split_last().unwrap();
+            assert!(first.iter().all(|piece| joined.add(piece, |_| ()) == Some(None)));
+            assert_eq!(joined.add(last, |whole| whole == message), Some(Some(true)));
+        }
+        assert_eq!(pieces::Joined::default().add(&[7, 1, 2], |_| ()), None);
+        assert_eq!(pieces::Joined::default().add(&[], |_| ()), None);
+    }
+}

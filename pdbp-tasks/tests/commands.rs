@@ -1,0 +1,79 @@
+//! The program `pdbp-tasks`.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+fn run(arguments: &[&str], input: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pdbp-tasks"));
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("PDBP_")) {
+        command.env_remove(name);
+    }
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn a_command_runs_for_each_line_and_outputs_are_in_order_and_not_mixed() {
+    let script = "echo begin $0; echo end $0";
+    let input = "b\n\na\nc\n";
+    let ended = run(&["run", "--each-line", "-", "--keep-order", "--", "sh", "-c", script], input);
+    assert!(ended.status.success(), "{ended:?}");
+    assert_eq!(text(&ended.stdout), "begin b\nend b\nbegin a\nend a\nbegin c\nend c\n");
+    let ended = run(&["run", "--array", "3-40", "--slots", "2", "--", "echo", "x{}y{}"], "");
+    let mut lines: Vec<_> = text(&ended.stdout).lines().collect();
+    lines.sort_unstable();
+    let mut expected: Vec<_> = (3..=40).map(|i| format!("x{i}y{i}")).collect();
+    expected.sort_unstable();
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn commands_that_fail_are_named_and_counted_and_the_others_run() {
+    let script = "echo out $0; echo err $0 >&2; exit $0";
+    let ended = run(&["run", "--array", "0-2", "--keep-order", "--", "sh", "-c", script], "");
+    assert_eq!(ended.status.code(), Some(1));
+    assert_eq!(text(&ended.stdout), "out 0\nout 1\nout 2\n");
+    let errors = text(&ended.stderr);
+    assert!(
+        errors.contains("err 2")
+            && errors.contains("ended with exit status: 1")
+            && errors.contains("2 failed")
+    );
+    let ended = run(&["run", "--array", "0-0", "--", "/no/such/program"], "");
+    assert!(text(&ended.stderr).contains("cannot run `/no/such/program`") && ended.status.code() == Some(1));
+}
+
+#[test]
+fn a_command_is_tried_again() {
+    let folder = std::env::temp_dir().join(format!("pdbp-tasks-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("tries");
+    let script = format!("echo x >> {0}; test $(wc -l < {0}) -ge 3", file.display());
+    let ended = run(&["run", "--array", "1-1", "--retries", "4", "--", "sh", "-c", &script], "");
+    let tries = std::fs::read_to_string(&file).unwrap().lines().count();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(ended.status.success() && tries == 3, "{tries} tries: {ended:?}");
+}
+
+#[test]
+fn a_command_line_that_cannot_be_used_says_why() {
+    for (arguments, why) in [
+        (&["run", "--array", "9-3", "--", "x"] as &[&str], "above the last"),
+        (&["run", "--array", "x", "--", "x"], "FIRST-LAST"),
+        (&["run", "--", "x"], "--each-line"),
+        (&["run", "--array", "1-2"], "behind --"),
+        (&["walk"], "there is run"),
+    ] {
+        let ended = run(arguments, "");
+        assert_eq!(ended.status.code(), Some(2), "{arguments:?}");
+        assert!(text(&ended.stderr).contains(why), "{}", text(&ended.stderr));
+    }
+    let ended = run(&["run", "--each-line", "/no/such/file", "--", "x"], "");
+    assert!(ended.status.code() == Some(1) && text(&ended.stderr).contains("cannot read /no/such/file"));
+}

@@ -1,0 +1,288 @@
+//! Whole programs on clusters of threads, as their users write them.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
+
+use pdbp::{Builder, Cluster, Node, PartKind};
+use pdbp_tasks::wire::{Down, Up};
+use pdbp_tasks::{Error, Program, Refused, TaskError, Tasks};
+
+fn cluster(nodes: u16) -> Cluster {
+    Builder::new().nodes(nodes).start().unwrap()
+}
+
+/// Small blocks, so that inputs and results travel in pieces.
+fn small() -> Cluster {
+    let builder = Builder::new().nodes(3).block_bytes(1024).set("pack_bytes", "512").memory_bytes(256 << 10);
+    builder.row_blocks(8).start().unwrap()
+}
+
+fn run(program: Program, cluster: &Cluster, client: impl FnOnce(&Tasks<'_>) -> Result<(), Error>) {
+    program.run_on(cluster.nodes(), 2, client).unwrap();
+}
+
+#[test]
+fn squares_come_each_once_and_in_order_if_asked_for() {
+    let mut program = Program::new("test");
+    let square = program.kind("square", |n: u64| n * n);
+    run(program, &cluster(3), |tasks| {
+        let mut job = tasks.job("as they come");
+        job.each(square, 0..20_000);
+        let mut seen = vec![false; 20_000];
+        for done in job.results().progress() {
+            let done = done?;
+            assert_eq!(done.value, done.number * done.number);
+            assert!(!std::mem::replace(&mut seen[done.number as usize], true), "{} twice", done.number);
+        }
+        assert!(seen.into_iter().all(|seen| seen));
+        let mut job = tasks.job("in order");
+        // What some results leave is for the next.
+        job.each(square, 0..100);
+        let first = job.results().take(3).count();
+        assert_eq!(first + job.results().count(), 100);
+        job.each(square, (0..3000).rev());
+        job.each(square, 0..5);
+        let values: Result<Vec<_>, _> =
+            job.results().in_order().map(|done| done.map(|done| done.value)).collect();
+        let expected: Vec<u64> = (0..3000).rev().chain(0..5).map(|n| n * n).collect();
+        assert_eq!(values?, expected);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_join_is_given_all_results_and_an_order_is_kept() {
+    let mut program = Program::new("test");
+    let began = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&began);
+    let length = program.kind("length", move |text: String| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        text.len()
+    });
+    let sum = program.kind("sum", |(first, all): (usize, Vec<usize>)| first + all.iter().sum::<usize>());
+    let look = program.kind("look", move |()| began.load(Ordering::SeqCst));
+    run(program, &cluster(2), |tasks| {
+        let mut job = tasks.job::<()>("graph");
+        let words = ["a", "bc", "def"].map(|word| job.add(length, word.to_owned()));
+        let words = words.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let total = job.join(sum, 10, &words)?;
+        let after = job.task().after(&total).add(look, ())?;
+        let mut order = tasks.job("order");
+        let first = order.add(length, "four".to_owned())?;
+        order.task().after(&first).each(look, [()]);
+        assert!(order.results().all(|done| done.is_ok_and(|done| done.value > 0)));
+        assert!(job.wait(&after)? >= 3 && job.wait(&total)? == 16);
+        // What is over can be needed all the same.
+        let again = job.join(sum, 1, &[words[2], words[2]])?;
+        assert_eq!(job.wait(&again)?, 7);
+        Ok(())
+    });
+}
+
+#[test]
+fn results_and_inputs_of_many_blocks_arrive() {
+    let mut program = Program::new("test");
+    let grow = program.kind("grow", |(byte, count): (u8, usize)| vec![byte; count]);
+    let total = program
+        .kind("total", |((), all): ((), Vec<Vec<u8>>)| all.into_iter().flatten().map(u64::from).sum::<u64>());
+    run(program, &small(), |tasks| {
+        let mut job = tasks.job("long");
+        let long: Result<Vec<_>, _> = (0..8).map(|byte| job.add(grow, (byte, 50_000))).collect();
+        let all = job.join(total, (), &long?)?;
+        assert_eq!(job.wait(&all)?, 28 * 50_000);
+        job.each(grow, (0..100).map(|i| (i as u8, i * 37)));
+        for done in job.results().in_order() {
+            let done = done?;
+            let i = done.number - 9;
+            assert_eq!(done.value, vec![i as u8; i as usize * 37]);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn sub_tasks_give_the_result_of_their_parent() {
+    let mut program = Program::new("test");
+    let add = program.kind("add", |((), two): ((), Vec<u64>)| two.iter().sum::<u64>());
+    let fib = program.declare::<u64, u64>("fib");
+    program.define(fib, move |scope, n| {
+        if n < 2 {
+            return scope.done(n);
+        }
+        let parts = [scope.add(fib, n - 1), scope.add(fib, n - 2)];
+        scope.join(add, (), &parts)
+    });
+    // Each step hands its result on to the next.
+    let down = program.declare::<u32, String>("down");
+    program.define(down, move |scope, left| match left {
+        0 => scope.done("there".to_owned()),
+        _ => {
+            let next = scope.add(down, left - 1);
+            scope.result_of(next)
+        }
+    });
+    run(program, &cluster(3), |tasks| {
+        let mut job = tasks.job("fibonacci");
+        job.each(fib, 0..=15);
+        let values: Result<Vec<_>, _> =
+            job.results().in_order().map(|done| done.map(|done| done.value)).collect();
+        assert_eq!(values?, [0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610]);
+        let mut job = tasks.job::<()>("steps");
+        let last = job.add(down, 200)?;
+        assert_eq!(job.wait(&last)?, "there");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_failure_is_tried_again_as_often_as_asked_for_and_then_told() {
+    let mut program = Program::new("test");
+    let third = program.declare::<u32, u32>("third");
+    program.define(third, |scope, n| match scope.attempt() {
+        3 => scope.done(n),
+        1 => scope.fail("not yet"),
+        attempt => panic!("attempt {attempt}"),
+    });
+    let half = program.kind("half", |n: u32| {
+        assert!(n.is_multiple_of(2), "{n} is odd");
+        n / 2
+    });
+    run(program, &cluster(2), |tasks| {
+        let mut job = tasks.job::<u32>("failures");
+        let good = job.task().retries(2).add(third, 5)?;
+        let bad = job.task().retries(1).add(third, 6)?;
+        let after = job.task().after(&bad).add(half, 4)?;
+        assert_eq!(job.wait(&good)?, 5);
+        let text = job.wait(&bad).unwrap_err().to_string();
+        assert!(text.contains("attempt 2") && text.contains("of 2 times"), "{text}");
+        let Err(Error::Task { error, .. }) = job.wait(&after) else { panic!("it has a result") };
+        assert!(
+            matches!(&*error, TaskError::NotRun(because) if matches!(**because, TaskError::Failed { .. }))
+        );
+        job.each(half, 0..10);
+        let (good, bad): (Vec<_>, Vec<_>) = job.results().partition(Result::is_ok);
+        assert_eq!((good.len(), bad.len()), (5, 5));
+        assert!(bad.into_iter().any(|done| done.unwrap_err().to_string().contains("7 is odd")));
+        Ok(())
+    });
+}
+
+#[test]
+fn a_cancelled_job_tells_what_runs_and_ends() {
+    let mut program = Program::new("test");
+    let (tell, told) = mpsc::channel();
+    let tell = std::sync::Mutex::new(tell);
+    let wait = program.declare::<(), ()>("wait");
+    program.define(wait, move |scope, ()| {
+        tell.lock().unwrap().send(()).unwrap();
+        while !scope.is_unwanted() {
+            std::thread::yield_now();
+        }
+        scope.done(())
+    });
+    run(program, &cluster(2), |tasks| {
+        let mut job = tasks.job::<()>("endless");
+        let handles: Result<Vec<_>, _> = (0..5).map(|_| job.add(wait, ())).collect();
+        told.recv().unwrap();
+        job.cancel();
+        for handle in handles? {
+            let Err(Error::Task { error, .. }) = job.wait(&handle) else { panic!("it has a result") };
+            assert_eq!(*error, TaskError::Cancelled);
+        }
+        assert!(matches!(job.add(wait, ()).map(|_| ()).unwrap_err().error, Error::Add(Refused::Cancelled)));
+        assert!(job.results().next().is_none());
+        Ok(())
+    });
+}
+
+#[test]
+fn a_task_sees_that_its_limit_is_over() {
+    let mut program = Program::new("test");
+    let long = program.declare::<(), u32>("long");
+    program.define(long, |scope, ()| {
+        while !scope.is_unwanted() {
+            std::thread::yield_now();
+        }
+        scope.fail("stopped at its limit")
+    });
+    run(program, &cluster(2), |tasks| {
+        let mut job = tasks.job::<()>("limit");
+        let task = job.task().limit(std::time::Duration::from_millis(20)).add(long, ())?;
+        assert!(job.wait(&task).unwrap_err().to_string().contains("stopped at its limit"));
+        Ok(())
+    });
+}
+
+#[test]
+fn what_the_client_returns_and_its_panic_end_the_program() {
+    let program = || {
+        let mut program = Program::new("test");
+        let same = program.kind("same", |n: u8| n);
+        (program, same)
+    };
+    let (own, same) = program();
+    let ended = own.run_on(cluster(2).nodes(), 1, |tasks| {
+        tasks.job("left").each(same, 0..9);
+        Err(Error::other("enough"))
+    });
+    assert_eq!(ended.unwrap_err().to_string(), "enough");
+    let panic = std::panic::catch_unwind(|| program().0.run_on(cluster(2).nodes(), 1, |_| panic!("oh")));
+    assert_eq!(*panic.unwrap_err().downcast::<&str>().unwrap(), "oh");
+    let mut undefined = Program::new("test");
+    let _ = undefined.declare::<(), ()>("nothing");
+    let ended = undefined.run_on(cluster(2).nodes(), 1, |_| Ok(()));
+    assert!(ended.unwrap_err().to_string().contains("`nothing"));
+}
+
+/// Asks for tasks and goes, with its node, when it has some. A message is a byte 0 and what it says, encoded.
+fn take_and_go(node: Node, taken: &mpsc::Sender<usize>) {
+    let part = node.register("tasks.thief", PartKind::Cpu).unwrap();
+    let pool = part.find("tasks@node0", std::time::Duration::from_secs(60)).unwrap();
+    let ask = postcard::to_stdvec(&Up::Report { room: 100, results: Vec::new() }).unwrap();
+    part.send(pool, &[&[0], &*ask].concat()).unwrap();
+    loop {
+        let message = part.recv().unwrap();
+        match postcard::from_bytes(&message[1..]).unwrap() {
+            Down::Tasks(tasks) => return taken.send(tasks.len()).unwrap(),
+            Down::Standby => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn tasks_of_a_node_that_is_lost_run_elsewhere() {
+    let mut nodes = cluster(3).into_nodes();
+    let lost = nodes.pop().unwrap();
+    let (tell, told) = mpsc::channel();
+    let thief = std::thread::spawn(move || take_and_go(lost, &tell));
+    let mut program = Program::new("test");
+    let same = program.kind("same", |n: u32| n);
+    let ended = program.run_on(&nodes, 1, |tasks| {
+        let mut job = tasks.job("all");
+        job.each(same, 0..);
+        let mut results = job.results();
+        let mut seen = std::collections::BTreeSet::new();
+        let mut next = || {
+            let value = results.next().unwrap()?.value;
+            assert!(seen.insert(value), "{value} twice");
+            // Whether there is one for each so far, none is missing.
+            Ok::<_, Error>(seen.last().is_some_and(|last| *last as usize + 1 == seen.len()))
+        };
+        let stolen = loop {
+            next()?;
+            if let Ok(stolen) = told.try_recv() {
+                break stolen as u64;
+            }
+        };
+        while tasks.counts().lost < stolen {
+            next()?;
+        }
+        // They come, behind some that were handed out before.
+        while !next()? {}
+        assert_eq!(tasks.counts().lost, stolen);
+        Ok(())
+    });
+    thief.join().unwrap();
+    ended.unwrap();
+}
