@@ -97,7 +97,7 @@ impl<T, C: Count> Counted<T, C> {
         unsafe { self.0.as_ref() }
     }
 
-    /// Counts more shares, and says of what. They belong to the caller, who gives them out by [`counted`](Self::counted) or back by
+    /// Counts more shares, and says of what. They belong to the caller, who gives them out by [`from_counted`](Self::from_counted) or back by
     /// [`give_back`](Self::give_back).
     #[inline(always)]
     pub(crate) fn add(&self, shares: u32) -> NonNull<Inner<T, C>> {
@@ -110,14 +110,14 @@ impl<T, C: Count> Counted<T, C> {
     /// # Safety
     /// The caller has one of this value, and has it no longer.
     #[inline(always)]
-    pub(crate) unsafe fn counted(inner: NonNull<Inner<T, C>>) -> Self {
+    pub(crate) unsafe fn from_counted(inner: NonNull<Inner<T, C>>) -> Self {
         Self(inner)
     }
 
     /// Gives up shares that [`add`](Self::add) has counted.
     ///
     /// # Safety
-    /// As [`counted`](Self::counted), of all of them.
+    /// As [`from_counted`](Self::from_counted), of all of them.
     #[inline(always)]
     pub(crate) unsafe fn give_back(inner: NonNull<Inner<T, C>>, shares: u32) {
         // SAFETY: it lives: these are shares (contract).
@@ -194,7 +194,7 @@ mod tests {
         drop((first, second));
         assert!(is_there());
         // SAFETY: three were counted.
-        let third = unsafe { Counted::counted(shares) };
+        let third = unsafe { Counted::from_counted(shares) };
         // SAFETY: two are left.
         unsafe { Counted::give_back(shares, 2) }
         assert!(is_there());

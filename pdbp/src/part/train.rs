@@ -80,7 +80,7 @@ impl<S: Share> Train<S> {
         // SAFETY: the end of bytes in the run, or of the run.
         self.at.set(unsafe { at.add(length) });
         // SAFETY: one was left.
-        let run: Pointer<S> = unsafe { Counted::counted(self.run.get()) };
+        let run: Pointer<S> = unsafe { Counted::from_counted(self.run.get()) };
         Some(Message { run, bytes: Bytes { at, length }, info: self.info.get() })
     }
 
