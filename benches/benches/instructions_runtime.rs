@@ -11,6 +11,7 @@ use std::hint::black_box;
 
 use bytemuck::{Pod, Zeroable};
 use gungraun::prelude::*;
+use pdbp::{Part, PartKind, Shared};
 use pdbp_benches::fabric::Fabric;
 use pdbp_benches::peers::{Pdbp, PdbpEndpoint, Settings};
 use pdbp_benches::scenario::{Pattern, Scenario};
@@ -203,6 +204,49 @@ impl Parts {
     }
 }
 
+/// Parts that may go to another thread, on the nodes of others.
+struct Moving {
+    parts: Parts,
+    sender: Part<Shared>,
+    receiver: Part<Shared>,
+}
+
+impl Moving {
+    /// Parts that have exchanged messages already.
+    fn steady() -> Self {
+        let parts = Parts::new::<Inline>(2);
+        let register = |end: &PdbpEndpoint| {
+            end.part().node().register_shared("moving", PartKind::Cpu).expect("there is room for a part")
+        };
+        let (sender, receiver) = (register(&parts.sender), register(&parts.receivers[0]));
+        let mut moving = Self { parts, sender, receiver };
+        for _ in 0..50 {
+            moving.go();
+        }
+        moving
+    }
+
+    /// As [`Parts::go`] with [`What::Equal`] and [`Use::Touch`].
+    fn go(&mut self) {
+        let to = self.receiver.id();
+        for message in self.parts.source.bytes().as_chunks::<MESSAGE>().0.iter().take(COUNT) {
+            self.sender.send(to, message).expect("there is room");
+        }
+        self.sender.flush();
+        let mut got = 0;
+        loop {
+            while let Some(message) = self.receiver.try_recv() {
+                consume(&message, Use::Touch);
+                got += 1;
+            }
+            if got == COUNT {
+                return;
+            }
+            self.parts.wait_for_credit();
+        }
+    }
+}
+
 /// What is sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
@@ -232,6 +276,13 @@ fn steady<S: Settings>(what: What, how: Use) -> (Parts, What, Use) {
 fn messages((mut parts, what, how): (Parts, What, Use)) -> Parts {
     parts.go(what, how);
     parts
+}
+
+#[library_benchmark]
+#[bench::touch_1000(Moving::steady())]
+fn shared(mut moving: Moving) -> Moving {
+    moving.go();
+    moving
 }
 
 #[library_benchmark]
@@ -299,5 +350,5 @@ fn limit((source, how): (Source, Use)) -> Source {
     source
 }
 
-library_benchmark_group!(name = runtime, benchmarks = [messages, typed, mixed, stages, limit]);
+library_benchmark_group!(name = runtime, benchmarks = [messages, shared, typed, mixed, stages, limit]);
 main!(library_benchmark_groups = runtime);

@@ -62,12 +62,11 @@ impl fmt::Display for NodeId {
 /// [`Engine::has_part`]: crate::Engine::has_part
 /// [`Engine::begin_generation`]: crate::Engine::begin_generation
 /// [`Engine::recurrence`]: crate::Engine::recurrence
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PartId {
-    node: NodeId,
-    local: u16,
-    generation: u32,
-}
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PartId(
+    /// Node, number and generation, from the highest bits on: two ids are compared for each message, as one word.
+    u64,
+);
 
 const _: () = assert!(size_of::<PartId>() == 8);
 
@@ -80,7 +79,11 @@ impl PartId {
 
     /// Number `local` of `node`, in generation 0; the last `u16` is reserved.
     pub const fn new(node: NodeId, local: u16) -> Option<Self> {
-        if local == Self::MANY { None } else { Some(Self { node, local, generation: 0 }) }
+        if local == Self::MANY {
+            None
+        } else {
+            Some(Self::from_checked((node.0 as u32) << 16 | local as u32))
+        }
     }
 
     /// The part that `node` registers after `count` others, of all generations; `None` for a number that is reserved.
@@ -94,39 +97,39 @@ impl PartId {
     /// The same number in another generation.
     #[must_use]
     pub const fn in_generation(self, generation: u32) -> Self {
-        Self { generation, ..self }
+        Self(self.0 & !(u32::MAX as u64) | generation as u64)
     }
 
     /// The hosting node.
     pub const fn node(self) -> NodeId {
-        self.node
+        NodeId((self.0 >> 48) as u16)
     }
 
     /// The number on the hosting node.
     pub const fn local(self) -> u16 {
-        self.local
+        (self.0 >> 32) as u16
     }
 
     /// What messages have of it.
     pub const fn address(self) -> Address {
-        Address { node: self.node, local: self.local }
+        Address { node: self.node(), local: self.local() }
     }
 
     /// How often the numbers of the node had come round. Of an id that came with a message it is 0, since a message has the number alone;
     /// [`Engine::resolve`](crate::Engine::resolve) finds it.
     pub const fn generation(self) -> u32 {
-        self.generation
+        self.0 as u32
     }
 
     /// The form in messages: node in the upper, number in the lower 16 bits. The generation is not part of it.
     pub const fn raw(self) -> u32 {
-        (self.node.0 as u32) << 16 | self.local as u32
+        (self.0 >> 32) as u32
     }
 
     /// The part whose form in messages is `raw`, which [`raw`](Self::raw) has given.
     #[inline]
     pub(crate) const fn from_checked(raw: u32) -> Self {
-        Self { node: NodeId((raw >> 16) as u16), local: raw as u16, generation: 0 }
+        Self((raw as u64) << 32)
     }
 
     /// Reads the form in messages; `None` for reserved values.
@@ -139,7 +142,7 @@ impl PartId {
 
     /// The id as a plain value, to be kept or handed on: generation in the upper 32 bits, below it node and number with 16 each.
     pub const fn to_bits(self) -> u64 {
-        (self.generation as u64) << 32 | self.raw() as u64
+        self.0.rotate_left(32)
     }
 
     /// Reads a plain value; `None` for reserved ones. Whether there is such a part is found out when something is sent to it.
@@ -176,7 +179,7 @@ impl Address {
 
     /// The part that has the number in a generation.
     pub const fn in_generation(self, generation: u32) -> PartId {
-        PartId { node: self.node, local: self.local, generation }
+        PartId::from_checked((self.node.0 as u32) << 16 | self.local as u32).in_generation(generation)
     }
 }
 
@@ -188,10 +191,17 @@ impl fmt::Display for Address {
 
 impl fmt::Display for PartId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.generation {
-            0 => write!(f, "part{}@{}", self.local, self.node),
-            generation => write!(f, "part{}.{generation}@{}", self.local, self.node),
+        let (node, local) = (self.node(), self.local());
+        match self.generation() {
+            0 => write!(f, "part{local}@{node}"),
+            generation => write!(f, "part{local}.{generation}@{node}"),
         }
+    }
+}
+
+impl fmt::Debug for PartId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PartId({self})")
     }
 }
 

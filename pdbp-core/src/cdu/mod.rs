@@ -211,6 +211,43 @@ impl<'a> Train<'a> {
     }
 }
 
+/// A train without extensions, as most are, of which nothing is wrong: its header read as the two words that it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlainTrain {
+    pub(crate) class: CduClass,
+    pub(crate) command: u16,
+    pub(crate) source_part: u16,
+    /// Bytes of each message.
+    pub(crate) length: u32,
+    pub(crate) count: u32,
+    /// Bytes of header, messages and padding.
+    pub(crate) size: usize,
+}
+
+impl PlainTrain {
+    /// The train at the beginning of `rest`. `None`: it is not such a train, or there is none, which [`Cdus`] tells.
+    #[inline]
+    pub(crate) fn read(rest: &[u8]) -> Option<Self> {
+        let (header, data) = rest.split_first_chunk::<CDU_HEADER>()?;
+        let header = u128::from_le_bytes(*header);
+        let (length, count) = ((header >> 64) as u32, (header >> 96) as u32);
+        let dest_part = (header >> 48) as u16;
+        // Class, and a byte that is zero.
+        let class = match header as u16 {
+            0 => CduClass::ShortMessage,
+            1 => CduClass::Command,
+            _ => return None,
+        };
+        if dest_part == PartId::MANY || count == 0 || length == 0 {
+            return None;
+        }
+        let bytes = u64::from(length) * u64::from(count);
+        let size = usize::try_from(bytes.checked_add(7)? & !7).ok().filter(|bytes| *bytes <= data.len())?;
+        let (command, source_part) = ((header >> 16) as u16, (header >> 32) as u16);
+        Some(Self { class, command, source_part, length, count, size: CDU_HEADER + size })
+    }
+}
+
 /// The trains of a block body, read without trust: arbitrary bytes give errors, never a panic and never bytes from
 /// outside the body.
 #[derive(Clone, Debug)]

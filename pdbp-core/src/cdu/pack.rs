@@ -182,6 +182,29 @@ impl Packer {
         self.start(body, route, length)
     }
 
+    /// What is left of the body for messages as the last two were, with their route and length. Empty when these differ: who changes from
+    /// message to message has no use for it.
+    #[inline]
+    pub fn rest<'b>(&self, body: &'b mut [u8]) -> &'b mut [u8] {
+        if self.count < 2 || self.route == Route::NONE || self.length == 0 {
+            return &mut [];
+        }
+        let end = usable(body);
+        body.get_mut(self.written..end).unwrap_or(&mut [])
+    }
+
+    /// Takes messages as the last one was, that were written into [`rest`](Self::rest), one behind the other: `bytes` bytes in all. What is
+    /// no whole message, or has no room, is not taken.
+    #[inline]
+    pub fn extend(&mut self, body: &[u8], bytes: usize) {
+        let room = usable(body).saturating_sub(self.written).min(bytes);
+        // Both are less than 4 GiB, and the division is cheaper.
+        let messages =
+            (room as u32).checked_div(self.length as u32).filter(|_| self.route != Route::NONE).unwrap_or(0);
+        self.count += messages;
+        self.written += messages as usize * self.length;
+    }
+
     /// Makes room for up to `most` messages of `length` bytes each in one train, side by side: as many as fit, at least one.
     ///
     /// # Errors
@@ -274,12 +297,14 @@ impl Packer {
         }
         self.close(body);
         let header = u128::from(route.0) | (length as u128) << 64 | 1 << 96;
-        body.get_mut(header_at..data_at).ok_or(Full)?.copy_from_slice(&header.to_le_bytes());
+        let room = body.get_mut(header_at..end).ok_or(Full)?;
+        let (to, data) = room.split_first_chunk_mut::<CDU_HEADER>().ok_or(Full)?;
+        *to = header.to_le_bytes();
         self.open(route, length, header_at, end);
         // `Mixed` stays what it is, since no part has its number.
         let dest = u32::from(route.dest());
         self.only = if self.only == NOTHING || self.only == dest { dest } else { MIXED };
-        body.get_mut(data_at..end).ok_or(Full)
+        Ok(data)
     }
 
     /// The train whose header lies at `header_at` is open and holds one message.
@@ -377,8 +402,8 @@ impl Packer {
         }
         const COUNT_AT: usize = core::mem::offset_of!(CduHeader, count);
         let count_at = self.header_at + COUNT_AT;
-        if let Some(count) = body.get_mut(count_at..count_at + 4) {
-            count.copy_from_slice(&self.count.to_le_bytes());
+        if let Some(count) = body.get_mut(count_at..).and_then(<[u8]>::first_chunk_mut::<4>) {
+            *count = self.count.to_le_bytes();
         }
         if !self.written.is_multiple_of(8) {
             // Padding is zero, so that nothing of an earlier use of the block leaves with it.

@@ -93,6 +93,31 @@ fn unpack(body: &[u8]) -> Result<Vec<Message>, Malformed> {
     Ok(messages)
 }
 
+/// Trains without extensions are read in two ways: what the short one reads is what the other does.
+fn both_ways_read_the_same(body: &[u8]) -> Result<(), TestCaseError> {
+    let mut cdus = Cdus::new(body);
+    loop {
+        let plain = PlainTrain::read(cdus.rest);
+        let before = cdus.remaining();
+        let train = match cdus.next() {
+            Some(Ok(train)) => train,
+            _ => {
+                prop_assert!(plain.is_none());
+                return Ok(());
+            }
+        };
+        let is_plain = train.segment().is_none() && train.via().is_none() && train.dest_part().is_some();
+        let may_be_stream = train.class() == CduClass::Stream || train.length() == 0;
+        prop_assert_eq!(plain.is_some(), is_plain && !may_be_stream);
+        if let Some(plain) = plain {
+            prop_assert_eq!(plain.class, train.class());
+            let fields = (plain.command, plain.source_part, plain.length as usize, plain.count);
+            prop_assert_eq!(fields, (train.command(), train.source_part(), train.length(), train.count()));
+            prop_assert_eq!(plain.size, before - cdus.remaining());
+        }
+    }
+}
+
 /// Copied from block to block, as a relay does it, trains stay what they are.
 #[test]
 fn a_train_that_is_copied_is_the_same() {
@@ -186,6 +211,7 @@ proptest! {
         prop_assert_eq!(Cdus::validate(&body[..length]), Ok(packed as u64));
         let expected: Vec<_> = messages[..packed].iter().map(as_read).collect();
         prop_assert_eq!(unpack(&body[..length]), Ok(expected));
+        both_ways_read_the_same(&body[..length])?;
         if let Some(only) = packer.only_part() {
             prop_assert!(messages[..packed].iter().all(|m| m.set.is_empty() && m.via.is_none() && m.dest == only));
         }
@@ -211,11 +237,54 @@ proptest! {
         prop_assert_eq!(unpack(&body[..length]), Ok(expected));
     }
 
+    /// What is written behind a train, and taken afterwards, is read as if it had been packed.
+    #[test]
+    fn a_train_that_is_written_on_is_read_as_packed(
+        messages in vec(message(), 0..8),
+        length in 0usize..40,
+        count in 1usize..20,
+        behind in message(),
+    ) {
+        let mut body = [0xEE; 1024];
+        let (_, mut packer, packed) = pack(&mut body, &messages);
+        packer.turn(None);
+        let route = Route::raw(0, 7, 1, 2);
+        let one = |k: usize| std::vec![k as u8; length];
+        let mut sent = Vec::new();
+        for k in 0..count {
+            // Before the first of them it is the room of another train.
+            if k > 0 {
+                let rest = packer.rest(&mut body);
+                let room = rest.len();
+                let taken = room.min(length * (k % 4)).checked_div(length).unwrap_or(0);
+                for (i, to) in rest.chunks_exact_mut(length.max(1)).take(taken).enumerate() {
+                    to.copy_from_slice(&one(k + i));
+                    sent.push(one(k + i));
+                }
+                // What is no whole message is not taken, nor is what has no room.
+                let odd = length.saturating_sub(1).min(room - taken * length);
+                packer.extend(&body, taken * length + odd);
+            }
+            if packer.push(&mut body, route, &one(k)).is_err() {
+                break;
+            }
+            sent.push(one(k));
+        }
+        let other = Route::raw(behind.class as u8, behind.command, 2, 1);
+        let is_behind = packer.push(&mut body, other, &behind.data).is_ok();
+        let end = packer.finish(&mut body);
+        let read = unpack(&body[..end]).unwrap();
+        let read: Vec<_> = read[packed..].iter().map(|m| m.data.clone()).collect();
+        sent.extend(is_behind.then(|| behind.data.clone()));
+        prop_assert_eq!(read, sent);
+    }
+
     #[test]
     fn arbitrary_bytes_never_panic_and_give_only_their_own(bytes in vec(any::<u8>(), 0..300)) {
         let range = bytes.as_ptr_range();
         let inside = |s: &[u8]| s.is_empty() || (range.start <= s.as_ptr() && s.as_ptr_range().end <= range.end);
         let _ = BlockHeader::read(&bytes);
+        both_ways_read_the_same(&bytes)?;
         for train in Cdus::new(&bytes) {
             let Ok(train) = train else { break };
             prop_assert!(inside(train.data()));

@@ -2,19 +2,22 @@
 
 use super::Arrivals;
 use crate::Delivery;
-use crate::cdu::{CduClass, Cdus, SegmentHeader};
+use crate::cdu::{CDU_HEADER, CduClass, Cdus, PlainTrain, SegmentHeader};
 use crate::id::PartId;
 
 /// Who sent a message, and what kind it is.
 ///
 /// One word, so that a message is moved in whole words: fields of other widths would be stored in pieces and loaded whole, which a
 /// processor cannot forward from its store buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// The default is of no message: what there is before the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Info(u64);
 
 impl Info {
     const COMMAND: u64 = 1 << 48;
 
+    #[inline]
     fn new(source: PartId, command: u16, class: CduClass) -> Self {
         let class = if class == CduClass::Command { Self::COMMAND } else { 0 };
         Self(u64::from(source.raw()) | u64::from(command) << 32 | class)
@@ -44,6 +47,7 @@ impl Info {
 pub(super) struct Span(u64);
 
 impl Span {
+    #[inline]
     pub(super) fn new(start: u32, length: u32) -> Self {
         Self(u64::from(start) | u64::from(length) << 32)
     }
@@ -99,6 +103,25 @@ impl<H> Cursor<H> {
 
     pub(super) fn next_train<A: Arrivals<Hold = H>>(&mut self, arrivals: &A) -> Next {
         let bytes = arrivals.delivery(&self.hold).map_or(&[][..], Delivery::bytes);
+        let rest = bytes.get(self.at as usize..).unwrap_or(&[]);
+        if let Some(train) = PlainTrain::read(rest)
+            && let Some(source) = PartId::new(self.info.source().node(), train.source_part)
+        {
+            // Inside the delivery, which is shorter than 4 GiB.
+            self.span = Span::new(self.at + CDU_HEADER as u32, train.length);
+            self.at += train.size as u32;
+            self.left = train.count;
+            self.segment = None;
+            self.info = Info::new(source, train.command, train.class);
+            return Next::Train;
+        }
+        self.next_extended(arrivals)
+    }
+
+    /// The same for any train, or none.
+    #[inline(never)]
+    fn next_extended<A: Arrivals<Hold = H>>(&mut self, arrivals: &A) -> Next {
+        let bytes = arrivals.delivery(&self.hold).map_or(&[][..], Delivery::bytes);
         let mut cdus = Cdus::new(bytes.get(self.at as usize..).unwrap_or(&[]));
         let train = match cdus.next() {
             None => return Next::End,
@@ -118,6 +141,14 @@ impl<H> Cursor<H> {
         Next::Train
     }
 
+    /// Goes back over messages of the open train that were skipped.
+    pub(super) fn back(&mut self, count: u32) {
+        let bytes = u64::from(count) * u64::from(self.span.length());
+        let start = u64::from(self.span.start()).saturating_sub(bytes);
+        self.span = Span::new(start as u32, self.span.length());
+        self.left += count;
+    }
+
     /// The next message of the open train, of which some are left and which is not the last of the delivery.
     #[inline(always)]
     pub(super) fn step(&mut self) -> (Span, Info) {
@@ -128,6 +159,7 @@ impl<H> Cursor<H> {
     }
 
     /// Skips messages of the open train; the place of the first of them.
+    #[inline]
     pub(super) fn skip(&mut self, count: u32) -> Span {
         let span = self.span;
         let behind = u64::from(span.start()) + u64::from(count) * u64::from(span.length());

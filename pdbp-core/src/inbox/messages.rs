@@ -6,7 +6,7 @@ use super::lists::Item;
 use super::{Arrivals, Inbox, Pulled};
 
 /// Messages of a train between two looks for commands.
-const UNLOOKED: u32 = 32;
+const UNLOOKED: u32 = 64;
 
 /// A message, by the hold of the bytes that it lies in. Three words if the hold is one: see [`Info`].
 #[derive(Debug)]
@@ -88,6 +88,40 @@ impl<H> Batch<H> {
     }
 }
 
+/// Messages of one length from one part that lie side by side in the delivery that was read last.
+#[derive(Clone, Copy, Debug)]
+pub struct Ahead {
+    span: Span,
+    info: Info,
+    count: u32,
+}
+
+impl Ahead {
+    /// Where the first begins.
+    #[inline]
+    pub fn start(&self) -> usize {
+        self.span.start() as usize
+    }
+
+    /// Bytes of each.
+    #[inline]
+    pub fn length(&self) -> usize {
+        self.span.length() as usize
+    }
+
+    /// Number of messages, 1 at least.
+    #[inline]
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Who sent them, and what kind they are.
+    #[inline]
+    pub fn info(&self) -> Info {
+        self.info
+    }
+}
+
 /// Which cursor stands in a train.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Open {
@@ -98,38 +132,85 @@ enum Open {
 impl<H, B> Inbox<'_, H, B> {
     /// The next message of the open train, while there is no need to look for commands, the end of the train or of the delivery.
     /// The fast way; when it gives nothing, [`next`](Self::next) knows more.
-    #[inline(always)]
+    #[inline]
     pub fn next_quick<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<Message<H>> {
-        self.quick = self.quick.checked_sub(1)?;
-        let cursor = self.current.as_mut()?;
-        let (span, info) = cursor.step();
-        Some(Message { hold: arrivals.share(cursor.hold()), span, info })
+        let (hold, Ahead { span, info, .. }) = self.ahead(1)?;
+        Some(Message { hold: arrivals.share(hold), span, info })
+    }
+
+    /// Takes messages that follow the one given out last in its train, as far as there is no need to look for commands or for the end of the
+    /// delivery, at most so many: for a reader that hands them out by itself. `None`: there are no such messages, and
+    /// [`next`](Self::next) knows more. Those that are not read go back by [`unread`](Self::unread), before anything else is done here.
+    #[inline]
+    pub fn ahead(&mut self, most: u32) -> Option<(&H, Ahead)> {
+        let count = self.quick.min(most);
+        let cursor = self.current.as_mut().filter(|_| count > 0)?;
+        self.quick -= count;
+        let span = cursor.skip(count);
+        let info = cursor.info();
+        Some((cursor.hold(), Ahead { span, info, count }))
+    }
+
+    /// Takes the last `count` messages back that [`ahead`](Self::ahead) has given.
+    pub fn unread(&mut self, count: u32) {
+        if let Some(cursor) = self.current.as_mut() {
+            cursor.back(count);
+            self.quick += count;
+        }
     }
 
     /// The next message, commands first.
+    #[inline]
     pub fn next<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<Message<H>> {
+        self.quick = 0;
+        // What it nearly always is: a message of a delivery that is being read.
+        if !self.open_command(arrivals)
+            && let Some(cursor) = self.current.as_mut()
+            && (cursor.left() > 0 || cursor.next_train(arrivals) == Next::Train)
+            && cursor.segment().is_none()
+        {
+            return self.take(Open::Message, arrivals);
+        }
+        self.next_other(arrivals)
+    }
+
+    #[inline(never)]
+    fn next_other<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<Message<H>> {
         loop {
             let open = self.open(arrivals)?;
-            let slot = self.slot(open);
-            let Some(cursor) = slot else { continue };
-            if cursor.segment().is_some() {
-                if let Some((hold, span, info)) = self.put_segment(open, arrivals) {
-                    return Some(Message { hold, span, info });
-                }
-                continue;
+            let segment = self.slot(open).as_ref().and_then(Cursor::segment);
+            if segment.is_none() {
+                return self.take(open, arrivals);
             }
-            if cursor.left() == 1 && cursor.ends_here() {
-                // The last message takes the hold along, so that it goes back as soon as the message is dropped.
-                let (span, info) = (cursor.span(), cursor.info());
-                let hold = slot.take().map(Cursor::into_hold)?;
+            if let Some((hold, span, info)) = self.put_segment(open, arrivals) {
                 return Some(Message { hold, span, info });
             }
-            let (span, info) = cursor.step();
-            let hold = arrivals.share(cursor.hold());
-            let quick = (cursor.left() - u32::from(cursor.ends_here())).min(UNLOOKED);
-            self.quick = if open == Open::Message { quick } else { 0 };
+        }
+    }
+
+    /// The next message of the train in which a cursor stands.
+    #[inline]
+    fn take<A: Arrivals<Hold = H, Buffer = B>>(
+        &mut self,
+        open: Open,
+        arrivals: &mut A,
+    ) -> Option<Message<H>> {
+        let slot = match open {
+            Open::Command => &mut self.command,
+            Open::Message => &mut self.current,
+        };
+        let cursor = slot.as_mut()?;
+        if cursor.left() == 1 && cursor.ends_here() {
+            // The last message takes the hold along, so that it goes back as soon as the message is dropped.
+            let (span, info) = (cursor.span(), cursor.info());
+            let hold = slot.take().map(Cursor::into_hold)?;
             return Some(Message { hold, span, info });
         }
+        let (span, info) = cursor.step();
+        let hold = arrivals.share(cursor.hold());
+        let quick = (cursor.left() - u32::from(cursor.ends_here())).min(UNLOOKED);
+        self.quick = if open == Open::Message { quick } else { 0 };
+        Some(Message { hold, span, info })
     }
 
     /// The rest of the open train, or the next one, commands first. A message in segments is a batch of one.
@@ -254,7 +335,18 @@ impl<H, B> Inbox<'_, H, B> {
     }
 
     /// Whether the cursor of commands stands in a train.
+    #[inline]
     pub(super) fn open_command<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> bool {
+        if self.command.is_none() {
+            let Some(delivery) = arrivals.pull_command() else { return false };
+            let hold = arrivals.hold(delivery);
+            self.begin(Open::Command, hold, arrivals);
+        }
+        self.next_command(arrivals)
+    }
+
+    #[inline(never)]
+    fn next_command<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> bool {
         loop {
             if self.command.is_some() && self.advance(Open::Command, arrivals) {
                 return true;

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  pull_command ─▶ command cursor ─┐
-//!  pull ─▶ sort ─┬─ messages ─▶ cursor ─┬─▶ next, next_batch, take_pieces
+//!  pull ─▶ sort ─┬─ messages ─▶ cursor ─┬─▶ next, ahead, next_batch, take_pieces
 //!                │                      └─ segment ─▶ assembly ─▶ a message put together
 //!                ├─ streams ─▶ accept, next_segment
 //!                └─ returned ─▶ next_returned
@@ -39,7 +39,7 @@ use cursor::Cursor;
 pub use cursor::Info;
 pub use lists::Entry;
 use lists::{Item, List, Lists};
-pub use messages::{Batch, Message};
+pub use messages::{Ahead, Batch, Message};
 use returned::Reread;
 pub use returned::Returned;
 use streams::Streams;

@@ -186,6 +186,19 @@ fn next_batch(inbox: &mut TestInbox, source: &mut Source) -> Vec<Read> {
     read
 }
 
+/// Takes as many as there are ahead, and gives back all but some.
+fn next_ahead(inbox: &mut TestInbox, source: &mut Source, most: u32, read: u32) -> Vec<Read> {
+    let Some((hold, ahead)) = inbox.ahead(most) else { return vec![] };
+    let (count, length, info) = (ahead.count(), ahead.length(), ahead.info());
+    assert!((1..=most).contains(&count));
+    let bytes = source.bytes(hold)[ahead.start()..][..count as usize * length].to_vec();
+    let read = read.min(count);
+    inbox.unread(count - read);
+    let one = |i: usize| bytes[i * length..][..length].to_vec();
+    let read = (0..read as usize).map(|i| (info.source().local(), info.command(), info.is_command(), one(i)));
+    read.collect()
+}
+
 /// Something to do with an inbox and its pipe.
 #[derive(Clone, Debug)]
 enum Operation {
@@ -206,6 +219,8 @@ enum Operation {
         how: u8,
     },
     Next,
+    /// Messages read ahead: at most, and those that are kept.
+    Ahead(u32, u32),
     Batch,
     Look,
     Stream,
@@ -219,6 +234,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         2 => (0u16..3, 1usize..200).prop_map(|(from, bytes)| Operation::Piece { from, bytes }),
         2 => (0u32..3, 0u8..6).prop_map(|(number, how)| Operation::Segment { number, how }),
         4 => Just(Operation::Next),
+        4 => (1u32..6, 0u32..6).prop_map(|(most, read)| Operation::Ahead(most, read)),
         2 => Just(Operation::Batch),
         1 => Just(Operation::Look),
         2 => Just(Operation::Stream),
@@ -309,6 +325,11 @@ fn apply(
             if let Some(read) = next(inbox, source) {
                 // Nothing overtakes a command that was there before the look.
                 prop_assert!(read.2 || oracle.commands.is_empty() || read.3.len() <= BODY);
+                expect(read, oracle)?;
+            }
+        }
+        Operation::Ahead(most, read) => {
+            for read in next_ahead(inbox, source, most, read) {
                 expect(read, oracle)?;
             }
         }

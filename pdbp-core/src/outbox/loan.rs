@@ -20,6 +20,7 @@ impl Outbox<'_> {
     ///
     /// # Errors
     /// The block when it has no room.
+    #[expect(clippy::result_large_err, reason = "the block goes back to who had it")]
     pub fn lend_in(
         mut block: OpenBlock,
         hop: Hop,

@@ -186,6 +186,27 @@ impl<'a> Outbox<'a> {
         self.block(hop)?.push(route, data)
     }
 
+    /// As [`push`](Self::push). Gives out what the block has left for more messages of this route and length, which may be written there
+    /// one behind the other; [`extend`](Self::extend) takes them, before anything else is done with the lane. It is nothing before two
+    /// such messages have followed each other ([`Packer::rest`]).
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    #[inline]
+    pub fn push_on(&mut self, hop: Hop, route: Route, data: &[u8]) -> Result<&mut [u8], Full> {
+        let block = self.block(hop)?;
+        block.push(route, data)?;
+        Ok(block.rest())
+    }
+
+    /// Takes messages of `bytes` bytes in all, as long as the one before, that were written into what [`push_on`](Self::push_on) gave out.
+    #[inline]
+    pub fn extend(&mut self, lane: usize, bytes: usize) {
+        if let Some(block) = self.lanes.get_mut(lane).and_then(|lane| lane.block.as_mut()) {
+            block.extend(bytes);
+        }
+    }
+
     /// Makes room for one message, to be filled. The bytes are whatever was there.
     ///
     /// # Errors
@@ -238,6 +259,7 @@ impl<'a> Outbox<'a> {
     ///
     /// # Errors
     /// The block when even that has no room.
+    #[expect(clippy::result_large_err, reason = "the block goes back to who had it")]
     pub fn place(
         &mut self,
         mut block: OpenBlock,

@@ -84,6 +84,20 @@ impl OpenBlock {
         packer.reserve(raw.body_mut(), route, length)
     }
 
+    /// What is left for more messages of the open train; see [`Packer::rest`].
+    #[inline]
+    pub fn rest(&mut self) -> &mut [u8] {
+        let Self { raw, packer, .. } = self;
+        packer.rest(raw.body_mut())
+    }
+
+    /// Takes messages that were written into [`rest`](Self::rest); see [`Packer::extend`].
+    #[inline]
+    pub fn extend(&mut self, bytes: usize) {
+        let Self { raw, packer, .. } = self;
+        packer.extend(raw.body_mut(), bytes);
+    }
+
     /// Makes room for several messages of one length; see [`Packer::reserve_train`].
     ///
     /// # Errors

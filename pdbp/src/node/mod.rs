@@ -129,8 +129,8 @@ impl Node {
         Part::register(self, name, kind)
     }
 
-    /// As [`register`](Self::register), for a part that may go to another thread, and whose messages any thread may read and drop. Each
-    /// message costs more than those of a part that stays, since its readers are counted by atomic operations.
+    /// As [`register`](Self::register), for a part that may go to another thread, and whose messages any thread may read and drop. For that
+    /// each message costs one atomic operation: see [`Shared`](part::Shared).
     ///
     /// ```
     /// use pdbp::{Cluster, PartKind};

@@ -165,6 +165,7 @@ impl PrivatePipes for Sink<'_> {
             Event::Changed { .. } => return,
             Event::PartsForgotten { .. } => {
                 self.shared.recurrence.note(&event);
+                self.shared.disturb_lanes();
                 return;
             }
             Event::StreamBroken { mapping } => {

@@ -330,8 +330,22 @@ impl Shared {
         (blocks, left.then(|| now.after(after)))
     }
 
-    pub(crate) fn share_lanes(&self, lanes: SharedLanes) {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner).push(lanes);
+    pub(crate) fn share_lanes(&self, shared: SharedLanes) {
+        {
+            let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+            lanes.retain(SharedLanes::is_alive);
+            lanes.push(shared);
+        }
+        // If it is not seen yet, `disturb_lanes` takes the lock later and finds them.
+        if self.recurrence.now() != 0 {
+            self.disturb_lanes();
+        }
+    }
+
+    /// Targets have to be checked from now on: all parts look what [`Recurrence`] says for each message.
+    pub(super) fn disturb_lanes(&self) {
+        let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        lanes.iter().for_each(SharedLanes::disturb);
     }
 
     pub(crate) fn note(&self, event: Event) {

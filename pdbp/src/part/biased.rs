@@ -21,44 +21,73 @@
 //!
 //! **Nobody waits for ever.** A visitor does not wait. The owner waits for a visitor that is inside, which must therefore not wait for the
 //! owner.
+//!
+//! **The window** is what the owner uses most, apart from the value, so that it need not look at that ([`Owner::quick`]). It is
+//! closed, which tells the value what was done through it, before anybody uses the value, and opened again after that if at all. Where light
+//! barriers cost something, or when somebody has asked for it ([`Visitor::disturb`]), the owner always goes the long way.
 #![allow(unsafe_code, reason = "the value of a lock")]
 
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
 
-use super::sync::{AtomicBool, Barriers, Mutex, Ordering, UnsafeCell, try_lock, wait_while};
+use super::sync::{AtomicBool, AtomicU8, Barriers, Mutex, Ordering, UnsafeCell, try_lock, wait_while};
 
-struct Biased<T> {
+/// A value with a window.
+pub(crate) trait Windowed {
+    /// What the owner uses apart from the value; closed by default.
+    type Window: Default;
+
+    /// Whether a window is open.
+    fn is_open(window: &Self::Window) -> bool;
+
+    /// Learns what was done through a window, which ends here.
+    fn close(&mut self, window: Self::Window);
+}
+
+struct Biased<T: Windowed> {
     busy: AtomicBool,
-    asked: AtomicBool,
+    /// [`ASKED`] and [`LONG_WAY`].
+    attention: AtomicU8,
+    /// Whether the owner uses the value; for the owner alone.
+    inside: Cell<bool>,
+    window: UnsafeCell<T::Window>,
     barriers: Barriers,
     /// Held by the visitor that asks.
     visitors: Mutex<()>,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `Owner::with` and `Visitor::visit`, the only ways to the value, are never both inside (see the module), and there is one
-// owner, on one thread at a time, and one visitor at a time inside. So the value is used by one thread at a time.
-unsafe impl<T: Send> Sync for Biased<T> {}
-// SAFETY: as above; the cell of a value that may move.
-unsafe impl<T: Send> Send for Biased<T> {}
+/// In [`Biased::attention`]: a visitor asks.
+const ASKED: u8 = 1;
+/// In [`Biased::attention`]: the window is not to be used. Stays for ever.
+const LONG_WAY: u8 = 2;
+
+// SAFETY: `Owner::with`, `Owner::quick` and `Visitor::visit`, the only ways to value and window, are never both inside (see the module),
+// and there is one owner, on one thread at a time, and one visitor at a time inside. So they are used by one thread at a time. `inside` is
+// the owner's.
+unsafe impl<T: Windowed<Window: Send> + Send> Sync for Biased<T> {}
+// SAFETY: as above; cells of values that may move.
+unsafe impl<T: Windowed<Window: Send> + Send> Send for Biased<T> {}
 
 /// The owner's end. It may move to another thread, but is with one at a time.
-pub(crate) struct Owner<T> {
+pub(crate) struct Owner<T: Windowed> {
     lock: Arc<Biased<T>>,
     one_thread: PhantomData<Cell<()>>,
 }
 
 /// A visitor's end. It does not keep the value alive.
-pub(crate) struct Visitor<T>(Weak<Biased<T>>);
+pub(crate) struct Visitor<T: Windowed>(Weak<Biased<T>>);
 
-impl<T> Owner<T> {
+impl<T: Windowed> Owner<T> {
     pub(crate) fn new(value: T) -> Self {
+        let barriers = Barriers::new();
         let lock = Biased {
             busy: AtomicBool::new(false),
-            asked: AtomicBool::new(false),
-            barriers: Barriers::new(),
+            attention: AtomicU8::new(if barriers.are_free() { 0 } else { LONG_WAY }),
+            inside: Cell::new(false),
+            window: UnsafeCell::new(T::Window::default()),
+            barriers,
             visitors: Mutex::new(()),
             value: UnsafeCell::new(value),
         };
@@ -69,35 +98,76 @@ impl<T> Owner<T> {
         Visitor(Arc::downgrade(&self.lock))
     }
 
+    /// Uses the window, unless it is not to be used at the moment. `None` also when `f` says so: it was of no use, as it is while it is
+    /// closed.
+    ///
+    /// # Safety
+    /// `f` does not come back here, nor to the value.
+    #[inline(always)]
+    pub(crate) unsafe fn quick<R>(&self, f: impl FnOnce(&mut T::Window) -> Option<R>) -> Option<R> {
+        let lock = &*self.lock;
+        // Pairs with the load in `visit`, by the barriers.
+        lock.busy.store(true, Ordering::Relaxed);
+        lock.barriers.light_if_free();
+        // Pairs with the store of a visitor that leaves.
+        if lock.attention.load(Ordering::Acquire) == 0 {
+            let used = lock.window.with_mut(|window| {
+                // SAFETY: no visitor is inside as long as `busy` is set and `ASKED` was not (see the module). Nor has this thread another
+                // reference: `f` of another call of `quick` does not come here, and `with` has none while it calls anything.
+                f(unsafe { &mut *window })
+            });
+            if used.is_some() {
+                // Unless this thread is inside `with`: then the window is closed.
+                lock.busy.store(false, Ordering::Release);
+                return used;
+            }
+        }
+        lock.busy.store(lock.inside.get(), Ordering::Release);
+        None
+    }
+
     /// Uses the value. `f` must not come back here.
     ///
     /// # Panics
     /// When it does.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        self.with_opening(|value| (f(value), None))
+    }
+
+    /// Uses the value, and opens the window that `f` gives, if any.
+    ///
+    /// # Panics
+    /// As [`with`](Self::with).
+    #[inline]
+    pub(crate) fn with_opening<R>(&self, f: impl FnOnce(&mut T) -> (R, Option<T::Window>)) -> R {
         let lock = &*self.lock;
         lock.enter();
-        let _leave = Leave(&lock.busy);
-        lock.value.with_mut(|value| {
-            // SAFETY: no visitor is inside as long as `busy` is set and `asked` was not (see the module); and this thread is inside
-            // once, since `enter` has found `busy` unset.
-            f(unsafe { &mut *value })
-        })
+        let _leave = Leave(lock);
+        // SAFETY: no visitor is inside as long as `busy` is set and `ASKED` was not (see the module); and this thread is inside
+        // once, since `enter` has found `inside` unset.
+        let (result, window) = unsafe { lock.use_value(f) };
+        if let Some(window) = window {
+            lock.window.with_mut(|closed| {
+                // SAFETY: as above. Nothing is called that could use the window.
+                unsafe { *closed = window }
+            });
+        }
+        result
     }
 }
 
-impl<T> Biased<T> {
+impl<T: Windowed> Biased<T> {
     #[inline(always)]
     fn enter(&self) {
-        // Written by this thread alone.
-        if self.busy.load(Ordering::Relaxed) {
+        if self.inside.replace(true) {
             entered_twice();
         }
         // Pairs with the load in `visit`, by the barriers.
         self.busy.store(true, Ordering::Relaxed);
         self.barriers.light();
-        // Pairs with the store of `false` when a visitor leaves.
-        if self.asked.load(Ordering::Acquire) {
+        // Pairs with the store of a visitor that leaves.
+        if self.attention.load(Ordering::Acquire) & ASKED != 0 {
             self.step_aside();
         }
     }
@@ -107,30 +177,60 @@ impl<T> Biased<T> {
         loop {
             // Pairs with the load in `visit`.
             self.busy.store(false, Ordering::Release);
-            wait_while(&self.asked);
+            // Who goes on looks again, with a load that pairs.
+            wait_while(|| self.attention.load(Ordering::Relaxed) & ASKED != 0);
             self.busy.store(true, Ordering::Relaxed);
             self.barriers.light();
             // As in `enter`.
-            if !self.asked.load(Ordering::Acquire) {
+            if self.attention.load(Ordering::Acquire) & ASKED == 0 {
                 return;
             }
         }
     }
+
+    /// Closes the window, and uses the value.
+    ///
+    /// # Safety
+    /// Nobody else uses either, before this returns.
+    #[inline(always)]
+    unsafe fn use_value<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        let window = self.window.with_mut(|window| {
+            // SAFETY: nobody else uses it (contract). The reference ends here.
+            let window = unsafe { &mut *window };
+            T::is_open(window).then(|| std::mem::take(window))
+        });
+        self.value.with_mut(|value| {
+            // SAFETY: nobody else uses it (contract).
+            let value = unsafe { &mut *value };
+            if let Some(window) = window {
+                value.close(window);
+            }
+            f(value)
+        })
+    }
 }
 
-impl<T> Visitor<T> {
+impl<T: Windowed> Visitor<T> {
     /// Whether there is still something to visit.
     pub(crate) fn is_alive(&self) -> bool {
         self.0.strong_count() > 0
+    }
+
+    /// From now on the owner always uses the value.
+    pub(crate) fn disturb(&self) {
+        if let Some(lock) = self.0.upgrade() {
+            // Pairs with nothing: the caller has said the rest by a store without order, too.
+            lock.attention.fetch_or(LONG_WAY, Ordering::Relaxed);
+        }
     }
 
     /// Uses the value, unless somebody else does at this moment. `f` must not wait for the owner.
     pub(crate) fn visit<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
         let lock = self.0.upgrade()?;
         let _alone = try_lock(&lock.visitors)?;
-        // Pairs with the load in `enter`, by the barriers.
-        lock.asked.store(true, Ordering::Relaxed);
-        let _leave = Leave(&lock.asked);
+        // Pairs with the loads in `enter` and `quick`, by the barriers.
+        lock.attention.fetch_or(ASKED, Ordering::Relaxed);
+        let _asked = Asked(&lock.attention);
         if !lock.barriers.heavy() {
             return None;
         }
@@ -138,21 +238,29 @@ impl<T> Visitor<T> {
         if lock.busy.load(Ordering::Acquire) {
             return None;
         }
-        Some(lock.value.with_mut(|value| {
-            // SAFETY: the owner is not inside, and steps aside as long as `asked` is set (see the module); no other visitor is, since
-            // each holds `visitors`.
-            f(unsafe { &mut *value })
-        }))
+        // SAFETY: the owner is not inside, and steps aside as long as `ASKED` is set (see the module); no other visitor is, since
+        // each holds `visitors`.
+        Some(unsafe { lock.use_value(f) })
     }
 }
 
-/// Unsets a flag when its holder leaves, a panic included. Whoever sees it unset sees what was done inside.
-struct Leave<'l>(&'l AtomicBool);
+/// The owner leaves, after a panic too. Whoever sees `busy` unset sees what was done inside.
+struct Leave<'l, T: Windowed>(&'l Biased<T>);
 
-impl Drop for Leave<'_> {
+impl<T: Windowed> Drop for Leave<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
+        self.0.inside.set(false);
+        self.0.busy.store(false, Ordering::Release);
+    }
+}
+
+/// A visitor leaves, after a panic too. Whoever sees that it asks no more sees what was done inside.
+struct Asked<'l>(&'l AtomicU8);
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_and(!ASKED, Ordering::Release);
     }
 }
 

@@ -1,8 +1,34 @@
 //! The biased lock with real threads; `tests/biased.rs` has it under loom.
 
+#![allow(unsafe_code, reason = "the promise that nothing else is done")]
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::biased::Owner;
+use super::biased::{Owner, Windowed};
+
+impl Windowed for (u64, u64) {
+    /// What is added to both.
+    type Window = Option<u64>;
+
+    fn is_open(window: &Option<u64>) -> bool {
+        window.is_some()
+    }
+
+    fn close(&mut self, window: Option<u64>) {
+        self.0 += window.unwrap_or(0);
+        self.1 += window.unwrap_or(0);
+    }
+}
+
+impl Windowed for () {
+    type Window = ();
+
+    fn is_open((): &()) -> bool {
+        false
+    }
+
+    fn close(&mut self, (): ()) {}
+}
 
 /// Two counters that are equal whenever nobody is inside.
 #[test]
@@ -31,11 +57,16 @@ fn the_owner_and_visitors_are_never_both_inside() {
             })
             .collect();
         for _ in 0..ROUNDS {
-            owner.with(|(a, b)| {
+            // SAFETY: nothing else is done.
+            if unsafe { owner.quick(|window| window.as_mut().map(|added| *added += 1)) }.is_some() {
+                continue;
+            }
+            owner.with_opening(|(a, b)| {
                 assert_eq!(a, b);
                 *a += 1;
                 std::hint::black_box(&mut *a);
                 *b += 1;
+                ((), Some(Some(0)))
             });
         }
         done.store(true, Ordering::Release);
@@ -46,13 +77,37 @@ fn the_owner_and_visitors_are_never_both_inside() {
 
 #[test]
 fn a_visitor_stays_out_while_the_owner_is_inside() {
-    let owner = Owner::new(1);
+    let owner = Owner::new((1, 1));
     let visitor = owner.visitor();
     owner.with(|_| assert_eq!(visitor.visit(|_| ()), None));
-    assert_eq!(visitor.visit(|value| *value), Some(1));
+    assert_eq!(visitor.visit(|value| value.0), Some(1));
     drop(owner);
     assert!(!visitor.is_alive());
     assert_eq!(visitor.visit(|_| ()), None);
+}
+
+#[test]
+fn the_window_is_closed_while_anybody_uses_the_value() {
+    let owner = Owner::new((0, 0));
+    // SAFETY: nothing else is done.
+    let add = || unsafe { owner.quick(|window| window.as_mut().map(|added| *added += 1)) };
+    assert_eq!(add(), None);
+    owner.with_opening(|_| ((), Some(Some(0))));
+    assert_eq!(add(), Some(()));
+    let visitor = owner.visitor();
+    owner.with_opening(|value| {
+        assert_eq!(*value, (1, 1));
+        assert_eq!(add(), None);
+        // This has not let anybody in.
+        assert_eq!(visitor.visit(|_| ()), None);
+        ((), Some(Some(0)))
+    });
+    assert_eq!(add(), Some(()));
+    assert_eq!(visitor.visit(|value| *value), Some((2, 2)));
+    assert_eq!(add(), None);
+    owner.with_opening(|_| ((), Some(Some(0))));
+    visitor.disturb();
+    assert_eq!(add(), None);
 }
 
 #[test]

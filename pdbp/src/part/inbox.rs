@@ -4,6 +4,7 @@ use pdbp_core::Delivery;
 use pdbp_core::id::{NodeId, PartId};
 use pdbp_core::inbox::{Arrival, Arrivals, InboxStorage};
 
+use super::counted::Counted;
 use super::message::{Buffer, Run};
 use super::share::sealed;
 use super::{Part, Share};
@@ -14,7 +15,10 @@ use crate::node::Pipe;
 pub(crate) type Inbox<S> = pdbp_core::inbox::Inbox<'static, Pointer<S>, Buffer>;
 
 /// What messages hold their bytes by.
-pub(crate) type Pointer<S> = <S as sealed::Share>::Pointer<Run>;
+pub(crate) type Pointer<S> = Counted<Run, Count<S>>;
+
+/// How those who hold them are counted.
+pub(crate) type Count<S> = <S as sealed::Share>::Count;
 
 /// Streams of an inbox beyond those that the stream pipes of a node allow: a reader may keep some that have ended.
 const MORE_STREAMS: usize = 64;
@@ -45,6 +49,7 @@ impl<S: Share> Arrivals for Source<'_, S> {
     type Hold = Pointer<S>;
     type Buffer = Buffer;
 
+    #[inline]
     fn pull_command(&mut self) -> Option<Delivery> {
         let urgent = &self.pipe()?.urgent;
         // Looking first is cheaper: a `pop` of an empty queue has a fence.
@@ -56,12 +61,12 @@ impl<S: Share> Arrivals for Source<'_, S> {
     }
 
     fn hold(&mut self, delivery: Delivery) -> Pointer<S> {
-        S::pointer(Run::new(delivery, self.0.shared()))
+        Counted::new(Run::new(delivery, self.0.shared()))
     }
 
     #[inline(always)]
     fn share(&mut self, hold: &Pointer<S>) -> Pointer<S> {
-        Pointer::<S>::clone(hold)
+        hold.clone()
     }
 
     fn release(&mut self, hold: Pointer<S>) {
@@ -81,7 +86,7 @@ impl<S: Share> Arrivals for Source<'_, S> {
     }
 
     fn finish(&mut self, buffer: Buffer) -> Pointer<S> {
-        S::pointer(Run::assembled(buffer))
+        Counted::new(Run::assembled(buffer))
     }
 
     fn discard(&mut self, buffer: Buffer) {

@@ -11,7 +11,9 @@ use pdbp_core::cdu::{Full, Route};
 use pdbp_core::id::{NodeId, Time};
 use pdbp_core::outbox::{Due, Flushed, Hop, Loan, Outbox, Outcome, Outgoing, Rule};
 
+use super::Target;
 use super::biased::{Owner, Visitor};
+use super::window::Packing;
 use crate::node::{NodeEngine, Shared};
 
 /// Says that no block is open.
@@ -48,7 +50,7 @@ impl Oldest {
 
 /// The lanes of a part, for its own thread.
 pub(crate) struct Lanes {
-    outbox: Owner<Outbox<'static>>,
+    packing: Owner<Packing>,
     oldest: Oldest,
     flush_after: u64,
     /// The last request for all open blocks that was followed.
@@ -57,7 +59,7 @@ pub(crate) struct Lanes {
 
 /// The lanes of a part, for other threads.
 pub(crate) struct SharedLanes {
-    outbox: Visitor<Outbox<'static>>,
+    packing: Visitor<Packing>,
     oldest: Oldest,
     flush_after: u64,
 }
@@ -72,7 +74,7 @@ impl Lanes {
         }
         let followed = Cell::new(shared.flushes.load(Ordering::Acquire));
         Self {
-            outbox: Owner::new(outbox),
+            packing: Owner::new(Packing::new(outbox)),
             oldest: Oldest(Arc::new(AtomicU64::new(NOTHING))),
             flush_after,
             followed,
@@ -81,8 +83,8 @@ impl Lanes {
 
     /// For other threads that poll.
     pub(crate) fn share(&self) -> SharedLanes {
-        let (outbox, oldest) = (self.outbox.visitor(), self.oldest.clone());
-        SharedLanes { outbox, oldest, flush_after: self.flush_after }
+        let (packing, oldest) = (self.packing.visitor(), self.oldest.clone());
+        SharedLanes { packing, oldest, flush_after: self.flush_after }
     }
 
     /// Whether those are the same lanes.
@@ -90,23 +92,35 @@ impl Lanes {
         Arc::ptr_eq(&self.oldest.0, &shared.oldest.0)
     }
 
-    /// Packs a message into the open block to a node. [`Full`] also when there is no open block.
+    /// Packs a plain message that follows one of the same length to the same part. `false`: it does not, or there is no room.
     #[inline(always)]
-    pub(crate) fn push(&self, node: NodeId, route: Route, data: &[u8]) -> Result<(), Full> {
-        self.outbox.with(|outbox| outbox.push(Hop::to_node(node), route, data))
+    #[expect(unsafe_code, reason = "the promise that packing does nothing else")]
+    pub(crate) fn push_next(&self, to: Target, message: &[u8]) -> bool {
+        // SAFETY: packing only copies bytes.
+        unsafe { self.packing.quick(|window| window.push(to, message)) }.is_some()
+    }
+
+    /// Packs a message into the open block to its node. [`Full`] also when there is no open block.
+    #[inline]
+    pub(crate) fn push(&self, to: Target, route: Route, message: &[u8]) -> Result<(), Full> {
+        self.packing.with_opening(|packing| match packing.push(to, route, message) {
+            Ok(window) => (Ok(()), window),
+            Err(Full) => (Err(Full), None),
+        })
     }
 
     /// Does something with the outbox.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Outbox<'static>) -> R) -> R {
-        self.outbox.with(f)
+        self.packing.with(|packing| f(&mut packing.outbox))
     }
 
     /// Takes the open block to a node.
     pub(crate) fn take(&self, node: NodeId) -> Option<OpenBlock> {
-        self.outbox.with(|outbox| outbox.take(node.index())).map(|(block, _)| block)
+        self.with(|outbox| outbox.take(node.index())).map(|(block, _)| block)
     }
 
     /// Packs into a vacant block, and opens that. See [`Outbox::place`].
+    #[expect(clippy::result_large_err, reason = "the block goes back to who had it")]
     pub(crate) fn place(
         &self,
         block: OpenBlock,
@@ -114,7 +128,7 @@ impl Lanes {
         outgoing: &Outgoing<'_>,
         now: Time,
     ) -> Result<Option<OpenBlock>, OpenBlock> {
-        self.outbox.with(|outbox| {
+        self.with(|outbox| {
             self.oldest.note(now);
             outbox.place(block, Hop::to_node(node), outgoing, now)
         })
@@ -123,7 +137,7 @@ impl Lanes {
     /// Puts an open block into its lane; returns the one that was there.
     pub(crate) fn put(&self, block: OpenBlock, now: Time) -> Option<OpenBlock> {
         let lane = block.dest().index();
-        self.outbox.with(|outbox| {
+        self.with(|outbox| {
             self.oldest.note(now);
             outbox.put(lane, block, now)
         })
@@ -131,7 +145,7 @@ impl Lanes {
 
     /// Takes a loan back; returns the block that the lane had.
     pub(crate) fn end_loan(&self, loan: Loan, outcome: Outcome) -> Option<OpenBlock> {
-        self.outbox.with(|outbox| {
+        self.with(|outbox| {
             self.oldest.note(loan.since());
             outbox.end_loan(loan, outcome)
         })
@@ -152,14 +166,19 @@ impl Lanes {
         if !self.oldest.may_be_due(due, self.flush_after) {
             return 0;
         }
-        self.outbox.with(|outbox| flush(outbox, &self.oldest, engine, due)).blocks
+        self.with(|outbox| flush(outbox, &self.oldest, engine, due)).blocks
     }
 }
 
 impl SharedLanes {
     /// Whether their part is still there.
     pub(crate) fn is_alive(&self) -> bool {
-        self.outbox.is_alive()
+        self.packing.is_alive()
+    }
+
+    /// From now on the part checks the target of each message.
+    pub(crate) fn disturb(&self) {
+        self.packing.disturb();
     }
 
     /// Submits the open blocks that are due.
@@ -169,7 +188,8 @@ impl SharedLanes {
             return later;
         }
         // Lanes that their part is using at this moment can wait for the next time.
-        self.outbox.visit(|outbox| flush(outbox, &self.oldest, engine, due)).unwrap_or(later)
+        let flushed = self.packing.visit(|packing| flush(&mut packing.outbox, &self.oldest, engine, due));
+        flushed.unwrap_or(later)
     }
 }
 

@@ -7,9 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytemuck::{AnyBitPattern, NoUninit};
 use pdbp_core::Delivery;
 use pdbp_core::id::{Address, PartId};
-use pdbp_core::inbox;
+use pdbp_core::inbox::{self, Info};
 
+use super::inbox::Pointer;
 use super::room::Room;
+use super::train::Bytes;
 use super::{Local, Part, Share, Target};
 use crate::node::Shared;
 
@@ -134,31 +136,41 @@ impl Spare {
 /// A message. It dereferences to its bytes, which are read where they arrived; the block is used again when all messages in it
 /// have been dropped, so do not keep a message longer than needed ([`into_vec`](Self::into_vec) copies it out).
 ///
-/// It is three words, the first of which is a pointer, so that `Option<Message>` is as large and is moved in whole words.
-pub struct Message<S: Share = Local>(inbox::Message<S::Pointer<Run>>);
+/// It is four words, the first of which is a pointer, so that `Option<Message>` is as large and is moved in whole words.
+pub struct Message<S: Share = Local> {
+    pub(super) run: Pointer<S>,
+    /// Of the run.
+    pub(super) bytes: Bytes,
+    pub(super) info: Info,
+}
 
-const _: () = assert!(size_of::<Option<Message>>() == size_of::<usize>() + 16);
-const _: () = assert!(size_of::<Option<Message<super::Shared>>>() == size_of::<usize>() + 16);
+const _: () = assert!(size_of::<Option<Message>>() == 3 * size_of::<usize>() + 8);
+const _: () = assert!(size_of::<Option<Message<super::Shared>>>() == 3 * size_of::<usize>() + 8);
 
 impl<S: Share> Message<S> {
-    #[inline(always)]
-    pub(crate) fn new(message: inbox::Message<S::Pointer<Run>>) -> Self {
-        Self(message)
+    #[inline]
+    #[expect(unsafe_code, reason = "the promise to keep bytes beside what they lie in")]
+    pub(crate) fn new(message: inbox::Message<Pointer<S>>) -> Self {
+        let (start, length, info) = (message.start(), message.length(), message.info());
+        let run = message.into_hold();
+        // SAFETY: they stay together: nothing is moved out of a message.
+        let bytes = unsafe { Bytes::of(&run, start, length) };
+        Self { run, bytes, info }
     }
 
     /// The part that sent it, as the target of an answer.
     pub fn source(&self) -> Target {
-        self.0.hold().sender(self.0.info().source().address())
+        self.run.sender(self.info.source().address())
     }
 
     /// The command number (`COM`) that the sender gave; 0 for plain messages.
     pub fn command(&self) -> u16 {
-        self.0.info().command()
+        self.info.command()
     }
 
     /// Whether it was sent as a command, ahead of messages.
     pub fn is_command(&self) -> bool {
-        self.0.info().is_command()
+        self.info.is_command()
     }
 
     /// The message as one plain value; `None` when the lengths differ.
@@ -185,25 +197,24 @@ fn bytes_of<S: Share>(message: &Message<S>) -> &[u8] {
 
 impl<S: Share> Deref for Message<S> {
     type Target = [u8];
-    #[inline]
+    #[inline(always)]
     fn deref(&self) -> &[u8] {
-        let start = self.0.start();
-        self.0.hold().bytes().get(start..start + self.0.length()).unwrap_or(&[])
+        self.bytes.get()
     }
 }
 
 impl<S: Share> fmt::Debug for Message<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Message({} bytes from {})", self.len(), self.0.info().source())
+        write!(f, "Message({} bytes from {})", self.len(), self.info.source())
     }
 }
 
 /// The rest of a train: messages of one length from one part, received together. A message that was put together from segments, and
 /// a command, is a batch of one.
-pub struct Batch<S: Share = Local>(inbox::Batch<S::Pointer<Run>>);
+pub struct Batch<S: Share = Local>(inbox::Batch<Pointer<S>>);
 
 impl<S: Share> Batch<S> {
-    pub(crate) fn new(batch: inbox::Batch<S::Pointer<Run>>) -> Self {
+    pub(crate) fn new(batch: inbox::Batch<Pointer<S>>) -> Self {
         Self(batch)
     }
 

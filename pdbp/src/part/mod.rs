@@ -3,6 +3,7 @@
 mod biased;
 #[cfg(test)]
 mod biased_tests;
+mod counted;
 #[cfg(feature = "cuda")]
 mod device;
 mod inbox;
@@ -19,8 +20,10 @@ mod share;
 mod stream;
 mod superstep;
 mod sync;
+mod train;
+mod window;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -37,6 +40,7 @@ use inbox::{Inbox, Source};
 use known::Known;
 use message::Spare;
 use superstep::Superstep;
+use train::Train;
 
 #[cfg(feature = "cuda")]
 pub use device::{
@@ -78,7 +82,10 @@ pub struct Part<S: Share = Local> {
     name: String,
     lanes: Lanes,
     known: Known,
+    /// To be had by [`Part::inbox`].
     inbox: RefCell<Inbox<S>>,
+    /// What has been taken out of the inbox ahead.
+    train: Train<S>,
     /// Memory of the last long message, for the next.
     spare: Arc<Spare>,
     pipe: Cell<Option<PipeId>>,
@@ -119,15 +126,14 @@ impl<S: Share> Part<S> {
         let (id, pipe) = waited?.map_err(RegisterError::Refused)?;
         let nodes = shared.engine().config().nodes;
         let lanes = Lanes::new(shared, nodes);
-        if shared.settings.progress != Progress::Inline {
-            shared.share_lanes(lanes.share());
-        }
+        shared.share_lanes(lanes.share());
         let part = Self {
             id,
             name: name.to_owned(),
             lanes,
             known: Known::default(),
             inbox: RefCell::new(inbox::inbox(&shared.settings)),
+            train: Train::default(),
             spare: Arc::default(),
             pipe: Cell::new(pipe.as_ref().ok().copied()),
             next_message: Cell::new(0),
@@ -189,7 +195,7 @@ impl<S: Share> Part<S> {
         let Some(pipe) = self.pipe.get() else {
             return Err(PipeError::NotBound(PipeId(u16::MAX)));
         };
-        self.inbox.borrow_mut().clear(&mut Source(self));
+        self.inbox().clear(&mut Source(self));
         self.pipe.set(None);
         let mut engine = self.shared().engine();
         let released = engine.release_pipe(pipe);
@@ -216,12 +222,12 @@ impl<S: Share> Part<S> {
     ///
     /// A part that has released its pipe receives nothing; [`recv`](Self::recv) says so.
     #[inline]
+    #[expect(clippy::map_identity, reason = "it keeps a message in registers, see below")]
     pub fn try_recv(&self) -> Option<Message<S>> {
-        // By itself: the borrow ends with the statement.
-        let quick = self.inbox.borrow_mut().next_quick(&mut Source(self));
-        match quick {
-            Some(message) => Some(Message::new(message)),
-            None => self.try_recv_slow(),
+        match self.train.next() {
+            Some(message) => Some(message),
+            // By its fields: a message that is here from the call on would lie in memory, either way.
+            None => self.try_recv_slow().map(|Message { run, bytes, info }| Message { run, bytes, info }),
         }
     }
 
@@ -234,14 +240,25 @@ impl<S: Share> Part<S> {
         if self.is_leaving() {
             return None;
         }
-        self.inbox.borrow_mut().next(&mut Source(self)).map(Message::new)
+        let mut inbox = self.inbox();
+        let message = inbox.next(&mut Source(self))?;
+        self.train.fill(&mut inbox);
+        Some(Message::new(message))
+    }
+
+    /// The inbox, with all that was not read.
+    #[inline]
+    pub(crate) fn inbox(&self) -> RefMut<'_, Inbox<S>> {
+        let mut inbox = self.inbox.borrow_mut();
+        self.train.put_back(&mut inbox);
+        inbox
     }
 
     fn next_batch(&self) -> Option<Batch<S>> {
         if self.is_leaving() {
             return None;
         }
-        self.inbox.borrow_mut().next_batch(&mut Source(self)).map(Batch::new)
+        self.inbox().next_batch(&mut Source(self)).map(Batch::new)
     }
 
     /// The next message; waits until there is one, or nothing can come any more. Flushes first what this part has packed.
@@ -296,8 +313,8 @@ impl<S: Share> Part<S> {
     /// [`RecvError::Timeout`] and [`RecvError::NoPipe`].
     #[inline]
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Message<S>, RecvError> {
-        if let Some(message) = self.inbox.borrow_mut().next_quick(&mut Source(self)) {
-            return Ok(Message::new(message));
+        if let Some(message) = self.train.next() {
+            return Ok(message);
         }
         self.pipe()?;
         self.receive_by(timeout, "sent a message to this part", |part| Ok(part.next_message()))
@@ -320,7 +337,7 @@ impl<S: Share> Part<S> {
 
     /// Whether a message, and whether a new stream, has arrived.
     fn has_arrived(&self) -> (bool, bool) {
-        let waiting = self.inbox.borrow_mut().look(&mut Source(self));
+        let waiting = self.inbox().look(&mut Source(self));
         (waiting.message, waiting.stream)
     }
 
@@ -436,7 +453,7 @@ impl<S: Share> Drop for Part<S> {
     fn drop(&mut self) {
         let shared = Arc::clone(self.shared());
         self.end_stepping();
-        self.inbox.borrow_mut().clear(&mut Source(self));
+        self.inbox().clear(&mut Source(self));
         {
             let mut engine = shared.engine();
             self.lanes.flush(&mut engine);

@@ -7,8 +7,7 @@ use pdbp_core::cdu::CduClass;
 use pdbp_core::id::StreamNo;
 use pdbp_core::inbox;
 
-use super::inbox::Source;
-use super::message::Run;
+use super::inbox::{Pointer, Source};
 use super::{Local, Part, Share, Target};
 use crate::error::RecvError;
 use crate::node::Shared;
@@ -16,12 +15,12 @@ use crate::node::Shared;
 /// A message that did not reach its targets, since the link to their node has failed; or a piece of one that is longer than a
 /// block, or a segment of a stream. It dereferences to its bytes, which lie in the block that it was packed into.
 pub struct Returned<S: Share = Local> {
-    message: inbox::Returned<S::Pointer<Run>>,
+    message: inbox::Returned<Pointer<S>>,
     targets: Box<[Target]>,
 }
 
 impl<S: Share> Returned<S> {
-    fn new(message: inbox::Returned<S::Pointer<Run>>, shared: &Shared) -> Self {
+    fn new(message: inbox::Returned<Pointer<S>>, shared: &Shared) -> Self {
         let delivery = message.hold().delivery();
         let targets = delivery.into_iter().flat_map(|delivery| message.targets(delivery));
         let targets = targets.map(|part| shared.resolve(part.address()));
@@ -82,7 +81,7 @@ impl<S: Share> Part<S> {
     pub fn try_returned(&self) -> Result<Option<Returned<S>>, RecvError> {
         self.pipe()?;
         let next = || {
-            let returned = self.inbox.borrow_mut().next_returned(&mut Source(self));
+            let returned = self.inbox().next_returned(&mut Source(self));
             returned.map(|message| Returned::new(message, self.shared()))
         };
         match next() {

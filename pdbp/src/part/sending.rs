@@ -50,9 +50,10 @@ impl<S: Share> Part<S> {
     ///
     /// # Errors
     /// See [`SendError`].
-    #[inline]
+    // Inlined where it is called, so that copies of a length known there need no loop.
+    #[inline(always)]
     pub fn send(&self, to: Target, message: &[u8]) -> Result<(), SendError> {
-        self.send_with(to, message, Patience::Set)
+        if self.lanes.push_next(to, message) { Ok(()) } else { self.send_waiting(to, message) }
     }
 
     /// As [`send`](Self::send), without waiting for room.
@@ -60,17 +61,33 @@ impl<S: Share> Part<S> {
     /// # Errors
     /// [`SendError::WouldBlock`] when there is none; [`SendError::NeedsWaiting`] for a message longer than a block
     /// ([`longest`](Self::longest)), for which no call can know whether there is room.
-    #[inline]
+    #[inline(always)]
     pub fn try_send(&self, to: Target, message: &[u8]) -> Result<(), SendError> {
-        self.send_with(to, message, Patience::None)
+        if self.lanes.push_next(to, message) { Ok(()) } else { self.send_at_once(to, message) }
     }
 
-    /// The hot path. Inlined where it is called, so that copies of a length known there need no loop.
+    /// As [`send`](Self::send).
     #[inline(always)]
     pub(super) fn send_with(&self, to: Target, message: &[u8], patience: Patience) -> Result<(), SendError> {
+        if self.lanes.push_next(to, message) { Ok(()) } else { self.send_other(to, message, patience) }
+    }
+
+    #[inline(never)]
+    fn send_waiting(&self, to: Target, message: &[u8]) -> Result<(), SendError> {
+        self.send_other(to, message, Patience::Set)
+    }
+
+    #[inline(never)]
+    fn send_at_once(&self, to: Target, message: &[u8]) -> Result<(), SendError> {
+        self.send_other(to, message, Patience::None)
+    }
+
+    /// A message to another part than the one before, or of another length.
+    #[inline]
+    fn send_other(&self, to: Target, message: &[u8], patience: Patience) -> Result<(), SendError> {
         self.check_target(to)?;
         let route = self.route(to, CduClass::ShortMessage, 0);
-        match self.lanes.push(to.node(), route, message) {
+        match self.lanes.push(to, route, message) {
             Ok(()) => Ok(()),
             Err(Full) => self.send_slow(to, route, message, patience),
         }
@@ -82,7 +99,7 @@ impl<S: Share> Part<S> {
     /// See [`SendError`].
     #[inline(always)]
     pub fn send_value<T: NoUninit>(&self, to: Target, value: &T) -> Result<(), SendError> {
-        self.send_with(to, bytemuck::bytes_of(value), Patience::Set)
+        self.send(to, bytemuck::bytes_of(value))
     }
 
     /// As [`send_value`](Self::send_value), without waiting for room.
@@ -91,7 +108,7 @@ impl<S: Share> Part<S> {
     /// As [`try_send`](Self::try_send).
     #[inline(always)]
     pub fn try_send_value<T: NoUninit>(&self, to: Target, value: &T) -> Result<(), SendError> {
-        self.send_with(to, bytemuck::bytes_of(value), Patience::None)
+        self.try_send(to, bytemuck::bytes_of(value))
     }
 
     /// Sends a command: see [`Sender::command`](super::Sender::command).

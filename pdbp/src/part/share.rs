@@ -1,10 +1,9 @@
 //! Parts that stay with their thread, parts that may go to another, and who holds a part.
 
-use std::ops::Deref;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use super::Part;
+use super::counted::Count;
 
 /// Whether a part and what it receives may go to another thread: [`Local`], or [`Shared`].
 pub trait Share: sealed::Share {}
@@ -13,7 +12,9 @@ pub trait Share: sealed::Share {}
 #[derive(Clone, Copy, Debug)]
 pub enum Local {}
 
-/// A part that may go to another thread, and whose messages may be read and dropped by any. Each message costs two atomic operations.
+/// A part that may go to another thread, and whose messages may be read and dropped by any. For that each message costs one atomic
+/// operation, when it is dropped: 62 instructions for one of 64 bytes that is sent and received, against 60 of a [`Local`] part
+/// (`ci/instructions`).
 #[derive(Clone, Copy, Debug)]
 pub enum Shared {}
 
@@ -47,42 +48,22 @@ impl<S: Share> HoldsPart for Rc<Part<S>> {
 
 /// What nobody else implements.
 pub(super) mod sealed {
-    use super::{Arc, Deref, Part, Rc};
+    use std::cell::Cell;
+    use std::sync::atomic::AtomicUsize;
+
+    use super::{Count, Part, Rc};
 
     pub trait Share: 'static {
-        /// A counted pointer.
-        type Pointer<T>: Deref<Target = T> + Clone;
-
-        fn pointer<T>(value: T) -> Self::Pointer<T>;
-
-        /// The value, if this is the only pointer to it.
-        fn into_inner<T>(pointer: Self::Pointer<T>) -> Option<T>;
+        /// Of those who read a delivery.
+        type Count: Count;
     }
 
     impl Share for super::Local {
-        type Pointer<T> = Rc<T>;
-
-        #[inline(always)]
-        fn pointer<T>(value: T) -> Rc<T> {
-            Rc::new(value)
-        }
-
-        fn into_inner<T>(pointer: Rc<T>) -> Option<T> {
-            Rc::into_inner(pointer)
-        }
+        type Count = Cell<usize>;
     }
 
     impl Share for super::Shared {
-        type Pointer<T> = Arc<T>;
-
-        #[inline(always)]
-        fn pointer<T>(value: T) -> Arc<T> {
-            Arc::new(value)
-        }
-
-        fn into_inner<T>(pointer: Arc<T>) -> Option<T> {
-            Arc::into_inner(pointer)
-        }
+        type Count = AtomicUsize;
     }
 
     pub trait HoldsPart {}

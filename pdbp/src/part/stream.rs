@@ -71,7 +71,7 @@ impl<S: Share> Part<S> {
 
     fn next_stream(&self) -> Result<Option<Accepted>, RecvError> {
         self.pipe()?;
-        let accept = || self.inbox.borrow_mut().accept(&mut Source(self));
+        let accept = || self.inbox().accept(&mut Source(self));
         Ok(accept().or_else(|| (self.poll() > 0).then(accept).flatten()))
     }
 }
@@ -366,8 +366,7 @@ impl<P: HoldsPart> StreamReader<P> {
         }
         self.part.part().pipe()?;
         loop {
-            let next =
-                self.part.part().inbox.borrow_mut().next_segment(self.key, &mut Source(self.part.part()));
+            let next = self.part.part().inbox().next_segment(self.key, &mut Source(self.part.part()));
             self.over = matches!(next, Next::End | Next::Broken | Next::Unknown);
             return match next {
                 Next::Data(run) => {
@@ -419,7 +418,7 @@ impl<P: HoldsPart> Drop for StreamReader<P> {
             return;
         }
         // No borrow is alive here: `take` ends its own before it returns.
-        let mut inbox = self.part.part().inbox.borrow_mut();
+        let mut inbox = self.part.part().inbox();
         #[cfg(feature = "mpi")]
         {
             let waiting = || announced::announcement(inbox.waiting_segment(self.key)?);

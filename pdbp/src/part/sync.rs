@@ -4,7 +4,7 @@ use std::sync::atomic::{compiler_fence, fence};
 
 pub(super) use std::sync::Mutex;
 use std::sync::TryLockError;
-pub(super) use std::sync::atomic::{AtomicBool, Ordering};
+pub(super) use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// A cell without checks.
 pub(super) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
@@ -29,10 +29,9 @@ pub(super) fn try_lock(lock: &Mutex<()>) -> Option<std::sync::MutexGuard<'_, ()>
     }
 }
 
-/// Waits until a flag is unset, which it soon is.
-pub(super) fn wait_while(flag: &AtomicBool) {
-    // Who goes on looks again, with a load that pairs.
-    while flag.load(Ordering::Relaxed) {
+/// Waits until something is over, which it soon is.
+pub(super) fn wait_while(goes_on: impl Fn() -> bool) {
+    while goes_on() {
         std::thread::yield_now();
     }
 }
@@ -48,9 +47,20 @@ impl Barriers {
         Self { asymmetric: is_registered() }
     }
 
+    /// Whether light barriers cost nothing.
+    pub(super) fn are_free(&self) -> bool {
+        self.asymmetric
+    }
+
     #[inline(always)]
     pub(super) fn light(&self) {
         if self.asymmetric { compiler_fence(Ordering::SeqCst) } else { fence(Ordering::SeqCst) }
+    }
+
+    /// A light barrier if these are free; else none.
+    #[inline(always)]
+    pub(super) fn light_if_free(&self) {
+        compiler_fence(Ordering::SeqCst);
     }
 
     /// `false`: it could not be.

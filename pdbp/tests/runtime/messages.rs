@@ -327,13 +327,15 @@ fn a_message_above_the_limit_is_refused_by_name() {
 
 #[test]
 fn a_batch_is_the_rest_of_a_train_or_a_long_message_or_a_command() {
+    // Fits the row, and so is received before anybody reads, whenever open blocks were flushed.
+    const LONG: usize = 3000;
     for cluster in clusters(2) {
         let (a, b) = pair(&cluster);
         let to = find(&a, "b@node1");
         for i in 0..3u64 {
             a.send_value(to, &i).unwrap();
         }
-        a.send(to, &contents(1, 5000)).unwrap();
+        a.send(to, &contents(1, LONG)).unwrap();
         a.flush();
         a.node().quiesce(SOON).unwrap();
         a.sender(to).command(9).send(b"first").unwrap();
@@ -351,8 +353,8 @@ fn a_batch_is_the_rest_of_a_train_or_a_long_message_or_a_command() {
         }
         assert_eq!(values, [0, 1, 2]);
         let batch = b.try_recv_batch().unwrap();
-        assert_eq!((batch.len(), batch.message_len(), batch.is_command()), (1, 5000, false));
-        assert_eq!(batch.bytes(), contents(1, 5000));
+        assert_eq!((batch.len(), batch.message_len(), batch.is_command()), (1, LONG, false));
+        assert_eq!(batch.bytes(), contents(1, LONG));
         assert!(b.try_recv_batch().is_none());
     }
 }

@@ -226,7 +226,7 @@ impl<P: HoldsPart> Slots<P> {
         let part = holder.part();
         part.pipe()?;
         let take = |info: Info, at, bytes, left| self.take(pieces, info, at, bytes, left);
-        let taken = part.inbox.borrow_mut().take_pieces(&mut Source(part), take);
+        let taken = part.inbox().take_pieces(&mut Source(part), take);
         match taken {
             Some(Ok(run)) => {
                 // The device reads on its own, so that it gets a delivery of its own.

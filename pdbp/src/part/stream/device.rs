@@ -171,7 +171,7 @@ impl<P: HoldsPart> Inlet for StreamReader<P> {
             again.ok_or(broken)?
         } else {
             // A stream's run has one holder.
-            P::Share::into_inner(run).and_then(Run::into_delivery).ok_or(broken)?
+            run.into_inner().and_then(Run::into_delivery).ok_or(broken)?
         };
         let (home, end) = (ReadHome(Arc::clone(self.part.part().shared())), at + length.min(most));
         Ok(Arrived::Block(Self::Block::arrived(delivery, home, |delivery| {
