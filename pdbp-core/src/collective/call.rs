@@ -128,11 +128,18 @@ impl Call {
         }
         let unit = self.element.size();
         if !self.bytes.is_multiple_of(unit) {
-            return Err(Refused::Length { what: "data", bytes: self.bytes, needed: self.bytes / unit * unit });
+            return Err(Refused::Length {
+                what: "data",
+                bytes: self.bytes,
+                needed: self.bytes / unit * unit,
+            });
         }
         let lengths = self.lengths(members, rank);
-        let (needs_input, needs_output) =
-            lengths.ok_or(Refused::Length { what: "block", bytes: self.bytes, needed: usize::MAX / members })?;
+        let (needs_input, needs_output) = lengths.ok_or(Refused::Length {
+            what: "block",
+            bytes: self.bytes,
+            needed: usize::MAX / members,
+        })?;
         for (what, bytes, needed) in [("input", input, needs_input), ("output", output, needs_output)] {
             if bytes != needed {
                 return Err(Refused::Length { what, bytes, needed });
@@ -206,7 +213,9 @@ impl fmt::Display for Refused {
             Self::Operation { op, element } => {
                 write!(f, "{op:?} has no meaning for {element}; use integers, or another operation")
             }
-            Self::NoOperation { kind } => write!(f, "{} needs an operation; give one, such as Sum", kind.name()),
+            Self::NoOperation { kind } => {
+                write!(f, "{} needs an operation; give one, such as Sum", kind.name())
+            }
             Self::ToItself { rank } => {
                 write!(f, "member {rank} would wait for itself; use `send_recv`, or copy the data")
             }

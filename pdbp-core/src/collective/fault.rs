@@ -65,29 +65,29 @@ pub enum Cause {
 impl Fault {
     const LOST: u8 = 1;
 
-    /// How others are told: a code, and the rank that it is about.
-    pub(super) fn code(&self) -> (u8, usize) {
+    /// How others are told by the member `own`: a code, and the rank of who is lost or else of who has ended the group.
+    pub(super) fn code(&self, own: usize) -> (u8, usize) {
         match self {
             Self::Lost { rank } => (Self::LOST, *rank),
-            Self::Mismatch { rank, .. } => (Cause::Mismatch as u8, *rank),
-            Self::TimedOut { rank } => (Cause::TimedOut as u8, *rank),
-            Self::GivenUp => (Cause::GivenUp as u8, 0),
-            Self::Garbled { rank } => (Cause::Garbled as u8, *rank),
+            Self::Mismatch { .. } => (Cause::Mismatch as u8, own),
+            Self::TimedOut { .. } => (Cause::TimedOut as u8, own),
+            Self::GivenUp => (Cause::GivenUp as u8, own),
+            Self::Garbled { .. } => (Cause::Garbled as u8, own),
             Self::Ended { by, cause } => (*cause as u8, *by),
         }
     }
 
-    /// What `by` has told.
-    pub(super) fn of_code(code: u8, by: usize, rank: usize) -> Self {
+    /// What `teller` has told.
+    pub(super) fn of_code(code: u8, teller: usize, rank: usize) -> Self {
         let cause = match code {
             Self::LOST => return Self::Lost { rank },
             2 => Cause::Mismatch,
             3 => Cause::TimedOut,
             4 => Cause::GivenUp,
             5 => Cause::Garbled,
-            _ => return Self::Garbled { rank: by },
+            _ => return Self::Garbled { rank: teller },
         };
-        Self::Ended { by, cause }
+        Self::Ended { by: rank, cause }
     }
 }
 
@@ -108,7 +108,10 @@ impl fmt::Display for Fault {
             ),
             Self::GivenUp => f.write_str("this member has given up a call before its end; make a new group"),
             Self::Garbled { rank } => {
-                write!(f, "what came from member {rank} is no message of this group; do all run the same version?")
+                write!(
+                    f,
+                    "what came from member {rank} is no message of this group; do all run the same version?"
+                )
             }
             Self::Ended { by, cause } => {
                 let why = match cause {

@@ -88,6 +88,8 @@ pub struct Member<'m> {
     last: [Option<Stamp>; 2],
     /// Somebody has to be told of what was taken.
     owes: bool,
+    /// Somebody has said that it waits.
+    is_waited_for: bool,
     fault: Option<Fault>,
     stats: Stats,
 }
@@ -99,13 +101,22 @@ impl<'m> Member<'m> {
     /// # Errors
     /// [`Refused::Rank`] for a rank that is none, and for more than 65,536 members; [`Refused::Length`] for a piece or memory of
     /// another length.
-    pub fn new(rank: usize, members: usize, piece: usize, storage: MemberStorage<'m>) -> Result<Self, Refused> {
+    pub fn new(
+        rank: usize,
+        members: usize,
+        piece: usize,
+        storage: MemberStorage<'m>,
+    ) -> Result<Self, Refused> {
         let MemberStorage { peers, early } = storage;
         if rank >= members || members > 1 << 16 {
             return Err(Refused::Rank { rank, members });
         }
         if piece == 0 || !piece.is_multiple_of(GRAIN) {
-            return Err(Refused::Length { what: "piece", bytes: piece, needed: piece.next_multiple_of(GRAIN).max(GRAIN) });
+            return Err(Refused::Length {
+                what: "piece",
+                bytes: piece,
+                needed: piece.next_multiple_of(GRAIN).max(GRAIN),
+            });
         }
         for (what, bytes, needed) in [
             ("memory for peers", peers.len() * size_of::<Peer>(), members * size_of::<Peer>()),
@@ -116,7 +127,7 @@ impl<'m> Member<'m> {
             }
         }
         let (last, stats) = ([None; 2], Stats::default());
-        Ok(Self { rank, piece, peers, early, last, owes: false, fault: None, stats })
+        Ok(Self { rank, piece, peers, early, last, owes: false, is_waited_for: false, fault: None, stats })
     }
 
     /// Its rank.
@@ -153,7 +164,7 @@ impl<'m> Member<'m> {
     /// Tells those who do not know what has ended the group. Returns whether all know; if not there was no room, and it is called again.
     pub fn tell_fault(&mut self, carrier: &mut impl Carrier) -> bool {
         let Some(fault) = self.fault else { return true };
-        let header = Header::fault(self.rank, fault.code());
+        let header = Header::fault(self.rank, fault.code(self.rank));
         self.tell(carrier, &header, |peer| &mut peer.knows_fault)
     }
 
@@ -164,7 +175,12 @@ impl<'m> Member<'m> {
         self.tell(carrier, &header, |peer| &mut peer.knows_leave)
     }
 
-    fn tell(&mut self, carrier: &mut impl Carrier, header: &Header, knows: fn(&mut Peer) -> &mut bool) -> bool {
+    fn tell(
+        &mut self,
+        carrier: &mut impl Carrier,
+        header: &Header,
+        knows: fn(&mut Peer) -> &mut bool,
+    ) -> bool {
         let (own, mut all) = (self.rank, true);
         for (rank, peer) in self.peers.iter_mut().enumerate() {
             let is_over = rank == own || peer.has_left;
@@ -233,13 +249,17 @@ impl<'m> Member<'m> {
                 return Ok(Some((from, header.stamp, data)));
             }
             Some(What::Taken) => peer.acknowledged = header.taken(),
-            Some(What::Waits) => peer.waits = Some(header.stamp),
+            Some(What::Waits) => {
+                peer.waits = Some(header.stamp);
+                self.is_waited_for = true;
+            }
             Some(What::Left) => peer.has_left = true,
             Some(What::Greeting) => {}
             Some(What::Fault) => {
                 peer.knows_fault = true;
                 let (code, rank) = header.fault_code();
-                return Err(self.fail(Fault::of_code(code, from, rank)));
+                let is_member = rank < self.peers.len();
+                return Err(self.fail(if is_member { Fault::of_code(code, from, rank) } else { garbled }));
             }
             _ => return Err(self.fail(garbled)),
         }
@@ -265,7 +285,12 @@ impl<'m> Member<'m> {
     }
 
     /// Takes the first early piece from a member that is of this call, or with this tag, and hands it to `take`.
-    pub(super) fn take_early(&mut self, from: usize, stamp: Stamp, take: impl FnOnce(&[u8])) -> Result<bool, Fault> {
+    pub(super) fn take_early(
+        &mut self,
+        from: usize,
+        stamp: Stamp,
+        take: impl FnOnce(&[u8]),
+    ) -> Result<bool, Fault> {
         let Some(place) = self.early_place(from, stamp)? else { return Ok(false) };
         let piece = self.piece;
         if let Some(peer) = self.peers.get_mut(from) {
@@ -352,7 +377,9 @@ impl<'m> Member<'m> {
             return false;
         }
         let mut sent = false;
-        for (rank, peer) in self.peers.iter_mut().enumerate().filter(|(_, peer)| peer.owed() >= WINDOW as u32 / 2) {
+        for (rank, peer) in
+            self.peers.iter_mut().enumerate().filter(|(_, peer)| peer.owed() >= WINDOW as u32 / 2)
+        {
             let header = Header::new(What::Taken, self.rank, peer.taken, Stamp::default());
             match carrier.try_send(rank, header.as_bytes(), &[]) {
                 Sent::Done => {
@@ -369,8 +396,13 @@ impl<'m> Member<'m> {
 
     /// Looks whether a member that waits has called something else, in this call or in the one before.
     pub(super) fn look_at_waiting(&mut self) -> Result<(), Fault> {
+        if !core::mem::take(&mut self.is_waited_for) {
+            return Ok(());
+        }
         let found = self.peers.iter_mut().enumerate().find_map(|(rank, peer)| {
             let theirs = peer.waits?;
+            // It may be in a call that this member has yet to make.
+            self.is_waited_for = true;
             let ours = self.last.iter().flatten().find(|ours| ours.number() == theirs.number())?;
             // It is in one of these calls: the next time it waits it says so again.
             peer.waits = None;

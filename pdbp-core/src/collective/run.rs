@@ -102,7 +102,12 @@ impl Running {
     ///
     /// # Errors
     /// [`StartError::Refused`] when the call cannot be made with so many bytes of input and output; then it does not count.
-    pub fn start(call: &Call, member: &mut Member<'_>, input: usize, output: usize) -> Result<Self, StartError> {
+    pub fn start(
+        call: &Call,
+        member: &mut Member<'_>,
+        input: usize,
+        output: usize,
+    ) -> Result<Self, StartError> {
         let (members, rank) = (member.members(), member.rank());
         call.check(members, rank, input, output)?;
         let stamp = member.begin(call)?;
@@ -164,7 +169,7 @@ impl Running {
         carrier: &mut impl Carrier,
         data: &mut Data<'_, '_>,
     ) -> Result<Polled, Fault> {
-        let result = self.advance(member, carrier, data);
+        let result = member.fault().map_or(Ok(()), Err).and_then(|()| self.advance(member, carrier, data));
         if result.is_err() {
             member.tell_fault(carrier);
         }
@@ -228,6 +233,9 @@ impl Running {
                 None => return Ok(Polled::Done),
                 Some(Step::Copy { from, into }) => copy(data, from.clone(), *into),
                 Some(Step::Send { to, place, range }) => {
+                    if member.has_left(*to) {
+                        return Err(member.fail(Fault::Lost { rank: *to }));
+                    }
                     if !member.may_send(*to) {
                         return Ok(Polled::Waits(*to));
                     }
@@ -256,7 +264,12 @@ impl Running {
     }
 
     /// Takes a message: where it belongs, if it is the one that is waited for.
-    fn arrive(&mut self, member: &mut Member<'_>, message: &[u8], data: &mut Data<'_, '_>) -> Result<(), Fault> {
+    fn arrive(
+        &mut self,
+        member: &mut Member<'_>,
+        message: &[u8],
+        data: &mut Data<'_, '_>,
+    ) -> Result<(), Fault> {
         let Some((sender, stamp, bytes)) = member.sort(message)? else { return Ok(()) };
         if let Some(Step::Recv { from, range, then }) = &self.step
             && *from == sender
@@ -294,8 +307,16 @@ fn copy(data: &mut Data<'_, '_>, from: core::ops::Range<usize>, into: usize) {
 }
 
 /// Puts a piece where it belongs. Returns whether it has the length that is waited for.
-fn receive(call: &Call, data: &mut Data<'_, '_>, range: core::ops::Range<usize>, then: Then, bytes: &[u8]) -> bool {
-    let Some(into) = data.output.get_mut(range).filter(|into| into.len() == bytes.len()) else { return false };
+fn receive(
+    call: &Call,
+    data: &mut Data<'_, '_>,
+    range: core::ops::Range<usize>,
+    then: Then,
+    bytes: &[u8],
+) -> bool {
+    let Some(into) = data.output.get_mut(range).filter(|into| into.len() == bytes.len()) else {
+        return false;
+    };
     match (then, call.op, &mut data.fold) {
         (Then::Store, ..) => into.copy_from_slice(bytes),
         (Then::Fold(left), _, Some(fold)) => fold(into, bytes, left),

@@ -237,7 +237,12 @@ impl Steps {
     }
 
     /// Those of a member that sends `bytes` of input to one member and receives other bytes as output from one, or does one of both.
-    pub(super) fn pair(rank: usize, to: Option<(usize, usize)>, from: Option<(usize, usize)>, piece: usize) -> Self {
+    pub(super) fn pair(
+        rank: usize,
+        to: Option<(usize, usize)>,
+        from: Option<(usize, usize)>,
+        piece: usize,
+    ) -> Self {
         let plan = Plan { kind: Kind::Tagged, members: 0, rank, root: 0, bytes: 0, unit: 1 };
         let own = to.filter(|(to, _)| *to == rank).map(|(_, bytes)| (Span::new(0, bytes), 0));
         let mut steps = Self::of(plan, Work::Pair, piece, own);

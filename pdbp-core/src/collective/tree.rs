@@ -30,7 +30,13 @@ pub(super) fn reduce(plan: &Plan, number: usize) -> Option<Round> {
     Some(Round::send(rank(plan, parent), Place::Output, plan.whole()))
 }
 
-fn with_child(plan: &Plan, own: usize, level: usize, number: usize, round: impl FnOnce(usize) -> Round) -> Round {
+fn with_child(
+    plan: &Plan,
+    own: usize,
+    level: usize,
+    number: usize,
+    round: impl FnOnce(usize) -> Round,
+) -> Round {
     let child = own + (number % (DEGREE - 1) + 1) * DEGREE.pow(level as u32);
     if child < plan.members { round(rank(plan, child)) } else { Round::default() }
 }

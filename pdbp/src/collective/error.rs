@@ -168,15 +168,28 @@ impl fmt::Display for JoinError {
             Self::Empty => f.write_str("a group of nobody; name at least one part"),
             Self::Twice { address } => write!(f, "{address} is in the list twice; name each member once"),
             Self::NotInList { part } => {
-                write!(f, "{part} is to be a member of a group whose list does not name it; add it to the list")
+                write!(
+                    f,
+                    "{part} is to be a member of a group whose list does not name it; add it to the list"
+                )
             }
             Self::Lookup(e) => e.fmt(f),
             Self::Register(e) => e.fmt(f),
             Self::TimedOut { waited, missing } => {
-                write!(f, "after {waited:?} {} of the group have not joined: {}", missing.len(), missing.join(", "))
+                write!(
+                    f,
+                    "after {waited:?} {} of the group have not joined: {}",
+                    missing.len(),
+                    missing.join(", ")
+                )
             }
-            Self::Differs { rank, address, members, piece } if members.0 == members.1 && piece.0 == piece.1 => {
-                write!(f, "member {rank}, {address}, was given other members than this one; give all the same list")
+            Self::Differs { rank, address, members, piece }
+                if members.0 == members.1 && piece.0 == piece.1 =>
+            {
+                write!(
+                    f,
+                    "member {rank}, {address}, was given other members than this one; give all the same list"
+                )
             }
             Self::Differs { rank, address, members, piece } => write!(
                 f,

@@ -106,7 +106,8 @@ fn join(
     let greeting = Greeting { list, members: nodes.len() as u32, piece: piece as u32 };
     // From here on whoever has heard of this member is told if it leaves.
     let group = Group { line, member, patience };
-    Joining { greeted: vec![None; nodes.len()], heard: vec![false; nodes.len()], greeting, group }.join(patience)
+    Joining { greeted: vec![None; nodes.len()], heard: vec![false; nodes.len()], greeting, group }
+        .join(patience)
 }
 
 /// The longest piece that fits a message.
@@ -175,7 +176,8 @@ impl Joining {
         if *greeted == Some(target) {
             return true;
         }
-        let message = [&self.group.member.greeting()[..], bytemuck::bytes_of(&self.greeting.to_words())].concat();
+        let message =
+            [&self.group.member.greeting()[..], bytemuck::bytes_of(&self.greeting.to_words())].concat();
         let sent = line.part().try_send(target, &message).is_ok();
         if sent {
             *greeted = Some(target);

@@ -35,8 +35,8 @@
 //! * The same call gives the same bits at all members, and in every run of a group with as many members: the order in which values are
 //!   combined follows from ranks alone. Min and Max put −0 below +0, and NaN wins.
 //! * A call returns when this member has done its part: after a broadcast the root may go on while others still receive. As with all
-//!   messages, what nobody has taken in is lost when the cluster is dropped; a program ends with
-//!   [`Node::quiesce`](crate::Node::quiesce), or with a [`barrier`](Group::barrier) and that.
+//!   messages, what nobody has taken in is lost when the cluster is dropped: processes end with [`Node::quiesce`](crate::Node::quiesce)
+//!   and [`Node::barrier`](crate::Node::barrier).
 //! * **A member that dies ends the call at all others with its name** ([`GroupError::Lost`]). After that and after all other errors but
 //!   [`GroupError::Refused`] and [`GroupError::Interrupted`] the group is broken, every call says the same, and data that was under way
 //!   may hold anything. Make a new group of those that are left.
@@ -61,7 +61,7 @@ use bytemuck::Pod;
 
 pub use pdbp_core::collective::Op::{self, And, Max, Min, Or, Product, Sum, Xor};
 pub use pdbp_core::collective::{Call, Cause, Element, Kind, Refused, Stats, WINDOW};
-use pdbp_core::collective::{Fault, Member};
+use pdbp_core::collective::{Carrier, Fault, Member};
 
 use carrier::Line;
 pub use error::{GroupError, JoinError};
@@ -250,8 +250,12 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         let Self { line, member, .. } = self;
-        line.tell(|line| member.tell_fault(line));
-        line.tell(|line| member.leave(line));
+        // Those who have left need not be told.
+        while line.try_recv(|message| _ = member.accept(message)) {}
+        line.tell(|line| {
+            let all_know = member.tell_fault(line);
+            member.leave(line) && all_know
+        });
     }
 }
 

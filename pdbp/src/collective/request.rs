@@ -101,7 +101,12 @@ impl<'d> Request<'d> {
     ) -> Self {
         let to = Some(Tagged { rank: to, tag, bytes: size_of_val(data) });
         let from = Some(Tagged { rank: from, tag, bytes: size_of_val(into) });
-        Self { what: What::Tagged { to, from }, input: cast_slice(data), output: cast_slice_mut(into), fold: None }
+        Self {
+            what: What::Tagged { to, from },
+            input: cast_slice(data),
+            output: cast_slice_mut(into),
+            fold: None,
+        }
     }
 
     /// Begins it.

@@ -68,7 +68,7 @@ fn every_call_gives_what_an_oracle_says() {
     for members in 1..=17 {
         for (i, call) in calls(members).into_iter().enumerate() {
             let seed = (members * 1000 + i) as u64;
-            let piece = if call.bytes > 2000 { 1024 } else { [64, 256][i % 2] };
+            let piece = if call.bytes > 2000 { 1024 } else { [64, 256][i % 2].max(call.bytes / 5 / 64 * 64) };
             let mut world = World::new(members, piece, seed);
             for rank in 0..members {
                 let (input, output) = given(&call, members, rank);
@@ -119,7 +119,8 @@ fn calls_follow_each_other_without_waiting_for_all() {
 /// Floats whose sum depends on the order.
 fn floats(seed: u64, rank: usize, count: usize) -> Vec<u8> {
     let mut random = Random(seed * 100 + rank as u64 + 1);
-    let value = |random: &mut Random| (random.below(1 << 20) as f32 - 5e5) * 10f32.powi(random.below(9) as i32 - 4);
+    let value =
+        |random: &mut Random| (random.below(1 << 20) as f32 - 5e5) * 10f32.powi(random.below(9) as i32 - 4);
     (0..count).flat_map(|_| value(&mut random).to_ne_bytes()).collect()
 }
 

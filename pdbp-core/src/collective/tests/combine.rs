@@ -51,9 +51,12 @@ fn minus_zero_is_below_zero_and_nan_wins() {
 
 #[test]
 fn an_operation_without_a_meaning_changes_nothing() {
-    for (op, element) in
-        [(Op::And, Element::F32), (Op::Xor, Element::F64), (Op::Sum, Element::Bytes), (Op::Function, Element::U8)]
-    {
+    for (op, element) in [
+        (Op::And, Element::F32),
+        (Op::Xor, Element::F64),
+        (Op::Sum, Element::Bytes),
+        (Op::Function, Element::U8),
+    ] {
         let mut into = [7; 8];
         assert!(!combine(op, element, Left::Own, &mut into, &[1; 8]), "{op:?} of {element}");
         assert_eq!(into, [7; 8]);

@@ -6,7 +6,8 @@ use std::vec::Vec;
 
 use super::world::World;
 use crate::collective::{
-    Call, Cause, Element, Fault, HEADER, Kind, Member, MemberStorage, Op, Refused, Running, StartError, Tagged,
+    Call, Cause, Element, Fault, HEADER, Kind, Member, MemberStorage, Op, Refused, Running, StartError,
+    Tagged,
 };
 
 fn start_all(world: &mut World, call: impl Fn(usize) -> Call) {
@@ -42,7 +43,8 @@ fn members_that_call_different_things_are_told_so_and_all_others_with_them() {
             world.run();
             // Whoever had done its part before finds out at its next call.
             let next = Call::moving(Kind::Barrier, 0, 0);
-            for rank in (0..members).filter(|rank| world.members[*rank].running.is_none()).collect::<Vec<_>>() {
+            for rank in (0..members).filter(|rank| world.members[*rank].running.is_none()).collect::<Vec<_>>()
+            {
                 if world.members[rank].ended == Some(Ok(())) {
                     world.start(rank, &next, Vec::new(), Vec::new()).unwrap();
                 }

@@ -130,7 +130,10 @@ fn trees_are_as_low_as_a_logarithm() {
                                 flows[to].push_back((rank, at[rank]));
                             }
                             Step::Recv { from, .. } => {
-                                let Some(i) = flows[rank].iter().position(|(sender, _)| *sender == from) else { break };
+                                let Some(i) = flows[rank].iter().position(|(sender, _)| *sender == from)
+                                else {
+                                    break;
+                                };
                                 let (_, when) = flows[rank].remove(i).unwrap();
                                 // Who receives several takes one round for each.
                                 let one_more = if kind == Kind::Reduce { at[rank] + 1 } else { 0 };

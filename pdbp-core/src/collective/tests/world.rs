@@ -105,7 +105,13 @@ impl World {
     }
 
     /// Begins a call of a member, with this data.
-    pub(super) fn start(&mut self, rank: usize, call: &Call, input: Vec<u8>, output: Vec<u8>) -> Result<(), StartError> {
+    pub(super) fn start(
+        &mut self,
+        rank: usize,
+        call: &Call,
+        input: Vec<u8>,
+        output: Vec<u8>,
+    ) -> Result<(), StartError> {
         let one = &mut self.members[rank];
         assert!(one.running.is_none());
         one.running = Some(Running::start(call, &mut one.member, input.len(), output.len())?);

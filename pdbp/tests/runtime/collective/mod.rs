@@ -3,14 +3,13 @@
 mod suite;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use pdbp::collective::{Group, GroupError, JoinError, Request, Sum};
-use pdbp::{Backend, Cluster, Doorbell, HeapMemory, Memory, Progress};
+use pdbp::{Backend, Cluster, Doorbell, HeapMemory, Memory, NodeId, Progress};
 use pdbp_core::Arrival;
 use pdbp_core::umb::stride;
 use pdbp_local::Local;
-use pdbp_sim::fault::{Chance, FaultInjector, Faults};
+use pdbp_sim::fault::{Chance, FaultInjector, Faults, LinkFailure};
 
 use crate::{BRIEFLY, SOON, clusters, part, small, small_builder};
 
@@ -35,7 +34,7 @@ fn groups_of_one_and_of_many_do_all_that_they_have_to() {
 #[test]
 fn groups_do_all_that_they_have_to_in_long_blocks() {
     let builder = Cluster::builder().nodes(3).set("transport", "local").timeout(SOON);
-    builder.start().unwrap().run(|node| suite::all(&node, &[1, 100_000]));
+    builder.start().unwrap().run(|node| suite::all(&node, &[1, 40_000]));
 }
 
 /// Blocks that are copied into posted ones, by a transport that is often busy and late.
@@ -76,34 +75,37 @@ fn parts_of_one_node_may_be_members_of_one_group() {
     }
 }
 
-/// A node that just goes, as a process that is killed: without a word of its member.
+/// As when a process is killed or a cable is drawn: without a word of the member.
 #[test]
-fn a_member_whose_node_is_gone_ends_the_call_at_all_others_with_its_name() {
-    for cluster in clusters(4) {
-        let (joined, may_go) = (std::sync::Barrier::new(4), std::sync::Barrier::new(4));
-        std::thread::scope(|scope| {
-            for (i, node) in cluster.into_nodes().into_iter().enumerate() {
-                let (joined, may_go) = (&joined, &may_go);
-                scope.spawn(move || {
-                    let mut all = Group::of_nodes(&node, "all", SOON).unwrap();
-                    all.barrier().unwrap();
-                    joined.wait();
-                    if i == 2 {
-                        // Its part would say that it leaves.
-                        std::mem::forget(all);
-                        drop(node);
-                        may_go.wait();
-                        return;
-                    }
-                    let error = all.all_reduce(&mut vec![1f32; 50_000], Sum).unwrap_err();
-                    let lost = GroupError::Lost { rank: 2, address: "all#2@node2".to_owned() };
-                    assert_eq!(error, lost);
-                    assert_eq!(all.barrier(), Err(lost));
-                    may_go.wait();
-                });
-            }
-        });
-    }
+fn a_member_whose_links_fail_ends_the_call_at_all_others_with_its_name() {
+    const GONE: usize = 2;
+    let memories: Vec<_> = (0..4).map(|_| HeapMemory::new(256 << 10).unwrap()).collect();
+    let ends = Local::network(&memories, Arrival::Posted, stride(2048), 24);
+    let fail = Some(LinkFailure::when_tripped(NodeId::new(GONE as u16).unwrap()));
+    let ends = ends.into_iter().enumerate().map(|(i, end)| {
+        let fail = fail.filter(|_| i != GONE);
+        let end = FaultInjector::new(end, Faults { fail, ..Faults::default() });
+        (end.breaker(), Backend::new(end, Arc::new(Doorbell::default())))
+    });
+    let (breakers, backends): (Vec<_>, Vec<_>) = ends.unzip();
+    let memories = memories.into_iter().map(|memory| Box::new(memory) as Memory);
+    let builder = Cluster::builder().block_bytes(2048).timeout(SOON);
+    let cluster = builder.start_on(backends.into_iter().zip(memories).collect()).unwrap();
+    let all_are_here = std::sync::Barrier::new(4);
+    cluster.run(|node| {
+        let mut all = Group::of_nodes(&node, "all", SOON).unwrap();
+        all.barrier().unwrap();
+        all_are_here.wait();
+        let me = node.id().index();
+        if me != GONE {
+            breakers[me].trip();
+            let error = all.all_reduce(&mut vec![1f32; 50_000], Sum).unwrap_err();
+            let lost = GroupError::Lost { rank: GONE, address: format!("all#{GONE}@node{GONE}") };
+            assert_eq!(error, lost);
+            assert_eq!(all.barrier(), Err(lost));
+        }
+        all_are_here.wait();
+    });
 }
 
 /// After a member has gone the others go on without it.
@@ -200,13 +202,15 @@ fn a_wait_for_a_call_can_be_ended() {
                 node.interrupt();
                 assert_eq!(all.barrier(), Err(GroupError::Interrupted));
                 assert!(matches!(all.barrier(), Err(GroupError::Broken(_))));
+                come.wait();
             } else {
                 come.wait();
                 all.all_reduce(&mut [1u8], Sum).unwrap();
+                come.wait();
                 assert!(matches!(all.barrier(), Err(GroupError::Ended { by: 0, .. })));
             }
-            // The part that is dropped and this take interrupts that were left.
-            while node.barrier(Duration::from_secs(60)).is_err() {}
+            // A barrier of the node would be ended as well.
+            come.wait();
         });
     }
 }
@@ -216,10 +220,8 @@ fn a_wait_for_a_call_can_be_ended() {
 fn a_group_that_is_not_polled_does_not_hold_up_another() {
     let cluster = small_builder(2, Progress::Inline).start().unwrap();
     cluster.run(|node| {
-        let (mut still, mut used) = (
-            Group::of_nodes(&node, "still", SOON).unwrap(),
-            Group::of_nodes(&node, "used", SOON).unwrap(),
-        );
+        let (mut still, mut used) =
+            (Group::of_nodes(&node, "still", SOON).unwrap(), Group::of_nodes(&node, "used", SOON).unwrap());
         let mut data = vec![node.id().index() as u8; 20_000];
         let mut waits = still.start(Request::broadcast(0, &mut data)).unwrap();
         // The root sends as much as it may; the other one looks later.

@@ -1,0 +1,65 @@
+//! Groups of parts in processes of their own.
+
+#[path = "../../../pdbp/tests/runtime/collective/suite.rs"]
+mod suite;
+
+use pdbp::Builder;
+use pdbp::collective::{Group, GroupError, Sum};
+
+use crate::clusters::{SOON, builder, builder_apart, cluster_of_two_hosts, node};
+use crate::endings::kill_this_process;
+use crate::launch;
+
+/// Nothing, less than a value for each member, such that no number divides, and more than a block.
+const LENGTHS: &[usize] = &[0, 1, 2, 33, 3001];
+
+pub(crate) fn one_host() -> Result<(), String> {
+    builder().start().map_err(|e| e.to_string())?.run(|node| suite::all(&node, LENGTHS));
+    Ok(())
+}
+
+pub(crate) fn apart() -> Result<(), String> {
+    builder_apart().start().map_err(|e| e.to_string())?.run(|node| suite::all(&node, LENGTHS));
+    Ok(())
+}
+
+pub(crate) fn two_hosts() -> Result<(), String> {
+    cluster_of_two_hosts()?.run(|node| suite::all(&node, LENGTHS));
+    Ok(())
+}
+
+pub(crate) fn killed() -> Result<(), String> {
+    killed_in_a_call(builder())
+}
+
+pub(crate) fn killed_apart() -> Result<(), String> {
+    killed_in_a_call(builder_apart())
+}
+
+/// The others are in a call that needs the one that is killed, and that one has begun it.
+fn killed_in_a_call(builder: Builder) -> Result<(), String> {
+    const ENDS: usize = 1;
+    let cluster = builder.start().map_err(|e| e.to_string())?;
+    launch::name_files();
+    let mut all = Group::of_nodes(&node(&cluster), "all", SOON).map_err(|e| e.to_string())?;
+    let me = all.rank();
+    all.barrier().map_err(|e| e.to_string())?;
+    launch::give_sign(&format!("{me} is ready"));
+    (0..cluster.size()).for_each(|rank| launch::wait_for_sign(&format!("{rank} is ready")));
+    let mut data = vec![1f32; 100_000];
+    if me == ENDS {
+        let mut call =
+            all.start(pdbp::collective::Request::all_reduce(&mut data, Sum)).map_err(|e| e.to_string())?;
+        let _ = call.poll();
+        kill_this_process();
+    }
+    let error = all.all_reduce(&mut data, Sum).unwrap_err();
+    assert_eq!(error, GroupError::Lost { rank: ENDS, address: format!("all#{ENDS}@node{ENDS}") });
+    assert_eq!(all.barrier(), Err(error));
+    // Nobody goes before the others know whom they have lost.
+    launch::give_sign(&format!("{me} knows"));
+    (0..cluster.size())
+        .filter(|rank| *rank != ENDS)
+        .for_each(|rank| launch::wait_for_sign(&format!("{rank} knows")));
+    Ok(())
+}
