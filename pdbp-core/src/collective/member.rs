@@ -7,9 +7,13 @@ use super::message::{HEADER, Header, Stamp, What};
 use super::steps::GRAIN;
 use super::{Call, Carrier, Fault, Refused, Sent};
 
-/// **A member is at most so many pieces ahead of what another has taken.** With that, memory for what comes too early is bounded, and
-/// what is under way cannot use up the room of everybody else.
+/// **A member is at most so many pieces ahead of what another has taken**, and as many tagged ones, so that calls go on beside messages
+/// that nobody has received. With that, memory for what comes too early is bounded, and what is under way cannot use up the room of
+/// everybody else.
 pub const WINDOW: usize = 4;
+
+/// Pieces that a member may have to keep of another one.
+const SLOTS: usize = 2 * WINDOW;
 
 /// A piece taken too early, and where it lies.
 #[derive(Clone, Copy, Debug)]
@@ -19,16 +23,30 @@ struct Early {
     stamp: Stamp,
 }
 
+/// The pieces of calls, or the tagged ones, between this member and another.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flow {
+    /// Pieces sent, and those of them that the other has taken, as far as it has said.
+    sent: u32,
+    acknowledged: u32,
+    /// Pieces taken, and how many of them the other has been told of.
+    taken: u32,
+    told: u32,
+}
+
+impl Flow {
+    /// Whether the other should be told what was taken.
+    fn owes(&self) -> bool {
+        self.taken.wrapping_sub(self.told) >= WINDOW as u32 / 2
+    }
+}
+
 /// What a member knows of another one.
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
-    /// Pieces sent, and those of them that it has taken, as far as it has said.
-    sent: u32,
-    acknowledged: u32,
-    /// Pieces taken from it, and how many of them it has been told of.
-    taken: u32,
-    told: u32,
-    early: heapless::Vec<Early, WINDOW>,
+    calls: Flow,
+    tagged: Flow,
+    early: heapless::Vec<Early, SLOTS>,
     /// The call in which it said that it waits.
     waits: Option<Stamp>,
     has_left: bool,
@@ -47,7 +65,7 @@ pub struct MemberStorage<'m> {
 impl MemberStorage<'_> {
     /// How much memory a member of a group needs for what comes too early.
     pub const fn early_bytes(members: usize, piece: usize) -> usize {
-        members.saturating_mul(WINDOW).saturating_mul(piece)
+        members.saturating_mul(SLOTS).saturating_mul(piece)
     }
 }
 
@@ -244,11 +262,10 @@ impl<'m> Member<'m> {
         };
         match header.what() {
             Some(What::Data) if data.len() <= piece => {
-                // A number that goes back is one of before the counter wrapped, or nonsense; neither can be.
-                peer.acknowledged = header.taken();
+                peer.flow(header.stamp).acknowledged = header.taken();
                 return Ok(Some((from, header.stamp, data)));
             }
-            Some(What::Taken) => peer.acknowledged = header.taken(),
+            Some(What::Taken) => peer.flow(header.stamp).acknowledged = header.taken(),
             Some(What::Waits) => {
                 peer.waits = Some(header.stamp);
                 self.is_waited_for = true;
@@ -275,8 +292,12 @@ impl<'m> Member<'m> {
         self.stats.early += 1;
         let piece = self.piece;
         let kept = self.peers.get_mut(from).and_then(|peer| {
-            let slot = (0..WINDOW).find(|slot| peer.early.iter().all(|early| early.slot != *slot))?;
-            let start = (from * WINDOW + slot) * piece;
+            let same = peer.early.iter().filter(|early| early.stamp.is_tagged() == stamp.is_tagged());
+            if same.count() == WINDOW {
+                return None;
+            }
+            let slot = (0..SLOTS).find(|slot| peer.early.iter().all(|early| early.slot != *slot))?;
+            let start = (from * SLOTS + slot) * piece;
             self.early.get_mut(start..start + data.len())?.copy_from_slice(data);
             peer.early.push(Early { slot, length: data.len(), stamp }).ok()
         });
@@ -295,10 +316,10 @@ impl<'m> Member<'m> {
         let piece = self.piece;
         if let Some(peer) = self.peers.get_mut(from) {
             let early = peer.early.remove(place);
-            let start = (from * WINDOW + early.slot) * piece;
+            let start = (from * SLOTS + early.slot) * piece;
             take(self.early.get(start..start + early.length).unwrap_or(&[]));
         }
-        self.note_taken(from);
+        self.note_taken(from, stamp);
         Ok(true)
     }
 
@@ -331,17 +352,21 @@ impl<'m> Member<'m> {
     }
 
     /// A piece of a member has been used.
-    pub(super) fn note_taken(&mut self, from: usize) {
+    pub(super) fn note_taken(&mut self, from: usize, stamp: Stamp) {
         if let Some(peer) = self.peers.get_mut(from) {
-            peer.taken = peer.taken.wrapping_add(1);
-            self.owes |= peer.owed() >= WINDOW as u32 / 2;
+            let flow = peer.flow(stamp);
+            flow.taken = flow.taken.wrapping_add(1);
+            self.owes |= flow.owes();
         }
         self.stats.received += 1;
     }
 
     /// Whether another piece may be sent to a member now, as far as its window goes.
-    pub(super) fn may_send(&self, to: usize) -> bool {
-        self.peers.get(to).is_some_and(|peer| peer.sent.wrapping_sub(peer.acknowledged) < WINDOW as u32)
+    pub(super) fn may_send(&mut self, to: usize, stamp: Stamp) -> bool {
+        self.peers.get_mut(to).is_some_and(|peer| {
+            let flow = peer.flow(stamp);
+            flow.sent.wrapping_sub(flow.acknowledged) < WINDOW as u32
+        })
     }
 
     pub(super) fn has_left(&self, rank: usize) -> bool {
@@ -352,11 +377,12 @@ impl<'m> Member<'m> {
     pub(super) fn send(&mut self, carrier: &mut impl Carrier, to: usize, stamp: Stamp, data: &[u8]) -> Sent {
         let own = self.rank;
         let Some(peer) = self.peers.get_mut(to) else { return Sent::Gone };
-        let header = Header::new(What::Data, own, peer.taken, stamp);
+        let flow = peer.flow(stamp);
+        let header = Header::new(What::Data, own, flow.taken, stamp);
         let sent = carrier.try_send(to, header.as_bytes(), data);
         if sent == Sent::Done {
-            peer.sent = peer.sent.wrapping_add(1);
-            peer.told = peer.taken;
+            flow.sent = flow.sent.wrapping_add(1);
+            flow.told = flow.taken;
             self.stats.messages += 1;
             self.stats.bytes += data.len() as u64;
         }
@@ -377,18 +403,19 @@ impl<'m> Member<'m> {
             return false;
         }
         let mut sent = false;
-        for (rank, peer) in
-            self.peers.iter_mut().enumerate().filter(|(_, peer)| peer.owed() >= WINDOW as u32 / 2)
-        {
-            let header = Header::new(What::Taken, self.rank, peer.taken, Stamp::default());
-            match carrier.try_send(rank, header.as_bytes(), &[]) {
-                Sent::Done => {
-                    (peer.told, sent) = (peer.taken, true);
-                    self.stats.control += 1;
+        for (rank, peer) in self.peers.iter_mut().enumerate() {
+            let flows = [(&mut peer.calls, Stamp::default()), (&mut peer.tagged, Stamp::tagged())];
+            for (flow, stamp) in flows.into_iter().filter(|(flow, _)| flow.owes()) {
+                let header = Header::new(What::Taken, self.rank, flow.taken, stamp);
+                match carrier.try_send(rank, header.as_bytes(), &[]) {
+                    Sent::Done => {
+                        (flow.told, sent) = (flow.taken, true);
+                        self.stats.control += 1;
+                    }
+                    Sent::NoRoom => self.owes = true,
+                    // Whoever needs it finds out.
+                    Sent::Gone => flow.told = flow.taken,
                 }
-                Sent::NoRoom => self.owes = true,
-                // Whoever needs it finds out.
-                Sent::Gone => peer.told = peer.taken,
             }
         }
         sent
@@ -413,8 +440,8 @@ impl<'m> Member<'m> {
 }
 
 impl Peer {
-    fn owed(&self) -> u32 {
-        self.taken.wrapping_sub(self.told)
+    fn flow(&mut self, stamp: Stamp) -> &mut Flow {
+        if stamp.is_tagged() { &mut self.tagged } else { &mut self.calls }
     }
 }
 

@@ -33,6 +33,11 @@ impl Stamp {
         }
     }
 
+    /// One that says no more than that it is about tagged messages.
+    pub(super) fn tagged() -> Self {
+        Self { kind: Kind::Tagged as u8, ..Self::default() }
+    }
+
     pub(super) fn number(&self) -> u32 {
         self.number.get()
     }

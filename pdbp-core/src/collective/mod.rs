@@ -15,7 +15,7 @@
 //!   and who is left, follows from ranks and lengths alone, never from who arrives first. (The payload of a NaN is not promised.)
 //! * Which algorithm a call takes follows from the call alone, so that all members choose the same without asking.
 //! * Nothing is allocated after set-up. A member takes everything that comes, and is at most [`WINDOW`] pieces ahead of what another one
-//!   has taken; so memory is bounded, and what is under way does not use up the room of others.
+//!   has taken, and as many tagged ones; so memory is bounded, and what is under way does not use up the room of others.
 //! * Each message says of which call it is. Members that call different things are told so ([`Fault::Mismatch`]); so they are if each
 //!   waits for a message of the other ([`Running::show`]), and all others with them.
 //! * What ends a group ends it for all members, by name ([`Member::tell_fault`]).

@@ -236,7 +236,7 @@ impl Running {
                     if member.has_left(*to) {
                         return Err(member.fail(Fault::Lost { rank: *to }));
                     }
-                    if !member.may_send(*to) {
+                    if !member.may_send(*to, self.out) {
                         return Ok(Polled::Waits(*to));
                     }
                     let source = match place {
@@ -279,7 +279,7 @@ impl Running {
             // Nothing of it has come too early: then the step would have been done.
             member.compare(sender, stamp, self.into)?;
             let fits = receive(&self.call, data, range.clone(), *then, bytes);
-            member.note_taken(sender);
+            member.note_taken(sender, stamp);
             check(member, sender, fits)?;
             self.step = self.steps.next();
             return Ok(());

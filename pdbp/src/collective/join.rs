@@ -112,7 +112,7 @@ fn join(
 
 /// The longest piece that fits a message.
 fn piece(longest: usize, members: usize) -> Option<usize> {
-    let most = longest.checked_sub(HEADER)?.min(EARLY / members.max(1) / WINDOW).min(u32::MAX as usize);
+    let most = longest.checked_sub(HEADER)?.min(EARLY / members.max(1) / (2 * WINDOW)).min(u32::MAX as usize);
     Some(most / GRAIN * GRAIN).filter(|piece| *piece > 0)
 }
 

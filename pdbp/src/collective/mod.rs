@@ -43,8 +43,8 @@
 //! * Nobody waits for ever: a call in which nothing moves for as long as the group's patience ends with
 //!   [`GroupError::TimedOut`], which names whom it waited for.
 //! * Each member is a part of its own, so that no message of the program is taken for one of the group. A group has one call under way;
-//!   who wants two at a time makes two groups. Between two members at most four pieces ([`WINDOW`]) are under way, so that a
-//!   group cannot use up the room of everybody else. A piece fills a block (`block_bytes`).
+//!   who wants two at a time makes two groups. Between two members at most four pieces ([`WINDOW`]) of calls and as many of
+//!   tagged messages are under way, so that a group cannot use up the room of everybody else. A piece fills a block (`block_bytes`).
 //!
 //! Which algorithms there are and what they cost is in [`pdbp_core::collective`], which does all of it.
 
@@ -215,8 +215,8 @@ impl Group {
         self.call(Request::all_to_all(give, get))
     }
 
-    /// Sends to one member, which receives it by its tag. Returns when it is under way: at most four pieces, a piece being a block, may be
-    /// so without having been received. **Where all of a ring send something longer first, all wait for ever**: use
+    /// Sends to one member, which receives it by its tag. Returns when it is under way: up to three messages that
+    /// fit a block may be so without having been received. **Where all of a ring send something longer first, all wait for ever**: use
     /// [`send_recv`](Self::send_recv).
     ///
     /// # Errors

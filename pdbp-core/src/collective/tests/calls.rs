@@ -198,20 +198,29 @@ fn a_ring_of_long_messages_does_not_wait_in_a_circle() {
 fn messages_are_received_by_tag_beside_a_call() {
     let mut world = World::new(2, 256, 5);
     let end = |rank, tag| Tagged { rank, tag, bytes: 10 };
-    for tag in [1, 2, 2] {
-        world.start_tagged(0, Some((end(1, tag), vec![tag as u8; 10])), None).unwrap();
-        world.run();
-        assert_eq!(world.members[0].ended, Some(Ok(())));
-    }
-    let call = Call::moving(Kind::Broadcast, 0, 4);
-    world.start(0, &call, Vec::new(), vec![8; 4]).unwrap();
-    world.start(1, &call, Vec::new(), vec![0; 4]).unwrap();
-    world.run();
-    assert_eq!(world.members[1].output, [8; 4]);
-    for tag in [2, 1, 2] {
-        world.start_tagged(1, None, Some(end(0, tag))).unwrap();
-        world.run();
-        assert_eq!((world.members[1].ended, &world.members[1].output), (Some(Ok(())), &vec![tag as u8; 10]));
+    // Again and again: what was taken may not have been told.
+    for count in 1..=3 {
+        for _ in 0..3 {
+            let tags = &[1, 2, 2][..count];
+            for &tag in tags {
+                world.start_tagged(0, Some((end(1, tag), vec![tag as u8; 10])), None).unwrap();
+                world.run();
+                assert_eq!(world.members[0].ended, Some(Ok(())));
+            }
+            let call = Call::moving(Kind::Broadcast, 0, 4);
+            world.start(0, &call, Vec::new(), vec![8; 4]).unwrap();
+            world.start(1, &call, Vec::new(), vec![0; 4]).unwrap();
+            world.run();
+            assert_eq!((world.members[1].ended, &world.members[1].output), (Some(Ok(())), &vec![8; 4]));
+            for &tag in tags.iter().rev() {
+                world.start_tagged(1, None, Some(end(0, tag))).unwrap();
+                world.run();
+                assert_eq!(
+                    (world.members[1].ended, &world.members[1].output),
+                    (Some(Ok(())), &vec![tag as u8; 10])
+                );
+            }
+        }
     }
 }
 

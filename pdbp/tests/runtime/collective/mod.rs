@@ -207,7 +207,9 @@ fn a_wait_for_a_call_can_be_ended() {
                 come.wait();
                 all.all_reduce(&mut [1u8], Sum).unwrap();
                 come.wait();
-                assert!(matches!(all.barrier(), Err(GroupError::Ended { by: 0, .. })));
+                // Node 0 may have done its part of the first one.
+                let error = all.barrier().and_then(|()| all.barrier());
+                assert!(matches!(error, Err(GroupError::Ended { by: 0, .. })), "{error:?}");
             }
             // A barrier of the node would be ended as well.
             come.wait();
