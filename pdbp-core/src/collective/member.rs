@@ -41,6 +41,13 @@ impl Flow {
     }
 }
 
+/// A message with data of a call.
+pub(super) struct Piece<'d> {
+    pub(super) from: usize,
+    pub(super) stamp: Stamp,
+    pub(super) data: &'d [u8],
+}
+
 /// What a member knows of another one.
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
@@ -229,7 +236,7 @@ impl<'m> Member<'m> {
     /// # Errors
     /// The [`Fault`] that has ended the group.
     pub fn accept(&mut self, message: &[u8]) -> Result<(), Fault> {
-        if let Some((from, stamp, data)) = self.sort(message)? {
+        if let Some(Piece { from, stamp, data }) = self.sort(message)? {
             self.keep(from, stamp, data)?;
         }
         Ok(())
@@ -246,8 +253,8 @@ impl<'m> Member<'m> {
         Ok(stamp)
     }
 
-    /// Reads a message. Gives what is data: from whom, of which call, and the bytes.
-    pub(super) fn sort<'d>(&mut self, message: &'d [u8]) -> Result<Option<(usize, Stamp, &'d [u8])>, Fault> {
+    /// Reads a message. Gives what is data.
+    pub(super) fn sort<'d>(&mut self, message: &'d [u8]) -> Result<Option<Piece<'d>>, Fault> {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
@@ -263,7 +270,7 @@ impl<'m> Member<'m> {
         match header.what() {
             Some(What::Data) if data.len() <= piece => {
                 peer.flow(header.stamp).acknowledged = header.taken();
-                return Ok(Some((from, header.stamp, data)));
+                return Ok(Some(Piece { from, stamp: header.stamp, data }));
             }
             Some(What::Taken) => peer.flow(header.stamp).acknowledged = header.taken(),
             Some(What::Waits) => {

@@ -99,5 +99,5 @@ pub use element::{Element, Left, Op, combine};
 pub use fault::{Cause, Fault};
 pub use member::{Member, MemberStorage, Peer, Stats, WINDOW};
 pub use message::{HEADER, greeting, sender};
-pub use run::{Carrier, Data, Polled, Running, Sent, StartError, Tagged};
+pub use run::{Carrier, Data, Fold, Polled, Running, Sent, StartError, Tagged};
 pub use steps::{Place, Step, Steps, Then};

@@ -1,6 +1,7 @@
 //! Does a call.
 
 use super::element::{Left, combine};
+use super::member::Piece;
 use super::message::Stamp;
 use super::steps::{Place, Step, Steps, Then};
 use super::{Call, Fault, Kind, Member, Refused};
@@ -37,9 +38,14 @@ pub struct Data<'d, 'f> {
     pub input: &'d [u8],
     /// What is received, and also what is sent for calls in place.
     pub output: &'d mut [u8],
-    /// How values are combined by [`Op::Function`](super::Op::Function): the member's, which it changes, and those that have come.
-    pub fold: Option<&'f mut (dyn FnMut(&mut [u8], &[u8], Left) + 'd)>,
+    /// How values are combined by [`Op::Function`](super::Op::Function).
+    pub fold: Option<&'f mut (dyn Fold + 'd)>,
 }
+
+/// A function that combines the values of a member, which it changes, with those that have come.
+pub trait Fold: FnMut(&mut [u8], &[u8], Left) {}
+
+impl<F: FnMut(&mut [u8], &[u8], Left)> Fold for F {}
 
 /// How far a call has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -270,7 +276,7 @@ impl Running {
         message: &[u8],
         data: &mut Data<'_, '_>,
     ) -> Result<(), Fault> {
-        let Some((sender, stamp, bytes)) = member.sort(message)? else { return Ok(()) };
+        let Some(Piece { from: sender, stamp, data: bytes }) = member.sort(message)? else { return Ok(()) };
         if let Some(Step::Recv { from, range, then }) = &self.step
             && *from == sender
             && stamp.is_tagged() == self.into.is_tagged()

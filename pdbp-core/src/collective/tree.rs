@@ -51,15 +51,14 @@ fn rank(plan: &Plan, place: usize) -> usize {
 }
 
 fn parent(place: usize) -> Option<usize> {
+    if place == 0 {
+        return None;
+    }
     let mut step = 1;
-    while place != 0 {
-        let digit = place / step % DEGREE;
-        if digit != 0 {
-            return Some(place - digit * step);
-        }
+    while place.is_multiple_of(step * DEGREE) {
         step *= DEGREE;
     }
-    None
+    Some(place - place / step % DEGREE * step)
 }
 
 /// Levels on which it may have children.

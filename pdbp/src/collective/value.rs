@@ -4,7 +4,7 @@ use bytemuck::Pod;
 use pdbp_core::collective::{Element, Left, Op};
 
 /// How a member combines its values with those that have come, as bytes.
-pub(super) type Fold<'d> = Box<dyn FnMut(&mut [u8], &[u8], Left) + 'd>;
+pub(super) type Fold<'d> = Box<dyn pdbp_core::collective::Fold + 'd>;
 
 /// Integers of 8 to 64 bits, `f32` and `f64`: what reductions combine.
 pub trait Number: Pod + sealed::Number {}

@@ -2,31 +2,25 @@ use std::vec::Vec;
 
 use crate::collective::{Element, Left, Op, combine};
 
-fn fold<const N: usize, T: Copy>(
-    op: Op,
-    element: Element,
-    own: T,
-    other: T,
-    (store, load): (fn(T) -> [u8; N], fn([u8; N]) -> T),
-) -> Vec<T> {
-    [Left::Own, Left::Other]
-        .map(|left| {
-            let mut into = store(own);
-            assert!(combine(op, element, left, &mut into, &store(other)), "{op:?} of {element}");
-            load(into)
-        })
-        .to_vec()
+/// The result in memory with either on the left.
+fn fold<const N: usize>(op: Op, element: Element, own: [u8; N], other: [u8; N]) -> [[u8; N]; 2] {
+    [Left::Own, Left::Other].map(|left| {
+        let mut into = own;
+        assert!(combine(op, element, left, &mut into, &other), "{op:?} of {element}");
+        into
+    })
 }
 
 #[test]
 fn integers_wrap_around_and_have_all_operations() {
-    let u8s = |op, a: u8, b: u8| fold(op, Element::U8, a, b, (u8::to_ne_bytes, u8::from_ne_bytes));
+    let u8s = |op, a: u8, b: u8| fold(op, Element::U8, [a], [b]).map(|[value]| value);
     assert_eq!(u8s(Op::Sum, 200, 100), [44; 2]);
     assert_eq!(u8s(Op::Product, 20, 20), [144; 2]);
     assert_eq!(u8s(Op::And, 0b1100, 0b1010), [0b1000; 2]);
     assert_eq!(u8s(Op::Or, 0b1100, 0b1010), [0b1110; 2]);
     assert_eq!(u8s(Op::Xor, 0b1100, 0b1010), [0b0110; 2]);
-    let i64s = |op, a: i64, b: i64| fold(op, Element::I64, a, b, (i64::to_ne_bytes, i64::from_ne_bytes));
+    let i64s =
+        |op, a: i64, b: i64| fold(op, Element::I64, a.to_ne_bytes(), b.to_ne_bytes()).map(i64::from_ne_bytes);
     assert_eq!(i64s(Op::Min, -3, 2), [-3; 2]);
     assert_eq!(i64s(Op::Max, -3, 2), [2; 2]);
     assert_eq!(i64s(Op::Sum, i64::MAX, 1), [i64::MIN; 2]);
@@ -34,10 +28,8 @@ fn integers_wrap_around_and_have_all_operations() {
 
 #[test]
 fn minus_zero_is_below_zero_and_nan_wins() {
-    let f64s = |op, a: f64, b: f64| {
-        let both = fold(op, Element::F64, a, b, (f64::to_ne_bytes, f64::from_ne_bytes));
-        both.into_iter().map(f64::to_bits).collect::<Vec<_>>()
-    };
+    let f64s =
+        |op, a: f64, b: f64| fold(op, Element::F64, a.to_ne_bytes(), b.to_ne_bytes()).map(u64::from_ne_bytes);
     for (a, b) in [(0.0, -0.0), (-0.0, 0.0)] {
         assert_eq!(f64s(Op::Min, a, b), [(-0.0f64).to_bits(); 2]);
         assert_eq!(f64s(Op::Max, a, b), [0.0f64.to_bits(); 2]);

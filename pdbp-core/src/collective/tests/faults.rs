@@ -230,7 +230,7 @@ fn what_cannot_be_done_is_refused_before_anything_is_sent() {
     assert_eq!(refused(moving(Kind::Gather, 0, 8), 7, 0), length("input", 7, 8));
     assert_eq!(refused(moving(Kind::Scatter, 1, 8), 0, 8), length("input", 0, 24));
     assert_eq!(refused(moving(Kind::AllToAll, 0, 8), 24, 16), length("output", 16, 24));
-    assert_eq!(refused(moving(Kind::AllGather, 0, usize::MAX / 2), 1, 1).to_string().contains("block"), true);
+    assert!(refused(moving(Kind::AllGather, 0, usize::MAX / 2), 1, 1).to_string().contains("block"));
     assert_eq!(refused(sum(Kind::Reduce, Element::U32, 6), 0, 6), length("data", 6, 4));
     let operation = Refused::Operation { op: Op::Sum, element: Element::Bytes };
     assert_eq!(refused(sum(Kind::AllReduce, Element::Bytes, 8), 0, 8), operation);

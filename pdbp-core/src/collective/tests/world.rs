@@ -8,7 +8,7 @@ use crate::collective::{
     Call, Carrier, Data, Fault, Left, Member, MemberStorage, Polled, Running, Sent, StartError, Tagged,
 };
 
-pub(super) type Fold = fn(&mut [u8], &[u8], Left);
+pub(super) type Function = fn(&mut [u8], &[u8], Left);
 
 /// An xorshift generator.
 pub(super) struct Random(pub(super) u64);
@@ -74,13 +74,15 @@ pub(super) struct One {
     pub(super) running: Option<Running>,
     pub(super) input: Vec<u8>,
     pub(super) output: Vec<u8>,
-    pub(super) fold: Option<Fold>,
+    pub(super) fold: Option<Function>,
     /// How the last call ended.
     pub(super) ended: Option<Result<(), Fault>>,
 }
 
 pub(super) struct World {
     pub(super) net: Net,
+    /// There is always room, and everything comes at once.
+    pub(super) is_calm: bool,
     pub(super) members: Vec<One>,
 }
 
@@ -97,7 +99,7 @@ impl World {
             fold: None,
             ended: None,
         };
-        Self { net, members: (0..members).map(one).collect() }
+        Self { net, is_calm: false, members: (0..members).map(one).collect() }
     }
 
     pub(super) fn random(&mut self) -> &mut Random {
@@ -137,7 +139,7 @@ impl World {
         let one = &mut self.members[rank];
         let Some(running) = one.running.as_mut().filter(|_| !self.net.gone[rank]) else { return };
         let mut fold = one.fold;
-        let fold = fold.as_mut().map(|fold| fold as &mut dyn FnMut(&mut [u8], &[u8], Left));
+        let fold = fold.as_mut().map(|fold| fold as &mut dyn crate::collective::Fold);
         let mut data = Data { input: &one.input, output: &mut one.output, fold };
         let polled = running.poll(&mut one.member, &mut At { net: &mut self.net, rank }, &mut data);
         match polled {
@@ -150,7 +152,7 @@ impl World {
     /// Polls in an order drawn at random until all calls have ended or nobody can go on.
     pub(super) fn run(&mut self) {
         let members = self.members.len();
-        self.net.calm = false;
+        self.net.calm = self.is_calm;
         for _ in 0..20 * members {
             let rank = self.net.random.below(members);
             self.poll(rank);
