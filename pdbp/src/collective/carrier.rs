@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use pdbp_core::collective::{Carrier, Sent, sender};
+use pdbp_core::id::NodeId;
 
 use crate::error::SendError;
 use crate::part::{Interest, Message, Part, Target};
@@ -15,13 +16,14 @@ pub(super) struct Line {
     part: Part,
     /// `None` as long as a member is not known.
     targets: Vec<Option<Target>>,
-    /// Their addresses.
+    /// Their addresses, and their nodes.
     addresses: Vec<String>,
+    nodes: Vec<NodeId>,
 }
 
 impl Line {
-    pub(super) fn new(part: Part, addresses: Vec<String>) -> Self {
-        Self { part, targets: vec![None; addresses.len()], addresses }
+    pub(super) fn new(part: Part, addresses: Vec<String>, nodes: &[NodeId]) -> Self {
+        Self { part, targets: vec![None; addresses.len()], addresses, nodes: nodes.to_vec() }
     }
 
     pub(super) fn part(&self) -> &Part {
@@ -47,9 +49,10 @@ impl Line {
         self.target(rank).map_or(Interest::Recv, Interest::Either)
     }
 
+    /// Whether the node of a member has failed.
     pub(super) fn has_failed(&self, rank: usize) -> bool {
         let here = self.part.node().id();
-        let node = self.target(rank).map(|target| target.node()).filter(|node| *node != here);
+        let node = self.nodes.get(rank).copied().filter(|node| *node != here);
         node.is_some_and(|node| self.part.shared().engine().has_failed(node))
     }
 

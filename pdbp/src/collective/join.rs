@@ -97,7 +97,7 @@ fn join(
     let own_name = format!("{name}#{rank}");
     let part = node.register(&own_name, PartKind::Cpu).map_err(JoinError::Register)?;
     let addresses = nodes.iter().enumerate().map(|(rank, node)| format!("{name}#{rank}@{node}"));
-    let line = Line::new(part, addresses.collect());
+    let line = Line::new(part, addresses.collect(), nodes);
     let block_bytes = node.settings().block_bytes;
     let too_short = || JoinError::Blocks { block_bytes };
     let piece = piece(line.part().longest(), nodes.len()).ok_or_else(too_short)?;

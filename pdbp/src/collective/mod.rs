@@ -38,8 +38,8 @@
 //!   messages, what nobody has taken in is lost when the cluster is dropped: processes end with [`Node::quiesce`](crate::Node::quiesce)
 //!   and [`Node::barrier`](crate::Node::barrier).
 //! * **A member that dies ends the call at all others with its name** ([`GroupError::Lost`]). After that and after all other errors but
-//!   [`GroupError::Refused`] and [`GroupError::Interrupted`] the group is broken, every call says the same, and data that was under way
-//!   may hold anything. Make a new group of those that are left.
+//!   [`GroupError::Refused`] the group is broken, every call says so, and data that was under way may hold anything. Make a new group of
+//!   those that are left. ([`GroupError::Interrupted`] leaves a call that was [started](Group::start) as it is.)
 //! * Nobody waits for ever: a call in which nothing moves for as long as the group's patience ends with
 //!   [`GroupError::TimedOut`], which names whom it waited for.
 //! * Each member is a part of its own, so that no message of the program is taken for one of the group. A group has one call under way;

@@ -103,6 +103,9 @@ fn a_member_whose_links_fail_ends_the_call_at_all_others_with_its_name() {
             let lost = GroupError::Lost { rank: GONE, address: format!("all#{GONE}@node{GONE}") };
             assert_eq!(error, lost);
             assert_eq!(all.barrier(), Err(lost));
+            let error = Group::of_nodes(&node, "again", SOON).unwrap_err();
+            let address = format!("again#{GONE}@node{GONE}");
+            assert_eq!(error, JoinError::Lost { rank: GONE, address });
         }
         all_are_here.wait();
     });
