@@ -82,7 +82,9 @@ impl Group {
         let nodes: Vec<_> = targets.iter().map(|target| target.node()).collect();
         let list = sum(targets.iter().map(|target| target.to_bits()));
         let left = deadline.saturating_duration_since(Instant::now());
-        join(part.node(), name, &nodes, rank, list, left)
+        let mut group = join(part.node(), name, &nodes, rank, list, left)?;
+        group.patience = patience;
+        Ok(group)
     }
 }
 

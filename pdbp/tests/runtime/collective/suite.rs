@@ -378,7 +378,7 @@ fn join(node: &Node) {
     // In another order than that of the nodes.
     list.reverse();
     let mut all = Group::of(&part, "reversed", &list, SOON).unwrap();
-    assert_eq!(all.rank(), size - 1 - me);
+    assert_eq!((all.rank(), all.patience()), (size - 1 - me, SOON));
     let mut ranks = vec![0; size];
     all.all_gather(&[me as u32], &mut ranks).unwrap();
     assert_eq!(ranks, (0..size as u32).rev().collect::<Vec<_>>());
