@@ -3,6 +3,8 @@
 mod suite;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use pdbp::collective::{Group, GroupError, JoinError, Request, Sum};
 use pdbp::{Backend, Cluster, Doorbell, HeapMemory, Memory, NodeId, Progress};
@@ -91,11 +93,19 @@ fn a_member_whose_links_fail_ends_the_call_at_all_others_with_its_name() {
     let memories = memories.into_iter().map(|memory| Box::new(memory) as Memory);
     let builder = Cluster::builder().block_bytes(2048).timeout(SOON);
     let cluster = builder.start_on(backends.into_iter().zip(memories).collect()).unwrap();
-    let all_are_here = std::sync::Barrier::new(4);
+    let (joined, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    // As a barrier of threads that ends when one of them has failed.
+    let wait_for = |count: &AtomicUsize, least: usize| {
+        let began = Instant::now();
+        count.fetch_add(1, Ordering::SeqCst);
+        while count.load(Ordering::SeqCst) < least && began.elapsed() < SOON {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
     cluster.run(|node| {
         let mut all = Group::of_nodes(&node, "all", SOON).unwrap();
         all.barrier().unwrap();
-        all_are_here.wait();
+        wait_for(&joined, 4);
         let me = node.id().index();
         if me != GONE {
             breakers[me].trip();
@@ -107,7 +117,7 @@ fn a_member_whose_links_fail_ends_the_call_at_all_others_with_its_name() {
             let address = format!("again#{GONE}@node{GONE}");
             assert_eq!(error, JoinError::Lost { rank: GONE, address });
         }
-        all_are_here.wait();
+        wait_for(&ended, 4);
     });
 }
 
