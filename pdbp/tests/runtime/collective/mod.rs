@@ -18,6 +18,15 @@ use crate::{BRIEFLY, SOON, clusters, part, small, small_builder};
 /// Nothing, less than a value for each member, such that no number divides, and more than a block.
 const LENGTHS: &[usize] = &[0, 1, 2, 33, 250, 3001];
 
+/// A barrier of threads, which is also passed when one of them has failed.
+fn meet(count: &AtomicUsize, least: usize) {
+    let began = Instant::now();
+    count.fetch_add(1, Ordering::SeqCst);
+    while count.load(Ordering::SeqCst) < least && began.elapsed() < SOON {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn groups_of_parts_do_all_that_they_have_to() {
     for cluster in [2, 3].into_iter().flat_map(clusters) {
@@ -94,18 +103,10 @@ fn a_member_whose_links_fail_ends_the_call_at_all_others_with_its_name() {
     let builder = Cluster::builder().block_bytes(2048).timeout(SOON);
     let cluster = builder.start_on(backends.into_iter().zip(memories).collect()).unwrap();
     let (joined, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    // As a barrier of threads that ends when one of them has failed.
-    let wait_for = |count: &AtomicUsize, least: usize| {
-        let began = Instant::now();
-        count.fetch_add(1, Ordering::SeqCst);
-        while count.load(Ordering::SeqCst) < least && began.elapsed() < SOON {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    };
     cluster.run(|node| {
         let mut all = Group::of_nodes(&node, "all", SOON).unwrap();
         all.barrier().unwrap();
-        wait_for(&joined, 4);
+        meet(&joined, 4);
         let me = node.id().index();
         if me != GONE {
             breakers[me].trip();
@@ -117,7 +118,7 @@ fn a_member_whose_links_fail_ends_the_call_at_all_others_with_its_name() {
             let address = format!("again#{GONE}@node{GONE}");
             assert_eq!(error, JoinError::Lost { rank: GONE, address });
         }
-        wait_for(&ended, 4);
+        meet(&ended, 4);
     });
 }
 
@@ -200,7 +201,7 @@ fn messages_of_strangers_change_nothing() {
 #[test]
 fn a_wait_for_a_call_can_be_ended() {
     for cluster in clusters(2) {
-        let come = std::sync::Barrier::new(2);
+        let come = AtomicUsize::new(0);
         cluster.run(|node| {
             let mut all = Group::of_nodes(&node, "all", SOON).unwrap();
             if node.id().index() == 0 {
@@ -208,24 +209,24 @@ fn a_wait_for_a_call_can_be_ended() {
                 let mut call = all.start(Request::all_reduce(&mut sum, Sum)).unwrap();
                 node.interrupt();
                 assert_eq!(call.wait(SOON), Err(GroupError::Interrupted));
-                come.wait();
+                meet(&come, 2);
                 call.wait(SOON).unwrap();
                 drop(call);
                 assert_eq!(sum, [2]);
                 node.interrupt();
                 assert_eq!(all.barrier(), Err(GroupError::Interrupted));
                 assert!(matches!(all.barrier(), Err(GroupError::Broken(_))));
-                come.wait();
+                meet(&come, 4);
             } else {
-                come.wait();
+                meet(&come, 2);
                 all.all_reduce(&mut [1u8], Sum).unwrap();
-                come.wait();
+                meet(&come, 4);
                 // Node 0 may have done its part of the first one.
                 let error = all.barrier().and_then(|()| all.barrier());
                 assert!(matches!(error, Err(GroupError::Ended { by: 0, .. })), "{error:?}");
             }
             // A barrier of the node would be ended as well.
-            come.wait();
+            meet(&come, 6);
         });
     }
 }
