@@ -40,8 +40,7 @@
 //! * **A member that dies ends the call at all others with its name** ([`GroupError::Lost`]). After that and after all other errors but
 //!   [`GroupError::Refused`] the group is broken, every call says so, and data that was under way may hold anything. Make a new group of
 //!   those that are left. ([`GroupError::Interrupted`] leaves a call that was [started](Group::start) as it is.) A process that is killed on
-//!   another host is noticed by what the transport says or by the setting `lease_ms`; over MPI by that alone, and without it calls time
-//!   out.
+//!   another host is noticed when the transport says so; MPI does not, and calls time out.
 //! * Nobody waits for ever: a call in which nothing moves for as long as the group's patience ends with
 //!   [`GroupError::TimedOut`], which names whom it waited for.
 //! * Each member is a part of its own, so that no message of the program is taken for one of the group. A group has one call under way;
