@@ -12,7 +12,8 @@
 //! 6. [`outbox`]: a sender's open blocks, long messages and streams, and [`inbox`]: what a part reads.
 //! 7. [`endpoint`]: all of it as one value that is called; [`embed`]: the same by shared reference, with its memory and a
 //!    transport of any wire, for programs that have the engine in a loop of their own.
-//! 8. [`transport`]: what a backend implements.
+//! 8. [`collective`]: calls of all members of a group, over anything that carries messages.
+//! 9. [`transport`]: what a backend implements.
 //!
 //! Time, randomness and memory come in as arguments. All tables are slices given at the start ([`Storage`]): borrowed
 //! arrays, or boxes with the feature `alloc`. `pdbp-core/no-std-check` is a program without std and without a heap that runs
@@ -39,6 +40,7 @@ extern crate std;
 
 pub mod agreement;
 pub mod cdu;
+pub mod collective;
 pub mod embed;
 pub mod endpoint;
 pub mod engine;

@@ -21,6 +21,7 @@
 //! # The map
 //! * [`Cluster`] and [`Builder`] start the nodes; [`config`] says what can be set, and where.
 //! * [`Node`] is a node of this process: it registers parts, looks names up, and has `barrier`, `quiesce` and `stats`.
+//! * [`collective`] has groups of parts that call the same things together: broadcast, reduce, gather and the like.
 //! * With the feature `metrics` the module `monitor` has the figures of a running cluster: from any node by `Node::observe`, over HTTP,
 //!   in `pdbp top`.
 //! * [`Part`] sends and receives: messages ([`Part::send`], [`Part::recv`]), plain values, sets of destinations and streams
@@ -42,6 +43,7 @@
 //! under the engine's lock, and reads what arrives in place.
 #![deny(unsafe_code)]
 
+pub mod collective;
 pub mod config;
 
 mod cluster;

@@ -70,14 +70,19 @@ pub(crate) fn inline() -> Result<(), String> {
 }
 
 pub(crate) fn two_hosts() -> Result<(), String> {
+    use_all(&cluster_of_two_hosts()?);
+    Ok(())
+}
+
+/// Every other rank is on another host.
+pub(crate) fn cluster_of_two_hosts() -> Result<Cluster, String> {
     let (rank, _) = launch::place().ok_or("not started by a launcher")?;
     let mut options = Options::new(4 << 20, stride(BLOCK));
     options.hosts = Hosts::Coloured((rank % 2) as u16);
     let (end, memory) = Mpi::start(&options).map_err(|e| e.to_string())?;
     let bell = end.bell();
     let nodes = vec![(Backend::new(end, bell), Box::new(memory) as pdbp::Memory)];
-    use_all(&builder().start_on(nodes).map_err(|e| e.to_string())?);
-    Ok(())
+    builder().start_on(nodes).map_err(|e| e.to_string())
 }
 
 /// All that a program does with a cluster.

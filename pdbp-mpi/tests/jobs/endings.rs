@@ -152,7 +152,7 @@ pub(crate) fn killed_by_hearsay() -> Result<(), String> {
     Ok(())
 }
 
-fn kill_this_process() {
+pub(crate) fn kill_this_process() {
     // SAFETY: this process.
     unsafe { libc::raise(libc::SIGKILL) };
     std::thread::sleep(SOON);

@@ -4,6 +4,7 @@
 //! `cargo test -p pdbp-mpi -- NAME` runs the jobs whose names contain NAME, as in `conformance_of_one_host_3_ranks`. `MPIEXEC` names another launcher.
 
 mod clusters;
+mod collectives;
 mod conformance;
 mod devices;
 mod endings;
@@ -44,6 +45,11 @@ const JOBS: &[Job] = &[
     well("clusters_of_two_hosts", &[3, 8], clusters::two_hosts),
     well("clusters_with_a_grid_of_links", &[6], clusters::grid),
     well("clusters_without_a_progress_thread", &[3], clusters::inline),
+    well("groups_of_one_host", &[2, 3, 8], collectives::one_host),
+    well("groups_of_hosts_of_their_own", &[2, 3, 8], collectives::apart),
+    well("groups_of_two_hosts", &[3, 8], collectives::two_hosts),
+    without_one_killed("a_member_is_killed_in_a_call", &[3], collectives::killed),
+    without_one_killed("a_member_between_hosts_is_killed_in_a_call", &[3], collectives::killed_apart),
     well("conformance_of_one_host_with_faults", &[3], faults::conformance_of_one_host),
     well("conformance_of_hosts_of_their_own_with_faults", &[3], faults::conformance_apart),
     well("clusters_of_one_host_with_faults", &[3], faults::clusters_of_one_host),

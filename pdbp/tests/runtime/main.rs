@@ -2,6 +2,7 @@
 
 mod backends;
 mod blocking;
+mod collective;
 #[cfg(feature = "cuda")]
 mod device;
 mod failures;

@@ -1,0 +1,226 @@
+//! What is called, and whether it can be done.
+
+use core::fmt;
+
+use super::element::{Element, Op};
+
+/// The kinds of calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Nobody leaves before all have come.
+    Barrier = 1,
+    /// All get what the root has.
+    Broadcast = 2,
+    /// Each gets its block of what the root has.
+    Scatter = 3,
+    /// The root gets a block of each.
+    Gather = 4,
+    /// All get a block of each.
+    AllGather = 5,
+    /// The root gets what all have, combined.
+    Reduce = 6,
+    /// All get what all have, combined.
+    AllReduce = 7,
+    /// Each gets its share of what all have, combined.
+    ReduceScatter = 8,
+    /// Each gets a block of each.
+    AllToAll = 9,
+    /// From one member to one other, by a tag.
+    Tagged = 10,
+}
+
+impl Kind {
+    const ALL: [Self; 10] = [
+        Self::Barrier,
+        Self::Broadcast,
+        Self::Scatter,
+        Self::Gather,
+        Self::AllGather,
+        Self::Reduce,
+        Self::AllReduce,
+        Self::ReduceScatter,
+        Self::AllToAll,
+        Self::Tagged,
+    ];
+
+    pub(super) fn of_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| *kind as u8 == code)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Barrier => "barrier",
+            Self::Broadcast => "broadcast",
+            Self::Scatter => "scatter",
+            Self::Gather => "gather",
+            Self::AllGather => "all_gather",
+            Self::Reduce => "reduce",
+            Self::AllReduce => "all_reduce",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::AllToAll => "all_to_all",
+            Self::Tagged => "send",
+        }
+    }
+
+    fn has_root(self) -> bool {
+        matches!(self, Self::Broadcast | Self::Scatter | Self::Gather | Self::Reduce)
+    }
+
+    fn reduces(self) -> bool {
+        matches!(self, Self::Reduce | Self::AllReduce | Self::ReduceScatter)
+    }
+}
+
+/// A call of all members of a group. All of them have to make the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Which.
+    pub kind: Kind,
+    /// What the values are.
+    pub element: Element,
+    /// How they are combined; of reductions.
+    pub op: Option<Op>,
+    /// The rank of the root; 0 where there is none.
+    pub root: usize,
+    /// Bytes of the data; of calls with a block for each member (scatter, gather, all_gather, all_to_all) those of one block.
+    pub bytes: usize,
+}
+
+impl Call {
+    /// A call that moves bytes: of any kind but reductions.
+    pub const fn moving(kind: Kind, root: usize, bytes: usize) -> Self {
+        Self { kind, element: Element::Bytes, op: None, root, bytes }
+    }
+
+    /// A reduction.
+    pub const fn reducing(kind: Kind, root: usize, element: Element, op: Op, bytes: usize) -> Self {
+        Self { kind, element, op: Some(op), root, bytes }
+    }
+
+    /// Bytes of input and output that it takes at a member; `None` if no memory is so large.
+    pub fn lengths(&self, members: usize, rank: usize) -> Option<(usize, usize)> {
+        let all = self.bytes.checked_mul(members)?;
+        let at_root = if rank == self.root { all } else { 0 };
+        Some(match self.kind {
+            Kind::Barrier | Kind::Tagged => (0, 0),
+            Kind::Broadcast | Kind::Reduce | Kind::AllReduce | Kind::ReduceScatter => (0, self.bytes),
+            Kind::Scatter => (at_root, self.bytes),
+            Kind::Gather => (self.bytes, at_root),
+            Kind::AllGather => (self.bytes, all),
+            Kind::AllToAll => (all, all),
+        })
+    }
+
+    /// Whether a member can do it with so many bytes of input and output.
+    ///
+    /// # Errors
+    /// See [`Refused`].
+    pub fn check(&self, members: usize, rank: usize, input: usize, output: usize) -> Result<(), Refused> {
+        if self.kind.has_root() && self.root >= members {
+            return Err(Refused::Rank { rank: self.root, members });
+        }
+        if self.kind.reduces() {
+            let op = self.op.ok_or(Refused::NoOperation { kind: self.kind })?;
+            if !self.element.allows(op) {
+                return Err(Refused::Operation { op, element: self.element });
+            }
+        }
+        let unit = self.element.size();
+        if !self.bytes.is_multiple_of(unit) {
+            return Err(Refused::Length {
+                what: "data",
+                bytes: self.bytes,
+                needed: self.bytes / unit * unit,
+            });
+        }
+        let lengths = self.lengths(members, rank);
+        let (needs_input, needs_output) = lengths.ok_or(Refused::Length {
+            what: "block",
+            bytes: self.bytes,
+            needed: usize::MAX / members,
+        })?;
+        for (what, bytes, needed) in [("input", input, needs_input), ("output", output, needs_output)] {
+            if bytes != needed {
+                return Err(Refused::Length { what, bytes, needed });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind.name())?;
+        if self.kind != Kind::Barrier {
+            write!(f, " of {} bytes", self.bytes)?;
+        }
+        if let Some(op) = self.op {
+            write!(f, " of {} by {op:?}", self.element)?;
+        }
+        if self.kind.has_root() { write!(f, " with root {}", self.root) } else { Ok(()) }
+    }
+}
+
+/// Why a call was not begun. Nothing was sent, and the group is as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refused {
+    /// There is no such member.
+    Rank {
+        /// The rank given.
+        rank: usize,
+        /// How many members there are.
+        members: usize,
+    },
+    /// Data that is longer or shorter than the call needs.
+    Length {
+        /// Which: "input", "output", "data" or "block".
+        what: &'static str,
+        /// Its length in bytes.
+        bytes: usize,
+        /// What it should be.
+        needed: usize,
+    },
+    /// Values that cannot be combined so.
+    Operation {
+        /// How.
+        op: Op,
+        /// The values.
+        element: Element,
+    },
+    /// A reduction without an operation.
+    NoOperation {
+        /// Which.
+        kind: Kind,
+    },
+    /// A message of a member to itself, which nobody would receive meanwhile.
+    ToItself {
+        /// Its rank.
+        rank: usize,
+    },
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rank { rank, members } => {
+                write!(f, "there is no member {rank} in a group of {members}; give a rank below {members}")
+            }
+            Self::Length { what, bytes, needed } => {
+                write!(f, "the {what} has {bytes} bytes; this call needs {needed} there")
+            }
+            Self::Operation { op, element } => {
+                write!(f, "{op:?} has no meaning for {element}; use integers, or another operation")
+            }
+            Self::NoOperation { kind } => {
+                write!(f, "{} needs an operation; give one, such as Sum", kind.name())
+            }
+            Self::ToItself { rank } => {
+                write!(f, "member {rank} would wait for itself; use `send_recv`, or copy the data")
+            }
+        }
+    }
+}
+
+impl core::error::Error for Refused {}

@@ -1,0 +1,129 @@
+//! What ends a group.
+
+use core::fmt;
+
+use super::Call;
+
+/// Why a group can do nothing any more. It is the same for all later calls; data of the call that met it may hold anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// A member is gone: its node has failed, or it has left while others needed it.
+    Lost {
+        /// Its rank.
+        rank: usize,
+    },
+    /// Two members called different things.
+    Mismatch {
+        /// The other one.
+        rank: usize,
+        /// The number of its call, from 1.
+        number: u32,
+        /// What it called.
+        theirs: Call,
+        /// The number of this member's call.
+        own_number: u32,
+        /// What this member called.
+        ours: Call,
+    },
+    /// Another member did not do its part in time.
+    TimedOut {
+        /// Whom this member waited for.
+        rank: usize,
+    },
+    /// This member has given up a call before its end.
+    GivenUp,
+    /// What came from a member is no message of a group, or more than it may send.
+    Garbled {
+        /// The member.
+        rank: usize,
+    },
+    /// Another member has ended the group.
+    Ended {
+        /// Who.
+        by: usize,
+        /// Why.
+        cause: Cause,
+    },
+}
+
+/// Why another member has ended a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum Cause {
+    /// It called something else than a third one.
+    Mismatch = 2,
+    /// It waited too long for a third one.
+    TimedOut = 3,
+    /// It has given up a call.
+    GivenUp = 4,
+    /// It got what it could not read.
+    Garbled = 5,
+}
+
+impl Fault {
+    const LOST: u8 = 1;
+
+    /// How others are told by the member `own`: a code, and the rank of who is lost or else of who has ended the group.
+    pub(super) fn code(&self, own: usize) -> (u8, usize) {
+        match self {
+            Self::Lost { rank } => (Self::LOST, *rank),
+            Self::Mismatch { .. } => (Cause::Mismatch as u8, own),
+            Self::TimedOut { .. } => (Cause::TimedOut as u8, own),
+            Self::GivenUp => (Cause::GivenUp as u8, own),
+            Self::Garbled { .. } => (Cause::Garbled as u8, own),
+            Self::Ended { by, cause } => (*cause as u8, *by),
+        }
+    }
+
+    /// What `teller` has told.
+    pub(super) fn of_code(code: u8, teller: usize, rank: usize) -> Self {
+        let cause = match code {
+            Self::LOST => return Self::Lost { rank },
+            2 => Cause::Mismatch,
+            3 => Cause::TimedOut,
+            4 => Cause::GivenUp,
+            5 => Cause::Garbled,
+            _ => return Self::Garbled { rank: teller },
+        };
+        Self::Ended { by: rank, cause }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lost { rank } => {
+                write!(f, "member {rank} of the group is gone; make a new group of the others")
+            }
+            Self::Mismatch { rank, number, theirs, own_number, ours } => write!(
+                f,
+                "member {rank} made its call {number}, {theirs}, where this one made its call {own_number}, {ours}; all members have \
+                 to make the same calls in the same order"
+            ),
+            Self::TimedOut { rank } => write!(
+                f,
+                "member {rank} has not done its part of the call in time; it has not called, or waits for somebody else"
+            ),
+            Self::GivenUp => f.write_str("this member has given up a call before its end; make a new group"),
+            Self::Garbled { rank } => {
+                write!(
+                    f,
+                    "what came from member {rank} is no message of this group; do all run the same version?"
+                )
+            }
+            Self::Ended { by, cause } => {
+                let why = match cause {
+                    Cause::Mismatch => "it called something else than another member",
+                    Cause::TimedOut => "it waited too long for another member",
+                    Cause::GivenUp => "it has given up a call",
+                    Cause::Garbled => "it got what it could not read",
+                };
+                write!(f, "member {by} has ended the group: {why}; see its error, and make a new group")
+            }
+        }
+    }
+}
+
+impl core::error::Error for Fault {}

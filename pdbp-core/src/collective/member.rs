@@ -1,0 +1,461 @@
+//! A member of a group between its calls: what it has sent and taken, and what has come too early.
+
+use managed::ManagedSlice;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::message::{HEADER, Header, Stamp, What};
+use super::steps::GRAIN;
+use super::{Call, Carrier, Fault, Refused, Sent};
+
+/// **A member is at most so many pieces ahead of what another has taken**, and as many tagged ones, so that calls go on beside messages
+/// that nobody has received. With that, memory for what comes too early is bounded, and what is under way cannot use up the room of
+/// everybody else.
+pub const WINDOW: usize = 4;
+
+/// Pieces that a member may have to keep of another one.
+const SLOTS: usize = 2 * WINDOW;
+
+/// A piece taken too early, and where it lies.
+#[derive(Clone, Copy, Debug)]
+struct Early {
+    slot: usize,
+    length: usize,
+    stamp: Stamp,
+}
+
+/// The pieces of calls, or the tagged ones, between this member and another.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flow {
+    /// Pieces sent, and those of them that the other has taken, as far as it has said.
+    sent: u32,
+    acknowledged: u32,
+    /// Pieces taken, and how many of them the other has been told of.
+    taken: u32,
+    told: u32,
+}
+
+impl Flow {
+    /// Whether the other should be told what was taken.
+    fn owes(&self) -> bool {
+        self.taken.wrapping_sub(self.told) >= WINDOW as u32 / 2
+    }
+}
+
+/// A message with data of a call.
+pub(super) struct Piece<'d> {
+    pub(super) from: usize,
+    pub(super) stamp: Stamp,
+    pub(super) data: &'d [u8],
+}
+
+/// What a member knows of another one.
+#[derive(Clone, Debug, Default)]
+pub struct Peer {
+    calls: Flow,
+    tagged: Flow,
+    early: heapless::Vec<Early, SLOTS>,
+    /// The call in which it said that it waits.
+    waits: Option<Stamp>,
+    has_left: bool,
+    knows_fault: bool,
+    knows_leave: bool,
+}
+
+/// The memory of a [`Member`]. With borrowed slices it needs no heap.
+pub struct MemberStorage<'m> {
+    /// One per member.
+    pub peers: ManagedSlice<'m, Peer>,
+    /// [`early_bytes`](Self::early_bytes). What nobody is late for is never touched.
+    pub early: ManagedSlice<'m, u8>,
+}
+
+impl MemberStorage<'_> {
+    /// How much memory a member of a group needs for what comes too early.
+    pub const fn early_bytes(members: usize, piece: usize) -> usize {
+        members.saturating_mul(SLOTS).saturating_mul(piece)
+    }
+}
+
+#[cfg(feature = "alloc")]
+impl MemberStorage<'static> {
+    /// On the heap.
+    pub fn allocate(members: usize, piece: usize) -> Self {
+        let peers = (0..members).map(|_| Peer::default()).collect::<alloc::vec::Vec<_>>();
+        Self { peers: peers.into(), early: alloc::vec![0; Self::early_bytes(members, piece)].into() }
+    }
+}
+
+/// What a member has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Calls begun, those of tagged messages not counted.
+    pub calls: u32,
+    /// Messages with data of calls that were sent, empty ones of barriers included.
+    pub messages: u64,
+    /// Their bytes, without headers.
+    pub bytes: u64,
+    /// Messages of no data: windows, waiting, ends.
+    pub control: u64,
+    /// Messages with data of calls that have come and were used.
+    pub received: u64,
+    /// Messages that came before they were waited for, and were copied out.
+    pub early: u64,
+}
+
+/// A member of a group.
+pub struct Member<'m> {
+    rank: usize,
+    piece: usize,
+    peers: ManagedSlice<'m, Peer>,
+    early: ManagedSlice<'m, u8>,
+    /// The last call, which may be under way, and the one before.
+    last: [Option<Stamp>; 2],
+    /// Somebody has to be told of what was taken.
+    owes: bool,
+    /// Somebody has said that it waits.
+    is_waited_for: bool,
+    fault: Option<Fault>,
+    stats: Stats,
+}
+
+impl<'m> Member<'m> {
+    /// A member of a group of `members`, whose messages have at most `piece` bytes of data: the same number at all members, a multiple of
+    /// 64.
+    ///
+    /// # Errors
+    /// [`Refused::Rank`] for a rank that is none, and for more than 65,536 members; [`Refused::Length`] for a piece or memory of
+    /// another length.
+    pub fn new(
+        rank: usize,
+        members: usize,
+        piece: usize,
+        storage: MemberStorage<'m>,
+    ) -> Result<Self, Refused> {
+        let MemberStorage { peers, early } = storage;
+        if rank >= members || members > 1 << 16 {
+            return Err(Refused::Rank { rank, members });
+        }
+        if piece == 0 || !piece.is_multiple_of(GRAIN) {
+            return Err(Refused::Length {
+                what: "piece",
+                bytes: piece,
+                needed: piece.next_multiple_of(GRAIN).max(GRAIN),
+            });
+        }
+        for (what, bytes, needed) in [
+            ("memory for peers", peers.len() * size_of::<Peer>(), members * size_of::<Peer>()),
+            ("memory for what is early", early.len(), MemberStorage::early_bytes(members, piece)),
+        ] {
+            if bytes != needed {
+                return Err(Refused::Length { what, bytes, needed });
+            }
+        }
+        let (last, stats) = ([None; 2], Stats::default());
+        Ok(Self { rank, piece, peers, early, last, owes: false, is_waited_for: false, fault: None, stats })
+    }
+
+    /// Its rank.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// How many members the group has.
+    pub fn members(&self) -> usize {
+        self.peers.len()
+    }
+
+    /// The most bytes of data in a message.
+    pub fn piece(&self) -> usize {
+        self.piece
+    }
+
+    /// What has ended the group.
+    pub fn fault(&self) -> Option<Fault> {
+        self.fault
+    }
+
+    /// What it has done so far.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// Ends the group, if nothing has ended it before: a host that sees that a node has failed, or has waited long enough, says so.
+    /// Returns what has ended it.
+    pub fn fail(&mut self, fault: Fault) -> Fault {
+        *self.fault.get_or_insert(fault)
+    }
+
+    /// Tells those who do not know what has ended the group. Returns whether all know; if not there was no room, and it is called again.
+    pub fn tell_fault(&mut self, carrier: &mut impl Carrier) -> bool {
+        let Some(fault) = self.fault else { return true };
+        let header = Header::fault(self.rank, fault.code(self.rank));
+        self.tell(carrier, &header, |peer| &mut peer.knows_fault)
+    }
+
+    /// Tells all that this member has left and sends nothing more: who needs it then has [lost](Fault::Lost) it. Returns whether all
+    /// know, as [`tell_fault`](Self::tell_fault).
+    pub fn leave(&mut self, carrier: &mut impl Carrier) -> bool {
+        let header = Header::new(What::Left, self.rank, 0, Stamp::default());
+        self.tell(carrier, &header, |peer| &mut peer.knows_leave)
+    }
+
+    fn tell(
+        &mut self,
+        carrier: &mut impl Carrier,
+        header: &Header,
+        knows: fn(&mut Peer) -> &mut bool,
+    ) -> bool {
+        let (own, mut all) = (self.rank, true);
+        for (rank, peer) in self.peers.iter_mut().enumerate() {
+            let is_over = rank == own || peer.has_left;
+            if *knows(peer) || is_over {
+                continue;
+            }
+            match carrier.try_send(rank, header.as_bytes(), &[]) {
+                Sent::NoRoom => all = false,
+                // Who is gone need not be told.
+                Sent::Done | Sent::Gone => {
+                    *knows(peer) = true;
+                    self.stats.control += 1;
+                }
+            }
+        }
+        carrier.flush();
+        all
+    }
+
+    /// The header of a message by which members get to know each other. Who is in a call takes no notice of it; what stands behind it, and
+    /// whether it is right, is the host's business.
+    pub fn greeting(&self) -> [u8; HEADER] {
+        zerocopy::transmute!(Header::new(What::Greeting, self.rank, 0, Stamp::default()))
+    }
+
+    /// Takes what has come while no call is under way: what is for the next call is kept for it.
+    ///
+    /// # Errors
+    /// The [`Fault`] that has ended the group.
+    pub fn accept(&mut self, message: &[u8]) -> Result<(), Fault> {
+        if let Some(Piece { from, stamp, data }) = self.sort(message)? {
+            self.keep(from, stamp, data)?;
+        }
+        Ok(())
+    }
+
+    /// Begins a call, which is the next in number.
+    pub(super) fn begin(&mut self, call: &Call) -> Result<Stamp, Fault> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        self.stats.calls = self.stats.calls.wrapping_add(1);
+        let stamp = Stamp::new(self.stats.calls, call);
+        self.last = [Some(stamp), self.last[0]];
+        Ok(stamp)
+    }
+
+    /// Reads a message. Gives what is data.
+    pub(super) fn sort<'d>(&mut self, message: &'d [u8]) -> Result<Option<Piece<'d>>, Fault> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        let Ok((header, data)) = Header::read_from_prefix(message) else {
+            return Err(self.fail(Fault::Garbled { rank: self.rank }));
+        };
+        let from = header.from();
+        let (own, piece) = (self.rank, self.piece);
+        let garbled = Fault::Garbled { rank: from };
+        let Some(peer) = self.peers.get_mut(from).filter(|_| from != own) else {
+            return Err(self.fail(garbled));
+        };
+        match header.what() {
+            Some(What::Data) if data.len() <= piece => {
+                peer.flow(header.stamp).acknowledged = header.taken();
+                return Ok(Some(Piece { from, stamp: header.stamp, data }));
+            }
+            Some(What::Taken) => peer.flow(header.stamp).acknowledged = header.taken(),
+            Some(What::Waits) => {
+                peer.waits = Some(header.stamp);
+                self.is_waited_for = true;
+            }
+            Some(What::Left) => peer.has_left = true,
+            Some(What::Greeting) => {}
+            Some(What::Fault) => {
+                peer.knows_fault = true;
+                let (code, rank) = header.fault_code();
+                let is_member = rank < self.peers.len();
+                return Err(self.fail(if is_member { Fault::of_code(code, from, rank) } else { garbled }));
+            }
+            _ => return Err(self.fail(garbled)),
+        }
+        Ok(None)
+    }
+
+    /// Copies out what is not waited for.
+    pub(super) fn keep(&mut self, from: usize, stamp: Stamp, data: &[u8]) -> Result<(), Fault> {
+        let same = |ours: &&Stamp| !stamp.is_tagged() && ours.number() == stamp.number();
+        if let Some(ours) = self.last.iter().flatten().find(same).copied() {
+            self.compare(from, stamp, ours)?;
+        }
+        self.stats.early += 1;
+        let piece = self.piece;
+        let kept = self.peers.get_mut(from).and_then(|peer| {
+            let same = peer.early.iter().filter(|early| early.stamp.is_tagged() == stamp.is_tagged());
+            if same.count() == WINDOW {
+                return None;
+            }
+            let slot = (0..SLOTS).find(|slot| peer.early.iter().all(|early| early.slot != *slot))?;
+            let start = (from * SLOTS + slot) * piece;
+            self.early.get_mut(start..start + data.len())?.copy_from_slice(data);
+            peer.early.push(Early { slot, length: data.len(), stamp }).ok()
+        });
+        // More than the window allows.
+        kept.ok_or_else(|| self.fail(Fault::Garbled { rank: from }))
+    }
+
+    /// Takes the first early piece from a member that is of this call, or with this tag, and hands it to `take`.
+    pub(super) fn take_early(
+        &mut self,
+        from: usize,
+        stamp: Stamp,
+        take: impl FnOnce(&[u8]),
+    ) -> Result<bool, Fault> {
+        let Some(place) = self.early_place(from, stamp)? else { return Ok(false) };
+        let piece = self.piece;
+        if let Some(peer) = self.peers.get_mut(from) {
+            let early = peer.early.remove(place);
+            let start = (from * SLOTS + early.slot) * piece;
+            take(self.early.get(start..start + early.length).unwrap_or(&[]));
+        }
+        self.note_taken(from, stamp);
+        Ok(true)
+    }
+
+    /// Where the first early piece from a member that is of this call, or with this tag, stands.
+    pub(super) fn early_place(&mut self, from: usize, stamp: Stamp) -> Result<Option<usize>, Fault> {
+        let Some(peer) = self.peers.get(from) else { return Ok(None) };
+        let is_candidate = |early: &Early| {
+            early.stamp.is_tagged() == stamp.is_tagged()
+                && (!stamp.is_tagged() || early.stamp.number() == stamp.number())
+        };
+        let Some(place) = peer.early.iter().position(is_candidate) else { return Ok(None) };
+        let theirs = peer.early.get(place).map_or(stamp, |early| early.stamp);
+        self.compare(from, theirs, stamp)?;
+        Ok(Some(place))
+    }
+
+    /// Whether a member has called the same.
+    pub(super) fn compare(&mut self, rank: usize, theirs: Stamp, ours: Stamp) -> Result<(), Fault> {
+        if theirs == ours {
+            return Ok(());
+        }
+        let calls = theirs.call().zip(ours.call());
+        Err(self.fail(calls.map_or(Fault::Garbled { rank }, |(their_call, our_call)| Fault::Mismatch {
+            rank,
+            number: theirs.number(),
+            theirs: their_call,
+            own_number: ours.number(),
+            ours: our_call,
+        })))
+    }
+
+    /// A piece of a member has been used.
+    pub(super) fn note_taken(&mut self, from: usize, stamp: Stamp) {
+        if let Some(peer) = self.peers.get_mut(from) {
+            let flow = peer.flow(stamp);
+            flow.taken = flow.taken.wrapping_add(1);
+            self.owes |= flow.owes();
+        }
+        self.stats.received += 1;
+    }
+
+    /// Whether another piece may be sent to a member now, as far as its window goes.
+    pub(super) fn may_send(&mut self, to: usize, stamp: Stamp) -> bool {
+        self.peers.get_mut(to).is_some_and(|peer| {
+            let flow = peer.flow(stamp);
+            flow.sent.wrapping_sub(flow.acknowledged) < WINDOW as u32
+        })
+    }
+
+    pub(super) fn has_left(&self, rank: usize) -> bool {
+        self.peers.get(rank).is_some_and(|peer| peer.has_left)
+    }
+
+    /// Sends a piece, if its window and the carrier have room.
+    pub(super) fn send(&mut self, carrier: &mut impl Carrier, to: usize, stamp: Stamp, data: &[u8]) -> Sent {
+        let own = self.rank;
+        let Some(peer) = self.peers.get_mut(to) else { return Sent::Gone };
+        let flow = peer.flow(stamp);
+        let header = Header::new(What::Data, own, flow.taken, stamp);
+        let sent = carrier.try_send(to, header.as_bytes(), data);
+        if sent == Sent::Done {
+            flow.sent = flow.sent.wrapping_add(1);
+            flow.told = flow.taken;
+            self.stats.messages += 1;
+            self.stats.bytes += data.len() as u64;
+        }
+        sent
+    }
+
+    /// Tells a member that this one waits for it, and in which call: if that is in another one, it says so. Returns whether there was room.
+    pub(super) fn show(&mut self, carrier: &mut impl Carrier, to: usize, stamp: Stamp) -> bool {
+        let header = Header::new(What::Waits, self.rank, 0, stamp);
+        let sent = carrier.try_send(to, header.as_bytes(), &[]);
+        self.stats.control += u64::from(sent == Sent::Done);
+        sent != Sent::NoRoom
+    }
+
+    /// Tells those of whom it has taken half a window, and to whom nothing went that would have said so.
+    pub(super) fn tell_taken(&mut self, carrier: &mut impl Carrier) -> bool {
+        if !core::mem::take(&mut self.owes) {
+            return false;
+        }
+        let mut sent = false;
+        for (rank, peer) in self.peers.iter_mut().enumerate() {
+            let flows = [(&mut peer.calls, Stamp::default()), (&mut peer.tagged, Stamp::tagged())];
+            for (flow, stamp) in flows.into_iter().filter(|(flow, _)| flow.owes()) {
+                let header = Header::new(What::Taken, self.rank, flow.taken, stamp);
+                match carrier.try_send(rank, header.as_bytes(), &[]) {
+                    Sent::Done => {
+                        (flow.told, sent) = (flow.taken, true);
+                        self.stats.control += 1;
+                    }
+                    Sent::NoRoom => self.owes = true,
+                    // Whoever needs it finds out.
+                    Sent::Gone => flow.told = flow.taken,
+                }
+            }
+        }
+        sent
+    }
+
+    /// Looks whether a member that waits has called something else, in this call or in the one before.
+    pub(super) fn look_at_waiting(&mut self) -> Result<(), Fault> {
+        if !core::mem::take(&mut self.is_waited_for) {
+            return Ok(());
+        }
+        let found = self.peers.iter_mut().enumerate().find_map(|(rank, peer)| {
+            let theirs = peer.waits?;
+            // It may be in a call that this member has yet to make.
+            self.is_waited_for = true;
+            let ours = self.last.iter().flatten().find(|ours| ours.number() == theirs.number())?;
+            // It is in one of these calls: the next time it waits it says so again.
+            peer.waits = None;
+            (theirs != *ours).then_some((rank, theirs, *ours))
+        });
+        found.map_or(Ok(()), |(rank, theirs, ours)| self.compare(rank, theirs, ours))
+    }
+}
+
+impl Peer {
+    fn flow(&mut self, stamp: Stamp) -> &mut Flow {
+        if stamp.is_tagged() { &mut self.tagged } else { &mut self.calls }
+    }
+}
+
+impl core::fmt::Debug for Member<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Member({} of {}, {} calls, {:?})", self.rank, self.members(), self.stats.calls, self.fault)
+    }
+}
+
+const _: () = assert!(HEADER == 24);

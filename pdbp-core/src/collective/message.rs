@@ -1,0 +1,138 @@
+//! What stands in front of the bytes of each message between members.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::element::{Element, Op};
+use super::{Call, Kind};
+
+/// Bytes in front of each message.
+pub const HEADER: usize = size_of::<Header>();
+
+/// A call as messages describe it. That of a tagged message has the tag as its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct Stamp {
+    number: U32,
+    root: U16,
+    kind: u8,
+    op: u8,
+    bytes: U64,
+    element: u8,
+}
+
+impl Stamp {
+    pub(super) fn new(number: u32, call: &Call) -> Self {
+        Self {
+            number: number.into(),
+            root: (call.root as u16).into(),
+            kind: call.kind as u8,
+            op: call.op.map_or(0, |op| op as u8),
+            bytes: (call.bytes as u64).into(),
+            element: call.element as u8,
+        }
+    }
+
+    /// One that says no more than that it is about tagged messages.
+    pub(super) fn tagged() -> Self {
+        Self { kind: Kind::Tagged as u8, ..Self::default() }
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.number.get()
+    }
+
+    pub(super) fn is_tagged(&self) -> bool {
+        self.kind == Kind::Tagged as u8
+    }
+
+    /// What it describes; `None` if it is nothing.
+    pub(super) fn call(&self) -> Option<Call> {
+        let op = if self.op == 0 { None } else { Some(Op::of_code(self.op)?) };
+        Some(Call {
+            kind: Kind::of_code(self.kind)?,
+            element: Element::of_code(self.element)?,
+            op,
+            root: self.root.get().into(),
+            bytes: usize::try_from(self.bytes.get()).ok()?,
+        })
+    }
+}
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum What {
+    /// A piece of data of a call.
+    Data = 1,
+    /// The sender has taken so many pieces.
+    Taken = 2,
+    /// The sender waits in this call for who gets it.
+    Waits = 3,
+    /// The group has ended: the code of the fault is the kind, the rank it is about the root.
+    Fault = 4,
+    /// The sender has left: nothing follows.
+    Left = 5,
+    /// The sender is there.
+    Greeting = 6,
+}
+
+/// The rank that a message says it is from; `None` if it is none of a group's. Whether it is right is for the carrier to know.
+pub fn sender(message: &[u8]) -> Option<usize> {
+    Header::read_from_prefix(message).ok().map(|(header, _)| header.from())
+}
+
+/// What stands behind the header of a [greeting](super::Member::greeting); `None` for other messages.
+pub fn greeting(message: &[u8]) -> Option<&[u8]> {
+    let (header, rest) = Header::read_from_prefix(message).ok()?;
+    (header.what() == Some(What::Greeting)).then_some(rest)
+}
+
+/// In front of the bytes of a message. It is 24 bytes long, so that values behind it lie on their alignment as blocks do.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct Header {
+    pub(super) stamp: Stamp,
+    what: u8,
+    from: U16,
+    taken: U32,
+}
+
+const _: () = assert!(size_of::<Header>() == 24);
+
+impl Header {
+    pub(super) fn new(what: What, from: usize, taken: u32, stamp: Stamp) -> Self {
+        Self { stamp, what: what as u8, from: (from as u16).into(), taken: taken.into() }
+    }
+
+    /// One that says that a group has ended.
+    pub(super) fn fault(from: usize, code: (u8, usize)) -> Self {
+        let (kind, rank) = code;
+        let stamp = Stamp { kind, root: (rank as u16).into(), ..Stamp::default() };
+        Self::new(What::Fault, from, 0, stamp)
+    }
+
+    pub(super) fn fault_code(&self) -> (u8, usize) {
+        (self.stamp.kind, self.stamp.root.get().into())
+    }
+
+    pub(super) fn what(&self) -> Option<What> {
+        [What::Data, What::Taken, What::Waits, What::Fault, What::Left, What::Greeting]
+            .into_iter()
+            .find(|what| *what as u8 == self.what)
+    }
+
+    pub(super) fn from(&self) -> usize {
+        self.from.get().into()
+    }
+
+    pub(super) fn taken(&self) -> u32 {
+        self.taken.get()
+    }
+}
+
+impl Default for Stamp {
+    fn default() -> Self {
+        Self { number: 0.into(), root: 0.into(), kind: 0, op: 0, bytes: 0.into(), element: 0 }
+    }
+}

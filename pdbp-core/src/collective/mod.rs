@@ -1,0 +1,103 @@
+//! Calls of all members of a group: broadcast, reduce and the like, as data and as what performs it.
+//!
+//! ```text
+//! Call (what) ─▶ the table of algorithms (how) ─▶ Steps (who sends what to whom) ─▶ Running (does it, never waits) ─▶ Carrier
+//! ```
+//!
+//! * [`Call`] says what is called; [`Steps`] is an iterator over what one member does for it, computed from numbers without memory.
+//! * [`Running`] performs them over a [`Carrier`], which is queues in memory, the parts of a cluster, or anything else that brings
+//!   messages from member to member in order. It is polled, and never waits.
+//! * [`Member`] is what lasts from call to call: how far each flow to and from another member has come, and what has come too early.
+//! * [`combine`] is the only place where values are combined.
+//!
+//! # Rules
+//! * **The same call gives the same bits at all members, and in every run of the same group**: which values are combined, in which order
+//!   and who is left, follows from ranks and lengths alone, never from who arrives first. (The payload of a NaN is not promised.)
+//! * Which algorithm a call takes follows from the call alone, so that all members choose the same without asking.
+//! * Nothing is allocated after set-up. A member takes everything that comes, and is at most [`WINDOW`] pieces ahead of what another one
+//!   has taken, and as many tagged ones; so memory is bounded, and what is under way does not use up the room of others.
+//! * Each message says of which call it is. Members that call different things are told so ([`Fault::Mismatch`]); so they are if each
+//!   waits for a message of the other ([`Running::show`]), and all others with them.
+//! * What ends a group ends it for all members, by name ([`Member::tell_fault`]).
+//!
+//! # Algorithms
+//! With n members, in messages and bytes of all of them, for data of b bytes (blocks of b bytes) in one piece:
+//!
+//! | call | algorithm | messages | bytes | rounds |
+//! |---|---|---|---|---|
+//! | barrier | dissemination | n ⌈log₂ n⌉ | 0 | ⌈log₂ n⌉ |
+//! | broadcast, reduce | 4-nomial tree, pieces one behind the other | n − 1 | (n − 1) b | ≤ 3 ⌈log₄ n⌉ |
+//! | scatter, gather | straight from and to the root | n − 1 | (n − 1) b | n − 1 |
+//! | all_gather | ring | n (n − 1) | n (n − 1) b | n − 1 |
+//! | all_reduce to 16 KiB | doubling | n log₂ n for powers of two | the same × b | log₂ n, up to 2 more |
+//! | all_reduce above | ring, twice round | 2 n (n − 1) | 2 (n − 1) b | 2 (n − 1) |
+//! | reduce_scatter | ring | n (n − 1) | (n − 1) b | n − 1 |
+//! | all_to_all | pairwise | n (n − 1) | n (n − 1) b | n − 1 |
+//!
+//! Scatter and gather have no tree: members inside it would need memory for what is their children's, and would copy it once more. The
+//! price is n − 1 messages at the root, which packs those of one node into blocks anyway.
+//!
+//! # Example
+//! Three members in one thread, with a queue to each.
+//!
+//! ```
+//! use pdbp_core::collective::{Call, Carrier, Data, Element, Kind, Member, MemberStorage, Op, Polled, Running, Sent};
+//! use std::{cell::RefCell, collections::VecDeque};
+//!
+//! struct Queues<'q>(usize, &'q [RefCell<VecDeque<Vec<u8>>>]);
+//!
+//! impl Carrier for Queues<'_> {
+//!     fn try_send(&mut self, to: usize, header: &[u8], data: &[u8]) -> Sent {
+//!         self.1[to].borrow_mut().push_back([header, data].concat());
+//!         Sent::Done
+//!     }
+//!     fn try_recv(&mut self, take: impl FnOnce(&[u8])) -> bool {
+//!         let message = self.1[self.0].borrow_mut().pop_front();
+//!         message.map(|message| take(&message)).is_some()
+//!     }
+//!     fn flush(&mut self) {}
+//! }
+//!
+//! let queues: Vec<_> = (0..3).map(|_| RefCell::default()).collect();
+//! let call = Call::reducing(Kind::AllReduce, 0, Element::U32, Op::Sum, 8);
+//! let mut members: Vec<_> = (0..3u32)
+//!     .map(|rank| {
+//!         let mut member = Member::new(rank as usize, 3, 1024, MemberStorage::allocate(3, 1024)).unwrap();
+//!         let running = Running::start(&call, &mut member, 0, 8).unwrap();
+//!         (member, running, [rank.to_ne_bytes(), 10u32.to_ne_bytes()].concat())
+//!     })
+//!     .collect();
+//! let mut done = 0;
+//! while done < 3 {
+//!     done = 0;
+//!     for (rank, (member, running, data)) in members.iter_mut().enumerate() {
+//!         let mut data = Data { input: &[], output: data, fold: None };
+//!         let polled = running.poll(member, &mut Queues(rank, &queues), &mut data).unwrap();
+//!         done += usize::from(polled == Polled::Done);
+//!     }
+//! }
+//! for (_, _, data) in &members {
+//!     assert_eq!(*data, [3u32.to_ne_bytes(), 30u32.to_ne_bytes()].concat());
+//! }
+//! ```
+
+mod call;
+mod choose;
+mod element;
+mod exchange;
+mod fault;
+mod member;
+mod message;
+mod run;
+mod steps;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+pub use call::{Call, Kind, Refused};
+pub use element::{Element, Left, Op, combine};
+pub use fault::{Cause, Fault};
+pub use member::{Member, MemberStorage, Peer, Stats, WINDOW};
+pub use message::{HEADER, greeting, sender};
+pub use run::{Carrier, Data, Fold, Polled, Running, Sent, StartError, Tagged};
+pub use steps::{Place, Step, Steps, Then};

@@ -1,0 +1,338 @@
+//! Does a call.
+
+use super::element::{Left, combine};
+use super::member::Piece;
+use super::message::Stamp;
+use super::steps::{Place, Step, Steps, Then};
+use super::{Call, Fault, Kind, Member, Refused};
+
+/// What became of a message that was to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It is on its way, or packed.
+    Done,
+    /// There is no room for it now.
+    NoRoom,
+    /// The member cannot be reached any more.
+    Gone,
+}
+
+/// What carries messages between members: parts of any transport, queues in memory, a fabric.
+///
+/// **Between two members messages arrive once, whole and in the order in which they were sent, or not at all.** No call waits.
+pub trait Carrier {
+    /// Sends a message that consists of a header, of [`HEADER`](super::HEADER) bytes, and of data, of at most the piece that the members
+    /// have agreed on.
+    fn try_send(&mut self, to: usize, header: &[u8], data: &[u8]) -> Sent;
+
+    /// Hands the next message that has come, of any member, to `take`, header and data in a row. Returns whether there was one.
+    fn try_recv(&mut self, take: impl FnOnce(&[u8])) -> bool;
+
+    /// What was sent shall leave now.
+    fn flush(&mut self);
+}
+
+/// The data of a call.
+pub struct Data<'d, 'f> {
+    /// What is sent, for calls that have it in a place of its own.
+    pub input: &'d [u8],
+    /// What is received, and also what is sent for calls in place.
+    pub output: &'d mut [u8],
+    /// How values are combined by [`Op::Function`](super::Op::Function).
+    pub fold: Option<&'f mut (dyn Fold + 'd)>,
+}
+
+/// A function that combines the values of a member, which it changes, with those that have come.
+pub trait Fold: FnMut(&mut [u8], &[u8], Left) {}
+
+impl<F: FnMut(&mut [u8], &[u8], Left)> Fold for F {}
+
+/// How far a call has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Polled {
+    /// This member has done its part.
+    Done,
+    /// It waits for a message of this member: for data, or to hear that it has taken what was sent before.
+    Waits(usize),
+    /// It has something for this member, for which the carrier has no room now.
+    Full(usize),
+}
+
+/// A call under way. It never waits: who runs it polls it until it is done, with the same data each time.
+///
+/// See the [module](super) for an example.
+#[derive(Debug)]
+pub struct Running {
+    steps: Steps,
+    step: Option<Step>,
+    /// What messages of it say, out and in: the same but for tags.
+    out: Stamp,
+    into: Stamp,
+    call: Call,
+}
+
+/// One end of a tagged message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tagged {
+    /// The rank of the other end.
+    pub rank: usize,
+    /// Its tag.
+    pub tag: u32,
+    /// Its length in bytes.
+    pub bytes: usize,
+}
+
+/// Why a call was not begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartError {
+    /// The group goes on; nothing was sent.
+    Refused(Refused),
+    /// The group had ended before.
+    Ended(Fault),
+}
+
+impl From<Refused> for StartError {
+    fn from(refused: Refused) -> Self {
+        Self::Refused(refused)
+    }
+}
+
+impl From<Fault> for StartError {
+    fn from(fault: Fault) -> Self {
+        Self::Ended(fault)
+    }
+}
+
+impl Running {
+    /// Begins a call of all members. Nothing is sent before it is polled.
+    ///
+    /// # Errors
+    /// [`StartError::Refused`] when the call cannot be made with so many bytes of input and output; then it does not count.
+    pub fn start(
+        call: &Call,
+        member: &mut Member<'_>,
+        input: usize,
+        output: usize,
+    ) -> Result<Self, StartError> {
+        let (members, rank) = (member.members(), member.rank());
+        call.check(members, rank, input, output)?;
+        let stamp = member.begin(call)?;
+        let mut steps = Steps::new(call, members, rank, member.piece());
+        let step = steps.next();
+        Ok(Self { steps, step, out: stamp, into: stamp, call: *call })
+    }
+
+    /// Begins to send input to one member, to receive output from one, or both at a time.
+    ///
+    /// # Errors
+    /// [`StartError::Refused`] for ranks that are none, and for this member's own rank at one end alone.
+    pub fn start_tagged(
+        member: &mut Member<'_>,
+        to: Option<Tagged>,
+        from: Option<Tagged>,
+    ) -> Result<Self, StartError> {
+        let (members, own) = (member.members(), member.rank());
+        for rank in [to, from].into_iter().flatten().map(|end| end.rank) {
+            if rank >= members {
+                return Err(Refused::Rank { rank, members }.into());
+            }
+        }
+        let to_own = to.filter(|end| end.rank == own);
+        let from_own = from.filter(|end| end.rank == own);
+        match (to_own, from_own) {
+            (Some(to), Some(from)) if to.bytes != from.bytes => {
+                return Err(Refused::Length { what: "output", bytes: from.bytes, needed: to.bytes }.into());
+            }
+            (Some(_), None) | (None, Some(_)) => return Err(Refused::ToItself { rank: own }.into()),
+            _ => {}
+        }
+        if let Some(fault) = member.fault() {
+            return Err(fault.into());
+        }
+        let stamp = |end: Option<Tagged>| {
+            let (tag, bytes) = end.map_or((0, 0), |end| (end.tag, end.bytes));
+            Stamp::new(tag, &Call::moving(Kind::Tagged, 0, bytes))
+        };
+        let ends = [to, from].map(|end| end.map(|end| (end.rank, end.bytes)));
+        let mut steps = Steps::pair(own, ends[0], ends[1], member.piece());
+        let step = steps.next();
+        let call = Call::moving(Kind::Tagged, 0, to.or(from).map_or(0, |end| end.bytes));
+        Ok(Self { steps, step, out: stamp(to), into: stamp(from), call })
+    }
+
+    /// What is called.
+    pub fn call(&self) -> &Call {
+        &self.call
+    }
+
+    /// Goes on as far as it can without waiting.
+    ///
+    /// # Errors
+    /// The [`Fault`] that has ended the group. The others are told; who polls sees to it that they are, by [`Member::tell_fault`].
+    pub fn poll(
+        &mut self,
+        member: &mut Member<'_>,
+        carrier: &mut impl Carrier,
+        data: &mut Data<'_, '_>,
+    ) -> Result<Polled, Fault> {
+        let result = member.fault().map_or(Ok(()), Err).and_then(|()| self.advance(member, carrier, data));
+        if result.is_err() {
+            member.tell_fault(carrier);
+        }
+        result
+    }
+
+    /// Tells the member that this call waits for which call it is, if it waits: who is in another one says so. For hosts that have waited
+    /// for a while; once per wait is enough.
+    pub fn show(&self, member: &mut Member<'_>, carrier: &mut impl Carrier) -> bool {
+        match &self.step {
+            Some(Step::Recv { from, .. }) if !self.into.is_tagged() => {
+                let shown = member.show(carrier, *from, self.into);
+                carrier.flush();
+                shown
+            }
+            _ => true,
+        }
+    }
+
+    fn advance(
+        &mut self,
+        member: &mut Member<'_>,
+        carrier: &mut impl Carrier,
+        data: &mut Data<'_, '_>,
+    ) -> Result<Polled, Fault> {
+        let mut sent = false;
+        let result = loop {
+            let state = match self.perform(member, carrier, data, &mut sent) {
+                Ok(state) => state,
+                Err(fault) => break Err(fault),
+            };
+            let mut arrived = Ok(());
+            if state != Polled::Done
+                && carrier.try_recv(|message| arrived = self.arrive(member, message, data))
+            {
+                if let Err(fault) = arrived {
+                    break Err(fault);
+                }
+                continue;
+            }
+            let looked = member.look_at_waiting();
+            break looked.and_then(|()| self.whether_it_can_come(member, state));
+        };
+        sent |= member.tell_taken(carrier);
+        if sent {
+            carrier.flush();
+        }
+        result
+    }
+
+    /// Steps, until one has to wait.
+    fn perform(
+        &mut self,
+        member: &mut Member<'_>,
+        carrier: &mut impl Carrier,
+        data: &mut Data<'_, '_>,
+        sent: &mut bool,
+    ) -> Result<Polled, Fault> {
+        loop {
+            match &self.step {
+                None => return Ok(Polled::Done),
+                Some(Step::Copy { from, into }) => copy(data, from.clone(), *into),
+                Some(Step::Send { to, place, range }) => {
+                    if member.has_left(*to) {
+                        return Err(member.fail(Fault::Lost { rank: *to }));
+                    }
+                    if !member.may_send(*to, self.out) {
+                        return Ok(Polled::Waits(*to));
+                    }
+                    let source = match place {
+                        Place::Input => data.input,
+                        Place::Output => &*data.output,
+                    };
+                    match member.send(carrier, *to, self.out, source.get(range.clone()).unwrap_or(&[])) {
+                        Sent::Done => *sent = true,
+                        Sent::NoRoom => return Ok(Polled::Full(*to)),
+                        Sent::Gone => return Err(member.fail(Fault::Lost { rank: *to })),
+                    }
+                }
+                Some(Step::Recv { from, range, then }) => {
+                    let (from, range, then, call) = (*from, range.clone(), *then, self.call);
+                    let mut fits = true;
+                    let take = |bytes: &[u8]| fits = receive(&call, data, range, then, bytes);
+                    if !member.take_early(from, self.into, take)? {
+                        return Ok(Polled::Waits(from));
+                    }
+                    check(member, from, fits)?;
+                }
+            }
+            self.step = self.steps.next();
+        }
+    }
+
+    /// Takes a message: where it belongs, if it is the one that is waited for.
+    fn arrive(
+        &mut self,
+        member: &mut Member<'_>,
+        message: &[u8],
+        data: &mut Data<'_, '_>,
+    ) -> Result<(), Fault> {
+        let Some(Piece { from: sender, stamp, data: bytes }) = member.sort(message)? else { return Ok(()) };
+        if let Some(Step::Recv { from, range, then }) = &self.step
+            && *from == sender
+            && stamp.is_tagged() == self.into.is_tagged()
+            && (!stamp.is_tagged() || stamp.number() == self.into.number())
+        {
+            // Nothing of it has come too early: then the step would have been done.
+            member.compare(sender, stamp, self.into)?;
+            let fits = receive(&self.call, data, range.clone(), *then, bytes);
+            member.note_taken(sender, stamp);
+            check(member, sender, fits)?;
+            self.step = self.steps.next();
+            return Ok(());
+        }
+        member.keep(sender, stamp, bytes)
+    }
+
+    /// Who has left sends and takes nothing any more.
+    fn whether_it_can_come(&self, member: &mut Member<'_>, state: Polled) -> Result<Polled, Fault> {
+        match state {
+            Polled::Waits(rank) | Polled::Full(rank) if member.has_left(rank) => {
+                Err(member.fail(Fault::Lost { rank }))
+            }
+            state => Ok(state),
+        }
+    }
+}
+
+fn copy(data: &mut Data<'_, '_>, from: core::ops::Range<usize>, into: usize) {
+    // Lengths were checked at the start.
+    let length = from.len();
+    if let Some((to, from)) = data.output.get_mut(into..into + length).zip(data.input.get(from)) {
+        to.copy_from_slice(from);
+    }
+}
+
+/// Puts a piece where it belongs. Returns whether it has the length that is waited for.
+fn receive(
+    call: &Call,
+    data: &mut Data<'_, '_>,
+    range: core::ops::Range<usize>,
+    then: Then,
+    bytes: &[u8],
+) -> bool {
+    let Some(into) = data.output.get_mut(range).filter(|into| into.len() == bytes.len()) else {
+        return false;
+    };
+    match (then, call.op, &mut data.fold) {
+        (Then::Store, ..) => into.copy_from_slice(bytes),
+        (Then::Fold(left), _, Some(fold)) => fold(into, bytes, left),
+        (Then::Fold(left), Some(op), None) => return combine(op, call.element, left, into, bytes),
+        (Then::Fold(_), None, None) => return false,
+    }
+    true
+}
+
+/// The call is the same and yet a piece has another length: members that have not agreed on the longest piece.
+fn check(member: &mut Member<'_>, rank: usize, fits: bool) -> Result<(), Fault> {
+    if fits { Ok(()) } else { Err(member.fail(Fault::Garbled { rank })) }
+}

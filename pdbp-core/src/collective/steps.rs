@@ -1,0 +1,325 @@
+//! What one member does in a call, step by step: computed from numbers, without memory.
+
+use core::ops::Range;
+
+use super::choose::{Algorithm, choose};
+use super::element::Left;
+use super::{Call, Kind, exchange, tree};
+
+/// Pieces are cut at multiples of this, so that no value is cut.
+pub(super) const GRAIN: usize = 64;
+
+/// Where a step reads what it sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The input of the call.
+    Input,
+    /// Its output, which calls in place have alone.
+    Output,
+}
+
+/// What becomes of bytes that have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// They are put there.
+    Store,
+    /// They are combined with what is there.
+    Fold(Left),
+}
+
+/// One thing that a member does. Ranges are bytes of input or output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Copies a range of the input to this place of the output.
+    Copy {
+        /// What.
+        from: Range<usize>,
+        /// Where its first byte goes.
+        into: usize,
+    },
+    /// Sends a message.
+    Send {
+        /// To whom.
+        to: usize,
+        /// Of which data.
+        place: Place,
+        /// What.
+        range: Range<usize>,
+    },
+    /// Receives a message into the output.
+    Recv {
+        /// From whom.
+        from: usize,
+        /// Where to.
+        range: Range<usize>,
+        /// And what becomes of it.
+        then: Then,
+    },
+}
+
+/// A range that is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+impl Span {
+    pub(super) fn new(start: usize, length: usize) -> Self {
+        Self { start, end: start + length }
+    }
+
+    fn is_empty(self) -> bool {
+        self.start == self.end
+    }
+
+    /// The first piece, and what is left if that is anything.
+    fn cut(self, piece: usize) -> (Range<usize>, Option<Self>) {
+        let end = self.end.min(self.start + piece);
+        (self.start..end, Some(Self { start: end, end: self.end }).filter(|rest| !rest.is_empty()))
+    }
+}
+
+/// What a member sends in a round.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Out {
+    pub(super) to: usize,
+    pub(super) place: Place,
+    pub(super) span: Span,
+}
+
+/// What it receives.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct In {
+    pub(super) from: usize,
+    pub(super) span: Span,
+    pub(super) then: Then,
+}
+
+/// A round of an algorithm at one member: at most one message out and one in, of any length.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Round {
+    pub(super) out: Option<Out>,
+    pub(super) into: Option<In>,
+}
+
+impl Round {
+    pub(super) fn send(to: usize, place: Place, span: Span) -> Self {
+        Self { out: Some(Out { to, place, span }), into: None }
+    }
+
+    pub(super) fn recv(from: usize, span: Span, then: Then) -> Self {
+        Self { out: None, into: Some(In { from, span, then }) }
+    }
+
+    pub(super) fn and(self, other: Self) -> Self {
+        Self { out: self.out.or(other.out), into: self.into.or(other.into) }
+    }
+
+    /// Empty messages are left out, at both ends alike, where they would say nothing.
+    fn without_empty(self) -> Self {
+        Self {
+            out: self.out.filter(|out| !out.span.is_empty()),
+            into: self.into.filter(|into| !into.span.is_empty()),
+        }
+    }
+}
+
+/// A call at one member, as the algorithms see it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) kind: Kind,
+    pub(super) members: usize,
+    pub(super) rank: usize,
+    pub(super) root: usize,
+    pub(super) bytes: usize,
+    /// Bytes of a value.
+    pub(super) unit: usize,
+}
+
+impl Plan {
+    /// The share of a member, of data that is divided into one for each: as many values each, and the first ones one more.
+    pub(super) fn share(&self, rank: usize) -> Span {
+        let values = self.bytes / self.unit;
+        let (each, more) = (values / self.members, values % self.members);
+        let start = rank * each + rank.min(more);
+        Span::new(start * self.unit, (each + usize::from(rank < more)) * self.unit)
+    }
+
+    /// The block of a member.
+    pub(super) fn block(&self, rank: usize) -> Span {
+        Span::new(rank * self.bytes, self.bytes)
+    }
+
+    pub(super) fn whole(&self) -> Span {
+        Span::new(0, self.bytes)
+    }
+
+    /// What the member keeps for itself: a range of the input, and where in the output it goes.
+    fn copy(&self) -> Option<(Span, usize)> {
+        let own = self.block(self.rank).start;
+        let is_root = self.rank == self.root;
+        match self.kind {
+            Kind::Scatter if is_root => Some((self.block(self.rank), 0)),
+            Kind::Gather if is_root => Some((self.whole(), own)),
+            Kind::AllGather => Some((self.whole(), own)),
+            Kind::AllToAll => Some((self.block(self.rank), own)),
+            _ => None,
+        }
+        .filter(|(span, _)| !span.is_empty())
+    }
+
+    fn round(&self, algorithm: Algorithm, number: usize) -> Option<Round> {
+        match algorithm {
+            Algorithm::Tree if self.kind == Kind::Reduce => tree::reduce(self, number),
+            Algorithm::Tree => tree::broadcast(self, number),
+            Algorithm::Straight if self.kind == Kind::Gather => exchange::gather(self, number),
+            Algorithm::Straight => exchange::scatter(self, number),
+            Algorithm::Ring => exchange::ring(self, number),
+            Algorithm::Doubling => exchange::doubling(self, number),
+            Algorithm::Pairwise => exchange::pairwise(self, number),
+            Algorithm::Dissemination => exchange::dissemination(self, number),
+        }
+    }
+}
+
+/// The steps of one member in a call, in the order in which it does them.
+///
+/// Every message that a step of one member sends is received by a step of another, in the same order between the two. Messages are cut
+/// into pieces alike at both ends, and pieces out and in take turns, so that what flows both ways needs no more room than what flows one
+/// way. In trees the pieces are the outer loop: a member passes the first on while the second comes.
+///
+/// ```
+/// use pdbp_core::collective::{Call, Kind, Place, Step, Steps, Then};
+///
+/// let call = Call::moving(Kind::Broadcast, 0, 100);
+/// let steps: Vec<_> = Steps::new(&call, 3, 1, 64).collect();
+/// let recv = |range| Step::Recv { from: 0, range, then: Then::Store };
+/// assert_eq!(steps, [recv(0..64), recv(64..100)]);
+/// # let _ = Place::Input;
+/// ```
+#[derive(Clone, Debug)]
+pub struct Steps {
+    plan: Plan,
+    work: Work,
+    piece: usize,
+    /// Of trees: which piece the rounds are about.
+    pieces_done: usize,
+    next_round: usize,
+    copy: Option<(Span, usize)>,
+    out: Option<Out>,
+    into: Option<In>,
+    /// Whether a piece came last, so that one goes next.
+    takes_turn: Turn,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Out,
+    In,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Work {
+    Rounds(Algorithm),
+    /// A message out, one in, or both.
+    Pair,
+}
+
+impl Steps {
+    /// Those of the member `rank`, in pieces of at most `piece` bytes, at least 64.
+    pub fn new(call: &Call, members: usize, rank: usize, piece: usize) -> Self {
+        let (kind, bytes, unit) = (call.kind, call.bytes, call.element.size());
+        let root = if members == 0 { 0 } else { call.root.min(members - 1) };
+        let plan = Plan { kind, members, rank, root, bytes, unit };
+        let copy = plan.copy();
+        Self::of(plan, Work::Rounds(choose(call)), piece, copy)
+    }
+
+    /// Those of a member that sends `bytes` of input to one member and receives other bytes as output from one, or does one of both.
+    pub(super) fn pair(
+        rank: usize,
+        to: Option<(usize, usize)>,
+        from: Option<(usize, usize)>,
+        piece: usize,
+    ) -> Self {
+        let plan = Plan { kind: Kind::Tagged, members: 0, rank, root: 0, bytes: 0, unit: 1 };
+        let own = to.filter(|(to, _)| *to == rank).map(|(_, bytes)| (Span::new(0, bytes), 0));
+        let mut steps = Self::of(plan, Work::Pair, piece, own);
+        if own.is_none() {
+            steps.out = to.map(|(to, bytes)| Out { to, place: Place::Input, span: Span::new(0, bytes) });
+            steps.into = from.map(|(from, bytes)| In { from, span: Span::new(0, bytes), then: Then::Store });
+        }
+        steps
+    }
+
+    fn of(plan: Plan, work: Work, piece: usize, copy: Option<(Span, usize)>) -> Self {
+        let piece = (piece / GRAIN * GRAIN).max(GRAIN);
+        let (out, into, takes_turn) = (None, None, Turn::Out);
+        Self { plan, work, piece, pieces_done: 0, next_round: 0, copy, out, into, takes_turn }
+    }
+
+    /// The next piece of the round.
+    fn next_piece(&mut self) -> Option<Step> {
+        let goes_out = self.out.is_some() && (self.takes_turn == Turn::Out || self.into.is_none());
+        if goes_out {
+            let out = self.out.take()?;
+            let (range, rest) = out.span.cut(self.piece);
+            self.out = rest.map(|span| Out { span, ..out });
+            self.takes_turn = Turn::In;
+            return Some(Step::Send { to: out.to, place: out.place, range });
+        }
+        let into = self.into.take()?;
+        let (range, rest) = into.span.cut(self.piece);
+        self.into = rest.map(|span| In { span, ..into });
+        self.takes_turn = Turn::Out;
+        Some(Step::Recv { from: into.from, range, then: into.then })
+    }
+
+    /// Goes on to the next round; `None` at the end.
+    fn load(&mut self) -> Option<()> {
+        let Work::Rounds(algorithm) = self.work else { return None };
+        if self.plan.members < 2 || (self.plan.bytes == 0 && self.plan.kind != Kind::Barrier) {
+            return None;
+        }
+        let mut round = self.plan.round(algorithm, self.next_round);
+        let by_pieces = algorithm == Algorithm::Tree;
+        if round.is_none() && by_pieces {
+            self.pieces_done += 1;
+            if self.pieces_done * self.piece >= self.plan.bytes {
+                return None;
+            }
+            self.next_round = 0;
+            round = self.plan.round(algorithm, 0);
+        }
+        let mut round = round?;
+        self.next_round += 1;
+        if by_pieces {
+            let start = self.pieces_done * self.piece;
+            let span = Span { start, end: self.plan.bytes.min(start + self.piece) };
+            round.out = round.out.map(|out| Out { span, ..out });
+            round.into = round.into.map(|into| In { span, ..into });
+        }
+        if self.plan.kind != Kind::Barrier {
+            round = round.without_empty();
+        }
+        (self.out, self.into, self.takes_turn) = (round.out, round.into, Turn::Out);
+        Some(())
+    }
+}
+
+impl Iterator for Steps {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        if let Some((span, into)) = self.copy.take() {
+            return Some(Step::Copy { from: span.start..span.end, into });
+        }
+        loop {
+            if let Some(step) = self.next_piece() {
+                return Some(step);
+            }
+            self.load()?;
+        }
+    }
+}

@@ -1,0 +1,5 @@
+mod calls;
+mod combine;
+mod faults;
+mod steps;
+mod world;

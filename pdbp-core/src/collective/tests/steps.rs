@@ -1,0 +1,151 @@
+//! The steps of all members, looked at together.
+
+use std::collections::VecDeque;
+use std::vec;
+use std::vec::Vec;
+
+use crate::collective::{Call, Element, Kind, Op, Step, Steps, WINDOW};
+
+/// Calls of every kind, with some roots and lengths: nothing, less than a value per member, and such that no number divides.
+pub(super) fn calls(members: usize) -> Vec<Call> {
+    let mut calls = vec![Call::moving(Kind::Barrier, 0, 0)];
+    let mut roots = vec![0, members / 2, members - 1];
+    roots.dedup();
+    for values in [0, 1, 5, 31, 250, 1031, 5000] {
+        let bytes = 4 * values;
+        for kind in [Kind::AllGather, Kind::AllToAll].into_iter().filter(|_| bytes < 5000) {
+            calls.push(Call::moving(kind, 0, bytes));
+        }
+        for kind in [Kind::AllReduce, Kind::ReduceScatter] {
+            calls.push(Call::reducing(kind, 0, Element::U32, Op::Sum, bytes));
+        }
+        for root in &roots {
+            for kind in [Kind::Broadcast, Kind::Scatter, Kind::Gather] {
+                calls.push(Call::moving(kind, *root, bytes));
+            }
+            calls.push(Call::reducing(Kind::Reduce, *root, Element::U32, Op::Sum, bytes));
+        }
+    }
+    calls
+}
+
+fn steps_of_all(call: &Call, members: usize, piece: usize) -> Vec<VecDeque<Step>> {
+    (0..members).map(|rank| Steps::new(call, members, rank, piece).collect()).collect()
+}
+
+/// Performs them with windows of so many messages; panics when nobody can go on, or lengths differ. Returns messages and bytes.
+fn perform(call: &Call, members: usize, piece: usize, window: usize) -> (usize, usize) {
+    let mut left = steps_of_all(call, members, piece);
+    let mut flows = vec![vec![VecDeque::new(); members]; members];
+    let (mut messages, mut bytes) = (0, 0);
+    loop {
+        let mut worked = false;
+        for rank in 0..members {
+            while let Some(step) = left[rank].front() {
+                match step {
+                    Step::Copy { .. } => {}
+                    Step::Send { to, range, .. } => {
+                        assert_ne!(*to, rank);
+                        let flow: &mut VecDeque<usize> = &mut flows[rank][*to];
+                        if flow.len() == window {
+                            break;
+                        }
+                        flow.push_back(range.len());
+                        (messages, bytes) = (messages + 1, bytes + range.len());
+                    }
+                    Step::Recv { from, range, .. } => {
+                        let Some(length) = flows[*from][rank].pop_front() else { break };
+                        assert_eq!(length, range.len(), "{call}: from {from} to {rank} of {members}");
+                    }
+                }
+                left[rank].pop_front();
+                worked = true;
+            }
+        }
+        if left.iter().all(VecDeque::is_empty) {
+            break;
+        }
+        assert!(worked, "{call}: {members} members wait in a circle, in front of {left:?}");
+    }
+    assert!(flows.iter().flatten().all(VecDeque::is_empty), "{call}: somebody sends what nobody receives");
+    (messages, bytes)
+}
+
+#[test]
+fn every_message_is_received_in_order_and_nobody_waits_in_a_circle() {
+    for members in 1..=33 {
+        for call in calls(members) {
+            for piece in [64, 1024].into_iter().filter(|piece| call.bytes <= 20 * piece) {
+                let one = perform(&call, members, piece, 1);
+                assert_eq!(perform(&call, members, piece, WINDOW), one);
+            }
+        }
+    }
+}
+
+/// The table in the module's documentation.
+#[test]
+fn calls_take_as_many_messages_and_bytes_as_they_should() {
+    for n in 2..=33usize {
+        // Of whole shares, so that bytes divide.
+        let b = 64 * n;
+        let log2 = n.next_power_of_two().ilog2() as usize;
+        let moving = |kind| perform(&Call::moving(kind, 0, b), n, 1 << 30, WINDOW);
+        let reducing =
+            |kind, bytes| perform(&Call::reducing(kind, 0, Element::U64, Op::Sum, bytes), n, 1 << 30, WINDOW);
+        assert_eq!(perform(&Call::moving(Kind::Barrier, 0, 0), n, 64, WINDOW), (n * log2, 0));
+        for kind in [Kind::Broadcast, Kind::Scatter, Kind::Gather] {
+            assert_eq!(moving(kind), (n - 1, (n - 1) * b), "{kind:?}");
+        }
+        assert_eq!(reducing(Kind::Reduce, b), (n - 1, (n - 1) * b));
+        for kind in [Kind::AllGather, Kind::AllToAll] {
+            assert_eq!(moving(kind), (n * (n - 1), n * (n - 1) * b), "{kind:?}");
+        }
+        assert_eq!(reducing(Kind::ReduceScatter, b), (n * (n - 1), (n - 1) * b));
+        let long = 32768 * n;
+        assert_eq!(reducing(Kind::AllReduce, long), (2 * n * (n - 1), 2 * (n - 1) * long));
+        let power = 1 << n.ilog2();
+        let short = power * n.ilog2() as usize + 2 * (n - power);
+        assert_eq!(reducing(Kind::AllReduce, b), (short, short * b));
+    }
+}
+
+/// Rounds: every message takes one, and a member does one thing at a time.
+#[test]
+fn trees_are_as_low_as_a_logarithm() {
+    for (members, most) in [(2, 1), (4, 3), (5, 4), (16, 6), (17, 7), (64, 9), (256, 12), (1024, 15)] {
+        for kind in [Kind::Broadcast, Kind::Reduce] {
+            let call = Call { op: Some(Op::Sum), ..Call::moving(kind, 3 % members, 64) };
+            let steps = steps_of_all(&call, members, 64);
+            let mut at = vec![0; members];
+            let mut left = steps.clone();
+            let mut flows = vec![VecDeque::new(); members];
+            while left.iter().any(|steps| !steps.is_empty()) {
+                for rank in 0..members {
+                    while let Some(step) = left[rank].front().cloned() {
+                        match step {
+                            Step::Copy { .. } => {}
+                            Step::Send { to, .. } => {
+                                at[rank] += 1;
+                                flows[to].push_back((rank, at[rank]));
+                            }
+                            Step::Recv { from, .. } => {
+                                let Some(i) = flows[rank].iter().position(|(sender, _)| *sender == from)
+                                else {
+                                    break;
+                                };
+                                let (_, when) = flows[rank].remove(i).unwrap();
+                                // Who receives several takes one round for each.
+                                let one_more = if kind == Kind::Reduce { at[rank] + 1 } else { 0 };
+                                at[rank] = one_more.max(when);
+                            }
+                        }
+                        left[rank].pop_front();
+                    }
+                }
+            }
+            let rounds = at.into_iter().max().unwrap();
+            assert!(rounds <= most, "{kind:?} of {members}: {rounds} rounds");
+        }
+    }
+}

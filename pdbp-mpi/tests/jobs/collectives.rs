@@ -1,0 +1,78 @@
+//! Groups of parts in processes of their own.
+
+#[path = "../../../pdbp/tests/runtime/collective/suite.rs"]
+mod suite;
+
+use std::time::Duration;
+
+use pdbp::Builder;
+use pdbp::collective::{Cause, Group, GroupError, Request, Sum};
+
+use crate::clusters::{SOON, builder, builder_apart, cluster_of_two_hosts, node};
+use crate::endings::kill_this_process;
+use crate::launch;
+
+/// Nothing, less than a value for each member, such that no number divides, and more than a block.
+const LENGTHS: &[usize] = &[0, 1, 2, 33, 3001];
+/// The rank that is killed.
+const ENDS: usize = 1;
+
+pub(crate) fn one_host() -> Result<(), String> {
+    builder().start().map_err(|e| e.to_string())?.run(|node| suite::all(&node, LENGTHS));
+    Ok(())
+}
+
+pub(crate) fn apart() -> Result<(), String> {
+    builder_apart().start().map_err(|e| e.to_string())?.run(|node| suite::all(&node, LENGTHS));
+    Ok(())
+}
+
+pub(crate) fn two_hosts() -> Result<(), String> {
+    cluster_of_two_hosts()?.run(|node| suite::all(&node, LENGTHS));
+    Ok(())
+}
+
+pub(crate) fn killed() -> Result<(), String> {
+    killed_in_a_call(builder(), SOON, |error| {
+        assert_eq!(*error, GroupError::Lost { rank: ENDS, address: format!("all#{ENDS}@node{ENDS}") });
+    })
+}
+
+/// Between hosts MPI says nothing, but nobody waits for ever.
+pub(crate) fn killed_apart() -> Result<(), String> {
+    killed_in_a_call(builder_apart(), Duration::from_secs(3), |error| match error {
+        GroupError::TimedOut { .. } | GroupError::Ended { cause: Cause::TimedOut, .. } => {}
+        other => panic!("{other:?}"),
+    })?;
+    println!("{}", launch::PASSED);
+    // Without MPI_Finalize, which may wait for the dead: nobody has told that there are any.
+    // SAFETY: ends the process, and nothing is left to be done.
+    unsafe { libc::_exit(0) }
+}
+
+/// The others are in a call that needs the one that is killed, and that one has begun it.
+fn killed_in_a_call(builder: Builder, patience: Duration, check: fn(&GroupError)) -> Result<(), String> {
+    let cluster = builder.start().map_err(|e| e.to_string())?;
+    launch::name_files();
+    let mut all = Group::of_nodes(&node(&cluster), "all", SOON).map_err(|e| e.to_string())?;
+    let me = all.rank();
+    all.barrier().map_err(|e| e.to_string())?;
+    launch::give_sign(&format!("{me} is ready"));
+    (0..cluster.size()).for_each(|rank| launch::wait_for_sign(&format!("{rank} is ready")));
+    all.set_patience(patience);
+    let mut data = vec![1f32; 100_000];
+    if me == ENDS {
+        let mut call = all.start(Request::all_reduce(&mut data, Sum)).map_err(|e| e.to_string())?;
+        let _ = call.poll();
+        kill_this_process();
+    }
+    let error = all.all_reduce(&mut data, Sum).unwrap_err();
+    check(&error);
+    assert!(all.barrier().is_err());
+    // Nobody goes before the others know whom they have lost.
+    launch::give_sign(&format!("{me} knows"));
+    (0..cluster.size())
+        .filter(|rank| *rank != ENDS)
+        .for_each(|rank| launch::wait_for_sign(&format!("{rank} knows")));
+    Ok(())
+}

@@ -1,0 +1,211 @@
+//! What can go wrong in groups.
+
+use std::fmt;
+use std::time::Duration;
+
+use pdbp_core::collective::{Call, Cause, Fault, Refused, StartError};
+
+use super::Group;
+use crate::error::{LookupError, RegisterError};
+
+/// Why a call did not do what it should.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GroupError {
+    /// The call cannot be made. Nothing was sent, it does not count, and the group is as it was.
+    Refused(Refused),
+    /// A member is gone, or its node is: it was dropped before it had made its calls, or has failed.
+    Lost {
+        /// Its rank.
+        rank: usize,
+        /// Its address.
+        address: String,
+    },
+    /// Two members called different things.
+    Mismatch {
+        /// The other member.
+        rank: usize,
+        /// The number of its call, from 1; of tagged messages the tag.
+        number: u32,
+        /// What it called.
+        theirs: Call,
+        /// The number of this member's call.
+        own_number: u32,
+        /// What this member called.
+        ours: Call,
+    },
+    /// Nothing has moved for as long as the call may wait.
+    TimedOut {
+        /// The member that this one waits for.
+        rank: usize,
+        /// Its address.
+        address: String,
+        /// How long.
+        waited: Duration,
+        /// What is called.
+        call: Call,
+    },
+    /// Another member has ended the group.
+    Ended {
+        /// Its rank.
+        by: usize,
+        /// Its address.
+        address: String,
+        /// Why.
+        cause: Cause,
+    },
+    /// This member has ended the group before: it has given up a call, or waited too long.
+    Broken(Fault),
+    /// Somebody has ended the wait ([`Node::interrupt`](crate::Node::interrupt), [`interruptible`](crate::interruptible)). A call that was
+    /// [started](Group::start) goes on when it is waited for again; one that was not is given up.
+    Interrupted,
+}
+
+impl GroupError {
+    pub(super) fn from_start(error: StartError, group: &Group) -> Self {
+        match error {
+            StartError::Refused(refused) => Self::Refused(refused),
+            StartError::Ended(fault) => Self::from_fault(fault, group),
+        }
+    }
+
+    pub(super) fn from_fault(fault: Fault, group: &Group) -> Self {
+        match fault {
+            Fault::Lost { rank } => Self::Lost { rank, address: group.line.address(rank) },
+            Fault::Mismatch { rank, number, theirs, own_number, ours } => {
+                Self::Mismatch { rank, number, theirs, own_number, ours }
+            }
+            Fault::Ended { by, cause } => Self::Ended { by, address: group.line.address(by), cause },
+            other => Self::Broken(other),
+        }
+    }
+}
+
+impl fmt::Display for GroupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(refused) => refused.fmt(f),
+            Self::Lost { rank, address } => {
+                write!(f, "member {rank} of the group, {address}, is gone; make a new group of the others")
+            }
+            Self::Mismatch { rank, number, theirs, own_number, ours } => {
+                let (rank, number, own_number) = (*rank, *number, *own_number);
+                Fault::Mismatch { rank, number, theirs: *theirs, own_number, ours: *ours }.fmt(f)
+            }
+            Self::TimedOut { rank, address, waited, call } => write!(
+                f,
+                "after {waited:?} in which nothing came, member {rank}, {address}, has not done its part of the call {call}; it has not \
+                 called, or waits for somebody else"
+            ),
+            Self::Ended { by, address, cause } => {
+                write!(f, "{} ({address})", Fault::Ended { by: *by, cause: *cause })
+            }
+            Self::Broken(fault) => fault.fmt(f),
+            Self::Interrupted => f.write_str("interrupted before the call was done"),
+        }
+    }
+}
+
+impl std::error::Error for GroupError {}
+
+/// Why there is no group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// The list names nobody.
+    Empty,
+    /// The list names a part twice.
+    Twice {
+        /// Its address.
+        address: String,
+    },
+    /// The part that is to be a member is not in the list.
+    NotInList {
+        /// Its name.
+        part: String,
+    },
+    /// An address of the list leads to no part.
+    Lookup(LookupError),
+    /// The part of this member could not be registered.
+    Register(RegisterError),
+    /// Not all members have joined in time.
+    TimedOut {
+        /// How long this one waited.
+        waited: Duration,
+        /// The addresses of those that have not.
+        missing: Vec<String>,
+    },
+    /// A member was given another list, or has blocks of another length.
+    Differs {
+        /// Its rank.
+        rank: usize,
+        /// Its address.
+        address: String,
+        /// How many members its list has, and how many this one's.
+        members: (u32, u32),
+        /// The length of pieces there and here, in bytes.
+        piece: (u32, u32),
+    },
+    /// The node of a member has failed.
+    Lost {
+        /// Its rank.
+        rank: usize,
+        /// Its address.
+        address: String,
+    },
+    /// Blocks of this length are too short for a group.
+    Blocks {
+        /// The setting `block_bytes`.
+        block_bytes: usize,
+    },
+    /// Somebody has ended the wait ([`Node::interrupt`](crate::Node::interrupt), [`interruptible`](crate::interruptible)).
+    Interrupted,
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("a group of nobody; name at least one part"),
+            Self::Twice { address } => write!(f, "{address} is in the list twice; name each member once"),
+            Self::NotInList { part } => {
+                write!(
+                    f,
+                    "{part} is to be a member of a group whose list does not name it; add it to the list"
+                )
+            }
+            Self::Lookup(e) => e.fmt(f),
+            Self::Register(e) => e.fmt(f),
+            Self::TimedOut { waited, missing } => {
+                write!(
+                    f,
+                    "after {waited:?} {} of the group have not joined: {}",
+                    missing.len(),
+                    missing.join(", ")
+                )
+            }
+            Self::Differs { rank, address, members, piece }
+                if members.0 == members.1 && piece.0 == piece.1 =>
+            {
+                write!(
+                    f,
+                    "member {rank}, {address}, was given other members than this one; give all the same list"
+                )
+            }
+            Self::Differs { rank, address, members, piece } => write!(
+                f,
+                "member {rank}, {address}, has a group of {} members in pieces of {} bytes, and this one one of {} in pieces of {}; give \
+                 all the same list and `block_bytes`",
+                members.0, piece.0, members.1, piece.1
+            ),
+            Self::Lost { rank, address } => {
+                write!(f, "member {rank} of the group, {address}, is gone; make a group of the others")
+            }
+            Self::Blocks { block_bytes } => {
+                write!(f, "`block_bytes` = {block_bytes} is too short for a group; raise it")
+            }
+            Self::Interrupted => f.write_str("interrupted before all had joined; join again"),
+        }
+    }
+}
+
+impl std::error::Error for JoinError {}

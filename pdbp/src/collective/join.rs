@@ -1,0 +1,223 @@
+//! How members find each other.
+//!
+//! Each registers a part of its own, `name#rank` on its node, looks for those of the others, and greets them: with a sum over the list,
+//! the number of members and the length of pieces. A member has joined when all have greeted it; where to send to it takes from the
+//! greetings, not from the tables, in which a part of an older group of that name may still be.
+
+use std::time::{Duration, Instant};
+
+use pdbp_core::collective::{HEADER, Member, MemberStorage, WINDOW, greeting, sender};
+use pdbp_core::id::NodeId;
+use pdbp_core::tables::PartKind;
+
+use super::carrier::Line;
+use super::{Group, JoinError};
+use crate::error::{LookupError, RecvError};
+use crate::node::Node;
+use crate::part::{Interest, Part, Target};
+
+/// The most memory for what comes too early; with more members pieces are shorter.
+const EARLY: usize = 64 << 20;
+/// Pieces are multiples of this.
+const GRAIN: usize = 64;
+/// How long a member waits for greetings before it looks into the tables again.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// What stands in a greeting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Greeting {
+    list: u64,
+    members: u32,
+    piece: u32,
+}
+
+impl Greeting {
+    fn to_words(self) -> [u64; 2] {
+        [self.list, u64::from(self.members) << 32 | u64::from(self.piece)]
+    }
+
+    fn from_words([list, lengths]: [u64; 2]) -> Self {
+        Self { list, members: (lengths >> 32) as u32, piece: lengths as u32 }
+    }
+}
+
+impl Group {
+    /// A group of one part on each node of the cluster; the rank is the index of the node. Each node calls it, with the same name.
+    ///
+    /// Calls of the group wait for `patience` while nothing moves; so does this.
+    ///
+    /// # Errors
+    /// See [`JoinError`].
+    pub fn of_nodes(node: &Node, name: &str, patience: Duration) -> Result<Self, JoinError> {
+        let nodes: Vec<_> = (0..node.settings().nodes).filter_map(NodeId::new).collect();
+        let list = sum(nodes.iter().map(|node| node.raw().into()));
+        join(node, name, &nodes, node.id().index(), list, patience)
+    }
+
+    /// A group of the parts that are named: the rank is the place in the list, which all give alike. Each of them calls it, with the same
+    /// name; `part` is the one that does so here, and itself receives nothing of the group. Several may be on one node, in threads of
+    /// their own.
+    ///
+    /// # Errors
+    /// See [`JoinError`].
+    pub fn of(part: &Part, name: &str, members: &[&str], patience: Duration) -> Result<Self, JoinError> {
+        if members.is_empty() {
+            return Err(JoinError::Empty);
+        }
+        let deadline = Instant::now() + patience;
+        let mut targets: Vec<Target> = Vec::with_capacity(members.len());
+        for address in members {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let target = part.find(address, left).map_err(|e| match e {
+                LookupError::Interrupted => JoinError::Interrupted,
+                other => JoinError::Lookup(other),
+            })?;
+            if targets.contains(&target) {
+                return Err(JoinError::Twice { address: (*address).to_owned() });
+            }
+            targets.push(target);
+        }
+        let rank = targets.iter().position(|target| *target == part.id());
+        let rank = rank.ok_or_else(|| JoinError::NotInList { part: part.name().to_owned() })?;
+        let nodes: Vec<_> = targets.iter().map(|target| target.node()).collect();
+        let list = sum(targets.iter().map(|target| target.to_bits()));
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut group = join(part.node(), name, &nodes, rank, list, left)?;
+        group.patience = patience;
+        Ok(group)
+    }
+}
+
+fn join(
+    node: &Node,
+    name: &str,
+    nodes: &[NodeId],
+    rank: usize,
+    list: u64,
+    patience: Duration,
+) -> Result<Group, JoinError> {
+    let own_name = format!("{name}#{rank}");
+    let part = node.register(&own_name, PartKind::Cpu).map_err(JoinError::Register)?;
+    let addresses = nodes.iter().enumerate().map(|(rank, node)| format!("{name}#{rank}@{node}"));
+    let line = Line::new(part, addresses.collect(), nodes);
+    let block_bytes = node.settings().block_bytes;
+    let too_short = || JoinError::Blocks { block_bytes };
+    let piece = piece(line.part().longest(), nodes.len()).ok_or_else(too_short)?;
+    let member = Member::new(rank, nodes.len(), piece, MemberStorage::allocate(nodes.len(), piece));
+    let member = member.map_err(|_| too_short())?;
+    let greeting = Greeting { list, members: nodes.len() as u32, piece: piece as u32 };
+    // From here on whoever has heard of this member is told if it leaves.
+    let group = Group { line, member, patience };
+    Joining { greeted: vec![None; nodes.len()], heard: vec![false; nodes.len()], greeting, group }
+        .join(patience)
+}
+
+/// The longest piece that fits a message.
+fn piece(longest: usize, members: usize) -> Option<usize> {
+    let most = longest.checked_sub(HEADER)?.min(EARLY / members.max(1) / (2 * WINDOW)).min(u32::MAX as usize);
+    Some(most / GRAIN * GRAIN).filter(|piece| *piece > 0)
+}
+
+/// FNV-1a over numbers: the same in all builds.
+fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
+    let bytes = numbers.flat_map(u64::to_le_bytes);
+    bytes.fold(0xCBF2_9CE4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3))
+}
+
+/// A member that is getting to know the others.
+struct Joining {
+    group: Group,
+    greeting: Greeting,
+    /// Who was greeted, and at which address.
+    greeted: Vec<Option<Target>>,
+    heard: Vec<bool>,
+}
+
+impl Joining {
+    fn join(mut self, patience: Duration) -> Result<Group, JoinError> {
+        let began = Instant::now();
+        let own = self.group.rank();
+        loop {
+            self.take()?;
+            let others = (0..self.group.size()).filter(|rank| *rank != own);
+            let missing: Vec<usize> =
+                others.filter(|rank| !self.greet(*rank) || !self.is_heard(*rank)).collect();
+            self.group.line.part().flush();
+            if missing.is_empty() {
+                return Ok(self.group);
+            }
+            let line = &self.group.line;
+            if let Some(rank) = missing.iter().copied().find(|rank| line.has_failed(*rank)) {
+                return Err(JoinError::Lost { rank, address: line.address(rank) });
+            }
+            let waited = began.elapsed();
+            if waited >= patience {
+                let missing = missing.into_iter().map(|rank| line.address(rank)).collect();
+                return Err(JoinError::TimedOut { waited: patience, missing });
+            }
+            let left = patience.saturating_sub(waited);
+            if let Err(RecvError::Interrupted) = line.part().wait(Interest::Recv, LOOK.min(left)) {
+                return Err(JoinError::Interrupted);
+            }
+        }
+    }
+
+    fn is_heard(&self, rank: usize) -> bool {
+        self.heard.get(rank).copied().unwrap_or(false)
+    }
+
+    /// Greets a member where it is, unless it was. Returns whether that is done.
+    fn greet(&mut self, rank: usize) -> bool {
+        let line = &mut self.group.line;
+        if !self.heard.get(rank).copied().unwrap_or(false)
+            && let Ok(target) = line.part().lookup(&line.address(rank))
+        {
+            line.set_target(rank, target);
+        }
+        let Some((target, greeted)) = line.target(rank).zip(self.greeted.get_mut(rank)) else { return false };
+        if *greeted == Some(target) {
+            return true;
+        }
+        let message =
+            [&self.group.member.greeting()[..], bytemuck::bytes_of(&self.greeting.to_words())].concat();
+        let sent = line.part().try_send(target, &message).is_ok();
+        if sent {
+            *greeted = Some(target);
+        }
+        sent
+    }
+
+    /// Takes what has come.
+    fn take(&mut self) -> Result<(), JoinError> {
+        while let Some(message) = self.group.line.part().try_recv() {
+            let Some(rank) = sender(&message).filter(|rank| *rank < self.heard.len()) else { continue };
+            let Some(theirs) = greeting(&message) else {
+                // Of one that has joined and begun. A fault is met again by the first call.
+                if self.is_heard(rank) && self.group.line.is_of_member(&message) {
+                    let _ = self.group.member.accept(&message);
+                }
+                continue;
+            };
+            let theirs = bytemuck::try_pod_read_unaligned(theirs).unwrap_or_default();
+            self.group.line.set_target(rank, message.source());
+            if let Some(heard) = self.heard.get_mut(rank) {
+                *heard = true;
+            }
+            self.compare(rank, Greeting::from_words(theirs))?;
+        }
+        Ok(())
+    }
+
+    fn compare(&mut self, rank: usize, theirs: Greeting) -> Result<(), JoinError> {
+        let ours = self.greeting;
+        if theirs == ours {
+            return Ok(());
+        }
+        // So that it is told, too.
+        self.greet(rank);
+        self.group.line.part().flush();
+        let address = self.group.line.address(rank);
+        let (members, piece) = ((theirs.members, ours.members), (theirs.piece, ours.piece));
+        Err(JoinError::Differs { rank, address, members, piece })
+    }
+}

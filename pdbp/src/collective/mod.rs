@@ -1,0 +1,275 @@
+//! Groups of parts that call the same things together: broadcast, reduce and the like, over any transport.
+//!
+//! ```
+//! use pdbp::{Cluster, collective::{Group, Sum}};
+//! use std::time::Duration;
+//!
+//! let cluster = Cluster::local(3)?;
+//! cluster.run(|node| {
+//!     let mut all = Group::of_nodes(&node, "gradients", Duration::from_secs(60)).unwrap(); // the rank is the index of the node
+//!     let mut gradient = vec![all.rank() as f32; 1 << 12];
+//!     all.all_reduce(&mut gradient, Sum).unwrap(); // in place; every member has the same bits
+//!     assert!(gradient.iter().all(|value| *value == 3.0));
+//!
+//!     let mut name = if all.rank() == 2 { *b"node two" } else { [0; 8] };
+//!     all.broadcast(2, &mut name).unwrap();
+//!     assert_eq!(name, *b"node two");
+//!
+//!     // Begun, and looked at while something else is done:
+//!     let mut ranks = [0; 3];
+//!     let own = [all.rank() as u32];
+//!     let mut call = all.start(pdbp::collective::Request::all_gather(&own, &mut ranks)).unwrap();
+//!     while !call.poll().unwrap() {
+//!         std::thread::yield_now(); // compute
+//!     }
+//!     drop(call);
+//!     assert_eq!(ranks, [0, 1, 2]);
+//!     all.barrier().unwrap();
+//! });
+//! # Ok::<(), pdbp::StartError>(())
+//! ```
+//!
+//! # What holds
+//! * **All members make the same calls in the same order**, with the same lengths, types and operations. Members that do not are told so
+//!   ([`GroupError::Mismatch`]), with what each has called.
+//! * The same call gives the same bits at all members, and in every run of a group with as many members: the order in which values are
+//!   combined follows from ranks alone. Min and Max put −0 below +0, and NaN wins.
+//! * A call returns when this member has done its part: after a broadcast the root may go on while others still receive. As with all
+//!   messages, what nobody has taken in is lost when the cluster is dropped: processes end with [`Node::quiesce`](crate::Node::quiesce)
+//!   and [`Node::barrier`](crate::Node::barrier).
+//! * **A member that dies ends the call at all others with its name** ([`GroupError::Lost`]). After that and after all other errors but
+//!   [`GroupError::Refused`] the group is broken, every call says so, and data that was under way may hold anything. Make a new group of
+//!   those that are left. ([`GroupError::Interrupted`] leaves a call that was [started](Group::start) as it is.) A process that is killed on
+//!   another host is noticed when the transport says so; MPI does not, and calls time out.
+//! * Nobody waits for ever: a call in which nothing moves for as long as the group's patience ends with
+//!   [`GroupError::TimedOut`], which names whom it waited for.
+//! * Each member is a part of its own, so that no message of the program is taken for one of the group. A group has one call under way;
+//!   who wants two at a time makes two groups. Between two members at most four pieces ([`WINDOW`]) of calls and as many of
+//!   tagged messages are under way, so that a group cannot use up the room of everybody else. A piece fills a block (`block_bytes`).
+//!
+//! Which algorithms there are and what they cost is in [`pdbp_core::collective`], which does all of it.
+
+mod carrier;
+mod error;
+mod join;
+mod request;
+mod started;
+mod value;
+
+use std::time::Duration;
+
+use bytemuck::Pod;
+
+pub use pdbp_core::collective::Op::{self, And, Max, Min, Or, Product, Sum, Xor};
+pub use pdbp_core::collective::{Call, Cause, Element, Kind, Refused, Stats, WINDOW};
+use pdbp_core::collective::{Carrier, Fault, Member};
+
+use carrier::Line;
+pub use error::{GroupError, JoinError};
+pub use request::Request;
+pub use started::Started;
+pub use value::{Number, Operation, With};
+
+/// A member of a group. See the [module](self).
+///
+/// It belongs to the thread that made it. Dropping it says to the others that it has left, for which it may wait for room for a second.
+pub struct Group {
+    line: Line,
+    member: Member<'static>,
+    patience: Duration,
+}
+
+impl Group {
+    /// This member's place in the list.
+    pub fn rank(&self) -> usize {
+        self.member.rank()
+    }
+
+    /// How many members there are.
+    pub fn size(&self) -> usize {
+        self.member.members()
+    }
+
+    /// What this member has done so far.
+    pub fn stats(&self) -> Stats {
+        self.member.stats()
+    }
+
+    /// How long a call waits while nothing moves.
+    pub fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    /// Sets that. Members need not have the same.
+    pub fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
+    }
+
+    /// Begins a call, which is under way until what this returns says that it is done. Others see nothing of it before it is polled.
+    ///
+    /// # Errors
+    /// [`GroupError::Refused`], of which the group is as it was; else what has broken the group before.
+    pub fn start<'g>(&'g mut self, request: Request<'g>) -> Result<Started<'g>, GroupError> {
+        Started::begin(self, request)
+    }
+
+    fn call(&mut self, request: Request<'_>) -> Result<(), GroupError> {
+        let patience = self.patience;
+        // Shorter than `'g` of `start`: both end here.
+        Started::begin(self, request)?.wait(patience)
+    }
+
+    /// Returns when all members have called it.
+    ///
+    /// # Errors
+    /// See [`GroupError`]; of all calls.
+    pub fn barrier(&mut self) -> Result<(), GroupError> {
+        self.call(Request::barrier())
+    }
+
+    /// All get what the root has.
+    ///
+    /// # Errors
+    /// See [`GroupError`].
+    pub fn broadcast<T: Pod>(&mut self, root: usize, data: &mut [T]) -> Result<(), GroupError> {
+        self.call(Request::broadcast(root, data))
+    }
+
+    /// Each gets its block of what the root has: as many blocks, in the order of ranks, as there are members. Others than the root give
+    /// `None`.
+    ///
+    /// # Errors
+    /// See [`GroupError`].
+    pub fn scatter<T: Pod>(
+        &mut self,
+        root: usize,
+        all: Option<&[T]>,
+        own: &mut [T],
+    ) -> Result<(), GroupError> {
+        self.call(Request::scatter(root, all, own))
+    }
+
+    /// The root gets a block of each, in the order of ranks. Others than the root give `None`.
+    ///
+    /// # Errors
+    /// See [`GroupError`].
+    pub fn gather<T: Pod>(
+        &mut self,
+        root: usize,
+        own: &[T],
+        all: Option<&mut [T]>,
+    ) -> Result<(), GroupError> {
+        self.call(Request::gather(root, own, all))
+    }
+
+    /// All get a block of each, in the order of ranks.
+    ///
+    /// # Errors
+    /// See [`GroupError`].
+    pub fn all_gather<T: Pod>(&mut self, own: &[T], all: &mut [T]) -> Result<(), GroupError> {
+        self.call(Request::all_gather(own, all))
+    }
+
+    /// The root gets what all have, combined value by value, in place. At the others `data` holds anything then.
+    ///
+    /// # Errors
+    /// See [`GroupError`].
+    pub fn reduce<T: Number>(
+        &mut self,
+        root: usize,
+        data: &mut [T],
+        op: impl Operation<T>,
+    ) -> Result<(), GroupError> {
+        self.call(Request::reduce(root, data, op))
+    }
+
+    /// All get what all have, combined value by value, in place.
+    ///
+    /// # Errors
+    /// See [`GroupError`].
+    pub fn all_reduce<T: Number>(&mut self, data: &mut [T], op: impl Operation<T>) -> Result<(), GroupError> {
+        self.call(Request::all_reduce(data, op))
+    }
+
+    /// Each gets its share of what all have, combined value by value; the rest of `data` holds anything then. Shares are as long as
+    /// each other, but for the first ones, which have one value more where the length does not divide.
+    ///
+    /// # Errors
+    /// See [`GroupError`].
+    pub fn reduce_scatter<'d, T: Number>(
+        &mut self,
+        data: &'d mut [T],
+        op: impl Operation<T>,
+    ) -> Result<&'d mut [T], GroupError> {
+        let (rank, members) = (self.rank(), self.size());
+        self.call(Request::reduce_scatter(data, op))?;
+        let (each, more) = (data.len() / members, data.len() % members);
+        let start = rank * each + rank.min(more);
+        Ok(data.get_mut(start..start + each + usize::from(rank < more)).unwrap_or_default())
+    }
+
+    /// Each gets a block of each: block `i` of what a member gives is for member `i`, and what that gets is in the order of ranks.
+    ///
+    /// # Errors
+    /// See [`GroupError`].
+    pub fn all_to_all<T: Pod>(&mut self, give: &[T], get: &mut [T]) -> Result<(), GroupError> {
+        self.call(Request::all_to_all(give, get))
+    }
+
+    /// Sends to one member, which receives it by its tag. Returns when it is under way: up to three messages that
+    /// fit a block may be so without having been received. **Where all of a ring send something longer first, all wait for ever**: use
+    /// [`send_recv`](Self::send_recv).
+    ///
+    /// # Errors
+    /// See [`GroupError`].
+    pub fn send<T: Pod>(&mut self, to: usize, tag: u32, data: &[T]) -> Result<(), GroupError> {
+        self.call(Request::send(to, tag, data))
+    }
+
+    /// Receives the first message from a member that has the tag and was not received. It must have as many bytes as `data`.
+    ///
+    /// # Errors
+    /// See [`GroupError`].
+    pub fn recv<T: Pod>(&mut self, from: usize, tag: u32, data: &mut [T]) -> Result<(), GroupError> {
+        self.call(Request::recv(from, tag, data))
+    }
+
+    /// Sends to one member and receives from one at a time, with the same tag: no ring waits in a circle.
+    ///
+    /// # Errors
+    /// See [`GroupError`].
+    pub fn send_recv<T: Pod>(
+        &mut self,
+        (to, data): (usize, &[T]),
+        (from, into): (usize, &mut [T]),
+        tag: u32,
+    ) -> Result<(), GroupError> {
+        self.call(Request::send_recv((to, data), (from, into), tag))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let Self { line, member, .. } = self;
+        // Those who have left need not be told.
+        while line.try_recv(|message| _ = member.accept(message)) {}
+        line.tell(|line| {
+            let all_know = member.tell_fault(line);
+            member.leave(line) && all_know
+        });
+    }
+}
+
+impl std::fmt::Debug for Group {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Group({:?}, {:?})", self.line.part(), self.member)
+    }
+}
+
+/// Ends the group, and tells the others.
+fn fail(group: &mut Group, fault: Fault) -> Fault {
+    let Group { line, member, .. } = group;
+    let fault = member.fail(fault);
+    line.tell(|line| member.tell_fault(line));
+    fault
+}

@@ -1,0 +1,257 @@
+//! Groups over parts in one process.
+
+mod suite;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use pdbp::collective::{Group, GroupError, JoinError, Request, Sum};
+use pdbp::{Backend, Cluster, Doorbell, HeapMemory, Memory, NodeId, Progress};
+use pdbp_core::Arrival;
+use pdbp_core::umb::stride;
+use pdbp_local::Local;
+use pdbp_sim::fault::{Chance, FaultInjector, Faults, LinkFailure};
+
+use crate::{BRIEFLY, SOON, clusters, part, small, small_builder};
+
+/// Nothing, less than a value for each member, such that no number divides, and more than a block.
+const LENGTHS: &[usize] = &[0, 1, 2, 33, 250, 3001];
+
+/// A barrier of threads, which is also passed when one of them has failed.
+fn meet(count: &AtomicUsize, least: usize) {
+    let began = Instant::now();
+    count.fetch_add(1, Ordering::SeqCst);
+    while count.load(Ordering::SeqCst) < least && began.elapsed() < SOON {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn groups_of_parts_do_all_that_they_have_to() {
+    for cluster in [2, 3].into_iter().flat_map(clusters) {
+        cluster.run(|node| suite::all(&node, LENGTHS));
+    }
+}
+
+#[test]
+fn groups_of_one_and_of_many_do_all_that_they_have_to() {
+    for nodes in [1, 5, 8] {
+        small(nodes, Progress::Inline).run(|node| suite::all(&node, &[0, 1, 7, 600]));
+    }
+}
+
+/// With the settings that a first program has: long blocks.
+#[test]
+fn groups_do_all_that_they_have_to_in_long_blocks() {
+    let builder = Cluster::builder().nodes(3).set("transport", "local").timeout(SOON);
+    builder.start().unwrap().run(|node| suite::all(&node, &[1, 40_000]));
+}
+
+/// Blocks that are copied into posted ones, by a transport that is often busy and late.
+#[test]
+fn groups_do_all_that_they_have_to_over_a_transport_with_faults() {
+    let nodes = 3;
+    let memories: Vec<_> = (0..nodes).map(|_| HeapMemory::new(256 << 10).unwrap()).collect();
+    let ends = Local::network(&memories, Arrival::Posted, stride(2048), 24);
+    let faults = Faults { busy: Chance::in_thousand(200).unwrap(), delay: 3, ..Faults::default() };
+    let ends = ends.into_iter().zip(memories).map(|(end, memory)| {
+        let end = FaultInjector::new(end, faults);
+        (Backend::new(end, Arc::new(Doorbell::default())), Box::new(memory) as Memory)
+    });
+    let cluster = Cluster::builder().block_bytes(2048).timeout(SOON).start_on(ends.collect()).unwrap();
+    cluster.run(|node| suite::all(&node, &[0, 5, 2000]));
+}
+
+/// Several members on one node, each in a thread of its own.
+#[test]
+fn parts_of_one_node_may_be_members_of_one_group() {
+    for cluster in clusters(2) {
+        let addresses: Vec<String> = (0..5).map(|i| format!("worker{i}@node{}", i % 2)).collect();
+        std::thread::scope(|scope| {
+            for i in 0..5 {
+                let (node, addresses) = (cluster.node(i % 2).unwrap(), &addresses);
+                scope.spawn(move || {
+                    let own = part(&node, &format!("worker{i}"));
+                    let list: Vec<&str> = addresses.iter().map(String::as_str).collect();
+                    let mut all = Group::of(&own, "workers", &list, SOON).unwrap();
+                    assert_eq!(all.rank(), i);
+                    let mut data = vec![1u64 << i; 1000];
+                    all.all_reduce(&mut data, Sum).unwrap();
+                    assert_eq!(data, [31; 1000]);
+                    all.barrier().unwrap();
+                });
+            }
+        });
+    }
+}
+
+/// As when a process is killed or a cable is drawn: without a word of the member.
+#[test]
+fn a_member_whose_links_fail_ends_the_call_at_all_others_with_its_name() {
+    const GONE: usize = 2;
+    let memories: Vec<_> = (0..4).map(|_| HeapMemory::new(256 << 10).unwrap()).collect();
+    let ends = Local::network(&memories, Arrival::Posted, stride(2048), 24);
+    let fail = Some(LinkFailure::when_tripped(NodeId::new(GONE as u16).unwrap()));
+    let ends = ends.into_iter().enumerate().map(|(i, end)| {
+        let fail = fail.filter(|_| i != GONE);
+        let end = FaultInjector::new(end, Faults { fail, ..Faults::default() });
+        (end.breaker(), Backend::new(end, Arc::new(Doorbell::default())))
+    });
+    let (breakers, backends): (Vec<_>, Vec<_>) = ends.unzip();
+    let memories = memories.into_iter().map(|memory| Box::new(memory) as Memory);
+    let builder = Cluster::builder().block_bytes(2048).timeout(SOON);
+    let cluster = builder.start_on(backends.into_iter().zip(memories).collect()).unwrap();
+    let (joined, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    cluster.run(|node| {
+        let mut all = Group::of_nodes(&node, "all", SOON).unwrap();
+        all.barrier().unwrap();
+        meet(&joined, 4);
+        let me = node.id().index();
+        if me != GONE {
+            breakers[me].trip();
+            let error = all.all_reduce(&mut vec![1f32; 50_000], Sum).unwrap_err();
+            let lost = GroupError::Lost { rank: GONE, address: format!("all#{GONE}@node{GONE}") };
+            assert_eq!(error, lost);
+            assert_eq!(all.barrier(), Err(lost));
+            let error = Group::of_nodes(&node, "again", SOON).unwrap_err();
+            let address = format!("again#{GONE}@node{GONE}");
+            assert_eq!(error, JoinError::Lost { rank: GONE, address });
+        }
+        meet(&ended, 4);
+    });
+}
+
+/// After a member has gone the others go on without it.
+#[test]
+fn those_that_are_left_make_a_new_group() {
+    for cluster in clusters(3) {
+        cluster.run(|node| {
+            let own = part(&node, "p");
+            let me = node.id().index();
+            let mut all = Group::of_nodes(&node, "all", SOON).unwrap();
+            if me == 1 {
+                drop(all);
+            } else {
+                assert!(matches!(all.barrier(), Err(GroupError::Lost { rank: 1, .. })));
+                let mut rest = Group::of(&own, "rest", &["p@node0", "p@node2"], SOON).unwrap();
+                let mut sum = [me as u32];
+                rest.all_reduce(&mut sum, Sum).unwrap();
+                assert_eq!(sum, [2]);
+            }
+            node.barrier(SOON).unwrap();
+        });
+    }
+}
+
+#[test]
+fn groups_with_one_name_follow_each_other() {
+    for cluster in clusters(3) {
+        cluster.run(|node| {
+            for i in 0..10u32 {
+                let mut all = Group::of_nodes(&node, "again", SOON).unwrap();
+                let mut sum = [i];
+                all.all_reduce(&mut sum, Sum).unwrap();
+                assert_eq!(sum, [3 * i]);
+            }
+            node.barrier(SOON).unwrap();
+        });
+    }
+}
+
+#[test]
+fn who_does_not_join_is_named() {
+    for cluster in clusters(3) {
+        cluster.run(|node| {
+            if node.id().index() == 0 {
+                let error = Group::of_nodes(&node, "few", BRIEFLY).unwrap_err();
+                let missing = vec!["few#1@node1".to_owned(), "few#2@node2".to_owned()];
+                assert_eq!(error, JoinError::TimedOut { waited: BRIEFLY, missing });
+                assert!(error.to_string().contains("few#1@node1, few#2@node2"), "{error}");
+            }
+            node.barrier(SOON).unwrap();
+        });
+    }
+}
+
+/// Whoever knows the name of a member's part may send to it; nothing of that is taken for the group's.
+#[test]
+fn messages_of_strangers_change_nothing() {
+    for cluster in clusters(2) {
+        cluster.run(|node| {
+            let mut all = Group::of_nodes(&node, "all", SOON).unwrap();
+            let stranger = part(&node, "stranger");
+            for to in ["all#0@node0", "all#1@node1"] {
+                let to = stranger.find(to, SOON).unwrap();
+                for message in [&b""[..], b"short", &[0; 24], &[1; 100]] {
+                    stranger.send(to, message).unwrap();
+                }
+            }
+            stranger.flush();
+            node.barrier(SOON).unwrap();
+            let mut sum = [1u8];
+            all.all_reduce(&mut sum, Sum).unwrap();
+            assert_eq!(sum, [2]);
+            node.barrier(SOON).unwrap();
+        });
+    }
+}
+
+/// A call that was started goes on after somebody has ended a wait for it; one that was not is given up.
+#[test]
+fn a_wait_for_a_call_can_be_ended() {
+    for cluster in clusters(2) {
+        let come = AtomicUsize::new(0);
+        cluster.run(|node| {
+            let mut all = Group::of_nodes(&node, "all", SOON).unwrap();
+            if node.id().index() == 0 {
+                let mut sum = [1u8];
+                let mut call = all.start(Request::all_reduce(&mut sum, Sum)).unwrap();
+                node.interrupt();
+                assert_eq!(call.wait(SOON), Err(GroupError::Interrupted));
+                meet(&come, 2);
+                call.wait(SOON).unwrap();
+                drop(call);
+                assert_eq!(sum, [2]);
+                node.interrupt();
+                assert_eq!(all.barrier(), Err(GroupError::Interrupted));
+                assert!(matches!(all.barrier(), Err(GroupError::Broken(_))));
+                meet(&come, 4);
+            } else {
+                meet(&come, 2);
+                all.all_reduce(&mut [1u8], Sum).unwrap();
+                meet(&come, 4);
+                // Node 0 may have done its part of the first one.
+                let error = all.barrier().and_then(|()| all.barrier());
+                assert!(matches!(error, Err(GroupError::Ended { by: 0, .. })), "{error:?}");
+            }
+            // A barrier of the node would be ended as well.
+            meet(&come, 6);
+        });
+    }
+}
+
+/// Small rows, and a group that nobody polls beside one that is used: neither takes the other's room.
+#[test]
+fn a_group_that_is_not_polled_does_not_hold_up_another() {
+    let cluster = small_builder(2, Progress::Inline).start().unwrap();
+    cluster.run(|node| {
+        let (mut still, mut used) =
+            (Group::of_nodes(&node, "still", SOON).unwrap(), Group::of_nodes(&node, "used", SOON).unwrap());
+        let mut data = vec![node.id().index() as u8; 20_000];
+        let mut waits = still.start(Request::broadcast(0, &mut data)).unwrap();
+        // The root sends as much as it may; the other one looks later.
+        if node.id().index() == 0 {
+            assert!(!waits.poll().unwrap());
+        }
+        for _ in 0..20 {
+            let mut sum = vec![1u32; 2000];
+            used.all_reduce(&mut sum, Sum).unwrap();
+            assert_eq!(sum, [2; 2000]);
+        }
+        waits.wait(SOON).unwrap();
+        drop(waits);
+        assert_eq!(data, [0; 20_000]);
+        node.barrier(SOON).unwrap();
+    });
+}

@@ -1,0 +1,408 @@
+//! What groups have to do, over whatever carries their messages: each node of a cluster calls these functions, in a thread or process of
+//! its own.
+
+use std::time::Duration;
+
+use pdbp::Node;
+use pdbp::collective::{
+    Cause, Group, GroupError, JoinError, Max, Min, Op, Product, Refused, Request, Sum, With, Xor,
+};
+
+/// Long enough for a loaded machine.
+const SOON: Duration = Duration::from_secs(200);
+/// For waits that are expected to end without success.
+const BRIEFLY: Duration = Duration::from_millis(50);
+
+/// Everything, one after the other.
+pub(crate) fn all(node: &Node, lengths: &[usize]) {
+    calls(node, lengths);
+    tagged(node);
+    started(node);
+    refused(node);
+    mismatch(node);
+    opposite_roots(node);
+    late(node);
+    left(node);
+    given_up(node);
+    join(node);
+}
+
+fn group(node: &Node, name: &str) -> Group {
+    Group::of_nodes(node, name, SOON).unwrap()
+}
+
+/// All have done what they wanted to; nobody is gone before the others have heard it.
+fn together(node: &Node) {
+    node.barrier(SOON).unwrap();
+}
+
+fn value(rank: usize, i: usize) -> u32 {
+    (rank as u32 + 1).wrapping_mul(2_654_435_761).wrapping_add(i as u32 * 40_503)
+}
+
+/// Every call with each length, against what it has to give.
+fn calls(node: &Node, lengths: &[usize]) {
+    let mut all = group(node, "calls");
+    let (me, size) = (all.rank(), all.size());
+    assert_eq!((me, size), (node.id().index(), usize::from(node.settings().nodes)));
+    let own = |rank: usize, length: usize| (0..length).map(|i| value(rank, i)).collect::<Vec<_>>();
+    let block = |from: usize, to: usize, length: usize| own(from * 31 + to, length);
+    for &length in lengths {
+        all.barrier().unwrap();
+        let sums: Vec<u32> =
+            (0..length).map(|i| (0..size).fold(0u32, |sum, rank| sum.wrapping_add(value(rank, i)))).collect();
+        for root in [0, size / 2, size - 1] {
+            let mut data = if me == root { own(root, length) } else { vec![0; length] };
+            all.broadcast(root, &mut data).unwrap();
+            assert_eq!(data, own(root, length), "broadcast of {length} from {root}");
+
+            let give: Vec<u32> = (0..size).flat_map(|to| block(root, to, length)).collect();
+            let mut data = vec![0; length];
+            all.scatter(root, (me == root).then_some(&give), &mut data).unwrap();
+            assert_eq!(data, block(root, me, length), "scatter of {length} from {root}");
+
+            let mut got = vec![0; size * length];
+            all.gather(root, &own(me, length), Some(&mut got).filter(|_| me == root).map(|v| &mut v[..]))
+                .unwrap();
+            let blocks: Vec<u32> = (0..size).flat_map(|from| own(from, length)).collect();
+            assert!(me != root || got == blocks, "gather of {length} to {root}");
+
+            let mut data = own(me, length);
+            all.reduce(root, &mut data, Sum).unwrap();
+            assert!(me != root || data == sums, "reduce of {length} to {root}");
+        }
+        let mut data = own(me, length);
+        all.all_reduce(&mut data, Sum).unwrap();
+        assert_eq!(data, sums, "all_reduce of {length}");
+
+        let mut data = own(me, length);
+        let share = all.reduce_scatter(&mut data, Sum).unwrap().to_vec();
+        let (each, more) = (length / size, length % size);
+        let start = me * each + me.min(more);
+        assert_eq!(share, sums[start..start + each + usize::from(me < more)], "reduce_scatter of {length}");
+
+        let mut got = vec![0; size * length];
+        all.all_gather(&own(me, length), &mut got).unwrap();
+        assert_eq!(
+            got,
+            (0..size).flat_map(|from| own(from, length)).collect::<Vec<_>>(),
+            "all_gather of {length}"
+        );
+
+        let give: Vec<u32> = (0..size).flat_map(|to| block(me, to, length)).collect();
+        all.all_to_all(&give, &mut got).unwrap();
+        assert_eq!(
+            got,
+            (0..size).flat_map(|from| block(from, me, length)).collect::<Vec<_>>(),
+            "all_to_all of {length}"
+        );
+        floats(&mut all, length);
+    }
+    other_types(&mut all);
+    all.barrier().unwrap();
+    let stats = all.stats();
+    assert!(stats.calls > 0 && (size == 1 || stats.messages > 0), "{stats:?}");
+    together(node);
+}
+
+/// Sums that depend on the order: the same bits at all members.
+fn floats(all: &mut Group, length: usize) {
+    let me = all.rank();
+    let rough = |i: usize| (value(me, i) as f32).sqrt() * 10f32.powi(i as i32 % 9 - 4) - 1e4;
+    let given: Vec<f32> = (0..length).map(rough).collect();
+    let mut first: Option<Vec<f32>> = None;
+    for _ in 0..2 {
+        let mut data = given.clone();
+        all.all_reduce(&mut data, Sum).unwrap();
+        let bits = |data: &[f32]| data.iter().map(|value| value.to_bits()).collect::<Vec<u32>>();
+        let mut of_all = vec![0u32; all.size() * length];
+        all.all_gather(&bits(&data), &mut of_all).unwrap();
+        let mut members = of_all.chunks(length.max(1));
+        assert!(members.all(|other| other == bits(&data)), "members have different bits");
+        let first = first.get_or_insert_with(|| data.clone());
+        assert_eq!(bits(first), bits(&data), "another run has other bits");
+    }
+}
+
+fn other_types(all: &mut Group) {
+    let (me, size) = (all.rank(), all.size());
+    let last = size - 1;
+    let mut data = [me as f64 + 0.5, -(me as f64)];
+    all.all_reduce(&mut data, Max).unwrap();
+    assert_eq!(data, [last as f64 + 0.5, 0.0]);
+    let mut data = [me as i8, -(me as i8)];
+    all.all_reduce(&mut data, Min).unwrap();
+    assert_eq!(data, [0, -(last as i8)]);
+    let mut data = [2u64; 3];
+    all.all_reduce(&mut data, Product).unwrap();
+    assert_eq!(data, [1 << size; 3]);
+    let mut data = [1u16 << me; 5];
+    all.all_reduce(&mut data, Xor).unwrap();
+    assert_eq!(data, [((1u32 << size) - 1) as u16; 5]);
+    let mut data = [me as i64, 100];
+    all.all_reduce(&mut data, With(|a: i64, b: i64| (a + b) % 7)).unwrap();
+    let of_all = |value: &dyn Fn(i64) -> i64| (0..size as i64).map(value).sum::<i64>() % 7;
+    let expected = [of_all(&|rank| rank), of_all(&|_| 100)];
+    assert!(size == 1 || data == expected, "{data:?} instead of {expected:?}");
+    // Plain values of any length are moved.
+    let mut data = [[me as u8; 3]; 7];
+    all.broadcast(last, &mut data).unwrap();
+    assert_eq!(data, [[last as u8; 3]; 7]);
+}
+
+fn tagged(node: &Node) {
+    let mut all = group(node, "tagged");
+    let (me, size) = (all.rank(), all.size());
+    let (next, before) = ((me + 1) % size, (me + size - 1) % size);
+    // Longer than all that may be under way: by `send` and `recv` all would wait.
+    for length in [0, 1, 100, 30_000] {
+        let (give, mut got) = (vec![me as u64; length], vec![u64::MAX; length]);
+        all.send_recv((next, &give), (before, &mut got), 5).unwrap();
+        assert_eq!(got, vec![before as u64; length]);
+    }
+    if size > 1 {
+        for tag in [3, 1, 2] {
+            all.send(next, tag, &[tag; 2]).unwrap();
+        }
+        // A call between does not take them.
+        let mut sum = [1u32];
+        all.all_reduce(&mut sum, Sum).unwrap();
+        assert_eq!(sum, [size as u32]);
+        for tag in [1, 2, 3] {
+            let mut got = [0; 2];
+            all.recv(before, tag, &mut got).unwrap();
+            assert_eq!(got, [tag; 2]);
+        }
+        if me == 0 {
+            all.send(1, 9, &vec![7u16; 20_000]).unwrap();
+        } else if me == 1 {
+            let mut got = vec![0u16; 20_000];
+            all.recv(0, 9, &mut got).unwrap();
+            assert!(got.iter().all(|value| *value == 7));
+        }
+    }
+    together(node);
+}
+
+/// Begun, polled while something else is done, and waited for.
+fn started(node: &Node) {
+    let (mut one, mut two) = (group(node, "one"), group(node, "two"));
+    let size = one.size();
+    let (mut a, mut b) = (vec![1u32; 5000], vec![2u32; 5000]);
+    let mut first = one.start(Request::all_reduce(&mut a, Sum)).unwrap();
+    let mut second = two.start(Request::all_reduce(&mut b, Sum)).unwrap();
+    let (mut is_first_done, mut is_second_done) = (false, false);
+    while !(is_first_done && is_second_done) {
+        is_first_done = first.poll().unwrap();
+        is_second_done = second.poll().unwrap();
+        node.poll();
+        std::thread::yield_now();
+    }
+    assert!(first.poll().unwrap(), "done it stays");
+    drop((first, second));
+    assert_eq!((a, b), (vec![size as u32; 5000], vec![2 * size as u32; 5000]));
+    let mut call = one.start(Request::barrier()).unwrap();
+    call.wait(SOON).unwrap();
+    drop(call);
+    together(node);
+}
+
+/// What cannot be done is refused before anything is sent, and the group goes on.
+fn refused(node: &Node) {
+    let mut all = group(node, "refused");
+    let (me, size) = (all.rank(), all.size());
+    let refused = |result: Result<(), GroupError>| match result {
+        Err(GroupError::Refused(refused)) => refused,
+        other => panic!("{other:?}"),
+    };
+    let mut four = [0u8; 4];
+    assert_eq!(refused(all.broadcast(size, &mut four)), Refused::Rank { rank: size, members: size });
+    assert!(
+        refused(all.reduce(size + 1, &mut four, Sum)).to_string().contains(&format!("member {}", size + 1))
+    );
+    let mut short = vec![0u8; 4 * size + 1];
+    let length = Refused::Length { what: "output", bytes: 4 * size + 1, needed: 4 * size };
+    assert_eq!(refused(all.all_gather(&[0u8; 4], &mut short)), length);
+    let length = Refused::Length { what: "output", bytes: 0, needed: 4 * size };
+    assert_eq!(refused(all.gather(me, &[0u8; 4], None)), length);
+    let length = Refused::Length { what: "input", bytes: 0, needed: 4 * size };
+    assert_eq!(refused(all.scatter(me, None, &mut four)), length);
+    if size > 1 {
+        let mut got = vec![0u8; size + 1];
+        let length = Refused::Length { what: "input", bytes: size + 1, needed: 2 * size };
+        assert_eq!(refused(all.all_to_all(&vec![0u8; size + 1], &mut got)), length);
+    }
+    assert!(refused(all.all_reduce(&mut [0f32; 2], Xor)).to_string().contains("Xor has no meaning for f32"));
+    assert!(matches!(refused(all.all_reduce(&mut [0i32], Op::Function)), Refused::NoOperation { .. }));
+    assert_eq!(refused(all.send(me, 0, &four)), Refused::ToItself { rank: me });
+    assert_eq!(refused(all.recv(size, 0, &mut four)), Refused::Rank { rank: size, members: size });
+    // Nobody has counted any of them.
+    let mut sum = [1u32];
+    all.all_reduce(&mut sum, Sum).unwrap();
+    assert_eq!(sum, [size as u32]);
+    together(node);
+}
+
+/// All end, those that met it with both calls; and what a group says then, it says for ever.
+fn mismatch(node: &Node) {
+    for odd in 0..4 {
+        let mut all = group(node, "mismatch");
+        let (me, size) = (all.rank(), all.size());
+        if size == 1 {
+            return;
+        }
+        let is_odd = me == odd % size;
+        let mut data = vec![1u32; 100];
+        let mut call = |all: &mut Group| match odd {
+            _ if !is_odd => all.all_reduce(&mut data, Sum),
+            0 => all.all_reduce(&mut data, Max),
+            1 => all.all_reduce(&mut data[1..], Sum),
+            2 => all.reduce(0, &mut data, Sum),
+            _ => all.barrier(),
+        };
+        // Who has done its part before it could know finds out at the next call.
+        let error = call(&mut all).and_then(|()| all.barrier()).unwrap_err();
+        match &error {
+            GroupError::Mismatch { theirs, ours, .. } => {
+                assert_ne!(theirs, ours);
+                let says = error.to_string();
+                assert!(
+                    says.contains(&ours.to_string()) && says.contains("same calls in the same order"),
+                    "{says}"
+                );
+            }
+            GroupError::Ended { cause: Cause::Mismatch, by, address } => {
+                assert!(*by != me && address.ends_with(&format!("@node{by}")), "{error}");
+            }
+            other => panic!("{other:?}"),
+        }
+        let again = all.barrier().unwrap_err();
+        assert_eq!(again.to_string(), error.to_string());
+        together(node);
+    }
+}
+
+/// Each waits for the other: only since they say so does anybody find out.
+fn opposite_roots(node: &Node) {
+    let mut all = group(node, "roots");
+    let (me, size) = (all.rank(), all.size());
+    if size > 1 {
+        let root = if me == 0 { 1 } else { 0 };
+        let error = all.broadcast(root, &mut [0u64; 3]).and_then(|()| all.barrier()).unwrap_err();
+        let is_right =
+            matches!(error, GroupError::Mismatch { .. } | GroupError::Ended { cause: Cause::Mismatch, .. });
+        assert!(is_right, "{error:?}");
+    }
+    together(node);
+}
+
+/// One never calls.
+fn late(node: &Node) {
+    let mut all = group(node, "late");
+    let (me, size) = (all.rank(), all.size());
+    if me != size - 1 {
+        all.set_patience(BRIEFLY);
+        let error = all.barrier().unwrap_err();
+        match &error {
+            GroupError::TimedOut { rank, address, waited, .. } => {
+                assert_eq!((*waited, address), (BRIEFLY, &format!("late#{rank}@node{rank}")));
+                assert!(size > 2 || *rank == 1, "{error}");
+                assert!(error.to_string().contains("barrier"), "{error}");
+            }
+            GroupError::Ended { cause: Cause::TimedOut, .. } => {}
+            other => panic!("{other:?}"),
+        }
+        assert!(all.barrier().is_err());
+    }
+    together(node);
+    if size > 1 {
+        // What the others had sent before may do for a barrier of the last one.
+        let error = all.barrier().and_then(|()| all.barrier()).unwrap_err();
+        assert!(
+            me != size - 1 || matches!(error, GroupError::Ended { cause: Cause::TimedOut, .. }),
+            "{error:?}"
+        );
+    }
+    together(node);
+}
+
+/// One leaves instead of calling.
+fn left(node: &Node) {
+    let mut all = group(node, "left");
+    let (me, size) = (all.rank(), all.size());
+    let gone = size / 2;
+    if size > 1 && me == gone {
+        drop(all);
+    } else if size > 1 {
+        let mut data = vec![0u32; 9000];
+        let error = all.all_reduce(&mut data, Sum).unwrap_err();
+        assert_eq!(error, GroupError::Lost { rank: gone, address: format!("left#{gone}@node{gone}") });
+        assert!(error.to_string().contains(&format!("left#{gone}@node{gone}, is gone")), "{error}");
+        assert_eq!(all.barrier(), Err(error));
+    }
+    together(node);
+}
+
+/// One begins a call and does not go on with it.
+fn given_up(node: &Node) {
+    let mut all = group(node, "given");
+    let (me, size) = (all.rank(), all.size());
+    if size > 1 && me == 0 {
+        let mut data = [0u32; 9];
+        drop(all.start(Request::all_reduce(&mut data, Sum)).unwrap());
+        let error = all.barrier().unwrap_err();
+        assert!(error.to_string().contains("given up"), "{error}");
+    } else if size > 1 {
+        let error = all.all_reduce(&mut [0u32; 9], Sum).unwrap_err();
+        assert!(matches!(error, GroupError::Ended { by: 0, cause: Cause::GivenUp, .. }), "{error:?}");
+    }
+    together(node);
+}
+
+/// Lists that cannot be, and one that differs.
+fn join(node: &Node) {
+    let (me, size) = (node.id().index(), usize::from(node.settings().nodes));
+    let part = node.register("joins", pdbp::PartKind::Cpu).unwrap();
+    let names: Vec<String> = (0..size).map(|i| format!("joins@node{i}")).collect();
+    let mut list: Vec<&str> = names.iter().map(String::as_str).collect();
+    assert_eq!(Group::of(&part, "g", &[], SOON).unwrap_err(), JoinError::Empty);
+    let twice = [list[0], list[0]];
+    let error = Group::of(&part, "g", &twice, SOON).unwrap_err();
+    assert_eq!(error, JoinError::Twice { address: names[0].clone() });
+    if size > 1 {
+        let other = list[(me + 1) % size];
+        let error = Group::of(&part, "g", &[other], SOON).unwrap_err();
+        assert_eq!(error, JoinError::NotInList { part: "joins".to_owned() });
+        assert!(matches!(Group::of(&part, "g", &[other, "nobody"], BRIEFLY), Err(JoinError::Lookup(_))));
+    }
+    // In another order than that of the nodes.
+    list.reverse();
+    let mut all = Group::of(&part, "reversed", &list, SOON).unwrap();
+    assert_eq!((all.rank(), all.patience()), (size - 1 - me, SOON));
+    let mut ranks = vec![0; size];
+    all.all_gather(&[me as u32], &mut ranks).unwrap();
+    assert_eq!(ranks, (0..size as u32).rev().collect::<Vec<_>>());
+    together(node);
+    drop(all);
+    differ(node, &part, &names);
+    together(node);
+}
+
+/// The first and the last node are in each other's lists, and the last one's has one more.
+fn differ(node: &Node, part: &pdbp::Part, names: &[String]) {
+    let (me, last) = (node.id().index(), names.len() - 1);
+    if last == 0 || (me != 0 && me != last) {
+        return;
+    }
+    let extra = (me == last).then(|| node.register("extra", pdbp::PartKind::Cpu).unwrap());
+    let extra_name = format!("extra@node{last}");
+    let mut list = vec![names[0].as_str(), names[last].as_str()];
+    list.extend(extra.as_ref().map(|_| extra_name.as_str()));
+    let error = Group::of(part, "differ", &list, SOON).unwrap_err();
+    let (other, expected) = if me == 0 { (1, (3, 2)) } else { (0, (2, 3)) };
+    match &error {
+        JoinError::Differs { rank, members, .. } => assert_eq!((*rank, *members), (other, expected)),
+        other => panic!("{other:?}"),
+    }
+    assert!(error.to_string().contains("give all the same list"), "{error}");
+}
