@@ -10,6 +10,8 @@ mod net;
 mod options;
 mod reactor;
 mod start;
+#[cfg(test)]
+mod tests;
 mod token;
 
 pub use door::DoorStats;

@@ -398,26 +398,26 @@ impl<S: Read + Write> Link<S> {
         let Some(lane) = &mut self.lane else { return Ok(()) };
         let theirs = u32::try_from(head.number).unwrap_or(u32::MAX);
         let agreed = theirs.max(lane.offered);
-        let room = u64::from(head.room);
+        // What an end says of another session counts for nothing: it has taken and posted nothing in this one, and will say when it has.
+        let (taken, room) = if theirs == agreed { (head.taken, u64::from(head.room)) } else { (0, 0) };
+        lane.opened = true;
         if self.state == State::Up && agreed == self.session {
-            if !(self.out.acknowledged..=self.out.sent).contains(&head.taken) {
-                return Err(Malformed::Taken { found: head.taken, sent: self.out.sent });
+            let (known, sent) = (self.out.acknowledged, self.out.sent);
+            if !(known..=sent).contains(&taken) {
+                return Err(Malformed::Taken { found: taken, sent });
             }
-            lane.opened = true;
-            lane.written = head.taken;
-            self.out.acknowledged = head.taken;
-            self.out.granted = self.out.granted.max(head.taken.saturating_add(room));
-            self.stats.sent_again += self.out.next.saturating_sub(head.taken);
-            self.out.next = head.taken;
+            lane.written = taken;
+            self.out.acknowledged = taken;
+            self.out.granted = self.out.granted.max(taken.saturating_add(room));
+            self.stats.sent_again += self.out.next.saturating_sub(taken);
+            self.out.next = taken;
             return Ok(());
         }
-        lane.opened = true;
         if self.state == State::Up {
             (self.state, self.cause) = (State::Failing, Some(NetError::GivenUp));
         }
         self.next_session = Some(agreed);
-        // What an end says of another session counts for nothing; it will say it of this one.
-        self.out.granted = if theirs == agreed { room } else { 0 };
+        self.out.granted = room;
         self.incoming.told = (0, 0);
         Ok(())
     }

@@ -47,6 +47,11 @@ impl Founder {
         self.address
     }
 
+    /// Processes that are there, this one included.
+    pub fn here(&self) -> usize {
+        self.here.load(Ordering::Relaxed)
+    }
+
     /// Waits until all nodes are there, for as long as [`Options::timeout`] says.
     ///
     /// # Errors
@@ -54,7 +59,7 @@ impl Founder {
     pub fn wait(self) -> Result<Net, StartError> {
         let waited = self.options.timeout;
         let roster = self.complete.recv_timeout(waited).map_err(|_| StartError::Missing {
-            here: self.here.load(Ordering::Relaxed),
+            here: self.here(),
             nodes: self.nodes,
             waited,
         })?;
