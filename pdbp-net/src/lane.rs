@@ -18,6 +18,8 @@ pub(crate) struct Lane<S> {
     pub(crate) offered: u32,
     /// Whether the peer has named one.
     pub(crate) opened: bool,
+    /// Whether this end has said goodbye.
+    pub(crate) said_bye: bool,
     /// Whether there may be something to read, or room to write.
     pub(crate) readable: bool,
     pub(crate) writable: bool,
@@ -43,6 +45,7 @@ impl<S: Read + Write> Lane<S> {
             reader: Reader::new(longest),
             offered: u32::try_from(open.number).unwrap_or(u32::MAX),
             opened: false,
+            said_bye: false,
             readable: true,
             writable: true,
             frames: VecDeque::with_capacity(GATHERED),
@@ -68,9 +71,12 @@ impl<S: Read + Write> Lane<S> {
         !self.frames.is_empty()
     }
 
-    /// Keeps no more than what has to be finished or says goodbye: the rest is not sent.
-    pub(crate) fn cut_short(&mut self) {
+    /// Says goodbye next, and nothing else.
+    pub(crate) fn say_bye(&mut self, taken: u64) {
+        // A frame that has begun must end.
         self.frames.truncate(usize::from(self.offset > 0));
+        self.push(frame(Kind::Bye, 0, taken, 0), None);
+        self.said_bye = true;
     }
 
     /// Writes as far as the socket takes it.

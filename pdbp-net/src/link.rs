@@ -103,15 +103,6 @@ enum State {
     Down,
 }
 
-/// What is read of what the peer sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reading {
-    All,
-    /// This node is about to end. A block that comes now is not taken, so that its sender gets it back; what follows it is not read.
-    Acknowledgements,
-    Nothing,
-}
-
 /// Figures of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -141,7 +132,8 @@ pub(crate) struct Link<S> {
     give_up_at: Option<Instant>,
     faults: u8,
     ended: bool,
-    reading: Reading,
+    /// This node is about to end: where blocks go that are not taken any more.
+    leaving: Option<Box<[u8]>>,
     stats: LinkStats,
 }
 
@@ -162,7 +154,7 @@ impl<S: Read + Write> Link<S> {
             give_up_at: Some(give_up_at),
             faults: 0,
             ended: false,
-            reading: Reading::All,
+            leaving: None,
             stats: LinkStats::default(),
         }
     }
@@ -184,6 +176,11 @@ impl<S: Read + Write> Link<S> {
     /// Whether there is no connection, and one is wanted.
     pub(crate) fn is_apart(&self) -> bool {
         self.lane.is_none() && !self.ended
+    }
+
+    /// Whether a poll has left something unread.
+    pub(crate) fn has_more(&self) -> bool {
+        self.lane.as_ref().is_some_and(|lane| lane.readable)
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -323,16 +320,20 @@ impl<S: Read + Write> Link<S> {
     fn read(&mut self) -> Option<Completion<NetError>> {
         for _ in 0..FRAMES {
             // A session that is about to begin gets nothing before that.
-            let waits = self.next_session.is_some() || self.reading == Reading::Nothing;
+            let waits = self.next_session.is_some();
             let lane = self.lane.as_mut().filter(|lane| lane.readable && !waits)?;
-            let room = if lane.reader.is_in_block() { self.incoming.posted.front_mut() } else { None };
-            let room = room.map_or(&mut [][..], VacantBlock::bytes_mut);
+            let room = match (&mut self.leaving, self.incoming.posted.front_mut()) {
+                (Some(nowhere), _) => nowhere,
+                (None, Some(block)) if lane.reader.is_in_block() => block.bytes_mut(),
+                _ => &mut [][..],
+            };
             let result = match lane.reader.next(&mut lane.socket, room) {
                 Ok(Came::Nothing) => {
                     lane.readable = false;
                     return None;
                 }
                 Ok(Came::Head(head)) => self.follow(head).map_err(Lost::from),
+                Ok(Came::Block(_)) if self.leaving.is_some() => Ok(()),
                 Ok(Came::Block(length)) => match self.incoming.posted.pop_front() {
                     Some(block) => {
                         self.incoming.taken += 1;
@@ -371,7 +372,9 @@ impl<S: Read + Write> Link<S> {
         self.out.acknowledged = head.taken;
         self.out.granted = self.out.granted.max(head.taken.saturating_add(head.room.into()));
         match head.kind {
-            Kind::Data if self.reading != Reading::All => self.reading = Reading::Nothing,
+            Kind::Data if self.leaving.is_some() => {
+                lane.reader.begin_block(usize::try_from(head.length).unwrap_or(usize::MAX));
+            }
             Kind::Data => {
                 let due = self.incoming.taken;
                 if head.number != due {
@@ -386,7 +389,12 @@ impl<S: Read + Write> Link<S> {
             }
             Kind::Bye => {
                 self.ended = true;
-                self.fail(NetError::Left);
+                if self.leaving.is_none() {
+                    // It waits to know that it is known.
+                    lane.say_bye(self.incoming.taken);
+                    let _ = lane.flush(&self.out);
+                    self.fail(NetError::Left);
+                }
             }
             Kind::Open | Kind::Ack => {}
         }
@@ -436,7 +444,7 @@ impl<S: Read + Write> Link<S> {
     /// Makes frames of what there is to say. Each tells what was taken and posted.
     fn fill(&mut self) {
         let (out, incoming) = (&mut self.out, &mut self.incoming);
-        let Some(lane) = self.lane.as_mut().filter(|lane| lane.opened) else { return };
+        let Some(lane) = self.lane.as_mut().filter(|lane| lane.opened && !lane.said_bye) else { return };
         if self.state != State::Up {
             return;
         }
@@ -459,50 +467,41 @@ impl<S: Read + Write> Link<S> {
         }
     }
 
-    /// Towards the end of this node: hands over what was submitted, and takes nothing more. Whether there is nothing left to do.
-    pub(crate) fn poll_farewell(&mut self) -> bool {
+    /// This node is about to end. Blocks that come from now on are not taken, so that their sender gets them back.
+    pub(crate) fn begin_farewell(&mut self) {
+        self.leaving = Some(vec![0; self.limits.longest].into());
+    }
+
+    /// Hands over what was submitted, or no more than is on its way with `Haste::Much`, then says goodbye, on the next connection if
+    /// this one ends meanwhile. Whether the peer knows, or there is nothing to be known.
+    pub(crate) fn poll_farewell(&mut self, haste: Haste) -> bool {
         while self.out.first < self.out.acknowledged && self.out.queue.pop_front().is_some() {
             self.out.first += 1;
         }
-        let opened = self.lane.as_ref().is_some_and(|lane| lane.opened);
-        if self.state != State::Up || !opened || self.out.queue.is_empty() {
+        if self.ended || self.state != State::Up {
             return true;
         }
         self.write();
-        self.reading = match self.reading {
-            Reading::All if self.lane.as_ref().is_some_and(|lane| lane.reader.is_in_block()) => Reading::Nothing,
-            Reading::All => Reading::Acknowledgements,
-            other => other,
-        };
         let _ = self.read();
-        self.lane.is_none() || self.reading == Reading::Nothing
-    }
-
-    /// Says goodbye next, and nothing else.
-    pub(crate) fn begin_goodbye(&mut self) {
-        if let Some(lane) = self.lane.as_mut().filter(|lane| lane.opened && self.state == State::Up) {
-            lane.cut_short();
-            lane.push(frame(Kind::Bye, 0, self.incoming.taken, 0), None);
+        let done = self.out.queue.is_empty() || haste == Haste::Much;
+        if let Some(lane) = self.lane.as_mut().filter(|lane| done && lane.opened && !lane.said_bye) {
+            lane.say_bye(self.incoming.taken);
+            self.write();
         }
-    }
-
-    /// Whether what was begun is written, or nobody is there to read it.
-    pub(crate) fn poll_goodbye(&mut self) -> bool {
-        match self.lane.as_mut().filter(|lane| lane.opened && self.state == State::Up) {
-            Some(lane) => lane.flush(&self.out).is_err() || !lane.has_frames(),
-            None => true,
-        }
-    }
-
-    /// The connection, for what is left to do with it.
-    pub(crate) fn into_socket(self) -> Option<S> {
-        self.lane.map(|lane| lane.socket)
+        self.ended
     }
 
     #[cfg(test)]
     pub(crate) fn cut(&mut self) {
         self.lane = None;
     }
+}
+
+/// How much is left to do for a node that ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Haste {
+    Little,
+    Much,
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The transport: links of one node to all others, over sockets.
 
-use std::io::{ErrorKind, Read};
-use std::net::{IpAddr, Shutdown, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,7 @@ use socket2::{SockRef, TcpKeepalive};
 use crate::door::roster::Roster;
 use crate::door::{Door, DoorStats};
 use crate::error::NetError;
-use crate::link::{Limits, Link, LinkStats};
+use crate::link::{Haste, Limits, Link, LinkStats};
 use crate::options::Options;
 use crate::reactor::Reactor;
 
@@ -135,7 +134,8 @@ impl Net {
     fn connect(&mut self, arrived: Vec<(usize, TcpStream)>) {
         for (node, mut stream) in arrived {
             let Some(link) = self.links.get_mut(node).and_then(Option::as_mut) else { continue };
-            let watched = prepare(&stream, self.limits.outage).and_then(|()| self.reactor.watch(node, &mut stream));
+            let watched =
+                prepare(&stream, self.limits.outage).and_then(|()| self.reactor.watch(node, &mut stream));
             match watched {
                 Ok(()) => link.connect(stream),
                 Err(_) => self.door.call(node),
@@ -159,6 +159,8 @@ impl Net {
             let completion = link.poll();
             if link.is_apart() {
                 self.door.call(at);
+            } else if completion.is_none() && link.has_more() {
+                self.reactor.remind(at);
             }
             if completion.is_some() {
                 return completion;
@@ -178,27 +180,24 @@ impl Net {
         }
     }
 
-    /// Polls links until all of them are done, or the time is up.
-    fn wait(
-        &self,
-        links: &mut [(usize, Link<TcpStream>)],
-        until: Instant,
-        poll: impl Fn(&mut Link<TcpStream>) -> bool,
-    ) {
-        loop {
-            self.reactor.look();
-            let mut done = true;
-            for (node, link) in &mut *links {
-                if let Some((readable, writable)) = self.reactor.news_of(*node) {
-                    link.wake(readable, writable);
-                }
-                done &= poll(link);
-            }
-            if done || Instant::now() >= until {
-                return;
-            }
-            std::thread::sleep(NAP);
+    /// Whether all peers know that this node ends.
+    fn poll_farewell(&mut self, haste: Haste) -> bool {
+        if let Some(arrived) = self.door.arrived() {
+            self.connect(arrived);
         }
+        self.reactor.look();
+        let mut done = true;
+        for (at, link) in self.links.iter_mut().enumerate() {
+            let Some(link) = link else { continue };
+            if let Some((readable, writable)) = self.reactor.news_of(at) {
+                link.wake(readable, writable);
+            }
+            done &= link.poll_farewell(haste);
+            if link.is_apart() {
+                self.door.call(at);
+            }
+        }
+        done
     }
 
     #[cfg(test)]
@@ -277,41 +276,18 @@ impl Transport for Net {
 }
 
 impl Drop for Net {
-    /// Leaves the cluster. For as long as [`Options::linger`] says, this waits until peers have taken what was sent to them. They
-    /// are told that the node has ended, and keep what they have sent to it and it has not taken.
+    /// Leaves the cluster. For as long as [`Options::linger`] says, this waits until peers have taken what was sent to them and know
+    /// that this node ends. They keep what they have sent to it and it has not taken.
     fn drop(&mut self) {
-        let until = Instant::now() + self.linger;
-        if let Some(arrived) = self.door.arrived() {
-            self.connect(arrived);
-        }
-        let mut links = Vec::new();
-        for (node, link) in self.links.iter_mut().enumerate() {
-            links.extend(link.take().map(|link| (node, link)));
-        }
-        self.wait(&mut links, until, Link::poll_farewell);
-        for (_, link) in &mut links {
-            link.begin_goodbye();
-        }
-        self.wait(&mut links, until, Link::poll_goodbye);
-        see_off(links.into_iter().filter_map(|(_, link)| link.into_socket()).collect(), until);
-    }
-}
-
-/// Waits until the other ends have closed their connections: if this end closed one first on which something has come, the system would
-/// drop what the other has not read yet, the goodbye too.
-fn see_off(mut sockets: Vec<TcpStream>, until: Instant) {
-    sockets.retain(|socket| socket.shutdown(Shutdown::Write).is_ok());
-    let mut nowhere = [0; 4096];
-    while !sockets.is_empty() && Instant::now() < until {
-        sockets.retain_mut(|socket| {
-            loop {
-                match socket.read(&mut nowhere) {
-                    Ok(0) => return false,
-                    Ok(_) => {}
-                    Err(error) => return matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
-                }
+        let began = Instant::now();
+        self.links.iter_mut().flatten().for_each(Link::begin_farewell);
+        loop {
+            let waited = began.elapsed();
+            let haste = if waited < self.linger / 2 { Haste::Little } else { Haste::Much };
+            if self.poll_farewell(haste) || waited >= self.linger {
+                return;
             }
-        });
-        std::thread::sleep(NAP);
+            std::thread::sleep(NAP);
+        }
     }
 }

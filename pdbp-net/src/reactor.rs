@@ -64,6 +64,13 @@ impl Reactor {
         Some((bits & READABLE != 0, bits & WRITABLE != 0))
     }
 
+    /// There is still something to read of a node's connection.
+    pub(crate) fn remind(&self, node: usize) {
+        if let Some(ready) = self.ready.get(node) {
+            ready.fetch_or(READABLE, Ordering::Relaxed);
+        }
+    }
+
     fn take(&self, (poll, events): &mut (Poll, Events), timeout: Duration) {
         // A wait that a signal has ended is as good as one that has brought nothing.
         if poll.poll(events, Some(timeout)).is_err() {
@@ -99,7 +106,8 @@ impl Bell for Reactor {
         if is_idle() {
             let mut poll = self.poll.lock().unwrap_or_else(PoisonError::into_inner);
             // A look may have taken the wake-up of a ring that came before; what rings from here on ends the wait below.
-            if self.rings.load(Ordering::SeqCst) == before {
+            let rang = self.rings.load(Ordering::SeqCst) != before;
+            if !rang && self.ready.iter().all(|ready| ready.load(Ordering::Relaxed) == 0) {
                 self.take(&mut poll, timeout);
             }
         }

@@ -73,7 +73,8 @@ impl Token {
 
     fn mac(&self, pieces: &[&[u8]]) -> Hmac<Sha256> {
         // A key may have any length; without one nothing could be proven.
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).unwrap_or_else(|_| Hmac::new(&Default::default()));
+        let mut mac =
+            Hmac::<Sha256>::new_from_slice(&self.0).unwrap_or_else(|_| Hmac::new(&Default::default()));
         pieces.iter().for_each(|piece| mac.update(piece));
         mac
     }

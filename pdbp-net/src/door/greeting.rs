@@ -296,7 +296,8 @@ mod tests {
         cluster: Id([7; 16]),
         process: Id([9; 16]),
     };
-    const ANSWERED: Answer = Answer { verdict: 0, version: 1, nodes: 4, longest: 131_136, process: Id([5; 16]) };
+    const ANSWERED: Answer =
+        Answer { verdict: 0, version: 1, nodes: 4, longest: 131_136, process: Id([5; 16]) };
 
     fn tokens() -> [Token; 2] {
         ["1", "2"].map(|text| Token::from_text(&text.repeat(32)).unwrap())

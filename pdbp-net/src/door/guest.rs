@@ -207,7 +207,9 @@ impl Guest {
     fn understand(&mut self, token: &Token) -> Step {
         self.length = 0;
         let heard = self.heard;
-        let (Some(hello), Some(claim)) = (heard.first_chunk(), heard.first_chunk()) else { return Step::Gone };
+        let (Some(hello), Some(claim)) = (heard.first_chunk(), heard.first_chunk()) else {
+            return Step::Gone;
+        };
         let result = match std::mem::replace(&mut self.stage, Stage::Ignored) {
             Stage::Taken(mut taker) => taker.hello(hello).map(|said| {
                 self.out.extend_from_slice(&said);

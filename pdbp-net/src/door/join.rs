@@ -127,5 +127,6 @@ fn read_roster(stream: &mut TcpStream, founder: SocketAddr, deadline: Instant) -
     stream.set_read_timeout(left())?;
     stream.read_exact(&mut rest)?;
     let roster = Roster::from_bytes(&head, &rest, founder);
-    roster.ok_or_else(|| Try::Again(io::Error::new(ErrorKind::InvalidData, "the list of nodes makes no sense")))
+    roster
+        .ok_or_else(|| Try::Again(io::Error::new(ErrorKind::InvalidData, "the list of nodes makes no sense")))
 }

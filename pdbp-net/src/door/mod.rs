@@ -354,7 +354,8 @@ impl Porter {
                 (Purpose::Link, None, _) => Verdict::Later,
                 (Purpose::Link, Some(members), _) => {
                     let from = usize::from(claim.from);
-                    let is_member = members.roster.members.get(from).is_some_and(|m| m.process == claim.process);
+                    let is_member =
+                        members.roster.members.get(from).is_some_and(|m| m.process == claim.process);
                     let right = claim.cluster == members.roster.cluster
                         && usize::from(claim.to) == members.roster.place
                         && from > members.roster.place
@@ -487,7 +488,9 @@ impl Porter {
     fn end_late(&mut self, now: Instant) {
         for slot in 0..self.guests.len() {
             let late = |guest: &mut Guest| guest.deadline().is_some_and(|deadline| deadline <= now);
-            let Some(guest) = self.guests.get_mut(slot).and_then(|guest| guest.take_if(late)) else { continue };
+            let Some(guest) = self.guests.get_mut(slot).and_then(|guest| guest.take_if(late)) else {
+                continue;
+            };
             if guest.is_slow() {
                 self.shared.counters.too_slow.fetch_add(1, Ordering::Relaxed);
             }

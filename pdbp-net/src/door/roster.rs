@@ -84,7 +84,8 @@ mod tests {
 
     #[test]
     fn a_roster_is_read_as_it_was_told() {
-        let member = |n: u8, address: &str| Member { process: Id([n; 16]), address: address.parse().unwrap() };
+        let member =
+            |n: u8, address: &str| Member { process: Id([n; 16]), address: address.parse().unwrap() };
         let members = vec![member(1, "0.0.0.0:1"), member(2, "10.0.0.2:7210"), member(3, "[fe80::1]:3")];
         let told = Roster { cluster: Id([8; 16]), place: 0, members };
         let bytes = told.to_bytes(2);

@@ -23,7 +23,13 @@ fn pair() -> (Net, Net) {
     let founder = Founder::new("127.0.0.1:0", 2, options()).unwrap();
     let address = founder.address().to_string();
     let other = std::thread::spawn(move || Net::join(&address, None, &options()).unwrap());
-    (founder.wait().unwrap(), other.join().unwrap())
+    let (mut first, mut second) = (founder.wait().unwrap(), other.join().unwrap());
+    // The door has no other guests then.
+    until("the nodes are connected", || {
+        assert!(first.poll_completion().is_none() && second.poll_completion().is_none());
+        first.stats().links[1].connections == 1 && second.stats().links[0].connections == 1
+    });
+    (first, second)
 }
 
 fn dial(address: SocketAddr) -> TcpStream {
@@ -35,7 +41,9 @@ fn dial(address: SocketAddr) -> TcpStream {
 /// Whether the other end closes the connection without another word.
 fn is_closed(stream: &mut TcpStream) -> bool {
     // With bytes unread the system says so in another way.
-    stream.read(&mut [0; 8]).map_or_else(|error| error.kind() == ErrorKind::ConnectionReset, |count| count == 0)
+    stream
+        .read(&mut [0; 8])
+        .map_or_else(|error| error.kind() == ErrorKind::ConnectionReset, |count| count == 0)
 }
 
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -66,7 +74,9 @@ fn greet(stream: &mut TcpStream, claim: Claim, token: &Token) -> Option<Answer> 
 #[test]
 fn what_is_no_pdbp_is_closed_without_a_word() {
     let (net, _other) = pair();
-    for bytes in [&b"GET / HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n"[..], &[0; HELLO], &[0xFF; 4096]] {
+    for bytes in
+        [&b"GET / HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n"[..], &[0; HELLO], &[0xFF; 4096]]
+    {
         let mut stream = dial(net.address());
         // It may be closed before all of them are written.
         let _ = stream.write_all(bytes);

@@ -44,7 +44,11 @@ fn head(kind: Kind, length: usize, number: u64, taken: u64) -> Head {
 }
 
 /// Reads all there is.
-fn read_all(bytes: &[u8], lengths: Vec<usize>, longest: usize) -> (Vec<(Head, Vec<u8>)>, Result<(), Malformed>) {
+fn read_all(
+    bytes: &[u8],
+    lengths: Vec<usize>,
+    longest: usize,
+) -> (Vec<(Head, Vec<u8>)>, Result<(), Malformed>) {
     let mut pieces = Pieces { bytes: bytes.iter().copied().collect(), lengths, turn: 0 };
     let (mut reader, mut frames, mut room) = (Reader::new(longest), Vec::new(), vec![0; longest]);
     loop {

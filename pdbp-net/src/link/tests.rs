@@ -33,7 +33,12 @@ struct Pipe {
 impl Pipe {
     fn pair(holds: usize, grain: usize) -> [Self; 2] {
         let [one, two] = [(); 2].map(|()| Rc::new(RefCell::new(Direction::default())));
-        let end = |read: &Rc<_>, write: &Rc<_>| Self { read: Rc::clone(read), write: Rc::clone(write), holds, grain };
+        let end = |read: &Rc<_>, write: &Rc<_>| Self {
+            read: Rc::clone(read),
+            write: Rc::clone(write),
+            holds,
+            grain,
+        };
         [end(&one, &two), end(&two, &one)]
     }
 }
@@ -178,7 +183,10 @@ enum Operation {
     Post(usize),
     Poll(usize, u8),
     /// A new connection, which replaces one that there is.
-    Connect { holds: usize, grain: usize },
+    Connect {
+        holds: usize,
+        grain: usize,
+    },
     /// One end gives its connection up.
     Cut(usize),
     /// Time passes at one end, enough for it to give the link up if it has no connection.
@@ -311,7 +319,9 @@ fn malformed_frames_end_the_connection_and_then_the_link() {
         }
         theirs.write_all(&head.to_bytes()).unwrap();
         end.link.wake(true, true);
-        let Some(Completion::PeerFailed { cause, .. }) = end.link.poll() else { panic!("{what}: no failure") };
+        let Some(Completion::PeerFailed { cause, .. }) = end.link.poll() else {
+            panic!("{what}: no failure")
+        };
         assert_eq!(cause, Some(NetError::Malformed(what)));
         assert_eq!(end.link.stats().malformed, u64::from(FAULTS));
     }
