@@ -38,19 +38,20 @@ impl Token {
     /// See [`TokenError`].
     pub fn from_file_or_new(path: &Path) -> Result<Self, TokenError> {
         let fail = |error| TokenError::File { path: path.to_path_buf(), error };
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        match options.open(path) {
-            Ok(mut file) => {
-                let secret = random::<32>().map_err(fail)?;
-                let text: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
-                writeln!(file, "{text}").map_err(fail)?;
-                Self::from_text(&text)
-            }
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => Self::from_file(path),
-            Err(error) => Err(fail(error)),
+        if path.try_exists().map_err(fail)? {
+            return Self::from_file(path);
+        }
+        let hexadecimal =
+            |bytes: [u8; 32]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let text = hexadecimal(random().map_err(fail)?);
+        // It appears as a whole: others may be waiting for it.
+        let draft = path.with_extension(hexadecimal(random().map_err(fail)?));
+        let written = write_for_owner(&draft, &text).and_then(|()| std::fs::hard_link(&draft, path));
+        // If it could not be written, there is nothing to remove.
+        let _ = std::fs::remove_file(&draft);
+        match written {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(fail(error)),
+            _ => Self::from_file(path),
         }
     }
 
@@ -96,6 +97,14 @@ impl fmt::Debug for Token {
     }
 }
 
+fn write_for_owner(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    writeln!(options.open(path)?, "{text}")
+}
+
 /// Bytes that nobody can foresee.
 pub(crate) fn random<const BYTES: usize>() -> std::io::Result<[u8; BYTES]> {
     let mut bytes = [0; BYTES];
@@ -115,6 +124,7 @@ mod tests {
         let written = Token::from_file_or_new(&path).unwrap();
         let (read, again) = (Token::from_file(&path).unwrap(), Token::from_file_or_new(&path).unwrap());
         assert_eq!((written.0.len(), &written.0, &written.0), (64, &read.0, &again.0));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no draft is left");
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
