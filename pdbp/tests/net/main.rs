@@ -1,8 +1,12 @@
 //! Clusters over sockets, each node as if in a process of its own.
 
-use std::time::Duration;
+mod proxy;
 
-use pdbp::{Builder, Cluster, Node, PartKind, Progress, StartError, TransportKind};
+use std::time::{Duration, Instant};
+
+use proxy::Proxy;
+
+use pdbp::{Builder, Cluster, Event, Node, PartKind, Progress, StartError, TransportKind};
 
 /// Long enough for a loaded machine.
 const SOON: Duration = Duration::from_secs(60);
@@ -103,4 +107,86 @@ fn settings_that_cannot_work_say_what_to_do() {
     assert!(alone.err().unwrap().to_string().contains("1 of 2"));
     let early = builder().timeout(Duration::from_millis(20)).join(address()).start().err().unwrap();
     assert!(early.to_string().contains("listen"), "{early}");
+}
+
+/// Two nodes, of which the second reaches the first by a line that can be cut.
+fn pair(builder: impl Fn() -> Builder + Sync) -> (Cluster, Cluster, Proxy) {
+    let address = address();
+    let proxy = Proxy::to(address.clone());
+    std::thread::scope(|scope| {
+        let founder = scope.spawn(|| builder().listen(address).start().unwrap());
+        let joined = builder().join(proxy.address()).start().unwrap();
+        (founder.join().unwrap(), joined, proxy)
+    })
+}
+
+/// The line is cut again and again while both ends send: every message comes, once and in order.
+#[test]
+fn cuts_lose_and_double_nothing() {
+    let (one, two, proxy) = pair(builder);
+    let talk = |node: Node, to: &str| {
+        let part = node.register("part", PartKind::Cpu).unwrap();
+        let target = part.find(to, SOON).unwrap();
+        for round in 0..60u64 {
+            for number in 20 * round..20 * (round + 1) {
+                part.send(target, &number.to_le_bytes().repeat(100)).unwrap();
+            }
+            part.flush();
+            for number in 20 * round..20 * (round + 1) {
+                assert_eq!(*part.recv().unwrap(), *number.to_le_bytes().repeat(100));
+            }
+            // With the messages of the next round under way.
+            if round % 3 == 1 && node.id().index() == 0 {
+                part.send(target, b"then").unwrap();
+                proxy.cut();
+                part.flush();
+            } else if round % 3 == 1 {
+                assert_eq!(*part.recv().unwrap(), *b"then");
+            }
+        }
+        part.quiesce(SOON, |_| panic!("all were received")).unwrap();
+        node.barrier(SOON).unwrap();
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| two.run(|node| talk(node, "part@node0")));
+        one.run(|node| talk(node, "part@node1"));
+    });
+    assert!(proxy.lines() > 20, "{} connections", proxy.lines());
+}
+
+fn until(node: &Node, what: &str, mut is_it: impl FnMut(&Event) -> bool) {
+    let began = Instant::now();
+    while !node.take_events().iter().any(&mut is_it) {
+        assert!(began.elapsed() < SOON, "{what}");
+        node.poll();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The line stays cut for longer than an outage may last: both ends are told, and told again when there is a new one.
+#[test]
+fn a_line_that_was_given_up_comes_back() {
+    let (one, two, proxy) = pair(|| builder().outage(Duration::from_millis(200)));
+    let (first, second) = (one.node(0).unwrap(), two.node(1).unwrap());
+    proxy.close();
+    for node in [&first, &second] {
+        until(node, "the link fails", |event| matches!(event, Event::PeerFailed { .. }));
+    }
+    proxy.open();
+    for node in [&first, &second] {
+        until(node, "the link is restored", |event| matches!(event, Event::PeerRestored { .. }));
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let part = second.register("echo", PartKind::Cpu).unwrap();
+            let message = part.recv().unwrap();
+            part.send(message.source(), &message).unwrap();
+            part.quiesce(SOON, |_| {}).unwrap();
+        });
+        let part = first.register("asker", PartKind::Cpu).unwrap();
+        let target = part.find("echo@node1", SOON).unwrap();
+        part.send(target, b"are you there").unwrap();
+        assert_eq!(*part.recv().unwrap(), *b"are you there");
+        part.quiesce(SOON, |_| {}).unwrap();
+    });
 }
