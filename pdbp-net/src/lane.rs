@@ -5,7 +5,7 @@ use std::io::{ErrorKind, IoSlice, Read, Write};
 
 use crate::error::Lost;
 use crate::frame::{HEAD, Head, Kind, Reader};
-use crate::link::Outgoing;
+use crate::rows::Outgoing;
 
 /// Frames that go out in one call to the system.
 const GATHERED: usize = 8;

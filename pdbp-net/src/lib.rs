@@ -65,6 +65,7 @@ mod link;
 mod net;
 mod options;
 mod reactor;
+mod rows;
 mod start;
 #[cfg(test)]
 mod tests;

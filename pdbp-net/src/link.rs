@@ -12,7 +12,6 @@
 //!  (Up, s) ◀── resume ──┴────────────────▶ (Failing) ────▼──▶ (Down) ── Open{s'}, s' > s ──▶ (Up, s'), PeerRestored
 //! ```
 
-use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -23,6 +22,7 @@ use pdbp_core::{Completion, SealedBlock, VacantBlock};
 use crate::error::{Lost, Malformed, NetError};
 use crate::frame::{Came, Head, Kind};
 use crate::lane::{Lane, frame};
+use crate::rows::{Incoming, Outgoing};
 
 /// Frames that one poll reads.
 const FRAMES: usize = 16;
@@ -40,57 +40,6 @@ pub(crate) struct Limits {
     pub(crate) capacity: usize,
     /// How long there may be no connection.
     pub(crate) outage: Duration,
-}
-
-/// Blocks on their way to the peer.
-#[derive(Default)]
-pub(crate) struct Outgoing {
-    queue: VecDeque<SealedBlock>,
-    /// The number of the first block in the queue.
-    first: u64,
-    /// The number of the first block that the peer has not taken.
-    acknowledged: u64,
-    /// The number of the block that is written next.
-    next: u64,
-    /// The number of the first block that was never wholly written.
-    sent: u64,
-    /// The number of the first block for which the peer has nothing posted.
-    granted: u64,
-}
-
-impl Outgoing {
-    /// The bytes of a block that has not come back; none without a number.
-    pub(crate) fn bytes_of(&self, number: Option<u64>) -> &[u8] {
-        let place = number.and_then(|number| usize::try_from(number.checked_sub(self.first)?).ok());
-        place.and_then(|place| self.queue.get(place)).map_or(&[], SealedBlock::bytes)
-    }
-
-    fn end(&self) -> u64 {
-        self.first + self.queue.len() as u64
-    }
-
-    /// Whether there is a block that may go.
-    fn has_next(&self) -> bool {
-        self.next < self.end().min(self.granted)
-    }
-}
-
-/// Blocks on their way from the peer.
-#[derive(Default)]
-struct Incoming {
-    posted: VecDeque<VacantBlock>,
-    /// Blocks that were filled in this session.
-    taken: u64,
-    /// What the peer knows of the above: blocks filled, and blocks filled and posted.
-    told: (u64, u64),
-}
-
-impl Incoming {
-    /// What the peer is told.
-    fn news(&self) -> (u64, u64) {
-        let room = self.posted.len().min(usize::from(u16::MAX));
-        (self.taken, self.taken + room as u64)
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

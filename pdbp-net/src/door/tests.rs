@@ -1,13 +1,14 @@
 //! Strangers at the door, by raw sockets.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use pdbp_core::Transport;
 
-use super::greeting::{ANSWER, CLAIM, Claim, Dialler, HELLO, Id, Purpose, VERSION};
-use super::*;
+use super::PER_ADDRESS;
+use super::greeting::{ANSWER, Answer, CLAIM, Claim, Dialler, HELLO, Id, Purpose, VERSION, Verdict};
+use crate::token::Token;
 use crate::{Founder, Net, Options, Refusal, StartError};
 
 /// Long enough for a loaded machine.

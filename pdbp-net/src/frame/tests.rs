@@ -39,16 +39,16 @@ impl Read for Pieces {
     }
 }
 
+/// A head, and the block behind it.
+#[derive(Clone, Debug, PartialEq)]
+struct Frame(Head, Vec<u8>);
+
 fn head(kind: Kind, length: usize, number: u64, taken: u64) -> Head {
     Head { kind, room: (taken % 77) as u16, length: length as u32, number, taken }
 }
 
 /// Reads all there is.
-fn read_all(
-    bytes: &[u8],
-    lengths: Vec<usize>,
-    longest: usize,
-) -> (Vec<(Head, Vec<u8>)>, Result<(), Malformed>) {
+fn read_all(bytes: &[u8], lengths: Vec<usize>, longest: usize) -> (Vec<Frame>, Result<(), Malformed>) {
     let mut pieces = Pieces { bytes: bytes.iter().copied().collect(), lengths, turn: 0 };
     let (mut reader, mut frames, mut room) = (Reader::new(longest), Vec::new(), vec![0; longest]);
     loop {
@@ -58,7 +58,7 @@ fn read_all(
                     reader.begin_block(head.length as usize);
                     room.fill(0);
                 }
-                frames.push((head, Vec::new()));
+                frames.push(Frame(head, Vec::new()));
             }
             Ok(Came::Block(length)) => frames.last_mut().unwrap().1 = room[..length].to_vec(),
             Ok(Came::Nothing) if pieces.bytes.is_empty() => return (frames, Ok(())),
@@ -69,17 +69,17 @@ fn read_all(
     }
 }
 
-fn any_frame() -> impl Strategy<Value = (Head, Vec<u8>)> {
+fn any_frame() -> impl Strategy<Value = Frame> {
     let block = prop_oneof![0..100usize, AHEAD - 50..AHEAD + 50, 40_000..50_000usize];
     prop_oneof![
         (block, any::<u64>(), any::<u64>()).prop_map(|(length, number, taken)| {
             let bytes = (0..length).map(|i| (i as u64 ^ number ^ taken) as u8).collect();
-            (head(Kind::Data, length, number, taken), bytes)
+            Frame(head(Kind::Data, length, number, taken), bytes)
         }),
-        any::<u64>().prop_map(|taken| (head(Kind::Ack, 0, 0, taken), Vec::new())),
+        any::<u64>().prop_map(|taken| Frame(head(Kind::Ack, 0, 0, taken), Vec::new())),
         (any::<u32>(), any::<u64>())
-            .prop_map(|(session, taken)| (head(Kind::Open, 0, session.into(), taken), Vec::new())),
-        Just((head(Kind::Bye, 0, 0, 5), Vec::new())),
+            .prop_map(|(session, taken)| Frame(head(Kind::Open, 0, session.into(), taken), Vec::new())),
+        Just(Frame(head(Kind::Bye, 0, 0, 5), Vec::new())),
     ]
 }
 
@@ -94,7 +94,7 @@ proptest! {
     ) {
         prop_assume!(lengths.iter().any(|length| *length > 0));
         let mut bytes = Vec::new();
-        for (head, block) in &frames {
+        for Frame(head, block) in &frames {
             bytes.extend_from_slice(&head.to_bytes());
             bytes.extend_from_slice(block);
         }

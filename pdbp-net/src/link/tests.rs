@@ -133,8 +133,11 @@ impl End {
     }
 
     fn post(&mut self) {
-        if self.link.is_up() && self.link.incoming.posted.len() < CAPACITY {
-            self.pool.take().map(|block| self.link.post(block));
+        if self.link.is_up()
+            && self.link.incoming.posted.len() < CAPACITY
+            && let Some(block) = self.pool.take()
+        {
+            self.link.post(block);
         }
     }
 
