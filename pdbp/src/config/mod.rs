@@ -496,19 +496,16 @@ impl Settings {
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         for (known, origin) in KEYS.iter().zip(&self.origins) {
             let value = (known.show)(self);
-            let missing = match known.name {
-                "metrics" if self.metrics.is_some() => Some("metrics"),
-                "monitor" if self.monitor == MonitorKind::On => Some("metrics"),
-                "listen" if self.listen.is_some() => Some("net"),
-                "join" if self.join.is_some() => Some("net"),
-                "transport" if self.transport == TransportKind::Net => Some("net"),
+            let (metrics, net) = (("metrics", cfg!(feature = "metrics")), ("net", cfg!(feature = "net")));
+            let needed = match known.name {
+                "metrics" if self.metrics.is_some() => Some(metrics),
+                "monitor" if self.monitor == MonitorKind::On => Some(metrics),
+                "listen" if self.listen.is_some() => Some(net),
+                "join" if self.join.is_some() => Some(net),
+                "transport" if self.transport == TransportKind::Net => Some(net),
                 _ => None,
             };
-            let built = |feature| match feature {
-                "net" => cfg!(feature = "net"),
-                _ => cfg!(feature = "metrics"),
-            };
-            if let Some(feature) = missing.filter(|feature| !built(feature)) {
+            if let Some((feature, false)) = needed {
                 let origin = origin.clone();
                 return Err(ConfigError::NotBuilt { key: known.name, value, origin, feature });
             }
