@@ -25,6 +25,7 @@ pdbp: parts of a cluster that send messages and streams to each other by name
 Usage: pdbp config [--markdown] [SETTINGS]
        pdbp ping [--count N] [--bytes N] [--nodes N] [--transport NAME] [SETTINGS]
        mpirun -n 4 pdbp ping …
+       PDBP_LISTEN=127.0.0.1:7210 pdbp ping …  and in another terminal  PDBP_JOIN=127.0.0.1:7210 pdbp ping …
        pdbp top [--connect ADDRESS] [--interval TIME] [--once]
        pdbp sim [--nodes N,N,…] [--traffic PATTERN] [--fault FAULT…] [--report DIR] …
        pdbp sim --compare all [--report DIR]
@@ -32,12 +33,15 @@ Usage: pdbp config [--markdown] [SETTINGS]
 Commands:
   config        Print every setting with its value and where the value came from; the output is a configuration file
     --markdown    as the table that README.md has
-  ping          Start a cluster and measure messages between its nodes: threads of this process, or the processes of an MPI job
+  ping          Start a cluster and measure messages between its nodes: threads of this process, the processes of an MPI job, or
+                processes over sockets, of which the first reports
     --count N     Round trips to each node [default: 10000]
     --bytes N     Bytes of a message [default: 64]
-    --nodes N     Nodes of a cluster in this process; the same as --set nodes=N. Over MPI each process is a node
+    --nodes N     Nodes of a cluster in this process, or processes that the first waits for over sockets; the same as
+                  --set nodes=N. Over MPI each process is a node
     --transport NAME
-                  local, mpi or auto: mpi under a launcher such as mpirun, else local; the same as --set transport=NAME
+                  local, mpi, net or auto: mpi under a launcher such as mpirun, net with the setting listen or join, else
+                  local; the same as --set transport=NAME
   top           Show a running cluster: one started with PDBP_METRICS=127.0.0.1:9100 (the setting `metrics`)
     --connect ADDRESS
                   Where it serves its figures [default: 127.0.0.1:9100]

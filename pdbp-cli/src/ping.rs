@@ -145,6 +145,7 @@ impl Ping {
     fn report(&self, findings: &Findings, transport: TransportKind) -> String {
         let connected = match transport {
             TransportKind::Mpi => "nodes, processes over MPI",
+            TransportKind::Net => "nodes, processes over sockets",
             _ => "nodes in this process",
         };
         let mut text = format!(

@@ -227,6 +227,7 @@ fn transport(cluster: Option<&Cluster>) -> String {
     };
     let connected = match cluster.settings().transport {
         TransportKind::Mpi => "nodes, processes over MPI",
+        TransportKind::Net => "nodes, processes over sockets",
         _ => "nodes in one process",
     };
     format!("PDBP, {} {connected}", cluster.size())

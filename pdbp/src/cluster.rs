@@ -38,6 +38,10 @@ pub enum StartError {
     Timeout(Timeout),
     /// A node of this process has another value of a setting than another node.
     SettingsDiffer(SettingsDiffer),
+    /// Over sockets, neither `listen` nor `join` says where the other processes are.
+    NoAddress,
+    /// The process is not in a cluster over sockets.
+    Sockets(Box<dyn std::error::Error + Send + Sync>),
     /// The transport could not be set up.
     Transport(Box<dyn std::error::Error + Send + Sync>),
     /// The address that is to serve the figures cannot be had.
@@ -80,6 +84,10 @@ impl std::fmt::Display for StartError {
                 f.write_str("interrupted before all nodes had reported; start the cluster again")
             }
             Self::SettingsDiffer(e) => e.fmt(f),
+            Self::NoAddress => f.write_str(
+                "transport = \"net\" is set: one process has to `listen`, at 127.0.0.1:7210 for example, and the others `join` it there",
+            ),
+            Self::Sockets(e) => write!(f, "cannot start over sockets: {e}"),
             Self::Transport(e) => write!(f, "cannot start over MPI: {e}"),
             Self::Metrics { address, error } => write!(
                 f,
@@ -192,8 +200,8 @@ impl Cluster {
 
 impl Builder {
     /// Starts the nodes that this process hosts and returns when all nodes of the cluster know each other. What connects them
-    /// is the setting `transport`: by default MPI under a launcher such as `mpirun`, where each process hosts one node, and
-    /// else threads of this process.
+    /// is the setting `transport`: by default MPI under a launcher such as `mpirun`, or sockets where `listen` or `join` is set, with a
+    /// node in each process, and else threads of this process.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -204,15 +212,11 @@ impl Builder {
         let mut settings = self.settings;
         settings.check()?;
         let launch = Launch::find().filter(|launch| launch.ranks > 1);
-        match (settings.transport, launch) {
-            (TransportKind::Local, _) | (TransportKind::Auto, None) => {
-                settings.transport = TransportKind::Local;
-                Self::from(settings).start_local()
-            }
-            (TransportKind::Mpi | TransportKind::Auto, launch) => {
-                settings.transport = TransportKind::Mpi;
-                Self::from(settings).start_mpi(launch)
-            }
+        settings.transport = settings.transport_here(launch.is_some());
+        match settings.transport {
+            TransportKind::Local | TransportKind::Auto => Self::from(settings).start_local(),
+            TransportKind::Mpi => Self::from(settings).start_mpi(launch),
+            TransportKind::Net => Self::from(settings).start_net(),
         }
     }
 
@@ -231,6 +235,25 @@ impl Builder {
         });
         let memories = memories.into_iter().map(|memory| Box::new(memory) as Memory);
         Self::from(settings).start_on(ends.zip(memories).collect())
+    }
+
+    /// The check of the settings says that this cannot be.
+    #[cfg(not(feature = "net"))]
+    fn start_net(self) -> Result<Cluster, StartError> {
+        Err(StartError::NoAddress)
+    }
+
+    #[cfg(feature = "net")]
+    fn start_net(self) -> Result<Cluster, StartError> {
+        let mut settings = self.settings;
+        settings.prepare_for_net();
+        let end = crate::net::connect(&settings)?;
+        settings.nodes = pdbp_core::Transport::capabilities(&end).nodes;
+        let bytes = settings.memory_of(pdbp_core::Transport::capabilities(&end).node);
+        let memory = HeapMemory::new(bytes).ok_or(ConfigError::Memory { bytes })?;
+        let (bell, crowded) = (end.bell(), end.is_crowded());
+        let backend = Backend::new(end, bell).crowded(crowded);
+        Self::from(settings).start_on(vec![(backend, Box::new(memory))])
     }
 
     #[cfg(not(feature = "mpi"))]

@@ -54,6 +54,8 @@ pub mod monitor;
 #[cfg(not(feature = "metrics"))]
 #[path = "monitor/absent.rs"]
 mod monitor;
+#[cfg(feature = "net")]
+mod net;
 mod node;
 mod part;
 mod trace;

@@ -60,6 +60,11 @@ macro_rules! setters {
 setters! {
     nodes: nodes, "nodes", u16;
     transport: transport, "transport", TransportKind;
+    listen: listen, "listen", String;
+    join: join, "join", String;
+    token_file: token_file, "token_file", PathBuf;
+    plain: plain, "plain", bool;
+    outage: outage, "outage_ms", Duration;
     routing: routing, "routing", Routing;
     mpi_shared_memory: mpi_shared_memory, "mpi_shared_memory", bool;
     mpi_device_bytes: mpi_device_bytes, "mpi_device_bytes", usize;

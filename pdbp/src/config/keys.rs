@@ -45,8 +45,12 @@ const POLICIES: [(&str, PolicyKind); 3] =
     [("adaptive", PolicyKind::Adaptive), ("threshold", PolicyKind::Threshold), ("fixed", PolicyKind::Fixed)];
 const PROGRESS: [(&str, Progress); 3] =
     [("thread", Progress::Thread), ("inline", Progress::Inline), ("host", Progress::Host)];
-const TRANSPORTS: [(&str, TransportKind); 3] =
-    [("auto", TransportKind::Auto), ("local", TransportKind::Local), ("mpi", TransportKind::Mpi)];
+const TRANSPORTS: [(&str, TransportKind); 4] = [
+    ("auto", TransportKind::Auto),
+    ("local", TransportKind::Local),
+    ("mpi", TransportKind::Mpi),
+    ("net", TransportKind::Net),
+];
 const MONITORS: [(&str, MonitorKind); 3] =
     [("auto", MonitorKind::Auto), ("on", MonitorKind::On), ("off", MonitorKind::Off)];
 const ROUTINGS: [(&str, Routing); 2] = [("direct", Routing::Direct), ("grid", Routing::Grid)];
@@ -98,9 +102,46 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "transport",
-        expected: "\"auto\" (MPI under mpirun or srun), \"local\" or \"mpi\"",
+        expected: "\"auto\" (MPI under mpirun or srun, sockets with `join` or `listen`), \"local\", \"mpi\" or \"net\"",
         set: |s, v| choice(v, &TRANSPORTS, &mut s.transport),
         show: |s| chosen(&s.transport, &TRANSPORTS),
+    },
+    Key {
+        name: "listen",
+        expected: "\"off\", or an address such as 127.0.0.1:7210: over sockets, where this process listens; without `join` it founds \
+                   a cluster of `nodes` processes",
+        set: |s, v| optional(v, address, &mut s.listen),
+        show: |s| s.listen.clone().unwrap_or_else(|| "off".to_owned()),
+    },
+    Key {
+        name: "join",
+        expected: "\"off\", or an address such as host0:7210: the process there founds the cluster that this one joins",
+        set: |s, v| optional(v, address, &mut s.join),
+        show: |s| s.join.clone().unwrap_or_else(|| "off".to_owned()),
+    },
+    Key {
+        name: "token_file",
+        expected: "\"off\", or a file with a secret of 32 characters or more that all processes of a cluster over sockets know; a \
+                   founder writes it if there is none",
+        set: |s, v| optional(v, |path| (!path.is_empty()).then(|| PathBuf::from(path)), &mut s.token_file),
+        show: |s| s.token_file.as_ref().map_or_else(|| "off".to_owned(), |path| path.display().to_string()),
+    },
+    Key {
+        name: "plain",
+        expected: "\"on\" or \"off\": over sockets, whether what travels between hosts may go unencrypted",
+        set: |s, v| choice(v, &SWITCH, &mut s.plain),
+        show: |s| chosen(&s.plain, &SWITCH),
+    },
+    Key {
+        name: "outage_ms",
+        expected: "milliseconds from 100 to 86400000 that a link over sockets may be without a connection before it has failed",
+        set: |s, v| {
+            let mut n = 0;
+            number(v, 100..=86_400_000, &mut n)?;
+            s.outage = Duration::from_millis(n);
+            Some(())
+        },
+        show: |s| s.outage.as_millis().to_string(),
     },
     Key {
         name: "routing",

@@ -55,12 +55,16 @@ pub enum Progress {
 /// What carries blocks between nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportKind {
-    /// MPI in a process that an MPI launcher has started as one of several, else threads of this process.
+    /// Sockets in a process that is told whom to [`join`](Settings::join); else MPI in one that an MPI launcher has started as one
+    /// of several; else sockets in one that is told where to [`listen`](Settings::listen); else threads of this process.
     Auto,
     /// Threads of this process.
     Local,
     /// MPI: every process of the job hosts one node, whose index is its rank.
     Mpi,
+    /// Sockets: every process hosts one node. One process founds the cluster ([`Settings::listen`]) and has node 0, the others
+    /// join ([`Settings::join`]). Needs the feature `net`.
+    Net,
 }
 
 /// Which policy decides the space of rows.
@@ -188,7 +192,8 @@ impl fmt::Display for ConfigError {
             Self::NotBuilt { key, value, origin, feature } => write!(
                 f,
                 "`{key}` is \"{value}\" ({origin}), but this program was built without: build it with the feature `{feature}` of \
-                 `pdbp`, or set {key} = \"off\""
+                 `pdbp`, or set {key} = \"{}\"",
+                if *key == "transport" { "auto" } else { "off" }
             ),
             Self::File { path, reason } => {
                 write!(f, "cannot use configuration file {}: {reason}", path.display())
@@ -232,10 +237,24 @@ pub struct Entry<'a> {
 /// processes also compare `row_blocks` and `mpi_shared_memory`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Nodes of the in-process cluster. Over MPI there are as many as processes, whatever this says.
+    /// Nodes of the in-process cluster. Over sockets the processes that the founder waits for, itself included; those that join
+    /// learn it from there. Over MPI there are as many as processes, whatever this says.
     pub nodes: u16,
     /// What carries blocks between nodes.
     pub transport: TransportKind,
+    /// Over sockets: where this process listens, as host and port. Without [`join`](Self::join) it founds a cluster of
+    /// [`nodes`](Self::nodes) processes, which join there; port 0 is any free one, for tests. An address in reach of other hosts takes a
+    /// [`token_file`](Self::token_file) and, since nothing is encrypted yet, [`plain`](Self::plain).
+    pub listen: Option<String>,
+    /// Over sockets: where the process listens that founds the cluster to which this one is to belong.
+    pub join: Option<String>,
+    /// A file with the secret that all processes of a cluster over sockets know: 32 characters or more. A founder writes it if it
+    /// does not exist.
+    pub token_file: Option<PathBuf>,
+    /// Over sockets: what travels may be read and changed by whoever is between the hosts.
+    pub plain: bool,
+    /// Over sockets: how long a link without a connection is only slow, before it has failed. Nothing is lost or doubled meanwhile.
+    pub outage: Duration,
     /// Which nodes have links, and whether the others send to each other by relays; the same on all nodes. With
     /// [`Routing::Grid`] a node needs memory for about 2·√M of M peers, and what has two hops takes twice as long; see
     /// [`pdbp_core::routing`]. Up to some hundred nodes [`Routing::Direct`] is the better choice.
@@ -275,7 +294,8 @@ pub struct Settings {
     /// Nodes that may become primary master: node 0 and those after it. The same on all nodes.
     pub masters: u16,
     /// A node that gives no sign of life for so long is declared down; zero: only when its transport reports it failed. All nodes
-    /// have to poll more often than that, so with [`Progress::Inline`] a program has to call. The same on all nodes.
+    /// have to poll more often than that, so with [`Progress::Inline`] a program has to call. The same on all nodes. Over
+    /// sockets with progress threads, where nothing else tells of a host that has gone, 2 s if nothing is set.
     pub lease: Duration,
     /// Who makes progress.
     pub progress: Progress,
@@ -315,6 +335,11 @@ impl Default for Settings {
         Self {
             nodes: 2,
             transport: TransportKind::Auto,
+            listen: None,
+            join: None,
+            token_file: None,
+            plain: false,
+            outage: Duration::from_secs(2),
             routing: Routing::Direct,
             mpi_shared_memory: true,
             mpi_device_bytes: 0,
@@ -380,8 +405,8 @@ impl Settings {
     fn memory_for(&self, rows: usize) -> usize {
         const LEAST: usize = 8 << 20;
         // Two blocks for each row of SM (and half of all left for rows to grow into), and those set aside for control. Over
-        // MPI as many again for each row of RM, to receive into.
-        let per_row = if self.transport == TransportKind::Mpi { 8 } else { 4 };
+        // MPI and sockets as many again for each row of RM, to receive into.
+        let per_row = if matches!(self.transport, TransportKind::Mpi | TransportKind::Net) { 8 } else { 4 };
         let blocks = per_row * rows + CONTROL_BLOCKS.max(rows);
         let needed = blocks.saturating_mul(stride(self.block_bytes));
         if self.memory_bytes == 0 { needed.max(LEAST) } else { self.memory_bytes }
@@ -422,6 +447,28 @@ impl Settings {
         self.row_blocks as usize + CONTROL_BLOCKS
     }
 
+    /// What connects the nodes, where the setting `transport` leaves it open; `in_job` says whether an MPI launcher has started this
+    /// process as one of several.
+    pub(crate) fn transport_here(&self, in_job: bool) -> TransportKind {
+        match self.transport {
+            TransportKind::Auto if self.join.is_some() => TransportKind::Net,
+            TransportKind::Auto if in_job => TransportKind::Mpi,
+            TransportKind::Auto if self.listen.is_some() => TransportKind::Net,
+            TransportKind::Auto => TransportKind::Local,
+            chosen => chosen,
+        }
+    }
+
+    /// Sets what has another default over sockets.
+    #[cfg(feature = "net")]
+    pub(crate) fn prepare_for_net(&mut self) {
+        self.transport = TransportKind::Net;
+        let is_set = self.origins.get(position("lease_ms")).is_some_and(|origin| *origin != Origin::Default);
+        if self.progress == Progress::Thread && !is_set {
+            self.lease = Duration::from_secs(2);
+        }
+    }
+
     /// Sets one value by name; `origin` says on whose behalf.
     ///
     /// # Errors
@@ -449,13 +496,17 @@ impl Settings {
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         for (known, origin) in KEYS.iter().zip(&self.origins) {
             let value = (known.show)(self);
-            let needs_metrics = match known.name {
-                "metrics" => self.metrics.is_some(),
-                "monitor" => self.monitor == MonitorKind::On,
-                _ => false,
+            let (metrics, net) = (("metrics", cfg!(feature = "metrics")), ("net", cfg!(feature = "net")));
+            let needed = match known.name {
+                "metrics" if self.metrics.is_some() => Some(metrics),
+                "monitor" if self.monitor == MonitorKind::On => Some(metrics),
+                "listen" if self.listen.is_some() => Some(net),
+                "join" if self.join.is_some() => Some(net),
+                "transport" if self.transport == TransportKind::Net => Some(net),
+                _ => None,
             };
-            if needs_metrics && !cfg!(feature = "metrics") {
-                let (origin, feature) = (origin.clone(), "metrics");
+            if let Some((feature, false)) = needed {
+                let origin = origin.clone();
                 return Err(ConfigError::NotBuilt { key: known.name, value, origin, feature });
             }
             if (known.set)(&mut self.clone(), &value).is_none() {

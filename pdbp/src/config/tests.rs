@@ -58,7 +58,13 @@ fn unknown_keys_are_reported_with_their_origin() {
 #[test]
 fn values_out_of_range_say_what_would_fit() {
     for key in KEYS {
-        for value in ["", "no sense", "-1", "99999999999999999999"] {
+        // Any other text is the name of a file.
+        let senseless = if key.name == "token_file" {
+            &[""][..]
+        } else {
+            &["", "no sense", "-1", "99999999999999999999"]
+        };
+        for value in senseless {
             let mut settings = Settings::default();
             let error = settings.set(key.name, value, Origin::Environment).unwrap_err().to_string();
             assert!(error.contains(key.name) && error.contains(key.expected), "{error}");

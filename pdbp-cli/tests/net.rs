@@ -1,0 +1,91 @@
+//! Clusters over sockets as a user starts them: a command in each terminal.
+
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Long enough for a loaded machine; a test that waits so long has failed.
+const SOON: Duration = Duration::from_secs(60);
+
+/// The program without the settings of whoever runs the tests.
+fn pdbp(arguments: &[&str], variables: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pdbp"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("PDBP_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(arguments).envs(variables.iter().copied());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Ends it if the test does not.
+struct Running(Option<Child>);
+
+impl Running {
+    fn start(mut command: Command) -> Self {
+        Self(Some(command.spawn().unwrap()))
+    }
+
+    fn output(mut self) -> Output {
+        self.0.take().unwrap().wait_with_output().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A port that was free a moment ago.
+fn address() -> String {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+#[test]
+fn two_commands_in_two_terminals_are_a_cluster() {
+    let address = address();
+    // In either order.
+    let joined = Running::start(pdbp(&["ping", "--count", "20"], &[("PDBP_JOIN", &address)]));
+    let founder = Running::start(pdbp(&["ping", "--count", "20"], &[("PDBP_LISTEN", &address)]));
+    let (founder, joined) = (founder.output(), joined.output());
+    assert!(founder.status.success() && joined.status.success(), "{founder:?} {joined:?}");
+    let report = String::from_utf8(founder.stdout).unwrap();
+    assert!(report.starts_with("2 nodes, processes over sockets") && report.contains("node1"), "{report}");
+    assert!(joined.stdout.is_empty(), "the first node reports for all");
+}
+
+/// It says no goodbye, and nobody listens any more.
+#[test]
+fn a_process_that_is_killed_is_missed() {
+    let (address, figures) = (address(), self::address());
+    let ping = &["ping", "--count", "10000000", "--set", "outage_ms=300"];
+    let founder = Running::start(pdbp(ping, &[("PDBP_LISTEN", &address), ("PDBP_METRICS", &figures)]));
+    let joined = Running::start(pdbp(ping, &[("PDBP_JOIN", &address)]));
+    let began = Instant::now();
+    let mut shown = String::new();
+    while !shown.contains("node1") {
+        assert!(began.elapsed() < SOON, "{shown}");
+        let output =
+            pdbp(&["top", "--once", "--interval", "100ms", "--connect", &figures], &[]).output().unwrap();
+        shown = String::from_utf8(output.stdout).unwrap();
+    }
+    drop(joined);
+    let founder = founder.output();
+    let said = String::from_utf8(founder.stderr).unwrap();
+    assert!(!founder.status.success() && said.contains("every other node has failed"), "{said}");
+}
+
+#[test]
+fn addresses_that_cannot_be_used_are_named() {
+    let output = pdbp(&["ping"], &[("PDBP_LISTEN", "0.0.0.0:0")]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("0.0.0.0") && said.contains("token_file"), "{said}");
+    let output = pdbp(&["ping"], &[("PDBP_JOIN", "nowhere")]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(2) && said.contains("join") && said.contains("nowhere"), "{said}");
+}

@@ -1,0 +1,79 @@
+//! A cluster that is being founded: who has joined so far.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+
+use super::greeting::{Id, Verdict};
+use super::roster::{Member, Roster};
+
+/// What the founder keeps until all nodes are there.
+pub(crate) struct Founding {
+    nodes: u16,
+    /// The founder first, then the others in the order in which they came.
+    roster: Roster,
+    is_complete: bool,
+    /// How many there are, for whoever waits.
+    here: Arc<AtomicUsize>,
+    complete: Sender<Roster>,
+}
+
+impl Founding {
+    /// Of a cluster of `nodes` nodes, to which this process belongs as `founder`.
+    pub(crate) fn new(
+        nodes: u16,
+        (cluster, founder): (Id, Member),
+        here: Arc<AtomicUsize>,
+        complete: Sender<Roster>,
+    ) -> Self {
+        let roster = Roster { cluster, place: 0, members: vec![founder] };
+        let mut founding = Self { nodes, roster, is_complete: false, here, complete };
+        founding.note();
+        founding
+    }
+
+    pub(crate) fn nodes(&self) -> u16 {
+        self.nodes
+    }
+
+    /// Whether a process that calls from there may join.
+    pub(crate) fn judge(&self, address: IpAddr) -> Verdict {
+        let joined = self.roster.members.get(1..).unwrap_or(&[]);
+        if self.is_complete {
+            Verdict::Full
+        } else if joined.iter().any(|m| m.address.ip().is_loopback() != address.is_loopback()) {
+            Verdict::Loopback
+        } else {
+            Verdict::Welcome
+        }
+    }
+
+    /// Adds a process. When it is the last, what each of them is told.
+    pub(crate) fn enrol(&mut self, process: Id, address: SocketAddr) -> Vec<(Id, Vec<u8>)> {
+        self.roster.members.push(Member { process, address });
+        self.note();
+        if !self.is_complete {
+            return Vec::new();
+        }
+        let others = self.roster.members.iter().zip(0u16..).skip(1);
+        others.map(|(member, place)| (member.process, self.roster.to_bytes(place))).collect()
+    }
+
+    /// A process has gone again. When all had come before, its links will say so.
+    pub(crate) fn strike(&mut self, process: Option<Id>) {
+        if !self.is_complete {
+            self.roster.members.retain(|member| Some(member.process) != process);
+            self.note();
+        }
+    }
+
+    fn note(&mut self) {
+        self.here.store(self.roster.members.len(), Ordering::Relaxed);
+        if self.roster.members.len() == usize::from(self.nodes) {
+            self.is_complete = true;
+            // Whoever waited has given up if nobody is there.
+            let _ = self.complete.send(self.roster.clone());
+        }
+    }
+}

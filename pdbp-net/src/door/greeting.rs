@@ -1,0 +1,356 @@
+//! How a connection begins: both ends prove that they know the token, and say who they are. Bytes in, bytes out.
+//!
+//! ```text
+//!  who dials                                  who takes the call
+//!  "PDBPnet1", nonce                     ──▶
+//!                                        ◀──  "PDBPnet1", nonce
+//!  proof, who I am and what I want       ──▶
+//!                                        ◀──  proof, the answer
+//! ```
+//! Every message has a fixed length. A proof covers both nonces, which end made it, and all that was said, so that none can be used
+//! again or sent back to where it came from. Before the first proof nothing is said that a stranger could use.
+
+use crate::error::Refusal;
+use crate::token::{NONCE, PROOF, Token};
+
+/// The version of all that travels. Ends of different versions do not talk to each other.
+pub(crate) const VERSION: u16 = 1;
+const MAGIC: [u8; 8] = *b"PDBPnet1";
+/// Bytes of the first message of each end.
+pub(crate) const HELLO: usize = MAGIC.len() + NONCE;
+const BODY: usize = 48;
+/// Bytes of the second message of who dials.
+pub(crate) const CLAIM: usize = PROOF + BODY;
+/// Bytes of the second message of who takes the call.
+pub(crate) const ANSWER: usize = PROOF + BODY;
+
+/// A process, or a cluster: no two have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Id(pub(crate) [u8; 16]);
+
+/// Why a call is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stranger {
+    /// It does not begin as a connection of PDBP does.
+    Foreign,
+    /// It does not know the token.
+    Token,
+}
+
+/// What a call is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To become a node of a cluster that is being founded.
+    Join = 1,
+    /// To connect two nodes.
+    Link = 2,
+}
+
+/// What who dials says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    pub(crate) purpose: Purpose,
+    pub(crate) version: u16,
+    /// The nodes that a link is from and to.
+    pub(crate) from: u16,
+    pub(crate) to: u16,
+    /// The port at which others can connect to who joins.
+    pub(crate) port: u16,
+    /// Bytes of the longest block.
+    pub(crate) longest: u32,
+    pub(crate) cluster: Id,
+    pub(crate) process: Id,
+}
+
+/// What is said to a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Welcome = 0,
+    Version = 1,
+    Block = 2,
+    Full = 3,
+    Loopback = 4,
+    /// It is too early: ask again.
+    Later = 5,
+    /// No such link: of another cluster, to another node, from a process that is no member.
+    Unknown = 6,
+}
+
+/// The answer to a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) verdict: u8,
+    pub(crate) version: u16,
+    pub(crate) nodes: u16,
+    pub(crate) longest: u32,
+    pub(crate) process: Id,
+}
+
+impl Answer {
+    /// What the refusal means at the other end, which has blocks of `own` bytes; `None` if it is none that lasts.
+    pub(crate) fn refusal(&self, own: usize) -> Option<Refusal> {
+        let is = |verdict: Verdict| self.verdict == verdict as u8;
+        if is(Verdict::Welcome) || is(Verdict::Later) {
+            None
+        } else if is(Verdict::Version) {
+            Some(Refusal::Version { own: VERSION, theirs: self.version })
+        } else if is(Verdict::Block) {
+            Some(Refusal::Block { own, theirs: usize::try_from(self.longest).unwrap_or(usize::MAX) })
+        } else if is(Verdict::Full) {
+            Some(Refusal::Full { nodes: self.nodes })
+        } else if is(Verdict::Loopback) {
+            Some(Refusal::Loopback)
+        } else {
+            Some(Refusal::Other(self.verdict))
+        }
+    }
+
+    pub(crate) fn is_welcome(&self) -> bool {
+        self.verdict == Verdict::Welcome as u8
+    }
+
+    fn to_body(self) -> [u8; BODY] {
+        body(&[
+            &[self.verdict, 0],
+            &self.version.to_le_bytes(),
+            &self.nodes.to_le_bytes(),
+            &[0; 4],
+            &self.longest.to_le_bytes(),
+            &[0; 2],
+            &[0; 16],
+            &self.process.0,
+        ])
+    }
+
+    fn from_body(bytes: &[u8; BODY]) -> Self {
+        let [verdict, _, v0, v1, n0, n1, _, _, _, _, l0, l1, l2, l3, _, _, rest @ ..] = *bytes;
+        let (_, process) = ids(&rest);
+        Self {
+            verdict,
+            version: u16::from_le_bytes([v0, v1]),
+            nodes: u16::from_le_bytes([n0, n1]),
+            longest: u32::from_le_bytes([l0, l1, l2, l3]),
+            process,
+        }
+    }
+}
+
+impl Claim {
+    fn to_body(self) -> [u8; BODY] {
+        body(&[
+            &[self.purpose as u8, 0],
+            &self.version.to_le_bytes(),
+            &self.from.to_le_bytes(),
+            &self.to.to_le_bytes(),
+            &self.port.to_le_bytes(),
+            &self.longest.to_le_bytes(),
+            &[0; 2],
+            &self.cluster.0,
+            &self.process.0,
+        ])
+    }
+
+    fn from_body(bytes: &[u8; BODY]) -> Option<Self> {
+        let [purpose, _, v0, v1, f0, f1, t0, t1, p0, p1, l0, l1, l2, l3, _, _, rest @ ..] = *bytes;
+        let (cluster, process) = ids(&rest);
+        let purpose = match purpose {
+            1 => Purpose::Join,
+            2 => Purpose::Link,
+            _ => return None,
+        };
+        Some(Self {
+            purpose,
+            version: u16::from_le_bytes([v0, v1]),
+            from: u16::from_le_bytes([f0, f1]),
+            to: u16::from_le_bytes([t0, t1]),
+            port: u16::from_le_bytes([p0, p1]),
+            longest: u32::from_le_bytes([l0, l1, l2, l3]),
+            cluster,
+            process,
+        })
+    }
+}
+
+fn ids(bytes: &[u8; 32]) -> (Id, Id) {
+    let (mut first, mut second) = ([0; 16], [0; 16]);
+    first.iter_mut().chain(&mut second).zip(bytes).for_each(|(to, from)| *to = *from);
+    (Id(first), Id(second))
+}
+
+fn body(pieces: &[&[u8]]) -> [u8; BODY] {
+    joined(pieces)
+}
+
+fn joined<const BYTES: usize>(pieces: &[&[u8]]) -> [u8; BYTES] {
+    let mut bytes = [0; BYTES];
+    bytes.iter_mut().zip(pieces.iter().copied().flatten()).for_each(|(to, from)| *to = *from);
+    bytes
+}
+
+fn hello(nonce: &[u8; NONCE]) -> [u8; HELLO] {
+    joined(&[&MAGIC, nonce])
+}
+
+fn read_hello(bytes: &[u8; HELLO]) -> Result<[u8; NONCE], Stranger> {
+    let (magic, nonce) = bytes.split_at(MAGIC.len());
+    let nonce = nonce.first_chunk().ok_or(Stranger::Foreign)?;
+    if magic == MAGIC { Ok(*nonce) } else { Err(Stranger::Foreign) }
+}
+
+fn split(bytes: &[u8; CLAIM]) -> (&[u8], [u8; BODY]) {
+    let (proof, rest) = bytes.split_at(PROOF);
+    (proof, joined(&[rest]))
+}
+
+/// The end that dials.
+pub(crate) struct Dialler {
+    nonce: [u8; NONCE],
+    theirs: [u8; NONCE],
+    claim: Claim,
+}
+
+impl Dialler {
+    /// What it says first.
+    pub(crate) fn begin(nonce: [u8; NONCE], claim: Claim) -> (Self, [u8; HELLO]) {
+        (Self { nonce, theirs: [0; NONCE], claim }, hello(&nonce))
+    }
+
+    /// What it says to the other end's first message.
+    ///
+    /// # Errors
+    /// [`Stranger::Foreign`].
+    pub(crate) fn hello(&mut self, bytes: &[u8; HELLO], token: &Token) -> Result<[u8; CLAIM], Stranger> {
+        self.theirs = read_hello(bytes)?;
+        let body = self.claim.to_body();
+        let proof = token.prove(&[b"PDBP dials", &self.nonce, &self.theirs, &body]);
+        Ok(joined(&[&proof, &body]))
+    }
+
+    /// What the other end has answered.
+    ///
+    /// # Errors
+    /// [`Stranger::Token`].
+    pub(crate) fn answer(&self, bytes: &[u8; ANSWER], token: &Token) -> Result<Answer, Stranger> {
+        let (proof, body) = split(bytes);
+        let claim = self.claim.to_body();
+        if !token.is_proven(proof, &[b"PDBP takes", &self.nonce, &self.theirs, &claim, &body]) {
+            return Err(Stranger::Token);
+        }
+        Ok(Answer::from_body(&body))
+    }
+}
+
+/// The end that takes the call.
+pub(crate) struct Taker {
+    nonce: [u8; NONCE],
+    theirs: [u8; NONCE],
+    claim: [u8; BODY],
+}
+
+impl Taker {
+    pub(crate) fn new(nonce: [u8; NONCE]) -> Self {
+        Self { nonce, theirs: [0; NONCE], claim: [0; BODY] }
+    }
+
+    /// What it says to the other end's first message.
+    ///
+    /// # Errors
+    /// [`Stranger::Foreign`].
+    pub(crate) fn hello(&mut self, bytes: &[u8; HELLO]) -> Result<[u8; HELLO], Stranger> {
+        self.theirs = read_hello(bytes)?;
+        Ok(hello(&self.nonce))
+    }
+
+    /// What the other end claims.
+    ///
+    /// # Errors
+    /// [`Stranger`].
+    pub(crate) fn claim(&mut self, bytes: &[u8; CLAIM], token: &Token) -> Result<Claim, Stranger> {
+        let (proof, body) = split(bytes);
+        if !token.is_proven(proof, &[b"PDBP dials", &self.theirs, &self.nonce, &body]) {
+            return Err(Stranger::Token);
+        }
+        self.claim = body;
+        Claim::from_body(&body).ok_or(Stranger::Foreign)
+    }
+
+    /// What it says to that.
+    pub(crate) fn answer(&self, answer: Answer, token: &Token) -> [u8; ANSWER] {
+        let body = answer.to_body();
+        let proof = token.prove(&[b"PDBP takes", &self.theirs, &self.nonce, &self.claim, &body]);
+        joined(&[&proof, &body])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLAIMED: Claim = Claim {
+        purpose: Purpose::Link,
+        version: VERSION,
+        from: 3,
+        to: 1,
+        port: 7210,
+        longest: 131_136,
+        cluster: Id([7; 16]),
+        process: Id([9; 16]),
+    };
+    const ANSWERED: Answer =
+        Answer { verdict: 0, version: 1, nodes: 4, longest: 131_136, process: Id([5; 16]) };
+
+    fn tokens() -> [Token; 2] {
+        ["1", "2"].map(|text| Token::from_text(&text.repeat(32)).unwrap())
+    }
+
+    #[test]
+    fn two_that_know_the_token_understand_each_other() {
+        let [token, _] = tokens();
+        let (mut dialler, first) = Dialler::begin([1; NONCE], CLAIMED);
+        let mut taker = Taker::new([2; NONCE]);
+        let second = taker.hello(&first).unwrap();
+        let third = dialler.hello(&second, &token).unwrap();
+        assert_eq!(taker.claim(&third, &token).unwrap(), CLAIMED);
+        assert_eq!(dialler.answer(&taker.answer(ANSWERED, &token), &token).unwrap(), ANSWERED);
+    }
+
+    #[test]
+    fn another_token_convinces_neither_end() {
+        let [token, other] = tokens();
+        let (mut dialler, first) = Dialler::begin([1; NONCE], CLAIMED);
+        let mut taker = Taker::new([2; NONCE]);
+        let second = taker.hello(&first).unwrap();
+        assert_eq!(taker.claim(&dialler.hello(&second, &other).unwrap(), &token), Err(Stranger::Token));
+        taker.claim(&dialler.hello(&second, &token).unwrap(), &token).unwrap();
+        assert_eq!(dialler.answer(&taker.answer(ANSWERED, &other), &token), Err(Stranger::Token));
+    }
+
+    #[test]
+    fn a_proof_cannot_be_sent_back_or_used_again() {
+        let [token, _] = tokens();
+        let (mut dialler, first) = Dialler::begin([1; NONCE], CLAIMED);
+        let mut taker = Taker::new([2; NONCE]);
+        let claim = dialler.hello(&taker.hello(&first).unwrap(), &token).unwrap();
+        taker.claim(&claim, &token).unwrap();
+        assert_eq!(dialler.answer(&claim, &token), Err(Stranger::Token), "sent back");
+        let mut later = Taker::new([3; NONCE]);
+        later.hello(&first).unwrap();
+        assert_eq!(later.claim(&claim, &token), Err(Stranger::Token), "used again");
+    }
+
+    #[test]
+    fn any_changed_byte_is_noticed() {
+        let [token, _] = tokens();
+        let (mut dialler, first) = Dialler::begin([1; NONCE], CLAIMED);
+        let mut taker = Taker::new([2; NONCE]);
+        let claim = dialler.hello(&taker.hello(&first).unwrap(), &token).unwrap();
+        for at in 0..CLAIM {
+            let mut changed = claim;
+            changed[at] ^= 1;
+            assert_eq!(taker.claim(&changed, &token), Err(Stranger::Token), "byte {at}");
+        }
+        let mut other = first;
+        other[0] = b'G';
+        assert_eq!(taker.hello(&other), Err(Stranger::Foreign));
+    }
+}

@@ -1,0 +1,189 @@
+//! The door of a process: one thread takes calls and makes them, and hands on the connections whose other end has proven that it is a
+//! node of this cluster. Nothing that a stranger says reaches anybody else.
+//!
+//! A stranger costs a socket and a few hundred bytes, for [`PATIENCE`] at most. There are at most [`STRANGERS`] at a time, and
+//! [`PER_ADDRESS`] of one address; when these places are taken, the one that has been silent for longest gives way.
+
+mod founding;
+pub(crate) mod greeting;
+mod guest;
+pub(crate) mod join;
+mod porter;
+pub(crate) mod roster;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Interest, Poll, Token as Place, Waker};
+
+use crate::reactor::Reactor;
+use crate::token::{self, Token};
+pub(crate) use founding::Founding;
+use greeting::Id;
+use porter::Porter;
+use roster::Roster;
+
+/// How long a stranger may take to prove that it is none.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// Strangers at a time.
+pub(crate) const STRANGERS: usize = 64;
+/// Strangers of one address at a time.
+pub(crate) const PER_ADDRESS: usize = 16;
+const BELL: Place = Place(usize::MAX);
+const LISTENER: Place = Place(usize::MAX - 1);
+
+/// Figures of a process' door.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DoorStats {
+    /// Calls that did not begin as one of PDBP does.
+    pub foreign: u64,
+    /// Calls of who did not know the token.
+    pub wrong_token: u64,
+    /// Calls that took too long to say who they are.
+    pub too_slow: u64,
+    /// Calls that gave way to others, since there were too many.
+    pub crowded_out: u64,
+    /// Calls of who knew the token and was refused by name.
+    pub refused: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    foreign: AtomicU64,
+    wrong_token: AtomicU64,
+    too_slow: AtomicU64,
+    crowded_out: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// What the door, its thread and the links of a process have in common.
+pub(crate) struct Shared {
+    pub(crate) token: Token,
+    pub(crate) process: Id,
+    pub(crate) longest: u32,
+    /// Set when all nodes are there.
+    members: OnceLock<Members>,
+    closing: AtomicBool,
+    counters: Counters,
+}
+
+/// The cluster that this process belongs to, and what is going on with its nodes.
+struct Members {
+    roster: Roster,
+    reactor: Arc<Reactor>,
+    /// Connections that have proven what they are and that nobody has taken yet.
+    arrived: Mutex<Vec<(usize, TcpStream)>>,
+    has_arrived: AtomicBool,
+    /// The nodes that this one is to call.
+    wanted: Box<[AtomicBool]>,
+}
+
+impl Shared {
+    pub(crate) fn new(token: Token, longest: u32) -> io::Result<Self> {
+        Ok(Self {
+            token,
+            process: Id(token::random()?),
+            longest,
+            members: OnceLock::new(),
+            closing: AtomicBool::new(false),
+            counters: Counters::default(),
+        })
+    }
+}
+
+/// The door, which is shut when it is dropped.
+pub(crate) struct Door {
+    shared: Arc<Shared>,
+    waker: Arc<Waker>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Door {
+    /// Opens the door. With `founding` it lets processes join.
+    pub(crate) fn open(
+        shared: Arc<Shared>,
+        listener: std::net::TcpListener,
+        founding: Option<Founding>,
+    ) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let poll = Poll::new()?;
+        let waker = Arc::new(Waker::new(poll.registry(), BELL)?);
+        let mut listener = TcpListener::from_std(listener);
+        poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+        let porter = Porter {
+            shared: Arc::clone(&shared),
+            registry: poll.registry().try_clone()?,
+            listener,
+            guests: Vec::new(),
+            founding,
+            calls: Vec::new(),
+        };
+        let thread = std::thread::Builder::new().name("pdbp-door".to_owned()).spawn(|| porter.run(poll))?;
+        Ok(Self { shared, waker, thread: Some(thread) })
+    }
+
+    /// From now on the door knows the cluster: lets its nodes in, and calls those with lower numbers.
+    pub(crate) fn enter(&self, roster: Roster, reactor: Arc<Reactor>) {
+        let wanted = (0..roster.members.len()).map(|node| AtomicBool::new(node < roster.place)).collect();
+        let (arrived, has_arrived) = (Mutex::new(Vec::new()), AtomicBool::new(false));
+        let first =
+            self.shared.members.set(Members { roster, reactor, arrived, has_arrived, wanted }).is_ok();
+        debug_assert!(first, "a process belongs to one cluster");
+        let _ = self.waker.wake();
+    }
+
+    /// Connections that have come, each with its node.
+    #[inline]
+    pub(crate) fn arrived(&self) -> Option<Vec<(usize, TcpStream)>> {
+        let members = self.shared.members.get()?;
+        // Pairs with the store in `hand_over`, which comes after the connection is in the list.
+        if !members.has_arrived.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut arrived = members.arrived.lock().unwrap_or_else(PoisonError::into_inner);
+        members.has_arrived.store(false, Ordering::Relaxed);
+        Some(std::mem::take(&mut arrived))
+    }
+
+    /// There is no connection to a node any more. If it is for this node to call, it does.
+    pub(crate) fn call(&self, node: usize) {
+        let Some(members) = self.shared.members.get().filter(|m| node < m.roster.place) else { return };
+        if let Some(wanted) = members.wanted.get(node)
+            && !wanted.swap(true, Ordering::AcqRel)
+        {
+            let _ = self.waker.wake();
+        }
+    }
+
+    pub(crate) fn stats(&self) -> DoorStats {
+        let counters = &self.shared.counters;
+        let [foreign, wrong_token, too_slow, crowded_out, refused] = [
+            &counters.foreign,
+            &counters.wrong_token,
+            &counters.too_slow,
+            &counters.crowded_out,
+            &counters.refused,
+        ]
+        .map(|counter| counter.load(Ordering::Relaxed));
+        DoorStats { foreign, wrong_token, too_slow, crowded_out, refused }
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        // Pairs with the load in `run`.
+        self.shared.closing.store(true, Ordering::Release);
+        let _ = self.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            // The thread waits for nothing but its bell.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! The thread of a door.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Poll, Registry, Token as Place};
+use pdbp_core::Bell;
+
+use super::greeting::{Answer, Claim, Purpose, VERSION, Verdict};
+use super::guest::{Guest, Step};
+use super::{BELL, Founding, LISTENER, PER_ADDRESS, STRANGERS, Shared};
+use crate::token;
+
+/// How long one that does not know the token waits for the end of its connection.
+const PENANCE: Duration = Duration::from_millis(500);
+/// How long a call to another node may take.
+const CALL: Duration = Duration::from_secs(2);
+/// Between two calls to the same node: the first ones, and the later ones.
+const SOON: Duration = Duration::from_millis(100);
+const LATER: Duration = Duration::from_secs(1);
+const SOON_CALLS: u32 = 20;
+
+/// The thread of a door.
+pub(super) struct Porter {
+    pub(super) shared: Arc<Shared>,
+    pub(super) registry: Registry,
+    pub(super) listener: TcpListener,
+    pub(super) guests: Vec<Option<Guest>>,
+    pub(super) founding: Option<Founding>,
+    /// For each node with a lower number, when it was called and how often in vain.
+    pub(super) calls: Vec<Call>,
+}
+
+/// What is known of calls to a node.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Call {
+    is_under_way: bool,
+    last: Option<Instant>,
+    in_vain: u32,
+}
+
+impl Call {
+    fn due(&self) -> Option<Instant> {
+        let pause = if self.in_vain < SOON_CALLS { SOON } else { LATER };
+        self.last.map(|last| last + pause)
+    }
+}
+
+impl Porter {
+    /// Until the door is shut.
+    pub(super) fn run(mut self, mut poll: Poll) {
+        let mut events = Events::with_capacity(128);
+        // Pairs with the store in `Door::drop`.
+        while !self.shared.closing.load(Ordering::Acquire) {
+            let now = Instant::now();
+            self.call_nodes(now);
+            let until = self.next_deadline(now);
+            let wait = until.map(|until| until.saturating_duration_since(now));
+            if let Err(error) = poll.poll(&mut events, wait)
+                && error.kind() != ErrorKind::Interrupted
+            {
+                return;
+            }
+            for event in &events {
+                match event.token() {
+                    BELL => {}
+                    LISTENER => self.accept(),
+                    Place(slot) => self.drive(slot),
+                }
+            }
+            self.end_late(Instant::now());
+        }
+    }
+
+    /// Takes all calls that wait.
+    fn accept(&mut self) {
+        loop {
+            let (stream, address) = match self.listener.accept() {
+                Ok(call) => call,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                // Of those that wait, none; or there are no more sockets, and the next call tries again.
+                Err(_) => return,
+            };
+            let address = address.ip().to_canonical();
+            self.make_room(address);
+            let Ok(nonce) = token::random() else { continue };
+            self.seat(Guest::taken(stream, address, nonce, Instant::now()));
+        }
+    }
+
+    /// Lets the stranger that has been silent for longest go, if there are too many.
+    fn make_room(&mut self, address: IpAddr) {
+        let same = |guest: &&mut Option<Guest>| guest.as_ref().is_some_and(|g| g.stranger_from(address));
+        let any = |guest: &&mut Option<Guest>| guest.as_ref().is_some_and(Guest::is_stranger);
+        let crowded = self.guests.iter_mut().filter(same).count() >= PER_ADDRESS;
+        let full = self.guests.iter_mut().filter(any).count() >= STRANGERS;
+        let silent = |guest: &&mut Option<Guest>| guest.as_ref().map(Guest::last_heard);
+        let oldest = if crowded {
+            self.guests.iter_mut().filter(same).min_by_key(silent)
+        } else if full {
+            self.guests.iter_mut().filter(any).min_by_key(silent)
+        } else {
+            None
+        };
+        if let Some(oldest) = oldest {
+            *oldest = None;
+            self.shared.counters.crowded_out.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives a guest a place, and listens to it.
+    fn seat(&mut self, mut guest: Guest) {
+        let slot = self.guests.iter().position(Option::is_none).unwrap_or(self.guests.len());
+        if guest.watch(&self.registry, Place(slot)).is_err() {
+            return self.failed(guest.calls());
+        }
+        match self.guests.get_mut(slot) {
+            Some(place) => *place = Some(guest),
+            None => self.guests.push(Some(guest)),
+        }
+        self.drive(slot);
+    }
+
+    /// Goes on with a guest, as far as what it has said allows.
+    fn drive(&mut self, slot: usize) {
+        let Some(mut guest) = self.guests.get_mut(slot).and_then(Option::take) else { return };
+        loop {
+            let step = guest.step(&self.shared.token);
+            match step {
+                Step::Waits => {
+                    if let Some(place) = self.guests.get_mut(slot) {
+                        *place = Some(guest);
+                    }
+                    return;
+                }
+                Step::Claims(claim) => {
+                    let verdict = self.judge(&claim, &mut guest);
+                    let answer = self.answer(verdict);
+                    guest.answer(answer, &self.shared.token, Instant::now());
+                    if verdict == Verdict::Welcome && claim.purpose == Purpose::Join {
+                        return self.enrol(guest, &claim, slot);
+                    }
+                }
+                Step::Answered(answer) => {
+                    let Some(node) = guest.calls() else { return };
+                    let right = self.shared.members.get().and_then(|m| m.roster.members.get(node));
+                    let right = right.is_some_and(|member| member.process == answer.process);
+                    if !answer.is_welcome() || !right {
+                        return self.failed(Some(node));
+                    }
+                    self.done(Some(node), None);
+                    return self.hand_over(node, guest);
+                }
+                Step::Welcomed(node) => return self.hand_over(node, guest),
+                Step::Foreign => {
+                    self.shared.counters.foreign.fetch_add(1, Ordering::Relaxed);
+                    return self.dismiss(&guest);
+                }
+                Step::WrongToken => {
+                    self.shared.counters.wrong_token.fetch_add(1, Ordering::Relaxed);
+                    guest.let_wait(Instant::now() + PENANCE);
+                }
+                Step::Gone => return self.dismiss(&guest),
+            }
+        }
+    }
+
+    /// Whether a claim is right.
+    fn judge(&self, claim: &Claim, guest: &mut Guest) -> Verdict {
+        let verdict = if claim.version != VERSION {
+            Verdict::Version
+        } else if claim.longest != self.shared.longest {
+            Verdict::Block
+        } else {
+            match (claim.purpose, self.shared.members.get(), &self.founding) {
+                (Purpose::Join, None, Some(founding)) => founding.judge(guest.address()),
+                (Purpose::Join, ..) => Verdict::Full,
+                (Purpose::Link, None, _) => Verdict::Later,
+                (Purpose::Link, Some(members), _) => {
+                    let from = usize::from(claim.from);
+                    let is_member =
+                        members.roster.members.get(from).is_some_and(|m| m.process == claim.process);
+                    let right = claim.cluster == members.roster.cluster
+                        && usize::from(claim.to) == members.roster.place
+                        && from > members.roster.place
+                        && is_member;
+                    if right {
+                        guest.welcome(from);
+                    }
+                    if right { Verdict::Welcome } else { Verdict::Unknown }
+                }
+            }
+        };
+        if !matches!(verdict, Verdict::Welcome | Verdict::Later) {
+            self.shared.counters.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        verdict
+    }
+
+    fn answer(&self, verdict: Verdict) -> Answer {
+        let nodes = self.founding.as_ref().map_or(0, Founding::nodes);
+        let (longest, process) = (self.shared.longest, self.shared.process);
+        Answer { verdict: verdict as u8, version: VERSION, nodes, longest, process }
+    }
+
+    /// A process joins. When it is the last, all are told.
+    fn enrol(&mut self, mut guest: Guest, claim: &Claim, slot: usize) {
+        let address = SocketAddr::new(guest.address(), claim.port);
+        guest.joins(claim.process);
+        let Some(founding) = &mut self.founding else { return };
+        let told = founding.enrol(claim.process, address);
+        if let Some(place) = self.guests.get_mut(slot) {
+            *place = Some(guest);
+        }
+        for (process, bytes) in told {
+            let of = |guest: &Option<Guest>| guest.as_ref().is_some_and(|g| g.process() == Some(process));
+            if let Some(slot) = self.guests.iter().position(of) {
+                if let Some(guest) = self.guests.get_mut(slot).and_then(Option::as_mut) {
+                    guest.tell(&bytes, Instant::now());
+                }
+                self.drive(slot);
+            }
+        }
+        // What it has been answered is not written yet.
+        self.drive(slot);
+    }
+
+    /// Gives a connection to the links.
+    fn hand_over(&mut self, node: usize, guest: Guest) {
+        let (Some(members), Some(stream)) = (self.shared.members.get(), guest.into_stream(&self.registry))
+        else {
+            return self.failed(Some(node));
+        };
+        let mut arrived = members.arrived.lock().unwrap_or_else(PoisonError::into_inner);
+        // The latest is the one that the other end goes on with.
+        arrived.retain(|(of, _)| *of != node);
+        arrived.push((node, stream));
+        // Pairs with the load in `Door::arrived`.
+        members.has_arrived.store(true, Ordering::Release);
+        drop(arrived);
+        members.reactor.ring();
+    }
+
+    /// Calls the nodes that are to be called now.
+    fn call_nodes(&mut self, now: Instant) {
+        let shared = Arc::clone(&self.shared);
+        let Some(members) = shared.members.get() else { return };
+        let roster = &members.roster;
+        self.calls.resize(roster.place, Call::default());
+        for (node, (wanted, member)) in members.wanted.iter().zip(&roster.members).enumerate() {
+            let Some(call) = self.calls.get_mut(node) else { return };
+            // Pairs with the swap in `Door::call`.
+            let due = !call.is_under_way && call.due().is_none_or(|due| due <= now);
+            if !due || !wanted.load(Ordering::Acquire) {
+                continue;
+            }
+            (call.is_under_way, call.last) = (true, Some(now));
+            let claim = Claim {
+                purpose: Purpose::Link,
+                version: VERSION,
+                from: u16::try_from(roster.place).unwrap_or(u16::MAX),
+                to: u16::try_from(node).unwrap_or(u16::MAX),
+                port: 0,
+                longest: shared.longest,
+                cluster: roster.cluster,
+                process: shared.process,
+            };
+            match (TcpStream::connect(member.address), token::random()) {
+                (Ok(stream), Ok(nonce)) => {
+                    self.seat(Guest::called(stream, node, member.address.ip(), nonce, claim, now + CALL));
+                }
+                _ => self.failed(Some(node)),
+            }
+        }
+    }
+
+    /// A guest goes, and takes along what it was here for.
+    fn dismiss(&mut self, guest: &Guest) {
+        if let Some(founding) = &mut self.founding {
+            founding.strike(guest.process());
+        }
+        self.failed(guest.calls());
+    }
+
+    /// A call has come to nothing.
+    fn failed(&mut self, node: Option<usize>) {
+        let in_vain = node.and_then(|node| self.calls.get(node)).map(|call| call.in_vain.saturating_add(1));
+        self.done(node, in_vain);
+    }
+
+    /// A call is over: in vain so often, or not.
+    fn done(&mut self, node: Option<usize>, in_vain: Option<u32>) {
+        let Some(call) = node.and_then(|node| self.calls.get_mut(node)) else { return };
+        (call.is_under_way, call.in_vain) = (false, in_vain.unwrap_or(0));
+        if in_vain.is_none()
+            && let Some(wanted) =
+                self.shared.members.get().zip(node).and_then(|(members, node)| members.wanted.get(node))
+        {
+            wanted.store(false, Ordering::Release);
+        }
+    }
+
+    fn next_deadline(&self, now: Instant) -> Option<Instant> {
+        let guests = self.guests.iter().flatten().filter_map(Guest::deadline);
+        let wanted = self.shared.members.get().map(|members| members.wanted.iter());
+        let calls = self.calls.iter().zip(wanted.into_iter().flatten());
+        let calls = calls.filter(|(call, wanted)| !call.is_under_way && wanted.load(Ordering::Acquire));
+        guests.chain(calls.map(|(call, _)| call.due().unwrap_or(now))).min()
+    }
+
+    /// Ends what has taken too long.
+    fn end_late(&mut self, now: Instant) {
+        for slot in 0..self.guests.len() {
+            let late = |guest: &mut Guest| guest.deadline().is_some_and(|deadline| deadline <= now);
+            let Some(guest) = self.guests.get_mut(slot).and_then(|guest| guest.take_if(late)) else {
+                continue;
+            };
+            if guest.is_slow() {
+                self.shared.counters.too_slow.fetch_add(1, Ordering::Relaxed);
+            }
+            self.dismiss(&guest);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Strangers at the door, by raw sockets.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use pdbp_core::Transport;
+
+use super::PER_ADDRESS;
+use super::greeting::{ANSWER, Answer, CLAIM, Claim, Dialler, HELLO, Id, Purpose, VERSION, Verdict};
+use crate::token::Token;
+use crate::{Founder, Net, Options, Refusal, StartError};
+
+/// Long enough for a loaded machine.
+const SOON: Duration = Duration::from_secs(60);
+
+fn options() -> Options {
+    let token = Token::from_text(&"secret".repeat(6)).ok();
+    Options { token, timeout: SOON, ..Options::new(1000) }
+}
+
+/// A cluster of two processes' nodes, and where the first one listens.
+fn pair() -> (Net, Net) {
+    let founder = Founder::new("127.0.0.1:0", 2, options()).unwrap();
+    let address = founder.address().to_string();
+    let other = std::thread::spawn(move || Net::join(&address, None, &options()).unwrap());
+    let (mut first, mut second) = (founder.wait().unwrap(), other.join().unwrap());
+    // The door has no other guests then.
+    until("the nodes are connected", || {
+        assert!(first.poll_completion().is_none() && second.poll_completion().is_none());
+        first.stats().links[1].connections == 1 && second.stats().links[0].connections == 1
+    });
+    (first, second)
+}
+
+fn dial(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream
+}
+
+/// Whether the other end closes the connection without another word.
+fn is_closed(stream: &mut TcpStream) -> bool {
+    // With bytes unread the system says so in another way.
+    stream
+        .read(&mut [0; 8])
+        .map_or_else(|error| error.kind() == ErrorKind::ConnectionReset, |count| count == 0)
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < SOON, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn claim(net: &Net, purpose: Purpose) -> Claim {
+    let longest = net.capabilities().largest_block as u32;
+    let (cluster, process) = (Id([1; 16]), Id([2; 16]));
+    Claim { purpose, version: VERSION, from: 1, to: 0, port: 1, longest, cluster, process }
+}
+
+/// Speaks with a door as a node would; what it answers, if it does.
+fn greet(stream: &mut TcpStream, claim: Claim, token: &Token) -> Option<Answer> {
+    let (mut dialler, hello) = Dialler::begin([7; 32], claim);
+    stream.write_all(&hello).unwrap();
+    let (mut theirs, mut answer) = ([0; HELLO], [0; ANSWER]);
+    stream.read_exact(&mut theirs).unwrap();
+    stream.write_all(&dialler.hello(&theirs, token).unwrap()).unwrap();
+    stream.read_exact(&mut answer).ok()?;
+    Some(dialler.answer(&answer, token).unwrap())
+}
+
+#[test]
+fn what_is_no_pdbp_is_closed_without_a_word() {
+    let (net, _other) = pair();
+    for bytes in
+        [&b"GET / HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n"[..], &[0; HELLO], &[0xFF; 4096]]
+    {
+        let mut stream = dial(net.address());
+        // It may be closed before all of them are written.
+        let _ = stream.write_all(bytes);
+        assert!(is_closed(&mut stream));
+    }
+    until("strangers are counted", || net.stats().door.foreign == 3);
+}
+
+#[test]
+fn who_does_not_know_the_token_gets_no_answer() {
+    let (net, _other) = pair();
+    let wrong = Token::from_text(&"guess!".repeat(6)).unwrap();
+    assert_eq!(greet(&mut dial(net.address()), claim(&net, Purpose::Join), &wrong), None);
+    until("it is counted", || net.stats().door.wrong_token == 1);
+    let address = net.address().to_string();
+    let refused = Net::join(&address, None, &Options { token: Some(wrong), ..options() }).err().unwrap();
+    assert!(matches!(&refused, StartError::WrongToken { .. }), "{refused}");
+    assert!(refused.to_string().contains("token_file"), "{refused}");
+}
+
+/// The token alone makes nobody a node: neither a process that was not there at the start, nor a member of another cluster.
+#[test]
+fn who_is_no_member_is_refused_by_name() {
+    let (net, _other) = pair();
+    let token = options().token.unwrap();
+    let verdict = |claim| greet(&mut dial(net.address()), claim, &token).map(|answer| answer.verdict);
+    let link = claim(&net, Purpose::Link);
+    assert_eq!(verdict(link), Some(Verdict::Unknown as u8));
+    assert_eq!(verdict(Claim { from: 9, ..link }), Some(Verdict::Unknown as u8));
+    assert_eq!(verdict(Claim { version: 2, ..link }), Some(Verdict::Version as u8));
+    assert_eq!(verdict(Claim { longest: 999, ..link }), Some(Verdict::Block as u8));
+    let refused = Net::join(&net.address().to_string(), None, &options()).err().unwrap();
+    let StartError::Refused { refusal, .. } = &refused else { panic!("{refused}") };
+    assert_eq!(refusal, &Refusal::Full { nodes: 2 });
+    assert_eq!(net.stats().door.refused, 5);
+}
+
+#[test]
+fn processes_with_other_blocks_are_refused_with_both_lengths() {
+    let founder = Founder::new("127.0.0.1:0", 2, options()).unwrap();
+    let other = Options { token: options().token, timeout: SOON, ..Options::new(2000) };
+    let refused = Net::join(&founder.address().to_string(), None, &other).err().unwrap();
+    let StartError::Refused { refusal, .. } = &refused else { panic!("{refused}") };
+    assert_eq!(refusal, &Refusal::Block { own: 2000, theirs: 1000 });
+}
+
+/// Sixteen silent ones of an address are borne; one more drives out the first.
+#[test]
+fn strangers_give_way_to_each_other() {
+    let (net, _other) = pair();
+    let mut silent: Vec<_> = (0..=PER_ADDRESS).map(|_| dial(net.address())).collect();
+    until("one has given way", || net.stats().door.crowded_out == 1);
+    assert!(is_closed(&mut silent[0]));
+}
+
+#[test]
+fn who_says_nothing_is_closed_after_a_while() {
+    let (net, _other) = pair();
+    let mut silent = dial(net.address());
+    let mut slow = dial(net.address());
+    slow.write_all(b"PDBPnet1").unwrap();
+    assert!(is_closed(&mut silent) && is_closed(&mut slow));
+    assert_eq!(net.stats().door.too_slow, 2);
+}
+
+/// What follows a right claim is for the link, and there is none for half of one: the rest never comes, and the connection ends.
+#[test]
+fn half_a_claim_is_no_claim() {
+    let (net, _other) = pair();
+    let token = options().token.unwrap();
+    let (mut dialler, hello) = Dialler::begin([7; 32], claim(&net, Purpose::Link));
+    let mut stream = dial(net.address());
+    stream.write_all(&hello).unwrap();
+    let mut theirs = [0; HELLO];
+    stream.read_exact(&mut theirs).unwrap();
+    let whole: [u8; CLAIM] = dialler.hello(&theirs, &token).unwrap();
+    stream.write_all(&whole[..CLAIM - 1]).unwrap();
+    assert!(is_closed(&mut stream));
+    assert_eq!(net.stats().door.too_slow, 1);
+}
+
+#[test]
+fn addresses_in_reach_of_others_take_a_token_and_a_word() {
+    let start = |options| Founder::new("0.0.0.0:0", 2, options).err().map(|error| error.to_string());
+    let without = start(Options { token: None, plain: true, ..options() }).unwrap();
+    assert!(without.contains("token_file"), "{without}");
+    let secret = start(options()).unwrap();
+    assert!(secret.contains("plain"), "{secret}");
+    assert_eq!(start(Options { plain: true, ..options() }), None);
+}
+
+#[test]
+fn who_founds_alone_is_told_how_many_are_missing() {
+    let options = Options { timeout: Duration::from_millis(50), ..options() };
+    let missing = Founder::new("127.0.0.1:0", 3, options).unwrap().wait().err().unwrap();
+    assert!(matches!(missing, StartError::Missing { here: 1, nodes: 3, .. }), "{missing}");
+}
+
+/// A process that has joined and goes before the others are there leaves its place to another.
+#[test]
+fn a_place_that_was_left_is_free_again() {
+    let founder = Founder::new("127.0.0.1:0", 3, options()).unwrap();
+    let (token, address) = (options().token.unwrap(), founder.address());
+    let join = Claim {
+        purpose: Purpose::Join,
+        version: VERSION,
+        from: 0,
+        to: 0,
+        port: 9,
+        longest: 1000,
+        cluster: Id([0; 16]),
+        process: Id([3; 16]),
+    };
+    let mut stream = dial(address);
+    assert!(greet(&mut stream, join, &token).unwrap().is_welcome());
+    until("it has joined", || founder.here() == 2);
+    drop(stream);
+    until("its place is free", || founder.here() == 1);
+    let join = || {
+        let address = address.to_string();
+        std::thread::spawn(move || Net::join(&address, None, &options()).unwrap())
+    };
+    let others = [join(), join()];
+    let mut nodes = vec![founder.wait().unwrap()];
+    nodes.extend(others.map(|other| other.join().unwrap()));
+    nodes.sort_by_key(|net| net.capabilities().node.index());
+    let numbers: Vec<_> = nodes.iter().map(|net| net.capabilities().node.index()).collect();
+    assert_eq!(numbers, [0, 1, 2]);
+}

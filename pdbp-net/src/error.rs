@@ -1,0 +1,238 @@
+//! What can go wrong.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use crate::frame::Malformed;
+
+/// Why a link has failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NetError {
+    /// There was no connection for longer than an outage may last.
+    OutOfReach {
+        /// Where the peer was.
+        address: SocketAddr,
+        /// How long there was none.
+        outage: Duration,
+    },
+    /// The peer has ended.
+    Left,
+    /// The peer had given the link up before this end did.
+    GivenUp,
+    /// The peer has sent what no peer sends, on several connections in a row.
+    Malformed(Malformed),
+    /// This end has [ended](pdbp_core::Transport::disconnect) the link.
+    Disconnected,
+}
+
+impl fmt::Display for NetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfReach { address, outage } => {
+                write!(f, "no connection to or from {address} for {outage:?}")
+            }
+            Self::Left => f.write_str("the node has ended"),
+            Self::GivenUp => f.write_str("the other end has given the link up"),
+            Self::Malformed(what) => write!(f, "the peer sent {what}, and the like before"),
+            Self::Disconnected => f.write_str("the node is no member any more"),
+        }
+    }
+}
+
+impl std::error::Error for NetError {}
+
+/// Why a connection has ended. Its link goes on with the next one.
+#[derive(Debug)]
+pub(crate) enum Lost {
+    /// The other end closed it.
+    Closed,
+    /// The system gave it up.
+    Broken(#[allow(dead_code, reason = "shown in tests and by debuggers")] io::Error),
+    /// What came is not what a peer sends.
+    Malformed(Malformed),
+}
+
+impl From<Malformed> for Lost {
+    fn from(what: Malformed) -> Self {
+        Self::Malformed(what)
+    }
+}
+
+/// Why a process is not in the cluster.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The address cannot be listened at, or there is no such host.
+    Address {
+        /// As it was given.
+        address: String,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// Others could connect to this address, and connections are neither proven nor meant to be plain.
+    Unprotected {
+        /// The address.
+        address: SocketAddr,
+        /// Whether there is a token.
+        has_token: bool,
+    },
+    /// Not all processes have come in time.
+    Missing {
+        /// Those that have, this one included.
+        here: usize,
+        /// Those that make up the cluster.
+        nodes: u16,
+        /// How long this one has waited.
+        waited: Duration,
+    },
+    /// No process that founds a cluster has answered in time.
+    NoFounder {
+        /// Where one should be.
+        address: String,
+        /// How long this process has tried.
+        waited: Duration,
+        /// What came of the last try.
+        error: io::Error,
+    },
+    /// The founder closes the connection, or does not prove that it knows the token.
+    WrongToken {
+        /// Where it is.
+        address: String,
+    },
+    /// The founder has refused this process.
+    Refused {
+        /// Where it is.
+        address: String,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// The system does not give what is needed.
+    System(io::Error),
+}
+
+/// Why a founder refuses a process that has proven that it knows the token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// It speaks another version of the protocol.
+    Version {
+        /// The one here.
+        own: u16,
+        /// The founder's.
+        theirs: u16,
+    },
+    /// It has blocks of another length.
+    Block {
+        /// Bytes of the longest block here, its header included.
+        own: usize,
+        /// The founder's.
+        theirs: usize,
+    },
+    /// All places of the cluster are taken.
+    Full {
+        /// The number of its nodes.
+        nodes: u16,
+    },
+    /// Some have joined by a loopback address, and others from other hosts, which cannot reach the former.
+    Loopback,
+    /// Something that this version does not know.
+    Other(u8),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version { own, theirs } => {
+                write!(f, "this program speaks version {own} of the protocol, and the founder {theirs}")
+            }
+            Self::Block { own, theirs } => write!(
+                f,
+                "blocks have {own} bytes here, with their header, and {theirs} at the founder; give all processes the same \
+                 `block_bytes`"
+            ),
+            Self::Full { nodes } => write!(f, "all {nodes} nodes are there; raise `nodes` at the founder"),
+            Self::Loopback => f.write_str(
+                "some processes have joined by a loopback address, which those on other hosts cannot reach; let all join by the \
+                 name of the founder's host",
+            ),
+            Self::Other(code) => write!(f, "reason {code}, which this version does not know"),
+        }
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address { address, error } => write!(f, "cannot use the address {address}: {error}"),
+            Self::Unprotected { address, has_token: false } => write!(
+                f,
+                "{address} is in reach of other hosts: name a `token_file`, or use a loopback address such as 127.0.0.1"
+            ),
+            Self::Unprotected { address, has_token: true } => write!(
+                f,
+                "{address} is in reach of other hosts, and what travels is not encrypted: set plain = \"on\" if everybody \
+                 between them may read and change it, or use a loopback address such as 127.0.0.1"
+            ),
+            Self::Missing { here, nodes, waited } => write!(
+                f,
+                "after {waited:?} {here} of {nodes} nodes are there; start the others with `join`, lower `nodes`, or raise \
+                 `timeout_ms`"
+            ),
+            Self::NoFounder { address, waited, error } => write!(
+                f,
+                "nobody has let this process join at {address} for {waited:?} ({error}); start one process with `listen` there"
+            ),
+            Self::WrongToken { address } => write!(
+                f,
+                "the process at {address} does not know the token of this one, or is no PDBP; give both the same `token_file`"
+            ),
+            Self::Refused { address, refusal } => write!(f, "refused at {address}: {refusal}"),
+            Self::System(error) => write!(f, "cannot use sockets: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<io::Error> for StartError {
+    fn from(error: io::Error) -> Self {
+        Self::System(error)
+    }
+}
+
+/// Why a token cannot be used.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TokenError {
+    /// The file cannot be read, or written.
+    File {
+        /// Its name.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The secret is too short to be one.
+    Short {
+        /// Its characters.
+        length: usize,
+    },
+}
+
+impl fmt::Display for TokenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { path, error } => write!(f, "cannot use the token in {}: {error}", path.display()),
+            Self::Short { length } => write!(
+                f,
+                "a token of {length} characters is no secret; it takes {} or more, such as `openssl rand -hex 32` prints",
+                crate::token::SHORTEST
+            ),
+        }
+    }
+}
+
+impl std::error::Error for TokenError {}

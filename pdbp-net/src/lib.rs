@@ -1,0 +1,80 @@
+//! PDBP over sockets: clusters of several processes without MPI, on links that outlive their connections.
+//!
+//! One process founds a cluster ([`Founder`]), the others [join](Net::join) it; when all are there each has a [`Net`], the
+//! [`Transport`](pdbp_core::Transport) of its node. How many there are is fixed when the cluster is founded.
+//!
+//! ```
+//! use pdbp_core::Transport;
+//! use pdbp_net::{Founder, Net, Options};
+//!
+//! // Two processes would do this; here it is two threads.
+//! let options = Options::new(64 << 10);
+//! let founder = Founder::new("127.0.0.1:0", 2, options.clone())?;
+//! let address = founder.address().to_string();
+//! let other = std::thread::spawn(move || Net::join(&address, None, &options));
+//! let first = founder.wait()?;
+//! let second = other.join().expect("it does not panic")?;
+//! assert_eq!((first.capabilities().node.index(), second.capabilities().node.index()), (0, 1));
+//! # Ok::<(), pdbp_net::StartError>(())
+//! ```
+//!
+//! # Where things are
+//! ```text
+//!  engine ── submit, poll ──▶ net (Net) ──▶ link, one per peer ──▶ lane, its connection ──▶ frame
+//!                               ▲  ▲          session, numbers,       gathers, reads into     heads of 24 bytes
+//!                               │  │          acknowledgement         posted blocks
+//!                  reactor ─────┘  └───── door, a thread of its own: accepts, dials, greeting (proofs), founding, roster
+//!          epoll, and the bell that threads sleep on
+//! ```
+//! * [`Net`] polls: nobody but who calls [`poll_completion`](pdbp_core::Transport::poll_completion) reads or writes blocks. A thread
+//!   that sleeps on [`Net::bell`] sleeps where the system reports what comes, so that nobody else has to be woken.
+//! * A *link* is a session with numbers for all blocks. A sender keeps each block until the peer has said that it lies in a posted one; only
+//!   then it is [`Sent`](pdbp_core::Completion::Sent). A connection that ends is replaced by another: both ends begin by saying what they have taken, and the rest
+//!   is sent again from the blocks themselves. Nothing is lost, nothing comes twice, the order stays.
+//! * After [`Options::outage`] without a connection the session has failed: its blocks come back, and the link is
+//!   [restored](pdbp_core::Completion::PeerRestored) in a session with a greater number when there is a connection again. A node that is
+//!   dropped says goodbye, so that its peers need not wait for that.
+//! * The *door* is the only thing that strangers meet. Both ends prove by HMAC-SHA256 over two nonces, and over all that they say of
+//!   themselves, that they know the [`Token`]; without one addresses are those of the own host. A stranger has five seconds, and there are 64
+//!   at most, 16 of one address (of one /64 with IPv6). What is refused is counted ([`DoorStats`]); who proves the token is told why.
+//! * Of each pair of nodes the one with the higher number dials: every 100 ms at first, every second later.
+//!
+//! # Memory
+//! The blocks of the node, and for each link 16 KiB to read ahead and the system's socket buffers. Nothing is allocated by a length that a peer
+//! names.
+//!
+//! # What is decided here, and why
+//! * **A block travels only when one is posted for it.** Engines promise that by their credit; but if a block came too early, what stands
+//!   behind it on the connection would wait with it, the acknowledgements of the other direction too, and two nodes could wait for each other
+//!   for ever (the conformance suite finds it). So each head says how many blocks are posted, which costs two bytes.
+//! * **Acknowledgements ride on blocks**, and go alone only when a poll has nothing else to write.
+//! * **What a peer sends is malformed**: the connection ends, and the next one begins after the last block that was taken. Three in a row
+//!   without progress end the session, with the reason.
+//! * **Goodbyes are answered**, so that a connection that is lost with one is told from a node that knows.
+//!
+//! # What there is not yet
+//! Encryption: what travels can be read and changed by whoever is between the hosts, which [`Options::plain`] has to permit; processes that
+//! join and leave a running cluster; several connections for a link; compression; clusters joined by trunks.
+#![forbid(unsafe_code)]
+
+mod door;
+mod error;
+mod frame;
+mod lane;
+mod link;
+mod net;
+mod options;
+mod reactor;
+mod rows;
+mod start;
+#[cfg(test)]
+mod tests;
+mod token;
+
+pub use door::DoorStats;
+pub use error::{Malformed, NetError, Refusal, StartError, TokenError};
+pub use link::LinkStats;
+pub use net::{Net, Stats};
+pub use options::Options;
+pub use start::Founder;
+pub use token::Token;

@@ -1,0 +1,457 @@
+//! The link to and from one peer: a session that outlives its connections. No socket and no clock in here: both come in as
+//! arguments.
+//!
+//! Blocks have numbers from 0 in each session. The sender keeps each until the peer says that it lies in a block posted for it. A new
+//! connection begins with both ends saying in which session they are and how many blocks of it they have taken; the sender
+//! goes on from there, so that nothing is lost and nothing comes twice. An end that has given the session up, since there was no
+//! connection for too long, names the next one instead; the other gives its own up then, and both begin the greater of the two numbers anew.
+//!
+//! ```text
+//!            Open{s} = own                    all blocks are back, PeerFailed said
+//!      ┌────────────────┐    outage, Bye, …              │
+//!  (Up, s) ◀── resume ──┴────────────────▶ (Failing) ────▼──▶ (Down) ── Open{s'}, s' > s ──▶ (Up, s'), PeerRestored
+//! ```
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use pdbp_core::id::NodeId;
+use pdbp_core::{Completion, SealedBlock, VacantBlock};
+
+use crate::error::{Lost, Malformed, NetError};
+use crate::frame::{Came, Head, Kind};
+use crate::lane::{Lane, frame};
+use crate::rows::{Incoming, Outgoing};
+
+/// Frames that one poll reads.
+const FRAMES: usize = 16;
+/// Blocks taken after which the peer is told before more is read.
+const UNTOLD: u64 = 4;
+/// Connections in a row that end with what is malformed, until the link fails.
+const FAULTS: u8 = 3;
+
+/// What is the same for all links of a node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// The longest block.
+    pub(crate) longest: usize,
+    /// Blocks that may be under way to a peer.
+    pub(crate) capacity: usize,
+    /// How long there may be no connection.
+    pub(crate) outage: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The session goes on, with a connection or waiting for one.
+    Up,
+    /// Blocks go back.
+    Failing,
+    /// Waits for the next session.
+    Down,
+}
+
+/// Figures of a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LinkStats {
+    /// Connections that there were.
+    pub connections: u64,
+    /// Blocks that were written on a connection after another had been lost with them.
+    pub sent_again: u64,
+    /// Connections that were given up since what came was malformed.
+    pub malformed: u64,
+}
+
+/// The link to and from a peer, over connections of type `S`.
+pub(crate) struct Link<S> {
+    peer: NodeId,
+    pub(crate) address: SocketAddr,
+    limits: Limits,
+    session: u32,
+    /// The session that both ends have agreed on, if it is to begin yet.
+    next_session: Option<u32>,
+    state: State,
+    cause: Option<NetError>,
+    out: Outgoing,
+    incoming: Incoming,
+    lane: Option<Lane<S>>,
+    /// When the session is given up, while there is no connection.
+    give_up_at: Option<Instant>,
+    faults: u8,
+    ended: bool,
+    /// This node is about to end: where blocks go that are not taken any more.
+    leaving: Option<Box<[u8]>>,
+    stats: LinkStats,
+}
+
+impl<S: Read + Write> Link<S> {
+    /// A link that waits for its first connection, until `give_up_at`.
+    pub(crate) fn new(peer: NodeId, address: SocketAddr, limits: Limits, give_up_at: Instant) -> Self {
+        Self {
+            peer,
+            address,
+            limits,
+            session: 0,
+            next_session: None,
+            state: State::Up,
+            cause: None,
+            out: Outgoing::default(),
+            incoming: Incoming::default(),
+            lane: None,
+            give_up_at: Some(give_up_at),
+            faults: 0,
+            ended: false,
+            leaving: None,
+            stats: LinkStats::default(),
+        }
+    }
+
+    pub(crate) fn stats(&self) -> LinkStats {
+        self.stats
+    }
+
+    /// Whether the peer has said that it ends.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Whether blocks can be submitted and posted.
+    pub(crate) fn is_up(&self) -> bool {
+        self.state == State::Up
+    }
+
+    /// Whether there is no connection, and one is wanted.
+    pub(crate) fn is_apart(&self) -> bool {
+        self.lane.is_none() && !self.ended
+    }
+
+    /// Whether a poll has left something unread.
+    pub(crate) fn has_more(&self) -> bool {
+        self.lane.as_ref().is_some_and(|lane| lane.readable)
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.out.queue.len() >= self.limits.capacity
+    }
+
+    /// Takes a block to send, for which there is room, and writes it if that is possible at once.
+    pub(crate) fn send(&mut self, block: SealedBlock) {
+        self.out.queue.push_back(block);
+        if self.lane.as_ref().is_some_and(|lane| lane.writable) {
+            self.write();
+        }
+    }
+
+    /// Takes a block to receive into.
+    pub(crate) fn post(&mut self, block: VacantBlock) {
+        self.incoming.posted.push_back(block);
+    }
+
+    /// Ends the session as if it had failed.
+    pub(crate) fn disconnect(&mut self) {
+        if self.state == State::Up {
+            self.fail(NetError::Disconnected);
+        }
+    }
+
+    /// Goes on over a new connection; an old one is given up.
+    pub(crate) fn connect(&mut self, socket: S) {
+        if self.ended {
+            return;
+        }
+        let (session, (taken, room)) = match (self.state, self.next_session) {
+            (State::Up, _) => (self.session, self.incoming.news()),
+            (_, Some(next)) => (next, (0, 0)),
+            _ => (self.session.saturating_add(1), (0, 0)),
+        };
+        let open = frame(Kind::Open, session.into(), taken, usize::try_from(room - taken).unwrap_or(0));
+        self.lane = Some(Lane::new(socket, self.limits.longest, open));
+        self.incoming.told = (taken, room);
+        self.give_up_at = None;
+        self.stats.connections += 1;
+    }
+
+    /// What the operating system says of the connection: there may be something to read, or room to write.
+    pub(crate) fn wake(&mut self, readable: bool, writable: bool) {
+        if let Some(lane) = &mut self.lane {
+            lane.readable |= readable;
+            lane.writable |= writable;
+        }
+    }
+
+    /// Looks at the clock: how long has there been no connection? Connections that have come were handed over before.
+    pub(crate) fn tick(&mut self, now: Instant) {
+        if self.state != State::Up || self.lane.is_some() {
+            return;
+        }
+        let give_up_at = *self.give_up_at.get_or_insert(now + self.limits.outage);
+        if now >= give_up_at {
+            self.fail(NetError::OutOfReach { address: self.address, outage: self.limits.outage });
+        }
+    }
+
+    /// The next thing that has happened.
+    pub(crate) fn poll(&mut self) -> Option<Completion<NetError>> {
+        if let Some(ready) = self.poll_ready() {
+            return Some(ready);
+        }
+        let lane = self.lane.as_ref()?;
+        let untold = self.incoming.taken - self.incoming.told.0;
+        if lane.writable && (lane.has_frames() || self.out.has_next() || untold >= UNTOLD) {
+            self.write();
+        }
+        if let Some(received) = self.read() {
+            return Some(received);
+        }
+        if self.lane.as_ref().is_some_and(|lane| lane.writable) {
+            self.write();
+        }
+        self.poll_ready()
+    }
+
+    /// What has happened before this call.
+    fn poll_ready(&mut self) -> Option<Completion<NetError>> {
+        let peer = self.peer;
+        if self.out.first < self.out.acknowledged
+            && let Some(block) = self.out.queue.pop_front()
+        {
+            self.out.first += 1;
+            return Some(Completion::Sent { peer, block });
+        }
+        match self.state {
+            State::Up => None,
+            State::Failing => Some(self.give_back()),
+            State::Down => {
+                let session = self.next_session.take()?;
+                (self.session, self.state) = (session, State::Up);
+                Some(Completion::PeerRestored { peer, session })
+            }
+        }
+    }
+
+    /// What was submitted on a session that has failed, and the failure when that is all back.
+    fn give_back(&mut self) -> Completion<NetError> {
+        let peer = self.peer;
+        if let Some(block) = self.out.queue.pop_front() {
+            return Completion::Failed { peer, block };
+        }
+        if let Some(block) = self.incoming.posted.pop_front() {
+            return Completion::Unused { peer, block };
+        }
+        self.state = State::Down;
+        let granted = if self.next_session.is_some() { self.out.granted } else { 0 };
+        self.out = Outgoing { granted, ..Outgoing::default() };
+        self.incoming = Incoming::default();
+        Completion::PeerFailed { peer, cause: self.cause.take() }
+    }
+
+    /// Gives the session up, and its connection.
+    fn fail(&mut self, cause: NetError) {
+        (self.state, self.cause, self.lane) = (State::Failing, Some(cause), None);
+        (self.next_session, self.give_up_at) = (None, None);
+    }
+
+    /// The connection has ended.
+    fn lose(&mut self, lost: Lost) {
+        self.lane = None;
+        let Lost::Malformed(what) = lost else { return };
+        self.stats.malformed += 1;
+        self.faults += 1;
+        if self.faults >= FAULTS && self.state == State::Up {
+            self.faults = 0;
+            self.fail(NetError::Malformed(what));
+        }
+    }
+
+    /// Reads until a block is complete or there is no more.
+    fn read(&mut self) -> Option<Completion<NetError>> {
+        for _ in 0..FRAMES {
+            // A session that is about to begin gets nothing before that.
+            let waits = self.next_session.is_some();
+            let lane = self.lane.as_mut().filter(|lane| lane.readable && !waits)?;
+            let room = match (&mut self.leaving, self.incoming.posted.front_mut()) {
+                (Some(nowhere), _) => nowhere,
+                (None, Some(block)) if lane.reader.is_in_block() => block.bytes_mut(),
+                _ => &mut [][..],
+            };
+            let result = match lane.reader.next(&mut lane.socket, room) {
+                Ok(Came::Nothing) => {
+                    lane.readable = false;
+                    return None;
+                }
+                Ok(Came::Head(head)) => self.follow(head).map_err(Lost::from),
+                Ok(Came::Block(_)) if self.leaving.is_some() => Ok(()),
+                Ok(Came::Block(length)) => match self.incoming.posted.pop_front() {
+                    Some(block) => {
+                        self.incoming.taken += 1;
+                        self.faults = 0;
+                        let block = block.into_arrived(length);
+                        return Some(Completion::Received { peer: self.peer, block });
+                    }
+                    None => Err(Malformed::NoRoom.into()),
+                },
+                Err(lost) => Err(lost),
+            };
+            if let Err(lost) = result {
+                self.lose(lost);
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Does what a head says.
+    fn follow(&mut self, head: Head) -> Result<(), Malformed> {
+        let Some(lane) = &mut self.lane else { return Ok(()) };
+        match (head.kind, lane.opened) {
+            (Kind::Open, false) => return self.open(head),
+            (Kind::Open, true) => return Err(Malformed::OpenTwice),
+            (_, false) => return Err(Malformed::NotOpen),
+            _ => {}
+        }
+        let (known, sent) = (self.out.acknowledged, lane.written);
+        if !(known..=sent).contains(&head.taken) {
+            return Err(Malformed::Taken { found: head.taken, sent });
+        }
+        if head.taken > known {
+            self.faults = 0;
+        }
+        self.out.acknowledged = head.taken;
+        self.out.granted = self.out.granted.max(head.taken.saturating_add(head.room.into()));
+        match head.kind {
+            Kind::Data if self.leaving.is_some() => {
+                lane.reader.begin_block(usize::try_from(head.length).unwrap_or(usize::MAX));
+            }
+            Kind::Data => {
+                let due = self.incoming.taken;
+                if head.number != due {
+                    return Err(Malformed::Sequence { found: head.number, due });
+                }
+                let block = self.incoming.posted.front_mut().ok_or(Malformed::NoRoom)?;
+                let length = usize::try_from(head.length).unwrap_or(usize::MAX);
+                if length > block.bytes_mut().len() {
+                    return Err(Malformed::Length(head.length));
+                }
+                lane.reader.begin_block(length);
+            }
+            Kind::Bye => {
+                self.ended = true;
+                if self.leaving.is_none() {
+                    // It waits to know that it is known.
+                    lane.say_bye(self.incoming.taken);
+                    let _ = lane.flush(&self.out);
+                    self.fail(NetError::Left);
+                }
+            }
+            Kind::Open | Kind::Ack => {}
+        }
+        Ok(())
+    }
+
+    /// The peer says in which session it is.
+    fn open(&mut self, head: Head) -> Result<(), Malformed> {
+        let Some(lane) = &mut self.lane else { return Ok(()) };
+        let theirs = u32::try_from(head.number).unwrap_or(u32::MAX);
+        let agreed = theirs.max(lane.offered);
+        // What an end says of another session counts for nothing: it has taken and posted nothing in this one, and will say when it has.
+        let (taken, room) = if theirs == agreed { (head.taken, u64::from(head.room)) } else { (0, 0) };
+        lane.opened = true;
+        if self.state == State::Up && agreed == self.session {
+            let (known, sent) = (self.out.acknowledged, self.out.sent);
+            if !(known..=sent).contains(&taken) {
+                return Err(Malformed::Taken { found: taken, sent });
+            }
+            lane.written = taken;
+            self.out.acknowledged = taken;
+            self.out.granted = self.out.granted.max(taken.saturating_add(room));
+            self.stats.sent_again += self.out.next.saturating_sub(taken);
+            self.out.next = taken;
+            return Ok(());
+        }
+        if self.state == State::Up {
+            (self.state, self.cause) = (State::Failing, Some(NetError::GivenUp));
+        }
+        self.next_session = Some(agreed);
+        self.out.granted = room;
+        self.incoming.told = (0, 0);
+        Ok(())
+    }
+
+    /// Writes blocks and what else the peer is to know.
+    fn write(&mut self) {
+        self.fill();
+        let Some(lane) = &mut self.lane else { return };
+        let result = lane.flush(&self.out);
+        self.out.sent = self.out.sent.max(lane.written);
+        if let Err(lost) = result {
+            self.lose(lost);
+        }
+    }
+
+    /// Makes frames of what there is to say. Each tells what was taken and posted.
+    fn fill(&mut self) {
+        let (out, incoming) = (&mut self.out, &mut self.incoming);
+        let Some(lane) = self.lane.as_mut().filter(|lane| lane.opened && !lane.said_bye) else { return };
+        if self.state != State::Up {
+            return;
+        }
+        let news = incoming.news();
+        while lane.takes_frame() {
+            let (kind, number) = match out.has_next() {
+                true => (Kind::Data, out.next),
+                false if incoming.told != news => (Kind::Ack, 0),
+                false => return,
+            };
+            let mut head = frame(kind, number, news.0, usize::try_from(news.1 - news.0).unwrap_or(0));
+            if kind == Kind::Data {
+                head.length = u32::try_from(out.bytes_of(Some(number)).len()).unwrap_or(u32::MAX);
+                lane.push(head, Some(number));
+                out.next += 1;
+            } else {
+                lane.push(head, None);
+            }
+            incoming.told = news;
+        }
+    }
+
+    /// This node is about to end. Blocks that come from now on are not taken, so that their sender gets them back.
+    pub(crate) fn begin_farewell(&mut self) {
+        self.leaving = Some(vec![0; self.limits.longest].into());
+    }
+
+    /// Hands over what was submitted, or no more than is on its way with `Haste::Much`, then says goodbye, on the next connection if
+    /// this one ends meanwhile. Whether the peer knows, or there is nothing to be known.
+    pub(crate) fn poll_farewell(&mut self, haste: Haste) -> bool {
+        while self.out.first < self.out.acknowledged && self.out.queue.pop_front().is_some() {
+            self.out.first += 1;
+        }
+        if self.ended || self.state != State::Up {
+            return true;
+        }
+        self.write();
+        let _ = self.read();
+        let done = self.out.queue.is_empty() || haste == Haste::Much;
+        if let Some(lane) = self.lane.as_mut().filter(|lane| done && lane.opened && !lane.said_bye) {
+            lane.say_bye(self.incoming.taken);
+            self.write();
+        }
+        self.ended
+    }
+
+    #[cfg(test)]
+    pub(crate) fn cut(&mut self) {
+        self.lane = None;
+    }
+}
+
+/// How much is left to do for a node that ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Haste {
+    Little,
+    Much,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,293 @@
+//! The transport: links of one node to all others, over sockets.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mio::net::TcpStream;
+use pdbp_core::id::NodeId;
+use pdbp_core::{
+    Arrival, Bell, Capabilities, Completion, Op, Reason, Refused, SealedBlock, Transport, VacantBlock,
+};
+use socket2::{SockRef, TcpKeepalive};
+
+use crate::door::roster::Roster;
+use crate::door::{Door, DoorStats};
+use crate::error::NetError;
+use crate::link::{Haste, Limits, Link, LinkStats};
+use crate::options::Options;
+use crate::reactor::Reactor;
+
+/// Completions of links between two questions to the system what is new.
+const BETWEEN_LOOKS: u32 = 16;
+/// Between two tries towards the end.
+const NAP: Duration = Duration::from_micros(200);
+
+/// One node's end of a cluster over sockets. See the [crate's documentation](crate).
+pub struct Net {
+    node: NodeId,
+    limits: Limits,
+    linger: Duration,
+    links: Vec<Option<Link<TcpStream>>>,
+    reactor: Arc<Reactor>,
+    door: Door,
+    address: SocketAddr,
+    /// The link looked at next.
+    turn: usize,
+    run: u32,
+}
+
+/// Figures of a node's links and of its door.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// By node; that of the node itself stays empty.
+    pub links: Vec<LinkStats>,
+    /// What became of strangers.
+    pub door: DoorStats,
+}
+
+impl Net {
+    pub(crate) fn assemble(
+        roster: Roster,
+        door: Door,
+        address: SocketAddr,
+        options: &Options,
+        deadline: Instant,
+    ) -> std::io::Result<Self> {
+        let nodes = u16::try_from(roster.members.len()).map_err(std::io::Error::other)?;
+        let node = u16::try_from(roster.place).ok().and_then(NodeId::new);
+        let node = node.ok_or_else(|| std::io::Error::other("there are no nodes with such numbers"))?;
+        let reactor = Arc::new(Reactor::new(nodes)?);
+        let limits = Limits {
+            longest: options.largest_block,
+            capacity: options.in_flight.max(1),
+            outage: options.outage,
+        };
+        let peer = |index: u16| NodeId::new(index).filter(|peer| *peer != node);
+        let members = (0..nodes).zip(&roster.members);
+        let links = members
+            .map(|(index, member)| Some(Link::new(peer(index)?, member.address, limits, deadline)))
+            .collect();
+        door.enter(roster, Arc::clone(&reactor));
+        let linger = options.linger;
+        Ok(Self { node, limits, linger, links, reactor, door, address, turn: 0, run: 0 })
+    }
+
+    /// What wakes a thread that sleeps when something has come, or there is room to send again.
+    pub fn bell(&self) -> Arc<dyn Bell> {
+        Arc::clone(&self.reactor) as Arc<dyn Bell>
+    }
+
+    /// Where this process listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Figures of its links and of its door.
+    pub fn stats(&self) -> Stats {
+        let links = self.links.iter().map(|link| link.as_ref().map(Link::stats).unwrap_or_default());
+        Stats { links: links.collect(), door: self.door.stats() }
+    }
+
+    /// Whether this host has more nodes of the cluster than processors, as far as their addresses tell.
+    pub fn is_crowded(&self) -> bool {
+        let own = self.address.ip();
+        let here = |link: &&Link<TcpStream>| {
+            let ip: IpAddr = link.address.ip();
+            ip == own || ip.is_loopback()
+        };
+        let nodes = 1 + self.links.iter().flatten().filter(here).count();
+        std::thread::available_parallelism().is_ok_and(|processors| nodes > processors.get())
+    }
+
+    fn link(&mut self, peer: NodeId) -> Option<&mut Link<TcpStream>> {
+        self.links.get_mut(peer.index())?.as_mut().filter(|link| link.is_up())
+    }
+
+    fn send(&mut self, peer: NodeId, block: SealedBlock) -> Result<(), Refused<NetError>> {
+        let longest = self.limits.longest;
+        let reason = match self.link(peer) {
+            None => Reason::PeerFailed,
+            Some(_) if block.bytes().len() > longest => Reason::Unsupported,
+            Some(link) if link.is_full() => Reason::Busy,
+            Some(link) => {
+                link.send(block);
+                return Ok(());
+            }
+        };
+        Err(Refused { op: Op::Send { peer, block }, reason })
+    }
+
+    fn post(&mut self, peer: NodeId, block: VacantBlock) -> Result<(), Refused<NetError>> {
+        match self.link(peer) {
+            None => Err(Refused { op: Op::Recv { peer, block }, reason: Reason::PeerFailed }),
+            Some(link) => {
+                link.post(block);
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives the links the connections that have come.
+    #[cold]
+    fn connect(&mut self, arrived: Vec<(usize, TcpStream)>) {
+        for (node, mut stream) in arrived {
+            let Some(link) = self.links.get_mut(node).and_then(Option::as_mut) else { continue };
+            let watched =
+                prepare(&stream, self.limits.outage).and_then(|()| self.reactor.watch(node, &mut stream));
+            match watched {
+                Ok(()) => link.connect(stream),
+                Err(_) => self.door.call(node),
+            }
+        }
+    }
+
+    /// What has happened on any link, without asking the system.
+    fn poll_links(&mut self) -> Option<Completion<NetError>> {
+        if let Some(arrived) = self.door.arrived() {
+            self.connect(arrived);
+        }
+        let count = self.links.len();
+        for _ in 0..count {
+            let at = self.turn;
+            self.turn = if at + 1 == count { 0 } else { at + 1 };
+            let Some(link) = self.links.get_mut(at).and_then(Option::as_mut) else { continue };
+            if let Some((readable, writable)) = self.reactor.news_of(at) {
+                link.wake(readable, writable);
+            }
+            let completion = link.poll();
+            if link.is_apart() {
+                self.door.call(at);
+            } else if completion.is_none() && link.has_more() {
+                self.reactor.remind(at);
+            }
+            if completion.is_some() {
+                return completion;
+            }
+        }
+        None
+    }
+
+    /// Asks the system what is new, and looks at the clock where a connection is missing.
+    fn look(&mut self) {
+        self.run = 0;
+        self.reactor.look();
+        let mut apart = self.links.iter_mut().flatten().filter(|link| link.is_apart()).peekable();
+        if apart.peek().is_some() {
+            let now = Instant::now();
+            apart.for_each(|link| link.tick(now));
+        }
+    }
+
+    /// Whether all peers know that this node ends.
+    fn poll_farewell(&mut self, haste: Haste) -> bool {
+        if let Some(arrived) = self.door.arrived() {
+            self.connect(arrived);
+        }
+        self.reactor.look();
+        let mut done = true;
+        for (at, link) in self.links.iter_mut().enumerate() {
+            let Some(link) = link else { continue };
+            if let Some((readable, writable)) = self.reactor.news_of(at) {
+                link.wake(readable, writable);
+            }
+            done &= link.poll_farewell(haste);
+            if link.is_apart() {
+                self.door.call(at);
+            }
+        }
+        done
+    }
+
+    #[cfg(test)]
+    pub(crate) fn cut(&mut self, peer: usize) {
+        if let Some(link) = self.links.get_mut(peer).and_then(Option::as_mut) {
+            link.cut();
+        }
+    }
+}
+
+/// Sets what a connection between nodes needs: no waiting for more to send, and an end when the other host does not answer.
+fn prepare(stream: &TcpStream, outage: Duration) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let silence = (outage / 4).clamp(Duration::from_secs(1), Duration::from_secs(3));
+    let socket = SockRef::from(stream);
+    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(1));
+    #[cfg(not(any(target_os = "openbsd", target_os = "haiku", target_os = "redox")))]
+    let keepalive = keepalive.with_interval(Duration::from_secs(1));
+    socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    socket.set_tcp_user_timeout(Some(silence))?;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let _ = silence;
+    Ok(())
+}
+
+impl Transport for Net {
+    type Error = NetError;
+
+    fn capabilities(&self) -> Capabilities {
+        let nodes = u16::try_from(self.links.len()).unwrap_or(u16::MAX);
+        Capabilities { nodes, node: self.node, largest_block: self.limits.longest, trusted: false }
+    }
+
+    fn arrival(&self, _peer: NodeId) -> Arrival {
+        Arrival::Posted
+    }
+
+    fn capacity(&self, _peer: NodeId) -> usize {
+        self.limits.capacity
+    }
+
+    fn has_ended(&self, peer: NodeId) -> bool {
+        self.links.get(peer.index()).and_then(Option::as_ref).is_some_and(Link::has_ended)
+    }
+
+    fn restores_links(&self) -> bool {
+        true
+    }
+
+    fn disconnect(&mut self, peer: NodeId) {
+        if let Some(link) = self.link(peer) {
+            link.disconnect();
+        }
+    }
+
+    fn submit(&mut self, op: Op) -> Result<(), Refused<NetError>> {
+        match op {
+            Op::Send { peer, block } => self.send(peer, block),
+            Op::Recv { peer, block } => self.post(peer, block),
+            op @ Op::Return { .. } => Err(Refused { op, reason: Reason::Unsupported }),
+        }
+    }
+
+    fn poll_completion(&mut self) -> Option<Completion<NetError>> {
+        self.run += 1;
+        if self.run > BETWEEN_LOOKS {
+            self.look();
+        }
+        if let Some(completion) = self.poll_links() {
+            return Some(completion);
+        }
+        self.look();
+        self.poll_links()
+    }
+}
+
+impl Drop for Net {
+    /// Leaves the cluster. For as long as [`Options::linger`] says, this waits until peers have taken what was sent to them and know
+    /// that this node ends. They keep what they have sent to it and it has not taken.
+    fn drop(&mut self) {
+        let began = Instant::now();
+        self.links.iter_mut().flatten().for_each(Link::begin_farewell);
+        loop {
+            let waited = began.elapsed();
+            let haste = if waited < self.linger / 2 { Haste::Little } else { Haste::Much };
+            if self.poll_farewell(haste) || waited >= self.linger {
+                return;
+            }
+            std::thread::sleep(NAP);
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! What can be set.
+
+use std::time::Duration;
+
+use crate::token::Token;
+
+/// How a process takes part in a cluster over sockets.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Bytes of the longest block, header and body; the same in all processes.
+    pub largest_block: usize,
+    /// Blocks that can be under way to each peer.
+    pub in_flight: usize,
+    /// What the processes of the cluster know and nobody else does. Without one, and without [`plain`](Self::plain), addresses are
+    /// those of the own host only.
+    pub token: Option<Token>,
+    /// Whether what travels may be read and changed by whoever is between the hosts: it is not encrypted. With a token strangers
+    /// cannot join or connect all the same.
+    pub plain: bool,
+    /// How long a link without a connection is only slow, before it has failed.
+    pub outage: Duration,
+    /// How long the start waits for the other processes.
+    pub timeout: Duration,
+    /// How long the end waits until peers have taken what was sent to them.
+    pub linger: Duration,
+}
+
+impl Options {
+    /// Blocks of up to `largest_block` bytes, 24 of them under way, no token; outages of 2 s, 30 s to start, 1 s to end.
+    pub fn new(largest_block: usize) -> Self {
+        Self {
+            largest_block,
+            in_flight: 24,
+            token: None,
+            plain: false,
+            outage: Duration::from_secs(2),
+            timeout: Duration::from_secs(30),
+            linger: Duration::from_secs(1),
+        }
+    }
+}

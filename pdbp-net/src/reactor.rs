@@ -1,0 +1,116 @@
+//! What the operating system says of connections, and the bell of a node: threads sleep where it says so.
+
+use std::io;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Mutex, PoisonError, TryLockError};
+use std::time::Duration;
+
+use mio::{Events, Interest, Poll, Registry, Token, Waker, event::Source};
+use pdbp_core::Bell;
+
+/// The bell's own token; those of connections are the numbers of their nodes.
+const BELL: Token = Token(usize::MAX);
+/// Events taken at a time.
+const EVENTS: usize = 64;
+const READABLE: u8 = 1;
+const WRITABLE: u8 = 2;
+
+/// Connections of all links of a node, of which it knows what there is to read and where there is room to write.
+pub(crate) struct Reactor {
+    poll: Mutex<(Poll, Events)>,
+    registry: Registry,
+    waker: Waker,
+    /// For each node what has been said of its connection and nobody has asked for.
+    ready: Box<[AtomicU8]>,
+    sleepers: AtomicU32,
+    rings: AtomicU64,
+}
+
+impl Reactor {
+    /// For `nodes` nodes.
+    pub(crate) fn new(nodes: u16) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let registry = poll.registry().try_clone()?;
+        let waker = Waker::new(&registry, BELL)?;
+        let ready = (0..nodes).map(|_| AtomicU8::new(0)).collect();
+        let poll = Mutex::new((poll, Events::with_capacity(EVENTS)));
+        Ok(Self { poll, registry, waker, ready, sleepers: AtomicU32::new(0), rings: AtomicU64::new(0) })
+    }
+
+    /// Watches a connection to a node.
+    pub(crate) fn watch(&self, node: usize, source: &mut impl Source) -> io::Result<()> {
+        self.registry.register(source, Token(node), Interest::READABLE | Interest::WRITABLE)
+    }
+
+    /// Asks the system what is new, unless another thread does. Never waits.
+    pub(crate) fn look(&self) {
+        let mut poll = match self.poll.try_lock() {
+            Ok(poll) => poll,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        self.take(&mut poll, Duration::ZERO);
+    }
+
+    /// What is new of the connection to a node: whether there may be something to read, and room to write.
+    #[inline]
+    pub(crate) fn news_of(&self, node: usize) -> Option<(bool, bool)> {
+        let ready = self.ready.get(node)?;
+        // One thread at a time takes it, and each bit is right by itself.
+        if ready.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let bits = ready.swap(0, Ordering::Relaxed);
+        Some((bits & READABLE != 0, bits & WRITABLE != 0))
+    }
+
+    /// There is still something to read of a node's connection.
+    pub(crate) fn remind(&self, node: usize) {
+        if let Some(ready) = self.ready.get(node) {
+            ready.fetch_or(READABLE, Ordering::Relaxed);
+        }
+    }
+
+    fn take(&self, (poll, events): &mut (Poll, Events), timeout: Duration) {
+        // A wait that a signal has ended is as good as one that has brought nothing.
+        if poll.poll(events, Some(timeout)).is_err() {
+            return;
+        }
+        for event in events.iter().filter(|event| event.token() != BELL) {
+            let over = event.is_error() || event.is_read_closed() || event.is_write_closed();
+            let readable = if over || event.is_readable() { READABLE } else { 0 };
+            let writable = if over || event.is_writable() { WRITABLE } else { 0 };
+            if let Some(ready) = self.ready.get(event.token().0) {
+                ready.fetch_or(readable | writable, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Bell for Reactor {
+    fn ring(&self) {
+        // Pairs with the fence in `sleep`: either the sleeper sees what was put in place, or it is counted here.
+        fence(Ordering::SeqCst);
+        if self.sleepers.load(Ordering::Relaxed) > 0 {
+            self.rings.fetch_add(1, Ordering::SeqCst);
+            // It fails only when there is nothing left to wake.
+            let _ = self.waker.wake();
+        }
+    }
+
+    fn sleep(&self, timeout: Duration, is_idle: &mut dyn FnMut() -> bool) {
+        let before = self.rings.load(Ordering::SeqCst);
+        self.sleepers.fetch_add(1, Ordering::Relaxed);
+        // Pairs with the fence in `ring`.
+        fence(Ordering::SeqCst);
+        if is_idle() {
+            let mut poll = self.poll.lock().unwrap_or_else(PoisonError::into_inner);
+            // A look may have taken the wake-up of a ring that came before; what rings from here on ends the wait below.
+            let rang = self.rings.load(Ordering::SeqCst) != before;
+            if !rang && self.ready.iter().all(|ready| ready.load(Ordering::Relaxed) == 0) {
+                self.take(&mut poll, timeout);
+            }
+        }
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,116 @@
+//! How a cluster of several processes comes about: one founds it, the others join, and when all are there each has its links.
+
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
+
+use crate::door::greeting::Id;
+use crate::door::roster::{Member, Roster};
+use crate::door::{Door, Founding, Shared, join};
+use crate::error::StartError;
+use crate::net::Net;
+use crate::options::Options;
+use crate::token::{self, Token};
+
+/// A process that founds a cluster and listens for those that join.
+pub struct Founder {
+    options: Options,
+    nodes: u16,
+    address: SocketAddr,
+    door: Door,
+    here: Arc<AtomicUsize>,
+    complete: Receiver<Roster>,
+}
+
+impl Founder {
+    /// Founds a cluster of `nodes` nodes, this process' being node 0. Others join at `listen`, a host and a port (0 for any free one).
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn new(listen: &str, nodes: u16, options: Options) -> Result<Self, StartError> {
+        let listener = bind(listen)?;
+        let address = protect(&listener, &options)?;
+        let shared = shared(&options)?;
+        let here = Arc::new(AtomicUsize::new(1));
+        let (sender, complete) = channel();
+        let own = Member { process: shared.process, address };
+        let cluster = Id(token::random()?);
+        let founding = Founding::new(nodes.max(1), (cluster, own), Arc::clone(&here), sender);
+        let door = Door::open(shared, listener, Some(founding))?;
+        Ok(Self { options, nodes, address, door, here, complete })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Processes that are there, this one included.
+    pub fn here(&self) -> usize {
+        self.here.load(Ordering::Relaxed)
+    }
+
+    /// Waits until all nodes are there, for as long as [`Options::timeout`] says.
+    ///
+    /// # Errors
+    /// [`StartError::Missing`].
+    pub fn wait(self) -> Result<Net, StartError> {
+        let waited = self.options.timeout;
+        let roster = self.complete.recv_timeout(waited).map_err(|_| StartError::Missing {
+            here: self.here(),
+            nodes: self.nodes,
+            waited,
+        })?;
+        let deadline = Instant::now() + waited;
+        Ok(Net::assemble(roster, self.door, self.address, &self.options, deadline)?)
+    }
+}
+
+impl Net {
+    /// Joins the cluster that a process founds at `address`, a host and a port, and waits until all its nodes are there, for as
+    /// long as [`Options::timeout`] says. The founder need not be there yet. Other nodes reach this process at `listen`, or else at
+    /// any free port of the address by which it has reached the founder.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn join(address: &str, listen: Option<&str>, options: &Options) -> Result<Self, StartError> {
+        let deadline = Instant::now() + options.timeout;
+        let shared = shared(options)?;
+        let (listener, roster) = join::join(address, &shared, deadline, |own| {
+            let listener = match listen {
+                Some(listen) => bind(listen)?,
+                None => TcpListener::bind((own.ip(), 0))
+                    .map_err(|error| StartError::Address { address: own.ip().to_string(), error })?,
+            };
+            protect(&listener, options)?;
+            Ok(listener)
+        })?;
+        let own = listener.local_addr()?;
+        let door = Door::open(shared, listener, None)?;
+        Ok(Self::assemble(roster, door, own, options, Instant::now() + options.timeout)?)
+    }
+}
+
+fn shared(options: &Options) -> Result<Arc<Shared>, StartError> {
+    let token = options.token.clone().unwrap_or_else(Token::none);
+    let longest = u32::try_from(options.largest_block).unwrap_or(u32::MAX);
+    Ok(Arc::new(Shared::new(token, longest)?))
+}
+
+fn bind(address: &str) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address).map_err(|error| StartError::Address { address: address.to_owned(), error })
+}
+
+/// Without a token, or in the clear against the user's will, nobody on another host can connect.
+fn protect(listener: &TcpListener, options: &Options) -> Result<SocketAddr, StartError> {
+    let address = listener.local_addr()?;
+    let ip: IpAddr = address.ip().to_canonical();
+    let has_token = options.token.is_some();
+    if ip.is_loopback() || (has_token && options.plain) {
+        Ok(address)
+    } else {
+        Err(StartError::Unprotected { address, has_token })
+    }
+}

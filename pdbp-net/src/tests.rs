@@ -1,0 +1,87 @@
+//! The conformance suite over loopback, on connections that stay and on connections that are cut all the time.
+
+use std::time::Duration;
+
+use pdbp_core::id::NodeId;
+use pdbp_core::umb::HeapMemory;
+use pdbp_core::{Arrival, Capabilities, Completion, Op, Refused, Transport};
+use pdbp_sim::conformance::Node;
+
+use crate::{Founder, Net, NetError, Options};
+
+/// Long enough for a loaded machine.
+const SOON: Duration = Duration::from_secs(60);
+
+/// All nodes of a cluster, each as if in a process of its own.
+fn ends(nodes: usize, in_flight: usize) -> Vec<Net> {
+    let options = Options { in_flight, timeout: SOON, outage: SOON, ..Options::new(1000) };
+    let founder = Founder::new("127.0.0.1:0", nodes as u16, options.clone()).unwrap();
+    let address = founder.address().to_string();
+    let join = || {
+        let (address, options) = (address.clone(), options.clone());
+        std::thread::spawn(move || Net::join(&address, None, &options).unwrap())
+    };
+    let others: Vec<_> = (1..nodes).map(|_| join()).collect();
+    let mut ends = vec![founder.wait().unwrap()];
+    ends.extend(others.into_iter().map(|other| other.join().unwrap()));
+    ends.sort_by_key(|end| end.capabilities().node.index());
+    ends
+}
+
+fn domain<T: Transport>(ends: Vec<T>) -> Vec<Node<T, HeapMemory>> {
+    let memory = |nodes| HeapMemory::new(Node::<T, HeapMemory>::memory(nodes, 1024)).unwrap();
+    let nodes = ends.len();
+    ends.into_iter().map(|end| Node::new(end, memory(nodes), 1024)).collect()
+}
+
+/// Loses a connection after each so many completions.
+struct Cutting {
+    net: Net,
+    every: u32,
+    left: u32,
+    turn: usize,
+}
+
+impl Cutting {
+    fn ends(nodes: usize, every: u32) -> Vec<Self> {
+        ends(nodes, 5).into_iter().map(|net| Self { net, every, left: every, turn: 0 }).collect()
+    }
+}
+
+impl Transport for Cutting {
+    type Error = NetError;
+
+    fn capabilities(&self) -> Capabilities {
+        self.net.capabilities()
+    }
+
+    fn arrival(&self, peer: NodeId) -> Arrival {
+        self.net.arrival(peer)
+    }
+
+    fn capacity(&self, peer: NodeId) -> usize {
+        self.net.capacity(peer)
+    }
+
+    fn submit(&mut self, op: Op) -> Result<(), Refused<NetError>> {
+        self.net.submit(op)
+    }
+
+    fn poll_completion(&mut self) -> Option<Completion<NetError>> {
+        let completion = self.net.poll_completion();
+        if completion.is_some() {
+            self.left -= 1;
+            if self.left == 0 {
+                self.left = self.every;
+                self.turn += 1;
+                self.net.cut(self.turn % usize::from(self.net.capabilities().nodes));
+            }
+        }
+        completion
+    }
+}
+
+pdbp_sim::conformance!(two_nodes, domain(ends(2, 10)));
+pdbp_sim::conformance!(three_nodes, domain(ends(3, 10)));
+pdbp_sim::conformance!(least_room, domain(ends(3, 3)));
+pdbp_sim::conformance!(three_nodes_that_are_cut_all_the_time, domain(Cutting::ends(3, 40)));

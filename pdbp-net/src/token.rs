@@ -1,0 +1,150 @@
+//! The secret of a cluster, and proofs of knowing it.
+
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use crate::error::TokenError;
+
+/// Characters of the shortest token: 128 bits in hexadecimal.
+pub(crate) const SHORTEST: usize = 32;
+/// Bytes of a proof.
+pub(crate) const PROOF: usize = 32;
+/// Bytes of what makes each proof another one.
+pub(crate) const NONCE: usize = 32;
+
+/// What all processes of a cluster know and nobody else does. Each connection begins with both ends proving it, without telling it.
+#[derive(Clone)]
+pub struct Token(Vec<u8>);
+
+impl Token {
+    /// The token that a file holds, without the white space around it.
+    ///
+    /// # Errors
+    /// See [`TokenError`].
+    pub fn from_file(path: &Path) -> Result<Self, TokenError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| TokenError::File { path: path.to_path_buf(), error })?;
+        Self::from_text(&text)
+    }
+
+    /// As [`from_file`](Self::from_file); if there is no such file it is written, with a new token that only its owner can read.
+    ///
+    /// # Errors
+    /// See [`TokenError`].
+    pub fn from_file_or_new(path: &Path) -> Result<Self, TokenError> {
+        let fail = |error| TokenError::File { path: path.to_path_buf(), error };
+        if path.try_exists().map_err(fail)? {
+            return Self::from_file(path);
+        }
+        let hexadecimal =
+            |bytes: [u8; 32]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let text = hexadecimal(random().map_err(fail)?);
+        // It appears as a whole: others may be waiting for it.
+        let draft = path.with_extension(hexadecimal(random().map_err(fail)?));
+        let written = write_for_owner(&draft, &text).and_then(|()| std::fs::hard_link(&draft, path));
+        // If it could not be written, there is nothing to remove.
+        let _ = std::fs::remove_file(&draft);
+        match written {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(fail(error)),
+            _ => Self::from_file(path),
+        }
+    }
+
+    /// A token that the program has by other means.
+    ///
+    /// # Errors
+    /// [`TokenError::Short`].
+    pub fn from_text(text: &str) -> Result<Self, TokenError> {
+        let text = text.trim();
+        if text.len() < SHORTEST {
+            return Err(TokenError::Short { length: text.len() });
+        }
+        Ok(Self(text.as_bytes().to_vec()))
+    }
+
+    /// Without a token everybody knows it: for connections within a host.
+    pub(crate) fn none() -> Self {
+        Self(Vec::new())
+    }
+
+    fn mac(&self, pieces: &[&[u8]]) -> Hmac<Sha256> {
+        // A key may have any length; without one nothing could be proven.
+        let mut mac =
+            Hmac::<Sha256>::new_from_slice(&self.0).unwrap_or_else(|_| Hmac::new(&Default::default()));
+        pieces.iter().for_each(|piece| mac.update(piece));
+        mac
+    }
+
+    /// Proves that its maker knew the token when it had all the pieces.
+    pub(crate) fn prove(&self, pieces: &[&[u8]]) -> [u8; PROOF] {
+        self.mac(pieces).finalize().into_bytes().into()
+    }
+
+    /// Whether a proof is right. Takes as long for any that is wrong.
+    pub(crate) fn is_proven(&self, proof: &[u8], pieces: &[&[u8]]) -> bool {
+        self.mac(pieces).verify_slice(proof).is_ok()
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+fn write_for_owner(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    writeln!(options.open(path)?, "{text}")
+}
+
+/// Bytes that nobody can foresee.
+pub(crate) fn random<const BYTES: usize>() -> std::io::Result<[u8; BYTES]> {
+    let mut bytes = [0; BYTES];
+    getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_founder_writes_a_token_that_others_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        assert!(matches!(Token::from_file(&path), Err(TokenError::File { .. })));
+        let written = Token::from_file_or_new(&path).unwrap();
+        let (read, again) = (Token::from_file(&path).unwrap(), Token::from_file_or_new(&path).unwrap());
+        assert_eq!((written.0.len(), &written.0, &written.0), (64, &read.0, &again.0));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no draft is left");
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+    }
+
+    #[test]
+    fn short_tokens_are_refused() {
+        std::assert!(matches!(Token::from_text("  secret \n"), Err(TokenError::Short { length: 6 })));
+    }
+
+    #[test]
+    fn a_proof_holds_for_its_token_and_its_pieces_only() {
+        let one = Token::from_text(&"1".repeat(32)).unwrap();
+        let two = Token::from_text(&"2".repeat(32)).unwrap();
+        let proof = one.prove(&[b"dial", b"nonce"]);
+        assert!(one.is_proven(&proof, &[b"dial", b"nonce"]));
+        assert!(!two.is_proven(&proof, &[b"dial", b"nonce"]));
+        assert!(!one.is_proven(&proof, &[b"take", b"nonce"]));
+        assert!(!one.is_proven(&proof[..16], &[b"dial", b"nonce"]));
+    }
+}

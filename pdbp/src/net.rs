@@ -1,0 +1,32 @@
+//! What the settings say to `pdbp-net`.
+
+use std::error::Error;
+
+use pdbp_net::{Founder, Net, Options, Token};
+
+use crate::cluster::StartError;
+use crate::config::Settings;
+
+/// Founds a cluster or joins one, and returns when all its processes are there.
+pub(crate) fn connect(settings: &Settings) -> Result<Net, StartError> {
+    let token = settings.token_file.as_deref().map(|path| match settings.join {
+        Some(_) => Token::from_file(path),
+        None => Token::from_file_or_new(path),
+    });
+    let mut options = Options::new(settings.largest_block());
+    options.in_flight = settings.in_flight();
+    options.token = token.transpose().map_err(failed)?;
+    options.plain = settings.plain;
+    options.outage = settings.outage;
+    options.timeout = settings.timeout;
+    let joined = match (&settings.join, &settings.listen) {
+        (Some(join), listen) => Net::join(join, listen.as_deref(), &options),
+        (None, Some(listen)) => Founder::new(listen, settings.nodes, options).and_then(Founder::wait),
+        (None, None) => return Err(StartError::NoAddress),
+    };
+    joined.map_err(failed)
+}
+
+fn failed(error: impl Error + Send + Sync + 'static) -> StartError {
+    StartError::Sockets(Box::new(error))
+}

@@ -1,0 +1,192 @@
+//! Clusters over sockets, each node as if in a process of its own.
+
+mod proxy;
+
+use std::time::{Duration, Instant};
+
+use proxy::Proxy;
+
+use pdbp::{Builder, Cluster, Event, Node, PartKind, Progress, StartError, TransportKind};
+
+/// Long enough for a loaded machine.
+const SOON: Duration = Duration::from_secs(60);
+
+fn builder() -> Builder {
+    // Leases would be lost when the machine is too busy to poll.
+    Cluster::builder().timeout(SOON).block_bytes(4096).lease(Duration::ZERO).outage(SOON)
+}
+
+/// A port that was free a moment ago.
+fn address() -> String {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+/// Runs a program on each node of a cluster of three.
+fn run<R: Send>(builder: impl Fn() -> Builder + Sync, program: impl Fn(Node) -> R + Sync) -> Vec<R> {
+    let address = address();
+    let start = |index: usize| {
+        let builder = builder().nodes(3);
+        let builder =
+            if index == 0 { builder.listen(address.clone()) } else { builder.join(address.clone()) };
+        let cluster = builder.start().unwrap();
+        assert_eq!((cluster.size(), cluster.nodes().len()), (3, 1));
+        assert_eq!(cluster.settings().transport, TransportKind::Net);
+        cluster.run(&program).pop().unwrap()
+    };
+    std::thread::scope(|scope| {
+        let threads = [0, 1, 2].map(|index| scope.spawn(move || start(index)));
+        threads.map(|thread| thread.join().unwrap()).into()
+    })
+}
+
+/// Every part sends to all, messages short and longer than a block, and all come once and in order.
+fn everybody_to_everybody(node: &Node) -> u64 {
+    let part = node.register("all", PartKind::Cpu).unwrap();
+    let others = (0..3).filter(|index| *index != node.id().index());
+    let targets: Vec<_> = others.map(|index| part.find(&format!("all@node{index}"), SOON).unwrap()).collect();
+    let (mut next, mut sum) = ([0; 3], 0);
+    for number in 0..300u64 {
+        for target in &targets {
+            let length = if number % 50 == 7 { 20_000 } else { 8 };
+            let mut message = vec![number as u8; length];
+            message[..8].copy_from_slice(&number.to_le_bytes());
+            part.send(*target, &message).unwrap();
+        }
+        // Who only sends waits for others who only send.
+        for _ in if number % 10 == 9 { 0..20 } else { 0..0 } {
+            let message = part.recv().unwrap();
+            let from = &mut next[message.source().node().index()];
+            assert_eq!(message[..8], u64::to_le_bytes(*from));
+            assert!(message[8..].iter().all(|byte| *byte == *from as u8));
+            (*from, sum) = (*from + 1, sum + *from);
+        }
+    }
+    part.quiesce(SOON, |_| panic!("all were received")).unwrap();
+    node.barrier(SOON).unwrap();
+    sum
+}
+
+#[test]
+fn messages_cross_between_processes() {
+    assert_eq!(run(builder, |node| everybody_to_everybody(&node)), [2 * 299 * 150; 3]);
+}
+
+#[test]
+fn messages_cross_when_the_parts_make_progress() {
+    let sums = run(|| builder().progress(Progress::Inline), |node| everybody_to_everybody(&node));
+    assert_eq!(sums, [2 * 299 * 150; 3]);
+}
+
+/// The first process writes the secret, and who has another is refused.
+#[test]
+fn a_token_keeps_strangers_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let (token, other) = (folder.path().join("token"), folder.path().join("other"));
+    std::fs::write(&other, "another secret, which nobody knows").unwrap();
+    let address = address();
+    std::thread::scope(|scope| {
+        let founder =
+            scope.spawn(|| builder().listen(address.clone()).token_file(token.clone()).start().unwrap());
+        while !token.exists() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let refused = builder().join(address.clone()).token_file(other).start().err().unwrap();
+        assert!(refused.to_string().contains("token"), "{refused}");
+        let joined = builder().join(address.clone()).token_file(token.clone()).start().unwrap();
+        assert_eq!((founder.join().unwrap().size(), joined.size()), (2, 2));
+    });
+}
+
+#[test]
+fn settings_that_cannot_work_say_what_to_do() {
+    let nowhere = builder().transport(TransportKind::Net).start().err().unwrap();
+    assert!(matches!(nowhere, StartError::NoAddress) && nowhere.to_string().contains("join"), "{nowhere}");
+    let open = builder().listen("0.0.0.0:0".to_owned()).start().err().unwrap();
+    assert!(open.to_string().contains("token_file"), "{open}");
+    let alone = builder().timeout(Duration::from_millis(20)).listen("127.0.0.1:0".to_owned()).start();
+    assert!(alone.err().unwrap().to_string().contains("1 of 2"));
+    let early = builder().timeout(Duration::from_millis(20)).join(address()).start().err().unwrap();
+    assert!(early.to_string().contains("listen"), "{early}");
+}
+
+/// Two nodes, of which the second reaches the first by a line that can be cut.
+fn pair(builder: impl Fn() -> Builder + Sync) -> (Cluster, Cluster, Proxy) {
+    let address = address();
+    let proxy = Proxy::to(address.clone());
+    std::thread::scope(|scope| {
+        let founder = scope.spawn(|| builder().listen(address).start().unwrap());
+        let joined = builder().join(proxy.address()).start().unwrap();
+        (founder.join().unwrap(), joined, proxy)
+    })
+}
+
+/// The line is cut again and again while both ends send: every message comes, once and in order.
+#[test]
+fn cuts_lose_and_double_nothing() {
+    let (one, two, proxy) = pair(builder);
+    let talk = |node: Node, to: &str| {
+        let part = node.register("part", PartKind::Cpu).unwrap();
+        let target = part.find(to, SOON).unwrap();
+        for round in 0..60u64 {
+            for number in 20 * round..20 * (round + 1) {
+                part.send(target, &number.to_le_bytes().repeat(100)).unwrap();
+            }
+            part.flush();
+            for number in 20 * round..20 * (round + 1) {
+                assert_eq!(*part.recv().unwrap(), *number.to_le_bytes().repeat(100));
+            }
+            // With the messages of the next round under way.
+            if round % 3 == 1 && node.id().index() == 0 {
+                part.send(target, b"then").unwrap();
+                proxy.cut();
+                part.flush();
+            } else if round % 3 == 1 {
+                assert_eq!(*part.recv().unwrap(), *b"then");
+            }
+        }
+        part.quiesce(SOON, |_| panic!("all were received")).unwrap();
+        node.barrier(SOON).unwrap();
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| two.run(|node| talk(node, "part@node0")));
+        one.run(|node| talk(node, "part@node1"));
+    });
+    assert!(proxy.lines() > 20, "{} connections", proxy.lines());
+}
+
+fn until(node: &Node, what: &str, mut is_it: impl FnMut(&Event) -> bool) {
+    let began = Instant::now();
+    while !node.take_events().iter().any(&mut is_it) {
+        assert!(began.elapsed() < SOON, "{what}");
+        node.poll();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The line stays cut for longer than an outage may last: both ends are told, and told again when there is a new one.
+#[test]
+fn a_line_that_was_given_up_comes_back() {
+    let (one, two, proxy) = pair(|| builder().outage(Duration::from_millis(200)));
+    let (first, second) = (one.node(0).unwrap(), two.node(1).unwrap());
+    proxy.close();
+    for node in [&first, &second] {
+        until(node, "the link fails", |event| matches!(event, Event::PeerFailed { .. }));
+    }
+    proxy.open();
+    for node in [&first, &second] {
+        until(node, "the link is restored", |event| matches!(event, Event::PeerRestored { .. }));
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let part = second.register("echo", PartKind::Cpu).unwrap();
+            let message = part.recv().unwrap();
+            part.send(message.source(), &message).unwrap();
+            part.quiesce(SOON, |_| {}).unwrap();
+        });
+        let part = first.register("asker", PartKind::Cpu).unwrap();
+        let target = part.find("echo@node1", SOON).unwrap();
+        part.send(target, b"are you there").unwrap();
+        assert_eq!(*part.recv().unwrap(), *b"are you there");
+        part.quiesce(SOON, |_| {}).unwrap();
+    });
+}

@@ -1,0 +1,80 @@
+//! A line between two processes that can be cut.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// Passes connections on to an address.
+pub(crate) struct Proxy {
+    address: String,
+    lines: Arc<Mutex<Lines>>,
+}
+
+#[derive(Default)]
+struct Lines {
+    open: Vec<TcpStream>,
+    count: usize,
+    is_closed: bool,
+}
+
+impl Proxy {
+    pub(crate) fn to(target: String) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let lines = Arc::new(Mutex::new(Lines::default()));
+        let shared = Arc::clone(&lines);
+        thread::spawn(move || {
+            for from in listener.incoming() {
+                let (Ok(from), Ok(to)) = (from, TcpStream::connect(&target)) else { continue };
+                let mut lines = shared.lock().unwrap();
+                if lines.is_closed {
+                    continue;
+                }
+                lines.count += 1;
+                for (mut from, mut to) in [(clone(&from), clone(&to)), (clone(&to), clone(&from))] {
+                    thread::spawn(move || {
+                        let mut bytes = vec![0; 4096];
+                        while let Ok(count) = from.read(&mut bytes)
+                            && count > 0
+                            && to.write_all(&bytes[..count]).is_ok()
+                        {}
+                        let _ = to.shutdown(Shutdown::Both);
+                    });
+                }
+                lines.open.extend([from, to]);
+            }
+        });
+        Self { address, lines }
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.address.clone()
+    }
+
+    /// Ends all connections. What is under way is lost, half a frame maybe.
+    pub(crate) fn cut(&self) {
+        for stream in self.lines.lock().unwrap().open.drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Ends all connections, and those to come.
+    pub(crate) fn close(&self) {
+        self.lines.lock().unwrap().is_closed = true;
+        self.cut();
+    }
+
+    pub(crate) fn open(&self) {
+        self.lines.lock().unwrap().is_closed = false;
+    }
+
+    /// Connections that there were.
+    pub(crate) fn lines(&self) -> usize {
+        self.lines.lock().unwrap().count
+    }
+}
+
+fn clone(stream: &TcpStream) -> TcpStream {
+    stream.try_clone().unwrap()
+}
