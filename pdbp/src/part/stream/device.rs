@@ -15,7 +15,6 @@ use crate::error::{RecvError, SendError};
 use crate::node::Shared;
 use crate::part::device::{ReadHome, vacate};
 use crate::part::sending::Patience;
-use crate::part::share::sealed::Share as _;
 
 /// Counts the blocks of a stream that flows have.
 #[derive(Clone, Default)]
