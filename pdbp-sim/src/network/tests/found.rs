@@ -87,7 +87,7 @@ fn a_node_that_starts_again_reaches_its_own_parts() {
     cluster.plan(ms(1), Fault::restart(1)).unwrap();
     for until in [ms(2), ms(10)] {
         cluster.run_until(until).unwrap();
-        let engine = &cluster.hosts()[1].as_ref().unwrap().engine;
+        let engine = cluster.hosts()[1].as_ref().unwrap().engine();
         assert!(!engine.has_failed(engine.config().node));
     }
 }
