@@ -85,7 +85,7 @@ use managed::ManagedSlice;
 use crate::Event;
 use crate::engine::{Config, ConfigError, Engine, LocalPart, RegisterError};
 use crate::id::{NodeId, PartId, Time};
-use crate::inbox::{self, Inbox};
+use crate::inbox::{self, Inbox, Info};
 use crate::outbox::{Due, Outbox, Rule};
 use crate::policy::SpacePolicy;
 use crate::tables::PartKind;
@@ -95,9 +95,12 @@ use crate::umb::BlockMemory;
 pub use arrivals::{Buffer, Hold, Note};
 use arrivals::{Pipes, Source};
 pub use sending::{LongSend, SendError, SetSend};
-pub use storage::{EndpointStorage, Owner};
 pub(crate) use storage::{EVENTS, notes};
+pub use storage::{EndpointStorage, Owner};
 pub use streams::{StreamIn, StreamPiece, StreamSegment};
+
+/// Trains that are read at a time.
+const TRAINS: usize = 32;
 
 /// A node, for whoever calls it. See the [module](self).
 pub struct Endpoint<'a, T: Transport, M: BlockMemory, P: SpacePolicy> {
@@ -366,6 +369,40 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
     /// Takes a batch back.
     pub fn release_batch(&mut self, batch: Batch<'a>) {
         self.give_back(batch.0.into_hold());
+    }
+
+    /// Reads what has come next for a part of this node, commands first, where it lies: all messages of a block, or one that is longer.
+    /// `each` gets who has sent it, what kind it is, and its bytes; nothing has to be released. Returns how many there were. 0: nothing has come.
+    pub fn recv_each(&mut self, part: PartId, mut each: impl FnMut(Info, &[u8])) -> usize {
+        let Some((inbox, mut source)) = self.source_of(part) else { return 0 };
+        let (mut trains, mut count) = ([None; TRAINS], 0);
+        let pieces = inbox.take_pieces(&mut source, |info, start, length, left| {
+            let Some(slot) = trains.get_mut(count) else { return 0 };
+            *slot = Some((info, start, length, left as usize));
+            count += 1;
+            left
+        });
+        let Some(Ok(hold)) = pieces else { return self.recv_one(part, each) };
+        let mut messages = 0;
+        for (info, start, length, count) in trains.into_iter().map_while(core::convert::identity) {
+            let bytes = hold.bytes().get(start..start + count * length).unwrap_or(&[]);
+            match length {
+                0 => (0..count).for_each(|_| each(info, &[])),
+                _ => bytes.chunks_exact(length).for_each(|message| each(info, message)),
+            }
+            messages += count;
+        }
+        self.give_back(hold);
+        messages
+    }
+
+    /// As [`recv_each`](Self::recv_each), for one that comes in segments.
+    #[cold]
+    fn recv_one(&mut self, part: PartId, mut each: impl FnMut(Info, &[u8])) -> usize {
+        let Some(message) = self.poll_recv(part) else { return 0 };
+        each(message.0.info(), message.bytes());
+        self.release(message);
+        1
     }
 
     /// The next message of a part of this node that was not delivered, since its destination has failed.

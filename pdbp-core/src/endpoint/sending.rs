@@ -4,7 +4,7 @@ use super::{Endpoint, Owner};
 use crate::cdu::{CduClass, Route, SegmentHeader};
 use crate::engine::{OpenError, RoomError};
 use crate::id::{NodeId, PartId};
-use crate::outbox::{self, Due, LongMessage, Outbox, Outcome, Outgoing};
+use crate::outbox::{self, Due, Hop, Loan, LongMessage, Outbox, Outcome, Outgoing};
 use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
@@ -121,6 +121,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
     ///
     /// # Errors
     /// See [`SendError`]; nothing was sent, and `fill` was not called.
+    #[inline]
     pub fn send_with(
         &mut self,
         from: PartId,
@@ -129,25 +130,31 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), SendError> {
         let route = Route::new(CduClass::ShortMessage, 0, from, to);
-        let Self { engine, outbox, now, pipes, .. } = self;
-        let hop = engine.hop(to.node())?;
-        let mut loan = match outbox.lend(hop, route, length) {
-            Some(loan) => loan,
-            None => {
-                if let Some((full, _)) = outbox.take(hop.lane()) {
-                    engine.submit(full);
-                    pipes.stirred = true;
-                }
-                Outbox::lend_in(engine.open(to.node())?, hop, (route, length), *now).map_err(|vacant| {
-                    engine.submit(vacant);
-                    SendError::TooLong(engine.config().longest_unsegmented())
-                })?
-            }
-        };
-        fill(loan.bytes_mut());
-        pipes.stirred = true;
-        outbox.end_loan(loan, Outcome::Committed).into_iter().for_each(|block| engine.submit(block));
+        let hop = self.engine.hop(to.node())?;
+        if let Ok(room) = self.outbox.reserve(hop, route, length) {
+            fill(room);
+        } else {
+            let mut loan = self.lend(hop, route, length)?;
+            fill(loan.bytes_mut());
+            let before = self.outbox.end_loan(loan, Outcome::Committed);
+            before.into_iter().for_each(|block| self.engine.submit(block));
+        }
+        self.pipes.stirred = true;
         Ok(())
+    }
+
+    /// Room for a message in a block of its own, in place of the open one, which leaves.
+    #[cold]
+    fn lend(&mut self, hop: Hop, route: Route, length: usize) -> Result<Loan, SendError> {
+        let Self { engine, outbox, now, pipes, .. } = self;
+        if let Some((full, _)) = outbox.take(hop.lane()) {
+            engine.submit(full);
+            pipes.stirred = true;
+        }
+        Outbox::lend_in(engine.open(hop.dest())?, hop, (route, length), *now).map_err(|vacant| {
+            engine.submit(vacant);
+            SendError::TooLong(engine.config().longest_unsegmented())
+        })
     }
 
     /// Sends messages of `length` bytes each, one behind the other in `bytes`: trains, which cost less than messages one by one. Returns

@@ -3,12 +3,12 @@
 use managed::ManagedSlice;
 
 use super::{Buffer, Hold, Note};
-use crate::{Delivery, Event};
 use crate::embed::Ends;
 use crate::engine::{Config, ConfigError, Storage};
 use crate::id::PartId;
 use crate::inbox::Inbox;
 use crate::outbox::Lane;
+use crate::{Delivery, Event};
 
 /// The part that has a private pipe, and its messages longer than a block.
 #[derive(Clone, Copy, Debug, Default)]

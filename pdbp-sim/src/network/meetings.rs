@@ -203,7 +203,8 @@ impl<T: Transport> Cluster<T> {
             }
             let lane = to.lanes.get(&(source, way)).filter(|lane| lane.life == life);
             // Those of streams have no order among each other.
-            let come = lane.map_or(0, |lane| if way == Way::Stream { lane.delivered + lost } else { lane.next });
+            let come =
+                lane.map_or(0, |lane| if way == Way::Stream { lane.delivered + lost } else { lane.next });
             if come < count {
                 let what = format!(
                     "quiet, and of {count} messages sent before by node{source} to node{dest} ({way:?}) \

@@ -46,12 +46,19 @@ fn contents<T>(what: String) -> Result<T, Breach> {
 /// What a look for something to read has found; its bytes were copied.
 enum Found {
     /// Messages of so many bytes each.
-    Messages { source: u16, is_command: bool, each: usize },
+    Messages {
+        source: u16,
+        is_command: bool,
+        each: usize,
+    },
     /// Bytes of a stream, by its place among those that are open.
     Data(usize),
     End(u16, u32, Read),
     /// From this node, which did not get it.
-    Returned { node: Option<u16>, is_segment: bool },
+    Returned {
+        node: Option<u16>,
+        is_segment: bool,
+    },
 }
 
 impl<T: Transport> Host<T> {

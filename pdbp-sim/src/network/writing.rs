@@ -96,12 +96,7 @@ enum Put {
 }
 
 impl<T: Transport> Host<T> {
-    pub(super) fn send_due(
-        &mut self,
-        now: u64,
-        until: u64,
-        work: &mut Work,
-    ) -> Result<(), Breach> {
+    pub(super) fn send_due(&mut self, now: u64, until: u64, work: &mut Work) -> Result<(), Breach> {
         self.write_streams(now, work)?;
         for _ in 0..SENDS {
             let Some(entry) = self.sender.next().filter(|entry| entry.at <= until) else { return Ok(()) };
@@ -139,13 +134,7 @@ impl<T: Transport> Host<T> {
     }
 
     /// Does what there is room for; `Blocked` when there is more to do.
-    fn go_on(
-        &mut self,
-        job: &mut Job,
-        entry: TraceEntry,
-        now: u64,
-        work: &mut Work,
-    ) -> Result<Put, Breach> {
+    fn go_on(&mut self, job: &mut Job, entry: TraceEntry, now: u64, work: &mut Work) -> Result<Put, Breach> {
         let TraceEntry { at, dest, bytes, .. } = entry;
         let (Some(source), Some(to)) = (self.parts.first().copied(), part(dest)) else {
             return Ok(Put::Refused);
