@@ -14,6 +14,8 @@ use pdbp_benches::peers::{BbQueue, Boxed, CoreEndpoint, Crossbeam, PdbpCore, Rtr
 use pdbp_benches::round_trip::RoundTrip;
 use pdbp_benches::scenario::{Pattern, Scenario};
 use pdbp_benches::source::{Source, Tally, copy_packet};
+use pdbp_core::cdu::{CduClass, Route};
+use pdbp_core::id::{NodeId, PartId};
 use pdbp_core::policy::Adaptive;
 
 /// Bytes of a message.
@@ -68,7 +70,7 @@ fn engine(pair: RoundTrip<PdbpCore<Usual>>) -> RoundTrip<PdbpCore<Usual>> {
     thousand(pair)
 }
 
-/// Two nodes, and messages.
+/// Two nodes of the engine, and messages.
 struct Nodes {
     sender: CoreEndpoint<Adaptive>,
     receiver: CoreEndpoint<Adaptive>,
@@ -78,9 +80,9 @@ struct Nodes {
 /// How the messages follow each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
-    /// All from one part: one header for as many as fit a block.
+    /// All with one route: one header for as many as fit a block.
     Train,
-    /// From two parts in turn, so that every one has its own header.
+    /// The command changes from each to the next, so that every one has its own header.
     Mixed,
 }
 
@@ -110,9 +112,11 @@ impl Nodes {
     /// 1000 messages into blocks: what a sending part does.
     #[inline(never)]
     fn pack(&mut self, order: Order) {
-        let parts = if order == Order::Train { [0, 0] } else { [0, 1] };
+        let part = |id| NodeId::new(id).and_then(|node| PartId::new(node, 0)).expect("a small number");
+        let route = |command| Route::new(CduClass::ShortMessage, command, part(0), part(1));
+        let routes = if order == Order::Train { [route(0), route(0)] } else { [route(0), route(1)] };
         for (k, message) in self.source.bytes().chunks_exact(MESSAGE).take(1000).enumerate() {
-            assert!(self.sender.pack(parts[k % 2], 1, message), "there are vacant blocks");
+            assert!(self.sender.pack(1, routes[k % 2], message), "there are vacant blocks");
         }
     }
 

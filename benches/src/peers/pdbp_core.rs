@@ -1,20 +1,22 @@
-//! PDBP without its runtime: an endpoint per node over the in-process transport, polled by the node itself.
+//! PDBP without its runtime: an engine per node over the in-process transport, polled by the node itself.
 //!
-//! The sender writes packets where they leave from; `receive` polls, and reads what has come where it lies. Two parts per node send, the
-//! first of which receives.
+//! The sender packs packets into an open block per destination, as a writer of the runtime does; `receive` polls the
+//! engine, reads the CDUs of every delivery in place and releases it. One part per node, one private pipe each.
 //!
 //! **Blocks**: see [`Allocation`]. A packet is never cut; a block has room for at least one.
 
+use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::time::Instant;
 
-use pdbp_core::endpoint::{EndpointStorage, SendError};
+use pdbp_core::cdu::{CduClass, Route};
 use pdbp_core::engine::{Checksum, LocalPart};
-use pdbp_core::id::{NodeId, PartId, Time};
+use pdbp_core::id::{NodeId, PartId, PipeId, Time};
+use pdbp_core::outbox::{Due, Hop, Outbox, Outgoing, Rule};
 use pdbp_core::policy::{Adaptive, Fixed, SpacePolicy};
 use pdbp_core::tables::PartKind;
 use pdbp_core::umb::{HeapMemory, stride};
-use pdbp_core::{Arrival, Config};
+use pdbp_core::{Arrival, Config, Delivery, Engine, PrivatePipes, Storage};
 use pdbp_local::Local;
 
 use crate::fabric::{Endpoint, Fabric};
@@ -121,22 +123,37 @@ impl<const TIMES: u32> Setup for Divided<TIMES> {
     }
 }
 
-/// Endpoints over the in-process transport.
+/// Blocks leave when they are full, and when all is sent.
+const RULE: Rule = Rule { flush_after: u64::MAX, pack: usize::MAX };
+
+/// Engines over the in-process transport.
 #[derive(Debug)]
 pub struct PdbpCore<S>(PhantomData<S>);
 
-/// Parts of a node.
-pub const PARTS: u16 = 2;
+type NodeEngine<P> = Engine<'static, Local, HeapMemory, P>;
 
-/// A node.
+/// A node: its engine, the blocks it is filling, what has arrived.
 pub struct CoreEndpoint<P: SpacePolicy> {
-    endpoint: pdbp_core::Endpoint<'static, Local, HeapMemory, P>,
-    parts: Vec<PartId>,
-    /// By node: the part that receives.
-    sinks: Vec<PartId>,
+    engine: NodeEngine<P>,
+    /// A lane for each destination.
+    outbox: Outbox<'static>,
+    routes: Vec<Route>,
+    arrived: Arrived,
     /// By destination: there was no block, and nothing has been polled since.
     refused: Vec<bool>,
     start: Instant,
+}
+
+/// The one private pipe of a node.
+#[derive(Default)]
+struct Arrived(VecDeque<Delivery>);
+
+impl PrivatePipes for Arrived {
+    fn deliver(&mut self, _: PipeId, delivery: Delivery) -> Result<(), Delivery> {
+        // Bounded by the credit that the node gives its peers.
+        self.0.push_back(delivery);
+        Ok(())
+    }
 }
 
 impl<S: Setup> Fabric for PdbpCore<S> {
@@ -159,14 +176,13 @@ impl<S: Setup> Fabric for PdbpCore<S> {
             .enumerate()
             .map(|(id, (transport, memory))| {
                 let config = config(id, scenario, allocation);
-                // What is in the pipe is bounded by the credit that the node gives its peers.
-                let parts = usize::from(PARTS) * scenario.nodes;
-                let storage = EndpointStorage::allocate(&config, (blocks, parts), blocks, (0, 0));
-                let endpoint = pdbp_core::Endpoint::new(config, S::policy(), transport, memory, storage);
+                let storage = Storage::allocate(&config, blocks, 2 * scenario.nodes);
+                let engine = Engine::new(config, S::policy(), transport, memory, storage);
                 CoreEndpoint {
-                    endpoint: endpoint.unwrap_or_else(|error| panic!("node {id}: {error}")),
-                    parts: Vec::new(),
-                    sinks: (0..scenario.nodes).map(sink).collect(),
+                    engine: engine.unwrap_or_else(|error| panic!("node {id}: {error}")),
+                    outbox: Outbox::allocate(scenario.nodes, RULE),
+                    routes: (0..scenario.nodes).map(|to| route(id, to)).collect(),
+                    arrived: Arrived::default(),
                     refused: vec![false; scenario.nodes],
                     start: Instant::now(),
                 }
@@ -192,9 +208,6 @@ fn config(id: usize, scenario: &Scenario, allocation: Allocation) -> Config {
     config.checksum = Checksum::Off;
     config.masters = 1;
     config.patience = 1_000_000;
-    (config.local_parts, config.private_pipes) = (PARTS, PARTS);
-    // Blocks leave when they are full, when all is sent, and when there is nothing else to do.
-    config.flush_after = u64::MAX;
     config
 }
 
@@ -203,24 +216,22 @@ fn node(id: usize) -> NodeId {
     NodeId::new(id as u16).expect("a node number")
 }
 
-fn sink(id: usize) -> PartId {
-    // Invariant: part 0 is none of the reserved ones.
-    PartId::new(node(id), 0).expect("part 0")
+fn route(from: usize, to: usize) -> Route {
+    let part = |id| PartId::new(node(id), 0).expect("part 0");
+    Route::new(CduClass::ShortMessage, 0, part(from), part(to))
 }
 
-/// Registers the parts of all nodes and waits until all nodes know all of them.
+/// Registers one part per node and waits until all nodes know all of them.
 fn introduce<P: SpacePolicy>(nodes: &mut [CoreEndpoint<P>]) {
     for node in nodes.iter_mut() {
-        for part in 0..PARTS {
-            let id = node.endpoint.register(&format!("part{part}"), PartKind::Cpu);
-            node.parts.push(id.expect("one of the first parts of a node"));
-        }
+        let part = node.engine.register("sink", PartKind::Cpu).expect("the first part of a node");
+        node.engine.bind_pipe(part).expect("the first pipe of a node");
     }
     for _ in 0..100_000 {
         for node in nodes.iter_mut() {
             node.poll();
         }
-        if nodes.iter().all(CoreEndpoint::is_known) {
+        if nodes.iter().all(|n| n.engine.is_ready() && n.engine.local_part(0) == LocalPart::Known) {
             return;
         }
     }
@@ -228,71 +239,70 @@ fn introduce<P: SpacePolicy>(nodes: &mut [CoreEndpoint<P>]) {
 }
 
 impl<P: SpacePolicy> CoreEndpoint<P> {
-    fn is_known(&self) -> bool {
-        let known = |part: &PartId| self.endpoint.state(*part) == LocalPart::Known;
-        self.endpoint.engine().is_ready() && self.parts.iter().all(known)
-    }
-
-    /// Has the endpoint take what has arrived and send what is queued; blocks moved.
+    /// Has the engine take what has arrived and send what is queued; blocks moved.
     pub fn poll(&mut self) -> u32 {
         let now = Time(self.start.elapsed().as_nanos() as u64);
         self.refused.fill(false);
-        self.endpoint.poll(now)
+        self.engine.poll(now, &mut self.arrived).worked
     }
 
-    /// Sends a message of part number `from` to node `to`, or returns `false` when there is no room. Messages of the same size and
-    /// the same parts that follow each other share a header.
+    /// Packs a message with this route for node `to`, or returns `false` when there is no room. Messages of the same
+    /// size and route that follow each other share a header.
     #[inline]
-    pub fn pack(&mut self, from: usize, to: usize, message: &[u8]) -> bool {
-        match self.send(from, to, message) {
-            Ok(()) => true,
-            Err(error) => self.pack_later(from, to, message, error),
+    pub fn pack(&mut self, to: usize, route: Route, message: &[u8]) -> bool {
+        if let Ok(room) = self.outbox.reserve(Hop::to_node(node(to)), route, message.len()) {
+            copy_packet(room, message);
+            return true;
         }
+        self.pack_elsewhere(to, route, message)
     }
 
+    /// Reads all messages that `poll` has delivered, and releases them; their number.
     #[inline]
-    fn send(&mut self, from: usize, to: usize, message: &[u8]) -> Result<(), SendError> {
-        let fill = |room: &mut [u8]| copy_packet(room, message);
-        self.endpoint.send_with(self.parts[from], self.sinks[to], message.len(), fill)
+    pub fn read(&mut self, mut f: impl FnMut(&[u8])) -> usize {
+        let mut count = 0;
+        while let Some(delivery) = self.arrived.0.pop_front() {
+            // What cannot be read is missing from the sums, so that the run ends with this peer's name.
+            for train in delivery.cdus().map_while(Result::ok) {
+                for message in train.messages() {
+                    f(message);
+                }
+                count += train.count() as usize;
+            }
+            self.engine.release(delivery);
+        }
+        count
     }
 
     #[cold]
     #[inline(never)]
-    fn pack_later(&mut self, from: usize, to: usize, message: &[u8], error: SendError) -> bool {
-        assert_eq!(
-            error,
-            SendError::WouldBlock,
-            "a block holds at least one packet of {} bytes",
-            message.len()
-        );
+    fn pack_elsewhere(&mut self, to: usize, route: Route, packet: &[u8]) -> bool {
         // A row that was full is so until a poll finds that blocks have come back.
-        if self.refused[to] {
-            return false;
-        }
-        self.poll();
-        let sent = self.send(from, to, message).is_ok();
-        self.refused[to] = !sent;
-        sent
+        !self.refused[to] && self.turn_over(to, route, packet)
     }
 
-    /// Reads all messages that `poll` has delivered; their number.
-    #[inline]
-    pub fn read(&mut self, mut f: impl FnMut(&[u8])) -> usize {
-        let mut count = 0;
-        loop {
-            // What cannot be read is missing from the sums, so that the run ends with this peer's name.
-            match self.endpoint.recv_each(self.parts[0], |_, message| f(message)) {
-                0 => return count,
-                some => count += some,
-            }
+    /// A new block for `to`, in place of the full one, with room for `length` bytes.
+    #[inline(never)]
+    fn turn_over(&mut self, to: usize, route: Route, packet: &[u8]) -> bool {
+        if let Some((full, _)) = self.outbox.take(to) {
+            self.engine.submit(full);
+            self.poll();
         }
+        let Ok(block) = self.engine.open(node(to)) else {
+            self.refused[to] = true;
+            return false;
+        };
+        let outgoing = Outgoing::message(route, packet);
+        let before = self.outbox.place(block, Hop::to_node(node(to)), &outgoing, Time(0));
+        assert!(matches!(before, Ok(None)), "a block holds at least one packet of {} bytes", packet.len());
+        true
     }
 }
 
 impl<P: SpacePolicy + Send> Endpoint for CoreEndpoint<P> {
     #[inline]
     fn try_send(&mut self, to: usize, packet: &[u8]) -> bool {
-        self.pack(0, to, packet)
+        self.pack(to, self.routes[to], packet)
     }
 
     #[inline]
@@ -302,14 +312,14 @@ impl<P: SpacePolicy + Send> Endpoint for CoreEndpoint<P> {
     }
 
     fn flush(&mut self) {
-        self.endpoint.flush();
+        self.outbox.flush(&mut self.engine, Due::All);
         self.poll();
     }
 
     /// All blocks have come back, so that nobody waits for this node's polls.
     fn finished(&mut self) -> bool {
         self.flush();
-        let engine = self.endpoint.engine();
-        (0..self.sinks.len()).all(|to| engine.send_row(node(to)).is_none_or(|row| row.space.used() == 0))
+        (0..self.routes.len())
+            .all(|to| self.engine.send_row(node(to)).is_none_or(|row| row.space.used() == 0))
     }
 }

@@ -1,5 +1,5 @@
 //! What tests break on purpose, to see that it is found: at node 1 (or 0, the primary), from a certain block of a posted link on, and in
-//! what a host does with its endpoint. `pdbp-sim/faults` breaks the endpoint itself.
+//! what a host does with its endpoint. What was broken by hand in the endpoint itself is listed in `CONTRIBUTING.md`.
 
 use pdbp_core::Event;
 use pdbp_core::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, CDU_HEADER, CduClass, Cdus, flag};
