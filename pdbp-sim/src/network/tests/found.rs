@@ -125,8 +125,7 @@ fn what_was_sent_to_a_node_that_starts_again_at_the_end_of_a_random_world_is_acc
 #[test]
 fn a_stream_by_a_relay_to_a_node_that_has_started_again_ends_for_its_reader_when_its_writer_gives_it_up() {
     let (scenario, until) = Scenario::random_grid(77_000_010_904);
-    let report = scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
-    assert!(report.links.restored > 0, "{report}");
+    scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
 }
 
 /// What was packed into a block that was open when its link failed came back, though the link was up again when it was packed.
