@@ -1,5 +1,5 @@
-//! Operations on a cluster, by the harness of pdbp-core's property tests. The first four bytes choose the set-up, every four
-//! more are an operation.
+//! Operations on a cluster of endpoints, as programs embed them, on the network of pdbp-core's property tests. The first four bytes choose the
+//! set-up, every four more are an operation.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,6 +8,10 @@ use pdbp_core::engine::Checksum;
 
 #[path = "../../pdbp-core/src/engine/tests/harness/mod.rs"]
 mod harness;
+#[path = "engine/oracle.rs"]
+mod oracle;
+#[path = "engine/world.rs"]
+mod world;
 
 use harness::{Links, Operation, Policy, Setup};
 
@@ -43,12 +47,8 @@ fuzz_target!(|bytes: &[u8]| {
     let mut setup = setup(first);
     let operations: Vec<_> =
         operations.iter().take(400).map(|bytes| Operation::decode(*bytes, setup.nodes)).collect();
-    let in_grid = setup.routing == Routing::Grid;
     // Bytes that change unseen may be delivered; what is checked then is that nothing panics and no block is lost.
     let forged = operations.iter().any(|o| matches!(o, Operation::Inject { .. }));
-    // As in the property of forged blocks at relays.
-    let left_out = |o: &Operation| in_grid && forged && matches!(o, Operation::Cut { .. });
-    let operations: Vec<_> = operations.into_iter().filter(|o| !left_out(o)).collect();
     let flipped = operations.iter().any(|o| matches!(o, Operation::Flip { .. }));
     if forged {
         setup.trusted = false;
@@ -56,19 +56,13 @@ fuzz_target!(|bytes: &[u8]| {
     if flipped && !forged {
         setup.checksum = Checksum::On;
     }
-    let mut cluster = setup.ready();
-    // A relay that dies takes along what it was to pass on, and what it cannot pass on is lost.
-    let loses = |o: &Operation| matches!(o, Operation::Kill { .. } | Operation::Cut { .. });
-    let relays_lose = in_grid && operations.iter().any(loses);
-    cluster.oracle.borrow_mut().lossy = forged || flipped || relays_lose;
-    if forged {
-        cluster.hosts.iter_mut().flatten().for_each(|host| host.pipes.checked = false);
+    // Unreadable control blocks lose nothing.
+    let harms = |o: &Operation| o.is_hostile() && !matches!(o, Operation::Garble { .. });
+    let is_calm = !operations.iter().any(harms);
+    let mut world = world::world(&setup, is_calm);
+    operations.into_iter().for_each(|operation| world.apply(operation));
+    if is_calm {
+        world.settle();
     }
-    for operation in operations {
-        cluster.apply(operation);
-    }
-    if !forged {
-        cluster.settle();
-    }
-    cluster.close();
+    world.close();
 });

@@ -113,9 +113,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
         f(&mut self.endpoint.borrow_mut())
     }
 
-    /// As [`Endpoint::poll`]: does a bounded amount of work.
-    pub fn poll(&self, now: Time) {
-        self.with(|endpoint| endpoint.poll(now));
+    /// As [`Endpoint::poll`]: does a bounded amount of work, and returns how much.
+    pub fn poll(&self, now: Time) -> u32 {
+        self.with(|endpoint| endpoint.poll(now))
     }
 
     /// As [`Endpoint::next_poll`]: when to call [`poll`](Self::poll) at the latest; earlier when the wire has a frame or can take one. Ask
@@ -279,7 +279,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Drop for Message<'_, T, M, P>
 pub struct Sending<'h, 'm, T: Transport, M: BlockMemory, P: SpacePolicy> {
     host: &'h Host<T, M, P>,
     /// Until it is sent.
-    sending: Option<LongSend<'m>>,
+    sending: Option<LongSend<&'m [u8]>>,
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Sending<'_, '_, T, M, P> {

@@ -5,14 +5,14 @@ use managed::ManagedSlice;
 
 use super::rings::Ends;
 use super::wire::{Link, PostedStorage};
-use crate::endpoint::{Buffer, EndpointStorage, Hold, Note, Numbers, notes};
+use crate::endpoint::{Buffer, EVENTS, EndpointStorage, Hold, Note, Owner, notes};
 use crate::engine::{Config, Element, LOG, Local, RoomEntry, Storage};
 use crate::inbox::{Assembly, Entry, Inbox, InboxStorage, Incoming};
 use crate::outbox::Lane;
 use crate::pipe::{Binding, PipeEntry, StreamEntry};
 use crate::tables::{NodeEntry, PartEntry};
 use crate::umb::{Aligned, BlockInfo, BlockMemory, Once, SealedBlock, StaticMemory, VacantBlock, stride};
-use crate::{Delivery, agreement};
+use crate::{Delivery, Event, agreement};
 
 /// What a node has room for. The words are those of [`storage!`](crate::storage).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,7 +187,8 @@ struct Tables<
     ends: Vec<[Ends; 2], LOCAL>,
     notes: Vec<[Option<Note>; NOTES], LOCAL>,
     note_ends: Vec<Ends, LOCAL>,
-    long: Vec<Numbers, LOCAL>,
+    owners: Vec<Owner, LOCAL>,
+    events: Vec<[Option<Event>; EVENTS], NODES>,
     buffers: Vec<Option<ManagedSlice<'static, u8>>, LONG>,
     entries: Vec<[Entry<Hold<'static>>; ENTRIES], LOCAL>,
     assemblies: Vec<[Option<Assembly<Buffer<'static>>>; LONG], LOCAL>,
@@ -316,7 +317,8 @@ impl<
         ends: Vec::new(),
         notes: Vec::new(),
         note_ends: Vec::new(),
-        long: Vec::new(),
+        owners: Vec::new(),
+        events: Vec::new(),
         buffers: Vec::new(),
         entries: Vec::new(),
         assemblies: Vec::new(),
@@ -370,7 +372,8 @@ impl<
             notes: filled_rows(&mut self.notes),
             note_ends: filled(&mut self.note_ends),
             buffers: ManagedSlice::Borrowed(&mut self.buffers),
-            long: filled(&mut self.long),
+            owners: filled(&mut self.owners),
+            events: filled_rows(&mut self.events),
         };
         let posted = PostedStorage {
             sending: filled_rows(&mut self.sending),
@@ -404,7 +407,7 @@ const _: () = {
     fits::<agreement::Unlinked>(2);
     fits::<Option<Delivery>>(40);
     fits::<Option<Note>>(12);
-    fits::<Numbers>(8);
+    fits::<Owner>(20);
     fits::<Entry<Hold<'static>>>(48);
     fits::<Option<Assembly<Buffer<'static>>>>(56);
     fits::<Option<Incoming>>(40);

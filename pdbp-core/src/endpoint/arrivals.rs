@@ -1,9 +1,7 @@
 //! What has arrived and is not read: private pipes, events, and memory for messages longer than a block.
 
-use heapless::Deque;
 use managed::ManagedSlice;
 
-use super::EVENTS;
 use crate::embed::{Ends, Rings};
 use crate::engine::{Config, DeliveryKind, Engine, PrivatePipes, RoomToken};
 use crate::id::{NodeId, PartId, PipeId, StreamNo};
@@ -73,10 +71,47 @@ pub(super) struct Pipes<'a> {
     nodes: u16,
     masters: u16,
     routing: Routing,
-    pub(super) events: Deque<Event, EVENTS>,
-    pub(super) lost_events: u64,
+    pub(super) events: Events<'a>,
     /// The engine has asked for all open blocks.
     pub(super) flush_wanted: bool,
+    /// Something was taken out of a pipe or given back, which the next poll is to see.
+    pub(super) stirred: bool,
+    /// Messages longer than a block that were given up half-way.
+    pub(super) incomplete: u64,
+}
+
+/// What the node has to say, as long as nobody has asked: the latest, as many as there is memory for.
+pub(super) struct Events<'a> {
+    slots: ManagedSlice<'a, Option<Event>>,
+    first: usize,
+    waiting: usize,
+    pub(super) lost: u64,
+}
+
+impl<'a> Events<'a> {
+    fn new(mut slots: ManagedSlice<'a, Option<Event>>) -> Self {
+        slots.iter_mut().for_each(|slot| *slot = None);
+        Self { slots, first: 0, waiting: 0, lost: 0 }
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Event> {
+        let event = self.slots.get_mut(self.first)?.take()?;
+        self.first = (self.first + 1).checked_rem(self.slots.len())?;
+        self.waiting -= 1;
+        Some(event)
+    }
+
+    fn push(&mut self, event: Event) {
+        if self.waiting == self.slots.len() {
+            self.pop();
+            self.lost += 1;
+        }
+        let at = (self.first + self.waiting).checked_rem(self.slots.len());
+        if let Some(slot) = at.and_then(|at| self.slots.get_mut(at)) {
+            *slot = Some(event);
+            self.waiting += 1;
+        }
+    }
 }
 
 /// The list of commands of a pipe, and that of everything else.
@@ -89,7 +124,7 @@ impl<'a> Pipes<'a> {
         config: &Config,
         (pieces, ends): (ManagedSlice<'a, Option<Delivery>>, ManagedSlice<'a, Ends>),
         (notes, note_ends): (ManagedSlice<'a, Option<Note>>, ManagedSlice<'a, Ends>),
-        buffers: ManagedSlice<'a, Option<ManagedSlice<'a, u8>>>,
+        (buffers, events): (ManagedSlice<'a, Option<ManagedSlice<'a, u8>>>, ManagedSlice<'a, Option<Event>>),
     ) -> Self {
         Self {
             pieces: Rings::new(pieces, ends),
@@ -99,9 +134,10 @@ impl<'a> Pipes<'a> {
             nodes: config.nodes,
             masters: config.masters,
             routing: config.routing,
-            events: Deque::new(),
-            lost_events: 0,
+            events: Events::new(events),
             flush_wanted: false,
+            stirred: true,
+            incomplete: 0,
         }
     }
 
@@ -128,6 +164,7 @@ impl<'a> Pipes<'a> {
             });
         }
         let piece = self.pieces.pop(lists(pipe).1)?;
+        self.stirred = true;
         for number in 0..self.notes.len(pipe) {
             if let Some(note) = self.notes.get_mut(pipe, number) {
                 note.behind = note.behind.saturating_sub(1);
@@ -136,10 +173,11 @@ impl<'a> Pipes<'a> {
         Some(Arrival::Piece(piece))
     }
 
-    /// Whether something waits in a pipe.
-    pub(super) fn has_pieces(&self, pipe: usize) -> bool {
-        let (commands, others) = lists(pipe);
-        self.pieces.len(commands) + self.pieces.len(others) + self.notes.len(pipe) > 0
+    /// The next delivery of commands of a pipe.
+    fn pull_command(&mut self, pipe: usize) -> Option<Delivery> {
+        let piece = self.pieces.pop(lists(pipe).0)?;
+        self.stirred = true;
+        Some(piece)
     }
 
     /// Takes back what somebody has read.
@@ -148,6 +186,7 @@ impl<'a> Pipes<'a> {
         hold: Hold<'a>,
         engine: &mut Engine<'_, T, M, P>,
     ) {
+        self.stirred = true;
         match hold {
             Hold::Piece(delivery) => engine.release(delivery),
             Hold::Whole(buffer) => self.keep(buffer, engine),
@@ -198,11 +237,7 @@ impl PrivatePipes for Pipes<'_> {
             Event::LinkEnded { peer } => self.fail(*peer),
             _ => {}
         }
-        if self.events.is_full() {
-            self.events.pop_front();
-            self.lost_events += 1;
-        }
-        let _ = self.events.push_back(event);
+        self.events.push(event);
     }
 }
 
@@ -233,7 +268,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Arrivals for Source<'_, '
     type Buffer = Buffer<'a>;
 
     fn pull_command(&mut self) -> Option<Delivery> {
-        self.pipes.pieces.pop(lists(self.pipe).0)
+        self.pipes.pull_command(self.pipe)
     }
 
     fn pull(&mut self) -> Option<Arrival> {
@@ -288,6 +323,9 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Arrivals for Source<'_, '
     }
 
     fn discard(&mut self, buffer: Buffer<'a>) {
+        self.pipes.stirred = true;
+        // Of one that was granted its room and has not begun nothing is lost.
+        self.pipes.incomplete += u64::from(buffer.filled > 0);
         self.pipes.keep(buffer, self.engine);
     }
 

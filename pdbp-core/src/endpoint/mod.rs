@@ -84,8 +84,8 @@ use managed::ManagedSlice;
 
 use crate::Event;
 use crate::engine::{Config, ConfigError, Engine, LocalPart, RegisterError};
-use crate::id::{PartId, Time};
-use crate::inbox::{self, Inbox};
+use crate::id::{NodeId, PartId, Time};
+use crate::inbox::{self, Inbox, Info};
 use crate::outbox::{Due, Outbox, Rule};
 use crate::policy::SpacePolicy;
 use crate::tables::PartKind;
@@ -94,13 +94,13 @@ use crate::umb::BlockMemory;
 
 pub use arrivals::{Buffer, Hold, Note};
 use arrivals::{Pipes, Source};
-pub use sending::{LongSend, Numbers, SendError, SetSend};
-pub use storage::EndpointStorage;
-pub(crate) use storage::notes;
+pub use sending::{LongSend, SendError, SetSend};
+pub(crate) use storage::{EVENTS, notes};
+pub use storage::{EndpointStorage, Owner};
 pub use streams::{StreamIn, StreamPiece, StreamSegment};
 
-/// Events that wait to be [asked for](Endpoint::poll_event).
-const EVENTS: usize = 16;
+/// Trains that are read at a time.
+const TRAINS: usize = 32;
 
 /// A node, for whoever calls it. See the [module](self).
 pub struct Endpoint<'a, T: Transport, M: BlockMemory, P: SpacePolicy> {
@@ -109,17 +109,23 @@ pub struct Endpoint<'a, T: Transport, M: BlockMemory, P: SpacePolicy> {
     /// By private pipe, as `pipes`.
     inboxes: ManagedSlice<'a, Inbox<'a, Hold<'a>, Buffer<'a>>>,
     pipes: Pipes<'a>,
-    /// By local index of a part: the number of its next long message, and whether one is under way.
-    long: ManagedSlice<'a, Numbers>,
+    /// The same.
+    owners: ManagedSlice<'a, Owner>,
     now: Time,
-    /// When the engine wants to be called, as of the last poll; and whether something has happened that a poll is to see.
+    /// When the engine wants to be called, as of the last poll.
     engine_next: Option<Time>,
-    stirred: bool,
 }
 
 /// A meeting of all nodes that this one has arrived at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Barrier(u32);
+
+impl Barrier {
+    /// The how many-th it is of this node, from 1: for [`Engine::barrier_missing`], which says who has not arrived.
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
 
 /// A question whether all messages have been received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,6 +203,12 @@ impl Returned<'_> {
         self.0.hold().bytes().get(start..start + self.0.length()).unwrap_or(&[])
     }
 
+    /// The node that did not get it. Of a message to a set others may have got it.
+    pub fn node(&self) -> Option<NodeId> {
+        let Hold::Piece(delivery) = self.0.hold() else { return None };
+        Some(self.0.node(delivery))
+    }
+
     /// The parts that it was for.
     pub fn targets(&self) -> impl Iterator<Item = PartId> {
         let Hold::Piece(delivery) = self.0.hold() else { return None.into_iter().flatten() };
@@ -223,21 +235,21 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
     ) -> Result<Self, ConfigError> {
         storage.check(&config)?;
         let rule = Rule { flush_after: config.flush_after, pack: config.body };
-        let EndpointStorage { tables, lanes, inboxes, pieces, ends, notes, note_ends, buffers, mut long } =
-            storage;
-        long.fill(Numbers::default());
+        let EndpointStorage { tables, lanes, inboxes, pieces, ends, notes, note_ends, buffers, .. } = storage;
+        let (mut owners, events) = (storage.owners, storage.events);
+        owners.fill(Owner::default());
         let shortest = buffers.iter().flatten().map(|buffer| buffer.len()).min().unwrap_or(0);
         let count = buffers.len();
-        let pipes = Pipes::new(&config, (pieces, ends), (notes, note_ends), buffers);
+        let pipes = Pipes::new(&config, (pieces, ends), (notes, note_ends), (buffers, events));
         let mut engine = Engine::new(config, policy, transport, memory, tables)?;
         engine.divide_assembly(count, shortest);
         let (outbox, now) = (Outbox::new(lanes, rule), Time(0));
-        Ok(Self { engine, outbox, inboxes, pipes, long, now, engine_next: None, stirred: true })
+        Ok(Self { engine, outbox, inboxes, pipes, owners, now, engine_next: None })
     }
 
     /// Does a bounded amount of work: takes what has arrived, sends what is due, looks after tables and space. `now` must not go
-    /// back. [`next_poll`](Self::next_poll) says when to call again.
-    pub fn poll(&mut self, now: Time) {
+    /// back. [`next_poll`](Self::next_poll) says when to call again. Returns how many blocks were moved: with 0 there was nothing to do.
+    pub fn poll(&mut self, now: Time) -> u32 {
         self.now = now;
         let progress = self.engine.poll(now, &mut self.pipes);
         let due = match (core::mem::take(&mut self.pipes.flush_wanted), progress.worked) {
@@ -247,28 +259,37 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         };
         let flushed = self.outbox.flush(&mut self.engine, due).blocks;
         self.engine_next = progress.next;
-        self.stirred = progress.worked + flushed > 0;
+        let worked = progress.worked + flushed;
+        self.pipes.stirred = worked > 0;
+        worked
     }
 
     /// When to call [`poll`](Self::poll) at the latest: at once, which is the time of the last poll, when that did something or something
-    /// was sent or given back since; `Time(u64::MAX)` when nothing is planned. Earlier when the transport has something to report. Ask
+    /// was sent, read or given back since; `Time(u64::MAX)` when nothing is planned. Earlier when the transport has something to report. Ask
     /// when everything else is done, before the program sleeps.
     pub fn next_poll(&self) -> Time {
-        if self.stirred {
+        if self.pipes.stirred {
             return self.now;
         }
         let deadline = self.outbox.deadline(|dest| self.engine.backlog(dest));
         self.engine_next.into_iter().chain(deadline).min().unwrap_or(Time(u64::MAX))
     }
 
-    /// The next thing to know. Of more than 16 that nobody has asked for the oldest are [forgotten](Self::lost_events).
+    /// The next thing to know. When there are more than [there is memory for](EndpointStorage::events) the oldest are
+    /// [forgotten](Self::lost_events); ask after each poll until there is none.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.pipes.events.pop_front()
+        self.pipes.events.pop()
     }
 
     /// Events that were forgotten since nobody asked for them.
     pub fn lost_events(&self) -> u64 {
-        self.pipes.lost_events
+        self.pipes.events.lost
+    }
+
+    /// For a node that was started anew: the ids of its parts are of this generation, a higher number each time, so that messages to
+    /// parts of before do not reach those of now. Call it before the first part is registered.
+    pub fn begin_generation(&mut self, generation: u32) {
+        self.engine.begin_generation(generation);
     }
 
     /// Registers a part of this node under a name that is new here. Its id is valid from now on; other nodes
@@ -277,11 +298,15 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
     /// # Errors
     /// See [`RegisterError`].
     pub fn register(&mut self, name: &str, kind: PartKind) -> Result<PartId, RegisterError> {
-        self.stirred = true;
+        self.pipes.stirred = true;
         let part = self.engine.register(name, kind)?;
         // There are as many private pipes as parts.
         let bound = self.engine.bind_pipe(part);
         debug_assert!(bound.is_ok(), "{bound:?}");
+        let pipe = bound.map_or(usize::MAX, |pipe| usize::from(pipe.0));
+        if let Some(owner) = self.owners.get_mut(pipe) {
+            *owner = Owner::of(part);
+        }
         Ok(part)
     }
 
@@ -293,12 +318,11 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         if let LocalPart::Known | LocalPart::Refused = self.state(part) {
             self.clear(part);
         }
-        self.stirred = true;
+        self.pipes.stirred = true;
         self.engine.free(part)
     }
 
     fn clear(&mut self, part: PartId) {
-        self.stirred = true;
         if let Some((inbox, mut source)) = self.source_of(part) {
             inbox.clear(&mut source);
             source.clear();
@@ -347,6 +371,40 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         self.give_back(batch.0.into_hold());
     }
 
+    /// Reads what has come next for a part of this node, commands first, where it lies: all messages of a block, or one that is longer.
+    /// `each` gets who has sent it, what kind it is, and its bytes; nothing has to be released. Returns how many there were. 0: nothing has come.
+    pub fn recv_each(&mut self, part: PartId, mut each: impl FnMut(Info, &[u8])) -> usize {
+        let Some((inbox, mut source)) = self.source_of(part) else { return 0 };
+        let (mut trains, mut count) = ([None; TRAINS], 0);
+        let pieces = inbox.take_pieces(&mut source, |info, start, length, left| {
+            let Some(slot) = trains.get_mut(count) else { return 0 };
+            *slot = Some((info, start, length, left as usize));
+            count += 1;
+            left
+        });
+        let Some(Ok(hold)) = pieces else { return self.recv_one(part, each) };
+        let mut messages = 0;
+        for (info, start, length, count) in trains.into_iter().map_while(core::convert::identity) {
+            let bytes = hold.bytes().get(start..start + count * length).unwrap_or(&[]);
+            match length {
+                0 => (0..count).for_each(|_| each(info, &[])),
+                _ => bytes.chunks_exact(length).for_each(|message| each(info, message)),
+            }
+            messages += count;
+        }
+        self.give_back(hold);
+        messages
+    }
+
+    /// As [`recv_each`](Self::recv_each), for one that comes in segments.
+    #[cold]
+    fn recv_one(&mut self, part: PartId, mut each: impl FnMut(Info, &[u8])) -> usize {
+        let Some(message) = self.poll_recv(part) else { return 0 };
+        each(message.0.info(), message.bytes());
+        self.release(message);
+        1
+    }
+
     /// The next message of a part of this node that was not delivered, since its destination has failed.
     pub fn poll_returned(&mut self, part: PartId) -> Option<Returned<'a>> {
         loop {
@@ -371,9 +429,15 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         pipe.and_then(|pipe| self.inboxes.get(usize::from(pipe.0))).map_or(0, |inbox| inbox.unreadable())
     }
 
+    /// Messages longer than a block, to any part of this node, of which something had come and that will not become whole: their sender
+    /// has given them up or has failed, or their part was unregistered.
+    pub fn incomplete(&self) -> u64 {
+        self.pipes.incomplete
+    }
+
     /// Arrives at the next barrier. Call once per node and barrier.
     pub fn barrier(&mut self) -> Barrier {
-        self.stirred = true;
+        self.pipes.stirred = true;
         Barrier(self.engine.arrive())
     }
 
@@ -409,26 +473,23 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         &mut self,
         part: PartId,
     ) -> Option<(&mut Inbox<'a, Hold<'a>, Buffer<'a>>, Source<'_, 'a, T, M, P>)> {
-        let Self { inboxes, pipes, engine, stirred, .. } = self;
+        let Self { inboxes, pipes, engine, .. } = self;
         let pipe = usize::from(engine.private_pipe(part)?.0);
-        // What is read makes room in the pipe, and deliveries that are read to their end go back.
-        *stirred |= pipes.has_pieces(pipe);
         Some((inboxes.get_mut(pipe)?, Source { engine, pipes, part, pipe }))
     }
 
     fn give_back(&mut self, hold: Hold<'a>) {
-        let Self { pipes, engine, stirred, .. } = self;
-        pipes.give_back(hold, engine);
-        *stirred = true;
+        self.pipes.give_back(hold, &mut self.engine);
     }
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Drop for Endpoint<'_, T, M, P> {
     /// What the endpoint itself has goes back to the engine, which leaks its transport if anything is missing.
     fn drop(&mut self) {
-        let node = self.engine.config().node;
-        let parts = (0..self.engine.config().local_parts).filter_map(|local| PartId::new(node, local));
-        parts.for_each(|part| self.clear(part));
+        for pipe in 0..self.owners.len() {
+            let part = self.owners.get(pipe).and_then(|owner| owner.part);
+            part.into_iter().for_each(|part| self.clear(part));
+        }
         self.outbox.flush(&mut self.engine, Due::All);
     }
 }

@@ -1,10 +1,10 @@
 //! Messages and commands.
 
-use super::Endpoint;
+use super::{Endpoint, Owner};
 use crate::cdu::{CduClass, Route, SegmentHeader};
 use crate::engine::{OpenError, RoomError};
 use crate::id::{NodeId, PartId};
-use crate::outbox::{self, Due, LongMessage, Outbox, Outcome, Outgoing};
+use crate::outbox::{self, Due, Hop, Loan, LongMessage, Outbox, Outcome, Outgoing};
 use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
@@ -70,33 +70,40 @@ impl From<OpenError> for SendError {
     }
 }
 
-/// The long messages of a part: the number of the next one, and whether one is under way.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Numbers {
-    next: u32,
-    busy: bool,
-}
-
 /// A message of any length on its way: see [`Endpoint::begin_long`].
 #[derive(Debug)]
 #[must_use = "a message is sent by polling, or given up"]
-pub struct LongSend<'m> {
+pub struct LongSend<B> {
     from: PartId,
     to: PartId,
-    message: &'m [u8],
+    message: B,
     number: u32,
     long: LongMessage,
+}
+
+impl<B> LongSend<B> {
+    /// The message, of one that was sent, was refused or is over by an error.
+    pub fn into_message(self) -> B {
+        self.message
+    }
 }
 
 /// A message to several parts on its way: see [`Endpoint::begin_set`].
 #[derive(Debug)]
 #[must_use = "a message is sent by polling"]
-pub struct SetSend<'m> {
+pub struct SetSend<S, B> {
     route: Route,
-    set: &'m [PartId],
-    message: &'m [u8],
-    /// Parts of nodes that have it.
+    set: S,
+    message: B,
+    /// Parts of nodes that have it, or have failed.
     done: usize,
+}
+
+impl<S: AsRef<[PartId]>, B> SetSend<S, B> {
+    /// The parts of nodes to which it is still to be sent.
+    pub fn left(&self) -> &[PartId] {
+        self.set.as_ref().get(self.done..).unwrap_or(&[])
+    }
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
@@ -114,6 +121,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
     ///
     /// # Errors
     /// See [`SendError`]; nothing was sent, and `fill` was not called.
+    #[inline]
     pub fn send_with(
         &mut self,
         from: PartId,
@@ -122,23 +130,31 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), SendError> {
         let route = Route::new(CduClass::ShortMessage, 0, from, to);
-        let Self { engine, outbox, now, stirred, .. } = self;
-        let hop = engine.hop(to.node())?;
-        let mut loan = match outbox.lend(hop, route, length) {
-            Some(loan) => loan,
-            None => {
-                outbox.take(hop.lane()).into_iter().for_each(|(full, _)| engine.submit(full));
-                *stirred = true;
-                Outbox::lend_in(engine.open(to.node())?, hop, (route, length), *now).map_err(|vacant| {
-                    engine.submit(vacant);
-                    SendError::TooLong(engine.config().longest_unsegmented())
-                })?
-            }
-        };
-        fill(loan.bytes_mut());
-        *stirred = true;
-        outbox.end_loan(loan, Outcome::Committed).into_iter().for_each(|block| engine.submit(block));
+        let hop = self.engine.hop(to.node())?;
+        if let Ok(room) = self.outbox.reserve(hop, route, length) {
+            fill(room);
+        } else {
+            let mut loan = self.lend(hop, route, length)?;
+            fill(loan.bytes_mut());
+            let before = self.outbox.end_loan(loan, Outcome::Committed);
+            before.into_iter().for_each(|block| self.engine.submit(block));
+        }
+        self.pipes.stirred = true;
         Ok(())
+    }
+
+    /// Room for a message in a block of its own, in place of the open one, which leaves.
+    #[cold]
+    fn lend(&mut self, hop: Hop, route: Route, length: usize) -> Result<Loan, SendError> {
+        let Self { engine, outbox, now, pipes, .. } = self;
+        if let Some((full, _)) = outbox.take(hop.lane()) {
+            engine.submit(full);
+            pipes.stirred = true;
+        }
+        Outbox::lend_in(engine.open(hop.dest())?, hop, (route, length), *now).map_err(|vacant| {
+            engine.submit(vacant);
+            SendError::TooLong(engine.config().longest_unsegmented())
+        })
     }
 
     /// Sends messages of `length` bytes each, one behind the other in `bytes`: trains, which cost less than messages one by one. Returns
@@ -163,7 +179,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
             let taken = self.outbox.push_train(hop, route, rest, length, most) as usize;
             sent += taken;
             if taken > 0 {
-                self.stirred = true;
+                self.pipes.stirred = true;
                 continue;
             }
             match self.send(from, to, rest.get(..length).unwrap_or(&[])) {
@@ -176,42 +192,44 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
     }
 
     /// Begins to send a message to several parts, which [`poll_set`](Self::poll_set) sends: one copy for each node. The parts are in
-    /// ascending order, each once.
+    /// ascending order, each once. Both are borrowed or owned, as fits the program: `&[PartId]`, `Vec<PartId>`, `Arc<[PartId]>`.
     ///
     /// # Errors
     /// [`SendError::Unsorted`].
-    pub fn begin_set<'m>(
+    pub fn begin_set<S: AsRef<[PartId]>, B: AsRef<[u8]>>(
         &mut self,
         from: PartId,
-        set: &'m [PartId],
-        message: &'m [u8],
-    ) -> Result<SetSend<'m>, SendError> {
-        let unsorted = set.windows(2).find_map(|two| match two {
+        set: S,
+        message: B,
+    ) -> Result<SetSend<S, B>, SendError> {
+        let unsorted = set.as_ref().windows(2).find_map(|two| match two {
             [one, next] if one >= next => Some(*next),
             _ => None,
         });
         if let Some(part) = unsorted {
             return Err(SendError::Unsorted(part));
         }
-        let to = set.first().copied().unwrap_or(from);
+        let to = set.as_ref().first().copied().unwrap_or(from);
         Ok(SetSend { route: Route::new(CduClass::ShortMessage, 0, from, to), set, message, done: 0 })
     }
 
     /// Sends a message to the nodes for which there is room. Whether all have it; else call again after a poll.
     ///
     /// # Errors
-    /// See [`SendError`]; nodes that come before the one that fails have the message, and nothing more is sent.
-    pub fn poll_set(&mut self, sending: &mut SetSend<'_>) -> Result<bool, SendError> {
-        while let Some(part) = sending.set.get(sending.done) {
+    /// See [`SendError`]: a node that does not get the message, the last before those that are [left](SetSend::left). Call again for these.
+    pub fn poll_set<S: AsRef<[PartId]>, B: AsRef<[u8]>>(
+        &mut self,
+        sending: &mut SetSend<S, B>,
+    ) -> Result<bool, SendError> {
+        while let Some(part) = sending.left().first() {
             let node = part.node();
-            match self.pack(node, &Outgoing::to_set(sending.route, sending.set, sending.message)) {
-                Ok(()) => sending.done += sending.set.iter().filter(|part| part.node() == node).count(),
-                Err(SendError::WouldBlock) => return Ok(false),
-                Err(e) => {
-                    sending.done = sending.set.len();
-                    return Err(e);
-                }
+            let outgoing = Outgoing::to_set(sending.route, sending.set.as_ref(), sending.message.as_ref());
+            let sent = self.pack(node, &outgoing);
+            if sent == Err(SendError::WouldBlock) {
+                return Ok(false);
             }
+            sending.done += sending.left().iter().take_while(|part| part.node() == node).count();
+            sent?;
         }
         Ok(true)
     }
@@ -227,42 +245,48 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
         command: u16,
         data: &[u8],
     ) -> Result<(), SendError> {
-        self.stirred = true;
         let route = Route::new(CduClass::Command, command, from, to);
         let sent = Outbox::send_urgent(&mut self.engine, to.node(), route, data);
+        self.pipes.stirred |= sent.is_ok();
         sent.map_err(|error| self.explain(error))
     }
 
-    /// Begins to send a message of any length, which [`poll_long`](Self::poll_long) sends. A part sends one at a time.
+    /// Begins to send a message of any length, which [`poll_long`](Self::poll_long) sends. A part sends one at a time. The message is
+    /// borrowed or owned, as fits the program: `&[u8]`, `Vec<u8>`, `Arc<[u8]>`.
     ///
     /// # Errors
     /// [`SendError::Unfinished`], [`SendError::NoSuchPart`].
-    pub fn begin_long<'m>(
+    pub fn begin_long<B: AsRef<[u8]>>(
         &mut self,
         from: PartId,
         to: PartId,
-        message: &'m [u8],
-    ) -> Result<LongSend<'m>, SendError> {
+        message: B,
+    ) -> Result<LongSend<B>, SendError> {
         let most = self.engine.config().longest_unsegmented().saturating_sub(size_of::<SegmentHeader>());
-        let numbers = self.long.get_mut(usize::from(from.local())).ok_or(SendError::NoSuchPart(from))?;
-        if numbers.busy {
+        let owner = self.owner(from).ok_or(SendError::NoSuchPart(from))?;
+        if owner.busy {
             return Err(SendError::Unfinished(from));
         }
-        numbers.busy = true;
-        numbers.next = numbers.next.wrapping_add(1);
-        let number = numbers.next;
-        Ok(LongSend { from, to, message, number, long: LongMessage::new(number, message.len(), most) })
+        owner.busy = true;
+        owner.number = owner.number.wrapping_add(1);
+        let number = owner.number;
+        let long = LongMessage::new(number, message.as_ref().len(), most);
+        Ok(LongSend { from, to, message, number, long })
+    }
+
+    fn owner(&mut self, part: PartId) -> Option<&mut Owner> {
+        let pipe = self.engine.private_pipe(part)?;
+        self.owners.get_mut(usize::from(pipe.0)).filter(|owner| owner.part == Some(part))
     }
 
     /// Sends as much of a long message as there is room for. Whether all of it was sent; else call again after a poll.
     ///
     /// # Errors
     /// See [`SendError`]; the message is given up.
-    pub fn poll_long(&mut self, sending: &mut LongSend<'_>) -> Result<bool, SendError> {
+    pub fn poll_long<B: AsRef<[u8]>>(&mut self, sending: &mut LongSend<B>) -> Result<bool, SendError> {
         let route = Route::new(CduClass::ShortMessage, 0, sending.from, sending.to);
-        let whole = Outgoing::message(route, sending.message);
-        let sent = if sending.message.len() <= self.engine.config().longest_unsegmented() {
-            self.pack(sending.to.node(), &whole)
+        let sent = if self.is_short(sending) {
+            self.pack(sending.to.node(), &Outgoing::message(route, sending.message.as_ref()))
         } else {
             self.send_pieces(route, sending)
         };
@@ -278,49 +302,60 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
         sent.map(|()| true)
     }
 
-    fn send_pieces(&mut self, route: Route, sending: &mut LongSend<'_>) -> Result<(), SendError> {
-        let LongSend { from, to, number, .. } = *sending;
-        match self.engine.ask_room(from, to, number, sending.message.len() as u64) {
+    fn is_short<B: AsRef<[u8]>>(&self, sending: &LongSend<B>) -> bool {
+        sending.message.as_ref().len() <= self.engine.config().longest_unsegmented()
+    }
+
+    fn send_pieces<B: AsRef<[u8]>>(
+        &mut self,
+        route: Route,
+        sending: &mut LongSend<B>,
+    ) -> Result<(), SendError> {
+        let LongSend { from, to, number, message, long } = sending;
+        let message = message.as_ref();
+        match self.engine.ask_room(*from, *to, *number, message.len() as u64) {
             Ok(true) => {}
             Ok(false) => return Err(SendError::WouldBlock),
             Err(RoomError::TooLong { limit }) => return Err(SendError::NoRoom(limit)),
             Err(RoomError::PeerFailed(node)) => return Err(SendError::PeerFailed(node)),
-            Err(RoomError::NoSuchPart) => return Err(SendError::NoSuchPart(from)),
+            Err(RoomError::NoSuchPart) => return Err(SendError::NoSuchPart(*from)),
         }
-        while let Some(piece) = sending.long.piece() {
-            let data = sending.message.get(piece.range).unwrap_or(&[]);
-            self.pack(sending.to.node(), &Outgoing::message(route, data).segment(piece.header))?;
-            sending.long.advance();
+        while let Some(piece) = long.piece() {
+            let data = message.get(piece.range).unwrap_or(&[]);
+            self.pack(to.node(), &Outgoing::message(route, data).segment(piece.header))?;
+            long.advance();
         }
         Ok(())
     }
 
     /// Gives up a long message. What was sent of it is discarded by its receiver.
-    pub fn give_up_long(&mut self, sending: LongSend<'_>) {
+    pub fn give_up_long<B: AsRef<[u8]>>(&mut self, sending: LongSend<B>) {
         self.end_long(&sending, false);
     }
 
-    pub(crate) fn end_long(&mut self, sending: &LongSend<'_>, sent: bool) {
-        if let Some(numbers) = self.long.get_mut(usize::from(sending.from.local())) {
-            numbers.busy = false;
+    fn end_long<B: AsRef<[u8]>>(&mut self, sending: &LongSend<B>, sent: bool) {
+        if let Some(owner) = self.owner(sending.from) {
+            owner.busy = false;
         }
-        if sending.message.len() > self.engine.config().longest_unsegmented() {
+        if !self.is_short(sending) {
             self.engine.end_room(sending.from, sent);
-            self.stirred = true;
+            self.pipes.stirred = true;
         }
     }
 
     /// Sends what was packed.
     pub fn flush(&mut self) {
-        self.stirred = true;
+        self.pipes.stirred = true;
         self.outbox.flush(&mut self.engine, Due::All);
     }
 
     fn pack(&mut self, dest: NodeId, outgoing: &Outgoing<'_>) -> Result<(), SendError> {
-        let Self { engine, outbox, now, stirred, .. } = self;
+        let Self { engine, outbox, now, pipes, .. } = self;
         let hop = engine.hop(dest)?;
+        let open = outbox.open();
         let sent = outbox.send(engine, *now, hop, outgoing);
-        *stirred |= sent.is_ok();
+        // One that is refused may have made a full block leave.
+        pipes.stirred |= sent.is_ok() || outbox.open() != open;
         sent.map_err(|error| self.explain(error))
     }
 

@@ -2,12 +2,29 @@
 
 use managed::ManagedSlice;
 
-use super::{Buffer, Hold, Note, Numbers};
-use crate::Delivery;
+use super::{Buffer, Hold, Note};
 use crate::embed::Ends;
 use crate::engine::{Config, ConfigError, Storage};
+use crate::id::PartId;
 use crate::inbox::Inbox;
 use crate::outbox::Lane;
+use crate::{Delivery, Event};
+
+/// The part that has a private pipe, and its messages longer than a block.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Owner {
+    pub(super) part: Option<PartId>,
+    /// Number of the last one.
+    pub(super) number: u32,
+    /// It is on its way.
+    pub(super) busy: bool,
+}
+
+impl Owner {
+    pub(super) fn of(part: PartId) -> Self {
+        Self { part: Some(part), number: 0, busy: false }
+    }
+}
 
 /// The memory of an [`Endpoint`](super::Endpoint). With borrowed slices it runs without a heap.
 pub struct EndpointStorage<'a> {
@@ -29,9 +46,14 @@ pub struct EndpointStorage<'a> {
     /// Memory in which messages longer than a block are put together, all of one length: each for one of them, as long as it is being
     /// received and read.
     pub buffers: ManagedSlice<'a, Option<ManagedSlice<'a, u8>>>,
-    /// One per part of this node.
-    pub long: ManagedSlice<'a, Numbers>,
+    /// One per private pipe.
+    pub owners: ManagedSlice<'a, Owner>,
+    /// Events that wait to be [asked for](super::Endpoint::poll_event). A poll in which links fail has several for each peer.
+    pub events: ManagedSlice<'a, Option<Event>>,
 }
+
+/// Events for each node that [`EndpointStorage::allocate`] has room for.
+pub(crate) const EVENTS: usize = 8;
 
 /// For each pipe: notes that there must be room for, by the pieces of its lists.
 pub(crate) const fn notes(nodes: usize, streams: usize, pieces: usize) -> usize {
@@ -50,7 +72,7 @@ impl EndpointStorage<'_> {
             ("ends", self.ends.len(), 2 * pipes),
             ("notes", self.notes.len(), pipes * notes(nodes, streams, pieces)),
             ("note_ends", self.note_ends.len(), pipes),
-            ("long", self.long.len(), usize::from(config.local_parts)),
+            ("owners", self.owners.len(), pipes),
         ] {
             if have < need {
                 return Err(ConfigError::Storage { slice, have, need });
@@ -86,7 +108,8 @@ impl EndpointStorage<'static> {
             notes: table(pipes * notes(nodes, usize::from(config.stream_pipes), pieces), || None),
             note_ends: table(pipes, Ends::default),
             buffers: table(long, || Some(ManagedSlice::Owned(alloc::vec![0; bytes]))),
-            long: table(usize::from(config.local_parts), Numbers::default),
+            owners: table(pipes, Owner::default),
+            events: table(EVENTS * nodes, || None),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Endpoint, Hold};
 use crate::engine::OpenError;
-use crate::id::PartId;
+use crate::id::{PartId, StreamNo};
 use crate::inbox::{Segment, StreamKey};
 use crate::outbox::{Ending, Missing, StreamError, StreamOut};
 use crate::pipe::PipeError;
@@ -22,6 +22,11 @@ impl StreamIn {
     /// The part that writes it.
     pub fn source(&self) -> PartId {
         self.source
+    }
+
+    /// Its number at the node of its source, as [`StreamOut::number`] says there.
+    pub fn number(&self) -> StreamNo {
+        self.key.number()
     }
 }
 
@@ -59,6 +64,8 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
     /// # Errors
     /// [`PipeError::NoneIdle`]: as many are open as this node can have.
     pub fn open_stream(&mut self, from: PartId, to: PartId) -> Result<StreamOut, PipeError> {
+        // By a relay it is asked for.
+        self.pipes.stirred = true;
         StreamOut::open(&mut self.engine, from, to)
     }
 
@@ -94,6 +101,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
     pub fn poll_finish(&mut self, stream: &mut StreamOut) -> Result<bool, StreamError> {
         let ended = self.end(stream);
         if !matches!(ended, Ok(false)) {
+            self.pipes.stirred = true;
             let closed = stream.close(&mut self.engine);
             debug_assert!(closed.is_ok(), "it was not closed before");
         }
@@ -113,7 +121,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
 
     /// Gives a stream up: its reader is told that it is broken.
     pub fn give_up_stream(&mut self, mut stream: StreamOut) {
-        self.stirred = true;
+        self.pipes.stirred = true;
         let closed = stream.close(&mut self.engine);
         debug_assert!(closed.is_ok(), "it was not closed before");
     }
@@ -132,7 +140,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
     }
 
     fn submit_segment(&mut self, stream: &mut StreamOut, ending: Ending) {
-        self.stirred = true;
+        self.pipes.stirred = true;
         stream.seal(0, ending).into_iter().for_each(|block| self.engine.submit(block));
     }
 

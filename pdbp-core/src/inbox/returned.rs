@@ -4,7 +4,7 @@ use super::{Arrivals, Inbox};
 use crate::Delivery;
 use crate::cdu::{CduClass, Cdus, SegmentHeader, Train, Via};
 use crate::engine::DeliveryKind;
-use crate::id::{PartId, StreamNo};
+use crate::id::{NodeId, PartId, StreamNo};
 
 /// A message of this part that was not delivered, by the hold of the delivery that it lies in.
 #[derive(Debug)]
@@ -61,11 +61,16 @@ impl<H> Returned<H> {
         self.segment
     }
 
+    /// The node that did not get it, by the delivery that it lies in.
+    pub fn node(&self, delivery: &Delivery) -> NodeId {
+        let via = train_at(delivery, self.train).and_then(|(train, _)| train.via());
+        via.map_or(delivery.source(), |Via { dest, .. }| dest)
+    }
+
     /// The parts that it was for, by the delivery that it lies in: of a set, those of the node that has failed and all others.
     pub fn targets<'d>(&self, delivery: &'d Delivery) -> impl Iterator<Item = PartId> + use<'d, H> {
         let train = train_at(delivery, self.train).map(|(train, _)| train);
-        let via = train.as_ref().and_then(Train::via);
-        let node = via.map_or(delivery.source(), |Via { dest, .. }| dest);
+        let node = self.node(delivery);
         let one = train.as_ref().and_then(|train| PartId::new(node, train.dest_part()?));
         let set = train.map(|train| train.set().parts());
         one.into_iter().chain(set.into_iter().flatten())

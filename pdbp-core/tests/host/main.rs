@@ -1,5 +1,6 @@
 //! Nodes in one loop, over lines in memory: what an embedder sees of the endpoint.
 
+mod more;
 #[allow(unreachable_pub)]
 mod net;
 mod seeded;

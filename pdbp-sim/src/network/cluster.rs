@@ -1,15 +1,14 @@
-//! Engines over the network, and their hosts: who runs when, and what that costs.
+//! Endpoints over the network, and their hosts: who runs when, and what that costs.
 
 use pdbp_core::engine::RegisterError;
 use pdbp_core::id::NodeId;
 use pdbp_core::tables::{Name, PartKind};
 use pdbp_core::umb::{HeapMemory, stride};
-use pdbp_core::{Engine, Routing, Storage, Transport};
+use pdbp_core::{Endpoint, Routing, Transport};
 
 use super::events::Kind;
 use super::guests::Guests;
-use super::host::{Host, Totals};
-use super::inbox::Inbox;
+use super::host::{Host, Totals, storage};
 use super::meetings::{Meetings, Sent};
 use super::report::{Latencies, Report};
 use super::setup::{ClusterError, Setup};
@@ -20,7 +19,7 @@ use super::{Fault, Network, Port};
 /// nodes, as many of which may have rows to be looked at.
 const CHECKED: u64 = 16;
 
-/// A cluster of engines in virtual time. `T` is a [`Port`], or what has been put around it.
+/// A cluster of endpoints in virtual time. `T` is a [`Port`], or what has been put around it.
 pub struct Cluster<T: Transport = Port> {
     pub(super) setup: Setup,
     pub(super) network: Network,
@@ -32,7 +31,7 @@ pub struct Cluster<T: Transport = Port> {
     /// What all had sent when each node asked for quiescence for the last time.
     pub(super) asked: Vec<Vec<Sent>>,
     faults: Vec<Fault>,
-    latencies: Latencies,
+    pub(super) latencies: Latencies,
     /// Of lives that are over.
     past: Totals,
     /// A relay may have lost messages of which neither end of their way knows.
@@ -99,22 +98,16 @@ impl<T: Transport> Cluster<T> {
         let config = self.setup.config(id, name, joining);
         let bytes = self.setup.memory(id);
         let memory = HeapMemory::new(bytes).ok_or(ClusterError::Memory(bytes))?;
-        let parts = self.setup.nodes * (2 + usize::from(self.setup.mix.has_sets())) + 16;
-        let storage = Storage::allocate(&config, self.setup.blocks(id) as usize, parts);
-        let tables = storage.bytes();
+        let storage = storage(&self.setup, &config);
+        let tables = storage.tables.bytes();
         let end = (self.wrap)(port);
-        let engine = Engine::new(config, self.setup.policy, end, memory, storage);
-        let mut engine = engine.map_err(ClusterError::Config)?;
-        engine.begin_generation(self.lives.get(at).copied().unwrap_or(0));
+        let endpoint = Endpoint::new(config, self.setup.policy, end, memory, storage);
+        let mut endpoint = endpoint.map_err(ClusterError::Config)?;
+        endpoint.begin_generation(self.lives.get(at).copied().unwrap_or(0));
         let mix = self.setup.mix;
-        // Two of the longest messages at a time, so that others have to wait.
-        engine.limit_assembly(2 * super::mix::longest_in_segments(self.setup.body) as u64);
-        let mut inbox = Inbox::new(self.setup.pipe, mix.quiescence > 0, engine.config());
-        for name in if mix.has_sets() { ["part", "second"].as_slice() } else { &["part"] } {
-            let part = engine.register(name, PartKind::Cpu).map_err(ClusterError::Register)?;
-            let pipe = engine.bind_pipe(part).map_err(ClusterError::Pipe)?;
-            inbox.second = (part.local() == 1).then_some(pipe);
-        }
+        let names = if mix.has_sets() { ["part", "second"].as_slice() } else { &["part"] };
+        let parts = names.iter().map(|name| endpoint.register(name, PartKind::Cpu));
+        let parts = parts.collect::<Result<Vec<_>, _>>().map_err(ClusterError::Register)?;
         let now = self.network.now();
         let life = self.lives.get_mut(at).map_or(0, |life| {
             *life += 1;
@@ -123,9 +116,9 @@ impl<T: Transport> Cluster<T> {
         let seed = self.setup.seed.wrapping_add(u64::from(life) << 20);
         let sender = self.setup.traffic.sender(node, self.setup.nodes, now, seed);
         let writer = Writer::new(mix, seed ^ u64::from(node) << 40);
-        let said = (inbox, Meetings::new(mix, now));
         let guests = Guests::new(mix.guests, mix.fixed_parts(), now, seed ^ u64::from(node) << 40);
-        let host = Host::new(engine, (sender, writer), said, guests, life, (bytes, tables));
+        let (senders, others) = ((sender, writer), (guests, Meetings::new(mix, now)));
+        let host = Host::new(endpoint, parts, senders, others, life, (bytes, tables));
         if let Some(slot) = self.hosts.get_mut(at) {
             *slot = Some(host);
         }
@@ -140,22 +133,16 @@ impl<T: Transport> Cluster<T> {
 
     /// What a node's engine runs on; `None` while it is down.
     pub fn transport_mut(&mut self, node: u16) -> Option<&mut T> {
-        Some(self.hosts.get_mut(usize::from(node))?.as_mut()?.engine.transport_mut())
+        Some(self.hosts.get_mut(usize::from(node))?.as_mut()?.endpoint.transport_mut())
     }
 
     /// A host does not hear of some things any more.
     #[cfg(test)]
     pub(super) fn hide(&mut self, node: u16, what: super::sabotage::Hidden) {
-        self.hosts[usize::from(node)].as_mut().unwrap().inbox.hides = Some(what);
+        self.hosts[usize::from(node)].as_mut().unwrap().told.hides = Some(what);
     }
 
-    /// A host reads with a flaw, once.
-    #[cfg(test)]
-    pub(super) fn spoil(&mut self, node: u16, flaw: super::sabotage::Flaw) {
-        self.hosts[usize::from(node)].as_mut().unwrap().table.flaw = Some(flaw);
-    }
-
-    /// A host does something wrong in sending, after it has done it right so many times.
+    /// A host does something wrong, after it has done it right so many times.
     #[cfg(test)]
     pub(super) fn slip(&mut self, node: u16, what: super::sabotage::Slip, after: u32) {
         self.hosts[usize::from(node)].as_mut().unwrap().slip = Some((what, after));
@@ -208,7 +195,7 @@ impl<T: Transport> Cluster<T> {
     }
 
     /// Plans the next run of a host, unless it runs before.
-    fn wake_at(&mut self, node: u16, at: u64) {
+    pub(super) fn wake_at(&mut self, node: u16, at: u64) {
         let Some(Some(host)) = self.hosts.get_mut(usize::from(node)) else { return };
         let at = at.max(host.busy_until);
         if host.wake_at.is_none_or(|planned| at < planned) {
@@ -231,20 +218,18 @@ impl<T: Transport> Cluster<T> {
         self.relays_lose |= self.setup.routing == Routing::Grid && self.network.counts().failures > 0;
         host.gaps = self.relays_lose;
         let outcome = host.run(now, (self.setup.warm_up, until), costs.reads.max(1), &mut self.latencies);
-        self.relays_lose |= host.engine.counters().relay_lost > 0;
+        self.relays_lose |= host.engine().counters().relay_lost > 0;
         let work = match outcome {
             Ok(work) => work,
             Err(breach) => return Err(self.broken(node, breach)),
         };
         let cost = costs.poll + work.blocks * costs.block + work.messages * costs.message;
         host.busy_until = now + (cost * host.slow).max(1);
-        let busy_until = host.busy_until;
         let sends = host.sender.next().filter(|entry| entry.at <= until && !work.blocked).map(|e| e.at);
         let wants = work.next.map(|local| host.clock.global(local.0));
-        let again = (work.blocks > 0).then_some(busy_until);
         self.network.digest_also(work.blocks << 32 | work.messages);
         self.compare(node, &work).map_err(|breach| self.broken(node, breach))?;
-        if let Some(next) = [sends, wants, again, work.wanted].into_iter().flatten().min() {
+        if let Some(next) = [sends, wants, work.wanted].into_iter().flatten().min() {
             self.wake_at(node, next);
         }
         let nodes = self.setup.nodes as u64;
@@ -303,7 +288,7 @@ impl<T: Transport> Cluster<T> {
         let mut report = Report::new(&self.setup, self.network.now(), self.past);
         for (node, host) in self.hosts.iter().enumerate() {
             let Some(host) = host else { continue };
-            let missing = self.missing(node as u16).map(|(_, missing)| missing).sum();
+            let missing = self.missing(node as u16).map(|(.., missing)| missing).sum();
             report.add(&self.setup, host, missing);
         }
         report.latencies = self.latencies.clone();

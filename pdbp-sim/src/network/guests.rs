@@ -2,16 +2,14 @@
 
 use std::collections::VecDeque;
 
-use pdbp_core::cdu::{CduClass, Route};
-use pdbp_core::engine::{DeliveryKind, LocalPart, PrivatePipes};
-use pdbp_core::id::{NodeId, PartId, PipeId, Time};
-use pdbp_core::outbox::{Outbox, Outgoing};
+use pdbp_core::endpoint::{Endpoint, SendError};
+use pdbp_core::engine::LocalPart;
+use pdbp_core::id::{NodeId, PartId};
 use pdbp_core::policy::SpacePolicy;
 use pdbp_core::tables::PartKind;
-use pdbp_core::{BlockMemory, Delivery, Engine, Event, Routing, Transport};
+use pdbp_core::{BlockMemory, Routing, Transport};
 
 use super::check::{Breach, Invariant};
-use super::inbox::Inbox;
 use crate::random::Random;
 
 /// Ids that a guest remembers, most of them of guests that are gone.
@@ -28,14 +26,11 @@ pub(super) struct Guests {
     random: Random,
     /// Parts of the node that stay.
     fixed: u16,
-    here: Option<(PartId, PipeId)>,
+    here: Option<PartId>,
     known: VecDeque<PartId>,
-    arrived: Vec<Delivery>,
     /// Messages to guests that were gone.
     pub(super) astray: u64,
     pub(super) received: u64,
-    /// A message that came to another part than it was sent to.
-    misled: Option<String>,
 }
 
 impl Guests {
@@ -47,55 +42,49 @@ impl Guests {
             fixed,
             here: None,
             known: VecDeque::new(),
-            arrived: Vec::new(),
             astray: 0,
             received: 0,
-            misled: None,
         }
     }
 
-    /// Does what is due at `now`; returns when something is due again, until `end`.
+    /// Reads what has come for the guest that is here, and does what is due at `now`; returns when something is due again, until `end`.
     pub(super) fn act<T: Transport, M: BlockMemory, P: SpacePolicy>(
         &mut self,
-        (engine, outbox): (&mut Engine<'_, T, M, P>, &mut Outbox<'_>),
+        endpoint: &mut Endpoint<'_, T, M, P>,
         (now, end): (u64, u64),
-        local: Time,
-    ) -> Option<u64> {
+    ) -> Result<Option<u64>, Breach> {
+        self.read(endpoint)?;
         if self.every == 0 || self.next > end {
-            return None;
+            return Ok(None);
         }
         if now >= self.next {
             self.next = now + 1 + self.random.below(2 * self.every);
             match self.here {
-                None => self.come(engine),
-                Some((id, _)) => self.stay((engine, outbox), id, local),
+                // The last one may still be on its way out.
+                None => self.here = endpoint.register(NAME, PartKind::Cpu).ok(),
+                Some(id) => self.stay(endpoint, id)?,
             }
         }
-        (self.next <= end).then_some(self.next)
-    }
-
-    fn come<T: Transport, M: BlockMemory, P: SpacePolicy>(&mut self, engine: &mut Engine<'_, T, M, P>) {
-        // The last one may still be on its way out.
-        let Ok(id) = engine.register(NAME, PartKind::Cpu) else { return };
-        self.here = engine.bind_pipe(id).ok().map(|pipe| (id, pipe));
+        Ok((self.next <= end).then_some(self.next))
     }
 
     fn stay<T: Transport, M: BlockMemory, P: SpacePolicy>(
         &mut self,
-        (engine, outbox): (&mut Engine<'_, T, M, P>, &mut Outbox<'_>),
+        endpoint: &mut Endpoint<'_, T, M, P>,
         me: PartId,
-        local: Time,
-    ) {
-        let state = engine.local_part(me.local());
+    ) -> Result<(), Breach> {
+        let state = endpoint.state(me);
         if state == LocalPart::Asked {
-            return;
+            return Ok(());
         }
         if state != LocalPart::Known || self.random.below(8) == 0 {
-            if engine.free(me).is_ok() {
+            // With what has come and was not read.
+            if endpoint.unregister(me).is_ok() {
                 self.here = None;
             }
-            return;
+            return Ok(());
         }
+        let engine = endpoint.engine();
         let node = NodeId::new(self.random.below(engine.config().nodes.into()) as u16);
         let found = node.and_then(|node| engine.lookup(node, NAME)).map(|entry| entry.id);
         if let Some(id) = found.filter(|id| !self.known.contains(id)) {
@@ -104,77 +93,56 @@ impl Guests {
         }
         for _ in 0..self.random.below(4) {
             let at = self.random.below(self.known.len() as u64) as usize;
-            let Some(to) = self.known.get(at).copied() else { return };
-            if engine.recurrence() != 0 && !engine.has_part(to) {
+            let Some(to) = self.known.get(at).copied() else { break };
+            if endpoint.engine().recurrence() != 0 && !endpoint.engine().has_part(to) {
                 continue;
             }
-            let route = Route::new(CduClass::ShortMessage, 0, me, to);
-            // Where there is no room now, or no way, there is none.
-            let Ok(hop) = engine.hop(to.node()) else { continue };
-            let bits = to.to_bits().to_le_bytes();
-            let _ = outbox.send(engine, local, hop, &Outgoing::message(route, &bits));
+            send(endpoint, me, to)?;
         }
+        Ok(())
     }
 
-    /// Checks what has arrived, and gives it back.
-    pub(super) fn read<T: Transport, M: BlockMemory, P: SpacePolicy>(
+    fn read<T: Transport, M: BlockMemory, P: SpacePolicy>(
         &mut self,
-        engine: &mut Engine<'_, T, M, P>,
+        endpoint: &mut Endpoint<'_, T, M, P>,
     ) -> Result<(), Breach> {
-        self.give_back(engine);
-        let misled = self.misled.take();
-        misled.map_or(Ok(()), |what| Err(Breach::new(Invariant::Contents, what)))
-    }
-
-    pub(super) fn give_back<T: Transport, M: BlockMemory, P: SpacePolicy>(
-        &mut self,
-        engine: &mut Engine<'_, T, M, P>,
-    ) {
-        self.arrived.drain(..).for_each(|delivery| engine.release(delivery));
-    }
-
-    /// Takes what comes by the pipe of the guest that is here.
-    fn take(&mut self, id: PartId, routing: Routing, delivery: Delivery) {
-        let returned = matches!(delivery.kind(), DeliveryKind::Returned { .. });
-        let trains = delivery.cdus().flatten().filter(|_| !returned);
-        for message in trains.flat_map(|train| train.messages()) {
+        let Some(id) = self.here else { return Ok(()) };
+        let routing = endpoint.engine().config().routing;
+        // What has gone by a relay may have been under way for longer than the node was out.
+        let of_before = |to: PartId| routing == Routing::Grid && to == id.in_generation(to.generation());
+        while let Some(message) = endpoint.poll_recv(id) {
+            let bits = message.bytes().try_into().map(u64::from_le_bytes).unwrap_or(u64::MAX);
+            endpoint.release(message);
             self.received += 1;
-            let bits = message.try_into().map(u64::from_le_bytes).unwrap_or(u64::MAX);
-            // What has gone by a relay may have been under way for longer than the node was out.
-            let of_before = |to: PartId| routing == Routing::Grid && to == id.in_generation(to.generation());
-            match PartId::from_bits(bits) {
-                Some(to) if to == id || of_before(to) => {}
-                to => self.misled = Some(format!("{id} has got a message to {to:?}")),
+            let to = PartId::from_bits(bits);
+            if !to.is_some_and(|to| to == id || of_before(to)) {
+                let what = format!("{id} has got a message to {to:?}");
+                return Err(Breach::new(Invariant::Contents, what));
             }
         }
-        self.arrived.push(delivery);
+        while let Some(returned) = endpoint.poll_returned(id) {
+            endpoint.release_returned(returned);
+        }
+        Ok(())
+    }
+
+    /// Messages have come for a part that is not there.
+    pub(super) fn note_astray(&mut self, part: u16, messages: u32) {
+        if part >= self.fixed {
+            self.astray += u64::from(messages);
+        }
     }
 }
 
-/// The private pipes of a host: those of its parts, and that of its guest.
-pub(super) struct Doors<'a> {
-    pub(super) inbox: &'a mut Inbox,
-    pub(super) guests: &'a mut Guests,
-    pub(super) routing: Routing,
-}
-
-impl PrivatePipes for Doors<'_> {
-    fn deliver(&mut self, pipe: PipeId, delivery: Delivery) -> Result<(), Delivery> {
-        match self.guests.here {
-            Some((id, its)) if its == pipe => {
-                self.guests.take(id, self.routing, delivery);
-                Ok(())
-            }
-            _ => self.inbox.deliver(pipe, delivery),
-        }
-    }
-
-    fn event(&mut self, event: Event) {
-        if let Event::Unroutable { part, messages, .. } = event
-            && part >= self.guests.fixed
-        {
-            self.guests.astray += u64::from(messages);
-        }
-        self.inbox.event(event);
+/// Sends a message that says for whom it is. Where there is no room now, or no way, there is none.
+fn send<T: Transport, M: BlockMemory, P: SpacePolicy>(
+    endpoint: &mut Endpoint<'_, T, M, P>,
+    me: PartId,
+    to: PartId,
+) -> Result<(), Breach> {
+    let bits = to.to_bits().to_le_bytes();
+    match endpoint.send(me, to, &bits) {
+        Ok(()) | Err(SendError::WouldBlock | SendError::PeerFailed(_)) => Ok(()),
+        Err(error) => Err(Breach::new(Invariant::Accounted, format!("{me} cannot send to {to}: {error}"))),
     }
 }

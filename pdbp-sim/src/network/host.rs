@@ -1,23 +1,23 @@
 //! A node of the cluster: its engine, who sends and reads there, and the books on every message.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use pdbp_core::endpoint::{Endpoint, EndpointStorage, Message};
 use pdbp_core::id::{NodeId, PartId, Time};
-use pdbp_core::inbox::{Arrival, InboxStorage, StreamKey};
-use pdbp_core::outbox::{Due, Outbox, Rule};
+use pdbp_core::inbox::{Inbox, InboxStorage};
 use pdbp_core::policy::Choice;
 use pdbp_core::umb::HeapMemory;
-use pdbp_core::{Engine, Routing, Transport};
+use pdbp_core::{Config, Engine, Event, Routing, Transport};
 
-use super::arriving::{Arriving, Buffer, Hold, Reader, Table};
-use super::check::Breach;
+use super::check::{Breach, Invariant};
 use super::clock::Clock;
-use super::guests::{Doors, Guests};
-use super::inbox::Inbox;
+use super::guests::Guests;
 use super::meetings::{Ends, Meetings};
+use super::mix::{self, Mix};
 use super::payload::Way;
-use super::reading::{Clerk, Lane};
+use super::reading::{Lane, Reading};
 use super::report::Latencies;
+use super::setup::Setup;
 use super::streams::Streams;
 use super::traffic::Sender;
 use super::writing::Writer;
@@ -27,28 +27,28 @@ use super::writing::Writer;
 pub struct HostCosts {
     /// A poll of the engine; 1 at least is taken.
     pub poll: u64,
-    /// A block or delivery handled.
+    /// A block handled.
     pub block: u64,
     /// A message written or read.
     pub message: u64,
-    /// Deliveries read in one run.
+    /// Messages, batches of messages, and pieces of streams that are read in one run.
     pub reads: usize,
 }
 
 impl Default for HostCosts {
     fn default() -> Self {
-        Self { poll: 300, block: 100, message: 30, reads: 64 }
+        Self { poll: 300, block: 100, message: 30, reads: 256 }
     }
 }
 
 /// What one run of a host did.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Work {
-    /// Blocks and deliveries.
+    /// Blocks that the endpoint has moved.
     pub(super) blocks: u64,
     /// Messages.
     pub(super) messages: u64,
-    /// When the engine wants to be polled, by the node's clock.
+    /// When the endpoint wants to be polled, by the node's clock.
     pub(super) next: Option<Time>,
     /// The next message found no room.
     pub(super) blocked: bool,
@@ -58,8 +58,8 @@ pub(super) struct Work {
     pub(super) passed: Option<u32>,
     /// It has asked for quiescence.
     pub(super) asked: bool,
-    /// The request for quiescence that was answered.
-    pub(super) quiet: Option<u32>,
+    /// Its request for quiescence was answered.
+    pub(super) quiet: bool,
 }
 
 impl Work {
@@ -131,11 +131,21 @@ impl Held {
     }
 }
 
+/// What a host has been told.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// Peers whose link has failed, now or before.
+    pub(super) failed: BTreeSet<u16>,
+    #[cfg(test)]
+    pub(super) hides: Option<super::sabotage::Hidden>,
+}
+
 /// One life of a node.
 pub(super) struct Host<T: Transport> {
-    pub(super) engine: Engine<'static, T, HeapMemory, Choice>,
-    pub(super) outbox: Outbox<'static>,
-    pub(super) inbox: Inbox,
+    pub(super) endpoint: Endpoint<'static, T, HeapMemory, Choice>,
+    /// Those that stay, as they were registered.
+    pub(super) parts: Vec<PartId>,
+    pub(super) told: Told,
     pub(super) clock: Clock,
     pub(super) life: u32,
     /// How many times as long everything takes.
@@ -148,7 +158,7 @@ pub(super) struct Host<T: Transport> {
     pub(super) writer: Writer,
     pub(super) streams: Streams,
     pub(super) meetings: Meetings,
-    /// Messages sent, by destination and way.
+    /// Messages sent, by destination and way; of streams, those that were flushed.
     pub(super) sent: BTreeMap<(u16, Way), u64>,
     /// How many of them may have been lost when the link failed for the last time.
     pub(super) doubtful: BTreeMap<(u16, Way), u64>,
@@ -156,11 +166,13 @@ pub(super) struct Host<T: Transport> {
     pub(super) lanes: BTreeMap<(u16, Way), Lane>,
     /// Messages to sets of parts that the second part has read, by source: its life, and how many of that.
     pub(super) seconds: BTreeMap<u16, (u32, u64)>,
-    /// What its parts read with, what they have taken out of their pipes, and the streams that they read.
-    pub(super) readers: [Reader; 2],
-    pub(super) table: Table,
-    pub(super) open: Vec<(u16, StreamKey)>,
-    /// Looks into the inboxes so far.
+    /// The streams that its parts read, by the number of the part.
+    pub(super) open: Vec<(usize, Reading)>,
+    /// Messages that are held until the next run, and what they were when they came.
+    pub(super) held_messages: Vec<(Message<'static>, Vec<u8>)>,
+    /// At the last look there was nothing left to be read.
+    pub(super) has_read_all: bool,
+    /// Looks for what there is to read, so far.
     pub(super) turn: u32,
     /// The bytes that were read last.
     pub(super) read: Vec<u8>,
@@ -189,22 +201,17 @@ pub(super) fn parts(node: u16) -> impl Iterator<Item = PartId> {
 
 impl<T: Transport> Host<T> {
     pub(super) fn new(
-        engine: Engine<'static, T, HeapMemory, Choice>,
+        endpoint: Endpoint<'static, T, HeapMemory, Choice>,
+        parts: Vec<PartId>,
         (sender, writer): (Sender, Writer),
-        (inbox, meetings): (Inbox, Meetings),
-        guests: Guests,
+        (guests, meetings): (Guests, Meetings),
         life: u32,
         memory: (usize, usize),
     ) -> Self {
-        let streams = engine.config().streams() + 1;
-        let nodes = usize::from(engine.config().nodes);
-        let readers = [(); 2].map(|()| reader(nodes, streams));
-        let lanes = engine.config().rows();
-        let rule = Rule { flush_after: engine.config().flush_after, pack: engine.config().body };
         Self {
-            engine,
-            outbox: Outbox::allocate(lanes, rule),
-            inbox,
+            endpoint,
+            parts,
+            told: Told::default(),
             clock: Clock::default(),
             life,
             slow: 1,
@@ -219,9 +226,9 @@ impl<T: Transport> Host<T> {
             doubtful: BTreeMap::new(),
             lanes: BTreeMap::new(),
             seconds: BTreeMap::new(),
-            readers,
-            table: Table::default(),
             open: Vec::new(),
+            held_messages: Vec::new(),
+            has_read_all: true,
             turn: 0,
             read: Vec::new(),
             totals: Totals::default(),
@@ -235,13 +242,23 @@ impl<T: Transport> Host<T> {
         }
     }
 
+    pub(super) fn engine(&self) -> &Engine<'static, T, HeapMemory, Choice> {
+        self.endpoint.engine()
+    }
+
     pub(super) fn node(&self) -> u16 {
-        self.engine.config().node.raw()
+        self.engine().config().node.raw()
+    }
+
+    /// Long messages to its parts that will not be read: given up half-way, or without the room that they had been granted.
+    pub(super) fn incomplete(&self) -> u64 {
+        let unreadable = self.parts.iter().map(|part| self.endpoint.unreadable(*part)).sum::<u64>();
+        self.endpoint.incomplete() + unreadable
     }
 
     /// Its totals so far.
     pub(super) fn all(&self) -> Totals {
-        let (barriers, quiets) = (self.meetings.passed.into(), self.meetings.quiets);
+        let (barriers, quiets) = (self.meetings.passed(), self.meetings.quiets);
         Totals { streams: self.streams.count(), barriers, quiets, ..self.totals }
     }
 
@@ -256,24 +273,17 @@ impl<T: Transport> Host<T> {
         let local = Time(self.clock.local(now));
         let (warm, traffic_until) = measured;
         let in_time = now.clamp(warm, traffic_until.max(warm));
-        self.held.note(in_time, self.engine.free_blocks());
+        self.held.note(in_time, self.engine().free_blocks());
         let mut work = Work::default();
-        self.send_due(now, now.min(traffic_until), local, &mut work)?;
+        self.release_held()?;
+        self.send_due(now, now.min(traffic_until), &mut work)?;
         self.meet(now, traffic_until, &mut work)?;
-        let due = self.guests.act((&mut self.engine, &mut self.outbox), (now, traffic_until), local);
+        let due = self.guests.act(&mut self.endpoint, (now, traffic_until))?;
         due.into_iter().for_each(|at| work.wants(at));
         // Rows grow while messages are written, and give space back in the poll.
-        self.least_free = self.least_free.min(self.engine.free_blocks());
-        let routing = self.engine.config().routing;
-        let mut doors = Doors { inbox: &mut self.inbox, guests: &mut self.guests, routing };
-        let progress = self.engine.poll(local, &mut doors);
-        self.guests.read(&mut self.engine)?;
-        work.blocks += u64::from(progress.worked + self.flush(local, progress.worked));
-        let leaves = self.outbox.deadline(|dest| self.engine.backlog(dest));
-        #[cfg(test)]
-        let leaves = leaves.filter(|_| !self.slips(super::sabotage::Slip::Hold));
-        work.next = [progress.next, leaves].into_iter().flatten().min();
-        self.note_failures();
+        self.least_free = self.least_free.min(self.engine().free_blocks());
+        work.blocks += u64::from(self.endpoint.poll(local));
+        self.hear()?;
         self.part(&mut work);
         let mut clerk = Clerk { now, warm, latencies };
         for _ in 0..reads {
@@ -284,29 +294,14 @@ impl<T: Transport> Host<T> {
                 self.totals.timely_bytes += self.totals.bytes - before.bytes;
             }
             work.messages += messages;
-            work.blocks += 1;
         }
-        self.least_free = self.least_free.min(self.engine.free_blocks());
-        self.held.note(in_time, self.engine.free_blocks());
+        if !self.held_messages.is_empty() {
+            work.wants(now + HOLD);
+        }
+        self.least_free = self.least_free.min(self.engine().free_blocks());
+        self.held.note(in_time, self.engine().free_blocks());
+        work.next = Some(self.endpoint.next_poll()).filter(|next| *next != Time(u64::MAX));
         Ok(work)
-    }
-
-    /// Sends the open blocks that are due after a poll that did so much; how many.
-    fn flush(&mut self, local: Time, worked: u32) -> u32 {
-        let due = match (std::mem::take(&mut self.inbox.flush_wanted), worked) {
-            (true, _) => Due::All,
-            (false, 0) => Due::Idle(local),
-            (false, _) => Due::Past(local),
-        };
-        #[cfg(test)]
-        if self.slips(super::sabotage::Slip::Hold) {
-            return 0;
-        }
-        #[cfg(test)]
-        if self.outbox.open() > 0 && self.slips(super::sabotage::Slip::LoseFlush) {
-            self.outbox.discard(&mut self.engine);
-        }
-        self.outbox.flush(&mut self.engine, due).blocks
     }
 
     /// Whether the host does something wrong now.
@@ -315,74 +310,97 @@ impl<T: Transport> Host<T> {
         self.slip.as_mut().is_some_and(|(slip, after)| *slip == what && slip.strikes(after))
     }
 
-    /// What had been sent by links that have failed may not have arrived.
-    fn note_failures(&mut self) {
-        for number in std::mem::take(&mut self.inbox.stopped) {
-            self.streams.stop(number);
+    /// Asks the endpoint what has happened: what had been sent by links that have failed may not have arrived.
+    fn hear(&mut self) -> Result<(), Breach> {
+        while let Some(event) = self.endpoint.poll_event() {
+            #[cfg(test)]
+            if self.told.hides.is_some_and(|hidden| hidden.covers(&event)) {
+                continue;
+            }
+            match event {
+                Event::PeerFailed { peer, .. } => self.peer_failed(peer.raw()),
+                Event::StreamStopped { number, .. } => self.streams.stop(number),
+                Event::Unroutable { part, messages, .. } => self.guests.note_astray(part, messages),
+                _ => {}
+            }
         }
-        for peer in std::mem::take(&mut self.inbox.fresh) {
-            self.streams.tell(peer);
-            for way in Way::ALL {
-                if let Some(sent) = self.sent.get(&(peer, way)) {
-                    self.doubtful.insert((peer, way), *sent);
-                }
+        match self.endpoint.lost_events() {
+            0 => Ok(()),
+            lost => {
+                Err(Breach::new(Invariant::Accounted, format!("{lost} events found no room in one poll")))
+            }
+        }
+    }
+
+    fn peer_failed(&mut self, peer: u16) {
+        self.told.failed.insert(peer);
+        self.streams.tell(peer);
+        for way in Way::ALL {
+            if let Some(sent) = self.sent.get(&(peer, way)) {
+                self.doubtful.insert((peer, way), *sent);
             }
         }
     }
 
     /// What does not rest yet, and why.
     pub(super) fn unrest(&self, traffic_until: u64, barriers: Ends) -> Option<String> {
-        if self.inbox.unread() > 0 {
-            return Some(format!("{} deliveries are not read", self.inbox.unread()));
+        if !self.has_read_all || !self.held_messages.is_empty() {
+            return Some("there is something to read".to_owned());
         }
         // What a node behind a relay had begun to send, or was asked for room for, is given up when that is declared down, for which there has
         // to be a primary.
-        let is_told = self.engine.config().routing == Routing::Direct || self.engine.master().is_some();
-        if is_told && (!self.table.is_empty() || self.engine.assembly_in_use() > 0) {
-            let reserved = self.engine.assembly_in_use();
-            return Some(format!("something is being read, and {reserved} bytes of room are reserved"));
+        let is_told = self.engine().config().routing == Routing::Direct || self.engine().master().is_some();
+        if is_told && self.engine().assembly_in_use() > 0 {
+            return Some(format!("{} bytes of room are reserved", self.engine().assembly_in_use()));
         }
         let waiting = self.sender.next().filter(|entry| entry.at <= traffic_until && is_told);
         if let Some(entry) = waiting {
             return Some(format!("the message to node{} of {} ns has not been sent", entry.dest, entry.at));
         }
         let meetings = || self.unmet(traffic_until, barriers);
-        let rows = || super::check::unrest(&self.engine, self.engine.config().nodes);
+        let rows = || super::check::unrest(self.engine(), self.engine().config().nodes);
         self.streams.unrest().or_else(meetings).or_else(rows)
     }
 }
 
 impl<T: Transport> Drop for Host<T> {
-    /// Gives deliveries and blocks back, so that the engine can free its memory.
+    /// Gives back what it holds, so that the engine can free its memory.
     fn drop(&mut self) {
-        self.outbox.discard(&mut self.engine);
-        let me = self.engine.config().node;
-        for local in 0..2 {
-            let Some(part) = PartId::new(me, local) else { continue };
-            let Self { engine, inbox, table, readers, .. } = self;
-            let mut arriving = Arriving { engine, pipes: inbox, table, part };
-            if let Some(reader) = readers.get_mut(usize::from(local)) {
-                reader.clear(&mut arriving);
-            }
-            loop {
-                match arriving
-                    .pipes
-                    .pull_command(local)
-                    .map(Arrival::Piece)
-                    .or_else(|| arriving.pipes.pull(local))
-                {
-                    Some(Arrival::Piece(delivery)) => arriving.engine.release(delivery),
-                    Some(_) => {}
-                    None => break,
-                }
-            }
-        }
+        let held = std::mem::take(&mut self.held_messages);
+        held.into_iter().for_each(|(message, _)| self.endpoint.release(message));
+        self.writer.take_streams().for_each(|stream| self.endpoint.give_up_stream(stream));
     }
 }
+
+/// The time of a read, and who wants to know of it.
+pub(super) struct Clerk<'l> {
+    pub(super) now: u64,
+    pub(super) warm: u64,
+    pub(super) latencies: &'l mut Latencies,
+}
+
+/// Nanoseconds for which messages are held.
+const HOLD: u64 = 20_000;
 
 /// Deliveries that an inbox sorts and does not hand out, at most: so few that it has to leave some in its pipe.
 const SORTED: usize = 4;
 
-fn reader(nodes: usize, streams: usize) -> Reader {
-    Reader::new(InboxStorage::<Hold, Buffer>::allocate(SORTED, nodes, streams))
+/// Messages longer than a block that are put together at a time: so few that others have to wait.
+const LONG: usize = 2;
+
+/// Room for the parts of all nodes.
+fn places(setup: &Setup) -> usize {
+    setup.nodes * (2 + usize::from(setup.mix.has_sets())) + 16
+}
+
+/// The memory of a host's endpoint.
+pub(super) fn storage(setup: &Setup, config: &Config) -> EndpointStorage<'static> {
+    let longest = mix::longest_in_segments(setup.body);
+    let long = if setup.mix.long == Mix::default().long { (0, 0) } else { (LONG, longest) };
+    let blocks = setup.blocks(config.node) as usize;
+    let mut storage = EndpointStorage::allocate(config, (blocks, places(setup)), setup.pipe, long);
+    let streams = config.streams() + 1;
+    let inbox = |_| Inbox::new(InboxStorage::allocate(SORTED, long.0, streams));
+    storage.inboxes = (0..config.private_pipes).map(inbox).collect::<Vec<_>>().into();
+    storage
 }

@@ -1,10 +1,11 @@
 //! Barriers of all nodes, and their requests for quiescence.
 
 use pdbp_core::Transport;
+use pdbp_core::endpoint::{Barrier, Quiescence};
 
 use super::check::{Breach, Invariant};
 use super::cluster::Cluster;
-use super::host::{Host, Work};
+use super::host::{Clerk, Host, Work};
 use super::mix::Mix;
 use super::payload::Way;
 
@@ -14,11 +15,12 @@ pub(super) struct Meetings {
     /// Nanoseconds from one to the next.
     barriers: u64,
     quiescence: u64,
-    /// The last barrier that it has arrived at.
+    /// How many barriers it has arrived at.
     pub(super) arrived: u32,
-    pub(super) passed: u32,
+    /// The one that it waits for.
+    barrier: Option<Barrier>,
     /// The request that has not been answered.
-    pub(super) asked: Option<u32>,
+    pub(super) asked: Option<Quiescence>,
     next_ask: u64,
     pub(super) quiets: u64,
 }
@@ -29,6 +31,11 @@ impl Meetings {
         Self { barriers, quiescence, next_ask: start + quiescence, ..Self::default() }
     }
 
+    /// Barriers that it has passed.
+    pub(super) fn passed(&self) -> u64 {
+        u64::from(self.arrived) - u64::from(self.barrier.is_some())
+    }
+
     /// Barriers that are due.
     fn due(&self, now: u64) -> u32 {
         now.checked_div(self.barriers).unwrap_or(0) as u32
@@ -36,13 +43,13 @@ impl Meetings {
 
     /// What is under way, if it should end.
     fn unrest(&self, until: u64, (barriers, quiescence): (Ends, Ends)) -> Option<String> {
-        let (passed, due) = (self.passed, self.due(until));
-        if barriers == Ends::Certainly && passed < due {
+        let (passed, due) = (self.passed(), self.due(until));
+        if barriers == Ends::Certainly && passed < u64::from(due) {
             let arrived = self.arrived;
             return Some(format!("of {due} barriers it has arrived at {arrived} and passed {passed}"));
         }
         let asked = self.asked.filter(|_| quiescence == Ends::Certainly);
-        asked.map(|number| format!("request {number} for quiescence has not been answered"))
+        asked.map(|_| "a request for quiescence has not been answered".to_owned())
     }
 }
 
@@ -67,12 +74,13 @@ impl<T: Transport> Host<T> {
     /// Arrives at the barrier that is due, and asks for quiescence when that is due.
     pub(super) fn meet(&mut self, now: u64, until: u64, work: &mut Work) -> Result<(), Breach> {
         let meetings = &mut self.meetings;
-        if meetings.arrived == meetings.passed {
+        if meetings.barrier.is_none() {
             if meetings.arrived < meetings.due(now.min(until)) {
                 meetings.arrived += 1;
-                let number = self.engine.arrive();
-                if number != meetings.arrived {
-                    let what = format!("the engine calls barrier {} number {number}", meetings.arrived);
+                let barrier = self.endpoint.barrier();
+                meetings.barrier = Some(barrier);
+                if barrier.number() != meetings.arrived {
+                    let what = format!("the endpoint calls barrier {} {barrier:?}", meetings.arrived);
                     return Err(Breach::new(Invariant::Barriers, what));
                 }
             } else if meetings.barriers > 0 {
@@ -87,7 +95,7 @@ impl<T: Transport> Host<T> {
             work.wants(meetings.next_ask);
             return Ok(());
         }
-        meetings.asked = Some(self.engine.ask_quiet());
+        meetings.asked = Some(self.endpoint.quiesce());
         meetings.next_ask = now + meetings.quiescence;
         work.asked = true;
         Ok(())
@@ -96,24 +104,25 @@ impl<T: Transport> Host<T> {
     /// What is under way and should end: barriers, which all nodes have to arrive at, and requests for quiescence when there is
     /// a primary that can be asked.
     pub(super) fn unmet(&self, until: u64, barriers: Ends) -> Option<String> {
-        let me = self.engine.config().node;
-        let primary = self.engine.master().filter(|node| *node == me || !self.engine.has_failed(*node));
+        let (engine, me) = (self.engine(), self.engine().config().node);
+        let primary = engine.master().filter(|node| *node == me || !engine.has_failed(*node));
         let quiescence = if primary.is_some() { Ends::Certainly } else { Ends::Perhaps };
         self.meetings.unrest(until, (barriers, quiescence))
     }
 
     /// Notes what has been answered.
     pub(super) fn part(&mut self, work: &mut Work) {
-        let meetings = &mut self.meetings;
-        let (arrived, passed) = (meetings.arrived, meetings.passed);
-        if arrived > passed && self.engine.barrier_passed(arrived) {
-            meetings.passed = arrived;
-            work.passed = Some(arrived);
-        }
-        if let Some(number) = meetings.asked.take_if(|number| self.engine.is_quiet(*number)) {
-            meetings.quiets += 1;
-            work.quiet = Some(number);
-        }
+        let Self { meetings, endpoint, .. } = self;
+        let passed = meetings.barrier.take_if(|barrier| endpoint.has_passed(*barrier));
+        work.passed = passed.map(Barrier::number);
+        work.quiet = meetings.asked.take_if(|asked| endpoint.is_quiet(*asked)).is_some();
+        meetings.quiets += u64::from(work.quiet);
+    }
+
+    /// Reads all that there is without a poll.
+    fn read_all(&mut self, clerk: &mut Clerk<'_>) -> Result<(), Breach> {
+        while self.read_next(clerk)?.is_some() {}
+        Ok(())
     }
 }
 
@@ -137,13 +146,31 @@ impl<T: Transport> Cluster<T> {
                 *asked = sent;
             }
         }
-        if work.quiet.is_some()
+        if work.quiet {
+            self.read_what_has_come()?;
+        }
+        let Some(Some(host)) = self.hosts.get(at) else { return Ok(()) };
+        if work.quiet
             && let Some(sent) = self.asked.get(at)
         {
-            let primary = host.engine.master().and_then(|node| self.hosts.get(node.index())?.as_ref());
+            let primary = host.engine().master().and_then(|node| self.hosts.get(node.index())?.as_ref());
             let gone = |node| is_gone(host, node) || primary.is_none_or(|primary| is_gone(primary, node));
             self.check_quiet(sent.iter().filter(|sent| !gone(sent.source) && !gone(sent.dest)))?;
         }
+        Ok(())
+    }
+
+    /// What has come by the time of an answer can be read without another poll.
+    fn read_what_has_come(&mut self) -> Result<(), Breach> {
+        let (now, warm) = (self.network.now(), self.setup.warm_up);
+        let mut read = Vec::new();
+        for (node, host) in (0..).zip(&mut self.hosts) {
+            let Some(host) = host.as_mut().filter(|host| !host.has_read_all) else { continue };
+            host.read_all(&mut Clerk { now, warm, latencies: &mut self.latencies })?;
+            read.push(node);
+        }
+        // It makes room, of which those who wait for it are told by a poll.
+        read.into_iter().for_each(|node| self.wake_at(node, now));
         Ok(())
     }
 
@@ -162,7 +189,7 @@ impl<T: Transport> Cluster<T> {
         sent.collect()
     }
 
-    /// All that had been sent is in private pipes, but for what links that have failed since may have lost.
+    /// All that had been sent was read, but for what links that have failed since may have lost.
     fn check_quiet<'s>(&self, asked: impl Iterator<Item = &'s Sent>) -> Result<(), Breach> {
         for sent in asked {
             let Sent { source, life, dest, way, count } = *sent;
@@ -174,12 +201,14 @@ impl<T: Transport> Cluster<T> {
             if count <= lost || to.gaps || is_gone(from, dest) || is_gone(to, source) {
                 continue;
             }
-            let given = to.inbox.given.as_ref().and_then(|given| given.get(&(source, way)));
-            let next = given.filter(|(of, _)| *of == life).map_or(0, |(_, next)| *next);
-            if next < count {
+            let lane = to.lanes.get(&(source, way)).filter(|lane| lane.life == life);
+            // Those of streams have no order among each other.
+            let come =
+                lane.map_or(0, |lane| if way == Way::Stream { lane.delivered + lost } else { lane.next });
+            if come < count {
                 let what = format!(
                     "quiet, and of {count} messages sent before by node{source} to node{dest} ({way:?}) \
-                     {next} have come"
+                     {come} have come"
                 );
                 return Err(Breach::new(Invariant::Quiescence, what));
             }
@@ -195,5 +224,5 @@ impl<T: Transport> Cluster<T> {
 }
 
 fn is_gone<T: Transport>(host: &Host<T>, peer: u16) -> bool {
-    pdbp_core::id::NodeId::new(peer).is_none_or(|peer| host.engine.has_failed(peer))
+    pdbp_core::id::NodeId::new(peer).is_none_or(|peer| host.engine().has_failed(peer))
 }

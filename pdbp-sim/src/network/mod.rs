@@ -3,7 +3,7 @@
 //! ```text
 //!  Scenario ── says what shall happen, checks that what must hold does, and reports
 //!     │
-//!  Cluster ─── engines and their hosts: polls, traffic, books on every message
+//!  Cluster ─── endpoints and their hosts: polls, traffic, books on every message
 //!     │
 //!  Port ────── a node's Transport                    ┐
 //!  link layer  frames: numbered, acknowledged,       │ Network
@@ -17,8 +17,8 @@
 //!
 //! * [`Physics`]: latency, jitter, rates, loss, when links are given up.
 //! * [`Network`] and [`Port`]: the transport, for whoever drives it.
-//! * [`Cluster`]: engines over ports, with [`Traffic`] between them, and a [`Mix`] of streams, commands, long messages, sets of
-//!   destinations, barriers and requests for quiescence.
+//! * [`Cluster`]: an [`Endpoint`](pdbp_core::Endpoint) over each port, as programs embed it, with [`Traffic`] between them, and a [`Mix`] of
+//!   streams, commands, long messages, trains, sets of destinations, barriers and requests for quiescence.
 //! * [`Scenario`]: a run that reads like its specification; [`Scenario::random`] draws one from a seed.
 //!
 //! # A session of a link
@@ -55,7 +55,6 @@
 
 mod accounts;
 mod arrivals;
-mod arriving;
 mod check;
 mod clock;
 mod cluster;
@@ -64,7 +63,6 @@ mod failure;
 mod faults;
 mod guests;
 mod host;
-mod inbox;
 mod meetings;
 mod mix;
 mod pair;

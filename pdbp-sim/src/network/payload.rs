@@ -6,6 +6,8 @@
 //!  | source | dest | life | way | number | sent at | pattern … |
 //!  +--------+------+------+-----+--------+---------+-----------+
 //! ```
+//!
+//! A message to a set of parts has one of these for each node, all of one length.
 
 use crate::random::Random;
 
@@ -15,11 +17,11 @@ pub const PAYLOAD: usize = 24;
 /// How a message leaves its host. What takes the same way to the same node keeps its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Way {
-    /// Packed in the outbox, with others.
+    /// Packed with others.
     Packed,
-    /// In an urgent block of the host's own.
+    /// In an urgent block of its own.
     Urgent,
-    /// A segment of a stream, which is read stream by stream.
+    /// A record of a stream, which is read stream by stream.
     Stream,
 }
 
@@ -39,7 +41,12 @@ pub(super) struct Payload {
     pub(super) number: u64,
     /// When it should have been sent: nanoseconds of virtual time.
     pub(super) sent_at: u64,
+    /// Of a message to a set of parts the number of nodes, else 0.
+    pub(super) nodes: u8,
 }
+
+/// Bits of the byte that says the way; the others are the number of nodes.
+const WAY: u32 = 4;
 
 impl Payload {
     /// The first differs for each message, so that mixed up halves are found.
@@ -51,9 +58,14 @@ impl Payload {
 
     pub(super) fn write(&self, length: usize, into: &mut Vec<u8>) {
         into.clear();
+        self.append(length, into);
+    }
+
+    pub(super) fn append(&self, length: usize, into: &mut Vec<u8>) {
         into.extend(self.source.to_le_bytes());
         into.extend(self.dest.to_le_bytes());
-        into.extend((self.life | (self.way as u32) << 24).to_le_bytes());
+        let way = self.way as u32 | u32::from(self.nodes) << WAY;
+        into.extend((self.life | way << 24).to_le_bytes());
         into.extend(self.number.to_le_bytes());
         into.extend(self.sent_at.to_le_bytes());
         into.extend(self.pattern().take(length.saturating_sub(PAYLOAD)));
@@ -66,11 +78,13 @@ impl Payload {
             Some(bytes.iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b)))
         };
         let way = number(7, 1)? as usize;
+        let nodes = (way >> WAY) as u8;
         Some(Self {
             source: number(0, 2)? as u16,
             dest: number(2, 2)? as u16,
             life: number(4, 3)? as u32,
-            way: *Way::ALL.get(way)?,
+            way: *Way::ALL.get(way & ((1 << WAY) - 1))?,
+            nodes,
             number: number(8, 8)?,
             sent_at: number(16, 8)?,
         })

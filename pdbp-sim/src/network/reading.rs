@@ -3,19 +3,20 @@
 use std::collections::BTreeSet;
 
 use pdbp_core::Transport;
-use pdbp_core::engine::DeliveryKind;
-use pdbp_core::id::PartId;
-use pdbp_core::inbox::{Arrivals, Info, Segment as Next, StreamKey};
+use pdbp_core::endpoint::{Endpoint, StreamIn, StreamPiece};
+use pdbp_core::id::{NodeId, PartId};
+use pdbp_core::policy::Choice;
+use pdbp_core::umb::HeapMemory;
 
-use super::arriving::{Arriving, Hold, Reader};
 use super::check::{Breach, Invariant};
-use super::host::Host;
+use super::host::{Clerk, Host};
 use super::payload::{Payload, Way};
-use super::report::Latencies;
-use super::streams::{Read, Segment};
+#[cfg(test)]
+use super::sabotage::Slip;
+use super::streams::{self, Read};
 
-/// The command number of messages to a set of parts. That of a message in segments is the length of each.
-pub(super) const SET: u16 = u16::MAX;
+/// One message in so many is held until the next run.
+const HELD: u32 = 16;
 
 /// What has come from one peer, one way.
 #[derive(Clone, Debug, Default)]
@@ -26,154 +27,155 @@ pub(super) struct Lane {
     pub(super) delivered: u64,
     /// Of those, the messages to a set of parts.
     pub(super) sets: u64,
-    /// Segments of streams, which are read stream by stream.
+    /// Records of streams, which are read stream by stream.
     seen: BTreeSet<u64>,
+}
+
+/// A stream that is read.
+#[derive(Debug)]
+pub(super) struct Reading {
+    stream: StreamIn,
+    /// What has come of a record that is not whole.
+    bytes: Vec<u8>,
 }
 
 fn contents<T>(what: String) -> Result<T, Breach> {
     Err(Breach::new(Invariant::Contents, what))
 }
 
-/// The time of a read, and who wants to know of it.
-pub(super) struct Clerk<'l> {
-    pub(super) now: u64,
-    pub(super) warm: u64,
-    pub(super) latencies: &'l mut Latencies,
-}
-
-/// What a look into the inbox of a part has found.
+/// What a look for something to read has found; its bytes were copied.
 enum Found {
-    Messages(Info, usize),
-    Segment(StreamKey, DeliveryKind),
-    End(StreamKey, bool),
-    /// From the node that did not get it.
-    Returned(u16),
+    /// Messages of so many bytes each.
+    Messages {
+        source: u16,
+        is_command: bool,
+        each: usize,
+    },
+    /// Bytes of a stream, by its place among those that are open.
+    Data(usize),
+    End(u16, u32, Read),
+    /// From this node, which did not get it.
+    Returned {
+        node: Option<u16>,
+        is_segment: bool,
+    },
 }
 
 impl<T: Transport> Host<T> {
-    /// Reads until a delivery goes back, or a message that was put together; the messages read, or `None` when there is nothing.
+    /// Reads the next thing that there is; the messages read, or `None` when there is nothing. What is looked for first changes from
+    /// look to look.
     pub(super) fn read_next(&mut self, clerk: &mut Clerk<'_>) -> Result<Option<u64>, Breach> {
-        let (before, mut messages, mut some) = (self.table.released, 0, false);
-        while self.table.released == before {
-            let Some((local, found)) = self.look() else { break };
-            some = true;
-            messages += self.enter(local, found, clerk)?;
-        }
-        Ok((some || self.table.released > before).then_some(messages))
-    }
-
-    /// The next thing that there is for a part, whose bytes are copied. What is looked for first changes from look to look.
-    fn look(&mut self) -> Option<(u16, Found)> {
-        loop {
-            let before = self.table.released;
-            let found = self.look_once();
-            // Segments that were put together make room for what was stalled.
-            if found.is_some() || self.table.released == before {
-                return found;
-            }
-        }
-    }
-
-    fn look_once(&mut self) -> Option<(u16, Found)> {
-        for local in 0..2 {
+        // Twice: messages that are put together make room for what a look before them had to leave in its pipe.
+        for local in (0..self.parts.len()).chain(0..self.parts.len()) {
+            let Some(part) = self.parts.get(local).copied() else { continue };
+            self.turn = self.turn.wrapping_add(1);
             for kind in 0..3 {
-                self.turn = self.turn.wrapping_add(u32::from(kind == 0));
                 let found = match (kind + self.turn) % 3 {
-                    0 => self.look_for_messages(local),
-                    1 => self.look_for_segments(local),
-                    _ => self.look_for_returned(local),
+                    0 => self.look_for_messages(part),
+                    1 => self.look_for_data(local, part),
+                    _ => self.look_for_returned(part),
                 };
                 if let Some(found) = found {
-                    return Some((local, found));
+                    self.has_read_all = false;
+                    return self.enter(local, found, clerk).map(Some);
                 }
             }
+        }
+        self.has_read_all = true;
+        Ok(None)
+    }
+
+    fn look_for_messages(&mut self, part: PartId) -> Option<Found> {
+        let found = match self.turn & 4 {
+            0 => self.look_for_batch(part),
+            _ => self.look_for_message(part),
+        };
+        #[cfg(test)]
+        if found.is_some() && self.slips(Slip::SkipTrain) {
+            return None;
+        }
+        found
+    }
+
+    fn look_for_batch(&mut self, part: PartId) -> Option<Found> {
+        let batch = self.endpoint.poll_recv_batch(part)?;
+        copy(batch.bytes(), &mut self.read);
+        let (source, is_command) = (batch.source().node().raw(), batch.command().is_some());
+        let each = batch.message_len();
+        self.endpoint.release_batch(batch);
+        Some(Found::Messages { source, is_command, each })
+    }
+
+    fn look_for_message(&mut self, part: PartId) -> Option<Found> {
+        let message = self.endpoint.poll_recv(part)?;
+        copy(message.bytes(), &mut self.read);
+        let (source, is_command) = (message.source().node().raw(), message.command().is_some());
+        let each = message.bytes().len();
+        if self.turn.is_multiple_of(HELD) {
+            self.held_messages.push((message, self.read.clone()));
+        } else {
+            self.endpoint.release(message);
+        }
+        Some(Found::Messages { source, is_command, each })
+    }
+
+    /// Gives back what was held, if it still is what it was.
+    pub(super) fn release_held(&mut self) -> Result<(), Breach> {
+        for (message, bytes) in std::mem::take(&mut self.held_messages) {
+            let changed = message.bytes() != bytes;
+            let source = message.source();
+            self.endpoint.release(message);
+            if changed {
+                return contents(format!("a message of {source} has changed while it was held"));
+            }
+        }
+        Ok(())
+    }
+
+    fn look_for_data(&mut self, local: usize, part: PartId) -> Option<Found> {
+        let Self { endpoint, open, .. } = self;
+        while let Some(stream) = endpoint.accept(part) {
+            open.push((local, Reading { stream, bytes: Vec::new() }));
+        }
+        for i in 0..open.len() {
+            let Some((_, reading)) = open.get_mut(i).filter(|(of, _)| *of == local) else { continue };
+            let (source, number) = (reading.stream.source().node().raw(), reading.stream.number().0);
+            let Some(end) = next_piece(endpoint, reading) else { continue };
+            let state = match end {
+                Read::Open => {
+                    // Another one is first next time.
+                    open.rotate_left(1);
+                    return Some(Found::Data((i + open.len() - 1) % open.len()));
+                }
+                Read::Whole if !reading.bytes.is_empty() => Read::Broken,
+                state => state,
+            };
+            open.remove(i);
+            return Some(Found::End(source, number, state));
         }
         None
     }
 
-    fn look_for_messages(&mut self, local: u16) -> Option<Found> {
-        let batches = self.turn & 4 == 0;
-        let (reader, mut arriving, bytes) = self.reading(local)?;
-        let (hold, start, each, count, info) = if batches {
-            let batch = reader.next_batch(&mut arriving)?;
-            #[cfg(test)]
-            if arriving.table.strikes(|flaw| flaw == super::sabotage::Flaw::SkipTrain) {
-                arriving.release(batch.into_hold());
-                return None;
-            }
-            let (start, each, count, info) = (batch.start(), batch.length(), batch.count(), batch.info());
-            (batch.into_hold(), start, each, count, info)
-        } else {
-            let quick = reader.next_quick(&mut arriving);
-            let message = quick.or_else(|| reader.next(&mut arriving))?;
-            let (start, each, info) = (message.start(), message.length(), message.info());
-            (message.into_hold(), start, each, 1, info)
-        };
-        copy(&arriving, &hold, start, each * count, bytes);
-        arriving.release(hold);
-        Some(Found::Messages(info, each))
-    }
-
-    /// A part's inbox, what it reads from, and room for the bytes that are read.
-    fn reading(&mut self, local: u16) -> Option<(&mut Reader, Arriving<'_, T>, &mut Vec<u8>)> {
-        let part = PartId::new(self.engine.config().node, local)?;
-        let Self { engine, inbox, table, readers, read, .. } = self;
-        Some((readers.get_mut(usize::from(local))?, Arriving { engine, pipes: inbox, table, part }, read))
-    }
-
-    fn look_for_segments(&mut self, local: u16) -> Option<Found> {
-        let mut open = std::mem::take(&mut self.open);
-        let found = self.reading(local).and_then(|(reader, mut arriving, bytes)| {
-            while let Some(accepted) = reader.accept(&mut arriving) {
-                open.push((local, accepted.key));
-            }
-            for i in 0..open.len() {
-                let Some((_, key)) = open.get(i).copied().filter(|(of, _)| *of == local) else { continue };
-                match reader.next_segment(key, &mut arriving) {
-                    Next::Data(hold) => {
-                        let kind = arriving.delivery(&hold).map(pdbp_core::Delivery::kind);
-                        let data = arriving.delivery(&hold).and_then(|d| Some(d.cdus().next()?.ok()?.data()));
-                        bytes.clear();
-                        bytes.extend_from_slice(data.unwrap_or(&[]));
-                        arriving.release(hold);
-                        // Another one is first next time.
-                        open.rotate_left(1);
-                        return Some(Found::Segment(key, kind?));
-                    }
-                    Next::Nothing => {}
-                    Next::End => {
-                        open.remove(i);
-                        return Some(Found::End(key, false));
-                    }
-                    Next::Broken | Next::Unknown => {
-                        open.remove(i);
-                        return Some(Found::End(key, true));
-                    }
-                }
-            }
-            None
-        });
-        self.open = open;
-        found
-    }
-
-    fn look_for_returned(&mut self, local: u16) -> Option<Found> {
-        let (reader, mut arriving, bytes) = self.reading(local)?;
-        let returned = reader.next_returned(&mut arriving)?;
-        let from = arriving.delivery(returned.hold()).map(|delivery| delivery.source().raw());
-        copy(&arriving, returned.hold(), returned.start(), returned.length(), bytes);
-        arriving.release(returned.into_hold());
-        Some(Found::Returned(from?))
+    fn look_for_returned(&mut self, part: PartId) -> Option<Found> {
+        let returned = self.endpoint.poll_returned(part)?;
+        copy(returned.bytes(), &mut self.read);
+        let is_segment = returned.segment().is_some();
+        let node = returned.node().map(NodeId::raw);
+        self.endpoint.release_returned(returned);
+        Some(Found::Returned { node, is_segment })
     }
 
     /// Enters what was read into the books; the number of messages.
-    fn enter(&mut self, local: u16, found: Found, clerk: &mut Clerk<'_>) -> Result<u64, Breach> {
+    fn enter(&mut self, local: usize, found: Found, clerk: &mut Clerk<'_>) -> Result<u64, Breach> {
         let bytes = std::mem::take(&mut self.read);
         let entered = match found {
-            Found::Messages(info, each) => self.enter_messages(local, info, each, &bytes, clerk),
-            Found::Segment(key, kind) => self.enter_segment(key, kind, &bytes, clerk),
-            Found::End(key, broken) => self.enter_end(key, broken),
-            Found::Returned(from) => self.enter_returned(from, &bytes),
+            Found::Messages { source, is_command, each } => {
+                self.enter_messages(local, (source, is_command), each, &bytes, clerk)
+            }
+            Found::Data(at) => self.enter_records(at, clerk),
+            Found::End(source, number, state) => self.streams.end(source, number, state).map(|()| 0),
+            Found::Returned { is_segment: true, .. } => self.enter_returned_segment(),
+            Found::Returned { node, .. } => self.enter_returned(node, &bytes),
         };
         self.read = bytes;
         entered
@@ -181,109 +183,90 @@ impl<T: Transport> Host<T> {
 
     fn enter_messages(
         &mut self,
-        local: u16,
-        info: Info,
+        local: usize,
+        (source, is_command): (u16, bool),
         each: usize,
         bytes: &[u8],
         clerk: &mut Clerk<'_>,
     ) -> Result<u64, Breach> {
-        let from = info.source().node().raw();
-        let segmented = !info.is_command() && !matches!(info.command(), 0 | SET);
-        let piece = if segmented { usize::from(info.command()) } else { each };
+        let longest = self.engine().config().longest_unsegmented();
         let mut messages = 0;
-        if std::mem::take(&mut self.table.demoted) {
-            return contents(format!("a command of node{from} came as if it were none"));
-        }
-        for bytes in bytes.chunks(piece.max(1)) {
-            let payload = self.payload_of(from, bytes)?;
-            let way = if info.is_command() { Way::Urgent } else { Way::Packed };
+        for bytes in bytes.chunks(each.max(1)) {
+            let payload = self.payload_of(source, bytes)?;
+            let way = if is_command { Way::Urgent } else { Way::Packed };
             if way != payload.way {
-                return contents(format!("{payload:?} came as {info:?}"));
+                return contents(format!("{payload:?} came as if it were {way:?}"));
             }
             messages += 1;
             if local > 0 {
-                self.take_second(payload, info)?;
+                self.take_second(payload)?;
                 continue;
             }
-            self.take(payload, info.command() == SET, bytes.len(), clerk)?;
+            self.take(payload, bytes.len(), clerk)?;
+            self.totals.assembled += u64::from(bytes.len() > longest);
         }
-        self.totals.assembled += u64::from(segmented);
         Ok(messages)
     }
 
-    fn enter_segment(
-        &mut self,
-        key: StreamKey,
-        kind: DeliveryKind,
-        bytes: &[u8],
-        clerk: &mut Clerk<'_>,
-    ) -> Result<u64, Breach> {
-        let payload = self.payload_of(key.source().raw(), bytes)?;
-        let DeliveryKind::Stream { number, segment, last, aborted } = kind else {
-            return contents(format!("{payload:?} came as {kind:?}"));
-        };
-        if payload.way != Way::Stream {
-            return contents(format!("{payload:?} came in a stream"));
+    /// Enters the records that have come whole.
+    fn enter_records(&mut self, at: usize, clerk: &mut Clerk<'_>) -> Result<u64, Breach> {
+        let Some((_, reading)) = self.open.get_mut(at) else { return Ok(0) };
+        let mut bytes = std::mem::take(&mut reading.bytes);
+        let (source, number) = (reading.stream.source().node().raw(), reading.stream.number().0);
+        let (mut done, mut records) = (0, 0);
+        while let Some((place, record)) = bytes.get(done..).and_then(streams::first_record) {
+            let payload = self.payload_of(source, record)?;
+            if payload.way != Way::Stream {
+                return contents(format!("{payload:?} came in a stream"));
+            }
+            self.take(payload, record.len(), clerk)?;
+            self.streams.take((source, payload.life), number, place)?;
+            done += streams::record_bytes(record.len());
+            records += 1;
         }
-        self.take(payload, false, bytes.len(), clerk)?;
-        let segment = Segment { number, segment, last, aborted };
-        self.streams.take((payload.source, payload.life), segment)?;
-        Ok(1)
+        bytes.drain(..done);
+        if let Some((_, reading)) = self.open.get_mut(at) {
+            reading.bytes = bytes;
+        }
+        Ok(records)
     }
 
-    /// A stream is over for its reader.
-    fn enter_end(&mut self, key: StreamKey, broken: bool) -> Result<u64, Breach> {
-        let (source, number) = (key.source().raw(), key.number());
-        if !broken {
-            self.streams.ends_whole(source, number)?;
-            return Ok(0);
-        }
-        // A node that starts again has links that may fail before they were open to it.
-        let failed = self.life > 1 || self.may_lose(source);
-        if self.table.given_up.remove(&(source, number.0)) {
-            self.streams.cut(source, number, true, Read::Aborted)?;
-        } else if self.table.cut.remove(&(source, number.0)) {
-            self.streams.cut(source, number, failed, Read::Broken)?;
-        } else {
-            let what = format!("stream {} of node{source} broke, of which nothing was said", number.0);
-            return Err(Breach::new(Invariant::Streams, what));
-        }
-        Ok(0)
-    }
-
-    fn enter_returned(&mut self, from: u16, bytes: &[u8]) -> Result<u64, Breach> {
-        let me = self.node();
-        let payload = Payload::read(bytes).map_err(|e| Breach::new(Invariant::Contents, e))?;
-        // Messages of this node that a peer whose link failed did not get.
-        if (payload.source, payload.dest) != (me, from) {
-            return contents(format!("node{from} did not get {payload:?}"));
-        }
+    /// A piece of a message or of a stream does not say of which.
+    fn enter_returned_segment(&mut self) -> Result<u64, Breach> {
         self.totals.returned += 1;
         Ok(1)
     }
 
-    fn payload_of(&self, from: u16, bytes: &[u8]) -> Result<Payload, Breach> {
-        let found = Payload::read(bytes);
-        let payload = found.map_err(|e| Breach::new(Invariant::Contents, format!("node{from}: {e}")))?;
-        if (payload.source, payload.dest) != (from, self.node()) {
-            return contents(format!("from node{from} came {payload:?}"));
+    fn enter_returned(&mut self, node: Option<u16>, bytes: &[u8]) -> Result<u64, Breach> {
+        self.totals.returned += 1;
+        let me = self.node();
+        let mut sent = chunks(bytes).filter_map(Payload::fields);
+        if !sent.any(|payload| payload.source == me && Some(payload.dest) == node) {
+            let payload = Payload::fields(bytes);
+            return contents(format!("node{node:?} did not get {payload:?}"));
         }
-        Ok(payload)
+        Ok(1)
+    }
+
+    /// Reads a message to this node; of one to a set of parts, what is for this node.
+    fn payload_of(&self, from: u16, bytes: &[u8]) -> Result<Payload, Breach> {
+        let mut found = None;
+        for bytes in chunks(bytes) {
+            let payload = Payload::read(bytes);
+            let payload =
+                payload.map_err(|e| Breach::new(Invariant::Contents, format!("node{from}: {e}")))?;
+            found = found.or(Some(payload).filter(|p| (p.source, p.dest) == (from, self.node())));
+        }
+        found.map_or_else(|| contents(format!("from node{from} came what it has not sent here")), Ok)
     }
 
     /// Whether messages of a peer can be missing between two that have come.
     fn may_lose(&self, source: u16) -> bool {
-        self.gaps || self.inbox.failed.contains(&source)
+        self.gaps || self.told.failed.contains(&source)
     }
 
     /// Enters a message into the books of its lane.
-    fn take(
-        &mut self,
-        payload: Payload,
-        set: bool,
-        bytes: usize,
-        clerk: &mut Clerk<'_>,
-    ) -> Result<(), Breach> {
+    fn take(&mut self, payload: Payload, bytes: usize, clerk: &mut Clerk<'_>) -> Result<(), Breach> {
         let Payload { source, life, way, number, .. } = payload;
         let failed = self.may_lose(source);
         // Messages to this node's life before are not this one's.
@@ -306,7 +289,7 @@ impl<T: Transport> Host<T> {
         }
         lane.next = lane.next.max(number + 1);
         lane.delivered += 1;
-        lane.sets += u64::from(set);
+        lane.sets += u64::from(payload.nodes > 0);
         self.totals.delivered += 1;
         self.totals.bytes += bytes as u64;
         if payload.sent_at >= clerk.warm {
@@ -316,9 +299,9 @@ impl<T: Transport> Host<T> {
     }
 
     /// A message to a set of parts, for the second part, which gets no others.
-    fn take_second(&mut self, payload: Payload, info: Info) -> Result<(), Breach> {
+    fn take_second(&mut self, payload: Payload) -> Result<(), Breach> {
         let Payload { source, life, .. } = payload;
-        if info.command() != SET {
+        if payload.nodes == 0 {
             return contents(format!("{payload:?} came to the second part"));
         }
         let (of, sets) = self.seconds.entry(source).or_insert((life, 0));
@@ -358,13 +341,30 @@ impl<T: Transport> Host<T> {
     }
 }
 
-fn copy<T: Transport>(
-    arriving: &Arriving<'_, T>,
-    hold: &Hold,
-    start: usize,
-    length: usize,
-    to: &mut Vec<u8>,
-) {
+/// Takes what comes next of a stream; `None` when there is nothing now.
+fn next_piece<T: Transport>(
+    endpoint: &mut Endpoint<'static, T, HeapMemory, Choice>,
+    reading: &mut Reading,
+) -> Option<Read> {
+    match endpoint.poll_stream(&reading.stream) {
+        StreamPiece::Data(segment) => {
+            reading.bytes.extend_from_slice(segment.bytes());
+            endpoint.release_segment(segment);
+            Some(Read::Open)
+        }
+        StreamPiece::Nothing => None,
+        StreamPiece::End => Some(Read::Whole),
+        StreamPiece::Broken => Some(Read::Broken),
+    }
+}
+
+/// What a message holds for each of its nodes.
+fn chunks(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let nodes = Payload::fields(bytes).map_or(1, |payload| usize::from(payload.nodes.max(1)));
+    bytes.chunks((bytes.len() / nodes).max(1))
+}
+
+fn copy(from: &[u8], to: &mut Vec<u8>) {
     to.clear();
-    to.extend_from_slice(arriving.bytes(hold).get(start..start + length).unwrap_or(&[]));
+    to.extend_from_slice(from);
 }

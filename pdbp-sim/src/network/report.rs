@@ -79,7 +79,7 @@ pub struct Report {
     pub refused: u64,
     /// Messages that came back to their senders since a peer whose link failed did not get them.
     pub returned: u64,
-    /// Messages of several segments that were read whole. (Elsewhere each segment counts as a message.)
+    /// Messages longer than a block that were read whole.
     pub assembled: u64,
     /// Streams that were read whole.
     pub streams: u64,
@@ -171,12 +171,12 @@ impl Report {
     pub(super) fn add<T: Transport>(&mut self, setup: &Setup, host: &Host<T>, missing: u64) {
         *self = std::mem::take(self).with(host.all());
         self.lost += missing;
-        let counters = host.engine.counters();
+        let counters = host.engine().counters();
         self.relayed += counters.relayed;
         self.relay_lost += counters.relay_lost;
         let all = setup
-            .blocks(host.engine.config().node)
-            .saturating_sub(setup.control_blocks(host.engine.config().node));
+            .blocks(host.engine().config().node)
+            .saturating_sub(setup.control_blocks(host.engine().config().node));
         let blocks = all.saturating_sub(host.least_free);
         self.most_blocks = self.most_blocks.max(blocks);
         self.added += 1;
@@ -189,10 +189,10 @@ impl Report {
         self.memory = (self.memory.0 + block_memory as u64, self.memory.1 + table_memory as u64);
         self.block_memory = (self.memory.0 / u64::from(self.added)) as usize;
         self.table_memory = (self.memory.1 / u64::from(self.added)) as usize;
-        self.epoch = self.epoch.max(host.engine.agreement().epoch().0);
+        self.epoch = self.epoch.max(host.engine().agreement().epoch().0);
         self.undelivered += counters.undelivered;
         for peer in (0..self.nodes as u16).filter_map(NodeId::new) {
-            let Some(row) = host.engine.send_row(peer) else { continue };
+            let Some(row) = host.engine().send_row(peer) else { continue };
             self.blocks += row.blocks;
             self.body_bytes += row.bytes;
         }

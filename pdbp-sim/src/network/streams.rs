@@ -1,4 +1,7 @@
 //! The books on streams: what a host has written, what it has read, and whether both ends know the same.
+//!
+//! A stream carries records, one behind the other, wherever its segments end: each has its place in the stream and its length before
+//! its bytes.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +15,9 @@ use super::cluster::Cluster;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
     Open,
-    /// The last segment was submitted.
+    /// The end was written.
     Finished,
-    /// The writer has given it up, and said so in the last segment.
+    /// The writer has given it up, after all records were flushed.
     GivenUp,
     /// The link failed before.
     Broken,
@@ -25,8 +28,8 @@ pub(super) enum Written {
 pub(super) struct Outgoing {
     pub(super) dest: u16,
     pub(super) relay: Option<u16>,
-    /// Submitted, the last one included.
-    pub(super) segments: u32,
+    /// Records written.
+    pub(super) records: u32,
     pub(super) state: Written,
     /// The host knows that the link, or the relay, has failed since the stream began, or that the relay has stopped it.
     pub(super) told: bool,
@@ -37,26 +40,36 @@ pub(super) struct Outgoing {
 pub(super) enum Read {
     Open,
     Whole,
-    /// Given up by its writer, or since a segment is missing.
-    Aborted,
-    /// The engine has ended it, since its node failed.
+    /// Given up by its writer, or cut off.
     Broken,
 }
 
 /// A stream that has come.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Incoming {
-    pub(super) segments: u32,
+    pub(super) records: u32,
     pub(super) state: Read,
 }
 
-/// A segment as the engine describes it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Segment {
-    pub(super) number: StreamNo,
-    pub(super) segment: u32,
-    pub(super) last: bool,
-    pub(super) aborted: bool,
+/// Bytes in front of a record.
+const HEADER: usize = 8;
+
+/// Appends what comes before the bytes of a record.
+pub(super) fn begin_record(place: u32, length: usize, into: &mut Vec<u8>) {
+    into.extend(place.to_le_bytes());
+    into.extend((length as u32).to_le_bytes());
+}
+
+/// The first record of what has come: its place in the stream, and its bytes. `None`: it has not come whole.
+pub(super) fn first_record(bytes: &[u8]) -> Option<(u32, &[u8])> {
+    let number = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+    let (place, length) = (number(0)?, number(4)? as usize);
+    Some((place, bytes.get(HEADER..HEADER.checked_add(length)?)?))
+}
+
+/// Bytes that a record takes.
+pub(super) fn record_bytes(length: usize) -> usize {
+    HEADER + length
 }
 
 /// The streams of a host.
@@ -91,71 +104,26 @@ impl Streams {
         self.written.get(&number.0).is_some_and(|sent| sent.told)
     }
 
-    /// A segment was read.
-    pub(super) fn take(&mut self, (source, life): (u16, u32), segment: Segment) -> Result<(), Breach> {
-        let Segment { number, segment, last, aborted } = segment;
-        let stream = match self.read.get_mut(&(source, life, number.0)) {
-            None if segment == 0 => {
-                let begun = Incoming { segments: 0, state: Read::Open };
-                self.read.entry((source, life, number.0)).or_insert(begun)
-            }
-            Some(stream) if stream.state == Read::Open => stream,
-            other => {
-                return breach(format!(
-                    "segment {segment} of stream {} of node{source} came; what there is of it: {other:?}",
-                    number.0
-                ));
-            }
-        };
-        if stream.segments != segment && !aborted {
+    /// A record was read.
+    pub(super) fn take(&mut self, (source, life): (u16, u32), number: u32, place: u32) -> Result<(), Breach> {
+        let begun = Incoming { records: 0, state: Read::Open };
+        let stream = self.read.entry((source, life, number)).or_insert(begun);
+        if stream.state != Read::Open || stream.records != place {
             return breach(format!(
-                "segment {segment} of stream {} of node{source} came when segment {} was next",
-                number.0, stream.segments
+                "record {place} of stream {number} of node{source} came; what there is of it: {stream:?}"
             ));
         }
-        stream.segments += u32::from(stream.segments == segment);
-        stream.state = match (last, aborted) {
-            (_, true) => Read::Aborted,
-            (true, false) => Read::Whole,
-            (false, false) => Read::Open,
-        };
+        stream.records += 1;
         Ok(())
     }
 
-    /// The reader was told that a stream is at its end.
-    pub(super) fn ends_whole(&self, source: u16, number: StreamNo) -> Result<(), Breach> {
-        let mut read = self.read.iter().filter(|(key, _)| (key.0, key.2) == (source, number.0));
-        match read.find(|(_, stream)| stream.state == Read::Open) {
-            Some((_, stream)) => breach(format!(
-                "stream {} of node{source} is said to be at its end, without its last segment: {stream:?}",
-                number.0
-            )),
-            None => Ok(()),
-        }
-    }
-
-    /// The engine, or a relay, has ended a stream. `failed`: a link by which it comes has.
-    pub(super) fn cut(
-        &mut self,
-        source: u16,
-        number: StreamNo,
-        failed: bool,
-        state: Read,
-    ) -> Result<(), Breach> {
-        let of_it = |key: &(u16, u32, u32), stream: &Incoming| {
-            (key.0, key.2) == (source, number.0) && stream.state == Read::Open
-        };
-        match self.read.iter_mut().find(|(key, stream)| of_it(key, stream)) {
-            Some((_, stream)) if failed => stream.state = state,
-            Some(_) => {
-                return breach(format!(
-                    "stream {} of node{source} has ended, whose link has not failed",
-                    number.0
-                ));
-            }
-            None => {
-                return breach(format!("stream {} of node{source} has ended, and was not open", number.0));
-            }
+    /// A stream is over for its reader. Before its first record came whole nothing is known of it.
+    pub(super) fn end(&mut self, source: u16, number: u32, state: Read) -> Result<(), Breach> {
+        let mut open = self.read.iter_mut().filter(|(key, _)| (key.0, key.2) == (source, number));
+        match open.find(|(_, stream)| stream.state == Read::Open) {
+            Some((_, stream)) => stream.state = state,
+            None if state == Read::Broken => {}
+            None => return breach(format!("stream {number} of node{source} has ended, and was not open")),
         }
         Ok(())
     }
@@ -179,18 +147,16 @@ impl Streams {
 /// Whether what both ends of a stream know goes together. Its reader may have lost what it knew with a life before. `lossy`: some
 /// link has failed, which may be that of a relay to its destination.
 fn check(sent: &Outgoing, got: Option<&Incoming>, lossy: bool) -> bool {
-    let complete = |state, segments| got.is_some_and(|got| got.state == state && got.segments == segments);
-    let short = got.is_none_or(|got| got.segments <= sent.segments);
-    let lost =
-        |got: &Incoming| got.state == Read::Broken || (got.state == Read::Aborted && sent.relay.is_some());
+    let complete = |state| got.is_some_and(|got| got.state == state && got.records == sent.records);
+    let short = got.is_none_or(|got| got.records <= sent.records);
     match sent.state {
         Written::Open => false,
         Written::Finished | Written::GivenUp if lossy && sent.relay.is_some() => short,
-        Written::Finished if !sent.told => complete(Read::Whole, sent.segments),
-        // The last segment says so, and has no data: with no other there is nothing to accept.
-        Written::GivenUp if !sent.told && sent.segments == 1 => got.is_none(),
-        Written::GivenUp if !sent.told => complete(Read::Aborted, sent.segments.saturating_sub(1)),
-        Written::Broken => short && got.is_none_or(lost),
+        Written::Finished if !sent.told => complete(Read::Whole),
+        // With no record there is nothing to accept.
+        Written::GivenUp if !sent.told && sent.records == 0 => got.is_none(),
+        Written::GivenUp if !sent.told => complete(Read::Broken),
+        Written::Broken => short && got.is_none_or(|got| got.state == Read::Broken),
         Written::Finished | Written::GivenUp => short,
     }
 }

@@ -1,20 +1,20 @@
-//! What a host sends: what its traffic makes due, and the segments of the streams that it has begun.
+//! What a host sends: what its traffic makes due, and the records of the streams that it has begun.
 
-use pdbp_core::cdu::{CduClass, Route};
-use pdbp_core::engine::RoomError;
-use pdbp_core::id::{NodeId, PartId, Time};
-use pdbp_core::outbox::{Ending, LongMessage, Missing, Outbox, Outcome, SendError, StreamOut};
+use std::collections::BTreeMap;
+
+use pdbp_core::Transport;
+use pdbp_core::endpoint::{LongSend, SendError, SetSend};
+use pdbp_core::id::{NodeId, PartId};
+use pdbp_core::outbox::{StreamError, StreamOut};
 use pdbp_core::pipe::{PipeError, StreamState};
-use pdbp_core::{OpenError, Transport, outbox};
 
 use super::check::{Breach, Invariant};
 use super::host::{Host, Work, part, parts};
 use super::mix::{self, Deed, Mix};
-use super::payload::{Payload, Way};
-use super::reading::SET;
+use super::payload::{PAYLOAD, Payload, Way};
 #[cfg(test)]
 use super::sabotage::Slip;
-use super::streams::{Outgoing, Written};
+use super::streams::{self, Outgoing, Written};
 use super::trace_file::TraceEntry;
 use crate::random::Random;
 
@@ -22,7 +22,7 @@ use crate::random::Random;
 const SENDS: u32 = 64;
 /// Nodes of a set of destinations at most.
 const NODES: u64 = 4;
-/// Nanoseconds between two segments of a stream at most.
+/// Nanoseconds between two records of a stream at most.
 const PAUSE: u64 = 200_000;
 /// Nanoseconds after which a host looks again whether a relay has answered.
 const ANSWER: u64 = 10_000;
@@ -34,20 +34,31 @@ const ROOM: u64 = 100_000;
 enum Job {
     Short,
     Command,
-    Long { long: LongMessage, number: u32, bytes: usize, segments: u32 },
-    Set { nodes: Vec<u16>, set: Vec<PartId>, done: usize },
+    /// Of so many bytes.
+    Long(usize),
+    LongBegun(LongSend<Vec<u8>>),
+    /// To all parts of these nodes.
+    Set(Vec<u16>),
+    SetBegun(SetSend<Vec<PartId>, Vec<u8>>),
     Stream,
-    Train { left: u32 },
+    /// So many more messages.
+    Train(u32),
 }
 
 /// A stream that the host writes.
 #[derive(Debug)]
 struct Stream {
     out: StreamOut,
-    segments: u32,
-    /// Its last segment says that it is given up.
+    /// Records that are still to be written.
+    left: u32,
+    /// It is given up in place of its last record.
     gives_up: bool,
     next_at: u64,
+    /// The record that is being written, and how much of it was.
+    record: Vec<u8>,
+    written: usize,
+    /// Records that were not flushed.
+    unflushed: u64,
 }
 
 /// What a host is about to send.
@@ -57,14 +68,21 @@ pub(super) struct Writer {
     random: Random,
     job: Option<Job>,
     streams: Vec<Stream>,
-    messages: u32,
     message: Vec<u8>,
+    /// Records of streams that have got a number, by destination.
+    records: BTreeMap<u16, u64>,
 }
 
 impl Writer {
     pub(super) fn new(mix: Mix, seed: u64) -> Self {
         let random = Random::new(seed ^ 0x7772_6974);
-        Self { mix, random, job: None, streams: Vec::new(), messages: 0, message: Vec::new() }
+        let (streams, message, records) = (Vec::new(), Vec::new(), BTreeMap::new());
+        Self { mix, random, job: None, streams, message, records }
+    }
+
+    /// The streams that are open.
+    pub(super) fn take_streams(&mut self) -> impl Iterator<Item = StreamOut> {
+        std::mem::take(&mut self.streams).into_iter().map(|stream| stream.out)
     }
 }
 
@@ -78,21 +96,15 @@ enum Put {
 }
 
 impl<T: Transport> Host<T> {
-    pub(super) fn send_due(
-        &mut self,
-        now: u64,
-        until: u64,
-        local: Time,
-        work: &mut Work,
-    ) -> Result<(), Breach> {
-        self.send_segments(now, work)?;
+    pub(super) fn send_due(&mut self, now: u64, until: u64, work: &mut Work) -> Result<(), Breach> {
+        self.write_streams(now, work)?;
         for _ in 0..SENDS {
             let Some(entry) = self.sender.next().filter(|entry| entry.at <= until) else { return Ok(()) };
             let mut job = match self.writer.job.take() {
                 Some(job) => job,
                 None => self.draw(entry),
             };
-            if let Put::Blocked = self.go_on(&mut job, entry, (now, local), work)? {
+            if let Put::Blocked = self.go_on(&mut job, entry, now, work)? {
                 self.writer.job = Some(job);
                 work.blocked = true;
                 return Ok(());
@@ -103,107 +115,79 @@ impl<T: Transport> Host<T> {
     }
 
     fn draw(&mut self, entry: TraceEntry) -> Job {
-        let (body, nodes) = (self.engine.config().body, self.engine.config().nodes);
-        let Writer { mix, random, messages, .. } = &mut self.writer;
+        let (body, nodes) = (self.engine().config().body, self.engine().config().nodes);
+        let Writer { mix, random, .. } = &mut self.writer;
         match mix.draw(random) {
             Deed::Short => Job::Short,
             Deed::Command => Job::Command,
             Deed::Stream => Job::Stream,
-            Deed::Long => {
-                *messages += 1;
-                let (bytes, segments) = (mix::segment_bytes(body, random), mix::segments(random));
-                let long = LongMessage::new(*messages, bytes * segments as usize, bytes);
-                Job::Long { long, number: *messages, bytes, segments }
-            }
-            Deed::Train => Job::Train { left: mix::messages(random) },
+            Deed::Long => Job::Long(mix::segment_bytes(body, random) * mix::segments(random) as usize),
+            Deed::Train => Job::Train(mix::messages(random)),
             Deed::Set => {
                 let others = (0..random.below(NODES)).map(|_| random.below(nodes.into()) as u16);
                 let mut nodes: Vec<_> = others.chain([entry.dest]).collect();
                 nodes.sort_unstable();
                 nodes.dedup();
-                let set = nodes.iter().flat_map(|node| parts(*node)).collect();
-                Job::Set { nodes, set, done: 0 }
+                Job::Set(nodes)
             }
         }
     }
 
     /// Does what there is room for; `Blocked` when there is more to do.
-    fn go_on(
-        &mut self,
-        job: &mut Job,
-        entry: TraceEntry,
-        (now, local): (u64, Time),
-        work: &mut Work,
-    ) -> Result<Put, Breach> {
-        let (Some(source), Some(dest)) = (part(self.node()), part(entry.dest)) else {
+    fn go_on(&mut self, job: &mut Job, entry: TraceEntry, now: u64, work: &mut Work) -> Result<Put, Breach> {
+        let TraceEntry { at, dest, bytes, .. } = entry;
+        let (Some(source), Some(to)) = (self.parts.first().copied(), part(dest)) else {
             return Ok(Put::Refused);
         };
         match job {
-            Job::Short => self.send_short(entry, (source, dest), local, work),
-            Job::Train { left } => self.send_train(entry, (source, dest), left, local, work),
-            Job::Command => self.send_command(entry, Route::new(CduClass::Command, 0, source, dest), work),
-            Job::Long { long, number, bytes, segments } => {
-                // The reader is told by the command number how long each segment is.
-                let route = Route::new(CduClass::ShortMessage, *bytes as u16, source, dest);
-                let total = *bytes as u64 * u64::from(*segments);
-                while let Some(piece) = long.piece() {
-                    match self.engine.ask_room(source, dest, *number, total) {
-                        Ok(true) => {}
-                        Ok(false) => {
-                            work.wants(now + ROOM);
-                            return Ok(Put::Blocked);
-                        }
-                        Err(RoomError::PeerFailed(_)) => {
-                            self.totals.refused += 1;
-                            return Ok(Put::Refused);
-                        }
-                        Err(error) => return Err(refusal(entry.dest, &error)),
-                    }
-                    #[cfg(test)]
-                    let piece = match self.slips(Slip::WrongSegment) {
-                        true => Slip::next_segment(piece),
-                        false => piece,
-                    };
-                    let outgoing = outbox::Outgoing::message(route, &[]).segment(piece.header);
-                    let length = (entry.at, piece.range.len());
-                    match self.send(entry.dest, length, local, work, outgoing)? {
-                        Put::Taken => long.advance(),
-                        Put::Blocked => return Ok(Put::Blocked),
-                        Put::Refused => {
-                            self.engine.end_room(source, false);
-                            return Ok(Put::Refused);
-                        }
-                    }
-                }
-                self.engine.end_room(source, true);
-                Ok(Put::Taken)
+            Job::Short => self.send_short(entry, (source, to), work),
+            Job::Train(left) => self.send_train(entry, (source, to), left, work),
+            Job::Command => {
+                self.payload(dest, Way::Urgent, at).write(bytes, &mut self.writer.message);
+                let sent = self.endpoint.send_command(source, to, 0, &self.writer.message);
+                self.put(dest, Way::Urgent, sent, work)
             }
-            Job::Set { nodes, set, done } => {
-                let route = Route::new(CduClass::ShortMessage, SET, source, source);
-                while let Some(node) = nodes.get(*done) {
-                    let outgoing = outbox::Outgoing::to_set(route, set, &[]);
-                    let put = self.send(*node, (entry.at, entry.bytes), local, work, outgoing)?;
-                    if let Put::Blocked = put {
-                        return Ok(put);
-                    }
-                    *done += 1;
-                }
-                Ok(Put::Taken)
+            Job::Long(bytes) => {
+                let mut message = Vec::new();
+                self.payload(dest, Way::Packed, at).write(*bytes, &mut message);
+                let begun = self.endpoint.begin_long(source, to, message);
+                *job = Job::LongBegun(begun.map_err(|error| refusal(dest, &error))?);
+                self.go_on(job, entry, now, work)
             }
+            Job::LongBegun(sending) => match self.endpoint.poll_long(sending) {
+                Ok(false) => {
+                    work.wants(now + ROOM);
+                    Ok(Put::Blocked)
+                }
+                Err(SendError::PeerFailed(_)) => {
+                    // Perhaps its link is up again, but the room that it had granted is gone.
+                    self.totals.refused += 1;
+                    Ok(Put::Refused)
+                }
+                sent => self.put(dest, Way::Packed, sent.map(|_| ()), work),
+            },
+            Job::Set(nodes) => {
+                let message = self.set_message(nodes, entry);
+                let set: Vec<_> = nodes.iter().flat_map(|node| parts(*node)).collect();
+                let begun = self.endpoint.begin_set(source, set, message);
+                *job = Job::SetBegun(begun.map_err(|error| refusal(dest, &error))?);
+                self.go_on(job, entry, now, work)
+            }
+            Job::SetBegun(sending) => self.send_set(sending, work),
             Job::Stream => {
-                if self.begin_stream(entry.dest, source, now)? {
+                if self.begin_stream(dest, source, now)? {
                     work.wants(now);
                     return Ok(Put::Taken);
                 }
                 *job = Job::Short;
-                self.send_short(entry, (source, dest), local, work)
+                self.send_short(entry, (source, to), work)
             }
         }
     }
 
     fn payload(&self, dest: u16, way: Way, sent_at: u64) -> Payload {
         let number = self.sent.get(&(dest, way)).copied().unwrap_or(0);
-        Payload { source: self.node(), dest, life: self.life, way, number, sent_at }
+        Payload { source: self.node(), dest, life: self.life, way, number, sent_at, nodes: 0 }
     }
 
     fn taken(&mut self, dest: u16, way: Way, work: &mut Work) {
@@ -216,91 +200,82 @@ impl<T: Transport> Host<T> {
         &mut self,
         TraceEntry { at, dest, bytes, .. }: TraceEntry,
         (source, to): (PartId, PartId),
-        local: Time,
         work: &mut Work,
     ) -> Result<Put, Breach> {
-        let route = Route::new(CduClass::ShortMessage, 0, source, to);
-        self.send(dest, (at, bytes), local, work, outbox::Outgoing::message(route, &[]))
+        self.payload(dest, Way::Packed, at).write(bytes, &mut self.writer.message);
+        #[cfg(test)]
+        if self.slips(Slip::PackTwice) {
+            let _ = self.endpoint.send(source, to, &self.writer.message);
+        }
+        let sent = self.endpoint.send(source, to, &self.writer.message);
+        self.put(dest, Way::Packed, sent, work)
     }
 
-    /// Sends as many messages of a train as there is room for; one of them is written in place.
+    /// Sends as many messages of a train as there is room for; some of them are written in place.
     fn send_train(
         &mut self,
         entry: TraceEntry,
         (source, to): (PartId, PartId),
         left: &mut u32,
-        local: Time,
         work: &mut Work,
     ) -> Result<Put, Breach> {
         let TraceEntry { at, dest, bytes, .. } = entry;
-        let route = Route::new(CduClass::ShortMessage, 0, source, to);
         while *left > 0 {
-            let hop = match self.engine.hop(to.node()) {
-                Ok(hop) => hop,
-                Err(error) => return self.refused(dest, error),
-            };
             let (mut data, first) = (Vec::new(), self.payload(dest, Way::Packed, at));
             for i in 0..u64::from(*left) {
-                Payload { number: first.number + i, ..first }.write(bytes, &mut self.writer.message);
-                data.extend_from_slice(&self.writer.message);
+                Payload { number: first.number + i, ..first }.append(bytes, &mut data);
             }
-            let taken = match self.outbox.lend(hop, route, bytes) {
-                Some(mut loan) if left.is_multiple_of(2) => {
-                    loan.bytes_mut().copy_from_slice(data.get(..bytes).unwrap_or(&[]));
-                    let before = self.outbox.end_loan(loan, Outcome::Committed);
-                    debug_assert!(before.is_none(), "the lane's block was lent");
-                    1
-                }
-                loan => {
-                    let before = loan.and_then(|loan| self.outbox.end_loan(loan, Outcome::Undone));
-                    debug_assert!(before.is_none(), "the lane's block was lent");
-                    self.outbox.push_train(hop, route, &data, bytes, *left)
-                }
+            let sent = if left.is_multiple_of(2) {
+                let fill = |room: &mut [u8]| room.copy_from_slice(data.get(..bytes).unwrap_or(&[]));
+                self.endpoint.send_with(source, to, bytes, fill).map(|()| 1)
+            } else {
+                self.endpoint.send_train(source, to, &data, bytes)
             };
-            (0..taken).for_each(|_| self.taken(dest, Way::Packed, work));
-            *left -= taken;
-            if taken == 0 {
-                match self.send_short(entry, (source, to), local, work)? {
-                    Put::Taken => *left -= 1,
-                    other => return Ok(other),
+            match sent {
+                Ok(0) => return Ok(Put::Blocked),
+                Ok(sent) => {
+                    (0..sent).for_each(|_| self.taken(dest, Way::Packed, work));
+                    *left -= sent as u32;
                 }
+                Err(error) => return self.put(dest, Way::Packed, Err(error), work),
             }
         }
         Ok(Put::Taken)
     }
 
-    /// Sends one message, or a piece of one, by the outbox: as `outgoing` says, with bytes that are written here.
-    fn send(
-        &mut self,
-        dest: u16,
-        (at, bytes): (u64, usize),
-        local: Time,
-        work: &mut Work,
-        outgoing: outbox::Outgoing<'_>,
-    ) -> Result<Put, Breach> {
-        let Some(node) = NodeId::new(dest) else { return Ok(Put::Refused) };
-        let hop = match self.engine.hop(node) {
-            Ok(hop) => hop,
-            Err(error) => return self.refused(dest, error),
-        };
-        self.payload(dest, Way::Packed, at).write(bytes, &mut self.writer.message);
-        #[cfg(test)]
-        let twice = self.slips(Slip::PackTwice);
-        let outgoing = outgoing.with_bytes(&self.writer.message);
-        let sent = self.outbox.send(&mut self.engine, local, hop, &outgoing);
-        #[cfg(test)]
-        if twice {
-            let _ = self.outbox.send(&mut self.engine, local, hop, &outgoing);
+    /// A message to all parts of some nodes: what is for each, one behind the other.
+    fn set_message(&self, nodes: &[u16], TraceEntry { at, bytes, .. }: TraceEntry) -> Vec<u8> {
+        let each = (bytes / nodes.len().max(1)).max(PAYLOAD);
+        let mut message = Vec::new();
+        for dest in nodes {
+            let payload = self.payload(*dest, Way::Packed, at);
+            Payload { nodes: nodes.len() as u8, ..payload }.append(each, &mut message);
         }
-        self.put(dest, Way::Packed, sent, work)
+        message
     }
 
-    fn send_command(&mut self, entry: TraceEntry, route: Route, work: &mut Work) -> Result<Put, Breach> {
-        let TraceEntry { at, dest, bytes, .. } = entry;
-        let Some(node) = NodeId::new(dest) else { return Ok(Put::Refused) };
-        self.payload(dest, Way::Urgent, at).write(bytes, &mut self.writer.message);
-        let sent = Outbox::send_urgent(&mut self.engine, node, route, &self.writer.message);
-        self.put(dest, Way::Urgent, sent, work)
+    /// Sends a message to a set to those nodes for which there is room.
+    fn send_set(
+        &mut self,
+        sending: &mut SetSend<Vec<PartId>, Vec<u8>>,
+        work: &mut Work,
+    ) -> Result<Put, Breach> {
+        loop {
+            let mut before: Vec<_> = sending.left().iter().map(|part| part.node().raw()).collect();
+            let sent = self.endpoint.poll_set(sending);
+            before.truncate(before.len() - sending.left().len());
+            before.dedup();
+            let failed = sent.is_err().then(|| before.pop()).flatten();
+            before.into_iter().for_each(|node| self.taken(node, Way::Packed, work));
+            match sent {
+                Ok(true) => return Ok(Put::Taken),
+                Ok(false) => return Ok(Put::Blocked),
+                // The others have it, or are still to get it.
+                Err(error) => {
+                    self.put(failed.unwrap_or(u16::MAX), Way::Packed, Err(error), work)?;
+                }
+            }
+        }
     }
 
     /// What became of a message, for the books.
@@ -316,69 +291,61 @@ impl<T: Transport> Host<T> {
                 self.taken(dest, way, work);
                 Ok(Put::Taken)
             }
-            Err(SendError::Open(error)) => self.refused(dest, error),
-            Err(error) => Err(refusal(dest, &error)),
-        }
-    }
-
-    fn refused(&mut self, dest: u16, error: OpenError) -> Result<Put, Breach> {
-        match error {
-            OpenError::WouldBlock => Ok(Put::Blocked),
-            OpenError::PeerFailed(peer) if self.engine.has_failed(peer) => {
+            Err(SendError::WouldBlock) => Ok(Put::Blocked),
+            Err(SendError::PeerFailed(peer)) if self.engine().has_failed(peer) => {
                 self.totals.refused += 1;
                 Ok(Put::Refused)
             }
-            error => Err(refusal(dest, &error)),
+            Err(error) => Err(refusal(dest, &error)),
         }
     }
 
     /// `false`: there is no stream to be had, now or to that node.
     fn begin_stream(&mut self, dest: u16, source: PartId, now: u64) -> Result<bool, Breach> {
-        let Some(node) = NodeId::new(dest) else { return Ok(false) };
-        let Some(to) = part(dest) else { return Ok(false) };
-        // In the generation of this life.
-        let source = self.engine.resolve(source.address()).unwrap_or(source);
-        let out = match StreamOut::open(&mut self.engine, source, to) {
+        let (Some(node), Some(to)) = (NodeId::new(dest), part(dest)) else { return Ok(false) };
+        let out = match self.endpoint.open_stream(source, to) {
             Ok(out) => out,
             Err(PipeError::NoneIdle(..)) => return Ok(false),
             Err(error) => return Err(Breach::new(Invariant::Streams, error.to_string())),
         };
         let random = &mut self.writer.random;
-        let (segments, gives_up) = (mix::segments(random), random.below(8) == 0);
+        let (left, gives_up) = (mix::segments(random), random.below(8) == 0);
         let number = out.number();
-        self.writer.streams.push(Stream { out, segments, gives_up, next_at: now });
-        let relay = self.engine.relay_to(node).map(NodeId::raw);
-        let begun = Outgoing { dest, relay, segments: 0, state: Written::Open, told: false };
+        let (record, written, unflushed) = (Vec::new(), 0, 0);
+        self.writer.streams.push(Stream { out, left, gives_up, next_at: now, record, written, unflushed });
+        let relay = self.engine().relay_to(node).map(NodeId::raw);
+        let begun = Outgoing { dest, relay, records: 0, state: Written::Open, told: false };
         self.streams.written.insert(number.0, begun);
         Ok(true)
     }
 
-    /// Sends the segments that are due, one of each stream, and ends the streams that are complete or broken: by a relay when that
+    /// Writes what is due, a record of each stream at most, and ends the streams that are complete or broken: by a relay when that
     /// has said whether it has taken them.
-    fn send_segments(&mut self, now: u64, work: &mut Work) -> Result<(), Breach> {
+    fn write_streams(&mut self, now: u64, work: &mut Work) -> Result<(), Breach> {
         let mut at = 0;
         while let Some(mut stream) = (at < self.writer.streams.len()).then(|| self.writer.streams.remove(at))
         {
-            let state = self.send_segment(&mut stream, now, work)?;
+            let state = self.write_stream(&mut stream, now, work)?;
             if let Some(sent) = self.streams.written.get_mut(&stream.out.number().0) {
-                (sent.segments, sent.state) = (stream.out.segments(), state);
+                sent.state = state;
                 sent.told |= state == Written::Broken;
             }
-            if state == Written::Open {
-                self.writer.streams.insert(at, stream);
-                at += 1;
-            } else {
-                let closed = stream.out.close(&mut self.engine);
-                closed.map_err(|error| Breach::new(Invariant::Streams, error.to_string()))?;
+            match state {
+                Written::Open => {
+                    self.writer.streams.insert(at, stream);
+                    at += 1;
+                }
+                Written::Finished => {}
+                Written::GivenUp | Written::Broken => self.endpoint.give_up_stream(stream.out),
             }
         }
         Ok(())
     }
 
-    fn send_segment(&mut self, stream: &mut Stream, now: u64, work: &mut Work) -> Result<Written, Breach> {
+    fn write_stream(&mut self, stream: &mut Stream, now: u64, work: &mut Work) -> Result<Written, Breach> {
         self.check_state(stream)?;
-        if stream.out.is_over() {
-            return Ok(self.ended(stream, now, work));
+        if stream.left == 0 {
+            return Ok(self.finish(stream, now, work));
         }
         if self.streams.was_told(stream.out.number()) {
             return Ok(Written::Broken);
@@ -387,64 +354,76 @@ impl<T: Transport> Host<T> {
             work.wants(stream.next_at);
             return Ok(Written::Open);
         }
-        let bytes = mix::segment_bytes(self.engine.config().body, &mut self.writer.random);
-        match self.put_segment(stream, (now, bytes), work)? {
-            // As a message that finds no room: something will come back of the peer.
-            Put::Blocked => return Ok(Written::Open),
-            Put::Refused => return Ok(Written::Broken),
-            Put::Taken if stream.out.is_over() => return Ok(self.ended(stream, now, work)),
-            Put::Taken => {}
+        if stream.left == 1 && stream.gives_up {
+            self.flush_stream(stream, work);
+            return Ok(Written::GivenUp);
         }
+        if stream.record.is_empty() {
+            self.draw_record(stream, now);
+        }
+        let rest = stream.record.get(stream.written..).unwrap_or(&[]);
+        match self.endpoint.write(&mut stream.out, rest) {
+            Ok(taken) => stream.written += taken,
+            Err(error) => return self.stream_failed(stream, error),
+        }
+        if stream.written < stream.record.len() {
+            // As a message that finds no room: something will come back of the peer.
+            return Ok(Written::Open);
+        }
+        self.end_record(stream, work);
         stream.next_at = now + self.writer.random.below(PAUSE);
         work.wants(stream.next_at);
         Ok(Written::Open)
     }
 
-    /// Writes the next segment of a stream, and submits it.
-    fn put_segment(
-        &mut self,
-        stream: &mut Stream,
-        (now, bytes): (u64, usize),
-        work: &mut Work,
-    ) -> Result<Put, Breach> {
-        let Stream { out, segments, gives_up, .. } = stream;
-        let node = out.dest().node();
-        let block = match self.engine.open(node) {
-            Ok(block) => block,
-            Err(error) => return self.refused(node.raw(), error),
-        };
-        let before = out.give_block(block);
-        debug_assert!(before.is_none(), "a segment leaves in the step in which it is begun");
-        self.payload(node.raw(), Way::Stream, now).write(bytes, &mut self.writer.message);
-        // A segment that gives the stream up has no data.
-        let (ending, bytes) = match out.segments() + 1 == *segments {
-            false => (Ending::Open, bytes),
-            true if *gives_up => (Ending::Aborted, 0),
-            true => (Ending::Last, bytes),
-        };
-        let written = match bytes {
-            0 => Ok(0),
-            _ => out.write(bytes, &self.writer.message),
-        };
-        if let Some(sealed) = out.seal(0, ending) {
-            self.engine.submit(sealed);
+    fn draw_record(&mut self, stream: &mut Stream, now: u64) {
+        let dest = stream.out.dest().node().raw();
+        let bytes = mix::segment_bytes(self.engine().config().body, &mut self.writer.random);
+        let next = self.writer.records.entry(dest).or_default();
+        let number = *next;
+        *next += 1;
+        let place = self.streams.written.get(&stream.out.number().0).map_or(0, |sent| sent.records);
+        streams::begin_record(place, bytes, &mut stream.record);
+        let payload = Payload { number, ..self.payload(dest, Way::Stream, now) };
+        payload.append(bytes, &mut stream.record);
+    }
+
+    /// A record was written. Some are flushed at once, others leave when the segment is full, or with those behind them.
+    fn end_record(&mut self, stream: &mut Stream, work: &mut Work) {
+        stream.record.clear();
+        (stream.written, stream.left) = (0, stream.left - 1);
+        stream.unflushed += 1;
+        if let Some(sent) = self.streams.written.get_mut(&stream.out.number().0) {
+            sent.records += 1;
         }
-        if written != Ok(bytes) {
-            return Err(refusal(node.raw(), &written.err().unwrap_or(Missing::Room)));
+        if self.writer.random.below(2) == 0 {
+            self.flush_stream(stream, work);
         }
-        if bytes > 0 {
-            self.taken(node.raw(), Way::Stream, work);
+    }
+
+    fn flush_stream(&mut self, stream: &mut Stream, work: &mut Work) {
+        self.endpoint.flush_stream(&mut stream.out);
+        let dest = stream.out.dest().node().raw();
+        (0..std::mem::take(&mut stream.unflushed)).for_each(|_| self.taken(dest, Way::Stream, work));
+    }
+
+    /// The endpoint says that a stream does not reach its reader.
+    fn stream_failed(&self, stream: &Stream, error: StreamError) -> Result<Written, Breach> {
+        let dest = stream.out.dest().node();
+        if self.streams.was_told(stream.out.number()) || self.engine().has_failed(dest) {
+            return Ok(Written::Broken);
         }
-        Ok(Put::Taken)
+        let what = format!("stream {} to {dest}: {error}, of which nothing was said", stream.out.number().0);
+        Err(Breach::new(Invariant::Streams, what))
     }
 
     /// What the engine says of a stream that is not over is what its host was told.
     fn check_state(&self, stream: &Stream) -> Result<(), Breach> {
         let (number, dest) = (stream.out.number(), stream.out.dest().node());
-        let (state, told) = (stream.out.state(&self.engine), self.streams.was_told(number));
+        let (state, told) = (stream.out.state(self.engine()), self.streams.was_told(number));
         let ended = matches!(state, StreamState::Cut | StreamState::Stopped);
         // A destination that is no member is told of before its relay has stopped what goes there.
-        let relayed = self.engine.is_relayed(dest);
+        let relayed = self.engine().is_relayed(dest);
         if ended == told || (told && relayed) {
             return Ok(());
         }
@@ -452,14 +431,25 @@ impl<T: Transport> Host<T> {
         Err(Breach::new(Invariant::Streams, what))
     }
 
-    /// Of a stream whose last segment was submitted.
-    fn ended(&self, stream: &Stream, now: u64, work: &mut Work) -> Written {
-        let asked = stream.out.state(&self.engine) == StreamState::Asked;
-        if asked && !self.streams.was_told(stream.out.number()) {
-            work.wants(now + ANSWER);
-            return Written::Open;
+    /// Ends a stream all of whose records were written.
+    fn finish(&mut self, stream: &mut Stream, now: u64, work: &mut Work) -> Written {
+        match self.endpoint.poll_finish(&mut stream.out) {
+            Ok(over) => {
+                if stream.out.is_over() {
+                    self.flush_stream(stream, work);
+                }
+                if over {
+                    return Written::Finished;
+                }
+                work.wants(now + ANSWER);
+                Written::Open
+            }
+            Err(_) => {
+                // Some of it may not have arrived.
+                self.streams.stop(stream.out.number());
+                Written::Finished
+            }
         }
-        if stream.gives_up { Written::GivenUp } else { Written::Finished }
     }
 }
 

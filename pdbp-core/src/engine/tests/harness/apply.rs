@@ -70,7 +70,7 @@ impl Cluster {
             Operation::Cut { from, to } => self.cut(from, to),
             Operation::Mend { from, to } => self.mend(from, to),
             Operation::Inject { from, to, seed } => {
-                let bytes = self.forge(from, to, seed);
+                let bytes = self.net.borrow().forge(from, to, seed);
                 self.net.borrow_mut().inject(from, to, bytes);
             }
         }
@@ -273,37 +273,5 @@ impl Cluster {
         };
         streams.retain(|_, outgoing| !ends(&outgoing.tag, false));
         closing.retain(|tag| !ends(tag, true));
-    }
-
-    /// A block that looks like one of the peer, with some of it wrong.
-    fn forge(&self, from: usize, to: usize, seed: u16) -> Vec<u8> {
-        let mut state = u64::from(seed).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-        let mut random = move || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state
-        };
-        let length = (random() % 200) as usize;
-        let mut bytes: Vec<u8> = (0..64 + length).map(|_| 0).collect();
-        bytes[..4].copy_from_slice(&[b'P', b'D', 1, (random() % 3) as u8]);
-        bytes[4] = from as u8;
-        bytes[6] = to as u8;
-        bytes[8] = self.net.borrow().session(from, to) as u8;
-        bytes[12..16].copy_from_slice(&(length as u32).to_le_bytes());
-        bytes[16] = random() as u8;
-        bytes[38] = (random() % 3) as u8;
-        bytes[52] = (random() % 3) as u8;
-        bytes[58] = random() as u8;
-        for _ in 0..random() % 4 {
-            let at = (random() % bytes.len() as u64) as usize;
-            bytes[at] = random() as u8;
-        }
-        if length >= 16 {
-            bytes[64] = (random() % 3) as u8;
-            bytes[72] = (length - 16) as u8 & 0xF8;
-            bytes[76] = 1;
-        }
-        bytes
     }
 }

@@ -1,0 +1,225 @@
+//! What a program keeps between polls, and what it asks afterwards.
+
+use pdbp_core::Event;
+use pdbp_core::endpoint::SendError;
+use pdbp_core::engine::LocalPart;
+use pdbp_core::id::PartId;
+use pdbp_core::tables::PartKind;
+
+use super::net::{self, Net, Node, run};
+
+/// Turns until two nodes have nothing more to say to each other.
+fn rest(net: &Net, nodes: &[Node]) {
+    run(&net.all(nodes), || !net.is_moving());
+}
+
+#[test]
+fn operations_can_own_what_they_send() {
+    let net = Net::new(2);
+    let nodes = net.nodes();
+    let [a, b] = [&nodes[0], &nodes[1]];
+    let message: Vec<u8> = (0..2500u32).map(|i| (i * 3) as u8).collect();
+    let set = vec![a.part, b.part];
+    let (mut long, mut to_set) = a.host.with(|endpoint| {
+        let long = endpoint.begin_long(a.part, b.part, message.clone()).unwrap();
+        (long, endpoint.begin_set(a.part, set.clone(), b"to both".to_vec()).unwrap())
+    });
+    assert_eq!(to_set.left(), set);
+    let (mut done, mut came) = ((false, false), Vec::new());
+    run(&net.all(&nodes), || {
+        a.host.with(|endpoint| {
+            done.0 = done.0 || endpoint.poll_long(&mut long).unwrap();
+            done.1 = done.1 || endpoint.poll_set(&mut to_set).unwrap();
+        });
+        for node in &nodes {
+            came.extend(std::iter::from_fn(|| node.host.recv(node.part)).map(|m| m.to_vec()));
+        }
+        came.len() == 3
+    });
+    came.sort();
+    let mut expected = [message.clone(), b"to both".to_vec(), b"to both".to_vec()];
+    expected.sort();
+    assert!(came == expected && to_set.left().is_empty());
+    assert_eq!(long.into_message(), message);
+}
+
+#[test]
+fn a_message_to_a_set_reaches_the_others_when_one_node_has_failed() {
+    let net = Net::new(3);
+    let mut nodes = net.nodes();
+    let gone = nodes.remove(1);
+    let [a, c] = [&nodes[0], &nodes[1]];
+    let (at, part) = (gone.part.node(), gone.part);
+    drop(gone);
+    net.end(1);
+    run(&net.all(&nodes), || a.host.with(|endpoint| endpoint.engine().has_failed(at)));
+    let set = [a.part, part, c.part];
+    let mut sending = a.host.with(|endpoint| endpoint.begin_set(a.part, &set, b"x")).unwrap();
+    let first = a.host.with(|endpoint| endpoint.poll_set(&mut sending));
+    assert_eq!((first, sending.left()), (Err(SendError::PeerFailed(at)), &set[2..]));
+    assert_eq!(a.host.with(|endpoint| endpoint.poll_set(&mut sending)), Ok(true));
+    run(&net.all(&nodes), || c.host.recv(c.part).is_some_and(|message| *message == *b"x"));
+}
+
+#[test]
+fn all_that_lies_in_a_block_is_read_where_it_lies() {
+    let net = Net::new(2);
+    let nodes = net.nodes();
+    let [a, b] = [&nodes[0], &nodes[1]];
+    for i in 0..20u8 {
+        // Every third one has another length, so that there are many trains.
+        let bytes = vec![i; if i % 3 == 0 { 2 } else { 1 }];
+        a.host.send(a.part, b.part, &bytes).unwrap();
+    }
+    a.host.send(a.part, b.part, b"").unwrap();
+    a.host.send_command(a.part, b.part, 7, b"now").unwrap();
+    let long = vec![9; 1500];
+    let mut sending = a.host.send_long(a.part, b.part, &long).unwrap();
+    let (mut seen, mut reads) = (Vec::new(), 0);
+    run(&net.all(&nodes), || {
+        let _ = sending.poll().unwrap();
+        let count = b.host.with(|endpoint| {
+            endpoint.recv_each(b.part, |info, bytes| {
+                assert_eq!((info.source(), info.is_command()), (a.part, info.command() == 7));
+                seen.push(bytes.to_vec());
+            })
+        });
+        reads += u32::from(count > 0);
+        seen.len() == 23
+    });
+    let numbers: Vec<_> = seen.iter().filter(|m| m.len() < 3 && !m.is_empty()).map(|m| m[0]).collect();
+    assert_eq!(numbers, (0..20).collect::<Vec<_>>());
+    assert!(seen.iter().any(|m| m.is_empty()) && seen.contains(&b"now".to_vec()) && seen.contains(&long));
+    assert!(reads < 12, "{reads} reads");
+    assert!(!b.host.with(|endpoint| endpoint.engine().leaks()));
+}
+
+#[test]
+fn what_is_not_delivered_says_which_node_did_not_get_it() {
+    let net = Net::new(3);
+    let mut nodes = net.nodes();
+    let gone = nodes.pop().unwrap();
+    let me = &nodes[0];
+    net.stop(2);
+    // More than it has given credit for.
+    for _ in 0..4 {
+        me.host.send(me.part, gone.part, b"lost").unwrap();
+        me.host.flush();
+    }
+    let (at, host) = (gone.part.node(), gone.host);
+    drop(host);
+    net.end(2);
+    let mut node = None;
+    run(&net.all(&nodes), || {
+        node = me.host.with(|endpoint| {
+            let returned = endpoint.poll_returned(me.part)?;
+            let node = returned.node();
+            endpoint.release_returned(returned);
+            node
+        });
+        node.is_some()
+    });
+    assert_eq!(node, Some(at));
+}
+
+#[test]
+fn a_long_message_whose_sender_gives_it_up_half_way_is_counted() {
+    let net = Net::new(2);
+    let nodes = net.nodes();
+    let [a, b] = [&nodes[0], &nodes[1]];
+    // More segments than a row has blocks.
+    let bytes = vec![1; net::LONG];
+    let mut sending = a.host.send_long(a.part, b.part, &bytes).unwrap();
+    assert!(!sending.poll().unwrap(), "it asks for room");
+    run(&net.all(&nodes), || {
+        b.host.with(|endpoint| endpoint.engine().assembly_in_use()) > 0 && !net.is_moving()
+    });
+    assert!(!sending.poll().unwrap(), "the row is full");
+    rest(&net, &nodes);
+    assert_eq!(b.host.with(|endpoint| endpoint.incomplete()), 0);
+    drop(sending);
+    run(&net.all(&nodes), || {
+        assert!(b.host.recv(b.part).is_none());
+        b.host.with(|endpoint| endpoint.incomplete()) == 1
+    });
+    assert_eq!(b.host.with(|endpoint| endpoint.engine().assembly_in_use()), 0);
+}
+
+/// Numbers of parts go on for as long as the node lives; what the endpoint keeps of a part does not depend on them.
+#[test]
+fn parts_of_a_late_number_and_generation_send_long_messages_and_are_cleared() {
+    let net = Net::new(2);
+    let nodes = net.nodes();
+    let [a, b] = [&nodes[0], &nodes[1]];
+    let mut last = a.part;
+    for _ in 0..5 {
+        last = a.host.register("short-lived", PartKind::Cpu).unwrap();
+        run(&net.all(&nodes), || a.host.state(last) == LocalPart::Known);
+        a.host.unregister(last).unwrap();
+        run(&net.all(&nodes), || a.host.state(last) == LocalPart::Free);
+    }
+    a.host.with(|endpoint| endpoint.begin_generation(4));
+    let late = a.host.register("late", PartKind::Cpu).unwrap();
+    assert!(late.generation() == 4 && late != last);
+    run(&net.all(&nodes), || a.host.state(late) == LocalPart::Known);
+    let bytes = vec![5; 2000];
+    let mut sending = a.host.send_long(late, b.part, &bytes).unwrap();
+    run(&net.all(&nodes), || {
+        let _ = sending.poll().unwrap();
+        b.host.recv(b.part).is_some_and(|message| *message == *bytes)
+    });
+    // What lies in its pipe goes back when the endpoint ends.
+    b.host.send(b.part, late, b"unread").unwrap();
+    b.host.flush();
+    rest(&net, &nodes);
+}
+
+#[test]
+fn of_events_that_nobody_asks_for_the_oldest_are_forgotten_and_counted() {
+    let net = Net::new(2);
+    let nodes = net.nodes();
+    let host = &nodes[0].host;
+    while host.event().is_some() {}
+    let before = host.with(|endpoint| endpoint.lost_events());
+    let mut last = nodes[0].part;
+    for _ in 0..20 {
+        last = host.register("short-lived", PartKind::Cpu).unwrap();
+        run(&net.all(&nodes), || host.state(last) == LocalPart::Known);
+        host.unregister(last).unwrap();
+        run(&net.all(&nodes), || host.state(last) == LocalPart::Free);
+    }
+    let kept: Vec<_> = std::iter::from_fn(|| host.event()).collect();
+    assert_eq!(kept.len(), 16, "8 for each node");
+    assert!(host.with(|endpoint| endpoint.lost_events()) >= before + 4);
+    let of_last = |event: &Event| matches!(event, Event::Changed { part, .. } if *part == last);
+    assert!(kept.iter().any(of_last), "{kept:?}");
+}
+
+#[test]
+fn both_ends_of_a_stream_and_all_who_wait_at_a_barrier_have_numbers() {
+    let net = Net::new(2);
+    let nodes = net.nodes();
+    let [a, b] = [&nodes[0], &nodes[1]];
+    let barrier = a.host.barrier();
+    assert_eq!(barrier.number(), 1);
+    rest(&net, &nodes);
+    let missing = a.host.with(|e| e.engine().barrier_missing(barrier.number()).collect::<Vec<_>>());
+    assert!(missing.contains(&b.part.node()), "{missing:?}");
+    let mut out = a.host.with(|endpoint| endpoint.open_stream(a.part, b.part)).unwrap();
+    let sent = out.number();
+    a.host.with(|endpoint| {
+        endpoint.write(&mut out, b"some").unwrap();
+        endpoint.flush_stream(&mut out);
+    });
+    let mut number = None;
+    run(&net.all(&nodes), || {
+        number = b.host.with(|endpoint| endpoint.accept(b.part)).map(|stream| {
+            let (number, source) = (stream.number(), stream.source());
+            b.host.with(|endpoint| endpoint.forget_stream(stream));
+            (number, source)
+        });
+        number.is_some()
+    });
+    assert_eq!(number, Some((sent, PartId::new(a.part.node(), a.part.local()).unwrap())));
+    a.host.with(|endpoint| endpoint.give_up_stream(out));
+}
