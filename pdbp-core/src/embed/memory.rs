@@ -395,7 +395,7 @@ const _: () = {
     fits::<BlockInfo>(20);
     fits::<Element>(56);
     fits::<crate::engine::Link>(824);
-    fits::<Lane>(120);
+    fits::<Lane>(128);
     fits::<Option<NodeEntry>>(48);
     fits::<Option<PartEntry>>(56);
     fits::<Local>(96);
@@ -407,7 +407,7 @@ const _: () = {
     fits::<agreement::Unlinked>(2);
     fits::<Option<Delivery>>(40);
     fits::<Option<Note>>(12);
-    fits::<Owner>(20);
+    fits::<Owner>(24);
     fits::<Entry<Hold<'static>>>(48);
     fits::<Option<Assembly<Buffer<'static>>>>(56);
     fits::<Option<Incoming>>(40);
