@@ -58,7 +58,8 @@ impl Oracle {
 
     /// The oldest that was begun has left, or was refused.
     pub fn sent(&mut self, kind: Kind, from: PartId, sent: Result<(), SendError>) {
-        let (to, bytes) = self.begun.get_mut(&(kind, from)).and_then(VecDeque::pop_front).expect("it was begun");
+        let (to, bytes) =
+            self.begun.get_mut(&(kind, from)).and_then(VecDeque::pop_front).expect("it was begun");
         self.expect(kind, from, &to, &bytes, sent);
     }
 

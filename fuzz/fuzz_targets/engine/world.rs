@@ -6,7 +6,8 @@ use std::rc::Rc;
 
 use pdbp_core::Transport;
 use pdbp_core::endpoint::{
-    Barrier, Endpoint, EndpointStorage, LongSend, Message, Quiescence, SendError, SetSend, StreamIn, StreamPiece,
+    Barrier, Endpoint, EndpointStorage, LongSend, Message, Quiescence, SendError, SetSend, StreamIn,
+    StreamPiece,
 };
 use pdbp_core::engine::LocalPart;
 use pdbp_core::id::{PartId, Time};
@@ -237,7 +238,12 @@ impl<T: Transport> World<T> {
         (source, to): (u16, PartId),
         kind: Kind,
         data: Vec<u8>,
-        how: impl FnOnce(&mut Endpoint<'static, T, HeapMemory, Policy>, PartId, PartId, &[u8]) -> Result<(), SendError>,
+        how: impl FnOnce(
+            &mut Endpoint<'static, T, HeapMemory, Policy>,
+            PartId,
+            PartId,
+            &[u8],
+        ) -> Result<(), SendError>,
     ) {
         let Some(node) = self.nodes[i].as_mut() else { return };
         let from = part(i, source);
@@ -293,7 +299,8 @@ impl<T: Transport> World<T> {
 
     fn write(&mut self, i: usize, source: u16, to: PartId, length: usize, last: bool) {
         let Some(Node { endpoint, streams, finishing, .. }) = self.nodes[i].as_mut() else { return };
-        let Some(mut stream) = streams.remove(&source).or_else(|| endpoint.open_stream(part(i, source), to).ok())
+        let Some(mut stream) =
+            streams.remove(&source).or_else(|| endpoint.open_stream(part(i, source), to).ok())
         else {
             return;
         };
@@ -325,7 +332,11 @@ impl<T: Transport> World<T> {
                 (true, _) | (_, 0) => endpoint.poll_recv(me).is_some_and(|message| {
                     oracle.took((message.source(), me), message.command(), longest, message.bytes());
                     let bytes = message.bytes().to_vec();
-                    if keep { node.held.push((message, bytes)) } else { endpoint.release(message) }
+                    if keep {
+                        node.held.push((message, bytes))
+                    } else {
+                        endpoint.release(message)
+                    }
                     true
                 }),
                 (_, 1) => endpoint.poll_recv_batch(me).is_some_and(|batch| {
