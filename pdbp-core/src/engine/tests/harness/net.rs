@@ -220,10 +220,11 @@ impl Net {
         }
     }
 
-    /// Drops all blocks that it has.
+    /// Drops all blocks that it has. It takes no more, nor those back that are read in place.
     pub fn drop_blocks(&mut self) {
         self.ready.iter_mut().for_each(VecDeque::clear);
         for link in self.links.iter_mut().flatten() {
+            link.failed = true;
             (link.flight, link.back, link.lent, link.posted) = Default::default();
         }
     }
