@@ -67,11 +67,11 @@ pub(crate) fn place(id: usize, scenario: &Scenario) {
 }
 
 /// One node's traffic to one other node.
-struct Lane {
+struct Flow {
     to: usize,
     weight: u64,
     left: u64,
-    /// Of `left`, what belongs to the round under way where lanes keep in step.
+    /// Of `left`, what belongs to the round under way where flows keep in step.
     due: u64,
     /// Where in the source buffer the next packet starts.
     at: usize,
@@ -84,8 +84,8 @@ pub(crate) struct Node<E> {
     packet: usize,
     endpoint: E,
     source: Source,
-    lanes: Vec<Lane>,
-    /// Whether the lanes keep in step, each with its weight.
+    flows: Vec<Flow>,
+    /// Whether the flows keep in step, each with its weight.
     in_step: bool,
     /// Packets that it gets for one unit of traffic.
     due: u64,
@@ -102,9 +102,9 @@ impl<E: Endpoint> Node<E> {
             packet: scenario.packet,
             endpoint,
             source: Source::new(id, scenario.packet),
-            lanes: scenario
+            flows: scenario
                 .destinations(id)
-                .map(|(to, weight)| Lane { to, weight, left: 0, due: 0, at: 0 })
+                .map(|(to, weight)| Flow { to, weight, left: 0, due: 0, at: 0 })
                 .collect(),
             in_step: scenario.pattern == Pattern::Skewed,
             due: scenario.origins(id).map(|(_, weight)| weight).sum(),
@@ -115,18 +115,18 @@ impl<E: Endpoint> Node<E> {
 
     /// Sends `count` units of traffic, and receives what the origins send of theirs.
     pub(crate) fn exchange(&mut self, count: u64) {
-        for lane in &mut self.lanes {
-            lane.left = count * lane.weight;
+        for flow in &mut self.flows {
+            flow.left = count * flow.weight;
         }
         let burst = (BURST_BYTES / self.packet).clamp(1, BURST_PACKETS);
         let goal = self.received.packets + count * self.due;
-        let mut sending = !self.lanes.is_empty();
+        let mut sending = !self.flows.is_empty();
         loop {
             let mut moved = 0;
             if sending {
                 let (sent, refused) = if self.in_step { self.send_rounds() } else { self.send_burst(burst) };
                 moved += sent;
-                sending = self.lanes.iter().any(|lane| lane.left > 0);
+                sending = self.flows.iter().any(|flow| flow.left > 0);
                 if !sending || (refused && sent == 0) {
                     self.endpoint.flush();
                 }
@@ -162,14 +162,14 @@ impl<E: Endpoint> Node<E> {
         let (mut sent, mut refused) = (0, false);
         for _ in 0..burst {
             let before = sent;
-            for lane in &mut self.lanes {
-                if lane.left == 0 {
+            for flow in &mut self.flows {
+                if flow.left == 0 {
                     continue;
                 }
-                if self.endpoint.try_send(lane.to, &bytes[lane.at..lane.at + packet]) {
+                if self.endpoint.try_send(flow.to, &bytes[flow.at..flow.at + packet]) {
                     sent += 1;
-                    lane.left -= 1;
-                    lane.at = if lane.at + 2 * packet <= bytes.len() { lane.at + packet } else { 0 };
+                    flow.left -= 1;
+                    flow.at = if flow.at + 2 * packet <= bytes.len() { flow.at + packet } else { 0 };
                 } else {
                     refused = true;
                 }
@@ -181,25 +181,25 @@ impl<E: Endpoint> Node<E> {
         (sent, refused)
     }
 
-    /// What is left of the round under way, or else one round: of each lane as many packets as its weight says. A lane
-    /// that is full does not hold up the others, but no round begins before the last has ended; otherwise the lanes
+    /// What is left of the round under way, or else one round: of each flow as many packets as its weight says. A flow
+    /// that is full does not hold up the others, but no round begins before the last has ended; otherwise the flows
     /// of small weight would be done long before the others, and the traffic would not be skewed but first even, then for one.
     fn send_rounds(&mut self) -> (usize, bool) {
-        if self.lanes.iter().all(|lane| lane.due == 0) {
-            self.lanes.iter_mut().for_each(|lane| lane.due = lane.weight.min(lane.left));
+        if self.flows.iter().all(|flow| flow.due == 0) {
+            self.flows.iter_mut().for_each(|flow| flow.due = flow.weight.min(flow.left));
         }
         let (packet, bytes) = (self.packet, self.source.bytes());
         let (mut sent, mut refused) = (0, false);
-        for lane in &mut self.lanes {
-            while lane.due > 0 {
-                if !self.endpoint.try_send(lane.to, &bytes[lane.at..lane.at + packet]) {
+        for flow in &mut self.flows {
+            while flow.due > 0 {
+                if !self.endpoint.try_send(flow.to, &bytes[flow.at..flow.at + packet]) {
                     refused = true;
                     break;
                 }
                 sent += 1;
-                lane.due -= 1;
-                lane.left -= 1;
-                lane.at = if lane.at + 2 * packet <= bytes.len() { lane.at + packet } else { 0 };
+                flow.due -= 1;
+                flow.left -= 1;
+                flow.at = if flow.at + 2 * packet <= bytes.len() { flow.at + packet } else { 0 };
             }
         }
         (sent, refused)
@@ -220,7 +220,7 @@ impl<E: Endpoint> Node<E> {
     /// Waits a little, or gives up when nothing has moved for long.
     fn wait(&mut self, goal: u64) {
         if self.idle.wait() {
-            let left: u64 = self.lanes.iter().map(|lane| lane.left).sum();
+            let left: u64 = self.flows.iter().map(|flow| flow.left).sum();
             panic!(
                 "{}: node {} hangs: {left} packets cannot be sent, {} of {goal} received",
                 self.peer, self.id, self.received.packets

@@ -1,7 +1,7 @@
 //! Device memory, and who may do what with it.
 //!
 //! A [`Buffer`] is the only right to its memory: what arrives is written there. [`Buffer::into_slice`] makes it one that many may
-//! read and nobody writes: what is sent. [`Buffer::into_landing`] gives the right to a transport, which writes: nobody has the buffer
+//! read and nobody writes: what is sent. [`Buffer::into_recv`] gives the right to a transport, which writes: nobody has the buffer
 //! until that is done. A copy under way holds its memory, so that neither is freed under it, and a slice becomes a buffer again only
 //! when nobody else holds it.
 
@@ -86,17 +86,17 @@ impl<D: Device> Buffer<D> {
     /// # Errors
     /// The buffer, with [`DeviceError::OutOfBounds`] when the range does not lie in it, or [`DeviceError::InUse`] when a copy may be
     /// under way in it.
-    pub fn into_landing(
+    pub fn into_recv(
         mut self,
         room: Range<usize>,
-    ) -> Result<(Landing<D>, Awaited<D>), (Self, DeviceError)> {
+    ) -> Result<(RecvBuffer<D>, Awaited<D>), (Self, DeviceError)> {
         let bytes = if self.is_free() {
             Bytes::of(&self.memory, room)
         } else {
             Err(DeviceError::InUse { bytes: self.bytes() })
         };
         match bytes {
-            Ok(bytes) => Ok((Landing(bytes), Awaited { memory: self.memory })),
+            Ok(bytes) => Ok((RecvBuffer(bytes), Awaited { memory: self.memory })),
             Err(e) => Err((self, e)),
         }
     }
@@ -150,8 +150,8 @@ impl<D: Device> Slice<D> {
     }
 
     /// The slice, for a transport that sends straight from it.
-    pub fn to_send(&self) -> Parcel<D> {
-        Parcel(Bytes::inside(&self.memory, &self.range))
+    pub fn to_send(&self) -> SendBuffer<D> {
+        SendBuffer(Bytes::inside(&self.memory, &self.range))
     }
 
     pub(crate) fn memory(&self) -> &D::Memory {
@@ -174,10 +174,10 @@ impl<D: Device> Slice<D> {
 }
 
 /// A [`Slice`] on its way by a transport.
-pub struct Parcel<D: Device>(Bytes<D>);
+pub struct SendBuffer<D: Device>(Bytes<D>);
 
 /// Bytes of a [`Buffer`] into which a transport receives.
-pub struct Landing<D: Device>(Bytes<D>);
+pub struct RecvBuffer<D: Device>(Bytes<D>);
 
 /// A [`Buffer`] into which a transport receives: nobody reads or writes it meanwhile.
 pub struct Awaited<D: Device> {
@@ -185,7 +185,7 @@ pub struct Awaited<D: Device> {
 }
 
 impl<D: Device> Awaited<D> {
-    /// The buffer, when the transport has let go of its [`Landing`].
+    /// The buffer, when the transport has let go of its [`RecvBuffer`].
     ///
     /// # Errors
     /// This, while it has not.
@@ -225,7 +225,7 @@ impl<D: Device> Bytes<D> {
 unsafe impl<D: Device> Send for Bytes<D> {}
 
 // SAFETY: inside of memory that the value keeps and that stays where it is (`DeviceMemory::place`); nobody writes a slice.
-unsafe impl<D: Device> SendMemory for Parcel<D> {
+unsafe impl<D: Device> SendMemory for SendBuffer<D> {
     fn bytes(&self) -> NonNull<[u8]> {
         self.0.place
     }
@@ -235,7 +235,7 @@ unsafe impl<D: Device> SendMemory for Parcel<D> {
 }
 
 // SAFETY: as above; no copy was under way, and the buffer is out of reach as an `Awaited` until this is dropped.
-unsafe impl<D: Device> RecvMemory for Landing<D> {
+unsafe impl<D: Device> RecvMemory for RecvBuffer<D> {
     fn bytes(&mut self) -> NonNull<[u8]> {
         self.0.place
     }

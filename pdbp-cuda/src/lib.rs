@@ -55,5 +55,5 @@ pub mod kernel;
 mod buffer;
 mod memory;
 
-pub use buffer::{Awaited, Buffer, Landing, Parcel, Slice};
+pub use buffer::{Awaited, Buffer, RecvBuffer, SendBuffer, Slice};
 pub use memory::{PinnedMemory, Registered};

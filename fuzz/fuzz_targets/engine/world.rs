@@ -153,7 +153,7 @@ impl<T: Transport> World<T> {
             }
         });
         node.barrier.take_if(|barrier| node.endpoint.has_passed(*barrier));
-        node.quiet.take_if(|asked| node.endpoint.is_quiet(*asked));
+        node.quiet.take_if(|asked| node.endpoint.is_quiescent(*asked));
     }
 
     pub fn apply(&mut self, operation: Operation) {

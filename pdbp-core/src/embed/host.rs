@@ -226,9 +226,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
         self.with(Endpoint::quiesce)
     }
 
-    /// As [`Endpoint::is_quiet`].
-    pub fn is_quiet(&self, asked: Quiescence) -> bool {
-        self.with(|endpoint| endpoint.is_quiet(asked))
+    /// As [`Endpoint::is_quiescent`].
+    pub fn is_quiescent(&self, asked: Quiescence) -> bool {
+        self.with(|endpoint| endpoint.is_quiescent(asked))
     }
 
     /// For drops. When the endpoint is borrowed, which it is only if its transport calls its host, what is dropped keeps its block.

@@ -449,12 +449,12 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
     /// Asks whether all that was sent before, by any node, has arrived at its part.
     pub fn quiesce(&mut self) -> Quiescence {
         self.flush();
-        Quiescence(self.engine.ask_quiet())
+        Quiescence(self.engine.ask_quiescence())
     }
 
     /// Whether that is so.
-    pub fn is_quiet(&self, asked: Quiescence) -> bool {
-        self.engine.is_quiet(asked.0)
+    pub fn is_quiescent(&self, asked: Quiescence) -> bool {
+        self.engine.is_quiescent(asked.0)
     }
 
     /// The engine, for what else it knows: counters, rows, members.

@@ -195,16 +195,16 @@ impl Links<'_> {
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Asks the primary to find out when all that was sent before, by any node, has been put into private pipes; done when
-    /// [`is_quiet`](Self::is_quiet) says so. Nodes that are no members, and links that have failed, do not count. Requests made while
+    /// [`is_quiescent`](Self::is_quiescent) says so. Nodes that are no members, and links that have failed, do not count. Requests made while
     /// one is under way are answered together after it.
-    pub fn ask_quiet(&mut self) -> u32 {
+    pub fn ask_quiescence(&mut self) -> u32 {
         self.termination.asked = self.termination.asked.wrapping_add(1);
         self.stirred = true;
         self.termination.asked
     }
 
     /// Whether request `number` has been answered.
-    pub fn is_quiet(&self, number: u32) -> bool {
+    pub fn is_quiescent(&self, number: u32) -> bool {
         self.termination.answered.wrapping_sub(number) < u32::MAX / 2
     }
 

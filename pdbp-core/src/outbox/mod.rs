@@ -61,12 +61,12 @@ pub trait Blocks {
 pub struct Hop {
     lane: usize,
     dest: NodeId,
-    way: Way,
+    addressing: Addressing,
 }
 
 /// How messages find their destination from the block's end of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Addressing {
     /// As the block was opened: all its messages are for one node.
     Opened,
     /// By this relay, or by none: the lane has messages for several nodes.
@@ -77,12 +77,12 @@ impl Hop {
     /// The lane that is for the messages to this node alone; its index is that of the node.
     #[inline]
     pub const fn to_node(dest: NodeId) -> Self {
-        Self { lane: dest.index(), dest, way: Way::Opened }
+        Self { lane: dest.index(), dest, addressing: Addressing::Opened }
     }
 
     /// The lane of a link, by which the messages go to `dest`.
     pub(crate) const fn by_link(lane: usize, dest: NodeId, via: Option<Via>) -> Self {
-        Self { lane, dest, way: Way::Own(via) }
+        Self { lane, dest, addressing: Addressing::Own(via) }
     }
 
     /// The node that the messages are for.
@@ -246,7 +246,7 @@ impl<'a> Outbox<'a> {
     #[inline(always)]
     fn block(&mut self, hop: Hop) -> Result<&mut OpenBlock, Full> {
         let block = self.lanes.get_mut(hop.lane).and_then(|lane| lane.block.as_mut()).ok_or(Full)?;
-        if let Way::Own(via) = hop.way {
+        if let Addressing::Own(via) = hop.addressing {
             block.packer.turn(via);
         }
         Ok(block)

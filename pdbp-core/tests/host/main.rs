@@ -235,7 +235,7 @@ fn barriers_and_quiescence_complete() {
     run(&net.all(&nodes), || nodes[2].host.has_passed(last) && nodes[0].host.has_passed(barriers[0]));
     nodes[0].host.send(nodes[0].part, nodes[1].part, b"before").unwrap();
     let asked = nodes[2].host.quiesce();
-    run(&net.all(&nodes), || nodes[2].host.is_quiet(asked));
+    run(&net.all(&nodes), || nodes[2].host.is_quiescent(asked));
     assert_eq!(nodes[1].host.recv(nodes[1].part).as_deref(), Some(&b"before"[..]));
 }
 

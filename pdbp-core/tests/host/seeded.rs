@@ -54,7 +54,7 @@ fn traffic(seed: u64) {
                 let message = bytes(turns, 1 + random.below(300) as usize);
                 match node.host.send(node.part, to, &message) {
                     Ok(()) => {
-                        lane(&mut short, node.part, to).push_back(message);
+                        flow(&mut short, node.part, to).push_back(message);
                         sent += 1;
                     }
                     Err(error) => assert_eq!(error, SendError::WouldBlock, "seed {seed}"),
@@ -63,7 +63,7 @@ fn traffic(seed: u64) {
             if busy && sending[i].is_none() && random.below(8) == 0 {
                 let message = &store[random.below(40) as usize];
                 sending[i] = Some(node.host.send_long(node.part, to, message).unwrap());
-                lane(&mut long, node.part, to).push_back(message.clone());
+                flow(&mut long, node.part, to).push_back(message.clone());
                 sent += 1;
             }
             if let Some(open) = &mut sending[i]
@@ -122,16 +122,16 @@ fn traffic(seed: u64) {
     assert!(short.values().chain(long.values()).all(VecDeque::is_empty), "seed {seed}");
 }
 
-type Lanes = HashMap<(PartId, PartId), VecDeque<Vec<u8>>>;
+type Flows = HashMap<(PartId, PartId), VecDeque<Vec<u8>>>;
 
-fn lane(lanes: &mut Lanes, from: PartId, to: PartId) -> &mut VecDeque<Vec<u8>> {
-    lanes.entry((from, to)).or_default()
+fn flow(flows: &mut Flows, from: PartId, to: PartId) -> &mut VecDeque<Vec<u8>> {
+    flows.entry((from, to)).or_default()
 }
 
 /// Reads what has come to a node, and keeps `keep` messages for later.
 fn read<'n>(
     node: &'n Node,
-    (short, long): (&mut Lanes, &mut Lanes),
+    (short, long): (&mut Flows, &mut Flows),
     held: &mut VecDeque<Kept<'n>>,
     keep: usize,
     seed: u64,
@@ -139,8 +139,8 @@ fn read<'n>(
     let mut received = 0;
     while let Some(message) = node.host.recv(node.part) {
         let from = message.source().unwrap();
-        let lanes = if message.len() >= 500 { &mut *long } else { &mut *short };
-        let expected = lane(lanes, from, node.part).pop_front();
+        let flows = if message.len() >= 500 { &mut *long } else { &mut *short };
+        let expected = flow(flows, from, node.part).pop_front();
         assert_eq!(Some(&message[..]), expected.as_deref(), "seed {seed}");
         received += 1;
         held.push_back(message);

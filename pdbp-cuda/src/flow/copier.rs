@@ -4,7 +4,7 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::num::NonZeroUsize;
 
-use super::belt::Lane;
+use super::pipeline::Stage;
 use crate::device::{Device, DeviceError, InUse};
 
 /// Queues and staging areas of a device for the flows of one thread, and what flows left behind with copies under way.
@@ -16,7 +16,7 @@ pub struct Copier<D: Device> {
     device: D,
     in_flight: NonZeroUsize,
     queues: RefCell<Vec<D::Queue>>,
-    lanes: RefCell<Vec<Lane<D>>>,
+    stages: RefCell<Vec<Stage<D>>>,
     /// Of copies under way that have no flow any more.
     left: RefCell<Vec<InUse<D, Box<dyn Any>>>>,
 }
@@ -25,8 +25,8 @@ impl<D: Device> Copier<D> {
     /// A copier whose flows have up to `in_flight` copies each under way. Three let a copy, the block before it and the one
     /// after overlap; more help a caller that polls seldom, and take as many more blocks.
     pub fn new(device: &D, in_flight: NonZeroUsize) -> Self {
-        let (queues, lanes, left) = (RefCell::default(), RefCell::default(), RefCell::default());
-        Self { device: device.clone(), in_flight, queues, lanes, left }
+        let (queues, stages, left) = (RefCell::default(), RefCell::default(), RefCell::default());
+        Self { device: device.clone(), in_flight, queues, stages, left }
     }
 
     /// The device.
@@ -76,18 +76,18 @@ impl<D: Device> Copier<D> {
         self.queues.borrow_mut().push(queue);
     }
 
-    /// A lane for blocks of so many bytes, on which nothing is under way.
-    pub(super) fn take_lane(&self, block: usize) -> Result<Lane<D>, DeviceError> {
-        let mut lanes = self.lanes.borrow_mut();
-        match lanes.iter().position(|lane| lane.fits(block)) {
-            Some(spare) => Ok(lanes.swap_remove(spare)),
-            None => Lane::new(&self.device, block),
+    /// A stage for blocks of so many bytes, on which nothing is under way.
+    pub(super) fn take_stage(&self, block: usize) -> Result<Stage<D>, DeviceError> {
+        let mut stages = self.stages.borrow_mut();
+        match stages.iter().position(|stage| stage.fits(block)) {
+            Some(spare) => Ok(stages.swap_remove(spare)),
+            None => Stage::new(&self.device, block),
         }
     }
 
-    /// Takes a lane back on which nothing is under way.
-    pub(super) fn put_lane(&self, lane: Lane<D>) {
-        self.lanes.borrow_mut().push(lane);
+    /// Takes a stage back on which nothing is under way.
+    pub(super) fn put_stage(&self, stage: Stage<D>) {
+        self.stages.borrow_mut().push(stage);
     }
 
     /// Keeps what belongs to a copy until it is over.

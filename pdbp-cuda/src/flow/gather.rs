@@ -2,15 +2,15 @@
 
 use std::rc::Rc;
 
-use super::belt::{Belt, Loaded, Way};
 use super::going::{self, Flow, State};
+use super::pipeline::{Direction, Loaded, Pipeline};
 use super::{Copier, FlowError, NotStarted, Outgoing, Step, VacantBlock};
 use crate::buffer::Slice;
 use crate::device::{Device, DeviceError};
 
 /// Sends messages that lie anywhere in a slice of device memory, a block's worth at a time. See [`flow`](crate::flow).
 pub struct Gather<D: Device, B: VacantBlock> {
-    belt: Belt<D, B>,
+    pipeline: Pipeline<D, B>,
     source: Slice<D>,
     /// Messages that were sent.
     sent: usize,
@@ -30,8 +30,8 @@ impl<D: Device, B: VacantBlock> Gather<D, B> {
         block: usize,
         after: Option<&D::Event>,
     ) -> Result<Self, NotStarted<Slice<D>>> {
-        match Belt::new(copier, Way::Out, block, after) {
-            Ok(belt) => Ok(Self { belt, source, sent: 0, state: State::Flowing }),
+        match Pipeline::new(copier, Direction::Out, block, after) {
+            Ok(pipeline) => Ok(Self { pipeline, source, sent: 0, state: State::Flowing }),
             Err(error) => Err(NotStarted { memory: source, error }),
         }
     }
@@ -52,7 +52,7 @@ impl<D: Device, B: VacantBlock> Gather<D, B> {
 
     /// Whether a kernel or a copy is under way.
     pub fn is_copying(&self) -> bool {
-        !self.belt.is_empty()
+        !self.pipeline.is_empty()
     }
 
     /// Waits until the oldest copy under way is over; returns at once when there is none.
@@ -60,7 +60,7 @@ impl<D: Device, B: VacantBlock> Gather<D, B> {
     /// # Errors
     /// It has failed; the next poll says so, too.
     pub fn wait_for_copy(&self) -> Result<(), DeviceError> {
-        self.belt.wait()
+        self.pipeline.wait()
     }
 
     /// Ends the flow and gives the slice back. What is under way is given up.
@@ -70,19 +70,19 @@ impl<D: Device, B: VacantBlock> Gather<D, B> {
 
     fn advance<O: Outgoing<Block = B>>(&mut self, outlet: &mut O) -> Result<Step, FlowError<O::Error>> {
         let mut step = Step::Idle;
-        while let Some((block, messages)) = self.belt.unload()? {
+        while let Some((block, messages)) = self.pipeline.unload()? {
             outlet.send(block).map_err(FlowError::Link)?;
             self.sent += messages;
             step = Step::Moved;
         }
         while self.state == State::Flowing {
-            match self.belt.load(outlet, &self.source.hold(), self.source.range())? {
+            match self.pipeline.load(outlet, &self.source.hold(), self.source.range())? {
                 Loaded::Block => step = Step::Moved,
                 Loaded::Nothing => break,
                 Loaded::End => self.state = State::Ending,
             }
         }
-        Ok(if self.state == State::Ending && self.belt.is_empty() { Step::Done } else { step })
+        Ok(if self.state == State::Ending && self.pipeline.is_empty() { Step::Done } else { step })
     }
 }
 
@@ -94,15 +94,15 @@ impl<D: Device, B: VacantBlock> Flow for Gather<D, B> {
     }
 
     fn copier(&self) -> &Copier<D> {
-        self.belt.copier()
+        self.pipeline.copier()
     }
 
     fn give_back(&mut self) {
-        self.belt.finish();
+        self.pipeline.finish();
     }
 
     fn leave(&mut self) {
-        self.belt.leave();
+        self.pipeline.leave();
     }
 }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::going::{self, Flow, State};
 use super::{Arrived, Copier, Flight, FlowError, HostBlock, Inlet, NotStarted, Step};
-use crate::buffer::{Awaited, Buffer, Landing};
+use crate::buffer::{Awaited, Buffer, RecvBuffer};
 use crate::device::{Device, DeviceError, InUse};
 
 /// Receives into a buffer on the device, until the data ends. See [`flow`](crate::flow).
@@ -88,22 +88,22 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
     }
 
     /// The room for `bytes` bytes that come by other means than blocks, instead of all that the flow would copy. The flow stands still
-    /// while a transport has it; [`poll_landed`](Self::poll_landed) says that the bytes are there. If nothing is to come that way, the
+    /// while a transport has it; [`poll_received`](Self::poll_received) says that the bytes are there. If nothing is to come that way, the
     /// room is dropped, and the flow goes on with blocks.
     ///
     /// # Errors
     /// [`FlowError::TooLong`]; and [`FlowError::Ended`] when the flow is not at its beginning.
-    pub fn landing<E>(&mut self, bytes: usize) -> Result<Landing<D>, FlowError<E>> {
+    pub fn recv_buffer<E>(&mut self, bytes: usize) -> Result<RecvBuffer<D>, FlowError<E>> {
         if bytes > self.room.len() {
             return Err(FlowError::TooLong { room: self.room.len() });
         }
         let room = self.room.start..self.room.start + bytes;
         let fresh = self.state == State::Flowing && self.copied == 0;
         let Some(buffer) = self.buffer.take_if(|_| fresh) else { return Err(FlowError::Ended) };
-        match buffer.into_landing(room) {
-            Ok((landing, awaited)) => {
+        match buffer.into_recv(room) {
+            Ok((receiving, awaited)) => {
                 self.awaited = Some(awaited);
-                Ok(landing)
+                Ok(receiving)
             }
             Err((buffer, e)) => {
                 self.buffer = Some(buffer);
@@ -112,8 +112,8 @@ impl<D: Device, B: HostBlock> Inflow<D, B> {
         }
     }
 
-    /// So many bytes have landed, and nothing follows: done, as soon as the transport has let go of the room.
-    pub fn poll_landed(&mut self, bytes: usize) -> Step {
+    /// So many bytes have arrived, and nothing follows: done, as soon as the transport has let go of the room.
+    pub fn poll_received(&mut self, bytes: usize) -> Step {
         if !self.regain() {
             return Step::Idle;
         }

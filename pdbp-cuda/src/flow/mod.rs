@@ -30,7 +30,6 @@
 //! device that does not say that a copy is over ends a flow, and no copy: what that uses stays held ([`InUse`]). So does what a
 //! flow has when a function of the caller panics in it; the flow has failed then.
 
-mod belt;
 mod bundle;
 mod copier;
 mod gather;
@@ -38,6 +37,7 @@ mod going;
 mod inflow;
 mod lent;
 mod outflow;
+mod pipeline;
 mod scatter;
 #[cfg(test)]
 mod tests;

@@ -2,15 +2,15 @@
 
 use std::rc::Rc;
 
-use super::belt::{Belt, Loaded, Way};
 use super::going::{self, Flow, State};
+use super::pipeline::{Direction, Loaded, Pipeline};
 use super::{Bundles, Copier, FlowError, HostBlock, NotStarted, Step};
 use crate::buffer::Buffer;
 use crate::device::{Device, DeviceError};
 
 /// Receives messages to wherever they belong in a buffer on the device, a block's worth at a time. See [`flow`](crate::flow).
 pub struct Scatter<D: Device, B: HostBlock> {
-    belt: Belt<D, B>,
+    pipeline: Pipeline<D, B>,
     /// Until it is taken back.
     buffer: Option<Buffer<D>>,
     /// Messages that have arrived in the buffer.
@@ -31,8 +31,8 @@ impl<D: Device, B: HostBlock> Scatter<D, B> {
         block: usize,
         after: Option<&D::Event>,
     ) -> Result<Self, NotStarted<Buffer<D>>> {
-        match Belt::new(copier, Way::Into, block, after) {
-            Ok(belt) => Ok(Self { belt, buffer: Some(into), received: 0, state: State::Flowing }),
+        match Pipeline::new(copier, Direction::Into, block, after) {
+            Ok(pipeline) => Ok(Self { pipeline, buffer: Some(into), received: 0, state: State::Flowing }),
             Err(error) => Err(NotStarted { memory: into, error }),
         }
     }
@@ -53,7 +53,7 @@ impl<D: Device, B: HostBlock> Scatter<D, B> {
 
     /// Whether a copy or a kernel is under way.
     pub fn is_copying(&self) -> bool {
-        !self.belt.is_empty()
+        !self.pipeline.is_empty()
     }
 
     /// Waits until the oldest kernel under way is over; returns at once when there is none.
@@ -61,7 +61,7 @@ impl<D: Device, B: HostBlock> Scatter<D, B> {
     /// # Errors
     /// It has failed; the next poll says so, too.
     pub fn wait_for_copy(&self) -> Result<(), DeviceError> {
-        self.belt.wait()
+        self.pipeline.wait()
     }
 
     /// Ends the flow and gives the buffer back; `None` when something is under way to it yet (try again later, or after
@@ -73,19 +73,19 @@ impl<D: Device, B: HostBlock> Scatter<D, B> {
 
     fn advance<I: Bundles<Block = B>>(&mut self, inlet: &mut I) -> Result<Step, FlowError<I::Error>> {
         let mut step = Step::Idle;
-        while let Some((_, messages)) = self.belt.unload()? {
+        while let Some((_, messages)) = self.pipeline.unload()? {
             self.received += messages;
             step = Step::Moved;
         }
         while self.state == State::Flowing {
             let Some(buffer) = &self.buffer else { return Err(FlowError::Ended) };
-            match self.belt.load(inlet, &buffer.hold(), 0..buffer.bytes())? {
+            match self.pipeline.load(inlet, &buffer.hold(), 0..buffer.bytes())? {
                 Loaded::Block => step = Step::Moved,
                 Loaded::Nothing => break,
                 Loaded::End => self.state = State::Ending,
             }
         }
-        Ok(if self.state == State::Ending && self.belt.is_empty() { Step::Done } else { step })
+        Ok(if self.state == State::Ending && self.pipeline.is_empty() { Step::Done } else { step })
     }
 }
 
@@ -97,15 +97,15 @@ impl<D: Device, B: HostBlock> Flow for Scatter<D, B> {
     }
 
     fn copier(&self) -> &Copier<D> {
-        self.belt.copier()
+        self.pipeline.copier()
     }
 
     fn give_back(&mut self) {
-        self.belt.finish();
+        self.pipeline.finish();
     }
 
     fn leave(&mut self) {
-        self.belt.leave();
+        self.pipeline.leave();
     }
 }
 

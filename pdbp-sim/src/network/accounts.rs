@@ -7,7 +7,7 @@ use pdbp_core::id::{Epoch, NodeId};
 use super::check::{self, Breach, Broken, Invariant};
 use super::cluster::Cluster;
 use super::host::Host;
-use super::payload::Way;
+use super::payload::Channel;
 use super::setup::ClusterError;
 
 /// Sixteenths of the time after which links are given up, for which a cluster may be busy without moving a message.
@@ -92,14 +92,16 @@ impl<T: Transport> Cluster<T> {
         restless.next().or_else(unnoticed)
     }
 
-    /// Messages of a node that did not arrive, by destination and way.
-    pub(super) fn missing(&self, node: u16) -> impl Iterator<Item = (u16, Way, u64)> {
+    /// Messages of a node that did not arrive, by destination and channel.
+    pub(super) fn missing(&self, node: u16) -> impl Iterator<Item = (u16, Channel, u64)> {
         let host = self.hosts.get(usize::from(node)).and_then(Option::as_ref);
         host.into_iter().flat_map(move |host| {
-            host.sent.iter().filter_map(move |((dest, way), sent)| {
-                let lane = self.hosts.get(usize::from(*dest))?.as_ref()?.lanes.get(&(node, *way));
-                let arrived = lane.filter(|lane| lane.life == host.life).map_or(0, |lane| lane.delivered);
-                Some((*dest, *way, sent.saturating_sub(arrived))).filter(|(.., missing)| *missing > 0)
+            host.sent.iter().filter_map(move |((dest, channel), sent)| {
+                let received = self.hosts.get(usize::from(*dest))?.as_ref()?.received.get(&(node, *channel));
+                let arrived = received
+                    .filter(|received| received.life == host.life)
+                    .map_or(0, |received| received.delivered);
+                Some((*dest, *channel, sent.saturating_sub(arrived))).filter(|(.., missing)| *missing > 0)
             })
         })
     }
@@ -113,7 +115,8 @@ impl<T: Transport> Cluster<T> {
         }
         let nodes = 0..self.setup.nodes as u16;
         // Engines count the segments of streams, which are looked at by themselves.
-        let missing = nodes.flat_map(|node| self.missing(node)).filter(|(_, way, _)| *way != Way::Stream);
+        let missing =
+            nodes.flat_map(|node| self.missing(node)).filter(|(_, channel, _)| *channel != Channel::Stream);
         let missing: u64 = missing.map(|(.., missing)| missing).sum();
         // All of whose segments were passed on, some before a link failed and some after it was up again.
         let incomplete: u64 = self.hosts.iter().flatten().map(Host::incomplete).sum();
@@ -132,7 +135,7 @@ impl<T: Transport> Cluster<T> {
         host.check_parts()?;
         let reported = host.engine().counters().undelivered;
         let mut lost = 0;
-        for (dest, way, missing) in self.missing(node) {
+        for (dest, channel, missing) in self.missing(node) {
             if NodeId::new(dest).is_some_and(|node| host.engine().is_relayed(node)) && self.relays_lose {
                 // Relays count what they lose, for all sources together.
                 continue;
@@ -142,7 +145,7 @@ impl<T: Transport> Cluster<T> {
                     format!("{missing} messages to node{dest} did not arrive; its link has not failed");
                 return Err(Breach::new(Invariant::Accounted, what));
             }
-            if self.lives.get(usize::from(dest)) == Some(&1) && way != Way::Stream {
+            if self.lives.get(usize::from(dest)) == Some(&1) && channel != Channel::Stream {
                 lost += missing;
             }
         }

@@ -14,8 +14,8 @@ use super::clock::Clock;
 use super::guests::Guests;
 use super::meetings::{Ends, Meetings};
 use super::mix::{self, Mix};
-use super::payload::Way;
-use super::reading::{Lane, Reading};
+use super::payload::Channel;
+use super::reading::{Reading, Received};
 use super::report::Latencies;
 use super::setup::Setup;
 use super::streams::Streams;
@@ -158,12 +158,12 @@ pub(super) struct Host<T: Transport> {
     pub(super) writer: Writer,
     pub(super) streams: Streams,
     pub(super) meetings: Meetings,
-    /// Messages sent, by destination and way; of streams, those that were flushed.
-    pub(super) sent: BTreeMap<(u16, Way), u64>,
+    /// Messages sent, by destination and channel; of streams, those that were flushed.
+    pub(super) sent: BTreeMap<(u16, Channel), u64>,
     /// How many of them may have been lost when the link failed for the last time.
-    pub(super) doubtful: BTreeMap<(u16, Way), u64>,
-    /// By source and way.
-    pub(super) lanes: BTreeMap<(u16, Way), Lane>,
+    pub(super) doubtful: BTreeMap<(u16, Channel), u64>,
+    /// By source and channel.
+    pub(super) received: BTreeMap<(u16, Channel), Received>,
     /// Messages to sets of parts that the second part has read, by source: its life, and how many of that.
     pub(super) seconds: BTreeMap<u16, (u32, u64)>,
     /// The streams that its parts read, by the number of the part.
@@ -224,7 +224,7 @@ impl<T: Transport> Host<T> {
             meetings,
             sent: BTreeMap::new(),
             doubtful: BTreeMap::new(),
-            lanes: BTreeMap::new(),
+            received: BTreeMap::new(),
             seconds: BTreeMap::new(),
             open: Vec::new(),
             held_messages: Vec::new(),
@@ -335,9 +335,9 @@ impl<T: Transport> Host<T> {
     fn peer_failed(&mut self, peer: u16) {
         self.told.failed.insert(peer);
         self.streams.tell(peer);
-        for way in Way::ALL {
-            if let Some(sent) = self.sent.get(&(peer, way)) {
-                self.doubtful.insert((peer, way), *sent);
+        for channel in Channel::ALL {
+            if let Some(sent) = self.sent.get(&(peer, channel)) {
+                self.doubtful.insert((peer, channel), *sent);
             }
         }
     }

@@ -7,7 +7,7 @@ use super::check::{Breach, Invariant};
 use super::cluster::Cluster;
 use super::host::{Clerk, Host, Work};
 use super::mix::Mix;
-use super::payload::Way;
+use super::payload::Channel;
 
 /// At which barrier a host is, and what it has asked for.
 #[derive(Debug, Default)]
@@ -66,7 +66,7 @@ pub(super) struct Sent {
     source: u16,
     life: u32,
     dest: u16,
-    way: Way,
+    channel: Channel,
     count: u64,
 }
 
@@ -115,7 +115,7 @@ impl<T: Transport> Host<T> {
         let Self { meetings, endpoint, .. } = self;
         let passed = meetings.barrier.take_if(|barrier| endpoint.has_passed(*barrier));
         work.passed = passed.map(Barrier::number);
-        work.quiet = meetings.asked.take_if(|asked| endpoint.is_quiet(*asked)).is_some();
+        work.quiet = meetings.asked.take_if(|asked| endpoint.is_quiescent(*asked)).is_some();
         meetings.quiets += u64::from(work.quiet);
     }
 
@@ -178,11 +178,11 @@ impl<T: Transport> Cluster<T> {
         let hosts = (0..).zip(&self.hosts).filter_map(|(node, host)| Some((node, host.as_ref()?)));
         let sent = hosts.flat_map(|(source, host)| {
             let life = host.life;
-            host.sent.iter().map(move |((dest, way), count)| Sent {
+            host.sent.iter().map(move |((dest, channel), count)| Sent {
                 source,
                 life,
                 dest: *dest,
-                way: *way,
+                channel: *channel,
                 count: *count,
             })
         });
@@ -192,22 +192,23 @@ impl<T: Transport> Cluster<T> {
     /// All that had been sent was read, but for what links that have failed since may have lost.
     fn check_quiet<'s>(&self, asked: impl Iterator<Item = &'s Sent>) -> Result<(), Breach> {
         for sent in asked {
-            let Sent { source, life, dest, way, count } = *sent;
+            let Sent { source, life, dest, channel, count } = *sent;
             let host = |node: u16| self.hosts.get(usize::from(node)).and_then(Option::as_ref);
             let (Some(from), Some(to)) = (host(source).filter(|h| h.life == life), host(dest)) else {
                 continue;
             };
-            let lost = from.doubtful.get(&(dest, way)).copied().unwrap_or(0);
+            let lost = from.doubtful.get(&(dest, channel)).copied().unwrap_or(0);
             if count <= lost || to.gaps || is_gone(from, dest) || is_gone(to, source) {
                 continue;
             }
-            let lane = to.lanes.get(&(source, way)).filter(|lane| lane.life == life);
+            let received = to.received.get(&(source, channel)).filter(|received| received.life == life);
             // Those of streams have no order among each other.
-            let come =
-                lane.map_or(0, |lane| if way == Way::Stream { lane.delivered + lost } else { lane.next });
+            let come = received.map_or(0, |received| {
+                if channel == Channel::Stream { received.delivered + lost } else { received.next }
+            });
             if come < count {
                 let what = format!(
-                    "quiet, and of {count} messages sent before by node{source} to node{dest} ({way:?}) \
+                    "quiet, and of {count} messages sent before by node{source} to node{dest} ({channel:?}) \
                      {come} have come"
                 );
                 return Err(Breach::new(Invariant::Quiescence, what));

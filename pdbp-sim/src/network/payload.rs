@@ -3,7 +3,7 @@
 //! ```text
 //!  0        2      4      7     8        16        24
 //!  +--------+------+------+-----+--------+---------+-----------+
-//!  | source | dest | life | way | number | sent at | pattern … |
+//!  | source | dest | life | channel | number | sent at | pattern … |
 //!  +--------+------+------+-----+--------+---------+-----------+
 //! ```
 //!
@@ -14,9 +14,9 @@ use crate::random::Random;
 /// Bytes of the shortest message of the traffic.
 pub const PAYLOAD: usize = 24;
 
-/// How a message leaves its host. What takes the same way to the same node keeps its order.
+/// How a message leaves its host. What takes the same channel to the same node keeps its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Way {
+pub(super) enum Channel {
     /// Packed with others.
     Packed,
     /// In an urgent block of its own.
@@ -25,7 +25,7 @@ pub(super) enum Way {
     Stream,
 }
 
-impl Way {
+impl Channel {
     pub(super) const ALL: [Self; 3] = [Self::Packed, Self::Urgent, Self::Stream];
 }
 
@@ -36,8 +36,8 @@ pub(super) struct Payload {
     pub(super) dest: u16,
     /// Below 2^24.
     pub(super) life: u32,
-    pub(super) way: Way,
-    /// Its place among the messages that this life has sent this way on this link, from 0.
+    pub(super) channel: Channel,
+    /// Its place among the messages that this life has sent by this channel on this link, from 0.
     pub(super) number: u64,
     /// When it should have been sent: nanoseconds of virtual time.
     pub(super) sent_at: u64,
@@ -45,14 +45,14 @@ pub(super) struct Payload {
     pub(super) nodes: u8,
 }
 
-/// Bits of the byte that says the way; the others are the number of nodes.
-const WAY: u32 = 4;
+/// Bits of the byte that says the channel; the others are the number of nodes.
+const CHANNEL: u32 = 4;
 
 impl Payload {
     /// The first differs for each message, so that mixed up halves are found.
     fn pattern(&self) -> impl Iterator<Item = u8> {
         let seed = u64::from(self.source) << 48 ^ u64::from(self.dest) << 32 ^ u64::from(self.life) << 20;
-        let mut random = Random::new(seed ^ (self.way as u64) << 56 ^ self.number);
+        let mut random = Random::new(seed ^ (self.channel as u64) << 56 ^ self.number);
         std::iter::from_fn(move || Some(random.next())).flat_map(u64::to_le_bytes)
     }
 
@@ -64,8 +64,8 @@ impl Payload {
     pub(super) fn append(&self, length: usize, into: &mut Vec<u8>) {
         into.extend(self.source.to_le_bytes());
         into.extend(self.dest.to_le_bytes());
-        let way = self.way as u32 | u32::from(self.nodes) << WAY;
-        into.extend((self.life | way << 24).to_le_bytes());
+        let channel = self.channel as u32 | u32::from(self.nodes) << CHANNEL;
+        into.extend((self.life | channel << 24).to_le_bytes());
         into.extend(self.number.to_le_bytes());
         into.extend(self.sent_at.to_le_bytes());
         into.extend(self.pattern().take(length.saturating_sub(PAYLOAD)));
@@ -77,13 +77,13 @@ impl Payload {
             let bytes = bytes.get(at..at + length)?;
             Some(bytes.iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b)))
         };
-        let way = number(7, 1)? as usize;
-        let nodes = (way >> WAY) as u8;
+        let channel = number(7, 1)? as usize;
+        let nodes = (channel >> CHANNEL) as u8;
         Some(Self {
             source: number(0, 2)? as u16,
             dest: number(2, 2)? as u16,
             life: number(4, 3)? as u32,
-            way: *Way::ALL.get(way & ((1 << WAY) - 1))?,
+            channel: *Channel::ALL.get(channel & ((1 << CHANNEL) - 1))?,
             nodes,
             number: number(8, 8)?,
             sent_at: number(16, 8)?,

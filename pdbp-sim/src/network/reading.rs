@@ -10,7 +10,7 @@ use pdbp_core::umb::HeapMemory;
 
 use super::check::{Breach, Invariant};
 use super::host::{Clerk, Host};
-use super::payload::{Payload, Way};
+use super::payload::{Channel, Payload};
 #[cfg(test)]
 use super::sabotage::Slip;
 use super::streams::{self, Read};
@@ -18,9 +18,9 @@ use super::streams::{self, Read};
 /// One message in so many is held until the next run.
 const HELD: u32 = 16;
 
-/// What has come from one peer, one way.
+/// What has come from one peer by one channel.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Lane {
+pub(super) struct Received {
     /// The life of the peer that the rest is about.
     pub(super) life: u32,
     pub(super) next: u64,
@@ -193,9 +193,9 @@ impl<T: Transport> Host<T> {
         let mut messages = 0;
         for bytes in bytes.chunks(each.max(1)) {
             let payload = self.payload_of(source, bytes)?;
-            let way = if is_command { Way::Urgent } else { Way::Packed };
-            if way != payload.way {
-                return contents(format!("{payload:?} came as if it were {way:?}"));
+            let channel = if is_command { Channel::Urgent } else { Channel::Packed };
+            if channel != payload.channel {
+                return contents(format!("{payload:?} came as if it were {channel:?}"));
             }
             messages += 1;
             if local > 0 {
@@ -216,7 +216,7 @@ impl<T: Transport> Host<T> {
         let (mut done, mut records) = (0, 0);
         while let Some((place, record)) = bytes.get(done..).and_then(streams::first_record) {
             let payload = self.payload_of(source, record)?;
-            if payload.way != Way::Stream {
+            if payload.channel != Channel::Stream {
                 return contents(format!("{payload:?} came in a stream"));
             }
             self.take(payload, record.len(), clerk)?;
@@ -265,31 +265,37 @@ impl<T: Transport> Host<T> {
         self.gaps || self.told.failed.contains(&source)
     }
 
-    /// Enters a message into the books of its lane.
+    /// Enters a message into the books of its channel.
     fn take(&mut self, payload: Payload, bytes: usize, clerk: &mut Clerk<'_>) -> Result<(), Breach> {
-        let Payload { source, life, way, number, .. } = payload;
+        let Payload { source, life, channel, number, .. } = payload;
         let failed = self.may_lose(source);
         // Messages to this node's life before are not this one's.
         let next = if self.life > 1 { number } else { 0 };
-        let lane = self.lanes.entry((source, way)).or_insert_with(|| Lane { life, next, ..Lane::default() });
-        if life > lane.life {
-            *lane = Lane { life, ..Lane::default() };
+        let received = self.received.entry((source, channel)).or_insert_with(|| Received {
+            life,
+            next,
+            ..Received::default()
+        });
+        if life > received.life {
+            *received = Received { life, ..Received::default() };
         }
-        let again = if way == Way::Stream { !lane.seen.insert(number) } else { number < lane.next };
-        if life < lane.life || again {
+        let again =
+            if channel == Channel::Stream { !received.seen.insert(number) } else { number < received.next };
+        if life < received.life || again {
             let what = format!(
                 "message {number} of life {life} of node{source} came when message {} of life {} was next",
-                lane.next, lane.life
+                received.next, received.life
             );
             return Err(Breach::new(Invariant::Once, what));
         }
-        if way != Way::Stream && number > lane.next && !failed {
-            let what = format!("message {number} of node{source} came when message {} was next", lane.next);
+        if channel != Channel::Stream && number > received.next && !failed {
+            let what =
+                format!("message {number} of node{source} came when message {} was next", received.next);
             return Err(Breach::new(Invariant::Order, what));
         }
-        lane.next = lane.next.max(number + 1);
-        lane.delivered += 1;
-        lane.sets += u64::from(payload.nodes > 0);
+        received.next = received.next.max(number + 1);
+        received.delivered += 1;
+        received.sets += u64::from(payload.nodes > 0);
         self.totals.delivered += 1;
         self.totals.bytes += bytes as u64;
         if payload.sent_at >= clerk.warm {
@@ -319,10 +325,12 @@ impl<T: Transport> Host<T> {
     /// Messages that have not come to both parts although no link has failed.
     pub(super) fn check_parts(&self) -> Result<(), Breach> {
         let first = |source: u16| {
-            self.lanes.get(&(source, Way::Packed)).map_or((0, 0), |lane| (lane.life, lane.sets))
+            self.received
+                .get(&(source, Channel::Packed))
+                .map_or((0, 0), |received| (received.life, received.sets))
         };
         let second = |source: u16| self.seconds.get(&source).copied().unwrap_or((0, 0));
-        let sources = self.lanes.keys().map(|(source, _)| *source).chain(self.seconds.keys().copied());
+        let sources = self.received.keys().map(|(source, _)| *source).chain(self.seconds.keys().copied());
         let differ = |source: &u16| {
             let ((life, sets), (of, seconds)) = (first(*source), second(*source));
             // Of a life whose messages to sets none has come of, the second part knows nothing.

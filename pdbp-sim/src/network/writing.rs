@@ -11,7 +11,7 @@ use pdbp_core::pipe::{PipeError, StreamState};
 use super::check::{Breach, Invariant};
 use super::host::{Host, Work, part, parts};
 use super::mix::{self, Deed, Mix};
-use super::payload::{PAYLOAD, Payload, Way};
+use super::payload::{Channel, PAYLOAD, Payload};
 #[cfg(test)]
 use super::sabotage::Slip;
 use super::streams::{self, Outgoing, Written};
@@ -143,13 +143,13 @@ impl<T: Transport> Host<T> {
             Job::Short => self.send_short(entry, (source, to), work),
             Job::Train(left) => self.send_train(entry, (source, to), left, work),
             Job::Command => {
-                self.payload(dest, Way::Urgent, at).write(bytes, &mut self.writer.message);
+                self.payload(dest, Channel::Urgent, at).write(bytes, &mut self.writer.message);
                 let sent = self.endpoint.send_command(source, to, 0, &self.writer.message);
-                self.put(dest, Way::Urgent, sent, work)
+                self.put(dest, Channel::Urgent, sent, work)
             }
             Job::Long(bytes) => {
                 let mut message = Vec::new();
-                self.payload(dest, Way::Packed, at).write(*bytes, &mut message);
+                self.payload(dest, Channel::Packed, at).write(*bytes, &mut message);
                 let begun = self.endpoint.begin_long(source, to, message);
                 *job = Job::LongBegun(begun.map_err(|error| refusal(dest, &error))?);
                 self.go_on(job, entry, now, work)
@@ -164,7 +164,7 @@ impl<T: Transport> Host<T> {
                     self.totals.refused += 1;
                     Ok(Put::Refused)
                 }
-                sent => self.put(dest, Way::Packed, sent.map(|_| ()), work),
+                sent => self.put(dest, Channel::Packed, sent.map(|_| ()), work),
             },
             Job::Set(nodes) => {
                 let message = self.set_message(nodes, entry);
@@ -185,13 +185,13 @@ impl<T: Transport> Host<T> {
         }
     }
 
-    fn payload(&self, dest: u16, way: Way, sent_at: u64) -> Payload {
-        let number = self.sent.get(&(dest, way)).copied().unwrap_or(0);
-        Payload { source: self.node(), dest, life: self.life, way, number, sent_at, nodes: 0 }
+    fn payload(&self, dest: u16, channel: Channel, sent_at: u64) -> Payload {
+        let number = self.sent.get(&(dest, channel)).copied().unwrap_or(0);
+        Payload { source: self.node(), dest, life: self.life, channel, number, sent_at, nodes: 0 }
     }
 
-    fn taken(&mut self, dest: u16, way: Way, work: &mut Work) {
-        *self.sent.entry((dest, way)).or_default() += 1;
+    fn taken(&mut self, dest: u16, channel: Channel, work: &mut Work) {
+        *self.sent.entry((dest, channel)).or_default() += 1;
         self.totals.sent += 1;
         work.messages += 1;
     }
@@ -202,13 +202,13 @@ impl<T: Transport> Host<T> {
         (source, to): (PartId, PartId),
         work: &mut Work,
     ) -> Result<Put, Breach> {
-        self.payload(dest, Way::Packed, at).write(bytes, &mut self.writer.message);
+        self.payload(dest, Channel::Packed, at).write(bytes, &mut self.writer.message);
         #[cfg(test)]
         if self.slips(Slip::PackTwice) {
             let _ = self.endpoint.send(source, to, &self.writer.message);
         }
         let sent = self.endpoint.send(source, to, &self.writer.message);
-        self.put(dest, Way::Packed, sent, work)
+        self.put(dest, Channel::Packed, sent, work)
     }
 
     /// Sends as many messages of a train as there is room for; some of them are written in place.
@@ -221,7 +221,7 @@ impl<T: Transport> Host<T> {
     ) -> Result<Put, Breach> {
         let TraceEntry { at, dest, bytes, .. } = entry;
         while *left > 0 {
-            let (mut data, first) = (Vec::new(), self.payload(dest, Way::Packed, at));
+            let (mut data, first) = (Vec::new(), self.payload(dest, Channel::Packed, at));
             for i in 0..u64::from(*left) {
                 Payload { number: first.number + i, ..first }.append(bytes, &mut data);
             }
@@ -234,10 +234,10 @@ impl<T: Transport> Host<T> {
             match sent {
                 Ok(0) => return Ok(Put::Blocked),
                 Ok(sent) => {
-                    (0..sent).for_each(|_| self.taken(dest, Way::Packed, work));
+                    (0..sent).for_each(|_| self.taken(dest, Channel::Packed, work));
                     *left -= sent as u32;
                 }
-                Err(error) => return self.put(dest, Way::Packed, Err(error), work),
+                Err(error) => return self.put(dest, Channel::Packed, Err(error), work),
             }
         }
         Ok(Put::Taken)
@@ -248,7 +248,7 @@ impl<T: Transport> Host<T> {
         let each = (bytes / nodes.len().max(1)).max(PAYLOAD);
         let mut message = Vec::new();
         for dest in nodes {
-            let payload = self.payload(*dest, Way::Packed, at);
+            let payload = self.payload(*dest, Channel::Packed, at);
             Payload { nodes: nodes.len() as u8, ..payload }.append(each, &mut message);
         }
         message
@@ -266,13 +266,13 @@ impl<T: Transport> Host<T> {
             before.truncate(before.len() - sending.left().len());
             before.dedup();
             let failed = sent.is_err().then(|| before.pop()).flatten();
-            before.into_iter().for_each(|node| self.taken(node, Way::Packed, work));
+            before.into_iter().for_each(|node| self.taken(node, Channel::Packed, work));
             match sent {
                 Ok(true) => return Ok(Put::Taken),
                 Ok(false) => return Ok(Put::Blocked),
                 // The others have it, or are still to get it.
                 Err(error) => {
-                    self.put(failed.unwrap_or(u16::MAX), Way::Packed, Err(error), work)?;
+                    self.put(failed.unwrap_or(u16::MAX), Channel::Packed, Err(error), work)?;
                 }
             }
         }
@@ -282,13 +282,13 @@ impl<T: Transport> Host<T> {
     fn put(
         &mut self,
         dest: u16,
-        way: Way,
+        channel: Channel,
         sent: Result<(), SendError>,
         work: &mut Work,
     ) -> Result<Put, Breach> {
         match sent {
             Ok(()) => {
-                self.taken(dest, way, work);
+                self.taken(dest, channel, work);
                 Ok(Put::Taken)
             }
             Err(SendError::WouldBlock) => Ok(Put::Blocked),
@@ -384,7 +384,7 @@ impl<T: Transport> Host<T> {
         *next += 1;
         let place = self.streams.written.get(&stream.out.number().0).map_or(0, |sent| sent.records);
         streams::begin_record(place, bytes, &mut stream.record);
-        let payload = Payload { number, ..self.payload(dest, Way::Stream, now) };
+        let payload = Payload { number, ..self.payload(dest, Channel::Stream, now) };
         payload.append(bytes, &mut stream.record);
     }
 
@@ -404,7 +404,7 @@ impl<T: Transport> Host<T> {
     fn flush_stream(&mut self, stream: &mut Stream, work: &mut Work) {
         self.endpoint.flush_stream(&mut stream.out);
         let dest = stream.out.dest().node().raw();
-        (0..std::mem::take(&mut stream.unflushed)).for_each(|_| self.taken(dest, Way::Stream, work));
+        (0..std::mem::take(&mut stream.unflushed)).for_each(|_| self.taken(dest, Channel::Stream, work));
     }
 
     /// The endpoint says that a stream does not reach its reader.

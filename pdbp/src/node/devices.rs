@@ -67,9 +67,9 @@ fn goes_round<D: pdbp_cuda::device::Device>(
     let pattern: Vec<u8> = (0..BYTES).map(|i| (i ^ (i >> 8)) as u8).collect();
     let (mut from, to) = (pdbp_cuda::Buffer::new(device, BYTES)?, pdbp_cuda::Buffer::new(device, BYTES)?);
     from.write(device, 0, &pattern)?;
-    let (landing, mut awaited) = to.into_landing(0..BYTES).map_err(|(_, e)| e)?;
-    let (number, parcel) = (link.number(), from.into_slice().to_send());
-    let transfers = [link.receive(node, number, landing)?, link.send(node, number, parcel)?];
+    let (receiving, mut awaited) = to.into_recv(0..BYTES).map_err(|(_, e)| e)?;
+    let (number, sending) = (link.number(), from.into_slice().to_send());
+    let transfers = [link.receive(node, number, receiving)?, link.send(node, number, sending)?];
     let began = std::time::Instant::now();
     for transfer in &transfers {
         while !transfer.is_over()? {

@@ -215,11 +215,11 @@ impl Node {
     /// # Errors
     /// [`WaitError::Timeout`]: some part does not read, does not flush, or does not stop sending.
     pub fn quiesce(&self, timeout: Duration) -> Result<(), WaitError> {
-        let number = self.shared.engine().ask_quiet();
+        let number = self.shared.engine().ask_quiescence();
         let quiet = self.wait_for(
             timeout,
             "received all that was sent; some part does not read its pipe, or has not flushed",
-            |engine| engine.is_quiet(number).then_some(()),
+            |engine| engine.is_quiescent(number).then_some(()),
             |_| Vec::new(),
         );
         Ok(quiet?)

@@ -120,7 +120,7 @@ impl<S: Share> Part<S> {
         let shared = self.shared();
         let all_received = match stage {
             // In this order: what is counted has been put into the pipe before.
-            Stage::Counting { request } => shared.engine().is_quiet(request) && !self.has_arrived().0,
+            Stage::Counting { request } => shared.engine().is_quiescent(request) && !self.has_arrived().0,
             _ => false,
         };
         let mut engine = shared.engine();
@@ -131,7 +131,7 @@ impl<S: Share> Part<S> {
                 Stage::Done { barrier: engine.arrive() }
             }
             Stage::Done { barrier } if engine.barrier_passed(barrier) => {
-                Stage::Counting { request: engine.ask_quiet() }
+                Stage::Counting { request: engine.ask_quiescence() }
             }
             Stage::Counting { .. } if all_received => Stage::Leaving { barrier: engine.arrive() },
             // Others may not know yet, and learn it from this node.
@@ -183,7 +183,7 @@ impl<S: Share> Part<S> {
     pub fn quiesce(&self, timeout: Duration, mut receive: impl FnMut(Message<S>)) -> Result<(), RecvError> {
         let pipe = self.pipe()?;
         self.flush();
-        let request = self.shared().engine().ask_quiet();
+        let request = self.shared().engine().ask_quiescence();
         let mut waiter = Waiter::new(timeout, self.shared());
         loop {
             let mut worked = self.poll();
@@ -191,7 +191,7 @@ impl<S: Share> Part<S> {
                 receive(message);
                 worked += 1;
             }
-            if self.shared().engine().is_quiet(request) && !self.has_arrived().0 {
+            if self.shared().engine().is_quiescent(request) && !self.has_arrived().0 {
                 return Ok(());
             }
             if waiter.is_over() {

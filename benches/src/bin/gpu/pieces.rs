@@ -20,7 +20,7 @@ use crate::table::{Output, Table, size};
 
 /// How the messages come to and from the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Method {
     /// By a kernel, as many as fit a block at a time.
     Gathered,
     /// A copy each, which the program waits for.
@@ -66,8 +66,8 @@ pub(crate) fn measure(
     let cluster = arguments.cluster()?.start()?;
     for bytes in [64, 256, 1 << 10, 4 << 10, 16 << 10] {
         let load = Load { bytes, count: arguments.messages(bytes) };
-        let [gathered, each, queued] =
-            [Way::Gathered, Way::Each, Way::Queued].map(|way| rates(&cluster, device, arguments, way, load));
+        let [gathered, each, queued] = [Method::Gathered, Method::Each, Method::Queued]
+            .map(|method| rates(&cluster, device, arguments, method, load));
         output.row(&table, &size(bytes), bytes, &[gathered?, each?, queued?])?;
     }
     Ok(())
@@ -77,17 +77,17 @@ fn rates(
     cluster: &Cluster,
     device: &Cuda,
     arguments: &Arguments,
-    way: Way,
+    method: Method,
     load: Load,
 ) -> Result<Runs, Box<dyn Error>> {
     between(
         cluster,
-        |node| send(node, device, arguments, way, load),
-        |node| receive(node, device, arguments, way, load),
+        |node| send(node, device, arguments, method, load),
+        |node| receive(node, device, arguments, method, load),
     )
 }
 
-fn send(node: &Node, device: &Cuda, arguments: &Arguments, way: Way, load: Load) -> Outcome<()> {
+fn send(node: &Node, device: &Cuda, arguments: &Arguments, method: Method, load: Load) -> Outcome<()> {
     let part = node.register("source", PartKind::Gpu).map_err(text)?;
     let to = part.find("sink", PATIENCE).map_err(text)?;
     let buffer = Buffer::new(device, load.room()).map_err(text)?;
@@ -95,14 +95,14 @@ fn send(node: &Node, device: &Cuda, arguments: &Arguments, way: Way, load: Load)
     host::fill(&mut data, load.bytes);
     host::copy_in(device, &data, buffer.memory(), 0).map_err(text)?;
     host::settle(device).map_err(text)?;
-    if way == Way::Gathered {
+    if method == Method::Gathered {
         let copier = Rc::new(Copier::new(device, arguments.in_flight));
         let slice = buffer.into_slice();
         return rounds(node, arguments, || gather(&part, &copier, &slice, load, to));
     }
     let (queue, mut host) = (device.queue().map_err(text)?, pinned(device, load.count * load.bytes)?);
-    rounds(node, arguments, || match way {
-        Way::Each => send_each(&part, device, buffer.memory(), &mut host, load, to),
+    rounds(node, arguments, || match method {
+        Method::Each => send_each(&part, device, buffer.memory(), &mut host, load, to),
         _ => send_queued(&part, device, &queue, buffer.memory(), &mut host, load, to),
     })
 }
@@ -179,7 +179,13 @@ fn settled(device: &Cuda, error: String) -> Outcome<()> {
 }
 
 /// Million messages per second, of all rounds.
-fn receive(node: &Node, device: &Cuda, arguments: &Arguments, way: Way, load: Load) -> Outcome<Vec<f64>> {
+fn receive(
+    node: &Node,
+    device: &Cuda,
+    arguments: &Arguments,
+    method: Method,
+    load: Load,
+) -> Outcome<Vec<f64>> {
     let part = node.register("sink", PartKind::Gpu).map_err(text)?;
     let copier = Rc::new(Copier::new(device, arguments.in_flight));
     let bytes = load.count * load.bytes;
@@ -189,10 +195,10 @@ fn receive(node: &Node, device: &Cuda, arguments: &Arguments, way: Way, load: Lo
     for _ in 0..=arguments.runs() {
         node.barrier(PATIENCE).map_err(text)?;
         let started = Instant::now();
-        match way {
-            Way::Gathered => buffer = scatter(&part, &copier, buffer, load)?,
-            Way::Each => receive_each(&part, device, buffer.memory(), load)?,
-            Way::Queued => receive_queued(&part, device, &queue, buffer.memory(), &mut host, load)?,
+        match method {
+            Method::Gathered => buffer = scatter(&part, &copier, buffer, load)?,
+            Method::Each => receive_each(&part, device, buffer.memory(), load)?,
+            Method::Queued => receive_queued(&part, device, &queue, buffer.memory(), &mut host, load)?,
         }
         host::settle(device).map_err(text)?;
         rates.push(load.count as f64 / started.elapsed().as_secs_f64() / 1e6);

@@ -13,7 +13,7 @@ use pdbp_core::Space;
 use super::{Device, DeviceError, DeviceMemory, Piece, PieceTable, check_bounds, check_pieces};
 pub use clock::Clock;
 use state::State;
-use work::{HostCopy, Kernel, Move, Way, Work};
+use work::{Direction, HostCopy, Kernel, Move, Work};
 
 /// How fast a simulated device copies in one direction, or by kernels.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,7 @@ pub enum Silence {
     On,
 }
 
-/// The engine for kernels; those before it are for copies, by their [`Way`].
+/// The engine for kernels; those before it are for copies, by their [`Direction`].
 const KERNELS: usize = 2;
 
 /// A device in virtual time. Clones are the same device.
@@ -234,7 +234,7 @@ impl Simulated {
 
     fn copy(
         &self,
-        way: Way,
+        direction: Direction,
         queue: &SimulatedQueue,
         memory: &SimulatedMemory,
         at: usize,
@@ -242,8 +242,8 @@ impl Simulated {
     ) -> Result<SimulatedEvent, DeviceError> {
         self.check_owner(&memory.state)?;
         check_bounds(at, host.len(), memory.bytes)?;
-        self.begin(queue, way as usize, host.len(), || {
-            Work::Copy(HostCopy::begin(way, memory.number, at, host))
+        self.begin(queue, direction as usize, host.len(), || {
+            Work::Copy(HostCopy::begin(direction, memory.number, at, host))
         })
     }
 
@@ -292,7 +292,7 @@ unsafe impl Device for Simulated {
         at: usize,
         to: NonNull<[u8]>,
     ) -> Result<SimulatedEvent, DeviceError> {
-        self.copy(Way::Out, queue, from, at, to)
+        self.copy(Direction::Out, queue, from, at, to)
     }
 
     unsafe fn copy_in(
@@ -302,7 +302,7 @@ unsafe impl Device for Simulated {
         to: &SimulatedMemory,
         at: usize,
     ) -> Result<SimulatedEvent, DeviceError> {
-        self.copy(Way::Into, queue, to, at, from)
+        self.copy(Direction::Into, queue, to, at, from)
     }
 
     fn table(&self, pieces: usize) -> Result<SimulatedTable, DeviceError> {

@@ -10,7 +10,7 @@ pub(super) const POISON: u8 = 0xA5;
 
 /// Which way a copy goes, seen from the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Direction {
     Out,
     Into,
 }
@@ -22,7 +22,7 @@ pub(super) enum Work {
 
 /// A copy between a memory and the host.
 pub(super) struct HostCopy {
-    way: Way,
+    direction: Direction,
     memory: u64,
     at: usize,
     host: NonNull<[u8]>,
@@ -65,7 +65,7 @@ impl Work {
     pub(super) fn misuse(&self) -> Option<String> {
         match self {
             Self::Copy(copy) if copy.host() != copy.expected => {
-                let what = if copy.way == Way::Out { "the destination" } else { "the source" };
+                let what = if copy.direction == Direction::Out { "the destination" } else { "the source" };
                 Some(format!("{what} of a pending copy was written on the host"))
             }
             _ => None,
@@ -99,7 +99,7 @@ impl Work {
 
     fn reads(&self) -> Vec<Place> {
         match self {
-            Self::Copy(copy) if copy.way == Way::Out => vec![copy.place()],
+            Self::Copy(copy) if copy.direction == Direction::Out => vec![copy.place()],
             Self::Copy(_) => Vec::new(),
             Self::Kernel(k) => k.places(|m| (k.from, m.from..m.from + m.bytes)),
         }
@@ -107,7 +107,7 @@ impl Work {
 
     fn writes(&self) -> Vec<Place> {
         match self {
-            Self::Copy(copy) if copy.way == Way::Into => vec![copy.place()],
+            Self::Copy(copy) if copy.direction == Direction::Into => vec![copy.place()],
             Self::Copy(_) => Vec::new(),
             Self::Kernel(k) => k.places(|m| (k.to, m.to..m.to + m.bytes)),
         }
@@ -129,9 +129,9 @@ fn overlap(a: &[Place], b: &[Place]) -> bool {
 
 impl HostCopy {
     /// A copy that is pending from now on.
-    pub(super) fn begin(way: Way, memory: u64, at: usize, host: NonNull<[u8]>) -> Self {
-        let mut copy = Self { way, memory, at, host, expected: Vec::new() };
-        if way == Way::Out {
+    pub(super) fn begin(direction: Direction, memory: u64, at: usize, host: NonNull<[u8]>) -> Self {
+        let mut copy = Self { direction, memory, at, host, expected: Vec::new() };
+        if direction == Direction::Out {
             copy.set_host(&vec![POISON; host.len()]);
         }
         copy.expected = copy.host().to_vec();
@@ -158,9 +158,9 @@ impl HostCopy {
         let length = self.host.len() / shares;
         let range = self.at..self.at + length;
         let Some(bytes) = memories.get_mut(&self.memory).and_then(|m| m.get_mut(range)) else { return };
-        match self.way {
-            Way::Out => self.set_host(bytes),
-            Way::Into => bytes.copy_from_slice(&self.host()[..length]),
+        match self.direction {
+            Direction::Out => self.set_host(bytes),
+            Direction::Into => bytes.copy_from_slice(&self.host()[..length]),
         }
     }
 }

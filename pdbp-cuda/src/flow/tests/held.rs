@@ -75,7 +75,7 @@ fn a_buffer_whose_copy_nobody_knows_the_end_of_is_not_handed_on() {
     assert_eq!(device.misuse(), Vec::<String>::new());
     for mut buffer in [written, read] {
         assert_eq!(buffer.write(&device, 0, &[1]), Err(DeviceError::InUse { bytes: 1000 }));
-        let Err((buffer, e)) = buffer.into_landing(0..1) else { panic!("a copy may be under way") };
+        let Err((buffer, e)) = buffer.into_recv(0..1) else { panic!("a copy may be under way") };
         assert_eq!(e, DeviceError::InUse { bytes: 1000 });
         assert!(buffer.into_memory().is_err());
     }
@@ -171,28 +171,28 @@ fn what_belongs_to_another_device_is_refused_and_both_are_named() {
 fn a_buffer_is_out_of_reach_until_the_transport_has_let_go_of_it() {
     let mut rig = SMALL.rig();
     let mut into = rig.into.take().unwrap();
-    let mut landing = into.landing::<Broken>(100).unwrap();
+    let mut receiving = into.recv_buffer::<Broken>(100).unwrap();
     // What comes by blocks meanwhile stays where it is.
     let _ = rig.out.as_mut().unwrap().poll(&mut rig.link.clone());
     rig.clock.advance_to(Duration::from_micros(10));
     let _ = rig.out.as_mut().unwrap().poll(&mut rig.link.clone());
     rig.clock.advance_to(Duration::from_micros(100));
     assert_eq!((into.poll(&mut rig.link.clone()), rig.devices[1].copies()), (Ok(Step::Idle), 0));
-    assert!(into.landing::<Broken>(100).is_err(), "there is one");
-    assert_eq!(into.poll_landed(100), Step::Idle);
-    // SAFETY: memory of the host, here, which the landing is the right to write.
-    unsafe { landing.bytes().cast::<u8>().write_bytes(7, 100) };
-    drop(landing);
-    assert_eq!((into.poll_landed(100), into.received()), (Step::Done, 100));
+    assert!(into.recv_buffer::<Broken>(100).is_err(), "there is one");
+    assert_eq!(into.poll_received(100), Step::Idle);
+    // SAFETY: memory of the host, here, which the receiving is the right to write.
+    unsafe { receiving.bytes().cast::<u8>().write_bytes(7, 100) };
+    drop(receiving);
+    assert_eq!((into.poll_received(100), into.received()), (Step::Done, 100));
     let buffer = into.take_buffer().unwrap();
     assert_eq!(rig.devices[1].read(buffer.memory())[..101], [vec![7; 100], vec![0]].concat());
 
-    let (landing, awaited) = buffer.into_landing(5..10).unwrap();
+    let (receiving, awaited) = buffer.into_recv(5..10).unwrap();
     let awaited = awaited.into_buffer().unwrap_err();
-    drop(landing);
-    let (landing, e) = awaited.into_buffer().unwrap().into_landing(5..SMALL.bytes + 1).err().unwrap();
+    drop(receiving);
+    let (receiving, e) = awaited.into_buffer().unwrap().into_recv(5..SMALL.bytes + 1).err().unwrap();
     assert_eq!(
-        (landing.bytes(), e),
+        (receiving.bytes(), e),
         (SMALL.bytes, DeviceError::OutOfBounds { at: 5, bytes: SMALL.bytes - 4, room: SMALL.bytes })
     );
 }
@@ -201,7 +201,7 @@ fn a_buffer_is_out_of_reach_until_the_transport_has_let_go_of_it() {
 #[test]
 fn a_flow_goes_on_by_blocks_when_nothing_lands() {
     let mut rig = SMALL.rig();
-    drop(rig.into.as_mut().unwrap().landing::<Broken>(100).unwrap());
+    drop(rig.into.as_mut().unwrap().recv_buffer::<Broken>(100).unwrap());
     assert_eq!(rig.run(), [Ok(()), Ok(())]);
     assert!(rig.arrived().starts_with(&contents(SMALL.bytes)));
     rig.check_quiet();
@@ -211,10 +211,10 @@ fn a_flow_goes_on_by_blocks_when_nothing_lands() {
 fn a_slice_that_is_on_its_way_is_no_buffer() {
     let device = Simulated::new(&Clock::new(), [engine(1000, 1); 2]);
     let slice = Buffer::new(&device, 100).unwrap().into_slice().slice(10..30).unwrap();
-    let parcel = slice.to_send();
-    assert_eq!(parcel.bytes().len(), 20);
+    let sending = slice.to_send();
+    assert_eq!(sending.bytes().len(), 20);
     let Err(slice) = slice.into_buffer() else { panic!("it is on its way") };
-    drop(parcel);
+    drop(sending);
     let memory = slice.into_buffer().ok().unwrap().into_memory().ok().unwrap();
     assert_eq!(memory.bytes(), 100);
 }

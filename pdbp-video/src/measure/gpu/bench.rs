@@ -3,8 +3,8 @@
 use pdbp_cuda::device::{Device as _, DeviceError};
 use pdbp_cuda::kernel::{Kernel, Module};
 
+use super::device_batch::DeviceBatch;
 use super::layout::room_of;
-use super::slot::Slot;
 use super::{Gpu, PTX};
 use crate::decode::Yuv;
 use crate::measure::{Scores, Sums};
@@ -21,7 +21,7 @@ pub enum Stage {
 /// Pictures in the memory of a device.
 pub struct Resident {
     gpu: Gpu,
-    slot: Slot,
+    batch: DeviceBatch,
     measure: Kernel,
 }
 
@@ -31,11 +31,11 @@ impl Resident {
     /// # Errors
     /// What the driver says, such as that there is no memory for them, and twice as much for the restored ones.
     pub fn new(gpu: &Gpu, pictures: &[Yuv<'_>]) -> Result<Self, DeviceError> {
-        let mut slot = full(gpu, pictures)?;
-        slot.launch(&gpu.analyse)?;
-        slot.wait()?;
+        let mut batch = full(gpu, pictures)?;
+        batch.launch(&gpu.analyse)?;
+        batch.wait()?;
         let measure = Module::load(&gpu.device, PTX)?.kernel("measure")?;
-        Ok(Self { gpu: gpu.clone(), slot, measure })
+        Ok(Self { gpu: gpu.clone(), batch, measure })
     }
 
     /// Has a kernel go over all pictures so many times, and waits for it. (The sums of all times add up.)
@@ -48,16 +48,16 @@ impl Resident {
             Stage::Measure => &self.measure,
         };
         for _ in 0..times {
-            self.slot.run(kernel)?;
+            self.batch.run(kernel)?;
         }
-        self.gpu.device.wait(&self.gpu.device.mark(self.slot.queue())?)
+        self.gpu.device.wait(&self.gpu.device.mark(self.batch.queue())?)
     }
 }
 
 /// Pictures in pinned memory of the host, in batches.
 pub struct Batches {
     gpu: Gpu,
-    slots: Vec<Slot>,
+    batches: Vec<DeviceBatch>,
 }
 
 impl Batches {
@@ -66,8 +66,8 @@ impl Batches {
     /// # Errors
     /// What the driver says, such as that there is no memory for them, and three times as much on the device.
     pub fn new(gpu: &Gpu, pictures: &[Yuv<'_>], each: usize) -> Result<Self, DeviceError> {
-        let slots = pictures.chunks(each.max(1)).map(|pictures| full(gpu, pictures));
-        Ok(Self { gpu: gpu.clone(), slots: slots.collect::<Result<_, _>>()? })
+        let batches = pictures.chunks(each.max(1)).map(|pictures| full(gpu, pictures));
+        Ok(Self { gpu: gpu.clone(), batches: batches.collect::<Result<_, _>>()? })
     }
 
     /// Has all of them copied and analysed, as many batches at the same time as the device can, and waits for the scores.
@@ -75,22 +75,22 @@ impl Batches {
     /// # Errors
     /// What the driver says.
     pub fn run(&mut self) -> Result<Vec<Scores>, DeviceError> {
-        for slot in &mut self.slots {
-            slot.launch(&self.gpu.analyse)?;
+        for batch in &mut self.batches {
+            batch.launch(&self.gpu.analyse)?;
         }
         let mut scores = Vec::new();
-        for slot in &mut self.slots {
-            slot.wait()?;
-            scores.extend(slot.sums().map(|(size, sums)| Sums::of_device(sums).scores(size)));
+        for batch in &mut self.batches {
+            batch.wait()?;
+            scores.extend(batch.sums().map(|(size, sums)| Sums::of_device(sums).scores(size)));
         }
         Ok(scores)
     }
 }
 
 /// A batch of all these pictures.
-fn full(gpu: &Gpu, pictures: &[Yuv<'_>]) -> Result<Slot, DeviceError> {
+fn full(gpu: &Gpu, pictures: &[Yuv<'_>]) -> Result<DeviceBatch, DeviceError> {
     let room = pictures.iter().map(|picture| room_of(picture.size())).sum();
-    let mut slot = Slot::new(&gpu.device, room)?;
-    pictures.iter().for_each(|picture| slot.add(picture));
-    Ok(slot)
+    let mut batch = DeviceBatch::new(&gpu.device, room)?;
+    pictures.iter().for_each(|picture| batch.add(picture));
+    Ok(batch)
 }

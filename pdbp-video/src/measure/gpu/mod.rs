@@ -37,8 +37,8 @@
 
 pub mod bench;
 
+mod device_batch;
 mod layout;
-mod slot;
 
 use std::collections::VecDeque;
 
@@ -48,8 +48,8 @@ use pdbp_cuda::kernel::{Kernel, Module};
 use super::{Analyser, Scores, Sums, blur::BlurSums, jpeg::JpegSums};
 use crate::annexb::PictureSize;
 use crate::decode::Yuv;
+use device_batch::DeviceBatch;
 use layout::SumsOfPicture;
-use slot::Slot;
 
 const PTX: &str = include_str!("../../../kernels/analysis.ptx");
 
@@ -111,14 +111,15 @@ impl Gpu {
             let (u, v) = chroma.split_at(chroma.len() / 2);
             Yuv::tight(PictureSize { width, height }, luma, u, v)
         });
-        let mut slot = Slot::new(&self.device, pictures.map(|p| layout::room_of(p.size())).iter().sum())?;
+        let mut batch =
+            DeviceBatch::new(&self.device, pictures.map(|p| layout::room_of(p.size())).iter().sum())?;
         for picture in &pictures {
-            slot.add(picture);
+            batch.add(picture);
         }
-        slot.launch(&self.analyse)?;
-        slot.wait()?;
+        batch.launch(&self.analyse)?;
+        batch.wait()?;
         let right = pictures.map(|picture| Sums::of_rows(&picture, 0..usize::from(picture.size().height)));
-        if slot.sums().map(|(_, sums)| Sums::of_device(sums)).eq(right) {
+        if batch.sums().map(|(_, sums)| Sums::of_device(sums)).eq(right) {
             return Ok(());
         }
         Err(GpuError::Disagrees { device: self.name.clone() })
@@ -138,7 +139,7 @@ impl Sums {
 
 /// Pictures on their way, and what they are to whoever brought them.
 struct Batch<T> {
-    slot: Slot,
+    on_device: DeviceBatch,
     tags: Vec<T>,
 }
 
@@ -182,7 +183,7 @@ impl<T> GpuAnalyser<T> {
     /// The device has failed, or has no memory. The picture is not taken; what becomes of the others says [`rescue`](Self::rescue).
     pub fn push(&mut self, tag: T, picture: &Yuv<'_>) -> Result<(), DeviceError> {
         let size = picture.size();
-        let is_full = |batch: &Batch<T>| batch.slot.pictures() > 0 && !batch.slot.has_room(size);
+        let is_full = |batch: &Batch<T>| batch.on_device.pictures() > 0 && !batch.on_device.has_room(size);
         if self.gathering.as_ref().is_some_and(is_full) {
             self.launch()?;
         }
@@ -190,11 +191,11 @@ impl<T> GpuAnalyser<T> {
             Some(batch) => batch,
             None => self.vacant()?,
         };
-        if !batch.slot.has_room(size) {
+        if !batch.on_device.has_room(size) {
             let bytes = layout::room_of(size).next_power_of_two();
-            batch.slot = Slot::new(&self.gpu.device, bytes.max(self.bytes))?;
+            batch.on_device = DeviceBatch::new(&self.gpu.device, bytes.max(self.bytes))?;
         }
-        batch.slot.add(picture);
+        batch.on_device.add(picture);
         batch.tags.push(tag);
         self.gathering = Some(batch);
         Ok(())
@@ -206,7 +207,7 @@ impl<T> GpuAnalyser<T> {
     /// The device has failed.
     pub fn poll(&mut self) -> Result<(), DeviceError> {
         while let Some(batch) = self.flying.front_mut() {
-            if !batch.slot.is_over()? {
+            if !batch.on_device.is_over()? {
                 break;
             }
             self.land();
@@ -251,9 +252,9 @@ impl<T> GpuAnalyser<T> {
         let mut done = core::mem::take(&mut self.done);
         for mut batch in self.flying.drain(..).chain(self.gathering.take()) {
             // Over, or not: a picture is not written any more.
-            let _ = batch.slot.wait();
+            let _ = batch.on_device.wait();
             for (number, tag) in batch.tags.drain(..).enumerate() {
-                done.extend(batch.slot.picture(number).map(|picture| (tag, analyser.analyse(&picture))));
+                done.extend(batch.on_device.picture(number).map(|picture| (tag, analyser.analyse(&picture))));
             }
         }
         done
@@ -261,8 +262,8 @@ impl<T> GpuAnalyser<T> {
 
     /// Begins to analyse what has gathered.
     fn launch(&mut self) -> Result<(), DeviceError> {
-        if let Some(batch) = self.gathering.as_mut().filter(|batch| batch.slot.pictures() > 0) {
-            batch.slot.launch(&self.gpu.analyse)?;
+        if let Some(batch) = self.gathering.as_mut().filter(|batch| batch.on_device.pictures() > 0) {
+            batch.on_device.launch(&self.gpu.analyse)?;
             self.flying.extend(self.gathering.take());
         }
         Ok(())
@@ -276,9 +277,9 @@ impl<T> GpuAnalyser<T> {
                 return Ok(batch);
             }
             if self.more > 0 || self.flying.is_empty() {
-                let slot = Slot::new(&self.gpu.device, self.bytes)?;
+                let on_device = DeviceBatch::new(&self.gpu.device, self.bytes)?;
                 self.more = self.more.saturating_sub(1);
-                return Ok(Batch { slot, tags: Vec::new() });
+                return Ok(Batch { on_device, tags: Vec::new() });
             }
             self.wait()?;
         }
@@ -287,7 +288,7 @@ impl<T> GpuAnalyser<T> {
     /// Waits for the batch that left first.
     fn wait(&mut self) -> Result<(), DeviceError> {
         if let Some(batch) = self.flying.front_mut() {
-            batch.slot.wait()?;
+            batch.on_device.wait()?;
             self.land();
         }
         Ok(())
@@ -296,9 +297,9 @@ impl<T> GpuAnalyser<T> {
     /// Takes the scores of the first batch, whose flight is over.
     fn land(&mut self) {
         let Some(mut batch) = self.flying.pop_front() else { return };
-        let scores = batch.slot.sums().map(|(size, sums)| Sums::of_device(sums).scores(size));
+        let scores = batch.on_device.sums().map(|(size, sums)| Sums::of_device(sums).scores(size));
         self.done.extend(batch.tags.drain(..).zip(scores));
-        batch.slot.clear();
+        batch.on_device.clear();
         self.idle.push(batch);
     }
 }

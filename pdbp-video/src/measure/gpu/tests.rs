@@ -52,12 +52,12 @@ impl Owned {
 fn by_kernel(gpu: &Gpu, kernel: &str, pictures: &[Owned]) -> Vec<(Sums, Vec<u8>)> {
     let kernel = Module::load(&gpu.device, PTX).unwrap().kernel(kernel).unwrap();
     let bytes = pictures.iter().map(|picture| layout::room_of(picture.size)).sum();
-    let mut slot = Slot::new(&gpu.device, bytes).unwrap();
-    pictures.iter().for_each(|picture| slot.add(&picture.picture()));
-    slot.launch(&kernel).unwrap();
-    slot.wait().unwrap();
-    let sums = slot.sums().map(|(_, sums)| Sums::of_device(sums));
-    sums.enumerate().map(|(number, sums)| (sums, slot.restored(number).unwrap())).collect()
+    let mut batch = DeviceBatch::new(&gpu.device, bytes).unwrap();
+    pictures.iter().for_each(|picture| batch.add(&picture.picture()));
+    batch.launch(&kernel).unwrap();
+    batch.wait().unwrap();
+    let sums = batch.sums().map(|(_, sums)| Sums::of_device(sums));
+    sums.enumerate().map(|(number, sums)| (sums, batch.restored(number).unwrap())).collect()
 }
 
 /// Compares all kernels with the processor, bit by bit.

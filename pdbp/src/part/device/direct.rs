@@ -12,7 +12,7 @@
 
 use pdbp_core::id::NodeId;
 use pdbp_core::umb::{RecvMemory as _, SendMemory as _};
-use pdbp_cuda::Landing;
+use pdbp_cuda::RecvBuffer;
 use pdbp_cuda::device::Device;
 use pdbp_cuda::flow::{FlowError, HostBlock, Inflow, Outflow, Step, VacantBlock};
 use pdbp_mpi::{MpiError, Question, Transfer};
@@ -135,7 +135,7 @@ pub(super) struct DirectRecv<D: Device> {
 
 enum Receiving<D: Device> {
     /// For the device, with the question not answered.
-    Waiting(Option<D::Event>, Landing<D>),
+    Waiting(Option<D::Event>, RecvBuffer<D>),
     Begun {
         transfer: Transfer,
         ended: bool,
@@ -155,13 +155,13 @@ impl<D: Device> DirectRecv<D> {
         let node = reader.source().node();
         let refuse = || drop(direct.link.answer(node, number, false));
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let landing = flow.landing(bytes).inspect_err(|_| refuse())?;
-        if !direct.knows(landing.space()) || !direct.link.is_open_to(node) {
+        let receiving = flow.recv_buffer(bytes).inspect_err(|_| refuse())?;
+        if !direct.knows(receiving.space()) || !direct.link.is_open_to(node) {
             refuse();
             return Ok(None);
         }
         let event = flow.mark().inspect_err(|_| refuse())?;
-        let state = Receiving::Waiting(event, landing);
+        let state = Receiving::Waiting(event, receiving);
         Ok(Some(Self { direct, node, number, bytes, state }))
     }
 
@@ -184,11 +184,11 @@ impl<D: Device> DirectRecv<D> {
                 {
                     return Ok(Step::Idle);
                 }
-                let Receiving::Waiting(_, landing) = std::mem::replace(&mut self.state, Receiving::Over)
+                let Receiving::Waiting(_, receiving) = std::mem::replace(&mut self.state, Receiving::Over)
                 else {
                     return Err(FlowError::Ended);
                 };
-                let begun = self.direct.link.receive(node, self.number, landing);
+                let begun = self.direct.link.receive(node, self.number, receiving);
                 let answered = self.direct.link.answer(node, self.number, begun.is_ok());
                 self.state = Receiving::Begun { transfer: begun.map_err(failed)?, ended: false };
                 answered.map_err(failed)?;
@@ -207,7 +207,7 @@ impl<D: Device> DirectRecv<D> {
                 if !transfer.is_over().map_err(failed)? || !*ended {
                     return Ok(Step::Idle);
                 }
-                let step = flow.poll_landed(self.bytes);
+                let step = flow.poll_received(self.bytes);
                 if step == Step::Done {
                     self.state = Receiving::Over;
                 }

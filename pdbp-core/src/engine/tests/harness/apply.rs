@@ -12,7 +12,7 @@ use pdbp_core::pipe::StreamState;
 use pdbp_core::{OpenBlock, OpenError};
 
 use super::host::{Host, Outgoing};
-use super::oracle::Lane;
+use super::oracle::Flow;
 use super::{BODY, Cluster, Operation, PARTS, node, part};
 
 impl Cluster {
@@ -57,7 +57,7 @@ impl Cluster {
             Operation::Quiet { node } => {
                 let serial = self.oracle.borrow().serial;
                 if let Some(host) = self.hosts[node].as_mut().filter(|h| h.quiet.is_none()) {
-                    host.quiet = Some((host.engine.ask_quiet(), serial));
+                    host.quiet = Some((host.engine.ask_quiescence(), serial));
                 }
             }
             Operation::Wait { nanos } => self.now = self.now.after(nanos),
@@ -90,9 +90,9 @@ impl Cluster {
         });
         match sent {
             Ok(()) => {
-                let lane = (part(i, source).raw(), part(to, dest).raw(), false, 1);
+                let flow = (part(i, source).raw(), part(to, dest).raw(), false, 1);
                 if !gone {
-                    self.oracle.borrow_mut().expect(lane, data);
+                    self.oracle.borrow_mut().expect(flow, data);
                 }
             }
             Err(SendError::Open(OpenError::WouldBlock)) => {}
@@ -114,7 +114,7 @@ impl Cluster {
         let mut data = self.fill(length);
         let class = if urgent { CduClass::Command } else { CduClass::ShortMessage };
         let route = Route::new(class, 0, part(i, source), part(to, dest));
-        let lane = (part(i, source).raw(), part(to, dest).raw(), urgent, 0);
+        let flow = (part(i, source).raw(), part(to, dest).raw(), urgent, 0);
         for _ in 0..2 {
             let Some((block, messages)) = self.block(i, to, urgent) else { return };
             let room = if segment {
@@ -124,7 +124,7 @@ impl Cluster {
             };
             if let Ok(room) = room {
                 room.copy_from_slice(&data);
-                messages.push((lane, data));
+                messages.push((flow, data));
                 return;
             }
             self.submit(i, to, urgent);
@@ -163,7 +163,7 @@ impl Cluster {
     }
 
     /// The block that the host fills for a destination; `None` when there is none to be had.
-    fn block(&mut self, i: usize, to: usize, urgent: bool) -> Option<&mut (OpenBlock, Vec<(Lane, Vec<u8>)>)> {
+    fn block(&mut self, i: usize, to: usize, urgent: bool) -> Option<&mut (OpenBlock, Vec<(Flow, Vec<u8>)>)> {
         let gone = self.dead.contains(&to);
         let host = self.hosts[i].as_mut()?;
         if !host.open.contains_key(&(to, urgent)) {
@@ -186,8 +186,8 @@ impl Cluster {
         let Some(host) = self.hosts[i].as_mut() else { return };
         if let Some((block, messages)) = host.open.remove(&(to, urgent)) {
             host.engine.submit(block);
-            for (lane, data) in messages {
-                self.oracle.borrow_mut().expect(lane, data);
+            for (flow, data) in messages {
+                self.oracle.borrow_mut().expect(flow, data);
             }
         }
     }

@@ -65,7 +65,7 @@ impl Cluster {
             host.barrier = None;
         }
         if let Some((number, serial)) = host.quiet
-            && engine.is_quiet(number)
+            && engine.is_quiescent(number)
         {
             assert!(
                 lossy || oldest.is_none_or(|o| o > serial),

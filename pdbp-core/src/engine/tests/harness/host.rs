@@ -13,7 +13,7 @@ use pdbp_core::umb::HeapMemory;
 use pdbp_core::{Delivery, Engine, Event, OpenBlock};
 
 use super::net::Port;
-use super::oracle::{Lane, Oracle};
+use super::oracle::{Flow, Oracle};
 use super::{BODY, PARTS, Policy, part};
 
 pub struct Pipes {
@@ -118,7 +118,7 @@ pub struct Host {
     /// Short messages on their way, one lane for each link.
     pub outbox: Outbox<'static>,
     /// Open blocks by destination and urgency, with what they hold.
-    pub open: BTreeMap<(usize, bool), (OpenBlock, Vec<(Lane, Vec<u8>)>)>,
+    pub open: BTreeMap<(usize, bool), (OpenBlock, Vec<(Flow, Vec<u8>)>)>,
     pub held: Vec<(Delivery, u64)>,
     pub streams: BTreeMap<u16, Outgoing>,
     /// Streams that are over and whose relay has not said yet that it has room for them.

@@ -35,7 +35,7 @@ impl Links {
     }
 }
 
-enum Parcel {
+enum InFlight {
     /// A sender's block, read in place.
     Lent(BlockId, NonNull<u8>, u32),
     /// Bytes on their way into a posted block, with the sender's if it is not complete before they arrive; or that nobody sent.
@@ -44,7 +44,7 @@ enum Parcel {
 
 #[derive(Default)]
 pub struct Link {
-    flight: VecDeque<Parcel>,
+    flight: VecDeque<InFlight>,
     /// Blocks of the sender that come back to it.
     back: VecDeque<SealedBlock>,
     /// In place: the sender's blocks that the receiver has.
@@ -102,14 +102,14 @@ impl Link {
 
     /// Blocks of the sender that are not complete.
     fn away(&self) -> usize {
-        let waits = |parcel: &&Parcel| matches!(parcel, Parcel::Bytes(_, Some(_)));
+        let waits = |carried: &&InFlight| matches!(carried, InFlight::Bytes(_, Some(_)));
         self.lent.len() + self.back.len() + self.flight.iter().filter(waits).count()
     }
 
     /// Nothing of the sender's blocks arrives any more: they are on their way back.
     fn recall(&mut self) {
-        for parcel in self.flight.drain(..) {
-            if let Parcel::Bytes(_, Some(block)) = parcel {
+        for carried in self.flight.drain(..) {
+            if let InFlight::Bytes(_, Some(block)) = carried {
                 self.back.push_back(block);
             }
         }
@@ -187,7 +187,7 @@ impl Net {
     /// A block that nobody sent.
     pub fn inject(&mut self, from: usize, to: usize, bytes: Vec<u8>) {
         if from != to && !self.links[from][to].failed {
-            self.links[from][to].flight.push_back(Parcel::Bytes(bytes, None));
+            self.links[from][to].flight.push_back(InFlight::Bytes(bytes, None));
         }
     }
 
@@ -301,21 +301,21 @@ impl Net {
             if link.closed || link.failed || (arrival == Arrival::Posted && link.posted.is_empty()) {
                 continue;
             }
-            let Some(parcel) = link.flight.pop_front() else { continue };
-            let block = match parcel {
-                Parcel::Lent(id, base, length) => {
+            let Some(carried) = link.flight.pop_front() else { continue };
+            let block = match carried {
+                InFlight::Lent(id, base, length) => {
                     // SAFETY: a block of the sender, whose token `lent` has until it is given back; its memory lives as long as
                     // the network, or for ever if an engine leaks that.
                     unsafe { link.lender.lend(id, base, length) }
                 }
-                Parcel::Bytes(bytes, sent) if arrival == Arrival::Posted => {
+                InFlight::Bytes(bytes, sent) if arrival == Arrival::Posted => {
                     link.back.extend(sent);
                     let mut block = link.posted.pop_front().unwrap();
                     let length = bytes.len().min(block.bytes_mut().len());
                     block.bytes_mut()[..length].copy_from_slice(&bytes[..length]);
                     block.into_arrived(length)
                 }
-                Parcel::Bytes(mut bytes, _) => {
+                InFlight::Bytes(mut bytes, _) => {
                     self.numbered += 1;
                     let length = bytes.len() as u32;
                     bytes.resize(bytes.len() + 8, 0);
@@ -404,7 +404,7 @@ impl Transport for Port {
                     // As MPI does with short ones: bytes for which there is room leave at once, and others when there is.
                     let leaves = link.flight.len() < link.posted.len();
                     let (waits, complete) = if leaves { (None, Some(block)) } else { (Some(block), None) };
-                    link.flight.push_back(Parcel::Bytes(bytes, waits));
+                    link.flight.push_back(InFlight::Bytes(bytes, waits));
                     link.back.extend(complete);
                 } else {
                     let (id, length) = (block.id(), block.bytes().len());
@@ -413,7 +413,7 @@ impl Transport for Port {
                         None => NonNull::from(block.bytes()).cast(),
                     };
                     link.lent.insert(id.index, block);
-                    link.flight.push_back(Parcel::Lent(id, base, length as u32));
+                    link.flight.push_back(InFlight::Lent(id, base, length as u32));
                 }
                 Ok(())
             }

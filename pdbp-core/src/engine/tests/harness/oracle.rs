@@ -6,11 +6,11 @@ use std::vec::Vec;
 use pdbp_core::id::StreamNo;
 
 /// Between which parts, urgent or not, and by which way (command number) messages keep their order.
-pub(super) type Lane = (u32, u32, bool, u16);
+pub(super) type Flow = (u32, u32, bool, u16);
 
 #[derive(Default)]
 pub struct Oracle {
-    expected: BTreeMap<Lane, VecDeque<(u64, Vec<u8>)>>,
+    expected: BTreeMap<Flow, VecDeque<(u64, Vec<u8>)>>,
     /// By source node and number: destination node and segments.
     pub(super) streams: BTreeMap<(usize, u32), (usize, VecDeque<(u64, u32, bool, Vec<u8>)>)>,
     pub serial: u64,
@@ -30,12 +30,12 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    pub(super) fn expect(&mut self, lane: Lane, data: Vec<u8>) {
-        if self.is_dead(lane) {
+    pub(super) fn expect(&mut self, flow: Flow, data: Vec<u8>) {
+        if self.is_dead(flow) {
             return;
         }
         self.serial += 1;
-        self.expected.entry(lane).or_default().push_back((self.serial, data));
+        self.expected.entry(flow).or_default().push_back((self.serial, data));
     }
 
     /// The link between two nodes has failed, as one of them sees it.
@@ -52,26 +52,26 @@ impl Oracle {
         !self.lossy && self.doubtful.is_empty()
     }
 
-    fn doubts_lane(&self, lane: &Lane) -> bool {
-        self.doubts((lane.0 >> 16) as usize, (lane.1 >> 16) as usize)
+    fn doubts_flow(&self, flow: &Flow) -> bool {
+        self.doubts((flow.0 >> 16) as usize, (flow.1 >> 16) as usize)
     }
 
-    pub(super) fn is_dead(&self, lane: Lane) -> bool {
-        self.dead.iter().any(|d| [lane.0, lane.1].iter().any(|raw| (raw >> 16) as usize == *d))
+    pub(super) fn is_dead(&self, flow: Flow) -> bool {
+        self.dead.iter().any(|d| [flow.0, flow.1].iter().any(|raw| (raw >> 16) as usize == *d))
     }
 
-    pub(super) fn took(&mut self, lane: Lane, data: &[u8]) {
+    pub(super) fn took(&mut self, flow: Flow, data: &[u8]) {
         self.delivered += 1;
-        if self.is_dead(lane) {
+        if self.is_dead(flow) {
             return;
         }
-        let lossy = self.doubts_lane(&lane);
-        let queue = self.expected.entry(lane).or_default();
+        let lossy = self.doubts_flow(&flow);
+        let queue = self.expected.entry(flow).or_default();
         loop {
             match queue.pop_front() {
                 Some((_, expected)) if expected == data => return,
                 Some(_) if lossy => {}
-                other => panic!("lane {lane:?}: got {data:?}, expected {other:?}"),
+                other => panic!("flow {flow:?}: got {data:?}, expected {other:?}"),
             }
         }
     }
@@ -120,7 +120,7 @@ impl Oracle {
     pub(super) fn forget(&mut self, dead: usize) {
         self.dead.push(dead);
         let of = |raw: u32| (raw >> 16) as usize == dead;
-        self.expected.retain(|lane, _| !of(lane.0) && !of(lane.1));
+        self.expected.retain(|flow, _| !of(flow.0) && !of(flow.1));
         self.streams.retain(|(source, _), (dest, _)| *source != dead && *dest != dead);
     }
 }

@@ -42,17 +42,17 @@ fn quiet_waits_for_what_a_full_pipe_holds_up_and_for_open_blocks() {
         let mut c = Setup { nodes: 3, pipe: 1, ..setup(links) }.ready();
         ship(&mut c, 1, 2);
         ship(&mut c, 1, 2);
-        let asked = [0, 1, 2].map(|i| c.host(i).engine.ask_quiet());
+        let asked = [0, 1, 2].map(|i| c.host(i).engine.ask_quiescence());
         rounds(&mut c, 20);
-        assert!((0..3).all(|i| !c.host(i).engine.is_quiet(asked[i])), "a message has not been delivered");
+        assert!((0..3).all(|i| !c.host(i).engine.is_quiescent(asked[i])), "a message has not been delivered");
         push(&mut c, 2, 0, false);
         c.read(2, 0, 1, false);
         rounds(&mut c, 20);
-        assert!((0..3).all(|i| !c.host(i).engine.is_quiet(asked[i])), "a block is at its writer");
+        assert!((0..3).all(|i| !c.host(i).engine.is_quiescent(asked[i])), "a block is at its writer");
         assert!(c.host(2).pipes.events.iter().any(|e| matches!(e, Event::FlushWanted)));
         c.submit(2, 0, false);
         rounds(&mut c, 20);
-        assert!((0..3).all(|i| c.host(i).engine.is_quiet(asked[i])));
+        assert!((0..3).all(|i| c.host(i).engine.is_quiescent(asked[i])));
         c.settle();
     }
 }
@@ -66,7 +66,7 @@ fn quiet_is_not_told_by_counts_that_agree_by_chance() {
         c.apply(Operation::Gate { from: 2, to: 1, closed: true });
         ship(&mut c, 2, 1);
         c.poll(2);
-        let asked = c.host(0).engine.ask_quiet();
+        let asked = c.host(0).engine.ask_quiescence();
         rounds(&mut c, 6);
         // A wave in which nodes 0 and 1 have counted, and node 2 has not.
         c.apply(Operation::Gate { from: 0, to: 2, closed: true });
@@ -77,12 +77,12 @@ fn quiet_is_not_told_by_counts_that_agree_by_chance() {
         c.apply(Operation::Gate { from: 0, to: 2, closed: false });
         c.poll(2);
         c.poll(0);
-        assert!(!c.host(0).engine.is_quiet(asked));
+        assert!(!c.host(0).engine.is_quiescent(asked));
         rounds(&mut c, 20);
-        assert!(!c.host(0).engine.is_quiet(asked));
+        assert!(!c.host(0).engine.is_quiescent(asked));
         c.apply(Operation::Gate { from: 2, to: 1, closed: false });
         rounds(&mut c, 20);
-        assert!(c.host(0).engine.is_quiet(asked));
+        assert!(c.host(0).engine.is_quiescent(asked));
         c.settle();
     }
 }
@@ -95,16 +95,16 @@ fn quiet_comes_though_a_node_is_asked_for_its_counts_when_its_lease_has_run_out(
         // So that nothing but the request is on its way, when the others follow in one block.
         rounds(&mut c, 6);
         c.apply(Operation::Gate { from: 0, to: 2, closed: true });
-        let asked = c.host(1).engine.ask_quiet();
+        let asked = c.host(1).engine.ask_quiescence();
         c.run(1000, |c| c.hosts[2].as_ref().is_some_and(|host| host.engine.master().is_none()));
-        assert!(!c.host(0).engine.has_failed(node(2)) && !c.host(1).engine.is_quiet(asked));
+        assert!(!c.host(0).engine.has_failed(node(2)) && !c.host(1).engine.is_quiescent(asked));
         // Nor is what it cannot use counted as that of a wrong sender.
         let Host { engine, pipes, .. } = c.host(2);
         engine.handle_control(crate::routing::LinkId::from_index(0), Control::Quiet { number: 0 }, pipes);
         assert_eq!(engine.counters().misdirected, 0);
         c.apply(Operation::Gate { from: 0, to: 2, closed: false });
         rounds(&mut c, 20);
-        assert!(c.host(1).engine.is_quiet(asked));
+        assert!(c.host(1).engine.is_quiescent(asked));
         c.settle();
     }
 }
@@ -126,9 +126,9 @@ fn one_deaf_peer_does_not_stop_the_others_barrier() {
     for control in [1, 3, 8] {
         let mut c = Setup { nodes: 4, control, ..setup(Links::InPlace) }.ready();
         c.apply(Operation::Busy { from: 0, to: 3, times: u32::MAX });
-        let quiet = c.host(2).engine.ask_quiet();
+        let quiet = c.host(2).engine.ask_quiescence();
         rounds(&mut c, 10);
-        assert!(!c.host(2).engine.is_quiet(quiet));
+        assert!(!c.host(2).engine.is_quiescent(quiet));
         c.host(2).engine.register("late", PartKind::Cpu).unwrap();
         rounds(&mut c, 40);
         if control > 1 {
@@ -136,7 +136,7 @@ fn one_deaf_peer_does_not_stop_the_others_barrier() {
         }
         c.apply(Operation::Busy { from: 0, to: 3, times: 0 });
         rounds(&mut c, 80);
-        assert!(c.host(2).engine.is_quiet(quiet));
+        assert!(c.host(2).engine.is_quiescent(quiet));
         assert_eq!(c.host(2).engine.local_part(2), LocalPart::Known);
         c.settle();
     }

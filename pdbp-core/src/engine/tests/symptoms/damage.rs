@@ -27,9 +27,9 @@ fn credit_of_an_unreadable_last_block_comes_back() {
             matches!(e, Event::Malformed { peer, reason: Malformed::Checksum | Malformed::Field } if *peer == node(0))
         });
         assert_eq!(reasons.count(), 10);
-        let asked = c.host(0).engine.ask_quiet();
+        let asked = c.host(0).engine.ask_quiescence();
         rounds(&mut c, 20);
-        assert!(c.host(0).engine.is_quiet(asked), "the refused blocks are counted as dealt with");
+        assert!(c.host(0).engine.is_quiescent(asked), "the refused blocks are counted as dealt with");
         ship(&mut c, 0, 1);
         rounds(&mut c, 3);
         assert_eq!(delivered(&c), 1);

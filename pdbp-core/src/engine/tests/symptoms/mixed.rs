@@ -124,11 +124,11 @@ fn all_blocks_and_credit_come_back_when_peers_of_both_kinds_fail() {
         let events: Vec<_> = c.host(0).pipes.events.iter().filter_map(failed).collect();
         assert_eq!(events, order);
         assert_eq!([1, 2].map(|peer| granted(&mut c, 0, peer)), [0, 0]);
-        let asked = [0, 3].map(|i| c.host(i).engine.ask_quiet());
+        let asked = [0, 3].map(|i| c.host(i).engine.ask_quiescence());
         ship(&mut c, 3, 0);
         ship(&mut c, 0, 3);
         c.settle();
-        assert!(c.host(0).engine.is_quiet(asked[0]) && c.host(3).engine.is_quiet(asked[1]));
+        assert!(c.host(0).engine.is_quiescent(asked[0]) && c.host(3).engine.is_quiescent(asked[1]));
         let engine = &c.hosts[0].as_ref().unwrap().engine;
         assert_eq!(engine.space.credit, c.setup.blocks(0), "no peer is left on this host");
         // Rows of two blocks to itself and to node 3; for node 3 two to receive into and two to spare.
@@ -145,15 +145,15 @@ fn quiet_waits_for_rows_of_both_kinds_and_barriers_for_neither() {
     }
     let waiting = [0, 1].map(|peer| c.host(2).engine.recv_row(node(peer)).unwrap().waiting);
     assert_eq!(waiting, [1, 1], "behind the first message");
-    let asked = [0, 1, 2].map(|i| c.host(i).engine.ask_quiet());
+    let asked = [0, 1, 2].map(|i| c.host(i).engine.ask_quiescence());
     let barrier = [0, 1, 2].map(|i| c.host(i).engine.arrive());
     for left in (1..3).rev() {
         rounds(&mut c, 20);
         assert!((0..3).all(|i| c.host(i).engine.barrier_passed(barrier[i])));
-        assert!((0..3).all(|i| !c.host(i).engine.is_quiet(asked[i])), "{left} messages wait");
+        assert!((0..3).all(|i| !c.host(i).engine.is_quiescent(asked[i])), "{left} messages wait");
         c.read(2, 0, 1, false);
     }
     rounds(&mut c, 20);
-    assert!((0..3).all(|i| c.host(i).engine.is_quiet(asked[i])));
+    assert!((0..3).all(|i| c.host(i).engine.is_quiescent(asked[i])));
     c.settle();
 }

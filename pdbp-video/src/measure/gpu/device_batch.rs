@@ -20,7 +20,7 @@ use crate::frame::plane_lens;
 const THREADS: u32 = 128;
 
 /// A batch: it gathers pictures, then flies, and then has their sums.
-pub(super) struct Slot {
+pub(super) struct DeviceBatch {
     device: Cuda,
     queue: CudaQueue,
     layout: Layout,
@@ -36,7 +36,7 @@ struct Memory {
     output: CudaMemory,
 }
 
-impl Slot {
+impl DeviceBatch {
     /// A batch for up to `bytes` bytes.
     pub(super) fn new(device: &Cuda, bytes: usize) -> Result<Self, DeviceError> {
         let memory = Memory {
@@ -236,7 +236,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for DeviceBatch {
     fn drop(&mut self) {
         // Whether it succeeded, nobody wants to know any more; of a flight that may be under way yet the memory stays.
         let _ = self.wait();

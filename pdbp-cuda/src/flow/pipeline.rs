@@ -11,15 +11,15 @@ use super::{Arrived, Bundles, Copier, FlowError, HostBlock};
 use crate::device::{Device, DeviceError, DeviceMemory as _, InUse, PieceTable as _};
 
 /// What one block after the other uses: a queue, on which its kernel and its copy are in order, and a staging area.
-pub(super) struct Lane<D: Device> {
+pub(super) struct Stage<D: Device> {
     queue: D::Queue,
     staging: D::Memory,
     table: D::Table,
 }
 
-/// Which way messages go.
+/// Which way messages go, seen from the device.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Direction {
     /// From the memory to blocks.
     Out,
     /// From blocks to the memory.
@@ -27,14 +27,14 @@ pub(super) enum Way {
 }
 
 /// Blocks under way, in order.
-pub(super) struct Belt<D: Device, B: HostBlock> {
+pub(super) struct Pipeline<D: Device, B: HostBlock> {
     copier: Rc<Copier<D>>,
-    way: Way,
-    idle: Vec<Lane<D>>,
-    carried: VecDeque<Carried<D, B>>,
+    direction: Direction,
+    idle: Vec<Stage<D>>,
+    in_flight: VecDeque<Transfer<D, B>>,
 }
 
-struct Carried<D: Device, B> {
+struct Transfer<D: Device, B> {
     load: Load<D, B>,
     messages: usize,
 }
@@ -47,22 +47,22 @@ enum Load<D: Device, B> {
 
 /// What kernel and copy of a block use.
 struct Used<D: Device, B> {
-    lane: Lane<D>,
+    stage: Stage<D>,
     block: B,
     _memory: Arc<D::Memory>,
 }
 
-/// What [`Belt::load`] did.
+/// What [`Pipeline::load`] did.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Loaded {
     Block,
-    /// There is no block now, or no lane.
+    /// There is no block now, or no stage.
     Nothing,
     /// Nothing more will come.
     End,
 }
 
-impl<D: Device> Lane<D> {
+impl<D: Device> Stage<D> {
     pub(super) fn new(device: &D, block: usize) -> Result<Self, DeviceError> {
         let (staging, table) = (device.allocate(block)?, device.table(entries(block))?);
         Ok(Self { queue: device.queue()?, staging, table })
@@ -73,55 +73,56 @@ impl<D: Device> Lane<D> {
         self.staging.bytes() >= block
     }
 
-    /// Begins with kernel and copy, in the order of the way: of the table's first `count` pieces, and of the staging area from byte
+    /// Begins with kernel and copy, in the order of the direction: of the table's first `count` pieces, and of the staging area from byte
     /// `at` on. The event of the second; after an error that of the first, if it is pending.
     ///
     /// # Safety
-    /// Until that event is over, memory, lane and place are neither dropped nor touched, and the place is valid for writes on the
-    /// way out.
+    /// Until that event is over, memory, stage and place are neither dropped nor touched, and the place is valid for writes on the
+    /// way to the host.
     unsafe fn run(
         &self,
         device: &D,
-        way: Way,
+        direction: Direction,
         (count, at): (usize, usize),
         place: NonNull<[u8]>,
         memory: &D::Memory,
     ) -> Result<D::Event, (DeviceError, Option<D::Event>)> {
         let Self { queue, staging, table } = self;
-        let first = match way {
+        let first = match direction {
             // SAFETY: by the caller's promise.
-            Way::Out => unsafe { device.gather(queue, table, count, memory, staging) },
+            Direction::Out => unsafe { device.gather(queue, table, count, memory, staging) },
             // SAFETY: as above.
-            Way::Into => unsafe { device.copy_in(queue, place, staging, at) },
+            Direction::Into => unsafe { device.copy_in(queue, place, staging, at) },
         };
         let first = first.map_err(|e| (e, None))?;
-        let second = match way {
+        let second = match direction {
             // SAFETY: as above.
-            Way::Out => unsafe { device.copy_out(queue, staging, at, place) },
+            Direction::Out => unsafe { device.copy_out(queue, staging, at, place) },
             // SAFETY: as above.
-            Way::Into => unsafe { device.scatter(queue, table, count, staging, memory) },
+            Direction::Into => unsafe { device.scatter(queue, table, count, staging, memory) },
         };
         second.map_err(|e| (e, Some(first)))
     }
 }
 
-impl<D: Device, B: HostBlock> Belt<D, B> {
-    /// With lanes for blocks of up to `block` bytes, on which work begins when `after` is over.
+impl<D: Device, B: HostBlock> Pipeline<D, B> {
+    /// With stages for blocks of up to `block` bytes, on which work begins when `after` is over.
     pub(super) fn new(
         copier: &Rc<Copier<D>>,
-        way: Way,
+        direction: Direction,
         block: usize,
         after: Option<&D::Event>,
     ) -> Result<Self, DeviceError> {
-        let mut belt = Self { copier: Rc::clone(copier), way, idle: Vec::new(), carried: VecDeque::new() };
+        let mut pipeline =
+            Self { copier: Rc::clone(copier), direction, idle: Vec::new(), in_flight: VecDeque::new() };
         for _ in 0..copier.in_flight() {
-            let lane = copier.take_lane(block.max(1))?;
+            let stage = copier.take_stage(block.max(1))?;
             if let Some(after) = after {
-                copier.device().order(&lane.queue, after)?;
+                copier.device().order(&stage.queue, after)?;
             }
-            belt.idle.push(lane);
+            pipeline.idle.push(stage);
         }
-        Ok(belt)
+        Ok(pipeline)
     }
 
     pub(super) fn copier(&self) -> &Copier<D> {
@@ -129,27 +130,27 @@ impl<D: Device, B: HostBlock> Belt<D, B> {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.carried.is_empty()
+        self.in_flight.is_empty()
     }
 
     /// Waits for the oldest block.
     pub(super) fn wait(&self) -> Result<(), DeviceError> {
-        match self.carried.front() {
-            Some(Carried { load: Load::Moving(held), .. }) => self.copier.device().wait(held.event()),
+        match self.in_flight.front() {
+            Some(Transfer { load: Load::Moving(held), .. }) => self.copier.device().wait(held.event()),
             _ => Ok(()),
         }
     }
 
     /// The oldest block, when it has come to its end, and how many messages it has.
     pub(super) fn unload(&mut self) -> Result<Option<(B, usize)>, DeviceError> {
-        let Some(front) = self.carried.front_mut() else { return Ok(None) };
+        let Some(front) = self.in_flight.front_mut() else { return Ok(None) };
         let load = match &mut front.load {
             Load::Moving(held) => held.poll(self.copier.device())?,
             Load::Ready(load) => load.take(),
         };
-        let Some(Used { lane, block, .. }) = load else { return Ok(None) };
-        self.idle.push(lane);
-        let messages = self.carried.pop_front().map_or(0, |carried| carried.messages);
+        let Some(Used { stage, block, .. }) = load else { return Ok(None) };
+        self.idle.push(stage);
+        let messages = self.in_flight.pop_front().map_or(0, |in_flight| in_flight.messages);
         Ok(Some((block, messages)))
     }
 
@@ -160,40 +161,41 @@ impl<D: Device, B: HostBlock> Belt<D, B> {
         memory: &Arc<D::Memory>,
         window: Range<usize>,
     ) -> Result<Loaded, FlowError<I::Error>> {
-        let Some(mut lane) = self.idle.pop() else { return Ok(Loaded::Nothing) };
-        let mut pieces = Pieces::new(lane.table.pieces(), window);
+        let Some(mut stage) = self.idle.pop() else { return Ok(Loaded::Nothing) };
+        let mut pieces = Pieces::new(stage.table.pieces(), window);
         let block = match bundles.poll_bundle(&mut pieces).map_err(FlowError::Link)? {
             Arrived::Block(block) => block,
             other => {
-                self.idle.push(lane);
+                self.idle.push(stage);
                 return Ok(if let Arrived::End = other { Loaded::End } else { Loaded::Nothing });
             }
         };
         let listed = pieces.finish()?;
-        self.begin(lane, block, memory, listed)?;
+        self.begin(stage, block, memory, listed)?;
         Ok(Loaded::Block)
     }
 
     fn begin(
         &mut self,
-        lane: Lane<D>,
+        stage: Stage<D>,
         mut block: B,
         memory: &Arc<D::Memory>,
         Listed { count, messages, span }: Listed,
     ) -> Result<(), DeviceError> {
-        let used = |lane, block| Used { lane, block, _memory: Arc::clone(memory) };
+        let used = |stage, block| Used { stage, block, _memory: Arc::clone(memory) };
         let Some(span) = span else {
-            self.carried.push_back(Carried { load: Load::Ready(Some(used(lane, block))), messages });
+            self.in_flight.push_back(Transfer { load: Load::Ready(Some(used(stage, block))), messages });
             return Ok(());
         };
         let place = part_of(block.place(), &span)?;
-        // SAFETY: `InUse` has block (`HostBlock`), memory and lane until the last event is over, and the host writes a lane's table
+        // SAFETY: `InUse` has block (`HostBlock`), memory and stage until the last event is over, and the host writes a stage's table
         // only when it is idle. The place lies in the block.
-        let run = unsafe { lane.run(self.copier.device(), self.way, (count, span.start), place, memory) };
-        let held = |event| InUse::new(event, used(lane, block));
+        let run =
+            unsafe { stage.run(self.copier.device(), self.direction, (count, span.start), place, memory) };
+        let held = |event| InUse::new(event, used(stage, block));
         match run {
             Ok(event) => {
-                self.carried.push_back(Carried { load: Load::Moving(held(event)), messages });
+                self.in_flight.push_back(Transfer { load: Load::Moving(held(event)), messages });
                 Ok(())
             }
             Err((e, pending)) => {
@@ -205,17 +207,17 @@ impl<D: Device, B: HostBlock> Belt<D, B> {
         }
     }
 
-    /// Gives the lanes back when nothing is under way.
+    /// Gives the stages back when nothing is under way.
     pub(super) fn finish(&mut self) {
-        self.idle.drain(..).for_each(|lane| self.copier.put_lane(lane));
+        self.idle.drain(..).for_each(|stage| self.copier.put_stage(stage));
     }
 
-    /// Leaves what is under way to the copier. Its lanes are not used again: their queues may wait for an event that is far
+    /// Leaves what is under way to the copier. Its stages are not used again: their queues may wait for an event that is far
     /// away.
     pub(super) fn leave(&mut self) {
         self.idle.clear();
-        for carried in self.carried.drain(..) {
-            if let Load::Moving(held) = carried.load {
+        for in_flight in self.in_flight.drain(..) {
+            if let Load::Moving(held) = in_flight.load {
                 self.copier.leave(held);
             }
         }
