@@ -121,6 +121,20 @@ impl Endpoint {
         }
     }
 
+    /// Whether an earlier message to the same endpoint has packets to send first: messages do not overtake each other.
+    fn is_behind(&self, key: Key) -> bool {
+        let (Key::Send(_), Some(op)) = (key, self.ops.get(&key)) else { return false };
+        let mut earlier = self.ops.range(Key::Send(0)..key);
+        earlier.any(|(_, other)| other.peer == op.peer && !other.unsent.is_empty())
+    }
+
+    /// The next message to the same endpoint that has packets to send.
+    fn behind(&self, key: Key) -> Option<Key> {
+        let (Key::Send(number), Some(op)) = (key, self.ops.get(&key)) else { return None };
+        let mut later = self.ops.range(Key::Send(number + 1)..Key::Recv(0));
+        later.find(|(_, other)| other.peer == op.peer && !other.unsent.is_empty()).map(|(key, _)| *key)
+    }
+
     /// Operations that are not done, in words.
     pub(super) fn waiting(&self) -> Vec<String> {
         let unfinished = self.ops.iter().filter(|(_, op)| op.done.is_none());
@@ -234,13 +248,18 @@ impl Fabric {
             if matches!(key, Key::Recv(_)) || op.finish() {
                 return self.woken.extend(op.done.is_some().then_some(id));
             }
-            if op.unanswered >= window {
+            if op.unanswered >= window || endpoint.is_behind(key) {
                 return;
             }
+            let Some(op) = endpoint.ops.get_mut(&key) else { return };
             let Some(packet) = op.unsent.pop_front() else { return };
             op.unanswered += 1;
             endpoint.sent += 1;
+            let next = if op.unsent.is_empty() { endpoint.behind(key) } else { None };
             self.push(output, 0, packet, None);
+            if let Some(next) = next {
+                self.pump(id, next);
+            }
         }
     }
 

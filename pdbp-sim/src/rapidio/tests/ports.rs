@@ -52,12 +52,12 @@ fn the_last_places_of_an_input_are_for_higher_priorities() {
     for priority in [0, 0, 1, 2, 3, 3] {
         output.push(0, packet(priority.into(), priority, 4), None, 0);
     }
-    // Four places: two for answers, one for priority 2, one for 1; then there is none.
-    assert_eq!(order(&mut output), [3, 3]);
+    // Priority 2 leaves one place free, which priority 1 may not take.
+    assert_eq!(order(&mut output), [3, 3, 2]);
     let mut output = Output::new(1, Some(4));
     (0..2).for_each(|number| output.push(0, packet(number, 0, 4), None, 0));
     assert_eq!(order(&mut output), [0], "the others are for answers");
     output.push(0, packet(7, 1, 4), None, 0);
     output.push(0, packet(8, 3, 4), None, 0);
-    assert_eq!(order(&mut output), [8, 7], "one more of priority 1 would be too many");
+    assert_eq!(order(&mut output), [8], "priority 1 leaves two places free");
 }
