@@ -79,7 +79,11 @@ fn text(sections: &[Section]) -> String {
             let mut line = String::from(" ");
             for (column, (cell, width)) in cells.zip(&widths).enumerate() {
                 // The first column is names.
-                let _ = if column == 0 { write!(line, " {cell:<width$}") } else { write!(line, "  {cell:>width$}") };
+                let _ = if column == 0 {
+                    write!(line, " {cell:<width$}")
+                } else {
+                    write!(line, "  {cell:>width$}")
+                };
             }
             line.trim_end().to_owned() + "\n"
         };

@@ -58,7 +58,8 @@ fn messages() -> Result<Section, Failed> {
     let (mut fitted, mut stated) = (Vec::new(), Vec::new());
     let mut within = true;
     for ((name, topology), paper) in topologies().into_iter().zip([202u64, 313, 313]) {
-        let time = |timing| -> Result<u64, Failed> { Ok(Test::Messages.run(&topology, timing, 10_000)?.times[0]) };
+        let time =
+            |timing| -> Result<u64, Failed> { Ok(Test::Messages.run(&topology, timing, 10_000)?.times[0]) };
         let (model, fit, pipe) = (time(bare)?, time(Timing::PAPER)?, time(pipelined)?);
         let error = |time: u64| format!("{:+.1} %", (time as f64 / paper as f64 - 1.0) * 100.0);
         rows.push(vec![
@@ -198,7 +199,8 @@ fn crossings() -> Result<Section, Failed> {
         series("binomial broadcast by messages", messages),
     ];
     let (x, y) = (log("processes"), log("crossings"));
-    let svg = plot("Crossings of links", "calls that fit one packet, trees of degree 4", x, y, Shape::Lines, lines);
+    let svg =
+        plot("Crossings of links", "calls that fit one packet, trees of degree 4", x, y, Shape::Lines, lines);
     Ok(Section {
         title: "Packets on links in trees of degree 4 (section 3.1.3: (N − 1)·4/3 instead of N·log4 N)".to_owned(),
         notes: vec![
@@ -267,13 +269,16 @@ fn packets() -> Result<Section, Failed> {
 fn equations(columns: usize) -> (f64, f64) {
     let (m, n, processes) = (ROWS as f64, columns as f64, PROCESSES as f64);
     let (s, c, b) = (DATA as f64 / 4.0 / (1.0 + 2.0 * 11.0 / 7.0), 16.0, 16.0);
-    let slices = (m * n + m * m) / s + m * m * n / (processes * c) + (m * n / processes + m * n + m * m / processes) / b;
+    let slices = (m * n + m * m) / s
+        + m * m * n / (processes * c)
+        + (m * n / processes + m * n + m * m / processes) / b;
     (slices, slices + m * n / s + (processes - 1.0) * m * n / (processes * s))
 }
 
 fn matrices() -> Result<Section, Failed> {
     let mut rows = Vec::new();
-    let mut lines = ["slices", "Fox-like", "equation (6)", "equation (7)"].map(|name| series(name, Vec::new()));
+    let mut lines =
+        ["slices", "Fox-like", "equation (6)", "equation (7)"].map(|name| series(name, Vec::new()));
     let columns = [8, 16, 24, 32, 40, 50];
     for n in columns {
         let times = [workloads::slices(n)?.time() as f64, workloads::fox(n)?.time() as f64];
@@ -345,20 +350,25 @@ fn sums() -> Result<Section, Failed> {
 
 fn convolutions() -> Result<Section, Failed> {
     let mut rows = Vec::new();
-    for (name, hand_out) in [("windows (im2col), as in the paper", HandOut::Windows), ("rows with a halo", HandOut::Rows)] {
+    for (name, hand_out) in
+        [("windows (im2col), as in the paper", HandOut::Windows), ("rows with a halo", HandOut::Rows)]
+    {
         let report = workloads::convolution(hand_out)?;
         let sent = report.packets[0].0;
-        rows.push(vec![name.to_owned(), report.time().to_string(), sent.to_string(), format!("{:.2}", report.flow())]);
+        rows.push(vec![
+            name.to_owned(),
+            report.time().to_string(),
+            sent.to_string(),
+            format!("{:.2}", report.flow()),
+        ]);
     }
     Ok(Section {
         title: "Convolution of 36×36×3 by 5×5×3 on 8 processes (table 4)".to_owned(),
-        notes: vec![
-            format!(
-                "64 groups of 16 windows, each 16×{WINDOW} by {WINDOW}×1: {WINDOW} cycles. Each process has 8 of them, 600 cycles. To hand \
+        notes: vec![format!(
+            "64 groups of 16 windows, each 16×{WINDOW} by {WINDOW}×1: {WINDOW} cycles. Each process has 8 of them, 600 cycles. To hand \
                  out rows and to make the windows where they are used is beyond the paper. Packets are those that process 0 sends to the \
                  7 others; flow is packets per cycle, equation (4)."
-            ),
-        ],
+        )],
         head: vec!["handed out", "µs", "packets", "flow"],
         rows,
         // The programs compare each of the 1,024 values, and fail otherwise.

@@ -128,7 +128,11 @@ pub(super) fn svg(tree: &Tree, links: &[LinkTraffic], width: f64) -> String {
             LinkEnd::Endpoint(_) => (b.0, b.1 + 34.0),
         };
         let small = if is_between_switches(link) { "" } else { " s" };
-        let _ = write!(labels, "<text class=\"m h{small}\" x=\"{x:.1}\" y=\"{y:.1}\">{}/{}</text>", down[0], down[1]);
+        let _ = write!(
+            labels,
+            "<text class=\"m h{small}\" x=\"{x:.1}\" y=\"{y:.1}\">{}/{}</text>",
+            down[0], down[1]
+        );
     }
     for (switch, (x, y)) in places.switches.iter().enumerate() {
         let _ = write!(

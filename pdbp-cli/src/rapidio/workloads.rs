@@ -57,7 +57,12 @@ impl Test {
     }
 
     /// Runs it with a send buffer of so many bytes.
-    pub(super) fn run(self, topology: &Topology, timing: Timing, bytes: usize) -> Result<Report<bool>, Failed> {
+    pub(super) fn run(
+        self,
+        topology: &Topology,
+        timing: Timing,
+        bytes: usize,
+    ) -> Result<Report<bool>, Failed> {
         checked(topology, timing, self.name(), async |mut world| {
             let (rank, size) = (world.rank(), world.size());
             let value = |of: usize| (of * 37 + 5) as u8;
@@ -82,7 +87,9 @@ impl Test {
                 Self::Gather => {
                     let mut all = vec![0; if rank == 0 { bytes * size } else { 0 }];
                     let ended = world.gather(0, &vec![value(rank); bytes], &mut all).await;
-                    ended.map(|()| all.chunks(bytes).zip(0..).all(|(block, of)| block.iter().all(|b| *b == value(of))))
+                    ended.map(|()| {
+                        all.chunks(bytes).zip(0..).all(|(block, of)| block.iter().all(|b| *b == value(of)))
+                    })
                 }
                 Self::Scatter => {
                     let block = bytes / size;
@@ -126,7 +133,8 @@ pub(super) fn slices(columns: usize) -> Result<Report<bool>, Failed> {
         let scattered = world.scatter(0, if rank == 0 { &all } else { &[] }, &mut row).await;
         let mut result = vec![0f32; ROWS * ROWS];
         for column in 0..ROWS {
-            result[rank * ROWS + column] = row.iter().enumerate().map(|(k, value)| value * b(k, column)).sum();
+            result[rank * ROWS + column] =
+                row.iter().enumerate().map(|(k, value)| value * b(k, column)).sum();
         }
         world.compute(cycles(ROWS * columns)).await;
         let ended = scattered.and(world.reduce(0, &mut result, Sum).await);

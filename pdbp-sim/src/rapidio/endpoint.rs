@@ -140,7 +140,9 @@ impl Endpoint {
         let unfinished = self.ops.iter().filter(|(_, op)| op.done.is_none());
         let words = unfinished.map(|(key, op)| match key {
             Key::Send(_) => format!("send of {} bytes to {} with tag {}", op.call.bytes, op.peer, op.tag),
-            Key::Recv(_) => format!("receive of {} bytes from {} with tag {}", op.call.bytes, op.peer, op.tag),
+            Key::Recv(_) => {
+                format!("receive of {} bytes from {} with tag {}", op.call.bytes, op.peer, op.tag)
+            }
             Key::Call(group, number) => format!("call {number} of group {group}, {}", op.call),
         });
         words.collect()
@@ -217,7 +219,9 @@ impl Fabric {
         match key {
             Key::Send(number) => {
                 let blank = blank(id, op, op.peer, number);
-                op.unsent = cut(&op.input, DATA).map(|(sequence, data)| Packet { sequence, data, ..blank.clone() }).collect();
+                op.unsent = cut(&op.input, DATA)
+                    .map(|(sequence, data)| Packet { sequence, data, ..blank.clone() })
+                    .collect();
             }
             Key::Recv(_) => {
                 endpoint.expected.push_back(key);
@@ -312,7 +316,8 @@ impl Fabric {
         if op.call != packet.call {
             let other = (self.groups[usize::from(group)].rank(packet.source).unwrap_or(0), packet.call);
             let mismatch = Mismatch { number, one: (op.rank, op.call), other };
-            let told = Packet { source: id, mismatch: Some(Rc::new(mismatch)), ..packet.answer(What::Mismatch) };
+            let told =
+                Packet { source: id, mismatch: Some(Rc::new(mismatch)), ..packet.answer(What::Mismatch) };
             let output = endpoint.output;
             self.break_group(id, group, mismatch);
             return self.push(output, 0, told, None);
@@ -340,7 +345,10 @@ impl Fabric {
         let endpoint = &mut self.endpoints[usize::from(id)];
         endpoint.broken.entry(group).or_insert(mismatch);
         endpoint.early.retain(|(of, _), _| *of != group);
-        let calls = endpoint.ops.iter().filter(|(key, op)| matches!(key, Key::Call(of, _) if *of == group) && op.begun);
+        let calls = endpoint
+            .ops
+            .iter()
+            .filter(|(key, op)| matches!(key, Key::Call(of, _) if *of == group) && op.begun);
         for key in calls.map(|(key, _)| *key).collect::<Vec<_>>() {
             self.end(id, key, Error::Mismatch(mismatch));
         }
@@ -453,7 +461,12 @@ fn runs(op: &Op, blank: &Packet) -> VecDeque<Packet> {
         let count = size.max(1).min(members - place);
         let run = (rank(place) as u16, count as u16);
         let data: Vec<u8> = (place..place + count).flat_map(|place| of(place).iter().copied()).collect();
-        packets.extend(cut(&data, DATA).map(|(sequence, data)| Packet { run, sequence, data, ..blank.clone() }));
+        packets.extend(cut(&data, DATA).map(|(sequence, data)| Packet {
+            run,
+            sequence,
+            data,
+            ..blank.clone()
+        }));
     }
     packets
 }

@@ -84,7 +84,8 @@ impl Output {
             let overdue = head.passed >= PATIENCE;
             (!overdue, if overdue { 0 } else { head.packet.bytes() }, head.since)
         };
-        let heads = queues.iter().enumerate().filter_map(|(input, queue)| Some((input, urgency(queue.front()?))));
+        let heads =
+            queues.iter().enumerate().filter_map(|(input, queue)| Some((input, urgency(queue.front()?))));
         let (input, _) = heads.min_by_key(|(input, urgency)| (*urgency, *input))?;
         let next = queues[input].pop_front()?;
         self.waiting[priority] -= 1;

@@ -52,7 +52,10 @@ pub struct RoutingLoop {
 impl fmt::Display for RoutingLoop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { dest, switches } = self;
-        write!(f, "packets for endpoint {dest} go round through the switches {switches:?}; correct their tables")
+        write!(
+            f,
+            "packets for endpoint {dest} go round through the switches {switches:?}; correct their tables"
+        )
     }
 }
 
@@ -337,11 +340,11 @@ impl Members {
                 masks.insert(switch, mask);
             }
         }
-        let top = masks.keys().copied().min_by_key(|switch| (tree.depth[*switch], *switch)).unwrap_or(tree.root);
+        let top =
+            masks.keys().copied().min_by_key(|switch| (tree.depth[*switch], *switch)).unwrap_or(tree.root);
         let steps = tree.steps_from(top);
         let up = |switch: usize| {
-            let leads_up =
-                |port: &u8| matches!(tree.far(switch, *port), Far::Switch(next, _) if next == steps[switch].1);
+            let leads_up = |port: &u8| matches!(tree.far(switch, *port), Far::Switch(next, _) if next == steps[switch].1);
             Some((switch, tree.used[switch].iter().copied().find(leads_up)?))
         };
         let ups = masks.keys().filter(|switch| **switch != top).filter_map(|switch| up(*switch)).collect();

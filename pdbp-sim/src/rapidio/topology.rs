@@ -1,12 +1,13 @@
 //! Which switches there are, what is attached to them, and how they are linked.
 
 use std::fmt;
+use std::str::FromStr;
 
 /// Endpoints of a board, each with a process.
 pub const BOARD: usize = 4;
 /// Ports of a switch at most, as those on the market have.
 pub const PORTS: usize = 18;
-/// Endpoints of a fabric at most.
+/// Endpoints of a fabric at most, and switches.
 pub const ENDPOINTS: usize = 1 << 15;
 
 /// Boards, switches and links.
@@ -20,6 +21,15 @@ pub const ENDPOINTS: usize = 1 << 15;
 /// assert_eq!((topology.endpoints(), topology.switches()), (64, 21));
 /// assert!(topology.check().is_ok());
 /// assert!(Topology::boards(2).check().unwrap_err().to_string().contains("switch 1"), "they are not linked");
+/// ```
+///
+/// The same as text: steps in a row, `boards=N`, `bare=N`, `chain`, `ring`, `tree=D`, `link=A-B` or `link=A-B/WEIGHT`, `endpoint=S`.
+///
+/// ```
+/// # use pdbp_sim::rapidio::Topology;
+/// assert_eq!("boards=4,ring".parse(), Ok(Topology::boards(4).ring()));
+/// let wrong = "boards=4,rink".parse::<Topology>().unwrap_err();
+/// assert!(wrong.to_string().contains("rink"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
@@ -47,10 +57,17 @@ pub struct Link {
 pub enum TopologyError {
     /// There is no endpoint.
     Empty,
-    /// There are more endpoints than a fabric can tell apart.
+    /// There are more endpoints or switches than a fabric can tell apart.
     TooLarge {
+        /// "endpoints" or "switches".
+        what: &'static str,
         /// How many.
-        endpoints: usize,
+        count: usize,
+    },
+    /// A step of the text that is none.
+    Step {
+        /// As given.
+        step: String,
     },
     /// A link or an endpoint at a switch that does not exist.
     NoSwitch {
@@ -94,9 +111,12 @@ impl fmt::Display for TopologyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("there is no endpoint; add a board"),
-            Self::TooLarge { endpoints } => {
-                write!(f, "{endpoints} endpoints; a fabric has at most {ENDPOINTS}")
-            }
+            Self::TooLarge { what, count } => write!(f, "{count} {what}; a fabric has at most {ENDPOINTS}"),
+            Self::Step { step } => write!(
+                f,
+                "\"{step}\" is no step of a topology; there are boards=N, bare=N, chain, ring, tree=D, link=A-B, link=A-B/WEIGHT and \
+                 endpoint=S"
+            ),
             Self::NoSwitch { switch, switches } => {
                 write!(f, "there is no switch {switch}, only 0 to {}", switches.saturating_sub(1))
             }
@@ -122,14 +142,26 @@ impl std::error::Error for TopologyError {}
 impl Topology {
     /// So many boards of four DSPs and a switch each, not linked yet.
     pub fn boards(boards: usize) -> Self {
-        let endpoints = (0..boards.saturating_mul(BOARD).min(ENDPOINTS + 1)).map(|i| i / BOARD).collect();
-        Self { endpoints, switches: boards, links: Vec::new(), wrong: None }
+        let none = Self { endpoints: Vec::new(), switches: 0, links: Vec::new(), wrong: None };
+        none.more_boards(boards)
+    }
+
+    fn more_boards(mut self, boards: usize) -> Self {
+        let first = self.switches;
+        self = self.bare(boards);
+        let added = (first..self.switches).flat_map(|switch| [switch; BOARD]);
+        self.endpoints.extend(added);
+        self
     }
 
     /// Adds so many switches to which nothing is attached.
     #[must_use]
     pub fn bare(mut self, switches: usize) -> Self {
-        self.switches += switches;
+        let count = self.switches.saturating_add(switches);
+        if count > ENDPOINTS {
+            return self.fail(TopologyError::TooLarge { what: "switches", count });
+        }
+        self.switches = count;
         self
     }
 
@@ -183,9 +215,6 @@ impl Topology {
         if a == b {
             return self.fail(TopologyError::LinkToItself { switch: a });
         }
-        if self.links.iter().any(|link| (link.a, link.b) == (a, b) || (link.a, link.b) == (b, a)) {
-            return self.fail(TopologyError::LinkedTwice { a, b });
-        }
         self.links.push(Link { a, b, weight });
         self
     }
@@ -236,7 +265,13 @@ impl Topology {
         }
         let Some(first) = self.endpoints.first() else { return Err(TopologyError::Empty) };
         if self.endpoints.len() > ENDPOINTS {
-            return Err(TopologyError::TooLarge { endpoints: self.endpoints.len() });
+            return Err(TopologyError::TooLarge { what: "endpoints", count: self.endpoints.len() });
+        }
+        let mut pairs: Vec<_> =
+            self.links.iter().map(|link| (link.a.min(link.b), link.a.max(link.b))).collect();
+        pairs.sort_unstable();
+        if let Some((a, b)) = pairs.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]) {
+            return Err(TopologyError::LinkedTwice { a, b });
         }
         let mut ports = vec![0; self.switches];
         let ends = self.links.iter().flat_map(|link| [link.a, link.b]);
@@ -267,5 +302,31 @@ impl Topology {
             neighbours[link.b].push(link.a);
         }
         neighbours
+    }
+}
+
+impl FromStr for Topology {
+    type Err = TopologyError;
+
+    /// Takes the steps one by one; whether there can be such a fabric is for [`check`](Topology::check) to say.
+    fn from_str(text: &str) -> Result<Self, TopologyError> {
+        text.split(',').map(str::trim).try_fold(Self::boards(0), |topology, step| {
+            let wrong = || TopologyError::Step { step: step.to_owned() };
+            let number = |text: &str| text.parse::<usize>().map_err(|_| wrong());
+            Ok(match step.split_once('=') {
+                None if step == "chain" => topology.chain(),
+                None if step == "ring" => topology.ring(),
+                Some(("boards", boards)) => topology.more_boards(number(boards)?),
+                Some(("bare", switches)) => topology.bare(number(switches)?),
+                Some(("tree", degree)) => topology.tree(number(degree)?),
+                Some(("endpoint", switch)) => topology.endpoint(number(switch)?),
+                Some(("link", ends)) => {
+                    let (ends, weight) = ends.split_once('/').unwrap_or((ends, "1"));
+                    let (a, b) = ends.split_once('-').ok_or_else(wrong)?;
+                    topology.link_of_weight(number(a)?, number(b)?, weight.parse().map_err(|_| wrong())?)
+                }
+                _ => return Err(wrong()),
+            })
+        })
     }
 }

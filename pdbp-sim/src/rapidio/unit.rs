@@ -72,8 +72,7 @@ impl Fabric {
                 return;
             }
             let mismatch = Mismatch { number: packet.number, one: (slot.by, slot.call), other: (by, call) };
-            let told =
-                Packet { mismatch: Some(Rc::new(mismatch)), ..packet.answer(What::Mismatch) };
+            let told = Packet { mismatch: Some(Rc::new(mismatch)), ..packet.answer(What::Mismatch) };
             return self.make(at, ready, told, None);
         }
         let whole = match &mut slot.held {

@@ -140,7 +140,12 @@ impl Comm {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn send<T: IntoBytes + Immutable>(&mut self, to: usize, tag: u32, data: &[T]) -> Result<(), Error> {
+    pub async fn send<T: IntoBytes + Immutable>(
+        &mut self,
+        to: usize,
+        tag: u32,
+        data: &[T],
+    ) -> Result<(), Error> {
         self.start_send(to, tag, data)?.wait().await.map(drop)
     }
 

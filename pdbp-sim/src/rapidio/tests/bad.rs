@@ -13,11 +13,12 @@ fn topologies_that_cannot_be_are_refused_by_name() {
     let cases = [
         (Topology::boards(0), Empty),
         (Topology::boards(0).bare(3).chain(), Empty),
-        (Topology::boards(9000).tree(4), TooLarge { endpoints: 32769 }),
+        (Topology::boards(9000).tree(4), TooLarge { what: "endpoints", count: 36_000 }),
+        (Topology::boards(usize::MAX).ring(), TooLarge { what: "switches", count: usize::MAX }),
         (Topology::boards(2).link(0, 2), NoSwitch { switch: 2, switches: 2 }),
         (Topology::boards(2).chain().endpoint(5), NoSwitch { switch: 5, switches: 2 }),
         (Topology::boards(2).chain().link(1, 1), LinkToItself { switch: 1 }),
-        (Topology::boards(2).chain().link(1, 0), LinkedTwice { a: 1, b: 0 }),
+        (Topology::boards(2).chain().link(1, 0), LinkedTwice { a: 0, b: 1 }),
         (star, TooManyPorts { switch: 0, ports: 19 }),
         (Topology::boards(3).link(0, 1), Unreachable { switch: 2 }),
         (Topology::boards(3).tree(1), Degree { degree: 1 }),
@@ -28,6 +29,22 @@ fn topologies_that_cannot_be_are_refused_by_name() {
         assert_eq!(run.unwrap_err(), RunError::Topology(error.clone()));
         assert!(error.to_string().len() > 20, "{error}");
     }
+}
+
+#[test]
+fn topologies_are_text_too_and_what_is_no_step_is_named() {
+    let text = "boards=2, bare=1, link=0-2, link=2-1/7, endpoint=2";
+    let same = Topology::boards(2).bare(1).link(0, 2).link_of_weight(2, 1, 7).endpoint(2);
+    assert_eq!(text.parse(), Ok(same));
+    assert_eq!("boards=5,tree=4".parse(), Ok(Topology::boards(5).tree(4)));
+    for step in ["", "chains", "boards", "boards=x", "boards=-1", "link=1", "link=1-2/x", "tree="] {
+        let wrong = format!("boards=3,{step}").parse::<Topology>();
+        assert_eq!(wrong, Err(TopologyError::Step { step: step.to_owned() }));
+    }
+    assert_eq!(
+        "boards=2".parse::<Topology>().unwrap().check(),
+        Err(TopologyError::Unreachable { switch: 1 })
+    );
 }
 
 #[test]
@@ -90,13 +107,12 @@ fn members_that_call_different_things_are_all_told() {
 
 #[test]
 fn who_waits_for_ever_is_named() {
-    let report = mpirio::run(&Topology::boards(2).chain(), Timing::PAPER, async |mut world| {
-        match world.rank() {
+    let report =
+        mpirio::run(&Topology::boards(2).chain(), Timing::PAPER, async |mut world| match world.rank() {
             3 => {}
             5 => world.recv(1, 9, &mut [0u8; 3]).await.unwrap(),
             _ => world.barrier().await.unwrap(),
-        }
-    });
+        });
     let RunError::Stuck { waiting, .. } = report.unwrap_err() else { panic!() };
     let ranks: Vec<_> = waiting.iter().map(|(rank, _)| *rank).collect();
     assert_eq!(ranks, [0, 1, 2, 4, 5, 6, 7]);

@@ -16,7 +16,15 @@ const TIMINGS: [Timing; 4] = [
     Timing::PAPER,
     Timing::SRIO,
     Timing { window: 64, ..Timing::PAPER },
-    Timing { port: PortTime::Bytes(40), operate: 31, combine: 7, switch: 3, window: 3, buffers: 4, ..Timing::SRIO },
+    Timing {
+        port: PortTime::Bytes(40),
+        operate: 31,
+        combine: 7,
+        switch: 3,
+        window: 3,
+        buffers: 4,
+        ..Timing::SRIO
+    },
 ];
 
 /// The values of all endpoints that a switch does not reach by `out`, folded in the order of ports.
@@ -135,7 +143,10 @@ fn calls_bring_what_they_should_and_a_seed_repeats_them() {
         let report = moves(seed, timing);
         assert_eq!((report.held, report.dropped), (0, 0), "seed {seed}");
         let last = (report.results.len() as u64 - 1) * 10;
-        assert!(report.results.iter().all(|time| *time >= last), "seed {seed}: nobody passes a barrier early");
+        assert!(
+            report.results.iter().all(|time| *time >= last),
+            "seed {seed}: nobody passes a barrier early"
+        );
         if seed < 10 {
             let again = moves(seed, timing);
             assert_eq!((report.digest, report.times), (again.digest, again.times), "seed {seed}");
@@ -157,10 +168,16 @@ fn a_broadcast_crosses_each_edge_of_the_tree_once_and_no_other_link() {
         let report = report.unwrap();
         // Switches behind which nobody is are not in the group.
         let mut crossed = BTreeMap::new();
-        report.links.iter().for_each(|link| *crossed.entry(link.requests.iter().sum::<u64>()).or_insert(0) += 1);
+        report
+            .links
+            .iter()
+            .for_each(|link| *crossed.entry(link.requests.iter().sum::<u64>()).or_insert(0) += 1);
         assert!(crossed.keys().all(|times| *times <= 1), "seed {seed}: {crossed:?}");
         assert!(report.links.iter().all(|link| link.in_tree || link.requests == [0, 0]), "seed {seed}");
-        assert_eq!(report.packets.iter().map(|(_, received)| received).sum::<u64>(), topology.endpoints() as u64 - 1);
+        assert_eq!(
+            report.packets.iter().map(|(_, received)| received).sum::<u64>(),
+            topology.endpoints() as u64 - 1
+        );
     }
 }
 
@@ -171,7 +188,9 @@ fn computing_and_communicating_overlap() {
             let data = vec![1; 5000];
             if world.rank() != 0 {
                 let waits = world.rank() == 7;
-                return if waits { world.recv(0, 0, &mut [0; 5000]).await.unwrap() };
+                return if waits {
+                    world.recv(0, 0, &mut [0; 5000]).await.unwrap()
+                };
             }
             if overlap {
                 let mut out = world.start_send(7, 0, &data).unwrap();

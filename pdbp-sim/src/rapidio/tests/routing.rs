@@ -14,7 +14,8 @@ fn waits(tree: &Tree) -> BTreeSet<((usize, u8), (usize, u8))> {
     for from in 0..tree.endpoints() as u16 {
         for to in 0..tree.endpoints() as u16 {
             let way = tree.way(from, to);
-            let ports: Vec<_> = way.iter().filter_map(|switch| Some((*switch, tree.port(*switch, to)?))).collect();
+            let ports: Vec<_> =
+                way.iter().filter_map(|switch| Some((*switch, tree.port(*switch, to)?))).collect();
             waits.extend(ports.windows(2).map(|pair| (pair[0], pair[1])));
         }
     }
@@ -103,7 +104,8 @@ fn messages_arrive_once_and_in_order_and_the_fewest_buffers_suffice() {
                 }
             });
             let report = report.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-            let (sent, received) = report.packets.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+            let (sent, received) =
+                report.packets.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
             assert_eq!((sent, report.dropped, report.held), (received, 0, 0), "seed {seed}");
         }
     }
@@ -133,17 +135,21 @@ fn what_has_no_way_is_dropped_counted_and_told() {
 fn the_middle_board_of_a_chain_takes_a_flow_of_high_priority_first() {
     use crate::rapidio::Topology;
     // Ranks 0 to 3 send to 8 to 11 over the same two links; 3 with a higher priority.
-    let report = mpirio::run(&Topology::boards(3).chain(), Timing { window: 64, ..Timing::PAPER }, async |mut world| {
-        let rank = world.rank();
-        let mut data = vec![rank as u8; 20_000];
-        if rank < 4 {
-            world.set_priority(if rank == 3 { 2 } else { 0 });
-            world.send(rank + 8, 0, &data).await.unwrap();
-        } else if rank >= 8 {
-            world.recv(rank - 8, 0, &mut data).await.unwrap();
-        }
-        world.time()
-    });
+    let report = mpirio::run(
+        &Topology::boards(3).chain(),
+        Timing { window: 64, ..Timing::PAPER },
+        async |mut world| {
+            let rank = world.rank();
+            let mut data = vec![rank as u8; 20_000];
+            if rank < 4 {
+                world.set_priority(if rank == 3 { 2 } else { 0 });
+                world.send(rank + 8, 0, &data).await.unwrap();
+            } else if rank >= 8 {
+                world.recv(rank - 8, 0, &mut data).await.unwrap();
+            }
+            world.time()
+        },
+    );
     let times = report.unwrap().results;
     // 80 packets each, one per cycle: alone, its last one comes after 80 and some; that of the others after 320.
     assert!(times[11] < 120 && times[8..11].iter().all(|time| *time > 240), "{times:?}");
