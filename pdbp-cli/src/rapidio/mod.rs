@@ -1,9 +1,10 @@
 //! `pdbp rapidio paper`: every experiment that the paper on MPIRIO names, beside what it states.
 //!
-//! [`workloads`] has the programs, [`paper`] the experiments, [`picture`] draws a topology with its traffic.
+//! [`workloads`] has the programs, [`paper`] and [`programs`] the experiments, [`picture`] draws a topology with its traffic.
 
 mod paper;
 mod picture;
+mod programs;
 mod workloads;
 
 use std::fmt::Write as _;

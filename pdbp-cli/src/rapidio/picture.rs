@@ -154,11 +154,10 @@ pub(super) fn svg(tree: &Tree, links: &[LinkTraffic], width: f64) -> String {
     out + &labels + "</svg>\n"
 }
 
-/// The rest of a path: straight, or past the switches in between.
+/// The rest of a path: straight, or above the switches in between, which are of the same level.
 fn way(a: (f64, f64), b: (f64, f64), in_tree: bool) -> String {
-    if in_tree {
+    if in_tree || a.1 != b.1 {
         return format!("L{:.1} {:.1}", b.0, b.1);
     }
-    let (x, y) = (f64::midpoint(a.0, b.0), a.1.min(b.1) - 40.0);
-    format!("Q{x:.1} {y:.1} {:.1} {:.1}", b.0, b.1)
+    format!("Q{:.1} {:.1} {:.1} {:.1}", f64::midpoint(a.0, b.0), a.1 - 60.0, b.0, b.1)
 }

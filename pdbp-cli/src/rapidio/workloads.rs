@@ -201,7 +201,7 @@ pub(super) enum HandOut {
 /// Height and width of input, kernel and output of the paper's fourth convolution, and channels.
 const INPUT: usize = 36;
 const KERNEL: usize = 5;
-const OUTPUT: usize = INPUT - KERNEL + 1;
+pub(super) const OUTPUT: usize = INPUT - KERNEL + 1;
 const CHANNELS: usize = 3;
 /// Values of a window.
 pub(super) const WINDOW: usize = KERNEL * KERNEL * CHANNELS;

@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use super::endpoint::{Endpoint, Key};
+use super::endpoint::Endpoint;
+use super::operation::Key;
 use super::packet::Packet;
 use super::port::{Output, Place, Waiting};
 use super::spanning::{Far, Members, Tree};

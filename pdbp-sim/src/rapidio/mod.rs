@@ -24,6 +24,7 @@
 mod endpoint;
 mod fabric;
 pub mod mpirio;
+mod operation;
 mod packet;
 mod port;
 mod spanning;

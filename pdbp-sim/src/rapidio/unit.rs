@@ -12,6 +12,7 @@ use pdbp_core::collective::{Call, Kind, Left, combine};
 use super::Mismatch;
 use super::fabric::{Fabric, Happening};
 use super::packet::{DATA, HIGHEST, Packet, What};
+use super::spanning::{Members, Tree};
 
 /// What is held until all of it has come.
 #[derive(Debug)]
@@ -36,6 +37,42 @@ pub(super) fn blocks_in_packet(block: usize) -> usize {
     if block > DATA / 2 { 0 } else { DATA / block.max(1) }
 }
 
+impl Slot {
+    /// One for what comes to a switch by all ports of the group but `out`.
+    fn new(call: Call, by: usize, (tree, at): (&Tree, usize), group: &Members, out: Option<u8>) -> Self {
+        let held = match out {
+            Some(out) if call.kind == Kind::Gather => {
+                let (first, count) = group.behind(tree, at, out);
+                let left = count.div_ceil(blocks_in_packet(call.bytes));
+                Held::Blocks { first, blocks: vec![None; count], left }
+            }
+            _ => {
+                let ports = group.mask(at).len();
+                Held::Parts { parts: Vec::with_capacity(ports), wanted: ports - usize::from(out.is_some()) }
+            }
+        };
+        Self { call, by, held, is_broken: false }
+    }
+
+    /// Adds what has come by a port; the packets that are whole now, and whether nothing more will come.
+    fn add(&mut self, port: u8, packet: &Packet, ranks: usize) -> (Vec<Packet>, bool) {
+        match &mut self.held {
+            Held::Parts { parts, wanted } => {
+                parts.push((port, Rc::clone(&packet.data)));
+                if parts.len() < *wanted {
+                    return (Vec::new(), false);
+                }
+                (vec![Packet { data: fold(packet.call, parts), ..packet.clone() }], true)
+            }
+            Held::Blocks { first, blocks, left } => {
+                let made = join(*first, blocks, ranks, packet);
+                *left = left.saturating_sub(made.len());
+                (made, *left == 0)
+            }
+        }
+    }
+}
+
 impl Fabric {
     /// Takes a packet that has come by a port to be joined or combined with others.
     pub(super) fn combine(&mut self, at: usize, port: u8, packet: Packet) {
@@ -52,51 +89,25 @@ impl Fabric {
         let by = group.rank(packet.source).unwrap_or(0);
         let key = (packet.dest, packet.number, packet.sequence);
         let switch = &mut self.switches[at];
-        let (tree, ranks) = (&self.tree, group.ids.len());
-        let slot = switch.slots.entry(key).or_insert_with(|| {
-            let held = match out {
-                Some(out) if call.kind == Kind::Gather => {
-                    let (first, count) = group.behind(tree, at, out);
-                    let left = count.div_ceil(blocks_in_packet(call.bytes));
-                    Held::Blocks { first, blocks: vec![None; count], left }
-                }
-                _ => Held::Parts {
-                    parts: Vec::new(),
-                    wanted: group.mask(at).len() - usize::from(out.is_some()),
-                },
-            };
-            Slot { call, by, held, is_broken: false }
-        });
+        let new = || Slot::new(call, by, (&self.tree, at), group, out);
+        let slot = switch.slots.entry(key).or_insert_with(new);
         if slot.call != call {
-            if std::mem::replace(&mut slot.is_broken, true) {
-                return;
+            if !std::mem::replace(&mut slot.is_broken, true) {
+                let mismatch =
+                    Mismatch { number: packet.number, one: (slot.by, slot.call), other: (by, call) };
+                let told = Packet { mismatch: Some(Rc::new(mismatch)), ..packet.answer(What::Mismatch) };
+                self.make(at, ready, told, None);
             }
-            let mismatch = Mismatch { number: packet.number, one: (slot.by, slot.call), other: (by, call) };
-            let told = Packet { mismatch: Some(Rc::new(mismatch)), ..packet.answer(What::Mismatch) };
-            return self.make(at, ready, told, None);
+            return;
         }
-        let whole = match &mut slot.held {
-            Held::Parts { parts, wanted } => {
-                parts.push((port, Rc::clone(&packet.data)));
-                (parts.len() == *wanted).then(|| vec![Packet { data: fold(call, parts), ..packet.clone() }])
-            }
-            Held::Blocks { first, blocks, left } => {
-                let made = join(*first, blocks, ranks, &packet);
-                *left = left.saturating_sub(made.len());
-                Some(made)
-            }
-        };
-        let is_over = match &slot.held {
-            Held::Parts { .. } => whole.is_some(),
-            Held::Blocks { left, .. } => *left == 0,
-        };
+        let (whole, is_over) = slot.add(port, &packet, group.ids.len());
         switch.most_slots = switch.most_slots.max(switch.slots.len());
         if is_over {
             switch.slots.remove(&key);
         }
-        for made in whole.into_iter().flatten() {
-            let what = if out.is_some() { What::Call } else { What::Result };
-            let priority = made.priority + u8::from(out.is_none() && made.priority < HIGHEST);
+        let (what, above) = if out.is_some() { (What::Call, 0) } else { (What::Result, 1) };
+        for made in whole {
+            let priority = HIGHEST.min(made.priority + above);
             self.make(at, ready, Packet { what, priority, ..made }, out);
         }
     }

@@ -11,8 +11,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Number;
 use super::run::World;
-use crate::rapidio::endpoint::Key;
 use crate::rapidio::fabric::Happening;
+use crate::rapidio::operation::Key;
 use crate::rapidio::{Error, HIGHEST};
 
 /// A process's view of a group: of all processes, or of those of its board.
