@@ -134,6 +134,12 @@ pub(super) fn svg(tree: &Tree, links: &[LinkTraffic], width: f64) -> String {
             down[0], down[1]
         );
     }
+    out + &devices(&places) + &labels + "</svg>\n"
+}
+
+/// Switches and endpoints, with their numbers.
+fn devices(places: &Places) -> String {
+    let mut out = String::new();
     for (switch, (x, y)) in places.switches.iter().enumerate() {
         let _ = write!(
             out,
@@ -151,7 +157,7 @@ pub(super) fn svg(tree: &Tree, links: &[LinkTraffic], width: f64) -> String {
             y + 4.0
         );
     }
-    out + &labels + "</svg>\n"
+    out
 }
 
 /// The rest of a path: straight, or above the switches in between, which are of the same level.

@@ -18,8 +18,13 @@
 //! * A run depends on its arguments alone: the same gives the same [`digest`](mpirio::Report::digest).
 //!
 //! # Not modelled
-//! Headers as bytes; links and switches that fail; what Init costs in time; memory in which early and unexpected messages are kept,
-//! which is as large as need be; windows for a broadcast or a scatter beyond the handshake with the sender's own switch.
+//! * Headers as bytes. A packet has the length that they give it.
+//! * Links and switches that fail, and what Init costs in time.
+//! * Bounds for what lies at an endpoint early or unexpected, and for the slots of switches: both are as large as need be, and
+//!   [`most_slots`](mpirio::Report::most_slots) says how many were in use. With a window of one packet, as in the paper, a member is
+//!   never further ahead than that in what it gives to be combined; a root may be ahead with broadcasts and scatters, which its own
+//!   switch answers.
+//! * Storage, and other groups than those of all and of a board.
 
 mod endpoint;
 mod fabric;
