@@ -1,7 +1,9 @@
-//! `pdbp`: shows the configuration in effect, a first measurement on this machine, a running cluster, and clusters in virtual time.
+//! `pdbp`: shows the configuration in effect, a first measurement on this machine, a running cluster, clusters in virtual time, and a
+//! fabric whose switches carry out collectives.
 #![forbid(unsafe_code)]
 
 mod ping;
+mod rapidio;
 mod sim;
 mod top;
 
@@ -16,6 +18,7 @@ use lexopt::prelude::*;
 use pdbp::config::{ConfigError, Origin, Settings};
 use pdbp::{Launch, StartError};
 use ping::Ping;
+use rapidio::Rapidio;
 use sim::{Sim, Wrong};
 use top::Top;
 
@@ -29,6 +32,7 @@ Usage: pdbp config [--markdown] [SETTINGS]
        pdbp top [--connect ADDRESS] [--interval TIME] [--once]
        pdbp sim [--nodes N,N,…] [--traffic PATTERN] [--fault FAULT…] [--report DIR] …
        pdbp sim --compare all [--report DIR]
+       pdbp rapidio paper [--report DIR]
 
 Commands:
   config        Print every setting with its value and where the value came from; the output is a configuration file
@@ -83,6 +87,9 @@ Commands:
                   moving, zipf, bursty, incast, slow-reader, small, large and scarce; with --seed, --time, --csv and --report only
     --csv FILE    Write all figures to a file, too
     --report DIR  Write a page with tables and plots to a folder, too
+  rapidio paper Run the experiments of a paper on MPIRIO, collectives that the switches of a fabric carry out, in virtual time, and
+                print them beside what the paper states
+    --report DIR  Write a page with tables and plots to a folder, too
 
 Settings, the later over the earlier: defaults, file, environment (PDBP_BLOCK_BYTES=32768), command line:
   --file FILE   Read a configuration file (TOML) [default: the one that PDBP_CONFIG names, if any]
@@ -104,6 +111,7 @@ enum Command {
     Ping(Settings, Ping),
     Top(Top),
     Sim(Box<Sim>),
+    Rapidio(Rapidio),
 }
 
 fn main() -> ExitCode {
@@ -125,7 +133,7 @@ fn main() -> ExitCode {
         Command::Config { settings, markdown: false } if is_first() => settings.to_string(),
         Command::Config { settings, markdown: true } if is_first() => table(&settings),
         Command::Print(_) | Command::Config { .. } => return ExitCode::SUCCESS,
-        Command::Sim(_) if !is_first() => return ExitCode::SUCCESS,
+        Command::Sim(_) | Command::Rapidio(_) if !is_first() => return ExitCode::SUCCESS,
         Command::Sim(sim) => match sim.run() {
             Ok(table) => table,
             Err(Wrong::Options(error)) => {
@@ -133,6 +141,13 @@ fn main() -> ExitCode {
                 return ExitCode::from(2);
             }
             Err(Wrong::Run(error)) => {
+                eprintln!("pdbp: {error}");
+                return ExitCode::FAILURE;
+            }
+        },
+        Command::Rapidio(rapidio) => match rapidio.run() {
+            Ok(table) => table,
+            Err(error) => {
                 eprintln!("pdbp: {error}");
                 return ExitCode::FAILURE;
             }
@@ -189,7 +204,7 @@ fn let_first_speak() {
 
 fn parse(mut arguments: lexopt::Parser) -> Result<Command, Failed> {
     let (mut name, mut markdown, mut ping, mut top) = (None, false, Ping::default(), Top::default());
-    let mut sim = Box::<Sim>::default();
+    let (mut sim, mut rapidio) = (Box::<Sim>::default(), Rapidio::default());
     let (mut file, mut set): (Option<PathBuf>, Vec<(String, String)>) = (None, Vec::new());
     while let Some(argument) = arguments.next()? {
         match (argument, name.as_deref()) {
@@ -205,6 +220,8 @@ fn parse(mut arguments: lexopt::Parser) -> Result<Command, Failed> {
                 let option = option.to_owned();
                 sim.option(&option, &mut arguments)?;
             }
+            (Long("report"), Some("rapidio")) => rapidio.report = Some(arguments.value()?.into()),
+            (Value(word), Some("rapidio")) if rapidio.what.is_none() => rapidio.what = Some(word.string()?),
             (Long("file"), Some("config" | "ping")) => file = Some(arguments.value()?.into()),
             (Long("set"), Some("config" | "ping")) => {
                 let pair = arguments.value()?.string()?;
@@ -239,11 +256,15 @@ fn parse(mut arguments: lexopt::Parser) -> Result<Command, Failed> {
         }
         Some("top") => Ok(Command::Top(top)),
         Some("sim") => Ok(Command::Sim(sim)),
+        Some("rapidio") => {
+            rapidio.check()?;
+            Ok(Command::Rapidio(rapidio))
+        }
         Some("help") => Ok(Command::Print(HELP)),
         Some(other) => {
-            Err(format!("unknown command \"{other}\"; there are config, ping, top and sim").into())
+            Err(format!("unknown command \"{other}\"; there are config, ping, top, sim and rapidio").into())
         }
-        None => Err("which command? There are config, ping, top and sim".into()),
+        None => Err("which command? There are config, ping, top, sim and rapidio".into()),
     }
 }
 

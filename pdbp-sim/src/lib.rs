@@ -4,6 +4,7 @@
 //! * [`tracer`]: a wrapper that remembers the last operations and completions.
 //! * [`fault`]: a wrapper that refuses, delays, corrupts and fails, from a seed.
 //! * [`network`]: any number of nodes in virtual time on one thread, with engines, traffic, faults and checks.
+//! * [`rapidio`]: a fabric of switches that carry out collectives, in virtual time, and the library for it.
 //! * [`recorder`]: a wrapper that records all that passes, and a transport that plays it to an engine again.
 #![deny(unsafe_code)]
 
@@ -11,5 +12,6 @@ pub mod conformance;
 pub mod fault;
 pub mod network;
 mod random;
+pub mod rapidio;
 pub mod recorder;
 pub mod tracer;

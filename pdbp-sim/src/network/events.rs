@@ -106,23 +106,23 @@ impl Kind {
 
 /// Something that happens at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct Event<K = Kind> {
     /// Nanoseconds since the start.
     pub at: u64,
     /// Its place among all that were planned.
     serial: u64,
     /// What.
-    pub kind: Kind,
+    pub kind: K,
 }
 
-impl Ord for Event {
+impl<K: Eq> Ord for Event<K> {
     /// The greatest is what happens first.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.serial).cmp(&(self.at, self.serial))
     }
 }
 
-impl PartialOrd for Event {
+impl<K: Eq> PartialOrd for Event<K> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
@@ -159,20 +159,26 @@ impl fmt::Display for Event {
 }
 
 /// All that will happen.
-#[derive(Debug, Default)]
-pub(super) struct Queue {
-    heap: BinaryHeap<Event>,
+#[derive(Debug)]
+pub(crate) struct Queue<K = Kind> {
+    heap: BinaryHeap<Event<K>>,
     planned: u64,
 }
 
-impl Queue {
-    pub(super) fn plan(&mut self, at: u64, kind: Kind) {
+impl<K: Eq> Default for Queue<K> {
+    fn default() -> Self {
+        Self { heap: BinaryHeap::new(), planned: 0 }
+    }
+}
+
+impl<K: Eq> Queue<K> {
+    pub(crate) fn plan(&mut self, at: u64, kind: K) {
         self.heap.push(Event { at, serial: self.planned, kind });
         self.planned += 1;
     }
 
     /// What happens next, at `until` at the latest.
-    pub(super) fn next(&mut self, until: u64) -> Option<Event> {
+    pub(crate) fn next(&mut self, until: u64) -> Option<Event<K>> {
         self.heap.peek().filter(|event| event.at <= until)?;
         self.heap.pop()
     }
@@ -184,12 +190,12 @@ impl Queue {
 
 /// A number that depends on all that has happened, and its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Digest(u64);
+pub(crate) struct Digest(u64);
 
 impl Digest {
-    pub(super) const NEW: Self = Self(0xCBF2_9CE4_8422_2325);
+    pub(crate) const NEW: Self = Self(0xCBF2_9CE4_8422_2325);
 
-    pub(super) fn add(&mut self, word: u64) {
+    pub(crate) fn add(&mut self, word: u64) {
         let mixed = (self.0 ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         self.0 = mixed ^ (mixed >> 29);
     }
@@ -199,7 +205,7 @@ impl Digest {
         event.kind.words().into_iter().for_each(|word| self.add(word));
     }
 
-    pub(super) fn value(self) -> u64 {
+    pub(crate) fn value(self) -> u64 {
         self.0
     }
 }

@@ -58,7 +58,7 @@ mod arrivals;
 mod check;
 mod clock;
 mod cluster;
-mod events;
+pub(crate) mod events;
 mod failure;
 mod faults;
 mod guests;

@@ -1,0 +1,339 @@
+//! What a DSP does with its packets: operations under way, expected and unexpected messages, answers.
+//!
+//! Every packet is answered, and no more than the timing's window of a flow are unanswered. Messages are answered where they arrive,
+//! broadcasts and scatters by the sender's own switch, and what is gathered or combined by the root, once it is in the call.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use pdbp_core::collective::{Call, Kind};
+
+use super::fabric::{Fabric, Happening};
+use super::operation::{Key, Op, blank, cut, prepare, store};
+use super::packet::{DATA, Packet, What};
+use super::{Error, Mismatch};
+
+/// A message that has come, or comes.
+#[derive(Debug)]
+struct Message {
+    source: u16,
+    tag: u32,
+    bytes: usize,
+    data: Vec<u8>,
+}
+
+/// An endpoint.
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    pub(super) output: usize,
+    /// Until when its processor begins operations.
+    busy: u64,
+    ops: BTreeMap<Key, Op>,
+    /// Packets of calls that have not begun here.
+    early: BTreeMap<(u16, u32), Vec<Packet>>,
+    /// Receives in the order in which they were made, and messages in the order in which they have come.
+    expected: VecDeque<Key>,
+    unexpected: VecDeque<Message>,
+    partial: BTreeMap<(u16, u32), Message>,
+    /// Of messages and receives.
+    numbers: u32,
+    /// Groups whose members have called different things.
+    broken: BTreeMap<u16, Mismatch>,
+    /// Requests that it has sent and taken.
+    pub(super) sent: u64,
+    pub(super) received: u64,
+}
+
+impl Endpoint {
+    pub(super) fn new(output: usize) -> Self {
+        Self {
+            output,
+            busy: 0,
+            ops: BTreeMap::new(),
+            early: BTreeMap::new(),
+            expected: VecDeque::new(),
+            unexpected: VecDeque::new(),
+            partial: BTreeMap::new(),
+            numbers: 0,
+            broken: BTreeMap::new(),
+            sent: 0,
+            received: 0,
+        }
+    }
+
+    /// Whether an earlier message to the same endpoint has packets to send first: messages do not overtake each other.
+    fn is_behind(&self, key: Key) -> bool {
+        let (Key::Send(_), Some(op)) = (key, self.ops.get(&key)) else { return false };
+        let mut earlier = self.ops.range(Key::Send(0)..key);
+        earlier.any(|(_, other)| other.peer == op.peer && !other.unsent.is_empty())
+    }
+
+    /// The next message to the same endpoint that has packets to send.
+    fn behind(&self, key: Key) -> Option<Key> {
+        let (Key::Send(number), Some(op)) = (key, self.ops.get(&key)) else { return None };
+        let mut later = self.ops.range(Key::Send(number + 1)..Key::Recv(0));
+        later.find(|(_, other)| other.peer == op.peer && !other.unsent.is_empty()).map(|(key, _)| *key)
+    }
+
+    /// Operations that are not done, in words.
+    pub(super) fn waiting(&self) -> Vec<String> {
+        let unfinished = self.ops.iter().filter(|(_, op)| op.done.is_none());
+        let words = unfinished.map(|(key, op)| match key {
+            Key::Send(_) => format!("send of {} bytes to {} with tag {}", op.call.bytes, op.peer, op.tag),
+            Key::Recv(_) => {
+                format!("receive of {} bytes from {} with tag {}", op.call.bytes, op.peer, op.tag)
+            }
+            Key::Call(group, number) => format!("call {number} of group {group}, {}", op.call),
+        });
+        words.collect()
+    }
+}
+
+impl Fabric {
+    /// Begins to send a message.
+    pub(super) fn start_send(&mut self, id: u16, to: u16, tag: u32, priority: u8, data: Vec<u8>) -> Key {
+        let call = Call::moving(Kind::Tagged, 0, data.len());
+        let op = Op { peer: to, tag, priority, ..Op::of(call, data, Vec::new()) };
+        let key = Key::Send(self.next_number(id));
+        self.enter(id, key, op, self.timing.message)
+    }
+
+    /// Begins to wait for a message of so many bytes.
+    pub(super) fn start_recv(&mut self, id: u16, from: u16, tag: u32, bytes: usize) -> Key {
+        let call = Call::moving(Kind::Tagged, 0, bytes);
+        let op = Op { peer: from, tag, missing: bytes, ..Op::of(call, Vec::new(), Vec::new()) };
+        let key = Key::Recv(self.next_number(id));
+        self.enter(id, key, op, 0)
+    }
+
+    /// Begins a call of a group. The lengths have been checked.
+    pub(super) fn start_call(
+        &mut self,
+        id: u16,
+        (group, number): (u16, u32),
+        call: Call,
+        input: Vec<u8>,
+        output: Vec<u8>,
+    ) -> Key {
+        let members = &self.groups[usize::from(group)];
+        let (rank, members) = (members.rank(id).unwrap_or(0), members.ids.len());
+        let op = Op { rank, members, ..Op::of(call, input, output) };
+        self.enter(id, Key::Call(group, number), op, self.timing.message)
+    }
+
+    fn next_number(&mut self, id: u16) -> u32 {
+        let numbers = &mut self.endpoints[usize::from(id)].numbers;
+        *numbers += 1;
+        *numbers
+    }
+
+    fn enter(&mut self, id: u16, key: Key, op: Op, cycles: u64) -> Key {
+        let (now, endpoint) = (self.now, &mut self.endpoints[usize::from(id)]);
+        endpoint.ops.insert(key, op);
+        if cycles == 0 {
+            self.begin(id, key);
+        } else {
+            endpoint.busy = endpoint.busy.max(now) + cycles;
+            self.queue_begin(id, key);
+        }
+        key
+    }
+
+    fn queue_begin(&mut self, id: u16, key: Key) {
+        let at = self.endpoints[usize::from(id)].busy;
+        self.plan(at, Happening::Begins(id, key));
+    }
+
+    /// The end of an operation and its output; `None` while it is under way.
+    pub(super) fn poll_op(&mut self, id: u16, key: Key) -> Option<Result<Vec<u8>, Error>> {
+        let ops = &mut self.endpoints[usize::from(id)].ops;
+        ops.get(&key)?.done.as_ref()?;
+        let op = ops.remove(&key)?;
+        op.done.map(|done| done.map(|()| op.output))
+    }
+
+    pub(super) fn begin(&mut self, id: u16, key: Key) {
+        let endpoint = &mut self.endpoints[usize::from(id)];
+        let Some(op) = endpoint.ops.get_mut(&key) else { return };
+        op.begun = true;
+        match key {
+            Key::Send(number) => {
+                let blank = blank(id, op, op.peer, number);
+                op.unsent = cut(&op.input, DATA)
+                    .map(|(sequence, data)| Packet { sequence, data, ..blank.clone() })
+                    .collect();
+            }
+            Key::Recv(_) => {
+                endpoint.expected.push_back(key);
+                self.match_messages(id);
+            }
+            Key::Call(group, number) => {
+                if let Some(mismatch) = endpoint.broken.get(&group) {
+                    op.done = Some(Err(Error::Mismatch(*mismatch)));
+                } else {
+                    prepare(op, &blank(id, op, group, number));
+                    let early = endpoint.early.remove(&(group, number)).unwrap_or_default();
+                    for packet in early {
+                        self.take_part(id, packet);
+                    }
+                }
+            }
+        }
+        self.pump(id, key);
+    }
+
+    /// Sends what may be sent of an operation, and ends it if that was all.
+    fn pump(&mut self, id: u16, key: Key) {
+        let window = self.timing.window.max(1);
+        loop {
+            let endpoint = &mut self.endpoints[usize::from(id)];
+            let output = endpoint.output;
+            let Some(op) = endpoint.ops.get_mut(&key).filter(|op| op.begun) else { return };
+            if matches!(key, Key::Recv(_)) || op.finish() {
+                return self.woken.extend(op.done.is_some().then_some(id));
+            }
+            if op.unanswered >= window || endpoint.is_behind(key) {
+                return;
+            }
+            let Some(op) = endpoint.ops.get_mut(&key) else { return };
+            let Some(packet) = op.unsent.pop_front() else { return };
+            op.unanswered += 1;
+            endpoint.sent += 1;
+            let next = if op.unsent.is_empty() { endpoint.behind(key) } else { None };
+            self.push(output, 0, packet, None);
+            if let Some(next) = next {
+                self.pump(id, next);
+            }
+        }
+    }
+
+    /// Takes a packet from its link.
+    pub(super) fn take(&mut self, id: u16, packet: Packet) {
+        let endpoint = &mut self.endpoints[usize::from(id)];
+        endpoint.received += u64::from(packet.is_request());
+        let (group, number) = (packet.dest, packet.number);
+        match packet.what {
+            What::Message => self.take_message(id, &packet),
+            What::MessageAnswer => self.answered(id, Key::Send(number)),
+            What::NoRoute => self.end(id, Key::Send(number), Error::NoRoute { dest: packet.source }),
+            What::Answer | What::AnswerRun | What::AnswerAll => self.answered(id, Key::Call(group, number)),
+            What::Mismatch => {
+                if let Some(mismatch) = packet.mismatch {
+                    self.break_group(id, group, *mismatch);
+                }
+            }
+            What::Call | What::Result => {
+                let has_begun = endpoint.ops.get(&Key::Call(group, number)).is_some_and(|op| op.begun);
+                if has_begun {
+                    self.take_part(id, packet);
+                } else if !endpoint.broken.contains_key(&group) {
+                    endpoint.early.entry((group, number)).or_default().push(packet);
+                }
+            }
+        }
+    }
+
+    fn answered(&mut self, id: u16, key: Key) {
+        if let Some(op) = self.endpoints[usize::from(id)].ops.get_mut(&key) {
+            op.unanswered = op.unanswered.saturating_sub(1);
+        }
+        self.pump(id, key);
+    }
+
+    fn end(&mut self, id: u16, key: Key, error: Error) {
+        if let Some(op) = self.endpoints[usize::from(id)].ops.get_mut(&key) {
+            op.unsent.clear();
+            op.done.get_or_insert(Err(error));
+            self.woken.push(id);
+        }
+    }
+
+    /// A packet of a call that this endpoint is in.
+    fn take_part(&mut self, id: u16, packet: Packet) {
+        let (group, number) = (packet.dest, packet.number);
+        let endpoint = &mut self.endpoints[usize::from(id)];
+        let Some(op) = endpoint.ops.get_mut(&Key::Call(group, number)) else { return };
+        if op.call != packet.call {
+            let other = (self.groups[usize::from(group)].rank(packet.source).unwrap_or(0), packet.call);
+            let mismatch = Mismatch { number, one: (op.rank, op.call), other };
+            let told =
+                Packet { source: id, mismatch: Some(Rc::new(mismatch)), ..packet.answer(What::Mismatch) };
+            let output = endpoint.output;
+            self.break_group(id, group, mismatch);
+            return self.push(output, 0, told, None);
+        }
+        store(op, &packet);
+        let answer = match (packet.what, packet.call.kind) {
+            (What::Call, Kind::Gather) => Some(What::AnswerRun),
+            (What::Call, Kind::Reduce) => Some(What::AnswerAll),
+            (What::Result, _) => {
+                // It stands for the answer of this endpoint's own packet, too.
+                op.unanswered = op.unanswered.saturating_sub(1);
+                None
+            }
+            _ => None,
+        };
+        if let Some(what) = answer {
+            let answer = Packet { source: id, ..packet.answer(what) };
+            let output = endpoint.output;
+            self.push(output, 0, answer, None);
+        }
+        self.pump(id, Key::Call(group, number));
+    }
+
+    fn break_group(&mut self, id: u16, group: u16, mismatch: Mismatch) {
+        let endpoint = &mut self.endpoints[usize::from(id)];
+        endpoint.broken.entry(group).or_insert(mismatch);
+        endpoint.early.retain(|(of, _), _| *of != group);
+        let calls = endpoint
+            .ops
+            .iter()
+            .filter(|(key, op)| matches!(key, Key::Call(of, _) if *of == group) && op.begun);
+        for key in calls.map(|(key, _)| *key).collect::<Vec<_>>() {
+            self.end(id, key, Error::Mismatch(mismatch));
+        }
+    }
+
+    fn take_message(&mut self, id: u16, packet: &Packet) {
+        let endpoint = &mut self.endpoints[usize::from(id)];
+        let key = (packet.source, packet.number);
+        let message = endpoint.partial.entry(key).or_insert_with(|| Message {
+            source: packet.source,
+            tag: packet.tag,
+            bytes: packet.call.bytes,
+            data: Vec::with_capacity(packet.call.bytes),
+        });
+        message.data.extend_from_slice(&packet.data);
+        let is_whole = message.data.len() >= message.bytes;
+        let answer = Packet { dest: packet.source, source: id, ..packet.answer(What::MessageAnswer) };
+        if is_whole && let Some(message) = endpoint.partial.remove(&key) {
+            endpoint.unexpected.push_back(message);
+        }
+        let output = endpoint.output;
+        self.push(output, 0, answer, None);
+        self.match_messages(id);
+    }
+
+    /// Gives messages to those who wait for them, in the order in which they began to.
+    fn match_messages(&mut self, id: u16) {
+        let Endpoint { ops, expected, unexpected, .. } = &mut self.endpoints[usize::from(id)];
+        let mut matched = false;
+        expected.retain(|key| {
+            let Some(op) = ops.get_mut(key) else { return false };
+            let fits = |message: &Message| (message.source, message.tag) == (op.peer, op.tag);
+            let Some(message) = unexpected.iter().position(fits).and_then(|at| unexpected.remove(at)) else {
+                return true;
+            };
+            let wanted = op.call.bytes;
+            op.done = Some(if message.data.len() == wanted {
+                op.output = message.data;
+                Ok(())
+            } else {
+                Err(Error::Length { from: message.source, bytes: message.data.len(), wanted })
+            });
+            matched = true;
+            false
+        });
+        self.woken.extend(matched.then_some(id));
+    }
+}

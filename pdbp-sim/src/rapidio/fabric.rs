@@ -1,0 +1,217 @@
+//! All switches, links and endpoints, and what happens on them in virtual time.
+
+use std::rc::Rc;
+
+use super::endpoint::Endpoint;
+use super::operation::Key;
+use super::packet::Packet;
+use super::port::{Output, Place, Waiting};
+use super::spanning::{Far, Members, Tree};
+use super::switch::Switch;
+use super::timing::Timing;
+use super::topology::{Topology, TopologyError};
+use crate::network::events::{Digest, Queue};
+
+/// Places of an input that an answer, a packet of the highest priority, can count on, and one for each lower priority.
+const FEWEST: u8 = 4;
+
+/// Something that will happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Happening {
+    /// A packet has left this output.
+    Sent(usize),
+    /// A packet that has left it is at the other end.
+    Arrived(usize),
+    /// What the unit of this switch has made is ready.
+    Made(usize),
+    /// The processor of this endpoint has begun an operation.
+    Begins(u16, Key),
+    /// The process of this endpoint goes on.
+    Wakes(u16),
+}
+
+/// Packets on one link between two devices, both ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkTraffic {
+    /// The switch at one end.
+    pub switch: usize,
+    /// The other end.
+    pub far: LinkEnd,
+    /// Whether it is in the tree.
+    pub in_tree: bool,
+    /// Packets of messages and calls, away from `switch` and towards it.
+    pub requests: [u64; 2],
+    /// Answers, in the same order.
+    pub answers: [u64; 2],
+}
+
+/// The other end of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkEnd {
+    /// The endpoint of this id.
+    Endpoint(u16),
+    /// A switch with a greater number.
+    Switch(usize),
+}
+
+/// The fabric.
+#[derive(Debug)]
+pub(super) struct Fabric {
+    pub(super) timing: Timing,
+    pub(super) tree: Tree,
+    pub(super) groups: Vec<Members>,
+    pub(super) switches: Vec<Switch>,
+    pub(super) endpoints: Vec<Endpoint>,
+    /// Those of switches, port by port, then those of endpoints.
+    pub(super) outputs: Vec<Output>,
+    /// What each output leads to.
+    far: Vec<Far>,
+    queue: Queue<Happening>,
+    pub(super) now: u64,
+    pub(super) digest: Digest,
+    /// Endpoints whose processes have something to look at.
+    pub(super) woken: Vec<u16>,
+}
+
+impl Fabric {
+    /// A fabric after Init. Group 0 is that of all endpoints.
+    pub(super) fn new(topology: &Topology, timing: Timing) -> Result<Self, TopologyError> {
+        let tree = Tree::new(topology)?;
+        let buffers = timing.buffers.max(FEWEST);
+        let (mut outputs, mut far, mut switches) = (Vec::new(), Vec::new(), Vec::new());
+        for ports in tree.ports() {
+            switches.push(Switch::new(outputs.len(), ports.len()));
+            for end in ports {
+                let room = matches!(end, Far::Switch(..)).then_some(buffers);
+                outputs.push(Output::new(ports.len() + 1, room));
+                far.push(*end);
+            }
+        }
+        let mut endpoints = Vec::new();
+        for id in 0..tree.endpoints() as u16 {
+            let (switch, port) = tree.home(id);
+            endpoints.push(Endpoint::new(outputs.len()));
+            outputs.push(Output::new(1, Some(buffers)));
+            far.push(Far::Switch(switch, port));
+        }
+        let groups = vec![Members::new(&tree, (0..tree.endpoints() as u16).collect())];
+        let (queue, digest, woken) = (Queue::default(), Digest::NEW, Vec::new());
+        Ok(Self { timing, tree, groups, switches, endpoints, outputs, far, queue, now: 0, digest, woken })
+    }
+
+    /// Makes a group of endpoints, given by growing id; its number.
+    pub(super) fn add_group(&mut self, ids: Vec<u16>) -> u16 {
+        self.groups.push(Members::new(&self.tree, ids));
+        self.groups.len() as u16 - 1
+    }
+
+    pub(super) fn plan(&mut self, at: u64, what: Happening) {
+        self.queue.plan(at, what);
+    }
+
+    /// Lets the next thing happen; `false` if nothing will.
+    pub(super) fn step(&mut self) -> bool {
+        let Some(event) = self.queue.next(u64::MAX) else { return false };
+        self.now = event.at;
+        self.digest.add(event.at);
+        match event.kind {
+            Happening::Sent(output) => self.sent(output),
+            Happening::Arrived(output) => {
+                if let Some(waiting) = self.outputs[output].flying.pop_front() {
+                    self.deliver(output, waiting.packet);
+                }
+            }
+            Happening::Made(switch) => self.made(switch),
+            Happening::Begins(id, key) => self.begin(id, key),
+            Happening::Wakes(id) => self.woken.push(id),
+        }
+        true
+    }
+
+    /// Queues a packet at an output.
+    pub(super) fn push(&mut self, output: usize, input: usize, packet: Packet, place: Option<Place>) {
+        let now = self.now;
+        self.outputs[output].push(input, packet, place, now);
+        self.kick(output);
+    }
+
+    /// Lets the next packet leave, if none is leaving.
+    fn kick(&mut self, output: usize) {
+        let is_endpoint = output >= self.outputs.len() - self.endpoints.len();
+        let out = &mut self.outputs[output];
+        if out.leaving.is_some() {
+            return;
+        }
+        let Some(waiting) = out.pop() else { return };
+        let is_request = waiting.packet.is_request();
+        let cycles = self.timing.occupied(waiting.packet.bytes(), is_endpoint && !is_request);
+        let count = if is_request { &mut out.requests } else { &mut out.answers };
+        *count += 1;
+        out.leaving = Some(waiting);
+        self.queue.plan(self.now + cycles, Happening::Sent(output));
+    }
+
+    fn sent(&mut self, output: usize) {
+        let Some(Waiting { packet, place, .. }) = self.outputs[output].leaving.take() else { return };
+        self.release(place);
+        let to_switch = matches!(self.far[output], Far::Switch(..));
+        let latency = self.timing.link + if to_switch { self.timing.switch } else { 0 };
+        if latency == 0 {
+            self.deliver(output, packet);
+        } else {
+            self.outputs[output].flying.push_back(Waiting::flying(packet));
+            self.queue.plan(self.now + latency, Happening::Arrived(output));
+        }
+        self.kick(output);
+    }
+
+    /// Gives back the place of a packet if no copy needs it any more.
+    pub(super) fn release(&mut self, place: Option<Place>) {
+        if let Some(output) = place.and_then(Rc::into_inner) {
+            if let Some(room) = &mut self.outputs[output].room {
+                *room += 1;
+            }
+            self.kick(output);
+        }
+    }
+
+    fn deliver(&mut self, output: usize, packet: Packet) {
+        self.digest.add(u64::from(packet.source) << 48 | u64::from(packet.number) << 16 | output as u64);
+        self.digest.add(u64::from(packet.sequence) << 8 | packet.what as u64);
+        match self.far[output] {
+            Far::Endpoint(id) => self.take(id, packet),
+            Far::Switch(switch, port) => self.arrive(switch, port, packet, Rc::new(output)),
+        }
+    }
+
+    /// What the links have carried, those of switch 0 first.
+    pub(super) fn traffic(&self) -> Vec<LinkTraffic> {
+        let mut links = Vec::new();
+        for (switch, ports) in self.tree.ports().iter().enumerate() {
+            for (end, port) in ports.iter().zip(0u8..) {
+                let (far, back) = match *end {
+                    Far::Endpoint(id) => (LinkEnd::Endpoint(id), self.endpoints[usize::from(id)].output),
+                    Far::Switch(other, _) if other < switch => continue,
+                    Far::Switch(other, port) => (LinkEnd::Switch(other), self.switches[other].output(port)),
+                };
+                let both = [self.switches[switch].output(port), back].map(|output| &self.outputs[output]);
+                links.push(LinkTraffic {
+                    switch,
+                    far,
+                    in_tree: self.tree.uses(switch, port),
+                    requests: both.map(|output| output.requests),
+                    answers: both.map(|output| output.answers),
+                });
+            }
+        }
+        links
+    }
+
+    /// What is held somewhere: packets in slots, queues and on links, and places of inputs that are not free.
+    pub(super) fn held(&self) -> usize {
+        let buffers = self.timing.buffers.max(FEWEST);
+        let taken = |output: &Output| output.room.map_or(0, |room| usize::from(buffers - room));
+        let outputs: usize = self.outputs.iter().map(|output| output.held() + taken(output)).sum();
+        outputs + self.switches.iter().map(Switch::held).sum::<usize>()
+    }
+}

@@ -1,0 +1,303 @@
+//! A process's view of a group.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::marker::PhantomData;
+use std::rc::Rc;
+use std::task::Poll;
+
+use pdbp_core::collective::{Call, Kind, Op, Refused};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::Number;
+use super::run::World;
+use crate::rapidio::fabric::Happening;
+use crate::rapidio::operation::Key;
+use crate::rapidio::{Error, HIGHEST};
+
+/// A process's view of a group: of all processes, or of those of its board.
+#[derive(Debug)]
+pub struct Comm {
+    world: Rc<RefCell<World>>,
+    id: u16,
+    group: u16,
+    /// The ids of the members.
+    members: Rc<[u16]>,
+    priority: u8,
+}
+
+/// An operation under way. Whoever drops it does not learn how it ends.
+#[derive(Debug)]
+#[must_use = "it is waited for with `wait`"]
+pub struct Started<'c> {
+    world: Rc<RefCell<World>>,
+    id: u16,
+    key: Key,
+    end: Option<Result<Vec<u8>, Error>>,
+    /// A group has one call under way.
+    comm: PhantomData<&'c mut Comm>,
+}
+
+impl Started<'_> {
+    /// Whether it has ended. Time does not go on meanwhile: [`Comm::compute`] in between.
+    pub fn poll(&mut self) -> bool {
+        if self.end.is_none() {
+            self.end = self.world.borrow_mut().fabric.poll_op(self.id, self.key);
+        }
+        self.end.is_some()
+    }
+
+    /// Waits for its end; the output.
+    ///
+    /// # Errors
+    /// What it failed by.
+    pub async fn wait(mut self) -> Result<Vec<u8>, Error> {
+        poll_fn(|_| {
+            self.poll();
+            self.end.take().map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+}
+
+impl Comm {
+    pub(super) fn new(world: &Rc<RefCell<World>>, id: u16, group: u16) -> Self {
+        let members = world.borrow().fabric.groups[usize::from(group)].ids.as_slice().into();
+        Self { world: Rc::clone(world), id, group, members, priority: 0 }
+    }
+
+    /// The rank of this process in the group.
+    pub fn rank(&self) -> usize {
+        self.members.binary_search(&self.id).unwrap_or(0)
+    }
+
+    /// How many members the group has.
+    pub fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The group of the processes on this one's switch.
+    pub fn local(&self) -> Self {
+        let switch = self.world.borrow().fabric.tree.home(self.id).0;
+        let group = self.world.borrow().locals[switch];
+        Self { priority: self.priority, ..Self::new(&self.world, self.id, group) }
+    }
+
+    /// Messages that this one sends from now on have this priority, from 0, which is the default, to one below [`HIGHEST`].
+    pub fn set_priority(&mut self, priority: u8) {
+        self.priority = priority.min(HIGHEST - 1);
+    }
+
+    /// Cycles since the start of this process, its start-up included.
+    pub fn time(&self) -> u64 {
+        self.world.borrow().fabric.now
+    }
+
+    /// Packets that all processes have sent so far.
+    pub fn traffic(&self) -> u64 {
+        self.world.borrow().fabric.endpoints.iter().map(|endpoint| endpoint.sent).sum()
+    }
+
+    /// Computes for so many cycles.
+    pub async fn compute(&self, cycles: u64) {
+        let until = {
+            let fabric = &mut self.world.borrow_mut().fabric;
+            let until = fabric.now + cycles;
+            fabric.plan(until, Happening::Wakes(self.id));
+            until
+        };
+        poll_fn(|_| if self.time() >= until { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
+
+    /// Begins to send a message.
+    ///
+    /// # Errors
+    /// Ranks that are none, and the process itself.
+    pub fn start_send<T: IntoBytes + Immutable>(
+        &mut self,
+        to: usize,
+        tag: u32,
+        data: &[T],
+    ) -> Result<Started<'static>, Error> {
+        let to = self.other(to)?;
+        let (id, priority) = (self.id, self.priority);
+        let data = data.as_bytes().to_vec();
+        let key = self.world.borrow_mut().fabric.start_send(id, to, tag, priority, data);
+        Ok(self.started(key))
+    }
+
+    /// Begins to wait for a message of a tag and so many bytes.
+    ///
+    /// # Errors
+    /// Ranks that are none, and the process itself.
+    pub fn start_recv(&mut self, from: usize, tag: u32, bytes: usize) -> Result<Started<'static>, Error> {
+        let from = self.other(from)?;
+        let key = self.world.borrow_mut().fabric.start_recv(self.id, from, tag, bytes);
+        Ok(self.started(key))
+    }
+
+    /// Sends a message; done when all of it has been answered.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn send<T: IntoBytes + Immutable>(
+        &mut self,
+        to: usize,
+        tag: u32,
+        data: &[T],
+    ) -> Result<(), Error> {
+        self.start_send(to, tag, data)?.wait().await.map(drop)
+    }
+
+    /// Receives a message into `data`, which has its length.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn recv<T: FromBytes + IntoBytes>(
+        &mut self,
+        from: usize,
+        tag: u32,
+        data: &mut [T],
+    ) -> Result<(), Error> {
+        let bytes = self.start_recv(from, tag, size_of_val(data))?.wait().await?;
+        data.as_mut_bytes().copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    /// Sends to one and receives from another at a time. Where all of a ring `send` first, all wait for ever once messages need room
+    /// at their receiver; here it is the shorter thing to write, too.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn send_recv<T: FromBytes + IntoBytes + Immutable>(
+        &mut self,
+        to: usize,
+        data: &[T],
+        from: usize,
+        into: &mut [T],
+    ) -> Result<(), Error> {
+        let out = self.start_send(to, 0, data)?;
+        let bytes = self.start_recv(from, 0, size_of_val(into))?.wait().await?;
+        into.as_mut_bytes().copy_from_slice(&bytes);
+        out.wait().await.map(drop)
+    }
+
+    /// Begins a call of all members with these inputs and outputs ([`Call::lengths`]), which the switches carry out. The output is what
+    /// [`Started::wait`] returns.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] and [`Error::NotInSwitches`]; then the call does not count.
+    pub fn start(&mut self, call: Call, input: Vec<u8>, output: Vec<u8>) -> Result<Started<'_>, Error> {
+        call.check(self.size(), self.rank(), input.len(), output.len())?;
+        let in_switches = matches!(
+            call.kind,
+            Kind::Barrier | Kind::Broadcast | Kind::Scatter | Kind::Gather | Kind::Reduce | Kind::AllReduce
+        );
+        if !in_switches || call.op == Some(Op::Function) {
+            return Err(Error::NotInSwitches { kind: call.kind });
+        }
+        let mut world = self.world.borrow_mut();
+        let count = world.calls.entry((self.id, self.group)).or_default();
+        *count += 1;
+        let number = *count;
+        let key = world.fabric.start_call(self.id, (self.group, number), call, input, output);
+        drop(world);
+        Ok(self.started(key))
+    }
+
+    /// Nobody leaves before all have come.
+    ///
+    /// # Errors
+    /// See [`Error`], here and below.
+    pub async fn barrier(&mut self) -> Result<(), Error> {
+        let call = Call::moving(Kind::Barrier, 0, 0);
+        self.start(call, Vec::new(), Vec::new())?.wait().await.map(drop)
+    }
+
+    /// All get what the root has.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn broadcast<T: FromBytes + IntoBytes + Immutable>(
+        &mut self,
+        root: usize,
+        data: &mut [T],
+    ) -> Result<(), Error> {
+        let call = Call::moving(Kind::Broadcast, root, size_of_val(data));
+        self.in_place(call, data).await
+    }
+
+    /// Each gets its block of what the root has.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn scatter<T: FromBytes + IntoBytes + Immutable>(
+        &mut self,
+        root: usize,
+        all: &[T],
+        block: &mut [T],
+    ) -> Result<(), Error> {
+        let call = Call::moving(Kind::Scatter, root, size_of_val(block));
+        let input = all.as_bytes().to_vec();
+        let output = self.start(call, input, vec![0; call.bytes])?.wait().await?;
+        block.as_mut_bytes().copy_from_slice(&output);
+        Ok(())
+    }
+
+    /// The root gets a block of each; `all` is empty at others.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn gather<T: FromBytes + IntoBytes + Immutable>(
+        &mut self,
+        root: usize,
+        block: &[T],
+        all: &mut [T],
+    ) -> Result<(), Error> {
+        let call = Call::moving(Kind::Gather, root, size_of_val(block));
+        let output = vec![0; size_of_val(all)];
+        let output = self.start(call, block.as_bytes().to_vec(), output)?.wait().await?;
+        all.as_mut_bytes().copy_from_slice(&output);
+        Ok(())
+    }
+
+    /// The root gets the values of all, combined; those of others stay.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn reduce<T: Number>(&mut self, root: usize, data: &mut [T], op: Op) -> Result<(), Error> {
+        self.in_place(Call::reducing(Kind::Reduce, root, T::ELEMENT, op, size_of_val(data)), data).await
+    }
+
+    /// All get the values of all, combined.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn all_reduce<T: Number>(&mut self, data: &mut [T], op: Op) -> Result<(), Error> {
+        self.in_place(Call::reducing(Kind::AllReduce, 0, T::ELEMENT, op, size_of_val(data)), data).await
+    }
+
+    async fn in_place<T: FromBytes + IntoBytes + Immutable>(
+        &mut self,
+        call: Call,
+        data: &mut [T],
+    ) -> Result<(), Error> {
+        let output = self.start(call, Vec::new(), data.as_bytes().to_vec())?.wait().await?;
+        data.as_mut_bytes().copy_from_slice(&output);
+        Ok(())
+    }
+
+    /// The id of another member.
+    fn other(&self, rank: usize) -> Result<u16, Error> {
+        let members = self.size();
+        match self.members.get(rank) {
+            Some(id) if *id == self.id => Err(Refused::ToItself { rank }.into()),
+            Some(id) => Ok(*id),
+            None => Err(Refused::Rank { rank, members }.into()),
+        }
+    }
+
+    fn started<'c>(&self, key: Key) -> Started<'c> {
+        Started { world: Rc::clone(&self.world), id: self.id, key, end: None, comm: PhantomData }
+    }
+}

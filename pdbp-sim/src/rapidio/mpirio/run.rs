@@ -1,0 +1,180 @@
+//! Runs the processes of a program in virtual time.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use super::Comm;
+use crate::rapidio::fabric::{Fabric, Happening, LinkTraffic};
+use crate::rapidio::timing::Timing;
+use crate::rapidio::topology::{Topology, TopologyError};
+
+/// What all processes share.
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) fabric: Fabric,
+    /// The group of the endpoints of each switch.
+    pub(super) locals: Vec<u16>,
+    /// By process and group, how many calls it has made.
+    pub(super) calls: BTreeMap<(u16, u16), u32>,
+}
+
+/// What came of a program.
+#[derive(Clone, Debug)]
+pub struct Report<T> {
+    /// What each process returned, by rank.
+    pub results: Vec<T>,
+    /// Cycles until each process had ended.
+    pub times: Vec<u64>,
+    /// Packets that processes have sent, without answers.
+    pub traffic: u64,
+    /// Packets that each process has sent and taken, without answers.
+    pub packets: Vec<(u64, u64)>,
+    /// What the links have carried.
+    pub links: Vec<LinkTraffic>,
+    /// What switches still held when nothing moved any more: nothing, unless a call has failed.
+    pub held: usize,
+    /// Packets that switches have dropped.
+    pub dropped: u64,
+    /// The most that a switch held at a time for others to come.
+    pub most_slots: usize,
+    /// The most packets that waited for one output.
+    pub longest_queue: usize,
+    /// Ports that Init has read to discover the topology.
+    pub reads: usize,
+    /// A number that depends on all that has happened, in its order.
+    pub digest: u64,
+}
+
+impl<T> Report<T> {
+    /// Cycles until the last process had ended.
+    pub fn time(&self) -> u64 {
+        self.times.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Packets per cycle: those sent over the mean of the processes' times (equation 4 of the paper).
+    pub fn flow(&self) -> f64 {
+        let sum: u64 = self.times.iter().sum();
+        if sum == 0 { 0.0 } else { self.traffic as f64 * self.times.len() as f64 / sum as f64 }
+    }
+
+    /// How often packets have crossed a link, without answers.
+    pub fn crossings(&self) -> u64 {
+        self.links.iter().flat_map(|link| link.requests).sum()
+    }
+}
+
+/// Why a program did not end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RunError {
+    /// There can be no such fabric.
+    Topology(TopologyError),
+    /// Processes wait for what will never come.
+    Stuck {
+        /// Cycles since the start.
+        at: u64,
+        /// Ranks and what they are in.
+        waiting: Vec<(usize, Vec<String>)>,
+    },
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Topology(error) => error.fmt(f),
+            Self::Stuck { at, waiting } => {
+                write!(f, "after {at} cycles nothing moves, and there wait")?;
+                waiting.iter().try_for_each(|(rank, what)| write!(f, " rank {rank} in [{}]", what.join("; ")))
+            }
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl From<TopologyError> for RunError {
+    fn from(error: TopologyError) -> Self {
+        Self::Topology(error)
+    }
+}
+
+type Process<'p, T> = Option<Pin<Box<dyn Future<Output = T> + 'p>>>;
+
+/// Runs a program with a process on each endpoint until all have ended.
+///
+/// # Errors
+/// A topology that cannot be, and processes that wait for ever.
+///
+/// # Panics
+/// When the program does.
+pub fn run<T>(
+    topology: &Topology,
+    timing: Timing,
+    program: impl AsyncFn(Comm) -> T,
+) -> Result<Report<T>, RunError> {
+    let fabric = Fabric::new(topology, timing)?;
+    let processes = fabric.endpoints.len();
+    let world = Rc::new(RefCell::new(init(fabric, topology.switches())));
+    let program = &program;
+    let mut running: Vec<Process<'_, T>> = (0..processes as u16)
+        .map(|id| Some(Box::pin(program(Comm::new(&world, id, 0))) as Pin<Box<dyn Future<Output = T>>>))
+        .collect();
+    let mut results: Vec<Option<T>> = (0..processes).map(|_| None).collect();
+    let mut times = vec![0; processes];
+    let mut woken = Vec::new();
+    let mut left = processes;
+    while left > 0 {
+        let goes_on = world.borrow_mut().fabric.step();
+        if !goes_on {
+            return Err(stuck(&world.borrow().fabric, &results));
+        }
+        std::mem::swap(&mut woken, &mut world.borrow_mut().fabric.woken);
+        for id in woken.drain(..).map(usize::from) {
+            let Some(process) = &mut running[id] else { continue };
+            // Whoever waits looks again when its endpoint is woken.
+            if let Poll::Ready(result) = process.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                (running[id], results[id], times[id]) = (None, Some(result), world.borrow().fabric.now);
+                left -= 1;
+            }
+        }
+    }
+    // What is still on its way arrives: answers, and what nobody has waited for.
+    while world.borrow_mut().fabric.step() {}
+    Ok(report(&world.borrow().fabric, results, times))
+}
+
+fn init(mut fabric: Fabric, switches: usize) -> World {
+    let mut ids = vec![Vec::new(); switches];
+    for id in 0..fabric.endpoints.len() as u16 {
+        ids[fabric.tree.home(id).0].push(id);
+        fabric.plan(fabric.timing.start, Happening::Wakes(id));
+    }
+    let locals = ids.into_iter().map(|ids| fabric.add_group(ids)).collect();
+    World { fabric, locals, calls: BTreeMap::new() }
+}
+
+fn stuck<T>(fabric: &Fabric, results: &[Option<T>]) -> RunError {
+    let unfinished = results.iter().enumerate().filter(|(_, result)| result.is_none());
+    let waiting = unfinished.map(|(rank, _)| (rank, fabric.endpoints[rank].waiting())).collect();
+    RunError::Stuck { at: fabric.now, waiting }
+}
+
+fn report<T>(fabric: &Fabric, results: Vec<Option<T>>, times: Vec<u64>) -> Report<T> {
+    Report {
+        results: results.into_iter().flatten().collect(),
+        times,
+        traffic: fabric.endpoints.iter().map(|endpoint| endpoint.sent).sum(),
+        packets: fabric.endpoints.iter().map(|endpoint| (endpoint.sent, endpoint.received)).collect(),
+        links: fabric.traffic(),
+        held: fabric.held(),
+        dropped: fabric.switches.iter().map(|switch| switch.dropped).sum(),
+        most_slots: fabric.switches.iter().map(|switch| switch.most_slots).max().unwrap_or(0),
+        longest_queue: fabric.outputs.iter().map(|output| output.longest).max().unwrap_or(0),
+        reads: fabric.tree.reads(),
+        digest: fabric.digest.value(),
+    }
+}

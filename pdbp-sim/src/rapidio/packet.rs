@@ -1,0 +1,92 @@
+//! What travels.
+//!
+//! Headers are fields here and not bytes; only their length counts. A packet has 20 bytes of RapidIO's headers and 6 of MPIRIO's own, so
+//! that 250 of its 276 bytes are data. Values that are combined are not cut, and operation and element take two bytes more, so that
+//! packets of reductions have 248.
+
+use std::rc::Rc;
+
+use pdbp_core::collective::Call;
+
+use super::Mismatch;
+
+/// Bytes of a packet at most.
+pub const PACKET: usize = 276;
+/// Bytes of data in a packet at most.
+pub const DATA: usize = 250;
+/// Bytes of values in a packet of a reduction at most.
+pub const VALUES: usize = 248;
+const HEADERS: usize = PACKET - DATA;
+const OPERATION: usize = DATA - VALUES;
+
+/// The greatest priority. Answers travel one above what they answer.
+pub const HIGHEST: u8 = 3;
+
+/// A packet, or a copy of it.
+#[derive(Clone, Debug)]
+pub(super) struct Packet {
+    pub(super) what: What,
+    pub(super) priority: u8,
+    /// Id of the endpoint that has sent it, or in whose call a switch has made it.
+    pub(super) source: u16,
+    /// Id of the endpoint it is for; the group, of calls.
+    pub(super) dest: u16,
+    /// Of the message of its source; of the call of its group.
+    pub(super) number: u32,
+    /// Its place in the message or call.
+    pub(super) sequence: u32,
+    /// Of scatter and gather: first rank and number of members.
+    pub(super) run: (u16, u16),
+    pub(super) tag: u32,
+    /// What is called.
+    pub(super) call: Call,
+    pub(super) data: Rc<[u8]>,
+    pub(super) mismatch: Option<Rc<Mismatch>>,
+}
+
+/// What a packet is, and so what a switch does with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum What {
+    /// Part of a message from one endpoint to one other.
+    Message,
+    /// The answer to a packet of a message.
+    MessageAnswer,
+    /// There is no way to where a packet of this number was to go.
+    NoRoute,
+    /// Part of a call on its way: copied (broadcast), divided (scatter), joined (gather) or combined (reductions, barrier).
+    Call,
+    /// The end of what was combined at the top, on its way to all.
+    Result,
+    /// The answer to a packet of this endpoint.
+    Answer,
+    /// The answer to packets of a run of members.
+    AnswerRun,
+    /// The answer to the packets of all members but the root.
+    AnswerAll,
+    /// Members have called different things.
+    Mismatch,
+}
+
+impl Packet {
+    /// Its length on a link.
+    pub(super) fn bytes(&self) -> usize {
+        HEADERS + self.data.len() + if self.call.op.is_some() { OPERATION } else { 0 }
+    }
+
+    /// Whether it is neither an answer nor the report of an error.
+    pub(super) fn is_request(&self) -> bool {
+        matches!(self.what, What::Message | What::Call | What::Result)
+    }
+
+    /// An answer to it, one priority above.
+    pub(super) fn answer(&self, what: What) -> Self {
+        Self {
+            what,
+            priority: HIGHEST.min(self.priority + 1),
+            data: Rc::new([]),
+            call: Call { op: None, ..self.call },
+            ..self.clone()
+        }
+    }
+}

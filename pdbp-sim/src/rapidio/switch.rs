@@ -1,0 +1,158 @@
+//! What a switch does with a packet that has come: sends it on by its table, copies it (algorithm 1 of the paper), divides it, or gives
+//! it to its [unit](super::unit).
+//!
+//! Of each group a switch has a mask of ports. **It never sends a copy back by the port by which the packet has come.**
+
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use pdbp_core::collective::Kind;
+
+use super::fabric::Fabric;
+use super::packet::{Packet, What};
+use super::port::Place;
+use super::spanning::Far;
+use super::unit::Slot;
+
+/// A switch.
+#[derive(Debug)]
+pub(super) struct Switch {
+    /// The first of its outputs, which lie in a row.
+    first: usize,
+    pub(super) ports: usize,
+    /// Until when its unit is at work.
+    pub(super) busy: u64,
+    /// What the unit holds, by group, call and place in the call.
+    pub(super) slots: BTreeMap<(u16, u32, u32), Slot>,
+    /// What the unit has made, and the port it leaves by; all of the group's if there is none.
+    pub(super) made: VecDeque<(Packet, Option<u8>)>,
+    /// Of each group and source, call and place of the last packet that was copied.
+    seen: BTreeMap<(u16, u16), (u32, u32)>,
+    /// Packets for which there was no way, and those seen before.
+    pub(super) dropped: u64,
+    /// The most slots that were in use.
+    pub(super) most_slots: usize,
+}
+
+impl Switch {
+    pub(super) fn new(first: usize, ports: usize) -> Self {
+        Self {
+            first,
+            ports,
+            busy: 0,
+            slots: BTreeMap::new(),
+            made: VecDeque::new(),
+            seen: BTreeMap::new(),
+            dropped: 0,
+            most_slots: 0,
+        }
+    }
+
+    pub(super) fn output(&self, port: u8) -> usize {
+        self.first + usize::from(port)
+    }
+
+    /// Slots in use, and packets that its unit has made.
+    pub(super) fn held(&self) -> usize {
+        self.slots.len() + self.made.len()
+    }
+
+    /// Whether this packet of a broadcast is new; it is seen then.
+    fn sees(&mut self, packet: &Packet) -> bool {
+        let id = (packet.number, packet.sequence);
+        let last = self.seen.insert((packet.dest, packet.source), id);
+        last.is_none_or(|last| last < id)
+    }
+}
+
+impl Fabric {
+    /// Takes a packet that has come by a port.
+    pub(super) fn arrive(&mut self, at: usize, port: u8, packet: Packet, place: Place) {
+        match (packet.what, packet.call.kind) {
+            (What::Message | What::MessageAnswer | What::NoRoute, _) => self.route(at, port, packet, place),
+            (What::AnswerRun, _) => self.divide(at, Some(port), &packet, Some(place)),
+            (What::Call, Kind::Scatter) => {
+                self.answer_source(at, port, &packet);
+                self.divide(at, Some(port), &packet, Some(place));
+            }
+            (What::Call, Kind::Broadcast) => {
+                if self.switches[at].sees(&packet) {
+                    self.answer_source(at, port, &packet);
+                    self.copy(at, Some(port), &packet, Some(place));
+                } else {
+                    self.switches[at].dropped += 1;
+                    self.release(Some(place));
+                }
+            }
+            (What::Call, _) => {
+                // It has a slot, and frees its place in the input.
+                self.release(Some(place));
+                self.combine(at, port, packet);
+            }
+            (What::Result | What::Answer | What::AnswerAll | What::Mismatch, _) => {
+                self.copy(at, Some(port), &packet, Some(place));
+            }
+        }
+    }
+
+    /// Sends it on by the table. What has no route is dropped and counted, and its source told.
+    fn route(&mut self, at: usize, in_port: u8, packet: Packet, place: Place) {
+        if let Some(port) = self.tree.port(at, packet.dest) {
+            return self.push(self.switches[at].output(port), in_port.into(), packet, Some(place));
+        }
+        self.switches[at].dropped += 1;
+        self.release(Some(place));
+        let back = self.tree.port(at, packet.source).filter(|_| packet.what == What::Message);
+        if let Some(port) = back {
+            let told = Packet { dest: packet.source, source: packet.dest, ..packet.answer(What::NoRoute) };
+            let Switch { ports, .. } = self.switches[at];
+            self.push(self.switches[at].output(port), ports, told, None);
+        }
+    }
+
+    /// Copies it to all ports of the group but that by which it has come. Each copy leaves when it can.
+    pub(super) fn copy(&mut self, at: usize, in_port: Option<u8>, packet: &Packet, place: Option<Place>) {
+        let mask = self.groups[usize::from(packet.dest)].mask(at).to_vec();
+        let input = in_port.map_or(self.switches[at].ports, usize::from);
+        for port in mask.into_iter().filter(|port| Some(*port) != in_port) {
+            self.push(self.switches[at].output(port), input, packet.clone(), place.clone());
+        }
+        self.release(place);
+    }
+
+    /// Divides the run of a packet where the ways of its members part.
+    fn divide(&mut self, at: usize, in_port: Option<u8>, packet: &Packet, place: Option<Place>) {
+        let group = &self.groups[usize::from(packet.dest)];
+        let (first, count) = (usize::from(packet.run.0), usize::from(packet.run.1));
+        let rank = |place: usize| (first + place) % group.ids.len();
+        let ports: Vec<_> = (0..count).map(|place| self.tree.port(at, group.ids[rank(place)])).collect();
+        let mut parts = Vec::new();
+        let mut start = 0;
+        for same in ports.chunk_by(|a, b| a == b) {
+            if let Some(port) = same[0] {
+                let data = if same.len() == count {
+                    Rc::clone(&packet.data)
+                } else {
+                    let block = packet.data.len() / count;
+                    packet.data[start * block..(start + same.len()) * block].into()
+                };
+                let run = (rank(start) as u16, same.len() as u16);
+                parts.push((port, Packet { run, data, ..packet.clone() }));
+            }
+            start += same.len();
+        }
+        let input = in_port.map_or(self.switches[at].ports, usize::from);
+        for (port, part) in parts {
+            self.push(self.switches[at].output(port), input, part, place.clone());
+        }
+        self.release(place);
+    }
+
+    /// Answers a packet that has come from the endpoint that sent it, as its own switch: it has taken it.
+    fn answer_source(&mut self, at: usize, port: u8, packet: &Packet) {
+        if self.tree.far(at, port) == Far::Endpoint(packet.source) {
+            let ports = self.switches[at].ports;
+            self.push(self.switches[at].output(port), ports, packet.answer(What::Answer), None);
+        }
+    }
+}

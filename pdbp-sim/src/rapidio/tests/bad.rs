@@ -1,0 +1,131 @@
+//! What is wrong is refused, or told by name.
+
+use pdbp_core::collective::Op::{And, Sum};
+use pdbp_core::collective::{Call, Kind, Refused};
+
+use crate::rapidio::mpirio::{self, RunError};
+use crate::rapidio::{Error, RoutingLoop, Timing, Topology, TopologyError, Tree};
+
+#[test]
+fn topologies_that_cannot_be_are_refused_by_name() {
+    use TopologyError::*;
+    let star = (1..=15).fold(Topology::boards(1).bare(15), |topology, switch| topology.link(0, switch));
+    let cases = [
+        (Topology::boards(0), Empty),
+        (Topology::boards(0).bare(3).chain(), Empty),
+        (Topology::boards(9000).tree(4), TooLarge { what: "endpoints", count: 36_000 }),
+        (Topology::boards(usize::MAX).ring(), TooLarge { what: "switches", count: usize::MAX }),
+        (Topology::boards(2).link(0, 2), NoSwitch { switch: 2, switches: 2 }),
+        (Topology::boards(2).chain().endpoint(5), NoSwitch { switch: 5, switches: 2 }),
+        (Topology::boards(2).chain().link(1, 1), LinkToItself { switch: 1 }),
+        (Topology::boards(2).chain().link(1, 0), LinkedTwice { a: 0, b: 1 }),
+        (star, TooManyPorts { switch: 0, ports: 19 }),
+        (Topology::boards(3).link(0, 1), Unreachable { switch: 2 }),
+        (Topology::boards(3).tree(1), Degree { degree: 1 }),
+    ];
+    for (topology, error) in cases {
+        assert_eq!(topology.check(), Err(error.clone()));
+        let run = mpirio::run(&topology, Timing::PAPER, async |_| ());
+        assert_eq!(run.unwrap_err(), RunError::Topology(error.clone()));
+        assert!(error.to_string().len() > 20, "{error}");
+    }
+}
+
+#[test]
+fn topologies_are_text_too_and_what_is_no_step_is_named() {
+    let text = "boards=2, bare=1, link=0-2, link=2-1/7, endpoint=2";
+    let same = Topology::boards(2).bare(1).link(0, 2).link_of_weight(2, 1, 7).endpoint(2);
+    assert_eq!(text.parse(), Ok(same));
+    assert_eq!("boards=5,tree=4".parse(), Ok(Topology::boards(5).tree(4)));
+    for step in ["", "chains", "boards", "boards=x", "boards=-1", "link=1", "link=1-2/x", "tree="] {
+        let wrong = format!("boards=3,{step}").parse::<Topology>();
+        assert_eq!(wrong, Err(TopologyError::Step { step: step.to_owned() }));
+    }
+    assert_eq!(
+        "boards=2".parse::<Topology>().unwrap().check(),
+        Err(TopologyError::Unreachable { switch: 1 })
+    );
+}
+
+#[test]
+fn tables_by_which_nothing_arrives_are_told() {
+    let mut tree = Tree::new(&Topology::boards(3).chain()).unwrap();
+    assert_eq!(tree.check(), Ok(()));
+    // Switch 1 sends what is for endpoint 11 back to switch 0.
+    tree.set(1, 11, 4);
+    assert_eq!(tree.check(), Err(RoutingLoop { dest: 11, switches: vec![0, 1] }));
+}
+
+#[test]
+fn calls_that_cannot_be_are_refused_before_anything_is_sent() {
+    let report = mpirio::run(&Topology::boards(1), Timing::PAPER, async |mut world| {
+        let own = world.rank();
+        let refused = [
+            world.broadcast(4, &mut [0]).await,
+            world.send(own, 0, &[1]).await,
+            world.send(9, 0, &[1]).await,
+            world.reduce(0, &mut [1.0], And).await,
+            world.scatter(own, &[0; 7], &mut [0; 2]).await,
+        ];
+        assert!(refused.iter().all(|result| matches!(result, Err(Error::Refused(_)))), "{refused:?}");
+        assert_eq!(refused[1], Err(Error::Refused(Refused::ToItself { rank: own })));
+        let no = world.start(Call::moving(Kind::AllToAll, 0, 1), vec![0; 4], vec![0; 4]).unwrap_err();
+        assert_eq!(no, Error::NotInSwitches { kind: Kind::AllToAll });
+        // They do not count.
+        world.barrier().await.unwrap();
+    });
+    assert_eq!(report.unwrap().traffic, 4);
+}
+
+#[test]
+fn members_that_call_different_things_are_all_told() {
+    // In the slots of a switch: another operation at one member. At an endpoint: another kind.
+    for odd in [0, 5, 15] {
+        let report = mpirio::run(&Topology::boards(4).tree(4), Timing::PAPER, async |mut world| {
+            let op = if world.rank() == odd { pdbp_core::collective::Op::Max } else { Sum };
+            let first = world.all_reduce(&mut [1u32], op).await;
+            (first, world.barrier().await)
+        });
+        let report = report.unwrap();
+        for (first, second) in &report.results {
+            let Err(Error::Mismatch(mismatch)) = first else { panic!("{first:?}") };
+            assert_eq!((first, mismatch.number), (second, 1));
+            assert!(mismatch.one.1 != mismatch.other.1);
+        }
+        let told = report.results[0].0.unwrap_err().to_string();
+        assert!(told.contains("Max") && told.contains("Sum"), "{told}");
+    }
+    let report = mpirio::run(&Topology::boards(2).chain(), Timing::PAPER, async |mut world| {
+        if world.rank() == 6 {
+            world.broadcast(0, &mut [1u8; 8]).await
+        } else {
+            world.broadcast(0, &mut [1u8; 4]).await.and(world.barrier().await)
+        }
+    });
+    assert!(report.unwrap().results.iter().all(|result| matches!(result, Err(Error::Mismatch(_)))));
+}
+
+#[test]
+fn who_waits_for_ever_is_named() {
+    let report =
+        mpirio::run(&Topology::boards(2).chain(), Timing::PAPER, async |mut world| match world.rank() {
+            3 => {}
+            5 => world.recv(1, 9, &mut [0u8; 3]).await.unwrap(),
+            _ => world.barrier().await.unwrap(),
+        });
+    let RunError::Stuck { waiting, .. } = report.unwrap_err() else { panic!() };
+    let ranks: Vec<_> = waiting.iter().map(|(rank, _)| *rank).collect();
+    assert_eq!(ranks, [0, 1, 2, 4, 5, 6, 7]);
+    assert_eq!(waiting[4].1, ["receive of 3 bytes from 1 with tag 9"]);
+    assert!(waiting[0].1[0].contains("barrier"), "{waiting:?}");
+}
+
+#[test]
+fn a_message_of_another_length_is_told_to_its_receiver() {
+    let report = mpirio::run(&Topology::boards(1), Timing::PAPER, async |mut world| match world.rank() {
+        0 => world.send(1, 0, &[1u8; 5]).await,
+        1 => world.recv(0, 0, &mut [0u8; 6]).await,
+        _ => Ok(()),
+    });
+    assert_eq!(report.unwrap().results[1], Err(Error::Length { from: 0, bytes: 5, wanted: 6 }));
+}

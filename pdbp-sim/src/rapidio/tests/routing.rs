@@ -1,0 +1,156 @@
+//! Messages and the ways that they take.
+
+use std::collections::BTreeSet;
+
+use super::draw;
+use crate::random::Random;
+use crate::rapidio::mpirio;
+use crate::rapidio::spanning::Far;
+use crate::rapidio::{Timing, Tree};
+
+/// The next links, as (switch, port), of packets that have come by each link.
+fn waits(tree: &Tree) -> BTreeSet<((usize, u8), (usize, u8))> {
+    let mut waits = BTreeSet::new();
+    for from in 0..tree.endpoints() as u16 {
+        for to in 0..tree.endpoints() as u16 {
+            let way = tree.way(from, to);
+            let ports: Vec<_> =
+                way.iter().filter_map(|switch| Some((*switch, tree.port(*switch, to)?))).collect();
+            waits.extend(ports.windows(2).map(|pair| (pair[0], pair[1])));
+        }
+    }
+    waits
+}
+
+#[test]
+fn every_endpoint_reaches_every_other_and_no_links_wait_for_each_other_in_a_circle() {
+    for seed in 0..60 {
+        let topology = draw(&mut Random::new(seed), 40);
+        let tree = Tree::new(&topology).unwrap();
+        assert_eq!(tree.check(), Ok(()), "seed {seed}");
+        assert_eq!(tree.edges(), topology.endpoints() + topology.switches() - 1);
+        assert_eq!(tree.reads(), topology.endpoints() + 2 * topology.links().len());
+        for (from, to) in (0..tree.endpoints() as u16).flat_map(|id| [(0, id), (id, 0)]) {
+            let last = *tree.way(from, to).last().unwrap();
+            assert_eq!(tree.far(last, tree.port(last, to).unwrap()), Far::Endpoint(to), "seed {seed}");
+        }
+        // What nobody waits for any more is taken away until nothing is left.
+        let mut waits = waits(&tree);
+        while !waits.is_empty() {
+            let before = waits.len();
+            let waiting: BTreeSet<_> = waits.iter().map(|(link, _)| *link).collect();
+            waits.retain(|(_, next)| waiting.contains(next));
+            assert!(waits.len() < before, "seed {seed}: a circle among {waits:?}");
+        }
+    }
+}
+
+#[test]
+fn the_tree_is_of_least_weight_and_its_root_in_the_middle() {
+    use crate::rapidio::Topology;
+    let ring = Tree::new(&Topology::boards(5).ring()).unwrap();
+    assert_eq!((ring.way(0, 8), ring.way(0, 16)), (vec![0, 1, 2], vec![0, 4, 3]), "least depth");
+    let heavy = Topology::boards(3).link_of_weight(0, 1, 5).link(1, 2).link(2, 0);
+    let tree = Tree::new(&heavy).unwrap();
+    assert_eq!(tree.way(0, tree.endpoints() as u16 - 1), [0, 2, 1]);
+    assert_eq!(tree.root(), 2);
+    assert_eq!(Tree::new(&Topology::boards(16).tree(4)).unwrap().root(), 20);
+    assert_eq!(Tree::new(&Topology::boards(7).chain()).unwrap().root(), 3);
+}
+
+#[test]
+fn what_lies_behind_a_port_is_one_range_of_ranks() {
+    for seed in 0..60 {
+        let tree = Tree::new(&draw(&mut Random::new(seed), 40)).unwrap();
+        for switch in 0..tree.ports().len() {
+            let ports: Vec<_> = (0..tree.endpoints() as u16).map(|id| tree.port(switch, id)).collect();
+            let changes = (0..ports.len()).filter(|i| ports[*i] != ports[(i + 1) % ports.len()]).count();
+            let different: BTreeSet<_> = ports.iter().collect();
+            assert!(changes <= different.len(), "seed {seed}, switch {switch}: {ports:?}");
+        }
+    }
+}
+
+/// Each process sends messages of drawn lengths and priorities to drawn others, all at once; then a number says how many came.
+#[test]
+fn messages_arrive_once_and_in_order_and_the_fewest_buffers_suffice() {
+    for seed in 0..25 {
+        let topology = draw(&mut Random::new(seed), 20);
+        let endpoints = topology.endpoints();
+        for (buffers, window) in [(4, 1), (4, 64), (8, 5)] {
+            let timing = Timing { buffers, window, ..Timing::SRIO };
+            let report = mpirio::run(&topology, timing, async |mut world| {
+                let mut sent = Vec::new();
+                let drawn = |from: usize, to: usize| {
+                    let mut random = Random::new(seed << 32 | (from * endpoints + to) as u64);
+                    (0..random.below(4)).map(move |_| random.below(700) as usize).collect::<Vec<_>>()
+                };
+                let own = world.rank();
+                for to in (0..endpoints).filter(|to| *to != own) {
+                    world.set_priority(((own + to) % 3) as u8);
+                    for (n, bytes) in drawn(own, to).into_iter().enumerate() {
+                        sent.push(world.start_send(to, 5, &vec![(own * 31 + to + n) as u8; bytes]).unwrap());
+                    }
+                }
+                for from in (0..endpoints).filter(|from| *from != own) {
+                    for (n, bytes) in drawn(from, own).into_iter().enumerate() {
+                        let mut data = vec![0; bytes];
+                        world.recv(from, 5, &mut data).await.unwrap();
+                        assert!(data.iter().all(|byte| *byte == (from * 31 + own + n) as u8), "seed {seed}");
+                    }
+                }
+                for one in sent {
+                    one.wait().await.unwrap();
+                }
+            });
+            let report = report.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            let (sent, received) =
+                report.packets.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+            assert_eq!((sent, report.dropped, report.held), (received, 0, 0), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn what_has_no_way_is_dropped_counted_and_told() {
+    use crate::rapidio::fabric::Fabric;
+    use crate::rapidio::{Error, Topology};
+    let mut fabric = Fabric::new(&Topology::boards(3).chain(), Timing::PAPER).unwrap();
+    let lost = fabric.start_send(0, 99, 0, 0, vec![1; 600]);
+    let fine = fabric.start_send(1, 11, 0, 0, vec![1; 600]);
+    fabric.tree.set(2, 10, 77);
+    let half_way = fabric.start_send(2, 10, 0, 0, vec![1; 600]);
+    while fabric.step() {}
+    assert_eq!(fabric.poll_op(0, lost), Some(Err(Error::NoRoute { dest: 99 })));
+    assert_eq!(fabric.poll_op(2, half_way), Some(Err(Error::NoRoute { dest: 10 })));
+    assert_eq!(fabric.poll_op(1, fine), Some(Ok(Vec::new())));
+    let dropped: u64 = fabric.switches.iter().map(|switch| switch.dropped).sum();
+    let sent: u64 = fabric.endpoints.iter().map(|endpoint| endpoint.sent).sum();
+    let received: u64 = fabric.endpoints.iter().map(|endpoint| endpoint.received).sum();
+    assert_eq!((sent, received, dropped), (5, 3, 2));
+    assert_eq!(fabric.held(), 0);
+}
+
+#[test]
+fn the_middle_board_of_a_chain_takes_a_flow_of_high_priority_first() {
+    use crate::rapidio::Topology;
+    // Ranks 0 to 3 send to 8 to 11 over the same two links; 3 with a higher priority.
+    let report = mpirio::run(
+        &Topology::boards(3).chain(),
+        Timing { window: 64, ..Timing::PAPER },
+        async |mut world| {
+            let rank = world.rank();
+            let mut data = vec![rank as u8; 20_000];
+            if rank < 4 {
+                world.set_priority(if rank == 3 { 2 } else { 0 });
+                world.send(rank + 8, 0, &data).await.unwrap();
+            } else if rank >= 8 {
+                world.recv(rank - 8, 0, &mut data).await.unwrap();
+            }
+            world.time()
+        },
+    );
+    let times = report.unwrap().results;
+    // 80 packets each, one per cycle: alone, its last one comes after 80 and some; that of the others after 320.
+    assert!(times[11] < 120 && times[8..11].iter().all(|time| *time > 240), "{times:?}");
+}

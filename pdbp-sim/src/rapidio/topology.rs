@@ -1,0 +1,332 @@
+//! Which switches there are, what is attached to them, and how they are linked.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Endpoints of a board, each with a process.
+pub const BOARD: usize = 4;
+/// Ports of a switch at most, as those on the market have.
+pub const PORTS: usize = 18;
+/// Endpoints of a fabric at most, and switches.
+pub const ENDPOINTS: usize = 1 << 15;
+
+/// Boards, switches and links.
+///
+/// Switches have numbers from 0 on, those of boards first. What cannot be is said where the fabric is made, with the first wrong step.
+///
+/// ```
+/// use pdbp_sim::rapidio::Topology;
+///
+/// let topology = Topology::boards(16).tree(4); // sixteen boards, four switches above them, and one above these
+/// assert_eq!((topology.endpoints(), topology.switches()), (64, 21));
+/// assert!(topology.check().is_ok());
+/// assert!(Topology::boards(2).check().unwrap_err().to_string().contains("switch 1"), "they are not linked");
+/// ```
+///
+/// The same as text: steps in a row, `boards=N`, `bare=N`, `chain`, `ring`, `tree=D`, `link=A-B` or `link=A-B/WEIGHT`, `endpoint=S`.
+///
+/// ```
+/// # use pdbp_sim::rapidio::Topology;
+/// assert_eq!("boards=4,ring".parse(), Ok(Topology::boards(4).ring()));
+/// let wrong = "boards=4,rink".parse::<Topology>().unwrap_err();
+/// assert!(wrong.to_string().contains("rink"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topology {
+    /// The switch of each endpoint.
+    endpoints: Vec<usize>,
+    switches: usize,
+    links: Vec<Link>,
+    wrong: Option<TopologyError>,
+}
+
+/// A link between two switches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// One end.
+    pub a: usize,
+    /// The other.
+    pub b: usize,
+    /// What it costs to have it in the tree.
+    pub weight: u32,
+}
+
+/// What makes a topology impossible.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TopologyError {
+    /// There is no endpoint.
+    Empty,
+    /// There are more endpoints or switches than a fabric can tell apart.
+    TooLarge {
+        /// "endpoints" or "switches".
+        what: &'static str,
+        /// How many.
+        count: usize,
+    },
+    /// A step of the text that is none.
+    Step {
+        /// As given.
+        step: String,
+    },
+    /// A link or an endpoint at a switch that does not exist.
+    NoSwitch {
+        /// Its number.
+        switch: usize,
+        /// How many there are.
+        switches: usize,
+    },
+    /// A link from a switch to itself.
+    LinkToItself {
+        /// The switch.
+        switch: usize,
+    },
+    /// A second link between two switches.
+    LinkedTwice {
+        /// One.
+        a: usize,
+        /// The other.
+        b: usize,
+    },
+    /// More links and endpoints than a switch has ports.
+    TooManyPorts {
+        /// The switch.
+        switch: usize,
+        /// How many it would need.
+        ports: usize,
+    },
+    /// A switch that no way leads to.
+    Unreachable {
+        /// The switch.
+        switch: usize,
+    },
+    /// A tree whose switches have fewer than two below them.
+    Degree {
+        /// As given.
+        degree: usize,
+    },
+}
+
+impl fmt::Display for TopologyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("there is no endpoint; add a board"),
+            Self::TooLarge { what, count } => write!(f, "{count} {what}; a fabric has at most {ENDPOINTS}"),
+            Self::Step { step } => write!(
+                f,
+                "\"{step}\" is no step of a topology; there are boards=N, bare=N, chain, ring, tree=D, link=A-B, link=A-B/WEIGHT and \
+                 endpoint=S"
+            ),
+            Self::NoSwitch { switch, switches } => {
+                write!(f, "there is no switch {switch}, only 0 to {}", switches.saturating_sub(1))
+            }
+            Self::LinkToItself { switch } => {
+                write!(f, "a link from switch {switch} to itself; name another one")
+            }
+            Self::LinkedTwice { a, b } => {
+                write!(f, "switches {a} and {b} are linked twice; leave out one link")
+            }
+            Self::TooManyPorts { switch, ports } => {
+                write!(f, "switch {switch} would need {ports} ports and has {PORTS}; put a switch in between")
+            }
+            Self::Unreachable { switch } => {
+                write!(f, "no way leads to switch {switch}; link it, by .chain() for example")
+            }
+            Self::Degree { degree } => write!(f, "a tree of degree {degree}; give 2 or more"),
+        }
+    }
+}
+
+impl std::error::Error for TopologyError {}
+
+impl Topology {
+    /// So many boards of four DSPs and a switch each, not linked yet.
+    pub fn boards(boards: usize) -> Self {
+        let none = Self { endpoints: Vec::new(), switches: 0, links: Vec::new(), wrong: None };
+        none.more_boards(boards)
+    }
+
+    fn more_boards(mut self, boards: usize) -> Self {
+        let first = self.switches;
+        self = self.bare(boards);
+        let added = (first..self.switches).flat_map(|switch| [switch; BOARD]);
+        self.endpoints.extend(added);
+        self
+    }
+
+    /// Adds so many switches to which nothing is attached.
+    #[must_use]
+    pub fn bare(mut self, switches: usize) -> Self {
+        let count = self.switches.saturating_add(switches);
+        if count > ENDPOINTS {
+            return self.fail(TopologyError::TooLarge { what: "switches", count });
+        }
+        self.switches = count;
+        self
+    }
+
+    /// Links each switch with the next.
+    #[must_use]
+    pub fn chain(self) -> Self {
+        let last = self.switches.saturating_sub(1);
+        (0..last).fold(self, |topology, switch| topology.link(switch, switch + 1))
+    }
+
+    /// Links each switch with the next and the last with the first, if there are more than two.
+    #[must_use]
+    pub fn ring(self) -> Self {
+        let switches = self.switches;
+        let chain = self.chain();
+        if switches > 2 { chain.link(switches - 1, 0) } else { chain }
+    }
+
+    /// Adds a switch above each `degree` switches, and so on until there is one at the top.
+    #[must_use]
+    pub fn tree(mut self, degree: usize) -> Self {
+        if degree < 2 {
+            return self.fail(TopologyError::Degree { degree });
+        }
+        let mut level = 0..self.switches;
+        while level.len() > 1 {
+            let above = level.len().div_ceil(degree);
+            let start = self.switches;
+            self = self.bare(above);
+            self = level.clone().zip(0..).fold(self, |topology, (switch, place): (usize, usize)| {
+                topology.link(start + place / degree, switch)
+            });
+            level = start..start + above;
+        }
+        self
+    }
+
+    /// Links two switches.
+    #[must_use]
+    pub fn link(self, a: usize, b: usize) -> Self {
+        self.link_of_weight(a, b, 1)
+    }
+
+    /// Links two switches by a link that the tree rather leaves out the greater the weight is; that of others is 1.
+    #[must_use]
+    pub fn link_of_weight(mut self, a: usize, b: usize, weight: u32) -> Self {
+        let switches = self.switches;
+        if let Some(switch) = [a, b].into_iter().find(|switch| *switch >= switches) {
+            return self.fail(TopologyError::NoSwitch { switch, switches });
+        }
+        if a == b {
+            return self.fail(TopologyError::LinkToItself { switch: a });
+        }
+        self.links.push(Link { a, b, weight });
+        self
+    }
+
+    /// Attaches one more endpoint to a switch.
+    #[must_use]
+    pub fn endpoint(mut self, switch: usize) -> Self {
+        if switch >= self.switches {
+            let switches = self.switches;
+            return self.fail(TopologyError::NoSwitch { switch, switches });
+        }
+        self.endpoints.push(switch);
+        self
+    }
+
+    fn fail(mut self, error: TopologyError) -> Self {
+        self.wrong.get_or_insert(error);
+        self
+    }
+
+    /// How many endpoints it has.
+    pub fn endpoints(&self) -> usize {
+        self.endpoints.len()
+    }
+
+    /// How many switches it has.
+    pub fn switches(&self) -> usize {
+        self.switches
+    }
+
+    /// The links between switches, in the order in which they were made.
+    pub fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    /// The switch of each endpoint, in the order in which they were attached.
+    pub fn switch_of(&self) -> &[usize] {
+        &self.endpoints
+    }
+
+    /// Whether there can be such a fabric.
+    ///
+    /// # Errors
+    /// The first thing that makes it impossible.
+    pub fn check(&self) -> Result<(), TopologyError> {
+        if let Some(wrong) = &self.wrong {
+            return Err(wrong.clone());
+        }
+        let Some(first) = self.endpoints.first() else { return Err(TopologyError::Empty) };
+        if self.endpoints.len() > ENDPOINTS {
+            return Err(TopologyError::TooLarge { what: "endpoints", count: self.endpoints.len() });
+        }
+        let mut pairs: Vec<_> =
+            self.links.iter().map(|link| (link.a.min(link.b), link.a.max(link.b))).collect();
+        pairs.sort_unstable();
+        if let Some((a, b)) = pairs.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]) {
+            return Err(TopologyError::LinkedTwice { a, b });
+        }
+        let mut ports = vec![0; self.switches];
+        let ends = self.links.iter().flat_map(|link| [link.a, link.b]);
+        self.endpoints.iter().copied().chain(ends).for_each(|switch| ports[switch] += 1);
+        if let Some((switch, ports)) = ports.into_iter().enumerate().find(|(_, ports)| *ports > PORTS) {
+            return Err(TopologyError::TooManyPorts { switch, ports });
+        }
+        let mut reached = vec![false; self.switches];
+        reached[*first] = true;
+        let mut next = vec![*first];
+        let neighbours = self.neighbours();
+        while let Some(switch) = next.pop() {
+            for other in &neighbours[switch] {
+                if !std::mem::replace(&mut reached[*other], true) {
+                    next.push(*other);
+                }
+            }
+        }
+        let unreached = reached.iter().position(|reached| !reached);
+        unreached.map_or(Ok(()), |switch| Err(TopologyError::Unreachable { switch }))
+    }
+
+    /// The switches that each is linked with.
+    fn neighbours(&self) -> Vec<Vec<usize>> {
+        let mut neighbours = vec![Vec::new(); self.switches];
+        for link in &self.links {
+            neighbours[link.a].push(link.b);
+            neighbours[link.b].push(link.a);
+        }
+        neighbours
+    }
+}
+
+impl FromStr for Topology {
+    type Err = TopologyError;
+
+    /// Takes the steps one by one; whether there can be such a fabric is for [`check`](Topology::check) to say.
+    fn from_str(text: &str) -> Result<Self, TopologyError> {
+        text.split(',').map(str::trim).try_fold(Self::boards(0), |topology, step| {
+            let wrong = || TopologyError::Step { step: step.to_owned() };
+            let number = |text: &str| text.parse::<usize>().map_err(|_| wrong());
+            Ok(match step.split_once('=') {
+                None if step == "chain" => topology.chain(),
+                None if step == "ring" => topology.ring(),
+                Some(("boards", boards)) => topology.more_boards(number(boards)?),
+                Some(("bare", switches)) => topology.bare(number(switches)?),
+                Some(("tree", degree)) => topology.tree(number(degree)?),
+                Some(("endpoint", switch)) => topology.endpoint(number(switch)?),
+                Some(("link", ends)) => {
+                    let (ends, weight) = ends.split_once('/').unwrap_or((ends, "1"));
+                    let (a, b) = ends.split_once('-').ok_or_else(wrong)?;
+                    topology.link_of_weight(number(a)?, number(b)?, weight.parse().map_err(|_| wrong())?)
+                }
+                _ => return Err(wrong()),
+            })
+        })
+    }
+}
