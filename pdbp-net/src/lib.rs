@@ -65,6 +65,7 @@ mod link;
 mod net;
 mod options;
 mod reactor;
+mod ring;
 mod rows;
 mod start;
 #[cfg(test)]
@@ -76,5 +77,6 @@ pub use error::{Malformed, NetError, Refusal, StartError, TokenError};
 pub use link::LinkStats;
 pub use net::{Net, Stats};
 pub use options::Options;
+pub use ring::codec::{Codec, Packing};
 pub use start::Founder;
 pub use token::Token;
