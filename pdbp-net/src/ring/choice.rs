@@ -237,7 +237,7 @@ mod tests {
                 choice.tried(false);
             }
         }
-        assert_eq!((tried, probed), (2, 99));
+        assert_eq!((tried, probed), (2, 100));
         let next = (0..=SPARED).position(|_| choice.tries(|| true)).unwrap();
         assert!(next <= SPARED as usize);
         choice.tried(true);
