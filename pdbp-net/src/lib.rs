@@ -60,6 +60,9 @@
 mod door;
 mod error;
 mod frame;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod lane;
 mod link;
 mod net;
@@ -68,15 +71,16 @@ mod reactor;
 mod ring;
 mod rows;
 mod start;
+mod stats;
 #[cfg(test)]
 mod tests;
 mod token;
 
 pub use door::DoorStats;
 pub use error::{Malformed, NetError, Refusal, StartError, TokenError};
-pub use link::LinkStats;
-pub use net::{Net, Stats};
+pub use net::Net;
 pub use options::Options;
 pub use ring::codec::{Codec, Packing};
 pub use start::Founder;
+pub use stats::{LinkStats, Stats};
 pub use token::Token;

@@ -11,15 +11,16 @@ use pdbp_core::{
 };
 use socket2::{SockRef, TcpKeepalive};
 
+use crate::door::Door;
 use crate::door::roster::Roster;
-use crate::door::{Door, DoorStats};
 use crate::error::NetError;
-use crate::link::{Haste, Limits, Link, LinkStats};
+use crate::link::{Haste, Limits, Link};
 use crate::options::Options;
 use crate::reactor::Reactor;
 use crate::ring::codec::Codec;
 use crate::ring::workers::Workers;
 use crate::ring::{Ring, Size};
+use crate::stats::Stats;
 
 /// Completions of links between two questions to the system what is new.
 const BETWEEN_LOOKS: u32 = 16;
@@ -41,16 +42,6 @@ pub struct Net {
     /// The link looked at next.
     turn: usize,
     run: u32,
-}
-
-/// Figures of a node's links and of its door.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// By node; that of the node itself stays empty.
-    pub links: Vec<LinkStats>,
-    /// What became of strangers.
-    pub door: DoorStats,
 }
 
 impl Net {

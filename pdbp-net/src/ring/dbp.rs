@@ -26,7 +26,7 @@ pub(crate) enum State {
 pub(crate) struct Dbp {
     columns: usize,
     /// By row, then by column.
-    elements: Box<[u16]>,
+    elements: Box<[u32]>,
     /// Blocks of a column.
     filled: Box<[u32]>,
     /// Blocks that may enter, in all: N.
@@ -69,27 +69,27 @@ impl Dbp {
     pub(super) fn of(&self, row: usize) -> usize {
         let from = row * self.columns;
         let elements = self.elements.get(from..from + self.columns).unwrap_or(&[]);
-        elements.iter().map(|count| usize::from(*count)).sum()
+        elements.iter().map(|count| to_usize(*count)).sum()
     }
 
     /// Blocks of a row in the column that is being filled.
     pub(super) fn open(&self, row: usize) -> usize {
         let element = self.elements.get(row * self.columns + self.writer);
-        element.filter(|_| self.state == State::Expanding).map_or(0, |count| usize::from(*count))
+        element.filter(|_| self.state == State::Expanding).map_or(0, |count| to_usize(*count))
     }
 
     /// Blocks in the column that is being filled.
     pub(super) fn open_blocks(&self) -> usize {
         let filled = self.filled.get(self.writer).filter(|_| self.state == State::Expanding);
-        filled.map_or(0, |filled| usize::try_from(*filled).unwrap_or(usize::MAX))
+        filled.map_or(0, |filled| to_usize(*filled))
     }
 
     /// So many blocks of a row enter the column that is being filled.
-    pub(super) fn enter(&mut self, row: usize, blocks: u16) {
+    pub(super) fn enter(&mut self, row: usize, blocks: u32) {
         let element = self.elements.get_mut(row * self.columns + self.writer);
         if let (Some(element), Some(filled)) = (element, self.filled.get_mut(self.writer)) {
             *element += blocks;
-            *filled += u32::from(blocks);
+            *filled += blocks;
             self.cur_in += u64::from(blocks);
         }
         if self.cur_in >= self.size {
@@ -141,4 +141,8 @@ impl Dbp {
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.cur_in, self.cur_out)
     }
+}
+
+fn to_usize(count: u32) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
 }

@@ -57,7 +57,7 @@ impl Dbpr {
                 continue;
             }
             let carried: usize = self.pools.iter_mut().map(|pool| pool.leave_all(row)).sum();
-            newest.enter(row, u16::try_from(carried).unwrap_or(u16::MAX));
+            newest.enter(row, u32::try_from(carried).unwrap_or(u32::MAX));
         }
         // These were closed before.
         newest.close();
