@@ -27,7 +27,7 @@ pub struct LinkStats {
     pub bombs: u64,
     /// Sessions that have failed: connections were missing for too long, or the peer has left.
     pub failures: u64,
-    /// How the last block travelled that went through the ring.
+    /// By what the last block was packed that was packed.
     pub packing: Packing,
     /// Blocks that were packed, their bytes before, and their bytes after.
     pub packed: u64,

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ring::Size;
-use crate::ring::codec::{self, Codec};
+use crate::ring::codec::{self, Codec, Packing};
 use crate::ring::workers::Workers;
 
 const BODY: usize = 400;

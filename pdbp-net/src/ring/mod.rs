@@ -12,7 +12,7 @@
 //! | DBPR, its tokens | [`dbpr`]; SM and RM have a ring each, or a full RM would stop COPR |
 //! | buffer library, blocks B | [`library`]: one of each direction, bounded by what [`Options::ring_bytes`](crate::Options::ring_bytes) says |
 //! | super-element, density k | [`density`]; an element counts the blocks, which lie with their link |
-//! | COPR, DECOPR | [`copr`], [`decopr`]: by the poller, or by [`workers`], which work on the elements of a column side by side |
+//! | COPR, DECOPR | [`copr`], [`decopr`]: by the poller, or by [`workers`], which work on the blocks of a column side by side |
 //! | SEND, RECE | the link and its lane, by whoever polls |
 //! | DSB, routing information | a frame and its head |
 //!
@@ -42,7 +42,7 @@ use workers::{Done, Job, Workers};
 pub(crate) struct Side {
     pub(crate) pools: Dbpr,
     pub(crate) library: Library,
-    /// What workers get when the column closes, by row.
+    /// What workers get when the column closes.
     jobs: Vec<Job>,
     /// When the column that is being filled got its first block.
     since: Option<Instant>,
@@ -95,11 +95,11 @@ impl Ring {
         }
     }
 
-    /// Closes columns that are due, and hands their elements to the workers.
+    /// Closes columns that are due, and hands their blocks to the workers.
     pub(crate) fn hand_over(&mut self) {
         let Some(workers) = &mut self.workers else { return };
         for side in [&mut self.send, &mut self.receive] {
-            if side.is_due(self.now, workers.under_way()) {
+            if side.is_due(self.now, workers.is_idle()) {
                 side.close(Some(workers));
             }
         }
@@ -135,28 +135,20 @@ impl Side {
         self.since.get_or_insert(now);
     }
 
-    /// The column is closed when the workers have nothing else to do, when its elements are whole, when it has waited for long, or
+    /// The column is closed when a worker has nothing else to do, when its elements are whole, when it has waited for long, or
     /// when the pool took no more.
-    fn is_due(&self, now: Instant, under_way: usize) -> bool {
+    fn is_due(&self, now: Instant, is_idle: bool) -> bool {
         let open = self.pools.open_blocks();
         let has_waited = || self.since.is_some_and(|since| now.saturating_duration_since(since) >= TS);
-        !self.jobs.is_empty() && (under_way == 0 || open == 0 || open >= density::MOST || has_waited())
+        !self.jobs.is_empty() && (is_idle || open == 0 || open >= density::MOST || has_waited())
     }
 
-    /// Closes the column, and hands its elements over.
+    /// Closes the column, and hands its blocks over.
     pub(crate) fn close(&mut self, workers: Option<&mut Workers>) {
         self.pools.close();
         self.since = None;
-        let Some(workers) = workers else { return };
-        let mut jobs = std::mem::take(&mut self.jobs);
-        // Those of a row came in order, and stay so.
-        jobs.sort_by_key(|job| job.row);
-        let mut jobs = jobs.into_iter().peekable();
-        while let Some(first) = jobs.next() {
-            let row = first.row;
-            let mut element = vec![first];
-            element.extend(std::iter::from_fn(|| jobs.next_if(|job| job.row == row)));
-            workers.hand_over(element);
+        if let Some(workers) = workers {
+            self.jobs.drain(..).for_each(|job| workers.hand_over(job));
         }
     }
 

@@ -1,4 +1,4 @@
-//! Threads that pack and expand the elements of a column side by side, while the poller goes on.
+//! Threads that pack and expand the blocks of a column side by side, while the poller goes on.
 //!
 //! What a worker has it owns, copies of the blocks and not the blocks: so neither a link that fails nor a node that ends waits for one.
 
@@ -66,21 +66,24 @@ impl Workers {
         Some(Self { threads, bell, sender, done, under_way: 0 })
     }
 
+    /// Whether a thread has nothing to do.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.under_way < self.threads.current_num_threads()
+    }
+
     /// Blocks that have been handed over and have not come back.
+    #[cfg(test)]
     pub(crate) fn under_way(&self) -> usize {
         self.under_way
     }
 
-    /// Hands a super-element over.
-    pub(crate) fn hand_over(&mut self, element: Vec<Job>) {
-        self.under_way += element.len();
+    /// Hands a block over.
+    pub(crate) fn hand_over(&mut self, job: Job) {
+        self.under_way += 1;
         let (sender, bell) = (self.sender.clone(), Arc::clone(&self.bell));
         self.threads.spawn(move || {
-            for job in element {
-                // Nobody is there any more when the node has ended.
-                if sender.send(run(job)).is_err() {
-                    return;
-                }
+            // Nobody is there any more when the node has ended.
+            if sender.send(run(job)).is_ok() {
                 bell.ring();
             }
         });
