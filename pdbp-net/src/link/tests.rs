@@ -136,7 +136,7 @@ impl End {
         let Some(mut block) = self.pool.take() else { return };
         block.bytes_mut()[..8].copy_from_slice(&self.submitted.to_le_bytes());
         block.bytes_mut()[8..].fill(self.submitted as u8);
-        if extra % 3 == 0 {
+        if extra.is_multiple_of(3) {
             fill_with_noise(&mut block.bytes_mut()[8..], self.submitted);
         }
         let block = self.pool.seal(block, 64 + extra % (BODY - 64));
