@@ -123,3 +123,38 @@ pub fn link(bytes: &[u8]) {
     }
     assert!(expected.next().is_none(), "a block that was sent has not come");
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        /// What the fuzz target asserts holds for pieces of any kind, and it ends.
+        #[test]
+        fn a_link_survives_any_peer(
+            pieces in prop::collection::vec((any::<u8>(), prop::collection::vec(0..4u8, 0..255)), 0..40),
+        ) {
+            let piece = |(what, bytes): &(u8, Vec<u8>)| [&[*what, bytes.len() as u8], &bytes[..]].concat();
+            link(&pieces.iter().map(piece).collect::<Vec<_>>().concat());
+        }
+    }
+
+    #[test]
+    fn the_seeds_are_scripts() {
+        let [raw, lz4, zstd] = [
+            &include_bytes!("../../fuzz/seeds/net/raw")[..],
+            include_bytes!("../../fuzz/seeds/net/lz4"),
+            include_bytes!("../../fuzz/seeds/net/zstd"),
+        ];
+        for seed in [raw, lz4, zstd] {
+            assert_eq!(script(seed).1.len(), 2);
+            link(seed);
+        }
+        link(include_bytes!("../../fuzz/seeds/net/bombs"));
+        link(include_bytes!("../../fuzz/seeds/net/bytes"));
+    }
+}
