@@ -3,12 +3,13 @@
 //! ```text
 //!  0      1      2        4        8         16       24
 //!  +------+------+--------+--------+---------+--------+ - - - - - - - - +
-//!  | kind | zero | room   | length | number  | taken  | block (of Data) |
+//!  | kind | codec| room   | length | number  | taken  | block (of Data) |
 //!  +------+------+--------+--------+---------+--------+ - - - - - - - - +
 //! ```
 //! All numbers are little-endian. `taken` counts the peer's blocks that lie in posted ones here, and `room` the blocks posted beyond
 //! these; so each head acknowledges, and says how far the peer may go. `number` is the session in an Open and the sequence of the
-//! block in a Data.
+//! block in a Data. `codec` says how the block of a Data is packed ([`codec`](crate::ring::codec) has what its bytes are then); elsewhere
+//! it is zero.
 //!
 //! [`Reader`] puts heads together from whatever pieces a socket gives, and lets bodies of blocks go straight from the socket to where
 //! they belong. Nothing is ever allocated by a length that a peer names.
@@ -17,6 +18,7 @@ use std::fmt;
 use std::io::{ErrorKind, IoSliceMut, Read};
 
 use crate::error::Lost;
+use crate::ring::codec::Packing;
 
 /// Bytes of a head.
 pub(crate) const HEAD: usize = 24;
@@ -40,6 +42,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) kind: Kind,
+    pub(crate) packing: Packing,
     pub(crate) room: u16,
     pub(crate) length: u32,
     pub(crate) number: u64,
@@ -56,6 +59,22 @@ pub enum Malformed {
     Unused(u8),
     /// A block of so many bytes is longer than the longest, or than the block that was posted for it.
     Length(u32),
+    /// There is no codec of this number.
+    Codec(u8),
+    /// A packed block that states more bytes than the block has that was posted for it.
+    Bomb {
+        /// The bytes that it states.
+        stated: u32,
+        /// The bytes that there is room for.
+        posted: usize,
+    },
+    /// A packed block that is not what it states: truncated, changed, shorter or longer.
+    Expansion {
+        /// The codec.
+        packing: Packing,
+        /// The bytes that it states.
+        stated: u32,
+    },
     /// A frame before the one that opens a connection.
     NotOpen,
     /// A second frame that opens a connection.
@@ -84,6 +103,16 @@ impl fmt::Display for Malformed {
             Self::Kind(kind) => write!(f, "a frame of kind {kind}, which does not exist"),
             Self::Unused(kind) => write!(f, "a frame of kind {kind} with unused fields that are not zero"),
             Self::Length(length) => write!(f, "a block of {length} bytes, which is too long"),
+            Self::Codec(number) => write!(f, "a block packed by codec {number}, which does not exist"),
+            Self::Bomb { stated, posted } => {
+                write!(f, "a packed block that states {stated} bytes, where {posted} are posted")
+            }
+            Self::Expansion { packing, stated } => {
+                write!(
+                    f,
+                    "a packed block that {packing:?} does not expand to the {stated} bytes that it states"
+                )
+            }
             Self::NotOpen => f.write_str("a frame on a connection that it has not opened"),
             Self::OpenTwice => f.write_str("a second opening of the same connection"),
             Self::Sequence { found, due } => write!(f, "block {found} where block {due} is due"),
@@ -102,7 +131,7 @@ impl Head {
     pub(crate) fn to_bytes(self) -> [u8; HEAD] {
         let mut bytes = [0; HEAD];
         let fields: [&[u8]; 5] = [
-            &[self.kind as u8, 0],
+            &[self.kind as u8, self.packing as u8],
             &self.room.to_le_bytes(),
             &self.length.to_le_bytes(),
             &self.number.to_le_bytes(),
@@ -114,7 +143,7 @@ impl Head {
 
     /// Reads a head. `longest` is the longest block that may be announced.
     pub(crate) fn from_bytes(bytes: &[u8; HEAD], longest: usize) -> Result<Self, Malformed> {
-        let [kind_byte, zero, r0, r1, l0, l1, l2, l3, rest @ ..] = *bytes;
+        let [kind_byte, codec, r0, r1, l0, l1, l2, l3, rest @ ..] = *bytes;
         let [n0, n1, n2, n3, n4, n5, n6, n7, taken @ ..] = rest;
         let kind = match kind_byte {
             1 => Kind::Open,
@@ -130,14 +159,15 @@ impl Head {
             Kind::Data => true,
             Kind::Ack | Kind::Bye => length == 0 && number == 0,
         };
-        if zero != 0 || !fits {
+        if !fits || (codec != 0 && kind != Kind::Data) {
             return Err(Malformed::Unused(kind_byte));
         }
+        let packing = Packing::from_number(codec)?;
         if usize::try_from(length).map_or(true, |length| length > longest) {
             return Err(Malformed::Length(length));
         }
         let (room, taken) = (u16::from_le_bytes([r0, r1]), u64::from_le_bytes(taken));
-        Ok(Self { kind, room, length, number, taken })
+        Ok(Self { kind, packing, room, length, number, taken })
     }
 }
 

@@ -5,6 +5,7 @@ use std::io::{ErrorKind, IoSlice, Read, Write};
 
 use crate::error::Lost;
 use crate::frame::{HEAD, Head, Kind, Reader};
+use crate::ring::codec::Packing;
 use crate::rows::Outgoing;
 
 /// Frames that go out in one call to the system.
@@ -123,5 +124,6 @@ impl<S: Read + Write> Lane<S> {
 
 /// A frame without a block.
 pub(crate) fn frame(kind: Kind, number: u64, taken: u64, room: usize) -> Head {
-    Head { kind, room: u16::try_from(room).unwrap_or(u16::MAX), length: 0, number, taken }
+    let room = u16::try_from(room).unwrap_or(u16::MAX);
+    Head { kind, packing: Packing::Raw, room, length: 0, number, taken }
 }

@@ -21,8 +21,9 @@
 //! # Where things are
 //! ```text
 //!  engine ── submit, poll ──▶ net (Net) ──▶ link, one per peer ──▶ lane, its connection ──▶ frame
-//!                               ▲  ▲          session, numbers,       gathers, reads into     heads of 24 bytes
-//!                               │  │          acknowledgement         posted blocks
+//!                               ▲  ▲          session, numbers,    ▲  gathers, reads into     heads of 24 bytes
+//!                               │  │          acknowledgement      │  posted blocks
+//!                               │  │                               └── ring: packs and expands, with a codec
 //!                  reactor ─────┘  └───── door, a thread of its own: accepts, dials, greeting (proofs), founding, roster
 //!          epoll, and the bell that threads sleep on
 //! ```
@@ -40,8 +41,11 @@
 //! * Of each pair of nodes the one with the higher number dials: every 100 ms at first, every second later.
 //!
 //! # Memory
-//! The blocks of the node, and for each link 16 KiB to read ahead and the system's socket buffers. Nothing is allocated by a length that a peer
-//! names.
+//! The blocks of the node, and for each link 16 KiB to read ahead and the system's socket buffers. With a codec, or from peers with one,
+//! buffers for packed blocks: [`Options::ring_bytes`] in each direction, or one buffer for each link if that is more, and 700 KiB for the
+//! codecs of each thread that packs. Nothing is allocated by a length that a peer names: a packed block is read into a buffer of the length of
+//! the longest block, and expanded into the block that was posted for it, or refused ([`Malformed::Bomb`], [`Malformed::Expansion`],
+//! counted by [`LinkStats::bombs`]).
 //!
 //! # What is decided here, and why
 //! * **A block travels only when one is posted for it.** Engines promise that by their credit; but if a block came too early, what stands
@@ -52,29 +56,53 @@
 //!   without progress end the session, with the reason.
 //! * **Goodbyes are answered**, so that a connection that is lost with one is told from a node that knows.
 //!
+//! * **The ring stands between a link's queue and its lane**, and only there. Numbers, acknowledgement and sending again know nothing of
+//!   it: they are of blocks, and a block that is packed is still kept until it lies, expanded, in a posted one. So a cut drops what
+//!   is in the ring at both ends, and what is sent again is packed again. Without a codec blocks pass by the ring on the same code path, at
+//!   the cost of two comparisons.
+//! * **What is packed is the block, not the super-element**: a block is what is acknowledged and what credit is promised for, and longer
+//!   pieces shrink hardly more (from 64 KiB on). The codec is chosen for each super-element.
+//! * **A process chooses its codec for itself**, since every process expands what comes; only processes of the same version talk to each other.
+//! * **`auto` measures what arrives**, with and without, instead of the length of a queue (see `ring::choice`).
+//! * **Workers get copies.** A copy costs a tenth of the packing; for it neither a link that fails nor a node that ends has to wait for a
+//!   worker. The poller never waits for one either: what is not ready is not sent, and rows of other links pass by.
+//! * **Pools count, and hold nothing.** The blocks of a row lie in one queue with their link, and the elements of the matrix are numbers: the
+//!   order cannot be lost, and carrying what a stalled row has left into a new pool moves a number.
+//! * **No checksum of what is packed**: the engine's setting `checksum` covers the block, and each codec notices what does not expand to
+//!   the stated length.
+//!
+//! # What was measured
+//! FIGURES
+//!
 //! # What there is not yet
 //! Encryption: what travels can be read and changed by whoever is between the hosts, which [`Options::plain`] has to permit; processes that
-//! join and leave a running cluster; several connections for a link; compression; clusters joined by trunks.
+//! join and leave a running cluster; several connections for a link; clusters joined by trunks.
 #![forbid(unsafe_code)]
 
 mod door;
 mod error;
 mod frame;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod lane;
 mod link;
 mod net;
 mod options;
 mod reactor;
+mod ring;
 mod rows;
 mod start;
+mod stats;
 #[cfg(test)]
 mod tests;
 mod token;
 
 pub use door::DoorStats;
 pub use error::{Malformed, NetError, Refusal, StartError, TokenError};
-pub use link::LinkStats;
-pub use net::{Net, Stats};
+pub use net::Net;
 pub use options::Options;
+pub use ring::codec::{Codec, Packing};
 pub use start::Founder;
+pub use stats::{LinkStats, Stats};
 pub use token::Token;

@@ -20,12 +20,16 @@ use pdbp_core::id::NodeId;
 use pdbp_core::{Completion, SealedBlock, VacantBlock};
 
 use crate::error::{Lost, Malformed, NetError};
-use crate::frame::{Came, Head, Kind};
+use crate::frame::{Head, Kind};
 use crate::lane::{Lane, frame};
+use crate::ring::Ring;
+use crate::ring::codec::Codec;
+use crate::ring::workers::{Done, Work};
 use crate::rows::{Incoming, Outgoing};
+use crate::stats::LinkStats;
 
-/// Frames that one poll reads.
-const FRAMES: usize = 16;
+mod receive;
+
 /// Blocks taken after which the peer is told before more is read.
 const UNTOLD: u64 = 4;
 /// Connections in a row that end with what is malformed, until the link fails.
@@ -52,18 +56,6 @@ enum State {
     Down,
 }
 
-/// Figures of a link.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LinkStats {
-    /// Connections that there were.
-    pub connections: u64,
-    /// Blocks that were written on a connection after another had been lost with them.
-    pub sent_again: u64,
-    /// Connections that were given up since what came was malformed.
-    pub malformed: u64,
-}
-
 /// The link to and from a peer, over connections of type `S`.
 pub(crate) struct Link<S> {
     peer: NodeId,
@@ -88,7 +80,12 @@ pub(crate) struct Link<S> {
 
 impl<S: Read + Write> Link<S> {
     /// A link that waits for its first connection, until `give_up_at`.
-    pub(crate) fn new(peer: NodeId, address: SocketAddr, limits: Limits, give_up_at: Instant) -> Self {
+    pub(crate) fn new(
+        peer: NodeId,
+        address: SocketAddr,
+        (limits, codec): (Limits, Codec),
+        give_up_at: Instant,
+    ) -> Self {
         Self {
             peer,
             address,
@@ -97,8 +94,8 @@ impl<S: Read + Write> Link<S> {
             next_session: None,
             state: State::Up,
             cause: None,
-            out: Outgoing::default(),
-            incoming: Incoming::default(),
+            out: Outgoing::new(peer.index(), codec),
+            incoming: Incoming::new(peer.index()),
             lane: None,
             give_up_at: Some(give_up_at),
             faults: 0,
@@ -109,7 +106,15 @@ impl<S: Read + Write> Link<S> {
     }
 
     pub(crate) fn stats(&self) -> LinkStats {
-        self.stats
+        let figures = self.out.row.figures;
+        LinkStats {
+            packing: figures.last,
+            packed: figures.packed,
+            plain_bytes: figures.plain_bytes,
+            packed_bytes: figures.packed_bytes,
+            density: self.out.row.density(),
+            ..self.stats
+        }
     }
 
     /// Whether the peer has said that it ends.
@@ -127,9 +132,10 @@ impl<S: Read + Write> Link<S> {
         self.lane.is_none() && !self.ended
     }
 
-    /// Whether a poll has left something unread.
+    /// Whether a poll has left something unread, or something that the poller has to pack before it can be written.
     pub(crate) fn has_more(&self) -> bool {
-        self.lane.as_ref().is_some_and(|lane| lane.readable)
+        let packs = || self.out.row.is_on() && self.out.has_next() && !self.out.row.waits();
+        self.lane.as_ref().is_some_and(|lane| lane.readable || (lane.writable && lane.opened && packs()))
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -137,10 +143,10 @@ impl<S: Read + Write> Link<S> {
     }
 
     /// Takes a block to send, for which there is room, and writes it if that is possible at once.
-    pub(crate) fn send(&mut self, block: SealedBlock) {
+    pub(crate) fn send(&mut self, block: SealedBlock, ring: &mut Ring) {
         self.out.queue.push_back(block);
         if self.lane.as_ref().is_some_and(|lane| lane.writable) {
-            self.write();
+            self.write(ring);
         }
     }
 
@@ -150,17 +156,26 @@ impl<S: Read + Write> Link<S> {
     }
 
     /// Ends the session as if it had failed.
-    pub(crate) fn disconnect(&mut self) {
+    pub(crate) fn disconnect(&mut self, ring: &mut Ring) {
         if self.state == State::Up {
-            self.fail(NetError::Disconnected);
+            self.fail(NetError::Disconnected, ring);
+        }
+    }
+
+    /// A worker has packed or expanded a block.
+    pub(crate) fn done(&mut self, done: Done, ring: &mut Ring) {
+        match done.work {
+            Work::Pack => self.out.done(done, ring),
+            Work::Expand(_) => self.incoming.row.done(done, ring),
         }
     }
 
     /// Goes on over a new connection; an old one is given up.
-    pub(crate) fn connect(&mut self, socket: S) {
+    pub(crate) fn connect(&mut self, socket: S, ring: &mut Ring) {
         if self.ended {
             return;
         }
+        self.drop_lane(ring);
         let (session, (taken, room)) = match (self.state, self.next_session) {
             (State::Up, _) => (self.session, self.incoming.news()),
             (_, Some(next)) => (next, (0, 0)),
@@ -182,31 +197,36 @@ impl<S: Read + Write> Link<S> {
     }
 
     /// Looks at the clock: how long has there been no connection? Connections that have come were handed over before.
-    pub(crate) fn tick(&mut self, now: Instant) {
+    pub(crate) fn tick(&mut self, now: Instant, ring: &mut Ring) {
         if self.state != State::Up || self.lane.is_some() {
             return;
         }
         let give_up_at = *self.give_up_at.get_or_insert(now + self.limits.outage);
         if now >= give_up_at {
-            self.fail(NetError::OutOfReach { address: self.address, outage: self.limits.outage });
+            self.fail(NetError::OutOfReach { address: self.address, outage: self.limits.outage }, ring);
         }
     }
 
     /// The next thing that has happened.
-    pub(crate) fn poll(&mut self) -> Option<Completion<NetError>> {
+    pub(crate) fn poll(&mut self, ring: &mut Ring) -> Option<Completion<NetError>> {
         if let Some(ready) = self.poll_ready() {
             return Some(ready);
+        }
+        if self.incoming.row.len() > 0
+            && let Some(received) = self.deliver(ring)
+        {
+            return Some(received);
         }
         let lane = self.lane.as_ref()?;
         let untold = self.incoming.taken - self.incoming.told.0;
         if lane.writable && (lane.has_frames() || self.out.has_next() || untold >= UNTOLD) {
-            self.write();
+            self.write(ring);
         }
-        if let Some(received) = self.read() {
+        if let Some(received) = self.read(ring) {
             return Some(received);
         }
         if self.lane.as_ref().is_some_and(|lane| lane.writable) {
-            self.write();
+            self.write(ring);
         }
         self.poll_ready()
     }
@@ -214,10 +234,7 @@ impl<S: Read + Write> Link<S> {
     /// What has happened before this call.
     fn poll_ready(&mut self) -> Option<Completion<NetError>> {
         let peer = self.peer;
-        if self.out.first < self.out.acknowledged
-            && let Some(block) = self.out.queue.pop_front()
-        {
-            self.out.first += 1;
+        if let Some(block) = self.out.pop_taken() {
             return Some(Completion::Sent { peer, block });
         }
         match self.state {
@@ -242,71 +259,47 @@ impl<S: Read + Write> Link<S> {
         }
         self.state = State::Down;
         let granted = if self.next_session.is_some() { self.out.granted } else { 0 };
-        self.out = Outgoing { granted, ..Outgoing::default() };
-        self.incoming = Incoming::default();
+        self.out.begin(granted);
+        self.incoming.begin();
         Completion::PeerFailed { peer, cause: self.cause.take() }
     }
 
     /// Gives the session up, and its connection.
-    fn fail(&mut self, cause: NetError) {
-        (self.state, self.cause, self.lane) = (State::Failing, Some(cause), None);
+    fn fail(&mut self, cause: NetError, ring: &mut Ring) {
+        self.drop_lane(ring);
+        (self.state, self.cause) = (State::Failing, Some(cause));
         (self.next_session, self.give_up_at) = (None, None);
+        self.stats.failures += 1;
+    }
+
+    /// Without its connection a link has nothing in the ring: blocks are sent again from the blocks themselves.
+    fn drop_lane(&mut self, ring: &mut Ring) {
+        self.lane = None;
+        self.incoming.waiting = None;
+        self.incoming.row.forget(ring);
+        self.out.row.forget(ring);
     }
 
     /// The connection has ended.
-    fn lose(&mut self, lost: Lost) {
-        self.lane = None;
+    fn lose(&mut self, lost: Lost, ring: &mut Ring) {
+        self.drop_lane(ring);
         let Lost::Malformed(what) = lost else { return };
         self.stats.malformed += 1;
+        if matches!(what, Malformed::Bomb { .. } | Malformed::Expansion { .. }) {
+            self.stats.bombs += 1;
+        }
         self.faults += 1;
         if self.faults >= FAULTS && self.state == State::Up {
             self.faults = 0;
-            self.fail(NetError::Malformed(what));
+            self.fail(NetError::Malformed(what), ring);
         }
-    }
-
-    /// Reads until a block is complete or there is no more.
-    fn read(&mut self) -> Option<Completion<NetError>> {
-        for _ in 0..FRAMES {
-            // A session that is about to begin gets nothing before that.
-            let waits = self.next_session.is_some();
-            let lane = self.lane.as_mut().filter(|lane| lane.readable && !waits)?;
-            let room = match (&mut self.leaving, self.incoming.posted.front_mut()) {
-                (Some(nowhere), _) => nowhere,
-                (None, Some(block)) if lane.reader.is_in_block() => block.bytes_mut(),
-                _ => &mut [][..],
-            };
-            let result = match lane.reader.next(&mut lane.socket, room) {
-                Ok(Came::Nothing) => {
-                    lane.readable = false;
-                    return None;
-                }
-                Ok(Came::Head(head)) => self.follow(head).map_err(Lost::from),
-                Ok(Came::Block(_)) if self.leaving.is_some() => Ok(()),
-                Ok(Came::Block(length)) => match self.incoming.posted.pop_front() {
-                    Some(block) => {
-                        self.incoming.taken += 1;
-                        self.faults = 0;
-                        let block = block.into_arrived(length);
-                        return Some(Completion::Received { peer: self.peer, block });
-                    }
-                    None => Err(Malformed::NoRoom.into()),
-                },
-                Err(lost) => Err(lost),
-            };
-            if let Err(lost) = result {
-                self.lose(lost);
-                return None;
-            }
-        }
-        None
     }
 
     /// Does what a head says.
-    fn follow(&mut self, head: Head) -> Result<(), Malformed> {
+    fn follow(&mut self, head: Head, ring: &mut Ring) -> Result<(), Malformed> {
         let Some(lane) = &mut self.lane else { return Ok(()) };
         match (head.kind, lane.opened) {
-            (Kind::Open, false) => return self.open(head),
+            (Kind::Open, false) => return self.open(head, ring),
             (Kind::Open, true) => return Err(Malformed::OpenTwice),
             (_, false) => return Err(Malformed::NotOpen),
             _ => {}
@@ -321,28 +314,14 @@ impl<S: Read + Write> Link<S> {
         self.out.acknowledged = head.taken;
         self.out.granted = self.out.granted.max(head.taken.saturating_add(head.room.into()));
         match head.kind {
-            Kind::Data if self.leaving.is_some() => {
-                lane.reader.begin_block(usize::try_from(head.length).unwrap_or(usize::MAX));
-            }
-            Kind::Data => {
-                let due = self.incoming.taken;
-                if head.number != due {
-                    return Err(Malformed::Sequence { found: head.number, due });
-                }
-                let block = self.incoming.posted.front_mut().ok_or(Malformed::NoRoom)?;
-                let length = usize::try_from(head.length).unwrap_or(usize::MAX);
-                if length > block.bytes_mut().len() {
-                    return Err(Malformed::Length(head.length));
-                }
-                lane.reader.begin_block(length);
-            }
+            Kind::Data => return self.begin_block(head, ring),
             Kind::Bye => {
                 self.ended = true;
                 if self.leaving.is_none() {
                     // It waits to know that it is known.
                     lane.say_bye(self.incoming.taken);
                     let _ = lane.flush(&self.out);
-                    self.fail(NetError::Left);
+                    self.fail(NetError::Left, ring);
                 }
             }
             Kind::Open | Kind::Ack => {}
@@ -351,7 +330,7 @@ impl<S: Read + Write> Link<S> {
     }
 
     /// The peer says in which session it is.
-    fn open(&mut self, head: Head) -> Result<(), Malformed> {
+    fn open(&mut self, head: Head, ring: &mut Ring) -> Result<(), Malformed> {
         let Some(lane) = &mut self.lane else { return Ok(()) };
         let theirs = u32::try_from(head.number).unwrap_or(u32::MAX);
         let agreed = theirs.max(lane.offered);
@@ -372,6 +351,9 @@ impl<S: Read + Write> Link<S> {
         }
         if self.state == State::Up {
             (self.state, self.cause) = (State::Failing, Some(NetError::GivenUp));
+            self.stats.failures += 1;
+            self.incoming.row.forget(ring);
+            self.out.row.forget(ring);
         }
         self.next_session = Some(agreed);
         self.out.granted = room;
@@ -380,69 +362,67 @@ impl<S: Read + Write> Link<S> {
     }
 
     /// Writes blocks and what else the peer is to know.
-    fn write(&mut self) {
-        self.fill();
+    fn write(&mut self, ring: &mut Ring) {
+        self.fill(ring);
         let Some(lane) = &mut self.lane else { return };
         let result = lane.flush(&self.out);
         self.out.sent = self.out.sent.max(lane.written);
+        self.out.row.written(lane.written, ring);
         if let Err(lost) = result {
-            self.lose(lost);
+            self.lose(lost, ring);
         }
     }
 
     /// Makes frames of what there is to say. Each tells what was taken and posted.
-    fn fill(&mut self) {
+    fn fill(&mut self, ring: &mut Ring) {
         let (out, incoming) = (&mut self.out, &mut self.incoming);
         let Some(lane) = self.lane.as_mut().filter(|lane| lane.opened && !lane.said_bye) else { return };
         if self.state != State::Up {
             return;
         }
         let news = incoming.news();
+        let room = usize::try_from(news.1 - news.0).unwrap_or(0);
         while lane.takes_frame() {
-            let (kind, number) = match out.has_next() {
-                true => (Kind::Data, out.next),
-                false if incoming.told != news => (Kind::Ack, 0),
-                false => return,
-            };
-            let mut head = frame(kind, number, news.0, usize::try_from(news.1 - news.0).unwrap_or(0));
-            if kind == Kind::Data {
-                head.length = u32::try_from(out.bytes_of(Some(number)).len()).unwrap_or(u32::MAX);
+            if let Some((number, packing)) = out.ready(ring) {
+                let length = u32::try_from(out.bytes_of(Some(number)).len()).unwrap_or(u32::MAX);
+                let head = Head { packing, length, ..frame(Kind::Data, number, news.0, room) };
                 lane.push(head, Some(number));
                 out.next += 1;
+            } else if incoming.told != news {
+                lane.push(frame(Kind::Ack, 0, news.0, room), None);
             } else {
-                lane.push(head, None);
+                return;
             }
             incoming.told = news;
         }
     }
 
     /// This node is about to end. Blocks that come from now on are not taken, so that their sender gets them back.
-    pub(crate) fn begin_farewell(&mut self) {
+    pub(crate) fn begin_farewell(&mut self, ring: &mut Ring) {
+        self.incoming.row.forget(ring);
         self.leaving = Some(vec![0; self.limits.longest].into());
     }
 
     /// Hands over what was submitted, or no more than is on its way with `Haste::Much`, then says goodbye, on the next connection if
     /// this one ends meanwhile. Whether the peer knows, or there is nothing to be known.
-    pub(crate) fn poll_farewell(&mut self, haste: Haste) -> bool {
-        while self.out.first < self.out.acknowledged && self.out.queue.pop_front().is_some() {
-            self.out.first += 1;
-        }
+    pub(crate) fn poll_farewell(&mut self, haste: Haste, ring: &mut Ring) -> bool {
+        while self.out.pop_taken().is_some() {}
         if self.ended || self.state != State::Up {
             return true;
         }
-        self.write();
-        let _ = self.read();
+        self.write(ring);
+        let _ = self.read(ring);
         let done = self.out.queue.is_empty() || haste == Haste::Much;
         if let Some(lane) = self.lane.as_mut().filter(|lane| done && lane.opened && !lane.said_bye) {
             lane.say_bye(self.incoming.taken);
-            self.write();
+            self.write(ring);
         }
         self.ended
     }
 
     #[cfg(test)]
-    pub(crate) fn cut(&mut self) {
-        self.lane = None;
+    pub(crate) fn cut(&mut self, ring: &mut Ring) {
+        self.drop_lane(ring);
     }
 }
 

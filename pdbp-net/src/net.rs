@@ -11,15 +11,21 @@ use pdbp_core::{
 };
 use socket2::{SockRef, TcpKeepalive};
 
+use crate::door::Door;
 use crate::door::roster::Roster;
-use crate::door::{Door, DoorStats};
 use crate::error::NetError;
-use crate::link::{Haste, Limits, Link, LinkStats};
+use crate::link::{Haste, Limits, Link};
 use crate::options::Options;
 use crate::reactor::Reactor;
+use crate::ring::codec::Codec;
+use crate::ring::workers::Workers;
+use crate::ring::{Ring, Size};
+use crate::stats::Stats;
 
 /// Completions of links between two questions to the system what is new.
 const BETWEEN_LOOKS: u32 = 16;
+/// Threads that pack and expand, unless it is said how many.
+const MOST_WORKERS: usize = 4;
 /// Between two tries towards the end.
 const NAP: Duration = Duration::from_micros(200);
 
@@ -29,22 +35,13 @@ pub struct Net {
     limits: Limits,
     linger: Duration,
     links: Vec<Option<Link<TcpStream>>>,
+    ring: Ring,
     reactor: Arc<Reactor>,
     door: Door,
     address: SocketAddr,
     /// The link looked at next.
     turn: usize,
     run: u32,
-}
-
-/// Figures of a node's links and of its door.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// By node; that of the node itself stays empty.
-    pub links: Vec<LinkStats>,
-    /// What became of strangers.
-    pub door: DoorStats,
 }
 
 impl Net {
@@ -67,11 +64,21 @@ impl Net {
         let peer = |index: u16| NodeId::new(index).filter(|peer| *peer != node);
         let members = (0..nodes).zip(&roster.members);
         let links = members
-            .map(|(index, member)| Some(Link::new(peer(index)?, member.address, limits, deadline)))
+            .map(|(index, member)| {
+                Some(Link::new(peer(index)?, member.address, (limits, options.codec), deadline))
+            })
             .collect();
+        let size = Size {
+            rows: usize::from(nodes),
+            longest: limits.longest,
+            capacity: limits.capacity,
+            bytes: options.ring_bytes,
+        };
+        let workers = workers(options, &roster, &reactor);
+        let ring = Ring::new(options.codec, size, workers);
         door.enter(roster, Arc::clone(&reactor));
         let linger = options.linger;
-        Ok(Self { node, limits, linger, links, reactor, door, address, turn: 0, run: 0 })
+        Ok(Self { node, limits, linger, links, ring, reactor, door, address, turn: 0, run: 0 })
     }
 
     /// What wakes a thread that sleeps when something has come, or there is room to send again.
@@ -101,8 +108,9 @@ impl Net {
         std::thread::available_parallelism().is_ok_and(|processors| nodes > processors.get())
     }
 
-    fn link(&mut self, peer: NodeId) -> Option<&mut Link<TcpStream>> {
-        self.links.get_mut(peer.index())?.as_mut().filter(|link| link.is_up())
+    fn link(&mut self, peer: NodeId) -> Option<(&mut Link<TcpStream>, &mut Ring)> {
+        let link = self.links.get_mut(peer.index())?.as_mut().filter(|link| link.is_up())?;
+        Some((link, &mut self.ring))
     }
 
     fn send(&mut self, peer: NodeId, block: SealedBlock) -> Result<(), Refused<NetError>> {
@@ -110,9 +118,9 @@ impl Net {
         let reason = match self.link(peer) {
             None => Reason::PeerFailed,
             Some(_) if block.bytes().len() > longest => Reason::Unsupported,
-            Some(link) if link.is_full() => Reason::Busy,
-            Some(link) => {
-                link.send(block);
+            Some((link, _)) if link.is_full() => Reason::Busy,
+            Some((link, ring)) => {
+                link.send(block, ring);
                 return Ok(());
             }
         };
@@ -122,7 +130,7 @@ impl Net {
     fn post(&mut self, peer: NodeId, block: VacantBlock) -> Result<(), Refused<NetError>> {
         match self.link(peer) {
             None => Err(Refused { op: Op::Recv { peer, block }, reason: Reason::PeerFailed }),
-            Some(link) => {
+            Some((link, _)) => {
                 link.post(block);
                 Ok(())
             }
@@ -137,7 +145,7 @@ impl Net {
             let watched =
                 prepare(&stream, self.limits.outage).and_then(|()| self.reactor.watch(node, &mut stream));
             match watched {
-                Ok(()) => link.connect(stream),
+                Ok(()) => link.connect(stream, &mut self.ring),
                 Err(_) => self.door.call(node),
             }
         }
@@ -148,6 +156,7 @@ impl Net {
         if let Some(arrived) = self.door.arrived() {
             self.connect(arrived);
         }
+        self.turn_ring();
         let count = self.links.len();
         for _ in 0..count {
             let at = self.turn;
@@ -156,7 +165,7 @@ impl Net {
             if let Some((readable, writable)) = self.reactor.news_of(at) {
                 link.wake(readable, writable);
             }
-            let completion = link.poll();
+            let completion = link.poll(&mut self.ring);
             if link.is_apart() {
                 self.door.call(at);
             } else if completion.is_none() && link.has_more() {
@@ -169,6 +178,17 @@ impl Net {
         None
     }
 
+    /// Gives the links what workers have done.
+    #[inline]
+    fn turn_ring(&mut self) {
+        self.ring.turn();
+        while let Some(done) = self.ring.poll_done() {
+            if let Some(link) = self.links.get_mut(done.row).and_then(Option::as_mut) {
+                link.done(done, &mut self.ring);
+            }
+        }
+    }
+
     /// Asks the system what is new, and looks at the clock where a connection is missing.
     fn look(&mut self) {
         self.run = 0;
@@ -176,7 +196,7 @@ impl Net {
         let mut apart = self.links.iter_mut().flatten().filter(|link| link.is_apart()).peekable();
         if apart.peek().is_some() {
             let now = Instant::now();
-            apart.for_each(|link| link.tick(now));
+            apart.for_each(|link| link.tick(now, &mut self.ring));
         }
     }
 
@@ -186,13 +206,14 @@ impl Net {
             self.connect(arrived);
         }
         self.reactor.look();
+        self.turn_ring();
         let mut done = true;
         for (at, link) in self.links.iter_mut().enumerate() {
             let Some(link) = link else { continue };
             if let Some((readable, writable)) = self.reactor.news_of(at) {
                 link.wake(readable, writable);
             }
-            done &= link.poll_farewell(haste);
+            done &= link.poll_farewell(haste, &mut self.ring);
             if link.is_apart() {
                 self.door.call(at);
             }
@@ -203,9 +224,19 @@ impl Net {
     #[cfg(test)]
     pub(crate) fn cut(&mut self, peer: usize) {
         if let Some(link) = self.links.get_mut(peer).and_then(Option::as_mut) {
-            link.cut();
+            link.cut(&mut self.ring);
         }
     }
+}
+
+/// Threads that pack and expand. A processor is left for each node of this host, and where none is left the pollers do it in line.
+fn workers(options: &Options, roster: &Roster, reactor: &Arc<Reactor>) -> Option<Workers> {
+    let own = roster.members.get(roster.place).map(|member| member.address.ip());
+    let here = roster.members.iter().filter(|member| Some(member.address.ip()) == own).count();
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let spare = || (processors.saturating_sub(here) / here.max(1)).min(MOST_WORKERS);
+    let threads = options.workers.unwrap_or_else(|| if options.codec == Codec::None { 0 } else { spare() });
+    (threads > 0).then(|| Workers::new(threads, Arc::clone(reactor) as Arc<dyn Bell>)).flatten()
 }
 
 /// Sets what a connection between nodes needs: no waiting for more to send, and an end when the other host does not answer.
@@ -249,8 +280,8 @@ impl Transport for Net {
     }
 
     fn disconnect(&mut self, peer: NodeId) {
-        if let Some(link) = self.link(peer) {
-            link.disconnect();
+        if let Some((link, ring)) = self.link(peer) {
+            link.disconnect(ring);
         }
     }
 
@@ -280,7 +311,8 @@ impl Drop for Net {
     /// that this node ends. They keep what they have sent to it and it has not taken.
     fn drop(&mut self) {
         let began = Instant::now();
-        self.links.iter_mut().flatten().for_each(Link::begin_farewell);
+        let ring = &mut self.ring;
+        self.links.iter_mut().flatten().for_each(|link| link.begin_farewell(ring));
         loop {
             let waited = began.elapsed();
             let haste = if waited < self.linger / 2 { Haste::Little } else { Haste::Much };

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::ring::codec::Codec;
 use crate::token::Token;
 
 /// How a process takes part in a cluster over sockets.
@@ -17,6 +18,13 @@ pub struct Options {
     /// Whether what travels may be read and changed by whoever is between the hosts: it is not encrypted. With a token strangers
     /// cannot join or connect all the same.
     pub plain: bool,
+    /// What this process packs the blocks by that it sends. What it receives it expands, whatever the others have here.
+    pub codec: Codec,
+    /// Threads that pack and expand while who polls goes on. `None`: as many as pay, which is none where the processors are needed for
+    /// the nodes of this host, and never more than four.
+    pub workers: Option<usize>,
+    /// Bytes for packed blocks, in each direction; one block for each link if that is more. Taken when they are needed.
+    pub ring_bytes: usize,
     /// How long a link without a connection is only slow, before it has failed.
     pub outage: Duration,
     /// How long the start waits for the other processes.
@@ -26,13 +34,16 @@ pub struct Options {
 }
 
 impl Options {
-    /// Blocks of up to `largest_block` bytes, 24 of them under way, no token; outages of 2 s, 30 s to start, 1 s to end.
+    /// Blocks of up to `largest_block` bytes, 24 of them under way, no token, no codec; outages of 2 s, 30 s to start, 1 s to end.
     pub fn new(largest_block: usize) -> Self {
         Self {
             largest_block,
             in_flight: 24,
             token: None,
             plain: false,
+            codec: Codec::None,
+            workers: None,
+            ring_bytes: 8 << 20,
             outage: Duration::from_secs(2),
             timeout: Duration::from_secs(30),
             linger: Duration::from_secs(1),

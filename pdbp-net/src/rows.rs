@@ -4,10 +4,20 @@ use std::collections::VecDeque;
 
 use pdbp_core::{SealedBlock, VacantBlock};
 
+use crate::frame::Head;
+use crate::ring::Ring;
+use crate::ring::codec::{Codec, Packing};
+use crate::ring::copr::{Blocks, SendRow};
+use crate::ring::decopr::RecvRow;
+use crate::ring::workers::Done;
+
 /// Blocks on their way to the peer.
-#[derive(Default)]
 pub(crate) struct Outgoing {
     pub(crate) queue: VecDeque<SealedBlock>,
+    /// Those that are packed, or about to be.
+    pub(crate) row: SendRow,
+    /// Plain bytes that the peer has taken.
+    taken_bytes: u64,
     /// The number of the first block in the queue.
     pub(crate) first: u64,
     /// The number of the first block that the peer has not taken.
@@ -21,10 +31,65 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    /// The bytes of a block that has not come back; none without a number.
+    pub(crate) fn new(row: usize, codec: Codec) -> Self {
+        let row = SendRow::new(row, codec);
+        let (queue, taken_bytes) = Default::default();
+        Self { queue, row, taken_bytes, first: 0, acknowledged: 0, next: 0, sent: 0, granted: 0 }
+    }
+
+    /// A session begins, with room for so many blocks. Nothing is left of the last one.
+    pub(crate) fn begin(&mut self, granted: u64) {
+        (self.first, self.acknowledged, self.next, self.sent, self.granted) = (0, 0, 0, 0, granted);
+    }
+
+    /// What travels of a block that has not come back: the packed bytes if it is packed. Nothing without a number.
     pub(crate) fn bytes_of(&self, number: Option<u64>) -> &[u8] {
-        let place = number.and_then(|number| usize::try_from(number.checked_sub(self.first)?).ok());
+        let Some(number) = number else { return &[] };
+        self.row.packed(number).unwrap_or_else(|| self.plain(number))
+    }
+
+    fn plain(&self, number: u64) -> &[u8] {
+        let place = number.checked_sub(self.first).and_then(|place| usize::try_from(place).ok());
         place.and_then(|place| self.queue.get(place)).map_or(&[], SealedBlock::bytes)
+    }
+
+    /// A block that the peer has taken comes back.
+    pub(crate) fn pop_taken(&mut self) -> Option<SealedBlock> {
+        if self.first >= self.acknowledged {
+            return None;
+        }
+        let block = self.queue.pop_front()?;
+        self.first += 1;
+        if self.row.is_on() {
+            self.taken_bytes += block.bytes().len() as u64;
+            if self.queue.is_empty() {
+                self.row.idle();
+            }
+        }
+        Some(block)
+    }
+
+    /// The next block that may go now, and how it is packed.
+    pub(crate) fn ready(&mut self, ring: &mut Ring) -> Option<(u64, Packing)> {
+        let next = self.next;
+        if !self.has_next() {
+            return None;
+        }
+        if !self.row.is_on() {
+            return Some((next, Packing::Raw));
+        }
+        if self.row.ready(next, ring).is_none() {
+            let (first, end, taken_bytes) = (self.first, self.end().min(self.granted), self.taken_bytes);
+            let blocks = Blocks { queue: &self.queue, first, end, taken_bytes };
+            self.row.copr(&blocks, next, ring);
+        }
+        Some((next, self.row.ready(next, ring)?))
+    }
+
+    /// A worker has packed a block, or found that it does not shrink.
+    pub(crate) fn done(&mut self, done: Done, ring: &mut Ring) {
+        let plain = self.plain(done.number).len();
+        self.row.done(done, plain, ring);
     }
 
     fn end(&self) -> u64 {
@@ -38,9 +103,12 @@ impl Outgoing {
 }
 
 /// Blocks on their way from the peer.
-#[derive(Default)]
 pub(crate) struct Incoming {
     pub(crate) posted: VecDeque<VacantBlock>,
+    /// Blocks that have come and do not lie in posted ones yet.
+    pub(crate) row: RecvRow,
+    /// A block that waits for a buffer to be read into.
+    pub(crate) waiting: Option<Head>,
     /// Blocks that were filled in this session.
     pub(crate) taken: u64,
     /// What the peer knows of the above: blocks filled, and blocks filled and posted.
@@ -48,6 +116,21 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
+    pub(crate) fn new(row: usize) -> Self {
+        let (posted, row) = (VecDeque::new(), RecvRow::new(row));
+        Self { posted, row, waiting: None, taken: 0, told: (0, 0) }
+    }
+
+    /// A session begins.
+    pub(crate) fn begin(&mut self) {
+        (self.taken, self.told) = (0, (0, 0));
+    }
+
+    /// The number of the block that is due.
+    pub(crate) fn due(&self) -> u64 {
+        self.taken + self.row.len() as u64
+    }
+
     /// What the peer is told.
     pub(crate) fn news(&self) -> (u64, u64) {
         let room = self.posted.len().min(usize::from(u16::MAX));

@@ -7,14 +7,21 @@ use pdbp_core::umb::HeapMemory;
 use pdbp_core::{Arrival, Capabilities, Completion, Op, Refused, Transport};
 use pdbp_sim::conformance::Node;
 
-use crate::{Founder, Net, NetError, Options};
+use crate::{Codec, Founder, Net, NetError, Options};
 
 /// Long enough for a loaded machine.
 const SOON: Duration = Duration::from_secs(60);
 
 /// All nodes of a cluster, each as if in a process of its own.
 fn ends(nodes: usize, in_flight: usize) -> Vec<Net> {
-    let options = Options { in_flight, timeout: SOON, outage: SOON, ..Options::new(1000) };
+    ends_with(nodes, in_flight, Codec::None, 0)
+}
+
+/// With buffers for two packed blocks more than there are links.
+fn ends_with(nodes: usize, in_flight: usize, codec: Codec, workers: usize) -> Vec<Net> {
+    let (ring_bytes, workers) = (1200 * (nodes + 2), Some(workers));
+    let options =
+        Options { in_flight, timeout: SOON, outage: SOON, codec, workers, ring_bytes, ..Options::new(1000) };
     let founder = Founder::new("127.0.0.1:0", nodes as u16, options.clone()).unwrap();
     let address = founder.address().to_string();
     let join = || {
@@ -44,7 +51,14 @@ struct Cutting {
 
 impl Cutting {
     fn ends(nodes: usize, every: u32) -> Vec<Self> {
-        ends(nodes, 5).into_iter().map(|net| Self { net, every, left: every, turn: 0 }).collect()
+        Self::ends_with(nodes, every, Codec::None, 0)
+    }
+
+    fn ends_with(nodes: usize, every: u32, codec: Codec, workers: usize) -> Vec<Self> {
+        ends_with(nodes, 5, codec, workers)
+            .into_iter()
+            .map(|net| Self { net, every, left: every, turn: 0 })
+            .collect()
     }
 }
 
@@ -85,3 +99,12 @@ pdbp_sim::conformance!(two_nodes, domain(ends(2, 10)));
 pdbp_sim::conformance!(three_nodes, domain(ends(3, 10)));
 pdbp_sim::conformance!(least_room, domain(ends(3, 3)));
 pdbp_sim::conformance!(three_nodes_that_are_cut_all_the_time, domain(Cutting::ends(3, 40)));
+pdbp_sim::conformance!(lz4, domain(ends_with(3, 10, Codec::Lz4, 0)));
+pdbp_sim::conformance!(zstd, domain(ends_with(3, 10, Codec::Zstd, 0)));
+pdbp_sim::conformance!(auto, domain(ends_with(2, 10, Codec::Auto, 0)));
+pdbp_sim::conformance!(lz4_with_workers, domain(ends_with(2, 10, Codec::Lz4, 2)));
+pdbp_sim::conformance!(lz4_that_is_cut_all_the_time, domain(Cutting::ends_with(3, 40, Codec::Lz4, 0)));
+pdbp_sim::conformance!(
+    zstd_with_workers_that_is_cut_all_the_time,
+    domain(Cutting::ends_with(2, 40, Codec::Zstd, 2))
+);

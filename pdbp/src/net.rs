@@ -5,7 +5,7 @@ use std::error::Error;
 use pdbp_net::{Founder, Net, Options, Token};
 
 use crate::cluster::StartError;
-use crate::config::Settings;
+use crate::config::{Codec, Settings};
 
 /// Founds a cluster or joins one, and returns when all its processes are there.
 pub(crate) fn connect(settings: &Settings) -> Result<Net, StartError> {
@@ -17,6 +17,12 @@ pub(crate) fn connect(settings: &Settings) -> Result<Net, StartError> {
     options.in_flight = settings.in_flight();
     options.token = token.transpose().map_err(failed)?;
     options.plain = settings.plain;
+    options.codec = match settings.codec {
+        Codec::None => pdbp_net::Codec::None,
+        Codec::Auto => pdbp_net::Codec::Auto,
+        Codec::Lz4 => pdbp_net::Codec::Lz4,
+        Codec::Zstd => pdbp_net::Codec::Zstd,
+    };
     options.outage = settings.outage;
     options.timeout = settings.timeout;
     let joined = match (&settings.join, &settings.listen) {

@@ -14,7 +14,7 @@ use crate::error::Refusal;
 use crate::token::{NONCE, PROOF, Token};
 
 /// The version of all that travels. Ends of different versions do not talk to each other.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 const MAGIC: [u8; 8] = *b"PDBPnet1";
 /// Bytes of the first message of each end.
 pub(crate) const HELLO: usize = MAGIC.len() + NONCE;

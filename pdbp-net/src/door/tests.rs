@@ -107,7 +107,7 @@ fn who_is_no_member_is_refused_by_name() {
     let link = claim(&net, Purpose::Link);
     assert_eq!(verdict(link), Some(Verdict::Unknown as u8));
     assert_eq!(verdict(Claim { from: 9, ..link }), Some(Verdict::Unknown as u8));
-    assert_eq!(verdict(Claim { version: 2, ..link }), Some(Verdict::Version as u8));
+    assert_eq!(verdict(Claim { version: VERSION + 1, ..link }), Some(Verdict::Version as u8));
     assert_eq!(verdict(Claim { longest: 999, ..link }), Some(Verdict::Block as u8));
     let refused = Net::join(&net.address().to_string(), None, &options()).err().unwrap();
     let StartError::Refused { refusal, .. } = &refused else { panic!("{refused}") };

@@ -44,7 +44,9 @@ impl Read for Pieces {
 struct Frame(Head, Vec<u8>);
 
 fn head(kind: Kind, length: usize, number: u64, taken: u64) -> Head {
-    Head { kind, room: (taken % 77) as u16, length: length as u32, number, taken }
+    let packing =
+        if kind == Kind::Data { Packing::from_number((number % 3) as u8).unwrap() } else { Packing::Raw };
+    Head { kind, packing, room: (taken % 77) as u16, length: length as u32, number, taken }
 }
 
 /// Reads all there is.
@@ -136,6 +138,9 @@ fn what_is_no_frame_is_refused_by_name() {
     assert_eq!(change(1, 1), Err(Malformed::Unused(3)));
     assert_eq!(change(4, 1), Err(Malformed::Unused(3)), "an acknowledgement has no block");
     assert_eq!(change(8, 1), Err(Malformed::Unused(3)));
+    let mut data = head(Kind::Data, 10, 0, 0).to_bytes();
+    data[1] = 3;
+    assert_eq!(Head::from_bytes(&data, 100), Err(Malformed::Codec(3)));
     let long = head(Kind::Data, 101, 0, 0).to_bytes();
     assert_eq!(Head::from_bytes(&long, 100), Err(Malformed::Length(101)));
     let open = Head { number: u64::MAX, ..head(Kind::Open, 0, 0, 0) };

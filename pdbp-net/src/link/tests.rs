@@ -4,11 +4,15 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use pdbp_core::umb::{BlockPool, HeapMemory, stride};
 use proptest::prelude::*;
 
 use super::*;
+use crate::ring::Size;
+use crate::ring::codec::{self, Codec, Packing};
+use crate::ring::workers::Workers;
 
 const BODY: usize = 400;
 const CAPACITY: usize = 5;
@@ -100,6 +104,7 @@ impl Drop for Pipe {
 struct End {
     // Before the pool.
     link: Link<Pipe>,
+    ring: Ring,
     pool: BlockPool<HeapMemory>,
     submitted: u64,
     sent: Vec<u64>,
@@ -110,14 +115,18 @@ struct End {
 }
 
 impl End {
-    fn new(index: u16, now: Instant) -> Self {
+    fn new(index: u16, now: Instant, Setting { codec, workers }: Setting) -> Self {
         let limits = Limits { longest: stride(BODY), capacity: CAPACITY, outage: OUTAGE };
         let peer = NodeId::new(1 - index).unwrap();
-        let link = Link::new(peer, "127.0.0.1:1".parse().unwrap(), limits, now + OUTAGE);
+        let link = Link::new(peer, "127.0.0.1:1".parse().unwrap(), (limits, codec), now + OUTAGE);
+        // Buffers for less than can be under way.
+        let longest = stride(BODY);
+        let size = Size { rows: 2, longest, capacity: CAPACITY, bytes: 4 * codec::room_for(longest) };
+        let ring = Ring::new(codec, size, workers.then(|| Workers::new(1, Arc::new(Silent)).unwrap()));
         let memory = HeapMemory::new(stride(BODY) * 4 * CAPACITY).unwrap();
         let pool = BlockPool::new(memory, NodeId::new(index).unwrap(), BODY);
         let (sent, failed, received) = Default::default();
-        Self { link, pool, submitted: 0, sent, failed, received, session: 0, is_down: false }
+        Self { link, ring, pool, submitted: 0, sent, failed, received, session: 0, is_down: false }
     }
 
     fn submit(&mut self, extra: usize) {
@@ -127,8 +136,11 @@ impl End {
         let Some(mut block) = self.pool.take() else { return };
         block.bytes_mut()[..8].copy_from_slice(&self.submitted.to_le_bytes());
         block.bytes_mut()[8..].fill(self.submitted as u8);
+        if extra.is_multiple_of(3) {
+            fill_with_noise(&mut block.bytes_mut()[8..], self.submitted);
+        }
         let block = self.pool.seal(block, 64 + extra % (BODY - 64));
-        self.link.send(block);
+        self.link.send(block, &mut self.ring);
         self.submitted += 1;
     }
 
@@ -144,7 +156,11 @@ impl End {
     fn poll(&mut self) -> bool {
         // Whatever the system may say.
         self.link.wake(true, true);
-        let Some(completion) = self.link.poll() else { return false };
+        self.ring.turn();
+        while let Some(done) = self.ring.poll_done() {
+            self.link.done(done, &mut self.ring);
+        }
+        let Some(completion) = self.link.poll(&mut self.ring) else { return false };
         match completion {
             Completion::Sent { block, .. } => {
                 self.sent.push(number(block.bytes()));
@@ -156,7 +172,10 @@ impl End {
             }
             Completion::Received { block, .. } => {
                 let number = number(block.bytes());
-                assert!(block.bytes()[8..].iter().all(|byte| *byte == number as u8));
+                let mut noise = block.bytes()[8..].to_vec();
+                fill_with_noise(&mut noise, number);
+                let is_whole = block.bytes()[8..].iter().all(|byte| *byte == number as u8);
+                assert!(is_whole || block.bytes()[8..] == noise);
                 assert!(self.received.last().is_none_or(|last| *last < number), "once, and in order");
                 self.received.push(number);
                 assert!(self.pool.give_arrived(block).is_ok());
@@ -174,6 +193,36 @@ impl End {
         }
         true
     }
+}
+
+/// How ends send.
+#[derive(Clone, Copy, Debug)]
+struct Setting {
+    codec: Codec,
+    workers: bool,
+}
+
+const PLAIN: Setting = Setting { codec: Codec::None, workers: false };
+
+struct Silent;
+
+impl pdbp_core::Bell for Silent {
+    fn ring(&self) {}
+    fn sleep(&self, _: Duration, _: &mut dyn FnMut() -> bool) {}
+}
+
+fn any_setting() -> impl Strategy<Value = Setting> {
+    let codec = prop_oneof![Just(Codec::None), Just(Codec::Auto), Just(Codec::Lz4), Just(Codec::Zstd)];
+    (codec, any::<bool>()).prop_map(|(codec, workers)| Setting { codec, workers })
+}
+
+/// Bytes that no codec shrinks, the same for the same seed.
+fn fill_with_noise(bytes: &mut [u8], seed: u64) {
+    let mut state = seed;
+    bytes.fill_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    });
 }
 
 fn number(bytes: &[u8]) -> u64 {
@@ -213,9 +262,9 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(settings: [Setting; 2]) -> Self {
         let now = Instant::now();
-        Self { ends: [0, 1].map(|index| End::new(index, now)), now }
+        Self { ends: [0u16, 1].map(|index| End::new(index, now, settings[usize::from(index)])), now }
     }
 
     fn run(&mut self, operation: &Operation) {
@@ -225,14 +274,19 @@ impl World {
             Operation::Poll(end, times) => (0..times).for_each(|_| _ = self.ends[end].poll()),
             Operation::Connect { holds, grain } => {
                 let [one, two] = Pipe::pair(holds, grain);
-                self.ends[0].link.connect(one);
-                self.ends[1].link.connect(two);
+                for (end, pipe) in self.ends.iter_mut().zip([one, two]) {
+                    end.link.connect(pipe, &mut end.ring);
+                }
             }
-            Operation::Cut(end) => self.ends[end].link.cut(),
+            Operation::Cut(end) => {
+                let End { link, ring, .. } = &mut self.ends[end];
+                link.cut(ring);
+            }
             Operation::Wait(end) => {
-                self.ends[end].link.tick(self.now);
+                let End { link, ring, .. } = &mut self.ends[end];
+                link.tick(self.now, ring);
                 self.now += 2 * OUTAGE;
-                self.ends[end].link.tick(self.now);
+                link.tick(self.now, ring);
             }
         }
     }
@@ -245,7 +299,7 @@ impl World {
             let mut moved = false;
             for end in &mut self.ends {
                 end.post();
-                moved |= end.poll();
+                moved |= end.poll() || end.ring.is_working();
             }
             idle = if moved { 0 } else { idle + 1 };
         }
@@ -257,8 +311,11 @@ proptest! {
 
     /// While no end gives the link up, cuts lose nothing, double nothing and keep the order.
     #[test]
-    fn cuts_lose_nothing(operations in prop::collection::vec(operation(false), 0..400)) {
-        let mut world = World::new();
+    fn cuts_lose_nothing(
+        settings in [any_setting(), any_setting()],
+        operations in prop::collection::vec(operation(false), 0..400),
+    ) {
+        let mut world = World::new(settings);
         operations.iter().for_each(|operation| world.run(operation));
         world.settle();
         for (end, other) in [(0, 1), (1, 0)] {
@@ -266,14 +323,19 @@ proptest! {
             prop_assert_eq!(&world.ends[other].received, &all);
             prop_assert_eq!(&world.ends[end].sent, &all);
             prop_assert!(world.ends[end].failed.is_empty());
+            prop_assert_eq!(world.ends[end].link.stats().malformed, 0);
+            prop_assert!(world.ends[end].ring.is_empty(), "all buffers are back");
         }
     }
 
     /// When ends give the link up, each block comes back once: as sent if the peer has it for sure, else as failed. Later ones
     /// travel in a session on which both ends agree.
     #[test]
-    fn what_is_in_doubt_comes_back(operations in prop::collection::vec(operation(true), 0..400)) {
-        let mut world = World::new();
+    fn what_is_in_doubt_comes_back(
+        settings in [any_setting(), any_setting()],
+        operations in prop::collection::vec(operation(true), 0..400),
+    ) {
+        let mut world = World::new(settings);
         operations.iter().for_each(|operation| world.run(operation));
         world.settle();
         prop_assert_eq!(world.ends[0].session, world.ends[1].session);
@@ -284,15 +346,16 @@ proptest! {
             prop_assert_eq!(back, (0..end.submitted).collect::<Vec<_>>());
             prop_assert!(end.sent.iter().all(|number| other.received.contains(number)));
             prop_assert!(!end.is_down);
+            prop_assert!(end.ring.is_empty(), "all buffers are back");
         }
     }
 }
 
 /// An end that has opened a connection, and what it has written on it.
 fn opened() -> (End, Pipe) {
-    let mut end = End::new(0, Instant::now());
+    let mut end = End::new(0, Instant::now(), PLAIN);
     let [mine, mut theirs] = Pipe::pair(100_000, 100_000);
-    end.link.connect(mine);
+    end.link.connect(mine, &mut end.ring);
     theirs.write_all(&frame(Kind::Open, 0, 0, 3).to_bytes()).unwrap();
     assert!(!end.poll());
     (end, theirs)
@@ -301,7 +364,7 @@ fn opened() -> (End, Pipe) {
 /// What no peer sends ends the connection, not the link; three connections in a row end the link too, with the reason.
 #[test]
 fn malformed_frames_end_the_connection_and_then_the_link() {
-    let data = |number, length| Head { kind: Kind::Data, room: 0, length, number, taken: 0 };
+    let data = |number, length| Head { length, number, ..frame(Kind::Data, 0, 0, 0) };
     let cases = [
         (frame(Kind::Open, 0, 0, 0), Malformed::OpenTwice),
         (frame(Kind::Ack, 0, 1, 0), Malformed::Taken { found: 1, sent: 0 }),
@@ -317,12 +380,12 @@ fn malformed_frames_end_the_connection_and_then_the_link() {
             assert!(end.link.is_apart() && end.link.is_up(), "{what}: connection {connection} is over");
             let [mine, other] = Pipe::pair(100_000, 100_000);
             theirs = other;
-            end.link.connect(mine);
+            end.link.connect(mine, &mut end.ring);
             theirs.write_all(&frame(Kind::Open, 0, 0, 3).to_bytes()).unwrap();
         }
         theirs.write_all(&head.to_bytes()).unwrap();
         end.link.wake(true, true);
-        let Some(Completion::PeerFailed { cause, .. }) = end.link.poll() else {
+        let Some(Completion::PeerFailed { cause, .. }) = end.link.poll(&mut end.ring) else {
             panic!("{what}: no failure")
         };
         assert_eq!(cause, Some(NetError::Malformed(what)));
@@ -332,9 +395,9 @@ fn malformed_frames_end_the_connection_and_then_the_link() {
 
 #[test]
 fn a_frame_before_the_opening_is_refused() {
-    let mut end = End::new(0, Instant::now());
+    let mut end = End::new(0, Instant::now(), PLAIN);
     let [mine, mut theirs] = Pipe::pair(1000, 1000);
-    end.link.connect(mine);
+    end.link.connect(mine, &mut end.ring);
     theirs.write_all(&frame(Kind::Ack, 0, 0, 0).to_bytes()).unwrap();
     assert!(!end.poll());
     assert!(end.link.is_apart());
@@ -350,4 +413,70 @@ fn a_goodbye_ends_the_link() {
     while end.poll() {}
     assert!(end.link.has_ended() && end.is_down && !end.link.is_apart());
     assert_eq!((end.sent, end.failed), (vec![], vec![0]));
+}
+
+/// A block that claims to be what it is not ends the connection, by name and counted, whoever expands; nothing of it is handed on.
+#[test]
+fn packed_blocks_that_lie_are_refused_and_counted() {
+    let packed = |packing, plain: usize| {
+        let mut room = vec![0; codec::room_for(plain)];
+        let length = codec::pack(packing, &vec![1; plain], &mut room).unwrap();
+        room[..length].to_vec()
+    };
+    let posted = stride(BODY);
+    for (packing, workers) in
+        [(Packing::Lz4, false), (Packing::Lz4, true), (Packing::Zstd, false), (Packing::Zstd, true)]
+    {
+        let bomb = packed(packing, 100_000);
+        let mut short = packed(packing, 300);
+        short.truncate(short.len() - 1);
+        let mut long = packed(packing, 400);
+        long[..4].copy_from_slice(&399u32.to_le_bytes());
+        let expansion = |stated| Malformed::Expansion { packing, stated };
+        let cases = [
+            (bomb, Malformed::Bomb { stated: 100_000, posted }),
+            (short, expansion(300)),
+            (long, expansion(399)),
+            (vec![], expansion(0)),
+        ];
+        for (bytes, what) in cases {
+            let mut end = End::new(0, Instant::now(), Setting { workers, ..PLAIN });
+            end.post();
+            for _ in 0..FAULTS {
+                let [mine, mut theirs] = Pipe::pair(100_000, 100_000);
+                end.link.connect(mine, &mut end.ring);
+                theirs.write_all(&frame(Kind::Open, 0, 0, 3).to_bytes()).unwrap();
+                let length = bytes.len() as u32;
+                let head = Head { packing, length, ..frame(Kind::Data, 0, 0, 0) };
+                theirs.write_all(&[&head.to_bytes()[..], &bytes].concat()).unwrap();
+                // Until the worker has looked at it.
+                while end.link.lane.is_some() {
+                    end.poll();
+                }
+            }
+            while end.poll() {}
+            assert!(end.is_down && end.received.is_empty(), "{what}");
+            assert_eq!((end.link.stats().bombs, end.link.stats().malformed), (3, 3), "{what}");
+            assert!(end.ring.is_empty());
+        }
+    }
+}
+
+/// What a codec is for: fewer bytes on the connection. And what does not shrink goes as it is.
+#[test]
+fn packed_blocks_are_counted() {
+    for codec in [Codec::Lz4, Codec::Zstd] {
+        let setting = Setting { codec, workers: false };
+        let mut world = World::new([setting, PLAIN]);
+        for number in 0..CAPACITY {
+            // The first and the fourth are noise.
+            world.run(&Operation::Submit(0, 399 + number));
+        }
+        world.settle();
+        let stats = world.ends[0].link.stats();
+        assert_eq!(stats.packed, 3);
+        assert!(stats.packed_bytes * 4 < stats.plain_bytes, "{stats:?}");
+        assert_eq!(world.ends[1].received.len(), CAPACITY);
+        assert_eq!(world.ends[1].link.stats().packed, 0);
+    }
 }

@@ -8,7 +8,8 @@ use pdbp_core::engine::Checksum;
 use pdbp_core::policy::Threshold;
 
 use super::{
-    ConfigError, MonitorKind, Origin, PinMemory, PolicyKind, Progress, Settings, TransportKind, position,
+    Codec, ConfigError, MonitorKind, Origin, PinMemory, PolicyKind, Progress, Settings, TransportKind,
+    position,
 };
 
 /// Collects the settings of a cluster, then [starts](Self::start) it.
@@ -64,6 +65,7 @@ setters! {
     join: join, "join", String;
     token_file: token_file, "token_file", PathBuf;
     plain: plain, "plain", bool;
+    codec: codec, "codec", Codec;
     outage: outage, "outage_ms", Duration;
     routing: routing, "routing", Routing;
     mpi_shared_memory: mpi_shared_memory, "mpi_shared_memory", bool;

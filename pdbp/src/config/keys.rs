@@ -9,7 +9,7 @@ use pdbp_core::Routing;
 use pdbp_core::engine::Checksum;
 use pdbp_core::policy::Threshold;
 
-use super::{MonitorKind, PinMemory, PolicyKind, Progress, Settings, TransportKind};
+use super::{Codec, MonitorKind, PinMemory, PolicyKind, Progress, Settings, TransportKind};
 
 /// A setting. `set` returns `None` for a value out of range.
 pub(crate) struct Key {
@@ -51,6 +51,8 @@ const TRANSPORTS: [(&str, TransportKind); 4] = [
     ("mpi", TransportKind::Mpi),
     ("net", TransportKind::Net),
 ];
+const CODECS: [(&str, Codec); 4] =
+    [("none", Codec::None), ("auto", Codec::Auto), ("lz4", Codec::Lz4), ("zstd", Codec::Zstd)];
 const MONITORS: [(&str, MonitorKind); 3] =
     [("auto", MonitorKind::Auto), ("on", MonitorKind::On), ("off", MonitorKind::Off)];
 const ROUTINGS: [(&str, Routing); 2] = [("direct", Routing::Direct), ("grid", Routing::Grid)];
@@ -131,6 +133,13 @@ pub(crate) const KEYS: &[Key] = &[
         expected: "\"on\" or \"off\": over sockets, whether what travels between hosts may go unencrypted",
         set: |s, v| choice(v, &SWITCH, &mut s.plain),
         show: |s| chosen(&s.plain, &SWITCH),
+    },
+    Key {
+        name: "codec",
+        expected: "\"none\", \"lz4\", \"zstd\" or \"auto\" (for each link what carries the most, by trying): over sockets, what this \
+                   process packs blocks by that it sends",
+        set: |s, v| choice(v, &CODECS, &mut s.codec),
+        show: |s| chosen(&s.codec, &CODECS),
     },
     Key {
         name: "outage_ms",

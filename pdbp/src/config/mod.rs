@@ -67,6 +67,19 @@ pub enum TransportKind {
     Net,
 }
 
+/// What a process packs its blocks by that it sends over sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Codec {
+    /// Nothing: the right choice wherever the network is faster than a codec, which a few Gb/s are.
+    None,
+    /// For each link what carries the most, by trying: nothing, LZ4 or Zstandard.
+    Auto,
+    /// LZ4.
+    Lz4,
+    /// Zstandard, level 1.
+    Zstd,
+}
+
 /// Which policy decides the space of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyKind {
@@ -253,6 +266,8 @@ pub struct Settings {
     pub token_file: Option<PathBuf>,
     /// Over sockets: what travels may be read and changed by whoever is between the hosts.
     pub plain: bool,
+    /// Over sockets: what this process packs the blocks by that it sends. What it receives it expands, whatever this says.
+    pub codec: Codec,
     /// Over sockets: how long a link without a connection is only slow, before it has failed. Nothing is lost or doubled meanwhile.
     pub outage: Duration,
     /// Which nodes have links, and whether the others send to each other by relays; the same on all nodes. With
@@ -339,6 +354,7 @@ impl Default for Settings {
             join: None,
             token_file: None,
             plain: false,
+            codec: Codec::None,
             outage: Duration::from_secs(2),
             routing: Routing::Direct,
             mpi_shared_memory: true,

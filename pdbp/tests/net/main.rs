@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use proxy::Proxy;
 
-use pdbp::{Builder, Cluster, Event, Node, PartKind, Progress, StartError, TransportKind};
+use pdbp::{Builder, Cluster, Codec, Event, Node, PartKind, Progress, StartError, TransportKind};
 
 /// Long enough for a loaded machine.
 const SOON: Duration = Duration::from_secs(60);
@@ -75,6 +75,14 @@ fn messages_cross_between_processes() {
 fn messages_cross_when_the_parts_make_progress() {
     let sums = run(|| builder().progress(Progress::Inline), |node| everybody_to_everybody(&node));
     assert_eq!(sums, [2 * 299 * 150; 3]);
+}
+
+#[test]
+fn messages_cross_packed() {
+    for codec in [Codec::Lz4, Codec::Zstd, Codec::Auto] {
+        let sums = run(|| builder().codec(codec), |node| everybody_to_everybody(&node));
+        assert_eq!(sums, [2 * 299 * 150; 3]);
+    }
 }
 
 /// The first process writes the secret, and who has another is refused.

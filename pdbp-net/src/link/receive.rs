@@ -1,0 +1,105 @@
+//! What a link reads, and where it goes.
+
+use std::io::{Read, Write};
+
+use pdbp_core::Completion;
+
+use super::Link;
+use crate::error::{Lost, Malformed, NetError};
+use crate::frame::{Came, Head};
+use crate::ring::Ring;
+
+/// Frames that one poll reads.
+const FRAMES: usize = 16;
+
+impl<S: Read + Write> Link<S> {
+    /// Hands on what has been expanded, if its turn has come.
+    pub(super) fn deliver(&mut self, ring: &mut Ring) -> Option<Completion<NetError>> {
+        let posted = self.incoming.posted.front_mut()?.bytes_mut();
+        match self.incoming.row.deliver(posted, ring)? {
+            Ok(length) => self.received(length),
+            Err(what) => {
+                self.lose(what.into(), ring);
+                None
+            }
+        }
+    }
+
+    /// A block lies in the one that was posted first, so many bytes of it.
+    fn received(&mut self, length: usize) -> Option<Completion<NetError>> {
+        let block = self.incoming.posted.pop_front()?;
+        self.incoming.taken += 1;
+        self.faults = 0;
+        Some(Completion::Received { peer: self.peer, block: block.into_arrived(length) })
+    }
+
+    /// Reads until a block is complete or there is no more.
+    pub(super) fn read(&mut self, ring: &mut Ring) -> Option<Completion<NetError>> {
+        if let Some(head) = self.incoming.waiting.take()
+            && let Err(what) = self.begin_block(head, ring)
+        {
+            self.lose(what.into(), ring);
+        }
+        for _ in 0..FRAMES {
+            // A session that is about to begin gets nothing before that, and a block nothing before there is room for it.
+            let waits = self.next_session.is_some() || self.incoming.waiting.is_some();
+            let lane = self.lane.as_mut().filter(|lane| lane.readable && !waits)?;
+            let incoming = &mut self.incoming;
+            let room = match (&mut self.leaving, incoming.row.room(), incoming.posted.front_mut()) {
+                (Some(nowhere), ..) => nowhere,
+                (None, Some(buffer), _) => buffer,
+                (None, None, Some(block)) if lane.reader.is_in_block() => block.bytes_mut(),
+                _ => &mut [][..],
+            };
+            let result = match lane.reader.next(&mut lane.socket, room) {
+                Ok(Came::Nothing) => {
+                    lane.readable = false;
+                    return None;
+                }
+                Ok(Came::Head(head)) => self.follow(head, ring).map_err(Lost::from),
+                Ok(Came::Block(_)) if self.leaving.is_some() => Ok(()),
+                Ok(Came::Block(length)) => match self.read_block(length, ring) {
+                    Ok(Some(length)) => return self.received(length),
+                    Ok(None) => Ok(()),
+                    Err(what) => Err(what.into()),
+                },
+                Err(lost) => Err(lost),
+            };
+            if let Err(lost) = result {
+                self.lose(lost, ring);
+                return None;
+            }
+        }
+        None
+    }
+
+    /// A block has been read. Its length, if it lies in the one that was posted first.
+    fn read_block(&mut self, length: usize, ring: &mut Ring) -> Result<Option<usize>, Malformed> {
+        let (number, place) = (self.incoming.due(), self.incoming.row.len());
+        let block = self.incoming.posted.get_mut(place).ok_or(Malformed::NoRoom)?;
+        self.incoming.row.read(number, length, block.bytes_mut(), ring)
+    }
+
+    /// A block comes: where does it go?
+    pub(super) fn begin_block(&mut self, head: Head, ring: &mut Ring) -> Result<(), Malformed> {
+        let Some(lane) = &mut self.lane else { return Ok(()) };
+        let incoming = &mut self.incoming;
+        let length = usize::try_from(head.length).unwrap_or(usize::MAX);
+        if self.leaving.is_none() {
+            let due = incoming.due();
+            if head.number != due {
+                return Err(Malformed::Sequence { found: head.number, due });
+            }
+            let block = incoming.posted.get_mut(incoming.row.len()).ok_or(Malformed::NoRoom)?;
+            if length > block.bytes_mut().len() {
+                return Err(Malformed::Length(head.length));
+            }
+            if !incoming.row.begin(head.packing, ring) {
+                incoming.waiting = Some(head);
+                return Ok(());
+            }
+        }
+        lane.reader.begin_block(length);
+        Ok(())
+    }
+}

@@ -1,0 +1,254 @@
+//! Which codec a link's next super-element is packed by.
+//!
+//! With [`Codec::Auto`] a link tries what carries the most: it measures how many plain bytes the peer takes for a time, while there is always
+//! something to send, then tries another packing for as long, and keeps that if it carries a tenth more. Tries that lose become rarer.
+//! AdOC, and zstd's adaptive mode, follow the length of a queue instead; on a fast line the queue is full as often as empty,
+//! since both ends are at work, and the level goes up and down. What counts is what arrives, so that is what is measured.
+//!
+//! Whatever the codec, what does not shrink is not packed for long: after blocks that did not, a probe of each sixteenth decides.
+
+use std::time::{Duration, Instant};
+
+use super::codec::{Codec, Packing};
+
+/// A measurement takes so long, and so many blocks, at least.
+const LONG_ENOUGH: Duration = Duration::from_millis(10);
+const ENOUGH: u64 = 16;
+/// Measurements between two tries, at first and at most.
+const SOON: u32 = 4;
+const LATE: u32 = 512;
+/// Blocks in a row that do not shrink, and blocks that are not tried then.
+const VAIN: u32 = 2;
+const SPARED: u32 = 15;
+
+/// The choice of a link.
+#[derive(Debug)]
+pub(crate) struct Choice {
+    codec: Codec,
+    now: Packing,
+    trial: Trial,
+    /// The block from which on `now` is used.
+    mark: u64,
+    /// When the peer had taken that, and how many bytes it had by then.
+    since: Option<Since>,
+    vain: u32,
+    spared: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Since {
+    at: Instant,
+    blocks: u64,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct Trial {
+    /// What carries the most so far, and its bytes per second when that was last measured.
+    best: Packing,
+    rate: f64,
+    /// What is tried next.
+    next: Packing,
+    /// Measurements until then, and the pause after the next try that loses.
+    left: u32,
+    pause: u32,
+}
+
+impl Choice {
+    pub(crate) fn new(codec: Codec) -> Self {
+        let now = match codec {
+            Codec::None | Codec::Auto => Packing::Raw,
+            Codec::Lz4 => Packing::Lz4,
+            Codec::Zstd => Packing::Zstd,
+        };
+        let trial = Trial { best: now, rate: 0.0, next: Packing::Lz4, left: 1, pause: SOON };
+        Self { codec, now, trial, mark: 0, since: None, vain: 0, spared: 0 }
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.codec != Codec::None
+    }
+
+    /// What is packed now is packed by this.
+    pub(crate) fn packing(&self) -> Packing {
+        self.now
+    }
+
+    /// Whether the next block is worth a try. `shrinks` looks at a part of it.
+    pub(crate) fn tries(&mut self, shrinks: impl FnOnce() -> bool) -> bool {
+        if self.now == Packing::Raw {
+            return false;
+        }
+        if self.vain < VAIN {
+            return true;
+        }
+        if self.spared > 0 {
+            self.spared -= 1;
+            return false;
+        }
+        self.spared = SPARED;
+        let shrinks = shrinks();
+        if shrinks {
+            // One more that does not shrink, and blocks are spared again.
+            self.vain = VAIN - 1;
+        }
+        shrinks
+    }
+
+    /// A block was tried: has it shrunk?
+    pub(crate) fn tried(&mut self, has_shrunk: bool) {
+        if has_shrunk {
+            (self.vain, self.spared) = (0, 0);
+        } else {
+            self.vain = self.vain.saturating_add(1);
+            if self.vain == VAIN {
+                self.spared = SPARED;
+            }
+        }
+    }
+
+    /// There is nothing to send: what the line could carry cannot be measured.
+    pub(crate) fn idle(&mut self) {
+        self.since = None;
+    }
+
+    /// Blocks have other numbers from here on.
+    pub(crate) fn forget(&mut self) {
+        (self.since, self.mark) = (None, 0);
+    }
+
+    /// The peer has taken so many blocks by now, and so many plain bytes. `next` is the number of the block packed next.
+    pub(crate) fn measure(&mut self, now: Instant, taken: u64, bytes: u64, next: u64) {
+        if self.codec != Codec::Auto || taken < self.mark {
+            return;
+        }
+        let since = *self.since.get_or_insert(Since { at: now, blocks: taken, bytes });
+        let elapsed = now.saturating_duration_since(since.at);
+        if elapsed < LONG_ENOUGH || taken.saturating_sub(since.blocks) < ENOUGH {
+            return;
+        }
+        let rate = bytes.saturating_sub(since.bytes) as f64 / elapsed.as_secs_f64();
+        self.since = None;
+        self.decide(rate);
+        self.mark = next;
+    }
+
+    /// So much was carried by what is packed by now.
+    fn decide(&mut self, rate: f64) {
+        let trial = &mut self.trial;
+        if self.now != trial.best {
+            if rate > trial.rate * 1.1 {
+                (trial.best, trial.rate, trial.pause) = (self.now, rate, SOON);
+                trial.left = 1;
+            } else {
+                trial.left = trial.pause;
+                trial.pause = (trial.pause * 2).min(LATE);
+            }
+            self.now = trial.best;
+            return;
+        }
+        trial.rate = rate;
+        trial.left -= 1;
+        if trial.left == 0 {
+            if trial.next == trial.best {
+                trial.next = after(trial.next);
+            }
+            self.now = trial.next;
+            trial.next = after(trial.next);
+            // It is measured with what it does, not with what blocks before it did.
+            (self.vain, self.spared) = (0, 0);
+        }
+    }
+}
+
+/// The order in which packings are tried.
+fn after(packing: Packing) -> Packing {
+    match packing {
+        Packing::Raw => Packing::Lz4,
+        Packing::Lz4 => Packing::Zstd,
+        Packing::Zstd => Packing::Raw,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCK: u64 = 64 << 10;
+
+    /// Sends for some simulated seconds over a line of `line` bytes per second, with so many bytes per second through each codec, which shrink
+    /// blocks to a half and to a third. What is used in the end, and the time lost to tries.
+    fn simulate(choice: &mut Choice, line: f64, [lz4, zstd]: [f64; 2], seconds: f64) -> (Packing, f64) {
+        let cost = |packing: Packing| match packing {
+            Packing::Raw => 1.0 / line,
+            Packing::Lz4 => (1.0 / lz4).max(0.5 / line),
+            Packing::Zstd => (1.0 / zstd).max(0.33 / line),
+        };
+        let best = [Packing::Raw, Packing::Lz4, Packing::Zstd].map(cost).into_iter().fold(f64::MAX, f64::min);
+        let (start, mut at, mut blocks) = (Instant::now(), 0.0, 0);
+        while at < seconds {
+            at += BLOCK as f64 * cost(choice.packing());
+            blocks += 1;
+            choice.measure(start + Duration::from_secs_f64(at), blocks, blocks * BLOCK, blocks);
+        }
+        (choice.trial.best, at / (blocks as f64 * BLOCK as f64 * best))
+    }
+
+    #[test]
+    fn a_fast_line_goes_raw_and_loses_little_by_trying() {
+        let (used, lost) = simulate(&mut Choice::new(Codec::Auto), 3e9, [6e8, 5e8], 20.0);
+        assert_eq!(used, Packing::Raw);
+        assert!(lost < 1.03, "{lost}");
+    }
+
+    #[test]
+    fn a_slow_line_takes_what_shrinks_the_most() {
+        let (used, lost) = simulate(&mut Choice::new(Codec::Auto), 12.5e6, [6e8, 5e8], 20.0);
+        assert_eq!(used, Packing::Zstd);
+        assert!(lost < 1.1, "{lost}");
+    }
+
+    #[test]
+    fn between_them_is_a_line_for_the_faster_codec() {
+        let (used, _) = simulate(&mut Choice::new(Codec::Auto), 3e8, [6e8, 3.2e8], 20.0);
+        assert_eq!(used, Packing::Lz4);
+    }
+
+    /// A line that changes is noticed, though tries have become rare.
+    #[test]
+    fn a_line_that_slows_down_is_noticed() {
+        let mut choice = Choice::new(Codec::Auto);
+        simulate(&mut choice, 3e9, [6e8, 5e8], 2.0);
+        choice.forget();
+        assert_eq!(simulate(&mut choice, 12.5e6, [6e8, 5e8], 60.0).0, Packing::Zstd);
+    }
+
+    #[test]
+    fn what_does_not_shrink_is_probed_now_and_then() {
+        let mut choice = Choice::new(Codec::Lz4);
+        let (mut tried, mut probed) = (0, 0);
+        for _ in 0..1602 {
+            let tries = choice.tries(|| {
+                probed += 1;
+                false
+            });
+            if tries {
+                tried += 1;
+                choice.tried(false);
+            }
+        }
+        assert_eq!((tried, probed), (2, 100));
+        let next = (0..=SPARED).position(|_| choice.tries(|| true)).unwrap();
+        assert!(next <= SPARED as usize);
+        choice.tried(true);
+        assert!((0..100).all(|_| choice.tries(|| unreachable!("what shrinks is not probed"))));
+    }
+
+    #[test]
+    fn a_codec_that_is_set_is_kept() {
+        let mut choice = Choice::new(Codec::Lz4);
+        simulate(&mut choice, 3e9, [6e8, 5e8], 1.0);
+        assert_eq!(choice.packing(), Packing::Lz4);
+        assert!(!Choice::new(Codec::None).is_on() && choice.is_on());
+    }
+}

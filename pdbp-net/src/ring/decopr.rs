@@ -1,0 +1,141 @@
+//! DECOPR: expands what has come packed, and hands it on in its turn.
+
+use std::collections::VecDeque;
+
+use super::Ring;
+use super::codec::{self, Packing};
+use super::workers::{Done, Job, Work};
+use crate::frame::Malformed;
+
+/// A link's row of RM: blocks that have come and do not lie in posted ones yet.
+pub(crate) struct RecvRow {
+    row: usize,
+    generation: u64,
+    /// The number of the first block in the row, and the blocks.
+    first: u64,
+    blocks: VecDeque<Stage>,
+    /// Where the block goes that is being read, if not into a posted one.
+    open: Option<(Packing, Box<[u8]>)>,
+}
+
+enum Stage {
+    /// A worker expands it.
+    AtWork,
+    Plain(Box<[u8]>, usize),
+    /// It cannot be expanded.
+    Bad(Malformed),
+}
+
+impl RecvRow {
+    pub(crate) fn new(row: usize) -> Self {
+        Self { row, generation: 0, first: 0, blocks: VecDeque::new(), open: None }
+    }
+
+    /// Blocks that have come and wait for their turn.
+    pub(crate) fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// A block is about to be read. Whether there is room: raw in its turn it needs none here.
+    pub(crate) fn begin(&mut self, packing: Packing, ring: &mut Ring) -> bool {
+        if packing == Packing::Raw && self.blocks.is_empty() {
+            return true;
+        }
+        self.open = ring.receive.library.take(self.row).map(|buffer| (packing, buffer));
+        self.open.is_some()
+    }
+
+    /// Where the block goes that is being read, if not into a posted one.
+    pub(crate) fn room(&mut self) -> Option<&mut [u8]> {
+        self.open.as_mut().map(|(_, buffer)| &mut **buffer)
+    }
+
+    /// The block `number`, of `length` bytes, has been read. Whether it is in the row, or else lies in `posted` (which may be longer than what
+    /// is expanded, whose length comes back).
+    ///
+    /// # Errors
+    /// [`Malformed`], if it cannot be expanded.
+    pub(crate) fn read(
+        &mut self,
+        number: u64,
+        length: usize,
+        posted: &mut [u8],
+        ring: &mut Ring,
+    ) -> Result<Option<usize>, Malformed> {
+        let Some((packing, buffer)) = self.open.take() else { return Ok(Some(length)) };
+        if self.blocks.is_empty() {
+            self.first = number;
+        }
+        let row = self.row;
+        if packing == Packing::Raw {
+            self.blocks.push_back(Stage::Plain(buffer, length));
+            ring.receive.enter(row, ring.now, None);
+        } else if ring.has_workers() {
+            let (work, generation) = (Work::Expand(posted.len()), self.generation);
+            let job = Job { work, packing, row, generation, number, buffer, length };
+            self.blocks.push_back(Stage::AtWork);
+            ring.receive.enter(row, ring.now, Some(job));
+            ring.hand_over();
+        } else {
+            let packed = buffer.get(..length).unwrap_or(&[]);
+            let result = codec::expand(packing, packed, posted).map(Some);
+            ring.receive.library.give(row, buffer);
+            return result;
+        }
+        Ok(None)
+    }
+
+    /// The first block, if its turn has come: its length in `posted`.
+    ///
+    /// # Errors
+    /// [`Malformed`], if it cannot be expanded.
+    pub(crate) fn deliver(&mut self, posted: &mut [u8], ring: &mut Ring) -> Option<Result<usize, Malformed>> {
+        if matches!(self.blocks.front()?, Stage::AtWork) {
+            return None;
+        }
+        let stage = self.blocks.pop_front()?;
+        self.first += 1;
+        ring.receive.pools.leave(self.row);
+        match stage {
+            Stage::Plain(buffer, length) => {
+                let plain = buffer.get(..length).unwrap_or(&[]);
+                posted.iter_mut().zip(plain).for_each(|(to, from)| *to = *from);
+                ring.receive.library.give(self.row, buffer);
+                Some(Ok(length))
+            }
+            Stage::Bad(what) => Some(Err(what)),
+            Stage::AtWork => None,
+        }
+    }
+
+    /// A worker has expanded a block, or found that it cannot be.
+    pub(crate) fn done(&mut self, done: Done, ring: &mut Ring) {
+        let place = done.number.checked_sub(self.first).and_then(|place| usize::try_from(place).ok());
+        let block = place.filter(|_| done.generation == self.generation);
+        let block = block.and_then(|place| self.blocks.get_mut(place));
+        let Some(block) = block.filter(|block| matches!(block, Stage::AtWork)) else {
+            return ring.receive.library.give(self.row, done.buffer);
+        };
+        *block = match done.result {
+            Ok((_, length)) => Stage::Plain(done.buffer, length),
+            Err(what) => {
+                ring.receive.library.give(self.row, done.buffer);
+                Stage::Bad(what)
+            }
+        };
+    }
+
+    /// The connection is over: what has come and was not handed on comes again.
+    pub(crate) fn forget(&mut self, ring: &mut Ring) {
+        self.generation += 1;
+        ring.receive.forget(self.row);
+        if let Some((_, buffer)) = self.open.take() {
+            ring.receive.library.give(self.row, buffer);
+        }
+        for stage in self.blocks.drain(..) {
+            if let Stage::Plain(buffer, _) = stage {
+                ring.receive.library.give(self.row, buffer);
+            }
+        }
+    }
+}
