@@ -95,7 +95,10 @@ fn text(sections: &[Section]) -> String {
         }
     }
     let (held, all) = tally(sections);
-    let _ = writeln!(out, "\n{held} of {all} statements of the paper hold");
+    let _ = writeln!(
+        out,
+        "\n{held} of {all} statements of the paper hold, the first by two integers that are fitted to it"
+    );
     out
 }
 
@@ -134,7 +137,7 @@ fn tally(sections: &[Section]) -> (usize, usize) {
 fn write(folder: &Path, sections: &[Section]) -> Result<(), Failed> {
     let (held, all) = tally(sections);
     let mut body = format!(
-        "<p class=soft>{}</p><div class=tiles><div class=tile><b>{held} of {all}</b><span>statements of the paper hold</span></div></div>",
+        "<p class=soft>{}</p><div class=tiles><div class=tile><b>{held} of {all}</b><span>statements of the paper hold, the first by two integers that are fitted to it</span></div></div>",
         escape(INTRODUCTION)
     );
     for section in sections {
