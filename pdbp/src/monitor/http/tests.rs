@@ -185,6 +185,7 @@ fn more_clients_than_can_be_refused_at_a_time_wait_for_their_turn() {
     let places: Vec<_> = (0..2).map(|_| connect(server.address())).collect();
     // These do not close when they have been refused.
     let refused: Vec<_> = (0..2).map(|_| connect(server.address())).collect();
+    refused.iter().for_each(|client| assert_eq!(status(client.try_clone().unwrap()), "503"));
     let waiting = ask(server.address(), "/");
     // Not the others: the server could see them gone first, and have no place yet.
     drop(places);
