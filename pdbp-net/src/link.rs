@@ -367,7 +367,9 @@ impl<S: Read + Write> Link<S> {
         let Some(lane) = &mut self.lane else { return };
         let result = lane.flush(&self.out);
         self.out.sent = self.out.sent.max(lane.written);
-        self.out.row.written(lane.written, ring);
+        if self.out.row.is_on() {
+            self.out.row.written(lane.written, ring);
+        }
         if let Err(lost) = result {
             self.lose(lost, ring);
         }

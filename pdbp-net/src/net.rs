@@ -156,7 +156,9 @@ impl Net {
         if let Some(arrived) = self.door.arrived() {
             self.connect(arrived);
         }
-        self.turn_ring();
+        if self.ring.is_on() {
+            self.turn_ring();
+        }
         let count = self.links.len();
         for _ in 0..count {
             let at = self.turn;
@@ -179,7 +181,6 @@ impl Net {
     }
 
     /// Gives the links what workers have done.
-    #[inline]
     fn turn_ring(&mut self) {
         self.ring.turn();
         while let Some(done) = self.ring.poll_done() {

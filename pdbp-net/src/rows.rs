@@ -45,7 +45,8 @@ impl Outgoing {
     /// What travels of a block that has not come back: the packed bytes if it is packed. Nothing without a number.
     pub(crate) fn bytes_of(&self, number: Option<u64>) -> &[u8] {
         let Some(number) = number else { return &[] };
-        self.row.packed(number).unwrap_or_else(|| self.plain(number))
+        let packed = if self.row.is_on() { self.row.packed(number) } else { None };
+        packed.unwrap_or_else(|| self.plain(number))
     }
 
     fn plain(&self, number: u64) -> &[u8] {
@@ -70,14 +71,17 @@ impl Outgoing {
     }
 
     /// The next block that may go now, and how it is packed.
+    #[inline]
     pub(crate) fn ready(&mut self, ring: &mut Ring) -> Option<(u64, Packing)> {
         let next = self.next;
         if !self.has_next() {
             return None;
         }
-        if !self.row.is_on() {
-            return Some((next, Packing::Raw));
-        }
+        if self.row.is_on() { self.ready_packed(ring) } else { Some((next, Packing::Raw)) }
+    }
+
+    fn ready_packed(&mut self, ring: &mut Ring) -> Option<(u64, Packing)> {
+        let next = self.next;
         if self.row.ready(next, ring).is_none() {
             let (first, end, taken_bytes) = (self.first, self.end().min(self.granted), self.taken_bytes);
             let blocks = Blocks { queue: &self.queue, first, end, taken_bytes };

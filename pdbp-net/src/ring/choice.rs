@@ -15,7 +15,7 @@ use super::codec::{Codec, Packing};
 const LONG_ENOUGH: Duration = Duration::from_millis(10);
 const ENOUGH: u64 = 16;
 /// Measurements between two tries, at first and at most.
-const SOON: u32 = 4;
+const SOON: u32 = 16;
 const LATE: u32 = 512;
 /// Blocks in a row that do not shrink, and blocks that are not tried then.
 const VAIN: u32 = 2;

@@ -87,12 +87,16 @@ impl Ring {
         self.workers.is_some()
     }
 
-    /// Takes the time, and hands over columns that are due. Costs nothing without a codec.
+    /// Whether there is something to do in it: blocks to be packed, or workers that expand them.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.codec != Codec::None || self.workers.is_some()
+    }
+
+    /// Takes the time, and hands over columns that are due.
     pub(crate) fn turn(&mut self) {
-        if self.codec != Codec::None || self.workers.is_some() {
-            self.now = Instant::now();
-            self.hand_over();
-        }
+        self.now = Instant::now();
+        self.hand_over();
     }
 
     /// Closes columns that are due, and hands their blocks to the workers.
