@@ -127,9 +127,9 @@ impl SendRow {
         let has_workers = ring.has_workers();
         let (mut stage, mut job) = (Stage::Raw, None);
         if packing != Packing::Raw {
-            let Some(mut buffer) = ring.send.library.take(row) else { return false };
+            let Some(mut buffer) = ring.send.buffers.take(row) else { return false };
             if !self.choice.tries(|| codec::shrinks(plain, &mut buffer)) {
-                ring.send.library.give(row, buffer);
+                ring.send.buffers.give(row, buffer);
             } else if has_workers {
                 let length = plain.len();
                 buffer.iter_mut().zip(plain).for_each(|(to, from)| *to = *from);
@@ -156,7 +156,7 @@ impl SendRow {
     ) -> Stage {
         self.choice.tried(packed.is_some());
         let Some((packing, length)) = packed else {
-            ring.send.library.give(self.row, buffer);
+            ring.send.buffers.give(self.row, buffer);
             return Stage::Raw;
         };
         self.figures.packed += 1;
@@ -170,7 +170,7 @@ impl SendRow {
     pub(crate) fn done(&mut self, done: Done, plain: usize, ring: &mut Ring) {
         let place = self.place(done.number).filter(|_| done.generation == self.generation);
         let at_work = place.filter(|place| matches!(self.blocks.get(*place), Some(Stage::AtWork)));
-        let Some(place) = at_work else { return ring.send.library.give(self.row, done.buffer) };
+        let Some(place) = at_work else { return ring.send.buffers.give(self.row, done.buffer) };
         let packed = done.result.ok().filter(|(packing, _)| *packing != Packing::Raw);
         let stage = self.packed_as(packed, plain, done.buffer, ring);
         if let Some(block) = self.blocks.get_mut(place) {
@@ -186,7 +186,7 @@ impl SendRow {
             self.first += 1;
             ring.send.pools.leave(self.row);
             if let Stage::Packed(_, buffer, _) = stage {
-                ring.send.library.give(self.row, buffer);
+                ring.send.buffers.give(self.row, buffer);
             }
         }
     }
@@ -202,7 +202,7 @@ impl SendRow {
         ring.send.forget(self.row);
         for stage in self.blocks.drain(..) {
             if let Stage::Packed(_, buffer, _) = stage {
-                ring.send.library.give(self.row, buffer);
+                ring.send.buffers.give(self.row, buffer);
             }
         }
         self.choice.forget();

@@ -41,7 +41,7 @@ impl RecvRow {
         if packing == Packing::Raw && self.blocks.is_empty() {
             return true;
         }
-        self.open = ring.receive.library.take(self.row).map(|buffer| (packing, buffer));
+        self.open = ring.receive.buffers.take(self.row).map(|buffer| (packing, buffer));
         self.open.is_some()
     }
 
@@ -79,7 +79,7 @@ impl RecvRow {
         } else {
             let packed = buffer.get(..length).unwrap_or(&[]);
             let result = codec::expand(packing, packed, posted).map(Some);
-            ring.receive.library.give(row, buffer);
+            ring.receive.buffers.give(row, buffer);
             return result;
         }
         Ok(None)
@@ -100,7 +100,7 @@ impl RecvRow {
             Stage::Plain(buffer, length) => {
                 let plain = buffer.get(..length).unwrap_or(&[]);
                 posted.iter_mut().zip(plain).for_each(|(to, from)| *to = *from);
-                ring.receive.library.give(self.row, buffer);
+                ring.receive.buffers.give(self.row, buffer);
                 Some(Ok(length))
             }
             Stage::Bad(what) => Some(Err(what)),
@@ -114,12 +114,12 @@ impl RecvRow {
         let block = place.filter(|_| done.generation == self.generation);
         let block = block.and_then(|place| self.blocks.get_mut(place));
         let Some(block) = block.filter(|block| matches!(block, Stage::AtWork)) else {
-            return ring.receive.library.give(self.row, done.buffer);
+            return ring.receive.buffers.give(self.row, done.buffer);
         };
         *block = match done.result {
             Ok((_, length)) => Stage::Plain(done.buffer, length),
             Err(what) => {
-                ring.receive.library.give(self.row, done.buffer);
+                ring.receive.buffers.give(self.row, done.buffer);
                 Stage::Bad(what)
             }
         };
@@ -130,11 +130,11 @@ impl RecvRow {
         self.generation += 1;
         ring.receive.forget(self.row);
         if let Some((_, buffer)) = self.open.take() {
-            ring.receive.library.give(self.row, buffer);
+            ring.receive.buffers.give(self.row, buffer);
         }
         for stage in self.blocks.drain(..) {
             if let Stage::Plain(buffer, _) = stage {
-                ring.receive.library.give(self.row, buffer);
+                ring.receive.buffers.give(self.row, buffer);
             }
         }
     }

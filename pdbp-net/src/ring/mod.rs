@@ -41,7 +41,7 @@ use workers::{Done, Job, Workers};
 /// One direction of the ring: SM or RM.
 pub(crate) struct Side {
     pub(crate) pools: Dbpr,
-    pub(crate) library: Library,
+    pub(crate) buffers: Library,
     /// What workers get when the column closes.
     jobs: Vec<Job>,
     /// When the column that is being filled got its first block.
@@ -75,7 +75,7 @@ impl Ring {
         let Size { rows, longest, capacity, bytes } = size;
         let side = || Side {
             pools: Dbpr::new(rows, 2 * rows * capacity),
-            library: Library::new(rows, codec::room_for(longest), bytes),
+            buffers: Library::new(rows, codec::room_for(longest), bytes),
             jobs: Vec::new(),
             since: None,
         };
@@ -121,7 +121,7 @@ impl Ring {
         [&self.send, &self.receive].iter().all(|side| {
             let nothing =
                 (0..side.pools.rows()).all(|row| side.pools.closed(row) + side.pools.open(row) == 0);
-            nothing && side.jobs.is_empty() && side.library.is_whole()
+            nothing && side.jobs.is_empty() && side.buffers.is_whole()
         })
     }
 
@@ -162,6 +162,6 @@ impl Side {
         let (forgotten, kept) = std::mem::take(&mut self.jobs).into_iter().partition(|job| job.row == row);
         self.jobs = kept;
         let forgotten: Vec<Job> = forgotten;
-        forgotten.into_iter().for_each(|job| self.library.give(row, job.buffer));
+        forgotten.into_iter().for_each(|job| self.buffers.give(row, job.buffer));
     }
 }
