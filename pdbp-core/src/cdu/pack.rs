@@ -182,6 +182,21 @@ impl Packer {
         self.start(body, route, length)
     }
 
+    /// As [`push`](Self::push), for a message that is rarely as the one before. What the body has left for more such messages:
+    /// [`rest`](Self::rest).
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    #[inline]
+    pub fn push_on<'b>(&mut self, body: &'b mut [u8], route: Route, data: &[u8]) -> Result<&'b mut [u8], Full> {
+        if route != self.route || data.len() != self.length || self.count >= self.most {
+            self.start_here(body, route, data.len())?.copy_from_slice(data);
+            return Ok(&mut []);
+        }
+        self.push(body, route, data)?;
+        Ok(self.rest(body))
+    }
+
     /// What is left of the body for messages as the last two were, with their route and length. Empty when these differ: who changes from
     /// message to message has no use for it.
     #[inline]
@@ -283,27 +298,37 @@ impl Packer {
         if self.only > u16::MAX as u32 { None } else { Some(self.only as u16) }
     }
 
-    /// Begins a train with a plain header, which is three numbers side by side.
     #[inline(never)]
     fn start<'b>(&mut self, body: &'b mut [u8], route: Route, length: usize) -> Result<&'b mut [u8], Full> {
-        if self.via != STRAIGHT {
+        self.start_here(body, route, length)
+    }
+
+    /// Begins a train with a plain header, which is three numbers side by side.
+    #[inline(always)]
+    fn start_here<'b>(
+        &mut self,
+        body: &'b mut [u8],
+        route: Route,
+        length: usize,
+    ) -> Result<&'b mut [u8], Full> {
+        let header_at = padded(self.written);
+        let end = (header_at + CDU_HEADER).saturating_add(length);
+        // What is not as nearly all are, and what has no room.
+        if self.via != STRAIGHT || length == 0 || length > u32::MAX as usize || end > usable(body) {
             return self.start_extended(body, route, length, None, &[]);
         }
-        let header_at = padded(self.written);
-        let data_at = header_at + CDU_HEADER;
-        let end = data_at.checked_add(length).ok_or(Full)?;
-        if end > usable(body) || length > u32::MAX as usize {
-            return Err(Full);
-        }
-        self.close(body);
+        let (packed, rest) = body.split_at_mut_checked(header_at).ok_or(Full)?;
+        let (to, data) = rest.split_first_chunk_mut::<CDU_HEADER>().ok_or(Full)?;
+        let data = data.get_mut(..length).ok_or(Full)?;
+        self.close(packed);
         let header = u128::from(route.0) | (length as u128) << 64 | 1 << 96;
-        let room = body.get_mut(header_at..end).ok_or(Full)?;
-        let (to, data) = room.split_first_chunk_mut::<CDU_HEADER>().ok_or(Full)?;
         *to = header.to_le_bytes();
         self.open(route, length, header_at, end);
-        // `Mixed` stays what it is, since no part has its number.
+        // `MIXED` stays what it is, since no part has its number.
         let dest = u32::from(route.dest());
-        self.only = if self.only == NOTHING || self.only == dest { dest } else { MIXED };
+        if self.only != dest {
+            self.only = if self.only == NOTHING { dest } else { MIXED };
+        }
         Ok(data)
     }
 
@@ -395,7 +420,7 @@ impl Packer {
     }
 
     /// Writes the count of the open train and pads it. Idempotent, so that restoring an earlier value is safe.
-    #[inline]
+    #[inline(always)]
     fn close(&mut self, body: &mut [u8]) {
         if self.count == 0 {
             return;

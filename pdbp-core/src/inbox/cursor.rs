@@ -77,16 +77,114 @@ pub(super) enum Next {
     Unreadable,
 }
 
-/// Reading position in a delivery.
-pub(super) struct Cursor<H> {
-    hold: H,
-    /// Of the open train: place of the next message, messages left, who sent them.
+/// A place in a delivery: what is left of a train, and where the next one begins.
+#[derive(Clone, Copy, Debug)]
+struct Position {
+    /// Of the open train: the next message, who sent it, and how many are left.
     span: Span,
     info: Info,
     left: u32,
     /// Where the next train begins, and where the delivery ends.
     at: u32,
     end: u32,
+}
+
+impl Position {
+    /// Goes on to the next train of `bytes`, the delivery's, if it is a plain one, of which nothing is wrong.
+    #[inline]
+    fn next_plain(&mut self, bytes: &[u8]) -> bool {
+        let Some(rest) = bytes.get(self.at as usize..) else { return false };
+        let Some(train) = PlainTrain::read(rest) else { return false };
+        let Some(source) = PartId::new(self.info.source().node(), train.source_part) else { return false };
+        // Inside the delivery, which is shorter than 4 GiB.
+        self.span = Span::new(self.at + CDU_HEADER as u32, train.length);
+        self.at += train.size as u32;
+        self.left = train.count;
+        self.info = Info::new(source, train.command, train.class);
+        true
+    }
+
+    /// Skips messages of the open train; the place of the first of them.
+    #[inline]
+    fn skip(&mut self, count: u32) -> Span {
+        let span = self.span;
+        let behind = u64::from(span.start()) + u64::from(count) * u64::from(span.length());
+        self.span = Span::new(behind as u32, span.length());
+        self.left -= count;
+        span
+    }
+
+    /// Messages left of the open train, less the last one of the delivery.
+    #[inline]
+    fn left_but_last(&self) -> u32 {
+        self.left - u32::from(self.left > 0 && self.at == self.end)
+    }
+}
+
+/// Messages of one length from one part that lie side by side in the delivery that was read last, and the way to those that follow. For a
+/// reader that hands them out by itself; see [`Inbox::ahead`](super::Inbox::ahead).
+#[derive(Clone, Copy, Debug)]
+pub struct Ahead {
+    position: Position,
+    /// Of the open train.
+    count: u32,
+    /// Messages beyond these that may be read without a look for commands.
+    unlooked: u32,
+}
+
+impl Ahead {
+    /// Where the first begins.
+    #[inline]
+    pub fn start(&self) -> usize {
+        self.position.span.start() as usize
+    }
+
+    /// Bytes of each.
+    #[inline]
+    pub fn length(&self) -> usize {
+        self.position.span.length() as usize
+    }
+
+    /// Number of messages, which may be none.
+    #[inline]
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The most messages that [`next_train`](Self::next_train) can still give.
+    #[inline]
+    pub fn unlooked(&self) -> u32 {
+        self.unlooked
+    }
+
+    /// Who sent them, and what kind they are.
+    #[inline]
+    pub fn info(&self) -> Info {
+        self.position.info
+    }
+
+    /// All of them were read: goes on to the next train of the delivery, whose bytes these are. `false`: the reader asks the inbox, which
+    /// knows more.
+    #[inline]
+    pub fn next_train(&mut self, bytes: &[u8]) -> bool {
+        let mut next = self.position;
+        // Of the open train all were given out, or the delivery's last is left.
+        if self.position.left != self.count || !next.next_plain(bytes) {
+            return false;
+        }
+        let count = next.left_but_last();
+        if count == 0 || count > self.unlooked {
+            return false;
+        }
+        *self = Self { position: next, count, unlooked: self.unlooked - count };
+        true
+    }
+}
+
+/// Reading position in a delivery that is held.
+pub(super) struct Cursor<H> {
+    hold: H,
+    position: Position,
     segment: Option<SegmentHeader>,
 }
 
@@ -98,21 +196,15 @@ impl<H> Cursor<H> {
         let end = delivery.bytes().len() as u32;
         // Overwritten by the first train.
         let info = Info::new(source, 0, CduClass::ShortMessage);
-        Ok(Self { hold, span: Span::new(0, 0), info, left: 0, at: 0, end, segment: None })
+        let position = Position { span: Span::new(0, 0), info, left: 0, at: 0, end };
+        Ok(Self { hold, position, segment: None })
     }
 
+    #[inline]
     pub(super) fn next_train<A: Arrivals<Hold = H>>(&mut self, arrivals: &A) -> Next {
         let bytes = arrivals.delivery(&self.hold).map_or(&[][..], Delivery::bytes);
-        let rest = bytes.get(self.at as usize..).unwrap_or(&[]);
-        if let Some(train) = PlainTrain::read(rest)
-            && let Some(source) = PartId::new(self.info.source().node(), train.source_part)
-        {
-            // Inside the delivery, which is shorter than 4 GiB.
-            self.span = Span::new(self.at + CDU_HEADER as u32, train.length);
-            self.at += train.size as u32;
-            self.left = train.count;
+        if self.position.next_plain(bytes) {
             self.segment = None;
-            self.info = Info::new(source, train.command, train.class);
             return Next::Train;
         }
         self.next_extended(arrivals)
@@ -121,51 +213,58 @@ impl<H> Cursor<H> {
     /// The same for any train, or none.
     #[inline(never)]
     fn next_extended<A: Arrivals<Hold = H>>(&mut self, arrivals: &A) -> Next {
+        let position = &mut self.position;
         let bytes = arrivals.delivery(&self.hold).map_or(&[][..], Delivery::bytes);
-        let mut cdus = Cdus::new(bytes.get(self.at as usize..).unwrap_or(&[]));
+        let mut cdus = Cdus::new(bytes.get(position.at as usize..).unwrap_or(&[]));
         let train = match cdus.next() {
             None => return Next::End,
             Some(Err(_)) => return Next::Unreadable,
             Some(Ok(train)) => train,
         };
-        let Some(source) = PartId::new(self.info.source().node(), train.source_part()) else {
+        let Some(source) = PartId::new(position.info.source().node(), train.source_part()) else {
             return Next::Unreadable;
         };
-        self.at = self.end - cdus.remaining() as u32;
+        position.at = position.end - cdus.remaining() as u32;
         // Both slices lie in the delivery, so the difference is the data's place in it.
         let start = (train.data().as_ptr().addr() - bytes.as_ptr().addr()) as u32;
-        self.span = Span::new(start, train.length() as u32);
-        self.left = train.count();
+        position.span = Span::new(start, train.length() as u32);
+        position.left = train.count();
+        position.info = Info::new(source, train.command(), train.class());
         self.segment = train.segment().copied();
-        self.info = Info::new(source, train.command(), train.class());
         Next::Train
     }
 
-    /// Goes back over messages of the open train that were skipped.
-    pub(super) fn back(&mut self, count: u32) {
-        let bytes = u64::from(count) * u64::from(self.span.length());
-        let start = u64::from(self.span.start()).saturating_sub(bytes);
-        self.span = Span::new(start as u32, self.span.length());
-        self.left += count;
+    /// Messages from here on that need no look for commands until `most` were read, nor for the end of the delivery.
+    #[inline]
+    pub(super) fn ahead(&self, most: u32) -> Option<Ahead> {
+        let position = self.position;
+        let count = position.left_but_last().min(most);
+        let more = count > 0 || position.left == 0 && position.at < position.end;
+        more.then_some(Ahead { position, count, unlooked: most - count })
+    }
+
+    /// Goes to where a reader is that has handed messages out: `unread` of those that lay side by side last were not.
+    #[inline]
+    pub(super) fn resume(&mut self, ahead: Ahead, unread: u32) {
+        self.position = ahead.position;
+        self.position.skip(ahead.count.saturating_sub(unread));
+        self.segment = None;
     }
 
     /// The next message of the open train, of which some are left and which is not the last of the delivery.
     #[inline(always)]
     pub(super) fn step(&mut self) -> (Span, Info) {
-        let span = self.span;
-        self.span = span.next();
-        self.left -= 1;
-        (span, self.info)
+        let position = &mut self.position;
+        let span = position.span;
+        position.span = span.next();
+        position.left -= 1;
+        (span, position.info)
     }
 
     /// Skips messages of the open train; the place of the first of them.
     #[inline]
     pub(super) fn skip(&mut self, count: u32) -> Span {
-        let span = self.span;
-        let behind = u64::from(span.start()) + u64::from(count) * u64::from(span.length());
-        self.span = Span::new(behind as u32, span.length());
-        self.left -= count;
-        span
+        self.position.skip(count)
     }
 
     #[inline(always)]
@@ -178,25 +277,25 @@ impl<H> Cursor<H> {
     }
 
     pub(super) fn info(&self) -> Info {
-        self.info
+        self.position.info
     }
 
     pub(super) fn span(&self) -> Span {
-        self.span
+        self.position.span
     }
 
     /// Messages left of the open train.
     pub(super) fn left(&self) -> u32 {
-        self.left
+        self.position.left
     }
 
     /// Whether the open train is the last of the delivery.
     pub(super) fn ends_here(&self) -> bool {
-        self.at == self.end
+        self.position.at == self.position.end
     }
 
     pub(super) fn has_more(&self) -> bool {
-        self.left > 0 || self.at < self.end
+        self.position.left > 0 || self.position.at < self.position.end
     }
 
     /// Of a train that is a segment of a message longer than a block: which.

@@ -1,11 +1,13 @@
 //! Messages one by one, trains as batches, and pieces for readers that copy by themselves.
 
+use core::mem;
+
 use super::assembly::Put;
-use super::cursor::{Cursor, Info, Next, Span};
+use super::cursor::{Ahead, Cursor, Info, Next, Span};
 use super::lists::Item;
 use super::{Arrivals, Inbox, Pulled};
 
-/// Messages of a train between two looks for commands.
+/// Messages of a delivery between two looks for commands.
 const UNLOOKED: u32 = 64;
 
 /// A message, by the hold of the bytes that it lies in. Three words if the hold is one: see [`Info`].
@@ -88,40 +90,6 @@ impl<H> Batch<H> {
     }
 }
 
-/// Messages of one length from one part that lie side by side in the delivery that was read last.
-#[derive(Clone, Copy, Debug)]
-pub struct Ahead {
-    span: Span,
-    info: Info,
-    count: u32,
-}
-
-impl Ahead {
-    /// Where the first begins.
-    #[inline]
-    pub fn start(&self) -> usize {
-        self.span.start() as usize
-    }
-
-    /// Bytes of each.
-    #[inline]
-    pub fn length(&self) -> usize {
-        self.span.length() as usize
-    }
-
-    /// Number of messages, 1 at least.
-    #[inline]
-    pub fn count(&self) -> u32 {
-        self.count
-    }
-
-    /// Who sent them, and what kind they are.
-    #[inline]
-    pub fn info(&self) -> Info {
-        self.info
-    }
-}
-
 /// Which cursor stands in a train.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Open {
@@ -130,39 +98,28 @@ enum Open {
 }
 
 impl<H, B> Inbox<'_, H, B> {
-    /// The next message of the open train, while there is no need to look for commands, the end of the train or of the delivery.
-    /// The fast way; when it gives nothing, [`next`](Self::next) knows more.
+    /// Messages that follow the one that [`next`](Self::next) gave, in the same delivery, as far as there is no need to look for commands
+    /// or for its end: for a reader that hands them out by itself. It says how far it has come by [`resume`](Self::resume), before anything
+    /// else is done here. `None`: there are no such messages.
     #[inline]
-    pub fn next_quick<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<Message<H>> {
-        let (hold, Ahead { span, info, .. }) = self.ahead(1)?;
-        Some(Message { hold: arrivals.share(hold), span, info })
+    pub fn ahead(&mut self) -> Option<(&H, Ahead)> {
+        let unlooked = mem::take(&mut self.unlooked);
+        let cursor = self.current.as_ref().filter(|_| unlooked > 0)?;
+        Some((cursor.hold(), cursor.ahead(unlooked)?))
     }
 
-    /// Takes messages that follow the one given out last in its train, as far as there is no need to look for commands or for the end of the
-    /// delivery, at most so many: for a reader that hands them out by itself. `None`: there are no such messages, and
-    /// [`next`](Self::next) knows more. Those that are not read go back by [`unread`](Self::unread), before anything else is done here.
+    /// A reader that went ahead has come as far as `ahead` says, of whose open train it has not read the last `unread` messages.
     #[inline]
-    pub fn ahead(&mut self, most: u32) -> Option<(&H, Ahead)> {
-        let count = self.quick.min(most);
-        let cursor = self.current.as_mut().filter(|_| count > 0)?;
-        self.quick -= count;
-        let span = cursor.skip(count);
-        let info = cursor.info();
-        Some((cursor.hold(), Ahead { span, info, count }))
-    }
-
-    /// Takes the last `count` messages back that [`ahead`](Self::ahead) has given.
-    pub fn unread(&mut self, count: u32) {
+    pub fn resume(&mut self, ahead: Ahead, unread: u32) {
         if let Some(cursor) = self.current.as_mut() {
-            cursor.back(count);
-            self.quick += count;
+            cursor.resume(ahead, unread);
         }
     }
 
     /// The next message, commands first.
     #[inline]
     pub fn next<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<Message<H>> {
-        self.quick = 0;
+        self.unlooked = 0;
         // What it nearly always is: a message of a delivery that is being read.
         if !self.open_command(arrivals)
             && let Some(cursor) = self.current.as_mut()
@@ -208,8 +165,7 @@ impl<H, B> Inbox<'_, H, B> {
         }
         let (span, info) = cursor.step();
         let hold = arrivals.share(cursor.hold());
-        let quick = (cursor.left() - u32::from(cursor.ends_here())).min(UNLOOKED);
-        self.quick = if open == Open::Message { quick } else { 0 };
+        self.unlooked = if open == Open::Message { UNLOOKED } else { 0 };
         Some(Message { hold, span, info })
     }
 
@@ -315,7 +271,7 @@ impl<H, B> Inbox<'_, H, B> {
 
     /// Makes a cursor stand in a train with messages left, that of commands if there are any.
     fn open<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) -> Option<Open> {
-        self.quick = 0;
+        self.unlooked = 0;
         if self.open_command(arrivals) {
             return Some(Open::Command);
         }

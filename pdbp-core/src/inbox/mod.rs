@@ -36,10 +36,10 @@ use crate::id::{NodeId, PartId, StreamNo};
 use assembly::Assemblies;
 pub use assembly::Assembly;
 use cursor::Cursor;
-pub use cursor::Info;
+pub use cursor::{Ahead, Info};
 pub use lists::Entry;
 use lists::{Item, List, Lists};
-pub use messages::{Ahead, Batch, Message};
+pub use messages::{Batch, Message};
 use returned::Reread;
 pub use returned::Returned;
 use streams::Streams;
@@ -146,8 +146,8 @@ pub struct Waiting {
 pub struct Inbox<'a, H, B> {
     current: Option<Cursor<H>>,
     command: Option<Cursor<H>>,
-    /// Messages of the open train that can be handed out without another look at anything.
-    quick: u32,
+    /// Messages of the delivery that may be read without a look for commands, right after one was given out.
+    unlooked: u32,
     lists: Lists<'a, H>,
     messages: List,
     returned: List,
@@ -167,7 +167,7 @@ impl<'a, H, B> Inbox<'a, H, B> {
         Self {
             current: None,
             command: None,
-            quick: 0,
+            unlooked: 0,
             lists: Lists::new(entries),
             messages: List::EMPTY,
             returned: List::EMPTY,
@@ -202,7 +202,7 @@ impl<'a, H, B> Inbox<'a, H, B> {
 
     /// Gives everything back: messages in segments are given up, and streams are unknown from now on.
     pub fn clear<A: Arrivals<Hold = H, Buffer = B>>(&mut self, arrivals: &mut A) {
-        self.quick = 0;
+        self.unlooked = 0;
         let cursors = [self.current.take(), self.command.take()];
         let reread = self.reread.take().map(Reread::into_hold);
         let held = cursors.into_iter().flatten().map(Cursor::into_hold);

@@ -167,7 +167,7 @@ fn route(source: u16, class: CduClass, command: u16) -> Route {
 type Read = (u16, u16, bool, Vec<u8>);
 
 fn next(inbox: &mut TestInbox, source: &mut Source) -> Option<Read> {
-    let message = inbox.next_quick(source).or_else(|| inbox.next(source))?;
+    let message = inbox.next(source)?;
     let bytes = source.bytes(message.hold())[message.start()..][..message.length()].to_vec();
     let info = message.info();
     let read = (info.source().local(), info.command(), info.is_command(), bytes);
@@ -186,17 +186,32 @@ fn next_batch(inbox: &mut TestInbox, source: &mut Source) -> Vec<Read> {
     read
 }
 
-/// Takes as many as there are ahead, and gives back all but some.
-fn next_ahead(inbox: &mut TestInbox, source: &mut Source, most: u32, read: u32) -> Vec<Read> {
-    let Some((hold, ahead)) = inbox.ahead(most) else { return vec![] };
-    let (count, length, info) = (ahead.count(), ahead.length(), ahead.info());
-    assert!((1..=most).contains(&count));
-    let bytes = source.bytes(hold)[ahead.start()..][..count as usize * length].to_vec();
-    let read = read.min(count);
-    inbox.unread(count - read);
-    let one = |i: usize| bytes[i * length..][..length].to_vec();
-    let read = (0..read as usize).map(|i| (info.source().local(), info.command(), info.is_command(), one(i)));
-    read.collect()
+/// Reads what there is ahead, so many trains of it, the last of them but for some messages.
+fn next_ahead(inbox: &mut TestInbox, source: &mut Source, trains: u32, unread: u32) -> Vec<Read> {
+    let mut read = vec![];
+    let Some((hold, mut ahead)) = inbox.ahead() else { return read };
+    let bytes = source.bytes(hold);
+    let mut give = |ahead: &Ahead, count: u32| {
+        for i in 0..count as usize {
+            let bytes = bytes[ahead.start() + i * ahead.length()..][..ahead.length()].to_vec();
+            let info = ahead.info();
+            read.push((info.source().local(), info.command(), info.is_command(), bytes));
+        }
+    };
+    for _ in 0..trains {
+        let (all, most) = (ahead.count(), ahead.unlooked());
+        let before = ahead;
+        if !ahead.next_train(bytes) {
+            break;
+        }
+        assert!(ahead.count() > 0 && ahead.unlooked() + ahead.count() == most);
+        give(&before, all);
+    }
+    let unread = unread.min(ahead.count());
+    give(&ahead, ahead.count() - unread);
+    inbox.resume(ahead, unread);
+    assert!(inbox.ahead().is_none(), "a look for commands comes first");
+    read
 }
 
 /// Something to do with an inbox and its pipe.
@@ -219,7 +234,7 @@ enum Operation {
         how: u8,
     },
     Next,
-    /// Messages read ahead: at most, and those that are kept.
+    /// Messages read ahead: trains at most, and messages of the last that are not read.
     Ahead(u32, u32),
     Batch,
     Look,
@@ -234,7 +249,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         2 => (0u16..3, 1usize..200).prop_map(|(from, bytes)| Operation::Piece { from, bytes }),
         2 => (0u32..3, 0u8..6).prop_map(|(number, how)| Operation::Segment { number, how }),
         4 => Just(Operation::Next),
-        4 => (1u32..6, 0u32..6).prop_map(|(most, read)| Operation::Ahead(most, read)),
+        4 => (0u32..4, 0u32..4).prop_map(|(trains, unread)| Operation::Ahead(trains, unread)),
         2 => Just(Operation::Batch),
         1 => Just(Operation::Look),
         2 => Just(Operation::Stream),
@@ -328,8 +343,8 @@ fn apply(
                 expect(read, oracle)?;
             }
         }
-        Operation::Ahead(most, read) => {
-            for read in next_ahead(inbox, source, most, read) {
+        Operation::Ahead(trains, unread) => {
+            for read in next_ahead(inbox, source, trains, unread) {
                 expect(read, oracle)?;
             }
         }

@@ -194,9 +194,7 @@ impl<'a> Outbox<'a> {
     /// As [`push`](Self::push).
     #[inline]
     pub fn push_on(&mut self, hop: Hop, route: Route, data: &[u8]) -> Result<&mut [u8], Full> {
-        let block = self.block(hop)?;
-        block.push(route, data)?;
-        Ok(block.rest())
+        self.block(hop)?.push_on(route, data)
     }
 
     /// Takes messages of `bytes` bytes in all, as long as the one before, that were written into what [`push_on`](Self::push_on) gave out.

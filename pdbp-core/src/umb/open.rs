@@ -84,14 +84,17 @@ impl OpenBlock {
         packer.reserve(raw.body_mut(), route, length)
     }
 
-    /// What is left for more messages of the open train; see [`Packer::rest`].
+    /// Appends one message; what is left for more of the kind. See [`Packer::push_on`].
+    ///
+    /// # Errors
+    /// [`Full`]; nothing was written.
     #[inline]
-    pub fn rest(&mut self) -> &mut [u8] {
+    pub fn push_on(&mut self, route: Route, data: &[u8]) -> Result<&mut [u8], Full> {
         let Self { raw, packer, .. } = self;
-        packer.rest(raw.body_mut())
+        packer.push_on(raw.body_mut(), route, data)
     }
 
-    /// Takes messages that were written into [`rest`](Self::rest); see [`Packer::extend`].
+    /// Takes messages that were written into what [`push_on`](Self::push_on) gave; see [`Packer::extend`].
     #[inline]
     pub fn extend(&mut self, bytes: usize) {
         let Self { raw, packer, .. } = self;

@@ -58,24 +58,26 @@ impl Known {
 }
 
 impl<S: Share> Part<S> {
+    /// Whether a target is the part that it was, as far as is known without a look at the tables.
+    #[inline(always)]
+    pub(crate) fn knows_target(&self, to: Target) -> bool {
+        let recurrence = self.shared().recurrence.now();
+        // Nobody has had a number twice as long as both are 0: which is nearly always.
+        u64::from(to.generation()) | recurrence == 0 || self.known.has(to, recurrence)
+    }
+
     /// Refuses a target whose number may be another part's by now.
     #[inline(always)]
     pub(crate) fn check_target(&self, to: Target) -> Result<(), SendError> {
-        let recurrence = self.shared().recurrence.now();
-        // Nobody has had a number twice as long as both are 0: which is nearly always.
-        if u64::from(to.generation()) | recurrence == 0 || self.known.has(to, recurrence) {
-            return Ok(());
-        }
-        self.look_for_target(to, recurrence)
+        if self.knows_target(to) { Ok(()) } else { self.look_for_target(to) }
     }
 
     #[cold]
     #[inline(never)]
-    fn look_for_target(&self, to: Target, recurrence: u64) -> Result<(), SendError> {
+    fn look_for_target(&self, to: Target) -> Result<(), SendError> {
         let engine = self.shared().engine();
         if engine.has_part(to) {
             self.known.add(to);
-            debug_assert!(engine.recurrence() >= recurrence, "it only grows");
             return Ok(());
         }
         if to.node() != self.shared().id && engine.has_failed(to.node()) {

@@ -233,6 +233,14 @@ impl<S: Share> Part<S> {
 
     #[inline(never)]
     fn try_recv_slow(&self) -> Option<Message<S>> {
+        match self.train.next_train() {
+            Some(message) => Some(message),
+            None => self.try_recv_inbox(),
+        }
+    }
+
+    #[inline(never)]
+    fn try_recv_inbox(&self) -> Option<Message<S>> {
         self.next_message().or_else(|| (self.poll() > 0).then(|| self.next_message()).flatten())
     }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytemuck::NoUninit;
 use pdbp_core::OpenBlock;
-use pdbp_core::cdu::{CduClass, Full, Packer, Route};
+use pdbp_core::cdu::{CduClass, Packer, Route};
 use pdbp_core::engine::OpenError;
 use pdbp_core::id::{NodeId, Time};
 use pdbp_core::outbox::{Hop, LongMessage, Outbox, Outgoing};
@@ -85,12 +85,11 @@ impl<S: Share> Part<S> {
     /// A message to another part than the one before, or of another length.
     #[inline]
     fn send_other(&self, to: Target, message: &[u8], patience: Patience) -> Result<(), SendError> {
-        self.check_target(to)?;
-        let route = self.route(to, CduClass::ShortMessage, 0);
-        match self.lanes.push(to, route, message) {
-            Ok(()) => Ok(()),
-            Err(Full) => self.send_slow(to, route, message, patience),
-        }
+        let is_packed = self.knows_target(to) && {
+            let route = self.route(to, CduClass::ShortMessage, 0);
+            self.lanes.push(to, route, message).is_ok()
+        };
+        if is_packed { Ok(()) } else { self.send_slow(to, message, patience) }
     }
 
     /// Sends one plain value. Values of one type to the same part form trains, which cost no header each.
@@ -185,13 +184,9 @@ impl<S: Share> Part<S> {
 
     #[cold]
     #[inline(never)]
-    fn send_slow(
-        &self,
-        to: Target,
-        route: Route,
-        message: &[u8],
-        patience: Patience,
-    ) -> Result<(), SendError> {
+    fn send_slow(&self, to: Target, message: &[u8], patience: Patience) -> Result<(), SendError> {
+        self.check_target(to)?;
+        let route = self.route(to, CduClass::ShortMessage, 0);
         if message.len() <= self.longest() {
             if let Patience::None = patience
                 && self.is_stalled(to.node())

@@ -43,16 +43,19 @@ impl Bytes {
     }
 }
 
-/// Messages of one length from one part, side by side.
+/// Messages of a run, ahead of their reader: those of one train side by side, and the way to the next.
 ///
-/// **Invariant.** `left` shares of the run were counted for it and belong to it; the bytes of as many messages of `length` bytes lie in the
-/// run from `at` on.
+/// **Invariant.** While there is a way `ahead`, `bytes` are those of the run, and shares of it were counted that belong to this train: one
+/// for each message left, and one for each that may follow in other trains ([`Ahead::unlooked`]). The bytes of `left` messages of `length`
+/// bytes lie in the run from `at` on; none are left without a way ahead.
 pub(super) struct Train<S: Share = Local> {
     left: Cell<u32>,
     info: Cell<Info>,
     at: Cell<NonNull<u8>>,
     length: Cell<usize>,
     run: Cell<NonNull<Inner<Run, Count<S>>>>,
+    bytes: Cell<Bytes>,
+    ahead: Cell<Option<Ahead>>,
 }
 
 // SAFETY: as `Pointer<Shared>`, of which it has shares, and bytes that are only read.
@@ -66,12 +69,14 @@ impl<S: Share> Default for Train<S> {
             at: Cell::new(NonNull::dangling()),
             length: Cell::new(0),
             run: Cell::new(NonNull::dangling()),
+            bytes: Cell::new(Bytes { at: NonNull::dangling(), length: 0 }),
+            ahead: Cell::new(None),
         }
     }
 }
 
 impl<S: Share> Train<S> {
-    /// The next message.
+    /// The next message of the train.
     #[inline(always)]
     pub(super) fn next(&self) -> Option<Message<S>> {
         let left = self.left.get().checked_sub(1)?;
@@ -84,56 +89,70 @@ impl<S: Share> Train<S> {
         Some(Message { run, bytes: Bytes { at, length }, info: self.info.get() })
     }
 
-    /// Whether there are messages.
-    pub(super) fn is_empty(&self) -> bool {
-        self.left.get() == 0
+    /// The first message of the train that follows, when nothing is left of this one.
+    #[inline]
+    pub(super) fn next_train(&self) -> Option<Message<S>> {
+        let mut ahead = self.ahead.get().filter(|_| self.left.get() == 0)?;
+        let bytes = self.bytes.get();
+        if !ahead.next_train(bytes.get()) {
+            return None;
+        }
+        self.take(&ahead, bytes).then(|| self.next()).flatten()
     }
 
-    /// Takes what can be read ahead. There is nothing left here.
+    /// Takes what can be read ahead. There is nothing here.
     #[inline]
     pub(super) fn fill(&self, inbox: &mut Inbox<S>) {
-        debug_assert!(self.is_empty());
-        if let Some((run, ahead)) = inbox.ahead(u32::MAX) {
-            self.begin(run, &ahead);
+        debug_assert!(self.ahead.get().is_none() && self.left.get() == 0);
+        if let Some((run, ahead)) = inbox.ahead() {
+            // SAFETY: beside the shares that are counted here.
+            let bytes = unsafe { Bytes::of(run, 0, run.bytes().len()) };
+            self.bytes.set(bytes);
+            self.run.set(run.add(ahead.count() + ahead.unlooked()));
+            self.ahead.set(Some(ahead));
+            self.take(&ahead, bytes);
         }
     }
 
-    fn begin(&self, run: &Pointer<S>, ahead: &Ahead) {
-        let all = ahead.length() * ahead.count() as usize;
-        // SAFETY: beside the shares that are counted here.
-        let bytes = unsafe { Bytes::of(run, ahead.start(), all) };
-        if bytes.length != all {
+    /// Makes messages the open train, of which shares are counted.
+    #[inline(always)]
+    fn take(&self, ahead: &Ahead, bytes: Bytes) -> bool {
+        let (start, length) = (ahead.start(), ahead.length());
+        let Some(messages) = bytes.get().get(start..start + length * ahead.count() as usize) else {
             // Never: an inbox gives no bytes but those of its delivery.
-            return;
-        }
-        self.run.set(run.add(ahead.count()));
-        self.at.set(bytes.at);
-        self.length.set(ahead.length());
+            return false;
+        };
+        self.ahead.set(Some(*ahead));
+        self.at.set(NonNull::from(messages).cast());
+        self.length.set(length);
         self.info.set(ahead.info());
         self.left.set(ahead.count());
+        true
     }
 
     /// Gives back what was not read.
     #[inline]
     pub(super) fn put_back(&self, inbox: &mut Inbox<S>) {
-        if !self.is_empty() {
-            inbox.unread(self.left.get());
-            self.clear();
+        if let Some((ahead, left)) = self.close() {
+            inbox.resume(ahead, left);
         }
     }
 
-    #[cold]
-    fn clear(&self) {
+    /// Gives up what was not read: how far it has come, and how many messages of the open train are left.
+    fn close(&self) -> Option<(Ahead, u32)> {
+        let ahead = self.ahead.take()?;
         let left = self.left.replace(0);
-        if left > 0 {
-            // SAFETY: these are left.
-            unsafe { Counted::give_back(self.run.get(), left) }
+        let shares = left + ahead.unlooked();
+        if shares > 0 {
+            // SAFETY: of these it has shares (invariant), and now none.
+            unsafe { Counted::give_back(self.run.get(), shares) }
         }
+        Some((ahead, left))
     }
 }
 
 impl<S: Share> Drop for Train<S> {
     fn drop(&mut self) {
-        self.clear();
+        self.close();
     }
 }

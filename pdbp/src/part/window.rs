@@ -66,6 +66,7 @@ impl Window {
     }
 
     /// The room of a train of messages of `length` bytes to `to`. The caller leaves it alone until the window is closed.
+    #[inline]
     fn open(to: Target, length: usize, room: &mut [u8]) -> Option<Self> {
         let last = room.len().checked_sub(length).filter(|_| length > 0)?;
         let start = NonNull::from(&mut *room).cast::<u8>();
