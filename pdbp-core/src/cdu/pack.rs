@@ -188,7 +188,12 @@ impl Packer {
     /// # Errors
     /// As [`push`](Self::push).
     #[inline]
-    pub fn push_on<'b>(&mut self, body: &'b mut [u8], route: Route, data: &[u8]) -> Result<&'b mut [u8], Full> {
+    pub fn push_on<'b>(
+        &mut self,
+        body: &'b mut [u8],
+        route: Route,
+        data: &[u8],
+    ) -> Result<&'b mut [u8], Full> {
         if route != self.route || data.len() != self.length || self.count >= self.most {
             self.start_here(body, route, data.len())?.copy_from_slice(data);
             return Ok(&mut []);

@@ -8,7 +8,7 @@ use super::lists::Item;
 use super::{Arrivals, Inbox, Pulled};
 
 /// Messages of a delivery between two looks for commands.
-const UNLOOKED: u32 = 64;
+const UNLOOKED: u32 = 128;
 
 /// A message, by the hold of the bytes that it lies in. Three words if the hold is one: see [`Info`].
 #[derive(Debug)]

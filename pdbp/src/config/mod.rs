@@ -513,11 +513,13 @@ impl Settings {
         for (known, origin) in KEYS.iter().zip(&self.origins) {
             let value = (known.show)(self);
             let (metrics, net) = (("metrics", cfg!(feature = "metrics")), ("net", cfg!(feature = "net")));
+            // Within one process nobody listens or joins.
+            let is_local = self.transport == TransportKind::Local;
             let needed = match known.name {
                 "metrics" if self.metrics.is_some() => Some(metrics),
                 "monitor" if self.monitor == MonitorKind::On => Some(metrics),
-                "listen" if self.listen.is_some() => Some(net),
-                "join" if self.join.is_some() => Some(net),
+                "listen" if self.listen.is_some() && !is_local => Some(net),
+                "join" if self.join.is_some() && !is_local => Some(net),
                 "transport" if self.transport == TransportKind::Net => Some(net),
                 _ => None,
             };

@@ -91,6 +91,7 @@ pub struct Part<S: Share = Local> {
     pipe: Cell<Option<PipeId>>,
     /// Number of the next message longer than a block.
     next_message: Cell<u32>,
+    is_sending_long: Cell<bool>,
     /// By node: when a send found no room, and how often it was tried in vain since.
     stalled: Box<[Cell<(u64, u32)>]>,
     /// Polls in a row that have found nothing; begins anew when the processor was given away for it.
@@ -137,6 +138,7 @@ impl<S: Share> Part<S> {
             spare: Arc::default(),
             pipe: Cell::new(pipe.as_ref().ok().copied()),
             next_message: Cell::new(0),
+            is_sending_long: Cell::new(false),
             stalled: (0..nodes).map(|_| Cell::new((u64::MAX, 0))).collect(),
             idle: Cell::new(0),
             superstep: Superstep::default(),

@@ -7,7 +7,7 @@ use pdbp_core::engine::{RoomError, RoomToken};
 use pdbp_core::id::PartId;
 
 use super::sending::{failed, way};
-use super::{Part, Share, Target};
+use super::{Message, Part, Share, Target};
 use crate::error::SendError;
 use crate::node::{Shared, Waiter};
 
@@ -38,12 +38,14 @@ impl Drop for Room {
 }
 
 impl<S: Share> Part<S> {
-    /// Waits until the node of `to` has room for message number `number` of `bytes` bytes.
+    /// Waits until the node of `to` has room for message number `number` of `bytes` bytes. What arrives meanwhile is handed to `receive`, if
+    /// there is one.
     pub(crate) fn wait_for_room(
         &self,
         to: Target,
         (number, bytes): (u32, usize),
         timeout: Duration,
+        mut receive: Option<&mut (dyn FnMut(Message<S>) + '_)>,
     ) -> Result<(), SendError> {
         let shared = self.shared();
         let mut waiter = Waiter::new(timeout, shared);
@@ -69,7 +71,8 @@ impl<S: Share> Part<S> {
             }
             drop(engine);
             shared.help_siblings();
-            if worked > 0 {
+            let received = receive.as_deref_mut().is_some_and(|receive| self.hand_on(receive));
+            if received || worked > 0 {
                 waiter.worked(&self.node);
             } else {
                 waiter.pause(&self.node, &[]);

@@ -1,5 +1,6 @@
 //! Sending messages.
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use pdbp_core::engine::OpenError;
 use pdbp_core::id::{NodeId, Time};
 use pdbp_core::outbox::{Hop, LongMessage, Outbox, Outgoing};
 
-use super::{Part, Share, Target};
+use super::{Message, Part, Share, Target};
 use crate::config::Progress;
 use crate::error::{SendError, Timeout};
 use crate::node::{NodeEngine, Waiter};
@@ -37,6 +38,15 @@ impl Patience {
             Self::For(timeout) => Some(timeout),
             Self::Until(deadline) => Some(deadline.saturating_duration_since(Instant::now())),
         }
+    }
+}
+
+/// Unsets a flag in the end, after a panic too.
+struct End<'f>(&'f Cell<bool>);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
     }
 }
 
@@ -195,13 +205,15 @@ impl<S: Share> Part<S> {
             }
             return self.pack(to.node(), &Outgoing::message(route, message), patience);
         }
-        self.check_length(message)?;
-        let most = self.shared().longest_to(to.node()) - 16;
-        let Some(timeout) = patience.timeout(self) else {
+        match patience.timeout(self) {
+            Some(timeout) => self.send_long(to, message, timeout, None),
             // Several blocks are needed; that there is room for all cannot be known.
-            return Err(SendError::NeedsWaiting { bytes: message.len(), limit: self.longest() });
-        };
-        self.send_segments(to, Outgoing::message(route, message), most, timeout)
+            None => self.check_length(message).and(Err(self.needs_waiting(message))),
+        }
+    }
+
+    fn needs_waiting(&self, message: &[u8]) -> SendError {
+        SendError::NeedsWaiting { bytes: message.len(), limit: self.longest() }
     }
 
     /// Whether a send to the node found no room and nothing has happened at this node since. A part that tries again and again
@@ -218,35 +230,52 @@ impl<S: Share> Part<S> {
         !tries.wrapping_add(1).is_multiple_of(RETRY)
     }
 
-    fn send_segments(
+    /// Sends a message longer than a block, in pieces, when its receiver has room for it; what arrives meanwhile is handed to `receive`, if
+    /// there is one. A part has one such message on its way at a time.
+    pub(super) fn send_long(
         &self,
         to: Target,
-        message: Outgoing<'_>,
-        most: usize,
+        message: &[u8],
         timeout: Duration,
+        mut receive: Option<&mut (dyn FnMut(Message<S>) + '_)>,
     ) -> Result<(), SendError> {
+        self.check_length(message)?;
+        if self.is_sending_long.replace(true) {
+            return Err(self.needs_waiting(message));
+        }
+        let _end = End(&self.is_sending_long);
         let number = self.next_message.get();
         self.next_message.set(number.wrapping_add(1));
+        let bytes = message.len();
         let started = Instant::now();
-        self.wait_for_room(to, (number, message.bytes().len()), timeout)?;
-        let mut long = LongMessage::new(number, message.bytes().len(), most);
-        while let Some(piece) = long.piece() {
+        self.wait_for_room(to, (number, bytes), timeout, receive.as_deref_mut())?;
+        let outgoing = Outgoing::message(self.route(to, CduClass::ShortMessage, 0), message);
+        let mut pieces = LongMessage::new(number, bytes, self.shared().longest_to(to.node()) - 16);
+        while let Some(piece) = pieces.piece() {
             // The timeout is for the whole message.
-            let left = Patience::For(timeout.saturating_sub(started.elapsed()));
-            let kept = self.keep_room(to, (number, message.bytes().len()));
-            let packed = kept.and_then(|()| self.pack(to.node(), &message.piece(&piece), left));
+            let left = timeout.saturating_sub(started.elapsed());
+            let kept = self.keep_room(to, (number, bytes));
+            let packed = kept.and_then(|()| match receive.as_deref_mut() {
+                Some(receive) => self.pack_or(to, &outgoing.piece(&piece), left, receive),
+                None => self.pack(to.node(), &outgoing.piece(&piece), Patience::For(left)),
+            });
             packed.inspect_err(|_| self.end_room(false)).map_err(|e| match e {
                 SendError::Timeout(t) => SendError::Timeout(Timeout { waited: timeout, ..t }),
                 other => other,
             })?;
-            long.advance();
+            pieces.advance();
         }
         self.end_room(true);
         Ok(())
     }
 
     /// Packs into the open block to a node, or into a new one.
-    fn pack(&self, node: NodeId, outgoing: &Outgoing<'_>, patience: Patience) -> Result<(), SendError> {
+    pub(super) fn pack(
+        &self,
+        node: NodeId,
+        outgoing: &Outgoing<'_>,
+        patience: Patience,
+    ) -> Result<(), SendError> {
         if self.lanes.with(|outbox| outbox.pack(Hop::to_node(node), outgoing)).is_ok() {
             return Ok(());
         }

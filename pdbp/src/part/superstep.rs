@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pdbp_core::id::NodeId;
+use pdbp_core::outbox::Outgoing;
 
+use super::sending::Patience;
 use super::{Interest, Message, Part, Share, Target};
 use crate::error::{RecvError, SendError};
 use crate::node::Waiter;
@@ -212,35 +214,72 @@ impl<S: Share> Part<S> {
     /// not wait in a circle.
     ///
     /// # Errors
-    /// As [`try_send`](Self::try_send), except for [`SendError::WouldBlock`]; [`SendError::Timeout`] when there was no room and nothing
-    /// came for as long as the setting `timeout_ms` says.
+    /// As [`send`](Self::send); [`SendError::Timeout`] when there was no room and nothing came for as long as the setting `timeout_ms` says,
+    /// and for a message longer than a block when that took as long in all. While one is on its way, `receive` cannot send another
+    /// ([`SendError::NeedsWaiting`]).
     pub fn send_or(
         &self,
         to: Target,
         message: &[u8],
         mut receive: impl FnMut(Message<S>),
     ) -> Result<(), SendError> {
+        let timeout = self.shared().settings.timeout;
         loop {
             match self.try_send(to, message) {
-                Err(SendError::WouldBlock) => {}
+                Err(SendError::WouldBlock) if self.serve(to, timeout, &mut receive)? => {}
+                // A part without a pipe gets nothing, and waits for room alone.
+                Err(SendError::WouldBlock) => return self.send(to, message),
+                Err(SendError::NeedsWaiting { .. }) => {
+                    return self.send_long(to, message, timeout, Some(&mut receive));
+                }
                 sent => return sent,
             }
-            let mut received = false;
-            while let Some(message) = self.try_recv() {
-                receive(message);
-                received = true;
-            }
-            if received {
-                continue;
-            }
-            match self.wait(Interest::Either(to), self.shared().settings.timeout) {
-                Ok(_) => {}
-                Err(RecvError::Timeout(timeout)) => return Err(SendError::Timeout(timeout)),
-                Err(RecvError::Interrupted) => return Err(SendError::Interrupted),
-                // A part without a pipe gets nothing, and waits for room alone.
-                Err(_) => return self.send(to, message),
+        }
+    }
+
+    /// Packs a piece of a message; while there is no room what arrives is handed on.
+    pub(super) fn pack_or(
+        &self,
+        to: Target,
+        piece: &Outgoing<'_>,
+        timeout: Duration,
+        receive: &mut dyn FnMut(Message<S>),
+    ) -> Result<(), SendError> {
+        loop {
+            match self.pack(to.node(), piece, Patience::None) {
+                Err(SendError::WouldBlock) if self.serve(to, timeout, receive)? => {}
+                Err(SendError::WouldBlock) => return self.pack(to.node(), piece, Patience::For(timeout)),
+                packed => return packed,
             }
         }
+    }
+
+    /// Hands on what has arrived, or waits until something has, or there is room. `false`: this part has no pipe.
+    fn serve(
+        &self,
+        to: Target,
+        timeout: Duration,
+        receive: &mut dyn FnMut(Message<S>),
+    ) -> Result<bool, SendError> {
+        if self.hand_on(receive) {
+            return Ok(true);
+        }
+        match self.wait(Interest::Either(to), timeout) {
+            Ok(_) => Ok(true),
+            Err(RecvError::Timeout(timeout)) => Err(SendError::Timeout(timeout)),
+            Err(RecvError::Interrupted) => Err(SendError::Interrupted),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Hands on what has arrived. Whether there was something.
+    pub(super) fn hand_on(&self, receive: &mut dyn FnMut(Message<S>)) -> bool {
+        let mut received = false;
+        while let Some(message) = self.try_recv() {
+            receive(message);
+            received = true;
+        }
+        received
     }
 }
 

@@ -132,3 +132,35 @@ fn parts_that_wait_for_quiet_take_in_what_comes_meanwhile() {
         });
     }
 }
+
+/// Room for one of these messages at a time: nodes that all wait for room without reading would wait for ever.
+#[test]
+fn long_messages_in_a_circle_are_read_while_their_senders_wait() {
+    const LONG: usize = 60_000;
+    for progress in [Progress::Thread, Progress::Inline, Progress::Host] {
+        let cluster = crate::small_builder(3, progress).set("assembly_bytes", "100000");
+        cluster.start().unwrap().run(|node| {
+            let me = part(&node, "part");
+            let to = workers(&me, 3);
+            let long = vec![7; LONG];
+            let (mut got, mut refused) = (0, 0);
+            for i in 0..9 {
+                let sent = me.send_or(to[i % 3], &long, |message| {
+                    got += message.len();
+                    drop(message);
+                    match me.send_or(to[i % 3], &long, |_| {}) {
+                        Err(SendError::NeedsWaiting { bytes: LONG, .. }) => refused += 1,
+                        other => panic!("{other:?}"),
+                    }
+                });
+                sent.unwrap();
+            }
+            me.flush();
+            while got < 9 * LONG {
+                me.quiesce(SOON, |message| got += message.len()).unwrap();
+            }
+            assert_eq!(got, 9 * LONG);
+            node.barrier(SOON).unwrap();
+        });
+    }
+}
