@@ -40,9 +40,9 @@ pub struct RowSpace {
     /// Real elements that the `recv` cursor has passed in its present lap; at the critical real element when all of them.
     passed: u32,
     peak: u32,
-    /// The largest peak of the intervals before the present one, as far back as `quiet` counts.
+    /// The largest peak of the intervals before the present one, as far back as `idle_intervals` counts.
     before: u32,
-    quiet: u32,
+    idle_intervals: u32,
     /// Of RM: see `wanted`.
     wanted: u32,
     /// See `equal_part`.
@@ -113,15 +113,15 @@ impl RowSpace {
         self.peak
     }
 
-    /// The most elements in use at once, lately: in the current interval, in the one before it, and in all quiet ones before
+    /// The most elements in use at once, lately: in the current interval, in the one before it, and in all idle ones before
     /// that.
     pub fn recent_peak(&self) -> u32 {
         self.peak.max(self.before)
     }
 
     /// Intervals in a row that ended with a peak under a quarter of the real space.
-    pub fn quiet(&self) -> u32 {
-        self.quiet
+    pub fn idle_intervals(&self) -> u32 {
+        self.idle_intervals
     }
 
     /// Of RM: elements that the peer could use, as the last block to arrive said, at most N. That counts what [`used`](Self::used)
@@ -183,7 +183,7 @@ impl RowSpace {
     /// The real space grows; `recv` goes on into the new elements.
     pub(crate) fn grow(&mut self, by: u32) {
         self.real += by.min(self.virtual_space());
-        self.quiet = 0;
+        self.idle_intervals = 0;
     }
 
     /// The real space shrinks by up to `by` elements that are vacant.
@@ -192,18 +192,22 @@ impl RowSpace {
         if by > 0 {
             self.real -= by;
             self.passed = self.passed.min(self.real);
-            self.quiet = 0;
+            self.idle_intervals = 0;
         }
     }
 
-    /// An interval ends: counts it as quiet or not, without forgetting its peak.
+    /// An interval ends: counts it as idle or not, without forgetting its peak.
     pub(crate) fn close_interval(&mut self) {
-        if self.peak.saturating_mul(4) < self.real { self.quiet += 1 } else { self.quiet = 0 }
+        if self.peak.saturating_mul(4) < self.real {
+            self.idle_intervals += 1
+        } else {
+            self.idle_intervals = 0
+        }
     }
 
     /// The next interval begins.
     pub(crate) fn open_interval(&mut self) {
-        self.before = if self.quiet > 1 { self.before.max(self.peak) } else { self.peak };
+        self.before = if self.idle_intervals > 1 { self.before.max(self.peak) } else { self.peak };
         self.peak = self.used;
     }
 }

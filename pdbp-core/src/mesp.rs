@@ -62,13 +62,13 @@ pub enum Control {
     },
     /// On a link that was restored: the peer is a member for this node, and may send data.
     Welcome,
-    /// Of a stream that the peer sends by this node, its relay: whether it has a way to its destination, or none (any more).
+    /// For a stream relayed by this node: whether it has, or still has, a route to its destination.
     StreamAnswer {
         /// The stream pipe at the peer.
         group: u16,
         /// The number of the stream.
         number: u32,
-        /// Whether it has one.
+        /// Whether it has a route.
         taken: bool,
     },
     /// Whether a node has room for a message in segments: its answer to the sender, perhaps by way of the relay.

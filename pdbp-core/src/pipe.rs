@@ -66,13 +66,13 @@ pub(crate) struct StreamEnd {
     pub(crate) dest: PartId,
 }
 
-/// How far a stream of this node has a way.
+/// State of an outgoing stream's route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum StreamState {
-    /// It has one: a link, or a relay that has room for it.
+    /// It has a route: a link, or a relay with room for it.
     #[default]
     Taken,
-    /// The relay by which it goes has not said yet whether it has room for it.
+    /// Its relay has not said yet whether it has room for it.
     Asked,
     /// The relay has no room for it, or has lost its link to the destination. What it did not pass on is lost.
     Stopped,
@@ -248,7 +248,7 @@ impl<'a> PipePool<'a> {
         None
     }
 
-    /// Of a stream that is not over: number of the part that sends it, the node to which it goes, and how far it has a way.
+    /// For a stream still open: its sender's number, its destination node, and the state of its route.
     pub(crate) fn stream(
         &mut self,
         pipe: PipeId,

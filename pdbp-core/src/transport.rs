@@ -17,15 +17,15 @@
 //! * [`Op::Recv`] that is refused as [`Reason::Busy`] is accepted after such polls as well, or once blocks posted for that peer before
 //!   have been filled.
 //! * An [`ArrivedBlock`] of a peer goes back before the transport that brought it is dropped. The engine sees to that by leaking its
-//!   transport when readers are left. A transport that finds at its end that somebody still reads (`umb::Lender::alive`) keeps
+//!   transport when readers are left. A transport that finds at its end that somebody still reads (`umb::Lender::outstanding`) keeps
 //!   what they read in place for ever, and its peers do not get those blocks back.
 //! * No call blocks, waits or does unbounded work. Progress is made in [`Transport::poll_completion`].
 //! * Blocks of a peer arrive in one of two ways, which [`Transport::arrival`] names; the engine follows it, link by link:
 //!   *posted*: into a block given by [`Op::Recv`], while the sender's block is complete when it may be overwritten;
 //!   *in place*: the sender's own block is read where it lies, given back by [`Op::Return`], and complete at the sender then.
 //!
-//! `pdbp-sim` holds a conformance suite that checks all of this for any implementation; its example `backend` is one written from
-//! nothing. What carries frames and no more, a UART or a socket, is an [`embed::Wire`](crate::embed::Wire) and gets its
+//! `pdbp-sim` holds a conformance suite that checks all of this for any implementation; its docs show the example `backend`, one
+//! written from nothing. What carries frames and no more, a UART or a socket, is an [`embed::Wire`](crate::embed::Wire) and gets its
 //! transport from [`embed::Posted`](crate::embed::Posted).
 //!
 //! ```

@@ -39,7 +39,7 @@ impl Here {
     /// The block of a reference, at its reader.
     pub(super) fn lend(&mut self, block_ref: BlockRef) -> ArrivedBlock {
         // SAFETY: the sender takes the block up again when its reference comes back, which `take_back` makes, or when this node's end of
-        // the network is dropped, unless `alive` says then that it is read: so nobody writes it before. Its memory is kept by this
+        // the network is dropped, unless `outstanding` says then that it is read: so nobody writes it before. Its memory is kept by this
         // end, for ever in that case. Blocks begin on multiples of 64 bytes.
         unsafe { self.0.lend(block_ref.id, block_ref.base, block_ref.length) }
     }
@@ -55,7 +55,7 @@ impl Here {
 
     /// Whether blocks are read.
     pub(super) fn is_read(&self) -> bool {
-        self.0.alive() > 0
+        self.0.outstanding() > 0
     }
 }
 

@@ -44,7 +44,7 @@ pub(crate) struct SharedMemoryLink {
     capacity: usize,
     largest: usize,
     pub(crate) failed: bool,
-    /// It failed since its process, or its transport, is gone, and not since it wrote what cannot be.
+    /// The peer's process or transport ended; it did not write invalid data.
     pub(crate) ended: bool,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct SharedMemoryLink {
 pub(crate) enum Turn {
     Sent(SealedBlock),
     Received(ArrivedBlock),
-    /// The peer has written nonsense.
+    /// The peer has written invalid data.
     Astray,
 }
 
@@ -117,7 +117,7 @@ impl SharedMemoryLink {
         self.ring();
     }
 
-    /// Gives a block of the peer back to it. `Err`: it is none, or more come back than came.
+    /// Gives a block of the peer back to it. `Err`: it is not the peer's, or more are given back than arrived.
     pub(crate) fn give_back(&mut self, block: ArrivedBlock) -> Result<(), ArrivedBlock> {
         let length = block.bytes().len() as u32;
         // The block is the peer's if its bytes lie in the peer's part.
@@ -161,7 +161,7 @@ impl SharedMemoryLink {
         Some(unsafe { self.lender.lend(id, base, entry.length) })
     }
 
-    /// Whether the peer has left or died, and all that it left has been taken.
+    /// Whether the peer has left or died and nothing of it is left in the rings.
     pub(crate) fn has_ended(&mut self, look: bool) -> bool {
         let gone = self.part().is_gone() || look && self.has_died();
         // In this order: what the peer put in before its end is seen here.
@@ -206,7 +206,7 @@ impl SharedMemoryLink {
 
     /// Our transport is dropped: tells the peer whether readers are left here, which have its blocks. Whether there are.
     pub(crate) fn close(&self) -> bool {
-        let has_readers = self.lender.alive() > 0;
+        let has_readers = self.lender.outstanding() > 0;
         if !has_readers {
             self.region.own().say_no_readers(self.peer);
         }

@@ -8,8 +8,8 @@ use pdbp_core::Completion;
 use pdbp_core::id::NodeId;
 use pdbp_core::umb::{BlockPool, HeapMemory, stride};
 
+use crate::connection::frame;
 use crate::frame::{Head, Kind};
-use crate::lane::frame;
 use crate::link::{Limits, Link};
 use crate::ring::codec::{self, Codec, Packing};
 use crate::ring::{Ring, Size};

@@ -20,7 +20,7 @@
 //!
 //! # Where things are
 //! ```text
-//!  engine ── submit, poll ──▶ net (Net) ──▶ link, one per peer ──▶ lane, its connection ──▶ frame
+//!  engine ── submit, poll ──▶ net (Net) ──▶ link, one per peer ──▶ connection ────────────▶ frame
 //!                               ▲  ▲          session, numbers,    ▲  gathers, reads into     heads of 24 bytes
 //!                               │  │          acknowledgement      │  posted blocks
 //!                               │  │                               └── ring: packs and expands, with a codec
@@ -56,10 +56,10 @@
 //!   without progress end the session, with the reason.
 //! * **Goodbyes are answered**, so that a connection that is lost with one is told from a node that knows.
 //!
-//! * **The ring stands between a link's queue and its lane**, and only there. Numbers, acknowledgement and sending again know nothing of
-//!   it: they are of blocks, and a block that is packed is still kept until it lies, expanded, in a posted one. So a cut drops what
-//!   is in the ring at both ends, and what is sent again is packed again. Without a codec blocks pass by the ring on the same code path, at
-//!   the cost of two comparisons.
+//! * **The ring stands between a link's queue and its connection**, and only there. Numbers, acknowledgement and sending again know
+//!   nothing of it: they are of blocks, and a block that is packed is still kept until it lies, expanded, in a posted one. So a cut
+//!   drops what is in the ring at both ends, and what is sent again is packed again. Without a codec blocks pass by the ring on the
+//!   same code path, at the cost of two comparisons.
 //! * **What is packed is the block, not the super-element**: a block is what is acknowledged and what credit is promised for, and longer
 //!   pieces shrink hardly more (from 64 KiB on). The codec is chosen for each super-element.
 //! * **A process chooses its codec for itself**, since every process expands what comes; only processes of the same version talk to each other.
@@ -79,13 +79,13 @@
 //! join and leave a running cluster; several connections for a link; clusters joined by trunks.
 #![forbid(unsafe_code)]
 
+mod connection;
 mod door;
 mod error;
 mod frame;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-mod lane;
 mod link;
 mod net;
 mod options;

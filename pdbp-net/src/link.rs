@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 use pdbp_core::id::NodeId;
 use pdbp_core::{Completion, SealedBlock, VacantBlock};
 
+use crate::connection::{Connection, frame};
 use crate::error::{Lost, Malformed, NetError};
 use crate::frame::{Head, Kind};
-use crate::lane::{Lane, frame};
 use crate::ring::Ring;
 use crate::ring::codec::Codec;
 use crate::ring::workers::{Done, Work};
@@ -68,7 +68,7 @@ pub(crate) struct Link<S> {
     cause: Option<NetError>,
     out: Outgoing,
     incoming: Incoming,
-    lane: Option<Lane<S>>,
+    connection: Option<Connection<S>>,
     /// When the session is given up, while there is no connection.
     give_up_at: Option<Instant>,
     faults: u8,
@@ -96,7 +96,7 @@ impl<S: Read + Write> Link<S> {
             cause: None,
             out: Outgoing::new(peer.index(), codec),
             incoming: Incoming::new(peer.index()),
-            lane: None,
+            connection: None,
             give_up_at: Some(give_up_at),
             faults: 0,
             ended: false,
@@ -129,13 +129,13 @@ impl<S: Read + Write> Link<S> {
 
     /// Whether there is no connection, and one is wanted.
     pub(crate) fn is_apart(&self) -> bool {
-        self.lane.is_none() && !self.ended
+        self.connection.is_none() && !self.ended
     }
 
     /// Whether a poll has left something unread, or something that the poller has to pack before it can be written.
     pub(crate) fn has_more(&self) -> bool {
         let packs = || self.out.row.is_on() && self.out.has_next() && !self.out.row.waits();
-        self.lane.as_ref().is_some_and(|lane| lane.readable || (lane.writable && lane.opened && packs()))
+        self.connection.as_ref().is_some_and(|c| c.readable || (c.writable && c.opened && packs()))
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -145,7 +145,7 @@ impl<S: Read + Write> Link<S> {
     /// Takes a block to send, for which there is room, and writes it if that is possible at once.
     pub(crate) fn send(&mut self, block: SealedBlock, ring: &mut Ring) {
         self.out.queue.push_back(block);
-        if self.lane.as_ref().is_some_and(|lane| lane.writable) {
+        if self.connection.as_ref().is_some_and(|connection| connection.writable) {
             self.write(ring);
         }
     }
@@ -175,14 +175,14 @@ impl<S: Read + Write> Link<S> {
         if self.ended {
             return;
         }
-        self.drop_lane(ring);
+        self.drop_connection(ring);
         let (session, (taken, room)) = match (self.state, self.next_session) {
             (State::Up, _) => (self.session, self.incoming.news()),
             (_, Some(next)) => (next, (0, 0)),
             _ => (self.session.saturating_add(1), (0, 0)),
         };
         let open = frame(Kind::Open, session.into(), taken, usize::try_from(room - taken).unwrap_or(0));
-        self.lane = Some(Lane::new(socket, self.limits.longest, open));
+        self.connection = Some(Connection::new(socket, self.limits.longest, open));
         self.incoming.told = (taken, room);
         self.give_up_at = None;
         self.stats.connections += 1;
@@ -190,15 +190,15 @@ impl<S: Read + Write> Link<S> {
 
     /// What the operating system says of the connection: there may be something to read, or room to write.
     pub(crate) fn wake(&mut self, readable: bool, writable: bool) {
-        if let Some(lane) = &mut self.lane {
-            lane.readable |= readable;
-            lane.writable |= writable;
+        if let Some(connection) = &mut self.connection {
+            connection.readable |= readable;
+            connection.writable |= writable;
         }
     }
 
     /// Looks at the clock: how long has there been no connection? Connections that have come were handed over before.
     pub(crate) fn tick(&mut self, now: Instant, ring: &mut Ring) {
-        if self.state != State::Up || self.lane.is_some() {
+        if self.state != State::Up || self.connection.is_some() {
             return;
         }
         let give_up_at = *self.give_up_at.get_or_insert(now + self.limits.outage);
@@ -217,15 +217,15 @@ impl<S: Read + Write> Link<S> {
         {
             return Some(received);
         }
-        let lane = self.lane.as_ref()?;
+        let connection = self.connection.as_ref()?;
         let untold = self.incoming.taken - self.incoming.told.0;
-        if lane.writable && (lane.has_frames() || self.out.has_next() || untold >= UNTOLD) {
+        if connection.writable && (connection.has_frames() || self.out.has_next() || untold >= UNTOLD) {
             self.write(ring);
         }
         if let Some(received) = self.read(ring) {
             return Some(received);
         }
-        if self.lane.as_ref().is_some_and(|lane| lane.writable) {
+        if self.connection.as_ref().is_some_and(|connection| connection.writable) {
             self.write(ring);
         }
         self.poll_ready()
@@ -266,15 +266,15 @@ impl<S: Read + Write> Link<S> {
 
     /// Gives the session up, and its connection.
     fn fail(&mut self, cause: NetError, ring: &mut Ring) {
-        self.drop_lane(ring);
+        self.drop_connection(ring);
         (self.state, self.cause) = (State::Failing, Some(cause));
         (self.next_session, self.give_up_at) = (None, None);
         self.stats.failures += 1;
     }
 
     /// Without its connection a link has nothing in the ring: blocks are sent again from the blocks themselves.
-    fn drop_lane(&mut self, ring: &mut Ring) {
-        self.lane = None;
+    fn drop_connection(&mut self, ring: &mut Ring) {
+        self.connection = None;
         self.incoming.waiting = None;
         self.incoming.row.forget(ring);
         self.out.row.forget(ring);
@@ -282,7 +282,7 @@ impl<S: Read + Write> Link<S> {
 
     /// The connection has ended.
     fn lose(&mut self, lost: Lost, ring: &mut Ring) {
-        self.drop_lane(ring);
+        self.drop_connection(ring);
         let Lost::Malformed(what) = lost else { return };
         self.stats.malformed += 1;
         if matches!(what, Malformed::Bomb { .. } | Malformed::Expansion { .. }) {
@@ -297,14 +297,14 @@ impl<S: Read + Write> Link<S> {
 
     /// Does what a head says.
     fn follow(&mut self, head: Head, ring: &mut Ring) -> Result<(), Malformed> {
-        let Some(lane) = &mut self.lane else { return Ok(()) };
-        match (head.kind, lane.opened) {
+        let Some(connection) = &mut self.connection else { return Ok(()) };
+        match (head.kind, connection.opened) {
             (Kind::Open, false) => return self.open(head, ring),
             (Kind::Open, true) => return Err(Malformed::OpenTwice),
             (_, false) => return Err(Malformed::NotOpen),
             _ => {}
         }
-        let (known, sent) = (self.out.acknowledged, lane.written);
+        let (known, sent) = (self.out.acknowledged, connection.written);
         if !(known..=sent).contains(&head.taken) {
             return Err(Malformed::Taken { found: head.taken, sent });
         }
@@ -319,8 +319,8 @@ impl<S: Read + Write> Link<S> {
                 self.ended = true;
                 if self.leaving.is_none() {
                     // It waits to know that it is known.
-                    lane.say_bye(self.incoming.taken);
-                    let _ = lane.flush(&self.out);
+                    connection.say_bye(self.incoming.taken);
+                    let _ = connection.flush(&self.out);
                     self.fail(NetError::Left, ring);
                 }
             }
@@ -331,18 +331,18 @@ impl<S: Read + Write> Link<S> {
 
     /// The peer says in which session it is.
     fn open(&mut self, head: Head, ring: &mut Ring) -> Result<(), Malformed> {
-        let Some(lane) = &mut self.lane else { return Ok(()) };
+        let Some(connection) = &mut self.connection else { return Ok(()) };
         let theirs = u32::try_from(head.number).unwrap_or(u32::MAX);
-        let agreed = theirs.max(lane.offered);
+        let agreed = theirs.max(connection.offered);
         // What an end says of another session counts for nothing: it has taken and posted nothing in this one, and will say when it has.
         let (taken, room) = if theirs == agreed { (head.taken, u64::from(head.room)) } else { (0, 0) };
-        lane.opened = true;
+        connection.opened = true;
         if self.state == State::Up && agreed == self.session {
             let (known, sent) = (self.out.acknowledged, self.out.sent);
             if !(known..=sent).contains(&taken) {
                 return Err(Malformed::Taken { found: taken, sent });
             }
-            lane.written = taken;
+            connection.written = taken;
             self.out.acknowledged = taken;
             self.out.granted = self.out.granted.max(taken.saturating_add(room));
             self.stats.sent_again += self.out.next.saturating_sub(taken);
@@ -364,11 +364,11 @@ impl<S: Read + Write> Link<S> {
     /// Writes blocks and what else the peer is to know.
     fn write(&mut self, ring: &mut Ring) {
         self.fill(ring);
-        let Some(lane) = &mut self.lane else { return };
-        let result = lane.flush(&self.out);
-        self.out.sent = self.out.sent.max(lane.written);
+        let Some(connection) = &mut self.connection else { return };
+        let result = connection.flush(&self.out);
+        self.out.sent = self.out.sent.max(connection.written);
         if self.out.row.is_on() {
-            self.out.row.written(lane.written, ring);
+            self.out.row.written(connection.written, ring);
         }
         if let Err(lost) = result {
             self.lose(lost, ring);
@@ -378,20 +378,20 @@ impl<S: Read + Write> Link<S> {
     /// Makes frames of what there is to say. Each tells what was taken and posted.
     fn fill(&mut self, ring: &mut Ring) {
         let (out, incoming) = (&mut self.out, &mut self.incoming);
-        let Some(lane) = self.lane.as_mut().filter(|lane| lane.opened && !lane.said_bye) else { return };
+        let Some(connection) = self.connection.as_mut().filter(|c| c.opened && !c.said_bye) else { return };
         if self.state != State::Up {
             return;
         }
         let news = incoming.news();
         let room = usize::try_from(news.1 - news.0).unwrap_or(0);
-        while lane.takes_frame() {
+        while connection.takes_frame() {
             if let Some((number, packing)) = out.ready(ring) {
                 let length = u32::try_from(out.bytes_of(Some(number)).len()).unwrap_or(u32::MAX);
                 let head = Head { packing, length, ..frame(Kind::Data, number, news.0, room) };
-                lane.push(head, Some(number));
+                connection.push(head, Some(number));
                 out.next += 1;
             } else if incoming.told != news {
-                lane.push(frame(Kind::Ack, 0, news.0, room), None);
+                connection.push(frame(Kind::Ack, 0, news.0, room), None);
             } else {
                 return;
             }
@@ -415,8 +415,8 @@ impl<S: Read + Write> Link<S> {
         self.write(ring);
         let _ = self.read(ring);
         let done = self.out.queue.is_empty() || haste == Haste::Much;
-        if let Some(lane) = self.lane.as_mut().filter(|lane| done && lane.opened && !lane.said_bye) {
-            lane.say_bye(self.incoming.taken);
+        if let Some(connection) = self.connection.as_mut().filter(|c| done && c.opened && !c.said_bye) {
+            connection.say_bye(self.incoming.taken);
             self.write(ring);
         }
         self.ended
@@ -424,7 +424,7 @@ impl<S: Read + Write> Link<S> {
 
     #[cfg(test)]
     pub(crate) fn cut(&mut self, ring: &mut Ring) {
-        self.drop_lane(ring);
+        self.drop_connection(ring);
     }
 }
 

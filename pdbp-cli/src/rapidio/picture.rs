@@ -11,11 +11,11 @@ const BELOW: f64 = 60.0;
 const MARGIN: f64 = 30.0;
 
 pub(super) fn is_between_switches(link: &LinkTraffic) -> bool {
-    matches!(link.far, LinkEnd::Switch(_))
+    matches!(link.neighbor, LinkEnd::Switch(_))
 }
 
 pub(super) fn name(link: &LinkTraffic) -> String {
-    match link.far {
+    match link.neighbor {
         LinkEnd::Switch(other) => format!("{} → {other}", link.switch),
         LinkEnd::Endpoint(id) => format!("{} → rank {id}", link.switch),
     }
@@ -31,7 +31,7 @@ struct Places {
 impl Places {
     fn new(tree: &Tree, links: &[LinkTraffic], width: f64) -> Self {
         let switches = 1 + links.iter().map(|link| link.switch).max().unwrap_or(0);
-        let switches = links.iter().fold(switches, |most, link| match link.far {
+        let switches = links.iter().fold(switches, |most, link| match link.neighbor {
             LinkEnd::Switch(other) => most.max(other + 1),
             LinkEnd::Endpoint(_) => most,
         });
@@ -47,7 +47,7 @@ impl Places {
         let endpoints: Vec<_> = (0..count).map(|id| (MARGIN + step * (id as f64 + 0.5), bottom)).collect();
         let mut sums = vec![(0.0, 0.0); switches];
         for link in links {
-            if let LinkEnd::Endpoint(id) = link.far {
+            if let LinkEnd::Endpoint(id) = link.neighbor {
                 sums[link.switch].0 += endpoints[usize::from(id)].0;
                 sums[link.switch].1 += 1.0;
             }
@@ -67,7 +67,7 @@ impl Places {
 }
 
 fn bare(switch: usize, links: &[LinkTraffic]) -> bool {
-    !links.iter().any(|link| link.switch == switch && matches!(link.far, LinkEnd::Endpoint(_)))
+    !links.iter().any(|link| link.switch == switch && matches!(link.neighbor, LinkEnd::Endpoint(_)))
 }
 
 /// The switches and their parents, from the root on.
@@ -79,7 +79,7 @@ fn walk(root: usize, switches: usize, links: &[LinkTraffic]) -> Vec<(usize, Opti
     while let Some((switch, _)) = order.get(next).copied() {
         next += 1;
         for link in links.iter().filter(|link| link.in_tree) {
-            let LinkEnd::Switch(other) = link.far else { continue };
+            let LinkEnd::Switch(other) = link.neighbor else { continue };
             for (from, to) in [(link.switch, other), (other, link.switch)] {
                 if from == switch && !std::mem::replace(&mut known[to], true) {
                     order.push((to, Some(switch)));
@@ -104,7 +104,7 @@ pub(super) fn svg(tree: &Tree, links: &[LinkTraffic], width: f64) -> String {
     let most = links.iter().flat_map(|link| link.requests).max().unwrap_or(1).max(1) as f64;
     let mut labels = String::new();
     for link in links {
-        let (a, place) = (places.switches[link.switch], link.far);
+        let (a, place) = (places.switches[link.switch], link.neighbor);
         let b = match place {
             LinkEnd::Switch(other) => places.switches[other],
             LinkEnd::Endpoint(id) => places.endpoints[usize::from(id)],

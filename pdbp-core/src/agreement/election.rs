@@ -24,14 +24,14 @@ impl Agreement<'_> {
         campaigns && self.may_vote() && self.participates(self.me)
     }
 
-    /// At a primary that is no master: leaves office when a master has all that it has.
+    /// A primary that is no master steps down once a master has all of its log.
     pub(super) fn give_way(&mut self) {
         let (masters, last) = (usize::from(self.settings.masters), self.log.last().index);
         if self.me.index() < masters || self.commit < self.term.floor {
             return;
         }
         if self.peers.iter().take(masters).any(|p| p.member && p.linked && p.matched == last) {
-            self.leave_office();
+            self.step_down();
         }
     }
 
@@ -56,13 +56,13 @@ impl Agreement<'_> {
         }
         self.epoch = epoch;
         self.voted = None;
-        self.leave_office();
+        self.step_down();
         self.round = 0;
         self.ask_again();
     }
 
     /// Follows nobody until a primary is heard of.
-    pub(super) fn leave_office(&mut self) {
+    pub(super) fn step_down(&mut self) {
         if self.role == Role::Primary {
             for peer in self.peers.iter_mut() {
                 peer.owes |= owe::HELLO;
@@ -138,7 +138,7 @@ impl Agreement<'_> {
         } else {
             // It relies on no vows any more.
             self.vow_until = Time(0);
-            self.leave_office();
+            self.step_down();
         }
         self.stirred = true;
     }

@@ -57,7 +57,7 @@ impl Agreement<'_> {
         self.stage = Stage::Asking;
         self.epoch = Epoch(0);
         self.voted = None;
-        self.leave_office();
+        self.step_down();
         self.log.restart(Position::START);
         (self.pending, self.proposed) = (None, None);
         (self.commit, self.applied, self.stable, self.matched) = (0, 0, 0, 0);

@@ -97,7 +97,7 @@ impl Agreement<'_> {
             let holds = self.is_quorum(|node, peer| node == me || peer.linked);
             self.term.serves_until = Time(if holds { u64::MAX } else { 0 });
             if !holds && !self.is_last() {
-                self.leave_office();
+                self.step_down();
             }
             return;
         }
@@ -169,7 +169,7 @@ impl Agreement<'_> {
                     && !self.is_last()
                     && now > self.term.since.after(lease.saturating_mul(2))
                 {
-                    self.leave_office();
+                    self.step_down();
                 }
             }
             return;
@@ -203,7 +203,7 @@ impl Agreement<'_> {
     /// Asks the masters for a sign: the primary says so to one that is no member any more and does not know.
     fn look_for_primary(&mut self) {
         if self.primary.is_some() {
-            self.leave_office();
+            self.step_down();
         }
         for peer in self.peers.iter_mut().take(usize::from(self.settings.masters)) {
             peer.owes |= super::owe::HELLO;

@@ -134,7 +134,7 @@ pub enum Body {
         /// Whether the tables may be read under it.
         readable: bool,
     },
-    /// A: the sender's epoch, in answer to an older one, at the start of a session, or when it leaves office.
+    /// A: the sender's epoch, in answer to an older one, at the start of a session, or when it steps down.
     Hello {
         /// Whether the sender is the primary of that epoch.
         leads: bool,

@@ -116,18 +116,18 @@ pub struct Endpoint<'a, T: Transport, M: BlockMemory, P: SpacePolicy> {
     engine_next: Option<Time>,
 }
 
-/// A meeting of all nodes that this one has arrived at.
+/// A barrier that this node has entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Barrier(u32);
 
 impl Barrier {
-    /// The how many-th it is of this node, from 1: for [`Engine::barrier_missing`], which says who has not arrived.
+    /// Its ordinal at this node, from 1: for [`Engine::barrier_missing`], which says who has not arrived.
     pub const fn number(self) -> u32 {
         self.0
     }
 }
 
-/// A question whether all messages have been received.
+/// A request to learn whether all messages have been received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quiescence(u32);
 
@@ -148,7 +148,7 @@ impl Message<'_> {
         self.0.info().source()
     }
 
-    /// Of a command its number.
+    /// For a command: its number.
     pub fn command(&self) -> Option<u16> {
         let info = self.0.info();
         info.is_command().then(|| info.command())
@@ -183,7 +183,7 @@ impl Batch<'_> {
         self.0.info().source()
     }
 
-    /// Of commands their number.
+    /// For commands: their number.
     pub fn command(&self) -> Option<u16> {
         let info = self.0.info();
         info.is_command().then(|| info.command())
@@ -203,19 +203,19 @@ impl Returned<'_> {
         self.0.hold().bytes().get(start..start + self.0.length()).unwrap_or(&[])
     }
 
-    /// The node that did not get it. Of a message to a set others may have got it.
+    /// The node that did not receive it. If it went to a set, other members may have.
     pub fn node(&self) -> Option<NodeId> {
         let Hold::Piece(delivery) = self.0.hold() else { return None };
         Some(self.0.node(delivery))
     }
 
-    /// The parts that it was for.
+    /// The parts that it was sent to.
     pub fn targets(&self) -> impl Iterator<Item = PartId> {
         let Hold::Piece(delivery) = self.0.hold() else { return None.into_iter().flatten() };
         Some(self.0.targets(delivery)).into_iter().flatten()
     }
 
-    /// Of a segment of a stream or of a long message: its number, from 0.
+    /// For a segment of a stream or of a long message: its number, from 0.
     pub fn segment(&self) -> Option<u32> {
         self.0.segment()
     }
@@ -225,7 +225,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
     /// Sets up a node on `transport`, its blocks in `memory`, everything else in `storage`.
     ///
     /// # Errors
-    /// What in the configuration cannot work.
+    /// What is wrong with the configuration.
     pub fn new(
         config: Config,
         policy: P,
@@ -275,19 +275,19 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         self.engine_next.into_iter().chain(deadline).min().unwrap_or(Time(u64::MAX))
     }
 
-    /// The next thing to know. When there are more than [there is memory for](EndpointStorage::events) the oldest are
-    /// [forgotten](Self::lost_events); ask after each poll until there is none.
+    /// The next event. When there are more than [there is memory for](EndpointStorage::events) the oldest are
+    /// [dropped](Self::lost_events); call it after each poll until it returns `None`.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.pipes.events.pop()
     }
 
-    /// Events that were forgotten since nobody asked for them.
+    /// Events that were dropped because [`poll_event`](Self::poll_event) was not called in time.
     pub fn lost_events(&self) -> u64 {
         self.pipes.events.lost
     }
 
     /// For a node that was started anew: the ids of its parts are of this generation, a higher number each time, so that messages to
-    /// parts of before do not reach those of now. Call it before the first part is registered.
+    /// parts of an earlier run do not reach those of this one. Call it before the first part is registered.
     pub fn begin_generation(&mut self, generation: u32) {
         self.engine.begin_generation(generation);
     }
@@ -410,7 +410,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         loop {
             let (inbox, mut source) = self.source_of(part)?;
             let returned = inbox.next_returned(&mut source).map(Returned)?;
-            // What the engine itself has asked the node on the part's behalf is none of its messages.
+            // Skips requests that the engine sent on the part's behalf.
             if returned.targets().all(|to| to.local() != PartId::NODE) {
                 return Some(returned);
             }
@@ -452,7 +452,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         Quiescence(self.engine.ask_quiescence())
     }
 
-    /// Whether that is so.
+    /// Whether all that was sent before the request has arrived.
     pub fn is_quiescent(&self, asked: Quiescence) -> bool {
         self.engine.is_quiescent(asked.0)
     }

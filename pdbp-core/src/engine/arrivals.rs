@@ -282,7 +282,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 enum Admitted {
     Data(BlockHeader),
     Control(BlockHeader),
-    /// Of another session, seen before, or from a node that is no member.
+    /// From another session, a duplicate, or from a non-member.
     Stale,
 }
 

@@ -83,8 +83,9 @@
 //!
 //! **Credit.** Node j may have as many unreleased blocks at this node as RCBP_j has real elements; every block header tells
 //! the peer that number, the number of blocks released so far, and how many this node could use at the peer (*wanted*: under way or
-//! waiting). There is none before the two have found that their settings agree ([`Setting`]). When the first changes and no block is on its way, a block without a body carries it. So a reader that does not read
-//! stops its sender, in the sender's own memory, and nobody else.
+//! waiting). There is none before the two have found that their settings agree ([`Setting`]). When the first changes and no block
+//! is on its way, a block without a body carries it. So a reader that does not read stops its sender, in the sender's own memory,
+//! and nobody else.
 //!
 //! **Priorities.** Commands are packed into *urgent* blocks, which overtake waiting blocks in their row; one element of
 //! credit is kept for them once the row has four. Control messages do not need credit; they use blocks set aside for them, and two
@@ -327,7 +328,7 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     /// Something has happened since `advance_control` found nothing to do.
     stirred: bool,
     /// The link whose blocks are being routed.
-    routing: LinkId,
+    routed_link: LinkId,
     /// Whether readers are to be told of streams that have ended: of this node's that were given up, and of those that it cannot pass on.
     breaking: bool,
 }
@@ -394,7 +395,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             begun: false,
             agreement_due: None,
             stirred: true,
-            routing: LinkId::NONE,
+            routed_link: LinkId::NONE,
             breaking: false,
             config,
         };

@@ -1,10 +1,10 @@
 //! Settings on which all nodes have to agree: two that do not are told so, by name, and have no link.
 //!
-//! The first message on every link, in every session and every [`round`](super::round) of it, says the sender's settings. Until a node has them and finds them equal to
-//! its own, it takes nothing else from the peer and gives it no credit, so that no data is on its way that the two would
-//! understand differently. Where they differ, both say so ([`Event::SettingsDiffer`]), and the link counts as failed until
-//! there is a new one. Nothing is said on a link before there is something to say, so nodes that never talk do not compare;
-//! but all talk with the primary master.
+//! The first message on every link, in every session and every [`round`](super::round) of it, says the sender's settings. Until a
+//! node has them and finds them equal to its own, it takes nothing else from the peer and gives it no credit, so that no data is on
+//! its way that the two would understand differently. Where they differ, both say so ([`Event::SettingsDiffer`]), and the link
+//! counts as failed until there is a new one. Nothing is said on a link before there is something to say, so nodes that never talk
+//! do not compare; but all talk with the primary master.
 
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -81,7 +81,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Resumes routing of blocks for which a private pipe was full.
     pub(super) fn route_pending(&mut self, pipes: &mut impl PrivatePipes) -> u32 {
         // The host panicked while blocks of this link were being routed.
-        let interrupted = core::mem::replace(&mut self.routing, LinkId::NONE);
+        let interrupted = core::mem::replace(&mut self.routed_link, LinkId::NONE);
         self.links.mark(interrupted, Work::ROUTE);
         let mut worked = 0;
         let mut blocked = self.links.first_with(Work::ROUTE);
@@ -109,13 +109,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             };
             let mut cursor = Cursor { id, source, element, at: slot.at, served: slot.served, readers: 0 };
             // Routing resumes here if the host panics.
-            let before = core::mem::replace(&mut self.routing, id);
+            let before = core::mem::replace(&mut self.routed_link, id);
             let outcome = self.route(&whole, &mut cursor, pipes);
             let Some(slot) = self.rm.get_mut(at) else { return worked };
             (slot.at, slot.served) = (cursor.at, cursor.served);
             let back = slot.block.as_mut().map(|block| block.take_back(whole, place));
             debug_assert!(matches!(back, Some(Ok(()))), "the block was lent above");
-            self.routing = before;
+            self.routed_link = before;
             if let Routed::Blocked = outcome {
                 self.links.mark(id, Work::ROUTE);
                 return worked + cursor.readers;

@@ -21,10 +21,10 @@
 //!   room that others have.
 //!
 //! # Failure
-//! An ask that has no answer is repeated after a while, with patience that doubles, so that neither an unreadable block nor a
-//! full table is waited for in vain; asking twice means nothing. A sender that gives up says so behind its segments; so does one whose link
-//! to a relay has failed, as soon as it is up again, since the receiver knows nothing of that link. What was
-//! granted to a node that fails, and has not begun to arrive, is free when all that had come from it has been read.
+//! An ask without an answer is repeated after a delay that doubles each time, so that neither an unreadable block nor a full
+//! table blocks the sender for good; repeated asks are idempotent. A sender that gives up says so behind its segments; so does
+//! one whose link to a relay has failed, as soon as it is up again, since the receiver knows nothing of that link. Room granted
+//! to a node that fails, and not yet used, is free once all that had come from the node has been read.
 
 use managed::ManagedSlice;
 use zerocopy::little_endian::{U32, U64};
@@ -41,7 +41,7 @@ use crate::umb::BlockMemory;
 
 /// Nanoseconds after which an ask without an answer is repeated for the first time.
 const RETRY: u64 = 5_000_000;
-/// The patience doubles so often at most.
+/// Maximum number of doublings.
 const DOUBLED: u32 = 10;
 
 /// What a node is told of a message that a part of it is to get. On the wire, to [`PartId::NODE`].
@@ -101,7 +101,7 @@ pub struct RoomToken {
     number: u32,
 }
 
-/// A message of another part that needs room, or an answer that is to be said.
+/// A message of another part that needs room, or an answer still to be sent.
 #[derive(Clone, Copy, Debug)]
 pub struct RoomEntry {
     /// The part that sends it, local index of the part that is to get it, its number at the sender.

@@ -25,7 +25,7 @@ pub(super) struct Termination {
     last_sum: Option<u64>,
 }
 
-/// What a node has to do with the waves. The node itself has a tally as well, of its own request and counts.
+/// A node's share of termination detection. This node has one too, for its own request and counts.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     request: Option<Request>,
@@ -164,7 +164,7 @@ impl Termination {
         Step::Begun
     }
 
-    /// This wave and the one before agree: who has asked before the first of them is answered.
+    /// Two waves agree: answer every node that asked before the first.
     fn answer(&mut self, links: &mut Links<'_>) {
         let (first, own) = (self.wave.wrapping_sub(1), links.own);
         for link in links.iter_mut() {

@@ -85,7 +85,7 @@ fn train_at(delivery: &Delivery, at: u32) -> Option<(Train<'_>, u32)> {
     Some((train, (bytes.len() - cdus.remaining()) as u32))
 }
 
-/// Whether it is none of the part's own, but what its engine has said for it.
+/// Whether the engine sent it on the part's behalf.
 fn is_internal(train: &Train<'_>) -> bool {
     let ends = train.segment().is_some_and(|segment| segment.segment() == SegmentHeader::GIVEN_UP);
     ends || train.dest_part() == Some(PartId::NODE)

@@ -243,7 +243,7 @@ impl<H, B> Inbox<'_, H, B> {
         }
     }
 
-    /// Nobody reads the stream any more: what has come of it goes back, and what still comes.
+    /// Discards the stream: segments received so far and those still to come.
     pub fn forget<A: Arrivals<Hold = H, Buffer = B>>(&mut self, key: StreamKey, arrivals: &mut A) {
         let Some(stream) = self.streams.find(key) else { return };
         while let Some(hold) = self.lists.pop_hold(&mut stream.segments) {

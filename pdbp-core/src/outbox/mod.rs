@@ -111,7 +111,7 @@ pub struct Lane {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendError {
-    /// No block is to be had now.
+    /// No block is available now.
     Open(OpenError),
     /// The message has more bytes than fit a block. Send it in segments ([`LongMessage`]) or as a stream.
     TooLong,

@@ -237,12 +237,12 @@ impl StreamOut {
         true
     }
 
-    /// The data is on its way by other means: a stream that is given up from now on ends regularly.
+    /// The data is on its way by other means: a stream that is abandoned from now on ends normally.
     pub fn deliver(&mut self) {
         self.delivered = true;
     }
 
-    /// Whether the stream has a way to its destination.
+    /// State of the stream's route.
     pub fn state<T: Transport, M: BlockMemory, P: SpacePolicy>(
         &self,
         engine: &Engine<'_, T, M, P>,

@@ -3,10 +3,10 @@ use crate::matrix::{RowSpace, Side};
 
 /// The default: rows grow when somebody waits for them, within a share of what is free, and give back what they do not use.
 ///
-/// **A row of SM grows when a writer waits**, by a quarter. That needs no foresight, since a free block is to be had at once.
+/// **A row of SM grows when a writer waits**, by a quarter. No look-ahead is needed: a free block is available at once.
 ///
 /// **A row of RM grows when the peer wants more** than `threshold` of it ([`RowSpace::wanted`]), to what leaves it below. Here
-/// foresight counts: the peer hears of its credit half a round trip later. Algorithm 1 looks at blocks that have arrived and are
+/// look-ahead counts: the peer hears of its credit half a round trip later. Algorithm 1 looks at blocks that have arrived and are
 /// not read; on a link with latency most are on their way, and a row that is too short for the link never seems full. It grows to
 /// twice of what the peer wants where that is cheap: within its share of credit alone, and within an eighth of the free blocks if
 /// each element takes one. When all that the peer may use has arrived and is not read, the row doubles, since no block is left
@@ -86,7 +86,7 @@ impl SpacePolicy for Adaptive {
     }
 
     fn surplus(&self, row: &RowSpace) -> u32 {
-        if row.quiet() < self.patience {
+        if row.idle_intervals() < self.patience {
             return 0;
         }
         row.real().saturating_sub(self.floor(row)).min(row.vacant())
@@ -100,7 +100,7 @@ impl SpacePolicy for Adaptive {
                 row.used().max(free.saturating_mul(self.share)).max(kept)
             }
             // What seems vacant may be on its way.
-            Side::Posted | Side::Credit if row.quiet() >= self.patience => row.recent_peak(),
+            Side::Posted | Side::Credit if row.idle_intervals() >= self.patience => row.recent_peak(),
             Side::Posted | Side::Credit => row.recent_peak().max(row.equal_part()),
         };
         row.real().saturating_sub(used.max(self.least)).min(row.vacant())

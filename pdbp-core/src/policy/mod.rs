@@ -54,7 +54,7 @@ pub trait SpacePolicy {
     }
 
     /// An interval has ended; how many elements the row gives back. [`RowSpace::peak`] is the most it used in the
-    /// interval, [`RowSpace::quiet`] for how many intervals it has been far below its space.
+    /// interval, [`RowSpace::idle_intervals`] for how many intervals it has been far below its space.
     fn surplus(&self, row: &RowSpace) -> u32 {
         let _ = row;
         0

@@ -183,8 +183,8 @@ fn equal_parts_are_safe_while_they_are_used() {
     let sending = row(64, 40, 6).with_equal_part(16);
     assert_eq!(policy.spare(&sending, 0), 28, "twice what it used stays");
     let mut credit = RowSpace::new(64, 40).on(Side::Credit).with_equal_part(16);
-    for quiet in 0..16 {
-        assert_eq!(policy.spare(&credit, 0), 24, "its part stays after {quiet} quiet intervals");
+    for idle in 0..16 {
+        assert_eq!(policy.spare(&credit, 0), 24, "its part stays after {idle} idle intervals");
         credit.close_interval();
         credit.open_interval();
     }
@@ -231,10 +231,10 @@ fn a_row_gives_back_after_patience_and_not_before() {
     let mut row = RowSpace::new(64, 40);
     assert_eq!(run(&mut row, [5, 1, 0].into_iter().cycle().take(15)), (0, 0));
     assert_eq!(run(&mut row, [2]), (0, 1));
-    assert_eq!(row.real(), 10, "twice the largest peak of the sixteen quiet intervals");
+    assert_eq!(row.real(), 10, "twice the largest peak of the sixteen idle intervals");
     let mut busy = RowSpace::new(64, 40);
     let peaks = [0; 15].into_iter().chain([10]).chain([0; 15]);
-    assert_eq!(run(&mut busy, peaks), (0, 0), "a quarter in use: not quiet");
+    assert_eq!(run(&mut busy, peaks), (0, 0), "a quarter in use: not idle");
 }
 
 proptest! {

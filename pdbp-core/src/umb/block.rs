@@ -162,7 +162,7 @@ impl ArrivedBlock {
         self.raw.bytes(self.length as usize)
     }
 
-    /// Gives the token up without counting it as dropped: it counts as alive for ever.
+    /// Gives the token up without counting it as dropped: it counts as outstanding for ever.
     #[inline]
     pub(super) fn forget(self) {
         self.raw.forget();

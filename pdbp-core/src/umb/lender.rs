@@ -7,7 +7,7 @@ use super::home::Home;
 use crate::id::BlockId;
 
 /// Makes the tokens of blocks that a transport lets its user read in place, and takes them back: for one link, or for whatever has
-/// blocks in common. It knows its own tokens from others', and how many are still alive, so that a transport that comes to
+/// blocks in common. It knows its own tokens from others', and how many are still outstanding, so that a transport that comes to
 /// its end before its readers can leave their blocks where they are.
 ///
 /// ```
@@ -22,9 +22,9 @@ use crate::id::BlockId;
 /// let block = unsafe { lender.lend(id, NonNull::from(&WORDS).cast(), 16) };
 /// let other = unsafe { Lender::new().lend(id, NonNull::from(&WORDS).cast(), 16) };
 /// assert!(lender.take_back(other).is_err());
-/// assert_eq!(lender.alive(), 1);
+/// assert_eq!(lender.outstanding(), 1);
 /// assert!(lender.take_back(block).is_ok());
-/// assert_eq!(lender.alive(), 0);
+/// assert_eq!(lender.outstanding(), 0);
 /// # Ok::<(), &str>(())
 /// ```
 #[derive(Debug)]
@@ -44,8 +44,8 @@ impl Lender {
     ///
     /// # Safety
     /// `base` is aligned to 8 bytes and valid for reads of `length` bytes, which nobody writes, until
-    /// [`take_back`](Self::take_back) has taken the token or [`alive`](Self::alive) has said that no token is left; if neither
-    /// happens before this value is dropped, for ever.
+    /// [`take_back`](Self::take_back) has taken the token or [`outstanding`](Self::outstanding) has said that no token is left;
+    /// if neither happens before this value is dropped, for ever.
     #[inline]
     pub unsafe fn lend(&mut self, id: BlockId, base: NonNull<u8>, length: u32) -> ArrivedBlock {
         self.out += 1;
@@ -67,7 +67,7 @@ impl Lender {
     }
 
     /// Tokens that were neither taken back nor dropped: somebody may read their blocks.
-    pub fn alive(&self) -> usize {
+    pub fn outstanding(&self) -> usize {
         // SAFETY: only `drop` frees it.
         self.out - unsafe { self.home.dropped() }
     }
@@ -81,7 +81,7 @@ impl Default for Lender {
 
 impl Drop for Lender {
     fn drop(&mut self) {
-        if self.alive() == 0 {
+        if self.outstanding() == 0 {
             // SAFETY: no token is left, and the lender ends.
             unsafe { self.home.free() }
         }

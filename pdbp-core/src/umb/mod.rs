@@ -14,9 +14,9 @@
 //! ```
 //!
 //! A token knows where it belongs. Whoever makes tokens, for a region or to lend blocks of others (`Lender`, with the feature
-//! `alloc`), takes back only its own, makes one of a block when there is none, and counts those that were dropped. So whatever a host, a transport or another engine
-//! does with tokens, a block has one owner; and what the tokens point to stays in place until each has come back or was dropped,
-//! for ever if that does not happen.
+//! `alloc`), takes back only its own, makes one of a block when there is none, and counts those that were dropped. So whatever a
+//! host, a transport or another engine does with tokens, a block has one owner; and what the tokens point to stays in place until
+//! each has come back or was dropped, for ever if that does not happen.
 //!
 //! What would give a block a second owner does not compile. After a block has been submitted, its writer has nothing left:
 //!

@@ -43,17 +43,17 @@ impl<S: Read + Write> Link<S> {
         for _ in 0..FRAMES {
             // A session that is about to begin gets nothing before that, and a block nothing before there is room for it.
             let waits = self.next_session.is_some() || self.incoming.waiting.is_some();
-            let lane = self.lane.as_mut().filter(|lane| lane.readable && !waits)?;
+            let connection = self.connection.as_mut().filter(|connection| connection.readable && !waits)?;
             let incoming = &mut self.incoming;
             let room = match (&mut self.leaving, incoming.row.room(), incoming.posted.front_mut()) {
                 (Some(nowhere), ..) => nowhere,
                 (None, Some(buffer), _) => buffer,
-                (None, None, Some(block)) if lane.reader.is_in_block() => block.bytes_mut(),
+                (None, None, Some(block)) if connection.reader.is_in_block() => block.bytes_mut(),
                 _ => &mut [][..],
             };
-            let result = match lane.reader.next(&mut lane.socket, room) {
+            let result = match connection.reader.next(&mut connection.socket, room) {
                 Ok(Came::Nothing) => {
-                    lane.readable = false;
+                    connection.readable = false;
                     return None;
                 }
                 Ok(Came::Head(head)) => self.follow(head, ring).map_err(Lost::from),
@@ -82,7 +82,7 @@ impl<S: Read + Write> Link<S> {
 
     /// A block comes: where does it go?
     pub(super) fn begin_block(&mut self, head: Head, ring: &mut Ring) -> Result<(), Malformed> {
-        let Some(lane) = &mut self.lane else { return Ok(()) };
+        let Some(connection) = &mut self.connection else { return Ok(()) };
         let incoming = &mut self.incoming;
         let length = usize::try_from(head.length).unwrap_or(usize::MAX);
         if self.leaving.is_none() {
@@ -99,7 +99,7 @@ impl<S: Read + Write> Link<S> {
                 return Ok(());
             }
         }
-        lane.reader.begin_block(length);
+        connection.reader.begin_block(length);
         Ok(())
     }
 }

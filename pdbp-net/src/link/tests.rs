@@ -450,7 +450,7 @@ fn packed_blocks_that_lie_are_refused_and_counted() {
                 let head = Head { packing, length, ..frame(Kind::Data, 0, 0, 0) };
                 theirs.write_all(&[&head.to_bytes()[..], &bytes].concat()).unwrap();
                 // Until the worker has looked at it.
-                while end.link.lane.is_some() {
+                while end.link.connection.is_some() {
                     end.poll();
                 }
             }

@@ -26,7 +26,7 @@ const SPARED: u32 = 15;
 pub(crate) struct Choice {
     codec: Codec,
     now: Packing,
-    trial: Trial,
+    sample: Sample,
     /// The block from which on `now` is used.
     mark: u64,
     /// When the peer had taken that, and how many bytes it had by then.
@@ -42,8 +42,9 @@ struct Since {
     bytes: u64,
 }
 
+/// What measurements have found, and when another packing is tried next.
 #[derive(Debug)]
-struct Trial {
+struct Sample {
     /// What carries the most so far, and its bytes per second when that was last measured.
     best: Packing,
     rate: f64,
@@ -61,8 +62,8 @@ impl Choice {
             Codec::Lz4 => Packing::Lz4,
             Codec::Zstd => Packing::Zstd,
         };
-        let trial = Trial { best: now, rate: 0.0, next: Packing::Lz4, left: 1, pause: SOON };
-        Self { codec, now, trial, mark: 0, since: None, vain: 0, spared: 0 }
+        let sample = Sample { best: now, rate: 0.0, next: Packing::Lz4, left: 1, pause: SOON };
+        Self { codec, now, sample, mark: 0, since: None, vain: 0, spared: 0 }
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -135,26 +136,26 @@ impl Choice {
 
     /// So much was carried by what is packed by now.
     fn decide(&mut self, rate: f64) {
-        let trial = &mut self.trial;
-        if self.now != trial.best {
-            if rate > trial.rate * 1.1 {
-                (trial.best, trial.rate, trial.pause) = (self.now, rate, SOON);
-                trial.left = 1;
+        let sample = &mut self.sample;
+        if self.now != sample.best {
+            if rate > sample.rate * 1.1 {
+                (sample.best, sample.rate, sample.pause) = (self.now, rate, SOON);
+                sample.left = 1;
             } else {
-                trial.left = trial.pause;
-                trial.pause = (trial.pause * 2).min(LATE);
+                sample.left = sample.pause;
+                sample.pause = (sample.pause * 2).min(LATE);
             }
-            self.now = trial.best;
+            self.now = sample.best;
             return;
         }
-        trial.rate = rate;
-        trial.left -= 1;
-        if trial.left == 0 {
-            if trial.next == trial.best {
-                trial.next = after(trial.next);
+        sample.rate = rate;
+        sample.left -= 1;
+        if sample.left == 0 {
+            if sample.next == sample.best {
+                sample.next = after(sample.next);
             }
-            self.now = trial.next;
-            trial.next = after(trial.next);
+            self.now = sample.next;
+            sample.next = after(sample.next);
             // It is measured with what it does, not with what blocks before it did.
             (self.vain, self.spared) = (0, 0);
         }
@@ -191,7 +192,7 @@ mod tests {
             blocks += 1;
             choice.measure(start + Duration::from_secs_f64(at), blocks, blocks * BLOCK, blocks);
         }
-        (choice.trial.best, at / (blocks as f64 * BLOCK as f64 * best))
+        (choice.sample.best, at / (blocks as f64 * BLOCK as f64 * best))
     }
 
     #[test]

@@ -2,9 +2,9 @@
 //! expanded.
 //!
 //! ```text
-//!  queue of a link ─▶ COPR ─▶ SM ─▶ SEND ═══ lane ═══▶ RECE ─▶ RM ─▶ DECOPR ─▶ posted block
-//!  (kept until        packs    columns  Link::fill        Link::read   columns   expands       ▲
-//!   acknowledged)                       gathers           └─────── raw, in its turn ───────────┘
+//!  queue of a link ─▶ COPR ─▶ SM ─▶ SEND ═ connection ═▶ RECE ─▶ RM ─▶ DECOPR ─▶ posted block
+//!  (kept until        packs    columns  Link::fill          Link::read   columns   expands       ▲
+//!   acknowledged)                       gathers             └─────── raw, in its turn ───────────┘
 //! ```
 //! | S2 | here |
 //! |---|---|
@@ -13,12 +13,12 @@
 //! | buffer library, blocks B | [`library`]: one of each direction, bounded by what [`Options::ring_bytes`](crate::Options::ring_bytes) says |
 //! | super-element, density k | [`density`]; an element counts the blocks, which lie with their link |
 //! | COPR, DECOPR | [`copr`], [`decopr`]: by the poller, or by [`workers`], which work on the blocks of a column side by side |
-//! | SEND, RECE | the link and its lane, by whoever polls |
+//! | SEND, RECE | the link and its connection, by whoever polls |
 //! | DSB, routing information | a frame and its head |
 //!
 //! The unit that is packed is the block, since a block is what is acknowledged, sent again and expanded into a posted one; the packing is
-//! chosen for each super-element. A node that sends without a codec has no ring: its blocks go straight from the queue to the lane,
-//! through the same code.
+//! chosen for each super-element. A node that sends without a codec has no ring: its blocks go straight from the queue to the
+//! connection, through the same code.
 
 pub(crate) mod choice;
 pub(crate) mod codec;

@@ -45,6 +45,12 @@
 //!     run_all(node, &mut std::io::stdout()).is_passed()
 //! }
 //! ```
+//!
+//! # A backend from nothing
+//! `examples/backend.rs`:
+//! ```ignore
+#![doc = include_str!("../../examples/backend.rs")]
+//! ```
 
 mod cases;
 mod contents;

@@ -213,7 +213,7 @@ impl Transport for Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        if self.lender.alive() > 0 {
+        if self.lender.outstanding() > 0 {
             std::mem::forget(std::mem::take(&mut self.held));
         }
         let mut net = lock(&self.net);

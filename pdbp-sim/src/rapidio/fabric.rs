@@ -6,7 +6,7 @@ use super::endpoint::Endpoint;
 use super::operation::Key;
 use super::packet::Packet;
 use super::port::{Output, Place, Waiting};
-use super::spanning::{Far, Members, Tree};
+use super::spanning::{Members, Neighbor, Tree};
 use super::switch::Switch;
 use super::timing::Timing;
 use super::topology::{Topology, TopologyError};
@@ -35,8 +35,8 @@ pub(super) enum Happening {
 pub struct LinkTraffic {
     /// The switch at one end.
     pub switch: usize,
-    /// The other end.
-    pub far: LinkEnd,
+    /// The device at the other end.
+    pub neighbor: LinkEnd,
     /// Whether it is in the tree.
     pub in_tree: bool,
     /// Packets of messages and calls, away from `switch` and towards it.
@@ -65,7 +65,7 @@ pub(super) struct Fabric {
     /// Those of switches, port by port, then those of endpoints.
     pub(super) outputs: Vec<Output>,
     /// What each output leads to.
-    far: Vec<Far>,
+    neighbors: Vec<Neighbor>,
     queue: Queue<Happening>,
     pub(super) now: u64,
     pub(super) digest: Digest,
@@ -78,13 +78,13 @@ impl Fabric {
     pub(super) fn new(topology: &Topology, timing: Timing) -> Result<Self, TopologyError> {
         let tree = Tree::new(topology)?;
         let buffers = timing.buffers.max(FEWEST);
-        let (mut outputs, mut far, mut switches) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut outputs, mut neighbors, mut switches) = (Vec::new(), Vec::new(), Vec::new());
         for ports in tree.ports() {
             switches.push(Switch::new(outputs.len(), ports.len()));
             for end in ports {
-                let room = matches!(end, Far::Switch(..)).then_some(buffers);
+                let room = matches!(end, Neighbor::Switch(..)).then_some(buffers);
                 outputs.push(Output::new(ports.len() + 1, room));
-                far.push(*end);
+                neighbors.push(*end);
             }
         }
         let mut endpoints = Vec::new();
@@ -92,11 +92,23 @@ impl Fabric {
             let (switch, port) = tree.home(id);
             endpoints.push(Endpoint::new(outputs.len()));
             outputs.push(Output::new(1, Some(buffers)));
-            far.push(Far::Switch(switch, port));
+            neighbors.push(Neighbor::Switch(switch, port));
         }
         let groups = vec![Members::new(&tree, (0..tree.endpoints() as u16).collect())];
         let (queue, digest, woken) = (Queue::default(), Digest::NEW, Vec::new());
-        Ok(Self { timing, tree, groups, switches, endpoints, outputs, far, queue, now: 0, digest, woken })
+        Ok(Self {
+            timing,
+            tree,
+            groups,
+            switches,
+            endpoints,
+            outputs,
+            neighbors,
+            queue,
+            now: 0,
+            digest,
+            woken,
+        })
     }
 
     /// Makes a group of endpoints, given by growing id; its number.
@@ -154,7 +166,7 @@ impl Fabric {
     fn sent(&mut self, output: usize) {
         let Some(Waiting { packet, place, .. }) = self.outputs[output].leaving.take() else { return };
         self.release(place);
-        let to_switch = matches!(self.far[output], Far::Switch(..));
+        let to_switch = matches!(self.neighbors[output], Neighbor::Switch(..));
         let latency = self.timing.link + if to_switch { self.timing.switch } else { 0 };
         if latency == 0 {
             self.deliver(output, packet);
@@ -178,9 +190,9 @@ impl Fabric {
     fn deliver(&mut self, output: usize, packet: Packet) {
         self.digest.add(u64::from(packet.source) << 48 | u64::from(packet.number) << 16 | output as u64);
         self.digest.add(u64::from(packet.sequence) << 8 | packet.what as u64);
-        match self.far[output] {
-            Far::Endpoint(id) => self.take(id, packet),
-            Far::Switch(switch, port) => self.arrive(switch, port, packet, Rc::new(output)),
+        match self.neighbors[output] {
+            Neighbor::Endpoint(id) => self.take(id, packet),
+            Neighbor::Switch(switch, port) => self.arrive(switch, port, packet, Rc::new(output)),
         }
     }
 
@@ -189,15 +201,17 @@ impl Fabric {
         let mut links = Vec::new();
         for (switch, ports) in self.tree.ports().iter().enumerate() {
             for (end, port) in ports.iter().zip(0u8..) {
-                let (far, back) = match *end {
-                    Far::Endpoint(id) => (LinkEnd::Endpoint(id), self.endpoints[usize::from(id)].output),
-                    Far::Switch(other, _) if other < switch => continue,
-                    Far::Switch(other, port) => (LinkEnd::Switch(other), self.switches[other].output(port)),
+                let (neighbor, back) = match *end {
+                    Neighbor::Endpoint(id) => (LinkEnd::Endpoint(id), self.endpoints[usize::from(id)].output),
+                    Neighbor::Switch(other, _) if other < switch => continue,
+                    Neighbor::Switch(other, port) => {
+                        (LinkEnd::Switch(other), self.switches[other].output(port))
+                    }
                 };
                 let both = [self.switches[switch].output(port), back].map(|output| &self.outputs[output]);
                 links.push(LinkTraffic {
                     switch,
-                    far,
+                    neighbor,
                     in_tree: self.tree.uses(switch, port),
                     requests: both.map(|output| output.requests),
                     answers: both.map(|output| output.answers),

@@ -11,7 +11,7 @@ const NO_PORT: u8 = u8::MAX;
 
 /// What is at the other end of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Far {
+pub(super) enum Neighbor {
     /// The endpoint of this id.
     Endpoint(u16),
     /// A switch, and its port.
@@ -25,7 +25,7 @@ pub(super) enum Far {
 #[derive(Clone, Debug)]
 pub struct Tree {
     /// What each port of each switch leads to.
-    ports: Vec<Vec<Far>>,
+    ports: Vec<Vec<Neighbor>>,
     /// Ports of each switch that are in the tree, in order.
     used: Vec<Vec<u8>>,
     /// Switch and port of each id.
@@ -76,15 +76,16 @@ impl Tree {
         wires.number(&used, host, None, &mut place);
         let mut id_of = vec![0; place.len()];
         place.iter().zip(0..).for_each(|(endpoint, id)| id_of[*endpoint] = id);
-        let far = |end: &End| match *end {
-            End::Endpoint(endpoint) => Far::Endpoint(id_of[endpoint]),
-            End::Switch(switch, port, _) => Far::Switch(switch, port),
+        let neighbor = |end: &End| match *end {
+            End::Endpoint(endpoint) => Neighbor::Endpoint(id_of[endpoint]),
+            End::Switch(switch, port, _) => Neighbor::Switch(switch, port),
         };
-        let ports: Vec<Vec<Far>> = wires.0.iter().map(|ends| ends.iter().map(far).collect()).collect();
+        let ports: Vec<Vec<Neighbor>> =
+            wires.0.iter().map(|ends| ends.iter().map(neighbor).collect()).collect();
         let mut home = vec![(0, 0); place.len()];
         for (switch, ends) in ports.iter().enumerate() {
-            for (far, port) in ends.iter().zip(0..) {
-                if let Far::Endpoint(id) = far {
+            for (neighbor, port) in ends.iter().zip(0..) {
+                if let Neighbor::Endpoint(id) = neighbor {
                     home[usize::from(*id)] = (switch, port);
                 }
             }
@@ -105,7 +106,9 @@ impl Tree {
         for dest in 0..self.home.len() as u16 {
             for start in 0..self.ports.len() {
                 let mut switches = vec![start];
-                while let Some(Far::Switch(next, _)) = self.next(*switches.last().unwrap_or(&start), dest) {
+                while let Some(Neighbor::Switch(next, _)) =
+                    self.next(*switches.last().unwrap_or(&start), dest)
+                {
                     if let Some(first) = switches.iter().position(|switch| *switch == next) {
                         return Err(RoutingLoop { dest, switches: switches.split_off(first) });
                     }
@@ -119,7 +122,7 @@ impl Tree {
     /// The switches between two endpoints, in order.
     pub fn way(&self, from: u16, to: u16) -> Vec<usize> {
         let mut way = vec![self.home[usize::from(from)].0];
-        while let Some(Far::Switch(next, _)) = way.last().and_then(|switch| self.next(*switch, to)) {
+        while let Some(Neighbor::Switch(next, _)) = way.last().and_then(|switch| self.next(*switch, to)) {
             way.push(next);
         }
         way
@@ -155,7 +158,7 @@ impl Tree {
         self.tables[switch][usize::from(dest)] = port;
     }
 
-    pub(super) fn ports(&self) -> &[Vec<Far>] {
+    pub(super) fn ports(&self) -> &[Vec<Neighbor>] {
         &self.ports
     }
 
@@ -174,11 +177,11 @@ impl Tree {
         (usize::from(port) < self.ports[switch].len()).then_some(port)
     }
 
-    fn next(&self, switch: usize, dest: u16) -> Option<Far> {
-        self.port(switch, dest).map(|port| self.far(switch, port))
+    fn next(&self, switch: usize, dest: u16) -> Option<Neighbor> {
+        self.port(switch, dest).map(|port| self.neighbor(switch, port))
     }
 
-    pub(super) fn far(&self, switch: usize, port: u8) -> Far {
+    pub(super) fn neighbor(&self, switch: usize, port: u8) -> Neighbor {
         self.ports[switch][usize::from(port)]
     }
 
@@ -203,7 +206,7 @@ impl Tree {
         let mut next = VecDeque::from([start]);
         while let Some(switch) = next.pop_front() {
             for port in &self.used[switch] {
-                if let Far::Switch(other, _) = self.ports[switch][usize::from(*port)]
+                if let Neighbor::Switch(other, _) = self.ports[switch][usize::from(*port)]
                     && steps[other].0 == usize::MAX
                 {
                     steps[other] = (steps[switch].0 + 1, switch);
@@ -220,7 +223,7 @@ impl Tree {
         while let Some((switch, out)) = next.pop() {
             self.tables[switch][id] = out;
             for port in self.used[switch].iter().filter(|port| **port != out) {
-                if let Far::Switch(other, back) = self.ports[switch][usize::from(*port)] {
+                if let Neighbor::Switch(other, back) = self.ports[switch][usize::from(*port)] {
                     next.push((other, back));
                 }
             }
@@ -344,7 +347,7 @@ impl Members {
             masks.keys().copied().min_by_key(|switch| (tree.depth[*switch], *switch)).unwrap_or(tree.root);
         let steps = tree.steps_from(top);
         let up = |switch: usize| {
-            let leads_up = |port: &u8| matches!(tree.far(switch, *port), Far::Switch(next, _) if next == steps[switch].1);
+            let leads_up = |port: &u8| matches!(tree.neighbor(switch, *port), Neighbor::Switch(next, _) if next == steps[switch].1);
             Some((switch, tree.used[switch].iter().copied().find(leads_up)?))
         };
         let ups = masks.keys().filter(|switch| **switch != top).filter_map(|switch| up(*switch)).collect();

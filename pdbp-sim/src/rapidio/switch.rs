@@ -11,7 +11,7 @@ use pdbp_core::collective::Kind;
 use super::fabric::Fabric;
 use super::packet::{Packet, What};
 use super::port::Place;
-use super::spanning::Far;
+use super::spanning::Neighbor;
 use super::unit::Slot;
 
 /// A switch.
@@ -150,7 +150,7 @@ impl Fabric {
 
     /// Answers a packet that has come from the endpoint that sent it, as its own switch: it has taken it.
     fn answer_source(&mut self, at: usize, port: u8, packet: &Packet) {
-        if self.tree.far(at, port) == Far::Endpoint(packet.source) {
+        if self.tree.neighbor(at, port) == Neighbor::Endpoint(packet.source) {
             let ports = self.switches[at].ports;
             self.push(self.switches[at].output(port), ports, packet.answer(What::Answer), None);
         }

@@ -221,7 +221,7 @@ impl Transport for Replay {
 
 impl Drop for Replay {
     fn drop(&mut self) {
-        if self.lender.alive() > 0 {
+        if self.lender.outstanding() > 0 {
             std::mem::forget(std::mem::take(&mut self.lent));
         }
     }

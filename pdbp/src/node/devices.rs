@@ -1,4 +1,4 @@
-//! What a process' devices are told of, and who knows them.
+//! Pins block memory for this process's devices, and asks MPI whether it supports device memory.
 
 #[cfg(feature = "mpi")]
 use pdbp_core::id::NodeId;
@@ -7,7 +7,7 @@ use super::Memory;
 use crate::cluster::StartError;
 use crate::config::PinMemory;
 
-/// Locks the memories of the nodes of this process, as the setting says.
+/// Pins the memory of this process's nodes, as the setting says.
 ///
 /// # Errors
 /// [`StartError::Pin`], if the setting names a device.
@@ -44,17 +44,17 @@ pub(crate) fn pin(setting: PinMemory, memories: Vec<Memory>) -> Result<Vec<Memor
     }
 }
 
-/// Whether MPI knows the memory of devices: it says so, and a device's memory goes from this node to itself.
+/// Whether MPI supports device memory: it says so, and a transfer from this node to itself succeeds.
 #[cfg(all(feature = "mpi", feature = "cuda"))]
 pub(crate) fn knows_devices(link: &pdbp_mpi::Direct, node: Option<NodeId>) -> bool {
     use pdbp_cuda::device::Cuda;
 
-    // Asked first, since a library that does not know them would read addresses that are none of the host's.
+    // Asked first: a library without that support would read device addresses as the host's.
     let Some(node) = node.filter(|_| link.says_it_knows_devices()) else { return false };
     Cuda::in_use_or_first().is_ok_and(|device| goes_round(link, node, &device).unwrap_or(false))
 }
 
-/// Whether what is sent from device memory arrives in device memory.
+/// Whether data sent from device memory arrives intact in device memory.
 #[cfg(all(feature = "mpi", feature = "cuda"))]
 fn goes_round<D: pdbp_cuda::device::Device>(
     link: &pdbp_mpi::Direct,
@@ -79,7 +79,7 @@ fn goes_round<D: pdbp_cuda::device::Device>(
             std::thread::yield_now();
         }
     }
-    // MPI lets go of the memory when it has come.
+    // MPI releases the memory once the data has arrived.
     let to = loop {
         match awaited.into_buffer() {
             Ok(buffer) => break buffer,

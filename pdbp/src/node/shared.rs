@@ -48,7 +48,7 @@ pub(crate) struct Shared {
     pub(crate) direct: Option<super::Direct>,
     pub(crate) settings: Settings,
     engine: Mutex<NodeEngine>,
-    /// Of each node: body of the longest block that travels there, or to the relay, as fast as any; and what of it relays need.
+    /// Per node: the longest body that travels at full speed, and the part of it that relays need.
     bodies: Box<[(usize, usize)]>,
     /// See [`Backend::crowded`].
     pub(super) crowded: bool,
@@ -342,7 +342,7 @@ impl Shared {
         }
     }
 
-    /// Targets have to be checked from now on: all parts look what [`Recurrence`] says for each message.
+    /// From now on every part checks [`Recurrence`] before each message.
     pub(super) fn disturb_lanes(&self) {
         let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         lanes.iter().for_each(SharedLanes::disturb);

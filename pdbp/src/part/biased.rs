@@ -98,8 +98,8 @@ impl<T: Windowed> Owner<T> {
         Visitor(Arc::downgrade(&self.lock))
     }
 
-    /// Uses the window, unless it is not to be used at the moment. `None` also when `f` says so: it was of no use, as it is while it is
-    /// closed.
+    /// Calls `f` with the window; `None` if the window cannot be used at the moment. Also `None` if `f` returns `None`, as it does
+    /// while the window is closed.
     ///
     /// # Safety
     /// `f` does not come back here, nor to the value.

@@ -1,5 +1,4 @@
-//! Counted pointers that are shared by many at a time: as `Rc` and `Arc`, but who hands out shares one by one can count them beforehand,
-//! all at once.
+//! Counted pointers: like `Rc` and `Arc`, but many shares can be counted in one step before they are handed out.
 #![allow(unsafe_code, reason = "a counted pointer")]
 
 use std::cell::Cell;
@@ -15,11 +14,11 @@ pub trait Count {
     /// Adds shares.
     fn add(&self, shares: u32);
 
-    /// Takes shares off. `true`: these were the last, and what others did before they gave theirs up has happened.
+    /// Takes shares off. `true`: these were the last, and all that other holders did before they dropped theirs is visible.
     fn sub(&self, shares: u32) -> bool;
 }
 
-/// More shares than this cannot be: then the program ends, rather than count from 0 again. Leaves room for additions of other threads.
+/// The most shares. Beyond it the program aborts rather than let the count wrap; the gap leaves room for concurrent additions.
 const MOST: usize = isize::MAX as usize;
 
 impl Count for Cell<usize> {
@@ -80,7 +79,7 @@ pub(crate) struct Inner<T, C> {
     value: T,
 }
 
-// SAFETY: shares on several threads are `&T` there, and one of them drops the value. That they are counted atomically says `AtomicUsize`.
+// SAFETY: shares on several threads are `&T` there, and one of them drops the value; the count is an `AtomicUsize`.
 unsafe impl<T: Send + Sync> Send for Counted<T, AtomicUsize> {}
 // SAFETY: as for `Send`, since a share can be cloned.
 unsafe impl<T: Send + Sync> Sync for Counted<T, AtomicUsize> {}

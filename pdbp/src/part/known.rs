@@ -62,7 +62,7 @@ impl<S: Share> Part<S> {
     #[inline(always)]
     pub(crate) fn knows_target(&self, to: Target) -> bool {
         let recurrence = self.shared().recurrence.now();
-        // Nobody has had a number twice as long as both are 0: which is nearly always.
+        // While both are 0, no number has been reused: the usual case.
         u64::from(to.generation()) | recurrence == 0 || self.known.has(to, recurrence)
     }
 

@@ -16,11 +16,11 @@ use super::biased::{Owner, Visitor};
 use super::window::Packing;
 use crate::node::{NodeEngine, Shared};
 
-/// Says that no block is open.
+/// No block is open.
 const NOTHING: u64 = u64::MAX;
 
-/// Since when the oldest open block is open at most; what a visitor looks at before it disturbs the owner. It is written by who has
-/// the lock, so a visitor may see it late, as it may be late itself.
+/// Lower bound on when the oldest open block was opened; visitors read it before disturbing the owner. It is written under the
+/// lock, so a visitor may read a stale value, just as it may come late itself.
 #[derive(Clone)]
 struct Oldest(Arc<AtomicU64>);
 
@@ -39,7 +39,7 @@ impl Oldest {
         Some(self.0.load(Ordering::Relaxed)).filter(|since| *since != NOTHING).map(Time)
     }
 
-    /// Whether a look at the blocks can find one that is due.
+    /// Whether any open block may be due.
     fn may_be_due(&self, due: Due, after: u64) -> bool {
         self.time().is_some_and(|oldest| match due {
             Due::Past(now) => now.since(oldest) >= after,

@@ -309,7 +309,7 @@ impl<S: Share> Part<S> {
         let me = self.id.node();
         let mut others =
             (0..engine.config().nodes).filter_map(NodeId::new).filter(|node| *node != me).peekable();
-        // Nobody has left where nobody was: another thread of the only node may register a part at any time.
+        // A single node is never alone: another thread may still register a part.
         let is_only = others.peek().is_none();
         let here = |part: &pdbp_core::tables::PartEntry| {
             part.id.node() == me && part.id != self.id && part.name.as_str() != crate::monitor::NAME

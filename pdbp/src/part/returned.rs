@@ -68,13 +68,13 @@ impl<S: Share> fmt::Debug for Returned<S> {
 }
 
 impl<S: Share> Part<S> {
-    /// The next message that this part has sent and that was not delivered, since its target's node has failed: in the order
-    /// in which they were sent to that node, but for what a process that still runs may be reading when its link is given up,
-    /// which comes when it has been given back. Does not wait, but lets the node make progress. The messages keep their blocks,
-    /// as many as the row to the failed node had, until they are dropped.
+    /// The next message that this part sent and that was not delivered because its target's node has failed. Messages come in
+    /// the order sent to that node, except those a live process may still be reading when its link fails: these come once they
+    /// have been given back. Does not wait, but lets the node make progress. The messages keep their blocks, as many as the row
+    /// to the failed node had, until they are dropped.
     ///
-    /// Messages that had left are with the transport: between processes of a host what was not delivered comes back all
-    /// the same; between hosts nobody can know, and [`RowStats::in_doubt`](crate::RowStats::in_doubt) counts their blocks.
+    /// Messages that had left this node are with the transport. Between processes of one host, those not delivered come back
+    /// too; between hosts this cannot be known, and [`RowStats::in_doubt`](crate::RowStats::in_doubt) counts their blocks.
     ///
     /// # Errors
     /// [`RecvError::NoPipe`].

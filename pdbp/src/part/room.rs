@@ -6,7 +6,7 @@ use std::time::Duration;
 use pdbp_core::engine::{RoomError, RoomToken};
 use pdbp_core::id::PartId;
 
-use super::sending::{failed, way};
+use super::sending::{failed, route_nodes};
 use super::{Message, Part, Share, Target};
 use crate::error::SendError;
 use crate::node::{Shared, Waiter};
@@ -67,7 +67,7 @@ impl<S: Share> Part<S> {
                 engine.end_room(self.id(), false);
                 let missing =
                     "got room for a long message: those before it have not been read (`assembly_bytes`)";
-                return Err(waiter.late(way(&engine, to.node()), missing).into());
+                return Err(waiter.late(route_nodes(&engine, to.node()), missing).into());
             }
             drop(engine);
             shared.help_siblings();

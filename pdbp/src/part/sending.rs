@@ -30,7 +30,7 @@ pub(crate) enum Patience {
 }
 
 impl Patience {
-    /// How long it is from now on; `None`: not at all.
+    /// Time left to wait; `None` if the call must not wait.
     fn timeout<S: Share>(self, part: &Part<S>) -> Option<Duration> {
         match self {
             Self::Set => Some(part.shared().settings.timeout),
@@ -285,7 +285,7 @@ impl<S: Share> Part<S> {
         let (block, now) = self.open_block(node, patience)?;
         let refused = match self.lanes.place(block, node, outgoing, now) {
             Ok(before) => {
-                // `open_block` emptied the lane and only this thread fills it; were it not so, nothing must be lost.
+                // `open_block` emptied the lane and only this thread fills it; submit anything found rather than lose it.
                 before.into_iter().for_each(|block| self.shared().engine().submit(block));
                 None
             }
@@ -344,7 +344,7 @@ impl<S: Share> Part<S> {
                 } else {
                     "got any block: streams and parts of this node hold all that its row may have open; finish or flush some"
                 };
-                return Err(waiter.late(way(&engine, node), missing).into());
+                return Err(waiter.late(route_nodes(&engine, node), missing).into());
             }
             drop(engine);
             waiter.pause(&self.node, &[]);
@@ -363,13 +363,13 @@ impl<S: Share> Part<S> {
             return true;
         }
         if self.loaned.get() == Some(node) {
-            // A send says so.
+            // `send` will report it.
             return true;
         }
         let (block, now) = match self.open_block(node, Patience::None) {
             Ok(opened) => opened,
             Err(SendError::WouldBlock) => return false,
-            // A send does not wait but says what is wrong.
+            // `send` will report the error without waiting.
             Err(_) => return true,
         };
         if let Some(before) = self.lanes.put(block, now) {
@@ -379,12 +379,12 @@ impl<S: Share> Part<S> {
     }
 }
 
-/// The nodes that what is for a node has to reach: its relay, if there is one, and itself.
-pub(super) fn way(engine: &NodeEngine, node: NodeId) -> Vec<NodeId> {
+/// The nodes on the route to `node`: its relay, if any, then the node.
+pub(super) fn route_nodes(engine: &NodeEngine, node: NodeId) -> Vec<NodeId> {
     engine.relay_to(node).into_iter().chain([node]).collect()
 }
 
-/// A node is out of reach: which has failed, it or its relay.
+/// The error for a node that cannot be reached: names it, or the relay that has failed.
 pub(super) fn failed(engine: &NodeEngine, node: NodeId) -> SendError {
     match engine.relay_to(node).filter(|relay| engine.has_failed(*relay)) {
         Some(relay) => SendError::RelayFailed { relay, dest: node },

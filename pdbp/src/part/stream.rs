@@ -18,7 +18,7 @@ use pdbp_core::pipe::{PipeError, StreamState};
 use super::inbox::Pointer;
 use super::inbox::Source;
 use super::message::Run;
-use super::sending::{Patience, failed, way};
+use super::sending::{Patience, failed, route_nodes};
 use super::{HoldsPart, Local, Part, Share, Target};
 use crate::error::{RecvError, SendError};
 use crate::node::{NodeEngine, Waiter};
@@ -153,7 +153,8 @@ impl<P: HoldsPart> StreamWriter<P> {
             Some(taken.map_err(|error| self.failure(engine, error)))
         };
         let missing = "taken the stream, which goes by the first of these to the second";
-        let ended = self.part.part().node.wait_for(shared.settings.timeout, missing, ended, |e| way(e, dest));
+        let ended =
+            self.part.part().node.wait_for(shared.settings.timeout, missing, ended, |e| route_nodes(e, dest));
         ended?
     }
 

@@ -84,7 +84,7 @@ impl<S: Share> Train<S> {
         let (at, length) = (self.at.get(), self.length.get());
         // SAFETY: the end of bytes in the run, or of the run.
         self.at.set(unsafe { at.add(length) });
-        // SAFETY: one was left.
+        // SAFETY: `left` was at least 1, so the train still owned a share.
         let run: Pointer<S> = unsafe { Counted::from_counted(self.run.get()) };
         Some(Message { run, bytes: Bytes { at, length }, info: self.info.get() })
     }
@@ -119,7 +119,7 @@ impl<S: Share> Train<S> {
     fn take(&self, ahead: &Ahead, bytes: Bytes) -> bool {
         let (start, length) = (ahead.start(), ahead.length());
         let Some(messages) = bytes.get().get(start..start + length * ahead.count() as usize) else {
-            // Never: an inbox gives no bytes but those of its delivery.
+            // Unreachable: the inbox returns only ranges inside its delivery.
             return false;
         };
         self.ahead.set(Some(*ahead));

@@ -91,7 +91,7 @@ fn schedules_that_once_stalled_go_on() {
         run_plan(seed, 4_000, plan).unwrap_or_else(|what| panic!("{what}"));
     }
     // A node falls silent, another crashes, and the first is back before it is declared down without the other (three of
-    // them); entries that a primary had taken office without, which made their holder's log look newer; one whose successors
+    // them); entries that a primary had begun its term without, which made their holder's log look newer; one whose successors
     // had nothing to add; what agreed with the log of one primary, said to the next (two); word from a deposed primary that a
     // node was no member, held up until it was one; a call to be let in, held up until the entry that lets its sender in was there;
     // a node that started anew while it was let in, from a snapshot of what a member lacked.

@@ -31,7 +31,7 @@ pub struct Link {
     pub(super) id: LinkId,
     pub(super) peer: NodeId,
     pub(super) state: LinkState,
-    /// The session. Blocks that came by an earlier one are none of this one's business.
+    /// The session. Blocks from earlier sessions are ignored.
     pub(super) session: u32,
     /// Blocks travel in blocks that the receiver has posted; otherwise they are read in place.
     pub(super) posted: bool,
@@ -49,7 +49,7 @@ pub struct Link {
     next: LinkId,
     /// Space is kept for the link while it is not up.
     pub(super) reserved: bool,
-    /// Messages that the peer did not get, since it failed.
+    /// Messages that the peer did not receive, or may not have, because it failed.
     pub(super) undelivered: u64,
     /// At the primary: barriers that the peer has arrived at.
     pub(super) arrived: u32,

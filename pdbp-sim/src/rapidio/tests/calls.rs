@@ -8,7 +8,7 @@ use pdbp_core::collective::{Element, Left, combine};
 use super::draw;
 use crate::random::Random;
 use crate::rapidio::mpirio::{self, Report};
-use crate::rapidio::spanning::Far;
+use crate::rapidio::spanning::Neighbor;
 use crate::rapidio::{PortTime, Timing, Topology, Tree};
 
 /// Other times, so that packets come in another order.
@@ -30,14 +30,14 @@ const TIMINGS: [Timing; 4] = [
 /// The values of all endpoints that a switch does not reach by `out`, folded in the order of ports.
 fn fold(tree: &Tree, switch: usize, out: Option<u8>, op: Op, values: &[Vec<f32>]) -> Vec<f32> {
     let mut all: Option<Vec<u8>> = None;
-    for (far, port) in tree.ports()[switch].iter().zip(0u8..) {
+    for (neighbor, port) in tree.ports()[switch].iter().zip(0u8..) {
         let reaches = (0..tree.endpoints() as u16).any(|id| tree.port(switch, id) == Some(port));
         if Some(port) == out || !tree.uses(switch, port) || !reaches {
             continue;
         }
-        let part = match far {
-            Far::Endpoint(id) => values[usize::from(*id)].clone(),
-            Far::Switch(other, back) => fold(tree, *other, Some(*back), op, values),
+        let part = match neighbor {
+            Neighbor::Endpoint(id) => values[usize::from(*id)].clone(),
+            Neighbor::Switch(other, back) => fold(tree, *other, Some(*back), op, values),
         };
         let part: Vec<u8> = part.iter().flat_map(|value| value.to_ne_bytes()).collect();
         match &mut all {

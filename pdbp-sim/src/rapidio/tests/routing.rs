@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::draw;
 use crate::random::Random;
 use crate::rapidio::mpirio;
-use crate::rapidio::spanning::Far;
+use crate::rapidio::spanning::Neighbor;
 use crate::rapidio::{Timing, Tree};
 
 /// The next links, as (switch, port), of packets that have come by each link.
@@ -32,7 +32,11 @@ fn every_endpoint_reaches_every_other_and_no_links_wait_for_each_other_in_a_circ
         assert_eq!(tree.reads(), topology.endpoints() + 2 * topology.links().len());
         for (from, to) in (0..tree.endpoints() as u16).flat_map(|id| [(0, id), (id, 0)]) {
             let last = *tree.way(from, to).last().unwrap();
-            assert_eq!(tree.far(last, tree.port(last, to).unwrap()), Far::Endpoint(to), "seed {seed}");
+            assert_eq!(
+                tree.neighbor(last, tree.port(last, to).unwrap()),
+                Neighbor::Endpoint(to),
+                "seed {seed}"
+            );
         }
         // What nobody waits for any more is taken away until nothing is left.
         let mut waits = waits(&tree);

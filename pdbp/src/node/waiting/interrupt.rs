@@ -19,12 +19,12 @@ pub(crate) enum Late {
 pub(crate) struct Seen(AtomicU64);
 
 impl Seen {
-    /// All that there were so far.
+    /// Counts all interrupts so far as seen.
     pub(crate) fn all(shared: &Shared) -> Self {
         Self(AtomicU64::new(shared.interrupts.load(Ordering::Relaxed)))
     }
 
-    /// Whether there is one more. It is seen then.
+    /// Whether there is an unseen interrupt; marks it as seen.
     fn see_one(&self, shared: &Shared) -> bool {
         let (count, seen) = (shared.interrupts.load(Ordering::Relaxed), self.0.load(Ordering::Relaxed));
         if count == seen {
@@ -47,9 +47,9 @@ thread_local! {
     static CHECK: RefCell<Option<Check>> = const { RefCell::new(None) };
 }
 
-/// Calls `f`, in which `check` is called now and then by calls of this crate that wait, on this thread: at most every 50 ms, and never on the
-/// way of a message. When it says `true` the call ends with the error `Interrupted`: for runtimes of languages in which a key may
-/// end a program, and whose own handler of that has to run. `check` may use the cluster, but none of its waiting calls are checked.
+/// Calls `f`. While a call of this crate waits in it, on this thread, it calls `check` from time to time: at most every 50 ms, and
+/// never on a message's hot path. When `check` returns `true` the call ends with the error `Interrupted`. This is meant for language
+/// runtimes whose own signal handler must run on Ctrl-C. `check` may use the cluster, but waiting calls inside it are not checked.
 ///
 /// ```
 /// use pdbp::{Cluster, PartKind, RecvError};
@@ -64,7 +64,7 @@ thread_local! {
 /// # Ok::<(), pdbp::StartError>(())
 /// ```
 pub fn interruptible<R>(check: impl FnMut() -> bool + 'static, f: impl FnOnce() -> R) -> R {
-    /// Puts back what was there, a panic included.
+    /// Restores the previous check, also on a panic.
     struct Before(Option<Check>);
     impl Drop for Before {
         fn drop(&mut self) {
@@ -79,7 +79,7 @@ pub fn interruptible<R>(check: impl FnMut() -> bool + 'static, f: impl FnOnce() 
     f()
 }
 
-/// Whether this thread's check says that it is over. No lock and no borrow is held while it is asked.
+/// Whether this thread's check asks to stop. No lock and no borrow is held while it runs.
 fn ask(now: Instant) -> bool {
     let due = CHECK.with_borrow(|check| {
         check.as_ref().is_some_and(|check| now.duration_since(check.asked) >= CHECK_EVERY)
@@ -100,7 +100,7 @@ impl Waiter {
         self.interrupted |= seen.see_one(shared);
     }
 
-    /// As [`look`](Self::look), and asks the thread's own check. Once in a while, where a pause has taken some time.
+    /// As [`look`](Self::look), and calls the thread's own check. Used now and then, where a pause has taken some time.
     pub(super) fn look_around(&mut self, shared: &Shared, seen: &Seen) {
         self.look(shared, seen);
         self.interrupted |= ask(self.now);

@@ -11,20 +11,20 @@ use super::{HoldsPart, SEGMENT, StreamReader, StreamWriter};
 use crate::error::{RecvError, SendError};
 use crate::node::Shared;
 
-/// What the command field of a stream's segment says when it is no data: the number of a transfer, and its bytes.
+/// Command of a stream segment that carries no data but announces a transfer: its number and its length in bytes.
 pub(super) const ANNOUNCEMENT: u16 = 1;
 
-/// Number and bytes of the transfer that a segment announces.
+/// The transfer that a segment announces: its number and its length in bytes.
 pub(super) fn announcement(run: &Run) -> Option<[u64; 2]> {
     let train = pdbp_core::cdu::Cdus::new(run.bytes()).next()?.ok()?;
     let words = (train.command() == ANNOUNCEMENT).then(|| train.data())?;
     bytemuck::try_pod_read_unaligned(words).ok()
 }
 
-/// Says that a segment that announces a transfer was read by somebody who does not take it; the data comes in the segments behind it.
+/// Declines an announced transfer; its data then follows in segments.
 pub(super) fn refuse(shared: &Shared, source: NodeId, [number, _]: [u64; 2]) {
     if let Some(direct) = &shared.direct {
-        // Of a node that has failed there is nobody to hear it.
+        // A failed node needs no answer.
         let _ = direct.link.answer(source, number, false);
     }
 }
@@ -42,7 +42,7 @@ impl<P: HoldsPart> StreamWriter<P> {
         self.send_segment(ANNOUNCEMENT, Ending::Open).map(|()| true)
     }
 
-    /// The data is on its way: a writer that is dropped from now on ends the stream, and does not give it up.
+    /// The data is on its way: dropping the writer from now on ends the stream instead of aborting it.
     pub(crate) fn deliver(&mut self) {
         self.out.deliver();
     }
@@ -55,7 +55,7 @@ impl<P: HoldsPart> StreamWriter<P> {
         self.send_segment(SEGMENT, Ending::Last).map(|()| true)
     }
 
-    /// What speaks against that the stream goes on.
+    /// Errors that prevent the stream from continuing.
     pub(crate) fn look(&self) -> Result<(), SendError> {
         self.check(&self.part.part().shared().engine())
     }
@@ -73,7 +73,7 @@ impl<P: HoldsPart> StreamReader<P> {
         self.announced.take()
     }
 
-    /// Whether the stream has ended. Data is none of it.
+    /// Whether the stream has ended. Skips data segments.
     pub(crate) fn poll_end(&mut self) -> Result<bool, RecvError> {
         loop {
             match self.take()? {

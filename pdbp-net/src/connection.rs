@@ -12,7 +12,7 @@ use crate::rows::Outgoing;
 const GATHERED: usize = 8;
 
 /// A connection to the peer, until it is lost.
-pub(crate) struct Lane<S> {
+pub(crate) struct Connection<S> {
     pub(crate) socket: S,
     pub(crate) reader: Reader,
     /// The session that this end has named.
@@ -38,10 +38,10 @@ struct Frame {
     block: Option<u64>,
 }
 
-impl<S: Read + Write> Lane<S> {
+impl<S: Read + Write> Connection<S> {
     /// A new connection, on which this end names a session.
     pub(crate) fn new(socket: S, longest: usize, open: Head) -> Self {
-        let mut lane = Self {
+        let mut connection = Self {
             socket,
             reader: Reader::new(longest),
             offered: u32::try_from(open.number).unwrap_or(u32::MAX),
@@ -53,8 +53,8 @@ impl<S: Read + Write> Lane<S> {
             offset: 0,
             written: 0,
         };
-        lane.push(open, None);
-        lane
+        connection.push(open, None);
+        connection
     }
 
     /// Lets a frame follow those that are on their way.
