@@ -187,10 +187,12 @@ impl Local {
         Arc::clone(&self.doorbells[self.node.index()])
     }
 
+    #[inline]
     fn link(&mut self, peer: NodeId) -> Option<&mut Link> {
         self.links.get_mut(peer.index())?.as_mut().filter(|l| !l.failed)
     }
 
+    #[inline]
     fn send(&mut self, peer: NodeId, block: SealedBlock) -> Result<(), Refused<Infallible>> {
         let refuse = |block, reason| Err(Refused { op: Op::Send { peer, block }, reason });
         if block.bytes().len() > self.largest_block || !self.is_in_own_memory(&block) {
@@ -216,10 +218,12 @@ impl Local {
     }
 
     /// Whether the block lies in the memory that this node brought to the network, which the peers keep in place.
+    #[inline]
     fn is_in_own_memory(&self, block: &SealedBlock) -> bool {
         self.memories.get(self.node.index()).is_some_and(|memory| memory.holds(block.bytes()))
     }
 
+    #[inline]
     fn give_back(&mut self, peer: NodeId, block: ArrivedBlock) -> Result<(), Refused<Infallible>> {
         let Some(link) = self.link(peer) else {
             return Err(Refused { op: Op::Return { peer, block }, reason: Reason::PeerFailed });
@@ -237,6 +241,7 @@ impl Local {
         Ok(())
     }
 
+    #[inline]
     fn ring(&self, peer: NodeId) {
         if let Some(bell) = self.doorbells.get(peer.index()) {
             bell.ring();
@@ -324,6 +329,7 @@ impl Transport for Local {
         self.links.get(peer.index()).and_then(Option::as_ref).is_some_and(|link| link.failed)
     }
 
+    #[inline]
     fn submit(&mut self, op: Op) -> Result<(), Refused<Infallible>> {
         match op {
             Op::Send { peer, block } => self.send(peer, block),
@@ -341,6 +347,7 @@ impl Transport for Local {
         }
     }
 
+    #[inline]
     fn poll_completion(&mut self) -> Option<Completion<Infallible>> {
         if let Some(ready) = self.ready.pop_front() {
             return Some(ready);

@@ -459,12 +459,9 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
     pub fn poll(&mut self, now: Time, pipes: &mut impl PrivatePipes) -> Progress {
         self.now = now;
         let mut worked = self.poll_transport(pipes);
-        worked += self.route_pending(pipes);
-        worked += self.route_returned(pipes);
-        worked += self.break_streams();
-        worked += self.advance_rooms();
-        worked += self.flush_relayed(if worked == 0 { Due::Idle(now) } else { Due::Past(now) });
-        worked += self.pump_rows(pipes);
+        if self.has_left_over() {
+            worked += self.do_left_over(worked == 0, pipes);
+        }
         self.advance_control(pipes);
         self.tell_forgotten(pipes);
         worked += self.pump_control(worked == 0);
@@ -474,9 +471,42 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         Progress { worked, next: self.next_call() }
     }
 
+    /// Whether [`do_left_over`](Self::do_left_over) may have something to do. Blocks that find room and credit do not wait for it: they
+    /// are routed as they arrive, and sent as they are submitted.
+    #[inline]
+    fn has_left_over(&self) -> bool {
+        self.links.have_work()
+            || self.routing != LinkId::NONE
+            || self.breaking
+            || self.rooms.have_work()
+            || self.relayed.open() > 0
+    }
+
+    /// What an earlier poll, or the host in between, has left for this one. `idle`: nothing has arrived.
+    #[inline(never)]
+    fn do_left_over(&mut self, idle: bool, pipes: &mut impl PrivatePipes) -> u32 {
+        let mut worked = self.route_pending(pipes);
+        worked += self.route_returned(pipes);
+        worked += self.break_streams();
+        worked += self.advance_rooms();
+        let idle = idle && worked == 0;
+        worked += self.flush_relayed(if idle { Due::Idle(self.now) } else { Due::Past(self.now) });
+        worked + self.pump_rows(pipes)
+    }
+
+    #[inline]
     fn next_call(&self) -> Option<Time> {
-        let upkeep = self.space.deadline(self.config.interval);
-        [self.relayed_deadline(), upkeep, self.agreement_due].into_iter().flatten().min()
+        let next = earlier(self.space.deadline(self.config.interval), self.agreement_due);
+        if self.relayed.open() == 0 { next } else { earlier(next, self.relayed_deadline()) }
+    }
+}
+
+/// The earlier of two times, as far as there are any.
+#[inline]
+fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
     }
 }
 

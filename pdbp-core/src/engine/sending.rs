@@ -304,6 +304,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 }
 
 /// Writes the header's fields that do not depend on when the block leaves.
+#[inline]
 fn seal(block: OpenBlock, link: &Link, source: NodeId, length: u32) -> SealedBlock {
     let messages = block.packer.messages();
     let mut flags = if block.urgent { flag::URGENT } else { 0 };

@@ -360,6 +360,7 @@ impl<'a> Outbox<'a> {
     }
 
     /// Takes the open block of a lane, and since when it is open.
+    #[inline]
     pub fn take(&mut self, lane: usize) -> Option<(OpenBlock, Time)> {
         let lane = self.lanes.get_mut(lane)?;
         let block = lane.block.take()?;
@@ -370,6 +371,7 @@ impl<'a> Outbox<'a> {
     /// Makes a block that is open since `since` the open one of a lane; returns the one that was, or the block itself when there is no
     /// such lane.
     #[must_use = "a block that is not submitted is lost to the pool"]
+    #[inline]
     pub fn put(&mut self, lane: usize, block: OpenBlock, since: Time) -> Option<OpenBlock> {
         let Some(lane) = self.lanes.get_mut(lane) else { return Some(block) };
         lane.since = since;

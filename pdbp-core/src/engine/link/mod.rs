@@ -184,11 +184,13 @@ impl Link {
     }
 
     /// The control blocks that wait: they need no credit.
+    #[inline]
     pub(super) fn next_control(&self) -> Option<Payload> {
         (!self.send.control.is_empty()).then_some(Payload::Control)
     }
 
     /// Credit that this node could use: blocks under way, and blocks that wait.
+    #[inline]
     pub(super) fn wanted(&self) -> u64 {
         self.numbers.outstanding() + u64::from(self.send.waiting())
     }
@@ -239,6 +241,7 @@ impl Link {
     }
 
     /// Writes the header's fields that do not depend on when the block leaves.
+    #[inline]
     pub(super) fn write_header(
         &self,
         block: &mut SealedBlock,
@@ -274,6 +277,7 @@ impl Link {
     }
 
     /// Writes session, sequence, credit and checksum.
+    #[inline]
     pub(super) fn stamp(&self, block: &mut SealedBlock, payload: Payload, checksum: Checksum) {
         let wanted = self.wanted() + u64::from(payload.is_data());
         if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
@@ -284,16 +288,20 @@ impl Link {
             header.released.set(self.numbers.released);
             header.window.set(self.credit());
         }
-        if checksum == Checksum::Off {
-            return;
+        if checksum != Checksum::Off {
+            write_checksum(block);
         }
-        if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
-            header.flags.set(header.flags.get() | flag::CHECKSUM);
-        }
-        let Ok((header, body)) = BlockHeader::ref_from_prefix(block.bytes()) else { return };
-        let sum = cdu::checksum(header, body);
-        if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
-            header.checksum.set(sum);
-        }
+    }
+}
+
+#[inline(never)]
+fn write_checksum(block: &mut SealedBlock) {
+    if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
+        header.flags.set(header.flags.get() | flag::CHECKSUM);
+    }
+    let Ok((header, body)) = BlockHeader::ref_from_prefix(block.bytes()) else { return };
+    let sum = cdu::checksum(header, body);
+    if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
+        header.checksum.set(sum);
     }
 }
