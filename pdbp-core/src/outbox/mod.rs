@@ -167,6 +167,7 @@ impl<'a> Outbox<'a> {
     }
 
     /// Lanes that have an open block.
+    #[inline]
     pub fn open(&self) -> usize {
         self.open
     }
