@@ -187,10 +187,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Returns a block to its owner: the peer, or with posted arrival the transport for the next one.
     pub(super) fn give_back(&mut self, id: LinkId, block: ArrivedBlock) {
+        if self.umb.index_of(&block).is_none() && !self.links.is_posted(id) {
+            return self.return_to(self.links.peer(id), block);
+        }
         match self.umb.take_back(block) {
             Ok(index) => self.repost(id, index),
-            Err(_) if self.links.is_posted(id) => self.counters.foreign_tokens += 1,
-            Err(block) => self.return_to(self.links.peer(id), block),
+            Err(_) => self.counters.foreign_tokens += 1,
         }
     }
 

@@ -102,20 +102,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             };
             let (element, source) = (link.recv.pending.head, link.peer);
             let at = self.config.element(id, element);
-            let Some(slot) = self.rm.get_mut(at) else { return worked };
-            let place = (id, element);
-            let Some(whole) = slot.block.as_mut().and_then(|block| block.lend_whole(place, source)) else {
-                return worked;
-            };
+            let Some(slot) = self.rm.get(at) else { return worked };
+            let Some(header) = slot.block.as_ref().and_then(SharedBlock::header) else { return worked };
             let mut cursor = Cursor { id, source, element, at: slot.at, served: slot.served, readers: 0 };
             // Routing resumes here if the host panics.
             let before = core::mem::replace(&mut self.routing, id);
-            let outcome = self.route(&whole, &mut cursor, pipes);
+            let outcome = self.route(&header, &mut cursor, pipes);
+            self.routing = before;
             let Some(slot) = self.rm.get_mut(at) else { return worked };
             (slot.at, slot.served) = (cursor.at, cursor.served);
-            let back = slot.block.as_mut().map(|block| block.take_back(whole, place));
-            debug_assert!(matches!(back, Some(Ok(()))), "the block was lent above");
-            self.routing = before;
             if let Routed::Blocked = outcome {
                 self.links.mark(id, Work::ROUTE);
                 return worked + cursor.readers;
@@ -139,9 +134,37 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
-    fn route(&mut self, block: &Delivery, to: &mut Cursor, pipes: &mut impl PrivatePipes) -> Routed {
-        // A copy: a peer that shares the memory cannot change the length after it was checked.
-        let header = &{ *block.block() };
+    /// Routes a block with this header: a copy, so that a peer that shares the memory cannot change what was checked.
+    #[inline]
+    fn route(&mut self, header: &BlockHeader, to: &mut Cursor, pipes: &mut impl PrivatePipes) -> Routed {
+        if header.class() == BlockClass::Message
+            && header.has(flag::UNIFORM)
+            && let Some(pipe) = self.pipes.of(header.part.get())
+        {
+            // All of it goes to one part, whatever is in it.
+            let kind = DeliveryKind::Messages { urgent: header.has(flag::URGENT) };
+            let room = self.offer(pipe, (0, header.length()), kind, to, pipes);
+            return if room { Routed::Done } else { Routed::Blocked };
+        }
+        let place = (to.id, to.element);
+        let at = self.config.element(place.0, place.1);
+        let lend = |slot: &mut Element| slot.block.as_mut()?.lend_whole(place, to.source);
+        let Some(whole) = self.rm.get_mut(at).and_then(lend) else { return Routed::Done };
+        let outcome = self.route_by_body(&whole, header, to, pipes);
+        let block = self.rm.get_mut(at).and_then(|slot| slot.block.as_mut());
+        let back = block.map(|block| block.take_back(whole, place));
+        debug_assert!(matches!(back, Some(Ok(()))), "the block was lent above");
+        outcome
+    }
+
+    #[inline(never)]
+    fn route_by_body(
+        &mut self,
+        block: &Delivery,
+        header: &BlockHeader,
+        to: &mut Cursor,
+        pipes: &mut impl PrivatePipes,
+    ) -> Routed {
         let Some(body) = block.bytes().get(..header.length()) else { return Routed::Done };
         let kind = DeliveryKind::Messages { urgent: header.has(flag::URGENT) };
         match header.class() {
@@ -329,6 +352,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Ends the streams that came by a link that has failed, once all their segments that have arrived are delivered.
+    #[inline]
     pub(super) fn end_streams(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
         let Some(link) = self.links.get(id) else { return };
         let Some(session) = link.recv.ending else { return };

@@ -104,8 +104,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let length = block.finish();
         let messages = block.packer.messages();
         let payload = if block.urgent { Payload::Urgent } else { Payload::Data };
+        let is_own = id == self.links.own;
         let Self { links, umb, pipes, config, .. } = self;
-        let Some(link) = links.get_mut(id).filter(|_| umb.index_of(&block).is_some()) else {
+        let (Some(link), Some(index)) = (links.get_mut(id), umb.index_of(&block)) else {
             self.counters.foreign_tokens += 1;
             return;
         };
@@ -121,7 +122,6 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             // The number of a circuit, of a stream that this node relays, is no pipe's.
             pipes.note_segment(pipes.stream_pipe(tag.group), tag);
         }
-        let Ok(index) = umb.take_back(seal(block, link, config.node, length)) else { return };
         let up = link.is_up();
         if let Some(entry) = umb.entry(index) {
             entry.length = length;
@@ -129,19 +129,37 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 entry.state = BlockState::Queued;
             }
         }
+        let block = seal(block, link, config.node, length);
         if !up {
+            _ = umb.take_back(block);
             return self.send_back(id, index);
         }
         link.send.blocks += 1;
         link.send.bytes += u64::from(length) - BLOCK_HEADER as u64;
         link.send.messages += u64::from(messages);
-        link.enqueue(umb, index, payload);
         self.counters.blocks_sent += 1;
         // Sent at once if possible, without waiting for a poll.
-        if id == self.links.own {
+        if !is_own && link.may_leave(payload) {
+            return self.send_at_once((id, index), block, payload);
+        }
+        _ = umb.take_back(block);
+        link.enqueue(umb, index, payload);
+        if is_own {
             self.links.mark(id, Work::SEND);
         } else {
             self.pump_row(id);
+        }
+    }
+
+    /// Hands a block to the transport before which none waits.
+    #[inline]
+    fn send_at_once(&mut self, (id, index): (LinkId, u32), block: SealedBlock, payload: Payload) {
+        let Self { links, umb, transport, config, .. } = self;
+        let Some(link) = links.get_mut(id) else { return };
+        if let Err(refused) = link.hand_over((index, block), payload, umb, &mut **transport, config.checksum)
+        {
+            self.is_kept((id, index), payload, refused);
+            self.note_waiting(id);
         }
     }
 
@@ -257,11 +275,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return self.recycle(index);
         }
         // Which link a data block belongs to is taken from UMBInfo-Tab, not from the transport.
-        let id = LinkId::from_index(usize::from(entry.row));
-        if let Some(link) = self.links.get_mut(id) {
-            link.numbers.note_data_back(link.posted, failed);
+        let (id, slot) = (LinkId::from_index(usize::from(entry.row)), entry.slot);
+        let Some(link) = self.links.get_mut(id) else { return };
+        link.numbers.note_data_back(link.posted, failed);
+        if failed {
+            return self.send_back(id, index);
         }
-        if failed { self.send_back(id, index) } else { self.recycle(index) }
+        entry.state = BlockState::Vacant;
+        self.space.vacate(link, &mut self.umb, (index, slot));
     }
 
     /// Frees a block of this node: it goes back to its row, or to the control blocks.

@@ -183,6 +183,16 @@ impl Link {
         (!self.send.queue.is_empty() && outstanding + kept < window).then_some(Payload::Data)
     }
 
+    /// Whether a block of data that is about to wait may leave at once: nothing waits before it, and credit and places let it.
+    #[inline]
+    pub(super) fn may_leave(&self, payload: Payload) -> bool {
+        let kept = if payload == Payload::Urgent { 0 } else { super::kept(self.numbers.window) };
+        self.send.waiting() == 0
+            && self.is_up()
+            && self.numbers.data_away < self.places
+            && self.numbers.outstanding() + u64::from(kept) < u64::from(self.numbers.window)
+    }
+
     /// The control blocks that wait: they need no credit.
     #[inline]
     pub(super) fn next_control(&self) -> Option<Payload> {
@@ -213,16 +223,31 @@ impl Link {
         checksum: Checksum,
     ) -> Option<Result<(), NotSent<T::Error>>> {
         let index = self.queue_mut(payload).pop_front(umb)?;
-        let Some(mut block) = umb.lend_sealed(index) else {
+        let Some(block) = umb.lend_sealed(index) else {
             debug_assert!(false, "block {index} was queued while somebody had it");
             return None;
         };
+        let sent = self.hand_over((index, block), payload, umb, transport, checksum);
+        Some(sent.map_err(|refused| (index, refused)))
+    }
+
+    /// Hands a block, of which nobody else has the token, to the transport.
+    ///
+    /// # Errors
+    /// What the transport says.
+    #[inline]
+    pub(super) fn hand_over<T: Transport, M: BlockMemory>(
+        &mut self,
+        (index, mut block): (u32, SealedBlock),
+        payload: Payload,
+        umb: &mut Umb<'_, M>,
+        transport: &mut T,
+        checksum: Checksum,
+    ) -> Result<(), Refused<T::Error>> {
         self.stamp(&mut block, payload, checksum);
-        if let Err(refused) = transport.submit(Op::Send { peer: self.peer, block }) {
-            return Some(Err((index, refused)));
-        }
+        transport.submit(Op::Send { peer: self.peer, block })?;
         self.note_sent(umb, index, payload);
-        Some(Ok(()))
+        Ok(())
     }
 
     /// Queues a block again that the transport has refused.
