@@ -115,10 +115,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     #[inline]
     fn is_to_get_control(&self, link: &Link, (idle, talks): (bool, bool)) -> bool {
-        let wants = link.wants_control(idle)
-            || !link.send.control.is_empty()
-            || (talks && self.agreement.has_message(link.peer));
-        wants && !link.state.is_down() && link.id != self.links.own
+        let wants = || {
+            link.wants_control(idle)
+                || !link.send.control.is_empty()
+                || (talks && self.agreement.has_message(link.peer))
+        };
+        link.id != self.links.own && wants() && !link.state.is_down()
     }
 
     #[inline(never)]

@@ -462,8 +462,9 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         if self.has_left_over() {
             worked += self.do_left_over(worked == 0, pipes);
         }
-        self.advance_control(pipes);
-        self.tell_forgotten(pipes);
+        if self.is_stirred() {
+            self.advance_control(pipes);
+        }
         worked += self.pump_control(worked == 0);
         self.post_missing();
         self.maintain();

@@ -376,8 +376,11 @@ impl<'a> Outbox<'a> {
     pub fn put(&mut self, lane: usize, block: OpenBlock, since: Time) -> Option<OpenBlock> {
         let Some(lane) = self.lanes.get_mut(lane) else { return Some(block) };
         lane.since = since;
-        let before = lane.block.replace(block);
-        self.open += usize::from(before.is_none());
-        before
+        if lane.block.is_some() {
+            return lane.block.replace(block);
+        }
+        lane.block = Some(block);
+        self.open += 1;
+        None
     }
 }
