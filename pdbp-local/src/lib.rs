@@ -47,6 +47,8 @@ pub struct Local {
     /// Own blocks that peers have, by block index.
     away: Away,
     doorbells: Arc<[Arc<Doorbell>]>,
+    /// The memory that this node brought to the network.
+    memory: MemoryKeeper,
     /// Keeps every node's blocks in place while this node may read them.
     memories: Arc<[MemoryKeeper]>,
     ready: VecDeque<Completion<Infallible>>,
@@ -56,6 +58,8 @@ pub struct Local {
 
 /// The rings to and from one peer.
 struct Link {
+    peer: NodeId,
+    bell: Arc<Doorbell>,
     arrival: Arrival,
     out: Producer<BlockRef>,
     back: Consumer<BlockRef>,
@@ -151,6 +155,8 @@ impl Local {
                 let links = (0..nodes)
                     .map(|j| {
                         Some(Link {
+                            peer: NodeId::new(j as u16)?,
+                            bell: Arc::clone(&doorbells[j]),
                             arrival: arrival(i, j)?,
                             out: out[i][j].take()?,
                             back: back[i][j].take()?,
@@ -174,6 +180,7 @@ impl Local {
                     links,
                     away: Away::default(),
                     doorbells: Arc::clone(&doorbells),
+                    memory: memories[i].clone(),
                     memories: Arc::clone(&memories),
                     ready: VecDeque::new(),
                     turn: 0,
@@ -202,7 +209,7 @@ impl Local {
         else {
             return refuse(block, Reason::PeerFailed);
         };
-        if link.away == link.capacity || link.out.is_full() {
+        if link.away == link.capacity {
             return refuse(block, Reason::Busy);
         }
         // Of two blocks with one name one is none of this node's.
@@ -211,16 +218,17 @@ impl Local {
             Err(block) => return refuse(block, Reason::Unsupported),
         };
         (link.away, link.sent) = (link.away + 1, link.sent + 1);
+        // There is room: what is in the ring is away, and the ring holds `capacity` blocks.
         let pushed = link.out.push(block_ref);
-        debug_assert!(pushed.is_ok(), "the ring had room");
-        self.ring(peer);
+        debug_assert!(pushed.is_ok(), "more blocks in the ring than are away");
+        link.bell.ring();
         Ok(())
     }
 
     /// Whether the block lies in the memory that this node brought to the network, which the peers keep in place.
     #[inline]
     fn is_in_own_memory(&self, block: &SealedBlock) -> bool {
-        self.memories.get(self.node.index()).is_some_and(|memory| memory.holds(block.bytes()))
+        self.memory.holds(block.bytes())
     }
 
     #[inline]
@@ -237,20 +245,14 @@ impl Local {
         // There is room: the peer has at most `capacity` blocks away, and the ring holds as many.
         let pushed = link.give_back.push(block_ref);
         debug_assert!(pushed.is_ok(), "more blocks given back than were sent");
-        self.ring(peer);
+        link.bell.ring();
         Ok(())
     }
 
     #[inline]
-    fn ring(&self, peer: NodeId) {
-        if let Some(bell) = self.doorbells.get(peer.index()) {
-            bell.ring();
-        }
-    }
-
-    #[inline]
-    fn poll_link(&mut self, peer: NodeId) -> Option<Completion<Infallible>> {
-        let link = self.links.get_mut(peer.index())?.as_mut().filter(|l| !l.failed)?;
+    fn poll_link(&mut self, at: usize) -> Option<Completion<Infallible>> {
+        let link = self.links.get_mut(at)?.as_mut().filter(|l| !l.failed)?;
+        let peer = link.peer;
         if let Ok(block_ref) = link.back.pop()
             && let Some(block) = self.away.take(peer, block_ref)
         {
@@ -273,7 +275,7 @@ impl Local {
                     block.bytes_mut()[..length].copy_from_slice(&block_ref.bytes()[..length]);
                     let pushed = link.give_back.push(block_ref);
                     debug_assert!(pushed.is_ok(), "more blocks given back than were sent");
-                    self.ring(peer);
+                    link.bell.ring();
                     return Some(Completion::Received { peer, block: block.into_arrived(length) });
                 }
             }
@@ -329,7 +331,7 @@ impl Transport for Local {
         self.links.get(peer.index()).and_then(Option::as_ref).is_some_and(|link| link.failed)
     }
 
-    #[inline]
+    #[inline(always)]
     fn submit(&mut self, op: Op) -> Result<(), Refused<Infallible>> {
         match op {
             Op::Send { peer, block } => self.send(peer, block),
@@ -349,14 +351,14 @@ impl Transport for Local {
 
     #[inline]
     fn poll_completion(&mut self) -> Option<Completion<Infallible>> {
-        if let Some(ready) = self.ready.pop_front() {
-            return Some(ready);
+        if !self.ready.is_empty() {
+            return self.ready.pop_front();
         }
         let nodes = self.links.len();
         for _ in 0..nodes {
-            let peer = self.turn;
-            self.turn = if peer + 1 == nodes { 0 } else { peer + 1 };
-            let completion = NodeId::new(peer as u16).and_then(|peer| self.poll_link(peer));
+            let at = self.turn;
+            self.turn = if at + 1 < nodes { at + 1 } else { 0 };
+            let completion = self.poll_link(at);
             if completion.is_some() {
                 return completion;
             }
