@@ -131,6 +131,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             if done {
                 self.empty(id, element);
             }
+            if next == NIL && self.links.get(id).is_none_or(|link| link.recv.ending.is_none()) {
+                return worked;
+            }
         }
     }
 

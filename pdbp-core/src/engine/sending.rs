@@ -217,7 +217,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if given {
             link.requeue(umb, index, payload);
         } else {
-            link.note_sent(umb, index, payload);
+            link.note_sent(umb, index, (payload, link.credit()));
         }
         !given
     }
@@ -234,7 +234,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             if let Some(entry) = umb.entry(index) {
                 entry.state = BlockState::InFlight;
             }
-            link.stamp(&mut block, Payload::Data, config.checksum);
+            link.stamp(&mut block, Payload::Data, (link.credit(), config.checksum));
             link.numbers.sent += 1;
             link.numbers.data_sent += 1;
             let Ok((header, _)) = BlockHeader::read_from_prefix(block.bytes()) else { break };

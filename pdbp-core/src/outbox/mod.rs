@@ -261,6 +261,7 @@ impl<'a> Outbox<'a> {
     /// # Errors
     /// The block when even that has no room.
     #[expect(clippy::result_large_err, reason = "the block goes back to who had it")]
+    #[inline]
     pub fn place(
         &mut self,
         mut block: OpenBlock,

@@ -244,9 +244,10 @@ impl Link {
         transport: &mut T,
         checksum: Checksum,
     ) -> Result<(), Refused<T::Error>> {
-        self.stamp(&mut block, payload, checksum);
+        let credit = self.credit();
+        self.stamp(&mut block, payload, (credit, checksum));
         transport.submit(Op::Send { peer: self.peer, block })?;
-        self.note_sent(umb, index, payload);
+        self.note_sent(umb, index, (payload, credit));
         Ok(())
     }
 
@@ -255,13 +256,17 @@ impl Link {
         self.queue_mut(payload).push_front(umb, index);
     }
 
-    /// The transport has taken a block with the next numbers.
+    /// The transport has taken a block with the next numbers, which tells the peer its credit.
     #[inline]
-    pub(super) fn note_sent<M: BlockMemory>(&mut self, umb: &mut Umb<'_, M>, index: u32, payload: Payload) {
+    pub(super) fn note_sent<M: BlockMemory>(
+        &mut self,
+        umb: &mut Umb<'_, M>,
+        index: u32,
+        (payload, credit): (Payload, u32),
+    ) {
         if let Some(entry) = umb.entry(index) {
             entry.state = BlockState::InFlight;
         }
-        let credit = self.credit();
         self.numbers.note_sent(payload, credit);
     }
 
@@ -303,7 +308,12 @@ impl Link {
 
     /// Writes session, sequence, credit and checksum.
     #[inline]
-    pub(super) fn stamp(&self, block: &mut SealedBlock, payload: Payload, checksum: Checksum) {
+    pub(super) fn stamp(
+        &self,
+        block: &mut SealedBlock,
+        payload: Payload,
+        (credit, checksum): (u32, Checksum),
+    ) {
         let wanted = self.wanted() + u64::from(payload.is_data());
         if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
             header.wanted.set(wanted.min(u64::from(u16::MAX)) as u16);
@@ -311,7 +321,7 @@ impl Link {
             header.sequence.set(self.numbers.sent);
             header.data.set(self.numbers.data_sent as u32);
             header.released.set(self.numbers.released);
-            header.window.set(self.credit());
+            header.window.set(credit);
         }
         if checksum != Checksum::Off {
             write_checksum(block);
