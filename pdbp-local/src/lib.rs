@@ -43,7 +43,9 @@ pub use doorbell::Doorbell;
 pub struct Local {
     node: NodeId,
     largest_block: usize,
-    links: Vec<Option<Link>>,
+    links: Vec<Link>,
+    /// Where the link to a node is among them, by the node's index.
+    places: Vec<Option<usize>>,
     /// Own blocks that peers have, by block index.
     away: Away,
     doorbells: Arc<[Arc<Doorbell>]>,
@@ -152,8 +154,8 @@ impl Local {
         let ids = (0..nodes).filter_map(|i| NodeId::new(i as u16));
         ids.enumerate()
             .map(|(i, node)| {
-                let links = (0..nodes)
-                    .map(|j| {
+                let links: Vec<Link> = (0..nodes)
+                    .filter_map(|j| {
                         Some(Link {
                             peer: NodeId::new(j as u16)?,
                             bell: Arc::clone(&doorbells[j]),
@@ -174,10 +176,15 @@ impl Local {
                         })
                     })
                     .collect();
+                let mut places = vec![None; nodes];
+                for (place, link) in links.iter().enumerate() {
+                    places[link.peer.index()] = Some(place);
+                }
                 Self {
                     node,
                     largest_block,
                     links,
+                    places,
                     away: Away::default(),
                     doorbells: Arc::clone(&doorbells),
                     memory: memories[i].clone(),
@@ -194,9 +201,17 @@ impl Local {
         Arc::clone(&self.doorbells[self.node.index()])
     }
 
+    /// The link to a node, whatever its state.
+    #[inline]
+    fn link_to(&self, peer: NodeId) -> Option<&Link> {
+        self.links.get((*self.places.get(peer.index())?)?)
+    }
+
+    /// The link to a node unless it has failed.
     #[inline]
     fn link(&mut self, peer: NodeId) -> Option<&mut Link> {
-        self.links.get_mut(peer.index())?.as_mut().filter(|l| !l.failed)
+        let place = *self.places.get(peer.index())?;
+        self.links.get_mut(place?).filter(|link| !link.failed)
     }
 
     #[inline]
@@ -205,8 +220,8 @@ impl Local {
         if block.bytes().len() > self.largest_block || !self.is_in_own_memory(&block) {
             return refuse(block, Reason::Unsupported);
         }
-        let Some(link) = self.links.get_mut(peer.index()).and_then(Option::as_mut).filter(|l| !l.failed)
-        else {
+        let place = self.places.get(peer.index()).copied().flatten();
+        let Some(link) = place.and_then(|place| self.links.get_mut(place)).filter(|link| !link.failed) else {
             return refuse(block, Reason::PeerFailed);
         };
         if link.away == link.capacity {
@@ -233,14 +248,14 @@ impl Local {
 
     #[inline]
     fn give_back(&mut self, peer: NodeId, block: ArrivedBlock) -> Result<(), Refused<Infallible>> {
-        let Some(link) = self.link(peer) else {
-            return Err(Refused { op: Op::Return { peer, block }, reason: Reason::PeerFailed });
-        };
+        let refuse = |block, reason| Err(Refused { op: Op::Return { peer, block }, reason });
+        if self.link_to(peer).is_none_or(|link| link.arrival == Arrival::Posted) {
+            return refuse(block, Reason::Unsupported);
+        }
+        let Some(link) = self.link(peer) else { return refuse(block, Reason::PeerFailed) };
         let block_ref = match link.here.take_back(block) {
             Ok(block_ref) => block_ref,
-            Err(block) => {
-                return Err(Refused { op: Op::Return { peer, block }, reason: Reason::Unsupported });
-            }
+            Err(block) => return refuse(block, Reason::Unsupported),
         };
         // There is room: the peer has at most `capacity` blocks away, and the ring holds as many.
         let pushed = link.give_back.push(block_ref);
@@ -251,7 +266,7 @@ impl Local {
 
     #[inline]
     fn poll_link(&mut self, at: usize) -> Option<Completion<Infallible>> {
-        let link = self.links.get_mut(at)?.as_mut().filter(|l| !l.failed)?;
+        let link = self.links.get_mut(at).filter(|link| !link.failed)?;
         let peer = link.peer;
         if let Ok(block_ref) = link.back.pop()
             && let Some(block) = self.away.take(peer, block_ref)
@@ -311,7 +326,7 @@ impl Transport for Local {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            nodes: self.links.len() as u16,
+            nodes: self.places.len() as u16,
             node: self.node,
             largest_block: self.largest_block,
             trusted: true,
@@ -319,25 +334,23 @@ impl Transport for Local {
     }
 
     fn arrival(&self, peer: NodeId) -> Arrival {
-        self.links.get(peer.index()).and_then(Option::as_ref).map_or(Arrival::Posted, |link| link.arrival)
+        self.link_to(peer).map_or(Arrival::Posted, |link| link.arrival)
     }
 
     fn capacity(&self, peer: NodeId) -> usize {
-        self.links.get(peer.index()).and_then(Option::as_ref).map_or(0, |link| link.capacity)
+        self.link_to(peer).map_or(0, |link| link.capacity)
     }
 
     /// Nodes of one process fail only by being dropped.
     fn has_ended(&self, peer: NodeId) -> bool {
-        self.links.get(peer.index()).and_then(Option::as_ref).is_some_and(|link| link.failed)
+        self.link_to(peer).is_some_and(|link| link.failed)
     }
 
     #[inline(always)]
     fn submit(&mut self, op: Op) -> Result<(), Refused<Infallible>> {
         match op {
             Op::Send { peer, block } => self.send(peer, block),
-            Op::Return { peer, block } if self.arrival(peer) == Arrival::InPlace => {
-                self.give_back(peer, block)
-            }
+            Op::Return { peer, block } => self.give_back(peer, block),
             Op::Recv { peer, block } if self.arrival(peer) == Arrival::Posted => match self.link(peer) {
                 Some(link) => {
                     link.posted.push_back(block);
@@ -354,10 +367,10 @@ impl Transport for Local {
         if !self.ready.is_empty() {
             return self.ready.pop_front();
         }
-        let nodes = self.links.len();
-        for _ in 0..nodes {
+        let links = self.links.len();
+        for _ in 0..links {
             let at = self.turn;
-            self.turn = if at + 1 < nodes { at + 1 } else { 0 };
+            self.turn = if at + 1 < links { at + 1 } else { 0 };
             let completion = self.poll_link(at);
             if completion.is_some() {
                 return completion;
@@ -369,7 +382,7 @@ impl Transport for Local {
 
 impl Drop for Local {
     fn drop(&mut self) {
-        for link in self.links.iter().flatten().filter(|link| link.here.is_read()) {
+        for link in self.links.iter().filter(|link| link.here.is_read()) {
             // Which of them is not known. Those that are still in the ring nobody reads.
             link.keeps.store(link.taken, Ordering::Release);
             std::mem::forget(Arc::clone(&self.memories));

@@ -186,6 +186,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Returns a block to its owner: the peer, or with posted arrival the transport for the next one.
+    #[inline]
     pub(super) fn give_back(&mut self, id: LinkId, block: ArrivedBlock) {
         if self.umb.index_of(&block).is_none() && !self.links.is_posted(id) {
             return self.return_to(self.links.peer(id), block);
@@ -196,6 +197,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
+    #[inline]
     fn return_to(&mut self, peer: NodeId, block: ArrivedBlock) {
         if let Err(refused) = self.transport.submit(Op::Return { peer, block }) {
             // Contract: a return is refused only when the peer has failed, and then its memory is the transport's concern.

@@ -466,7 +466,9 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             self.advance_control(pipes);
         }
         worked += self.pump_control(worked == 0);
-        self.post_missing();
+        if self.links.have_work() {
+            self.post_missing();
+        }
         self.maintain();
         self.links.forget_idle();
         Progress { worked, next: self.next_call() }

@@ -22,6 +22,7 @@ pub(super) enum Routed {
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Puts an arrived block into a free element of its row; the caller has checked that there is one.
+    #[inline]
     pub(super) fn hold(&mut self, id: LinkId, header: &BlockHeader, block: ArrivedBlock) {
         let Self { links, rm, config, .. } = self;
         let Some(link) = links.get_mut(id) else { return };

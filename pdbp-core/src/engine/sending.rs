@@ -4,7 +4,7 @@ use zerocopy::FromBytes;
 
 use super::link::{Link, Payload, Work};
 use super::{BUDGET, CONTROL_ROW, Engine, Event, PrivatePipes};
-use crate::cdu::{self, BLOCK_HEADER, BlockClass, BlockHeader, flag};
+use crate::cdu::{self, BLOCK_HEADER, BlockClass, BlockHeader, Via, flag};
 use crate::id::NodeId;
 use crate::policy::SpacePolicy;
 use crate::routing::LinkId;
@@ -44,10 +44,17 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     #[inline]
     pub fn open(&mut self, dest: NodeId) -> Result<OpenBlock, OpenError> {
         let (id, via) = self.first_hop(dest)?;
+        if via.is_some() { self.open_to_relay((id, via), dest) } else { self.open_row(id, dest) }
+    }
+
+    #[inline(never)]
+    fn open_to_relay(
+        &mut self,
+        (id, via): (LinkId, Option<Via>),
+        dest: NodeId,
+    ) -> Result<OpenBlock, OpenError> {
         let mut block = self.open_row(id, dest)?;
-        if via.is_some() {
-            block.packer.turn(via);
-        }
+        block.packer.turn(via);
         Ok(block)
     }
 
@@ -152,7 +159,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Hands a block to the transport before which none waits.
-    #[inline]
+    #[inline(always)]
     fn send_at_once(&mut self, (id, index): (LinkId, u32), block: SealedBlock, payload: Payload) {
         let Self { links, umb, transport, config, .. } = self;
         let Some(link) = links.get_mut(id) else { return };

@@ -281,7 +281,10 @@ impl<'a> Outbox<'a> {
             _ if block.written() <= body => block.limit(body),
             _ => {}
         }
-        Ok(self.put(hop.lane, block, now))
+        match self.put(hop.lane, block, now) {
+            None => Ok(None),
+            before => Ok(before),
+        }
     }
 
     /// Sends a message, or a piece of one: packs it into the open block of its lane, or submits that and begins another.

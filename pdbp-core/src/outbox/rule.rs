@@ -66,6 +66,7 @@ impl Lane {
 
 impl Outbox<'_> {
     /// Submits the open blocks that are due.
+    #[inline]
     pub fn flush(&mut self, blocks: &mut impl Blocks, due: Due) -> Flushed {
         let (mut flushed, mut at) = (0, 0);
         while let Some(block) = self.next_due(&mut at, due, |dest| blocks.backlog(dest)) {
@@ -102,7 +103,11 @@ impl Outbox<'_> {
     }
 
     /// Since when the oldest of the open blocks is open.
+    #[inline]
     fn oldest(&self) -> Option<Time> {
+        if self.open == 0 {
+            return None;
+        }
         self.open_lanes().map(|lane| lane.since).min()
     }
 

@@ -235,7 +235,7 @@ impl Link {
     ///
     /// # Errors
     /// What the transport says.
-    #[inline]
+    #[inline(always)]
     pub(super) fn hand_over<T: Transport, M: BlockMemory>(
         &mut self,
         (index, mut block): (u32, SealedBlock),
