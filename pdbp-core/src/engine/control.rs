@@ -8,7 +8,7 @@
 use super::termination::Count;
 use super::{Engine, Event, PrivatePipes};
 use crate::agreement;
-use crate::cdu::{BLOCK_HEADER, BlockHeader, Cdus, Malformed};
+use crate::cdu::{BLOCK_HEADER, Cdus, Malformed};
 use crate::id::{NodeId, StreamNo};
 use crate::mesp::{AGREEMENT, Control, SETTINGS};
 use crate::policy::SpacePolicy;
@@ -144,15 +144,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.tell_forgotten(pipes);
     }
 
-    /// Reads the messages of a control block.
+    /// Reads the messages of a control block of some round.
     pub(super) fn read_control(
         &mut self,
         id: LinkId,
-        header: &BlockHeader,
+        round: u32,
         block: &ArrivedBlock,
         pipes: &mut impl PrivatePipes,
     ) {
-        let round = header.round();
         self.follow_round(id, round);
         let body = block.bytes().get(BLOCK_HEADER..).unwrap_or(&[]);
         for train in Cdus::new(body) {

@@ -143,6 +143,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 space.shrink_recv(link, 1);
             }
         }
-        self.give_back(id, block);
+        let (peer, in_place) = (link.peer, !link.posted && self.umb.index_of(&block).is_none());
+        if in_place { self.return_to(peer, block) } else { self.give_back(id, block) }
     }
 }

@@ -1,5 +1,6 @@
 //! The receiving half: RM, and PipeM, which routes blocks to private pipes.
 
+use super::arrivals::Load;
 use super::link::Work;
 use super::readers::Element;
 use super::relaying::NextHop;
@@ -22,14 +23,14 @@ pub(super) enum Routed {
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Puts an arrived block into a free element of its row; the caller has checked that there is one.
-    #[inline]
-    pub(super) fn hold(&mut self, id: LinkId, header: &BlockHeader, block: ArrivedBlock) {
+    #[inline(always)]
+    pub(super) fn hold(&mut self, id: LinkId, load: Load, block: ArrivedBlock) {
         let Self { links, rm, config, .. } = self;
         let Some(link) = links.get_mut(id) else { return };
         let row = &mut link.recv;
         row.blocks += 1;
-        row.bytes += header.length() as u64;
-        row.messages += u64::from(header.messages());
+        row.bytes += load.bytes;
+        row.messages += u64::from(load.messages);
         let element = row.free;
         let Some(slot) = rm.get_mut(config.element(id, element)) else { return };
         row.free = slot.next;

@@ -2,7 +2,8 @@
 
 use zerocopy::FromBytes;
 
-use super::link::{Link, Payload, Work};
+use super::arrivals::Load;
+use super::link::{Label, Link, Payload, Work};
 use super::{BUDGET, CONTROL_ROW, Engine, Event, PrivatePipes};
 use crate::cdu::{self, BLOCK_HEADER, BlockClass, BlockHeader, Via, flag};
 use crate::id::NodeId;
@@ -245,7 +246,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             link.numbers.sent += 1;
             link.numbers.data_sent += 1;
             let Ok((header, _)) = BlockHeader::read_from_prefix(block.bytes()) else { break };
-            self.hold(own, &header, block.into_arrived());
+            let load = Load { bytes: header.length() as u64, messages: header.messages() };
+            self.hold(own, load, block.into_arrived());
             self.route_row(own, pipes);
             worked += 1;
         }
@@ -261,7 +263,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
+    /// The transport has given back a block that was not sent.
+    #[cold]
+    pub(super) fn not_sent(&mut self, id: LinkId, block: SealedBlock) {
+        self.sent(id, block, true);
+    }
+
     /// The transport has given a block of this node back.
+    #[inline(always)]
     pub(super) fn sent(&mut self, id: LinkId, block: SealedBlock, failed: bool) {
         let Ok(index) = self.umb.take_back(block) else {
             self.counters.foreign_tokens += 1;
@@ -334,26 +343,19 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 /// Writes the header's fields that do not depend on when the block leaves.
 #[inline]
 fn seal(block: OpenBlock, link: &Link, source: NodeId, length: u32) -> SealedBlock {
-    let messages = block.packer.messages();
-    let mut flags = if block.urgent { flag::URGENT } else { 0 };
-    let (mut class, mut part, mut stream, mut segment, mut group) = (BlockClass::Message, 0, 0, 0, 0);
+    let mut label = Label::new(BlockClass::Message, block.packer.messages());
+    label.flags = if block.urgent { flag::URGENT } else { 0 };
     if let Some(only) = block.packer.only_part() {
-        flags |= flag::UNIFORM;
-        part = only;
+        label.flags |= flag::UNIFORM;
+        label.part = only;
     }
     if let Some(tag) = block.stream {
-        class = BlockClass::Stream;
-        flags |= tag.flags & (flag::FIRST | flag::LAST | flag::ABORTED);
-        part = tag.dest.local();
-        (stream, segment, group) = (tag.number.0, tag.segment, tag.group);
+        label.class = BlockClass::Stream;
+        label.flags |= tag.flags & (flag::FIRST | flag::LAST | flag::ABORTED);
+        label.part = tag.dest.local();
+        (label.stream, label.segment, label.group) = (tag.number.0, tag.segment, tag.group);
     }
     let mut sealed = block.into_sealed(length);
-    link.write_header(&mut sealed, source, class, flags, messages);
-    if let Ok((header, _)) = BlockHeader::mut_from_prefix(sealed.header_mut()) {
-        header.part.set(part);
-        header.stream.set(stream);
-        header.segment.set(segment);
-        header.group.set(group);
-    }
+    link.write_header(&mut sealed, source, &label);
     sealed
 }

@@ -58,6 +58,7 @@ impl Rule {
 }
 
 impl Lane {
+    #[inline]
     fn take_due(&mut self, rule: &Rule, due: Due, backlog: impl Fn(NodeId) -> u32) -> Option<OpenBlock> {
         let since = self.since;
         self.block.take_if(|block| rule.is_due(since, due, || backlog(block.dest())))
@@ -77,6 +78,7 @@ impl Outbox<'_> {
     }
 
     /// The next block that is due, of the lanes from number `at` on; `at` is set behind it.
+    #[inline]
     pub(crate) fn next_due(
         &mut self,
         at: &mut usize,

@@ -75,6 +75,25 @@ pub(super) enum Payload {
     Data,
 }
 
+/// What the header of a block says of its messages.
+pub(super) struct Label {
+    pub(super) class: BlockClass,
+    pub(super) flags: u16,
+    pub(super) messages: u32,
+    pub(super) part: u16,
+    /// Of a control block: its round.
+    pub(super) stream: u32,
+    pub(super) segment: u32,
+    pub(super) group: u16,
+}
+
+impl Label {
+    /// Of messages, or of control messages, of no stream and for several parts.
+    pub(super) fn new(class: BlockClass, messages: u32) -> Self {
+        Self { class, flags: 0, messages, part: 0, stream: 0, segment: 0, group: 0 }
+    }
+}
+
 impl Payload {
     /// Whether it needs credit.
     #[inline]
@@ -272,20 +291,13 @@ impl Link {
 
     /// Writes the header's fields that do not depend on when the block leaves.
     #[inline]
-    pub(super) fn write_header(
-        &self,
-        block: &mut SealedBlock,
-        source: NodeId,
-        class: BlockClass,
-        flags: u16,
-        messages: u32,
-    ) {
+    pub(super) fn write_header(&self, block: &mut SealedBlock, source: NodeId, label: &Label) {
         let length = block.bytes().len().saturating_sub(BLOCK_HEADER) as u32;
         if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
             *header = BlockHeader {
                 magic: MAGIC,
                 version: VERSION,
-                class: class as u8,
+                class: label.class as u8,
                 source: source.raw().into(),
                 dest: self.peer.raw().into(),
                 session: 0.into(),
@@ -293,13 +305,13 @@ impl Link {
                 sequence: 0.into(),
                 released: 0.into(),
                 window: 0.into(),
-                flags: flags.into(),
-                part: 0.into(),
-                stream: 0.into(),
-                segment: 0.into(),
+                flags: label.flags.into(),
+                part: label.part.into(),
+                stream: label.stream.into(),
+                segment: label.segment.into(),
                 checksum: 0.into(),
-                messages: messages.into(),
-                group: 0.into(),
+                messages: label.messages.into(),
+                group: label.group.into(),
                 data: 0.into(),
                 wanted: 0.into(),
             };
