@@ -149,23 +149,30 @@ impl BlockHeader {
     #[inline]
     pub fn read(block: &[u8]) -> Result<Self, Malformed> {
         let (header, body) = Self::read_from_prefix(block).map_err(|_| Malformed::Truncated)?;
-        if header.magic != MAGIC {
+        header.check(body)?;
+        Ok(header)
+    }
+
+    /// Checks this copy of a header, of a block with this body.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    #[inline]
+    pub(crate) fn check(&self, body: &[u8]) -> Result<(), Malformed> {
+        if self.magic != MAGIC {
             return Err(Malformed::Magic);
         }
-        if header.version != VERSION {
-            return Err(Malformed::Version(header.version));
+        if self.version != VERSION {
+            return Err(Malformed::Version(self.version));
         }
-        if header.class > BlockClass::Control as u8 || header.flags.get() & !flag::ALL != 0 {
+        if self.class > BlockClass::Control as u8 || self.flags.get() & !flag::ALL != 0 {
             return Err(Malformed::Field);
         }
-        let length = header.length.get() as usize;
+        let length = self.length.get() as usize;
         let body = body.get(..length).ok_or(Malformed::Truncated)?;
         // Without the flag the field is zero, so that a flag lost on the way does not pass for a block without checksum.
-        let sum = if header.has(flag::CHECKSUM) { checksum(&header, body) } else { 0 };
-        if header.checksum.get() != sum {
-            return Err(Malformed::Checksum);
-        }
-        Ok(header)
+        let sum = if self.has(flag::CHECKSUM) { checksum(self, body) } else { 0 };
+        if self.checksum.get() == sum { Ok(()) } else { Err(Malformed::Checksum) }
     }
 
     /// What the block carries.

@@ -1,5 +1,7 @@
 //! What comes from peers: blocks are checked against their link, their numbers and credit taken; and links that fail and come up again.
 
+use zerocopy::FromBytes;
+
 use super::link::{MOST_MISSING, Missing, Work};
 use super::relaying::NextHop;
 use super::{BUDGET, Engine, Event, PrivatePipes};
@@ -99,10 +101,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     fn admit(&mut self, id: LinkId, block: &ArrivedBlock) -> Result<Admitted, Malformed> {
         let Some(link) = self.links.get_mut(id) else { return Err(Malformed::Address) };
         let bytes = block.bytes();
-        let header = match read_header(bytes, link.peer, self.config.node) {
-            Ok(header) => header,
-            Err(reason) => return Err(self.note_unreadable(id, reason)),
+        // One copy, which is checked and used where it lies.
+        let Ok((header, body)) = BlockHeader::read_from_prefix(bytes) else {
+            return Err(self.note_unreadable(id, Malformed::Truncated));
         };
+        if let Err(reason) = check_header(&header, body, link.peer, self.config.node) {
+            return Err(self.note_unreadable(id, reason));
+        }
         if header.session() != link.session {
             return Ok(Admitted::Stale);
         }
@@ -114,18 +119,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         let Some(link) = self.links.get_mut(id) else { return Err(Malformed::Address) };
         let data = header.class() != BlockClass::Control;
-        if data && !link.state.is_member() {
-            // The peer does not know yet that one of the two is not a member. It learns from the end of the link that its messages
-            // are in doubt.
-            let peer = link.peer;
-            self.settle(id, 1);
-            self.transport.disconnect(peer);
-            return Ok(Admitted::Stale);
-        }
-        if data && !link.state.has_agreed() {
-            // A peer has no credit before its settings are known.
-            self.settle(id, 1);
-            return Err(Malformed::Overrun);
+        if data && !link.state.takes_data() {
+            return self.refuse_data(id);
         }
         if !self.capabilities.trusted {
             let body = bytes.get(BLOCK_HEADER..BLOCK_HEADER + header.length()).unwrap_or(&[]);
@@ -150,6 +145,22 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         let load = Load { bytes: header.length() as u64, messages: header.messages() };
         Ok(Admitted::Data { load, wanted })
+    }
+
+    /// Data from a peer that is no member, or whose settings are not known.
+    #[cold]
+    fn refuse_data(&mut self, id: LinkId) -> Result<Admitted, Malformed> {
+        let Some(link) = self.links.get(id) else { return Err(Malformed::Address) };
+        let (is_member, peer) = (link.state.is_member(), link.peer);
+        self.settle(id, 1);
+        if is_member {
+            // A peer has no credit before its settings are known.
+            return Err(Malformed::Overrun);
+        }
+        // The peer does not know yet that one of the two is not a member. It learns from the end of the link that its messages are in
+        // doubt.
+        self.transport.disconnect(peer);
+        Ok(Admitted::Stale)
     }
 
     /// Blocks are missing before one that has arrived: data is lost, and control messages are asked for again.
@@ -326,14 +337,14 @@ enum Admitted {
     Stale,
 }
 
-/// Reads the header of a block from one node to another.
+/// Checks the header of a block from one node to another.
 #[inline]
-fn read_header(bytes: &[u8], from: NodeId, to: NodeId) -> Result<BlockHeader, Malformed> {
-    let header = BlockHeader::read(bytes)?;
+fn check_header(header: &BlockHeader, body: &[u8], from: NodeId, to: NodeId) -> Result<(), Malformed> {
+    header.check(body)?;
     if header.source() != Some(from) || header.dest() != Some(to) {
         return Err(Malformed::Address);
     }
-    Ok(header)
+    Ok(())
 }
 
 /// Checks what the readers of an untrusted peer's block rely on: every CDU is whole, there are as many messages as the

@@ -77,11 +77,20 @@ impl LinkState {
         }
     }
 
+    /// Whether data of the peer is taken: it is a member, and its settings are known to be the same. That of a link that is down
+    /// may still arrive.
+    #[inline]
+    pub(in crate::engine) fn takes_data(self) -> bool {
+        matches!(self, Self::Up { agreed: true }) || (self.is_member() && self.has_agreed())
+    }
+
     /// Whether the settings are known to be the same.
     #[inline]
     pub(in crate::engine) fn has_agreed(self) -> bool {
         match self {
-            Self::Down { agreed, .. } | Self::Connecting { agreed, .. } | Self::Up { agreed } => agreed,
+            // Nearly always.
+            Self::Up { agreed } => agreed,
+            Self::Down { agreed, .. } | Self::Connecting { agreed, .. } => agreed,
             Self::Incompatible { .. } => false,
         }
     }
