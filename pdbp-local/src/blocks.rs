@@ -81,7 +81,7 @@ impl Away {
     ///
     /// # Errors
     /// The block, when another one of that index is away.
-    #[inline]
+    #[inline(always)]
     pub(super) fn put(
         &mut self,
         peer: NodeId,

@@ -214,7 +214,7 @@ impl Local {
         self.links.get_mut(place?).filter(|link| !link.failed)
     }
 
-    #[inline]
+    #[inline(always)]
     fn send(&mut self, peer: NodeId, block: SealedBlock) -> Result<(), Refused<Infallible>> {
         let refuse = |block, reason| Err(Refused { op: Op::Send { peer, block }, reason });
         if block.bytes().len() > self.largest_block || !self.is_in_own_memory(&block) {
@@ -264,7 +264,7 @@ impl Local {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn poll_link(&mut self, at: usize) -> Option<Completion<Infallible>> {
         let link = self.links.get_mut(at).filter(|link| !link.failed)?;
         let peer = link.peer;

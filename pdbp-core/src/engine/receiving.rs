@@ -359,6 +359,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Ends the streams that came by a link that has failed, once all their segments that have arrived are delivered.
     #[inline]
     pub(super) fn end_streams(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
+        if self.links.get(id).is_some_and(|link| link.recv.ending.is_some()) {
+            self.end_streams_of_session(id, pipes);
+        }
+    }
+
+    #[cold]
+    fn end_streams_of_session(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
         let Some(link) = self.links.get(id) else { return };
         let Some(session) = link.recv.ending else { return };
         let first = (link.recv.pending.len > 0).then_some(link.recv.pending.head);

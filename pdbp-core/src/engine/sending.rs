@@ -87,7 +87,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         links.get(id).is_some_and(|link| link.send.space.vacant() > 0)
     }
 
-    #[inline(never)]
+    #[inline]
     fn take_vacant(&mut self, id: LinkId, dest: NodeId) -> Result<OpenBlock, OpenError> {
         let Self { links, umb, space, .. } = self;
         let link = links.get_mut(id).ok_or(OpenError::NoSuchNode(dest))?;

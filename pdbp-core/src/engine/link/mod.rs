@@ -319,7 +319,7 @@ impl Link {
     }
 
     /// Writes session, sequence, credit and checksum.
-    #[inline]
+    #[inline(always)]
     pub(super) fn stamp(
         &self,
         block: &mut SealedBlock,
