@@ -176,15 +176,11 @@ impl Local {
                         })
                     })
                     .collect();
-                let mut places = vec![None; nodes];
-                for (place, link) in links.iter().enumerate() {
-                    places[link.peer.index()] = Some(place);
-                }
                 Self {
                     node,
                     largest_block,
+                    places: places_of(&links, nodes),
                     links,
-                    places,
                     away: Away::default(),
                     doorbells: Arc::clone(&doorbells),
                     memory: memories[i].clone(),
@@ -396,6 +392,12 @@ impl Drop for Local {
 
 fn grid<T>(nodes: usize) -> Vec<Vec<Option<T>>> {
     (0..nodes).map(|_| (0..nodes).map(|_| None).collect()).collect()
+}
+
+/// Where the link to each of the nodes is.
+fn places_of(links: &[Link], nodes: usize) -> Vec<Option<usize>> {
+    let place = |node| links.iter().position(|link| link.peer.index() == node);
+    (0..nodes).map(place).collect()
 }
 
 fn pairs(nodes: usize) -> impl Iterator<Item = (usize, usize)> {
