@@ -2,7 +2,8 @@
 //!
 //! Needs `valgrind` and `cargo install gungraun-runner --version =0.20.0`; then
 //! `cargo bench -p pdbp-benches --bench instructions`. Every function handles 1000 messages of 64 bytes in steady
-//! state, sender and receiver together, so the count of instructions divided by 1000 is the count per message.
+//! state (`blocks`: 1000 blocks), sender and receiver together, so the count of instructions divided by 1000 is the count per
+//! message.
 
 #![expect(missing_docs, reason = "the items are made by the harness's macros")]
 
@@ -68,6 +69,19 @@ fn crossbeam(pair: RoundTrip<Boxed<Crossbeam>>) -> RoundTrip<Boxed<Crossbeam>> {
 #[bench::push_pop_1000(steady::<PdbpCore<Usual>>())]
 fn engine(pair: RoundTrip<PdbpCore<Usual>>) -> RoundTrip<PdbpCore<Usual>> {
     thousand(pair)
+}
+
+// 1000 blocks there and back, each with so many messages: packed, submitted, carried, routed, delivered, released and taken back.
+// Each node is polled once per block; the sender's poll takes the previous block back. A block without its messages costs twice the
+// count with 9 less the count with 18.
+#[library_benchmark]
+#[bench::of_9_messages_1000(steady::<PdbpCore<Usual>>(), 9)]
+#[bench::of_18_messages_1000(steady::<PdbpCore<Usual>>(), 18)]
+fn blocks(mut pair: RoundTrip<PdbpCore<Usual>>, messages: u64) -> RoundTrip<PdbpCore<Usual>> {
+    for _ in 0..1000 {
+        black_box(pair.packets(messages));
+    }
+    pair
 }
 
 /// Two nodes of the engine, and messages.
@@ -183,6 +197,6 @@ fn limit((source, mut room): (Source, Vec<u8>)) -> (Source, Vec<u8>) {
 
 library_benchmark_group!(
     name = messages,
-    benchmarks = [engine, pack, route, deliver, rtrb, rtrb_gather, bbqueue, crossbeam, limit]
+    benchmarks = [engine, blocks, pack, route, deliver, rtrb, rtrb_gather, bbqueue, crossbeam, limit]
 );
 main!(library_benchmark_groups = messages);

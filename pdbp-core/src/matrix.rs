@@ -69,6 +69,7 @@ impl RowSpace {
     }
 
     /// Which matrix it belongs to, and what its real elements are.
+    #[inline]
     pub fn side(&self) -> Side {
         self.side
     }
@@ -79,21 +80,25 @@ impl RowSpace {
     }
 
     /// `curSize`, the number of real elements.
+    #[inline]
     pub fn real(&self) -> u32 {
         self.real
     }
 
     /// Elements between the cursors `send` and `recv`.
+    #[inline]
     pub fn used(&self) -> u32 {
         self.used
     }
 
     /// Real elements not in use.
+    #[inline]
     pub fn vacant(&self) -> u32 {
         self.real.saturating_sub(self.used)
     }
 
     /// Virtual elements.
+    #[inline]
     pub fn virtual_space(&self) -> u32 {
         self.size - self.real
     }
@@ -126,6 +131,7 @@ impl RowSpace {
 
     /// Of RM: elements that the peer could use, as the last block to arrive said, at most N. That counts what [`used`](Self::used)
     /// does not see: blocks on their way here, and those for which the peer has no credit.
+    #[inline]
     pub fn wanted(&self) -> u32 {
         self.wanted
     }
@@ -156,6 +162,7 @@ impl RowSpace {
     }
 
     /// An element enters use. `true` when `recv` now stands at the critical real element.
+    #[inline]
     pub(crate) fn take(&mut self) -> bool {
         self.used += 1;
         self.recv += 1;
@@ -168,12 +175,14 @@ impl RowSpace {
     }
 
     /// The peer could use so many elements.
+    #[inline]
     pub(crate) fn want(&mut self, wanted: u32) {
         self.wanted = wanted.min(self.size);
         self.peak = self.peak.max(self.wanted);
     }
 
     /// An element leaves use.
+    #[inline]
     pub(crate) fn give(&mut self) {
         debug_assert!(self.used > 0, "an element left a row that has none in use");
         self.used = self.used.saturating_sub(1);
@@ -231,11 +240,13 @@ impl Default for Queue {
 }
 
 impl Queue {
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Appends a block, which is in no other list.
+    #[inline]
     pub(crate) fn push_back<M: BlockMemory>(&mut self, umb: &mut Umb<'_, M>, index: u32) {
         if let Some(entry) = umb.entry(index) {
             entry.next = NIL;
@@ -262,6 +273,7 @@ impl Queue {
     }
 
     /// Takes the first block.
+    #[inline]
     pub(crate) fn pop_front<M: BlockMemory>(&mut self, umb: &mut Umb<'_, M>) -> Option<u32> {
         let head = self.head;
         self.head = umb.entry(head)?.next;
@@ -297,11 +309,13 @@ pub struct SendRow {
 
 impl SendRow {
     /// Sealed blocks that wait for credit or for the transport.
+    #[inline]
     pub(crate) fn waiting(&self) -> u32 {
         self.urgent.len + self.queue.len
     }
 
     /// Takes the block that leaves next.
+    #[inline]
     pub(crate) fn pop_front<M: BlockMemory>(&mut self, umb: &mut Umb<'_, M>) -> Option<u32> {
         self.urgent.pop_front(umb).or_else(|| self.queue.pop_front(umb))
     }
@@ -351,6 +365,7 @@ impl Default for RecvRow {
 
 impl RecvRow {
     /// Blocks that the peer may have unreleased here: the real elements, but for those that blocks of an earlier link hold.
+    #[inline]
     pub(crate) fn window(&self) -> u32 {
         self.space.real().saturating_sub(self.old)
     }
@@ -362,6 +377,7 @@ impl RecvRow {
     }
 
     /// Blocks to receive into that the transport has or is to get.
+    #[inline]
     pub(crate) fn all_posts(&self) -> u32 {
         self.posted + self.unposted.len
     }

@@ -327,6 +327,7 @@ impl<'a> PipePool<'a> {
     }
 
     /// The private pipe of a part.
+    #[inline]
     pub(crate) fn of(&self, part: u16) -> Option<PipeId> {
         let binding = self.bound.get(self.places.of(part))?.as_ref()?;
         (binding.part == part).then_some(binding.pipe)

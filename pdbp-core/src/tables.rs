@@ -140,6 +140,7 @@ impl<'a> Tables<'a> {
     }
 
     /// 0 as long as no number leads to another part than it once did; else a number that grows whenever parts are forgotten.
+    #[inline]
     pub(crate) fn recurrence(&self) -> u64 {
         if self.recurring { 1 + self.forgotten } else { 0 }
     }

@@ -20,11 +20,13 @@ pub(super) struct BlockRef {
 unsafe impl Send for BlockRef {}
 
 impl BlockRef {
+    #[inline]
     fn new(id: BlockId, bytes: &[u8]) -> Self {
         Self { id, base: NonNull::from(bytes).cast(), length: bytes.len() as u32 }
     }
 
     /// The bytes, until the reference goes back.
+    #[inline]
     pub(super) fn bytes(&self) -> &[u8] {
         // SAFETY: the block's bytes stay as they are until the reference has come back to its sender, which takes it.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.length as usize) }
@@ -37,6 +39,7 @@ pub(super) struct Here(Lender);
 
 impl Here {
     /// The block of a reference, at its reader.
+    #[inline]
     pub(super) fn lend(&mut self, block_ref: BlockRef) -> ArrivedBlock {
         // SAFETY: the sender takes the block up again when its reference comes back, which `take_back` makes, or when this node's end of
         // the network is dropped, unless `outstanding` says then that it is read: so nobody writes it before. Its memory is kept by this
@@ -48,6 +51,7 @@ impl Here {
     ///
     /// # Errors
     /// The block, when it did not come by this link.
+    #[inline]
     pub(super) fn take_back(&mut self, block: ArrivedBlock) -> Result<BlockRef, ArrivedBlock> {
         let block_ref = BlockRef::new(block.id(), block.bytes());
         self.0.take_back(block).map(|()| block_ref)
@@ -77,6 +81,7 @@ impl Away {
     ///
     /// # Errors
     /// The block, when another one of that index is away.
+    #[inline(always)]
     pub(super) fn put(
         &mut self,
         peer: NodeId,
@@ -97,6 +102,7 @@ impl Away {
 
     /// Takes a block up again whose reference came back from `peer`. `None` for a reference that does not stand for a block that it
     /// has.
+    #[inline]
     pub(super) fn take(&mut self, peer: NodeId, block_ref: BlockRef) -> Option<SealedBlock> {
         let slot = self.0.get_mut(block_ref.id.index as usize)?;
         let is_it = |sent: &mut Sent| {

@@ -16,13 +16,19 @@ pub struct Doorbell {
 
 impl Doorbell {
     /// Wakes whoever sleeps. Call after what it shall see is in place.
+    #[inline]
     pub fn ring(&self) {
         // Pairs with the fence in `sleep`: either the sleeper sees what was put in place, or it is counted here.
         fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::Relaxed) > 0 {
-            *self.rings.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-            self.wake.notify_all();
+            self.wake_all();
         }
+    }
+
+    #[cold]
+    fn wake_all(&self) {
+        *self.rings.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.wake.notify_all();
     }
 
     /// Sleeps until the bell rings, at most for `timeout`; may wake before for no reason. `is_idle` looks once more, after the bell is armed, whether there

@@ -43,10 +43,14 @@ pub use doorbell::Doorbell;
 pub struct Local {
     node: NodeId,
     largest_block: usize,
-    links: Vec<Option<Link>>,
+    links: Vec<Link>,
+    /// Where the link to a node is among them, by the node's index.
+    places: Vec<Option<usize>>,
     /// Own blocks that peers have, by block index.
     away: Away,
     doorbells: Arc<[Arc<Doorbell>]>,
+    /// The memory that this node brought to the network.
+    memory: MemoryKeeper,
     /// Keeps every node's blocks in place while this node may read them.
     memories: Arc<[MemoryKeeper]>,
     ready: VecDeque<Completion<Infallible>>,
@@ -56,6 +60,8 @@ pub struct Local {
 
 /// The rings to and from one peer.
 struct Link {
+    peer: NodeId,
+    bell: Arc<Doorbell>,
     arrival: Arrival,
     out: Producer<BlockRef>,
     back: Consumer<BlockRef>,
@@ -148,9 +154,11 @@ impl Local {
         let ids = (0..nodes).filter_map(|i| NodeId::new(i as u16));
         ids.enumerate()
             .map(|(i, node)| {
-                let links = (0..nodes)
-                    .map(|j| {
+                let links: Vec<Link> = (0..nodes)
+                    .filter_map(|j| {
                         Some(Link {
+                            peer: NodeId::new(j as u16)?,
+                            bell: Arc::clone(&doorbells[j]),
                             arrival: arrival(i, j)?,
                             out: out[i][j].take()?,
                             back: back[i][j].take()?,
@@ -171,9 +179,11 @@ impl Local {
                 Self {
                     node,
                     largest_block,
+                    places: places_of(&links, nodes),
                     links,
                     away: Away::default(),
                     doorbells: Arc::clone(&doorbells),
+                    memory: memories[i].clone(),
                     memories: Arc::clone(&memories),
                     ready: VecDeque::new(),
                     turn: 0,
@@ -187,20 +197,30 @@ impl Local {
         Arc::clone(&self.doorbells[self.node.index()])
     }
 
-    fn link(&mut self, peer: NodeId) -> Option<&mut Link> {
-        self.links.get_mut(peer.index())?.as_mut().filter(|l| !l.failed)
+    /// The link to a node, whatever its state.
+    #[inline]
+    fn link_to(&self, peer: NodeId) -> Option<&Link> {
+        self.links.get((*self.places.get(peer.index())?)?)
     }
 
+    /// The link to a node unless it has failed.
+    #[inline]
+    fn link(&mut self, peer: NodeId) -> Option<&mut Link> {
+        let place = *self.places.get(peer.index())?;
+        self.links.get_mut(place?).filter(|link| !link.failed)
+    }
+
+    #[inline(always)]
     fn send(&mut self, peer: NodeId, block: SealedBlock) -> Result<(), Refused<Infallible>> {
         let refuse = |block, reason| Err(Refused { op: Op::Send { peer, block }, reason });
         if block.bytes().len() > self.largest_block || !self.is_in_own_memory(&block) {
             return refuse(block, Reason::Unsupported);
         }
-        let Some(link) = self.links.get_mut(peer.index()).and_then(Option::as_mut).filter(|l| !l.failed)
-        else {
+        let place = self.places.get(peer.index()).copied().flatten();
+        let Some(link) = place.and_then(|place| self.links.get_mut(place)).filter(|link| !link.failed) else {
             return refuse(block, Reason::PeerFailed);
         };
-        if link.away == link.capacity || link.out.is_full() {
+        if link.away == link.capacity {
             return refuse(block, Reason::Busy);
         }
         // Of two blocks with one name one is none of this node's.
@@ -209,43 +229,41 @@ impl Local {
             Err(block) => return refuse(block, Reason::Unsupported),
         };
         (link.away, link.sent) = (link.away + 1, link.sent + 1);
+        // There is room: what is in the ring is away, and the ring holds `capacity` blocks.
         let pushed = link.out.push(block_ref);
-        debug_assert!(pushed.is_ok(), "the ring had room");
-        self.ring(peer);
+        debug_assert!(pushed.is_ok(), "more blocks in the ring than are away");
+        link.bell.ring();
         Ok(())
     }
 
     /// Whether the block lies in the memory that this node brought to the network, which the peers keep in place.
+    #[inline]
     fn is_in_own_memory(&self, block: &SealedBlock) -> bool {
-        self.memories.get(self.node.index()).is_some_and(|memory| memory.holds(block.bytes()))
+        self.memory.holds(block.bytes())
     }
 
+    #[inline]
     fn give_back(&mut self, peer: NodeId, block: ArrivedBlock) -> Result<(), Refused<Infallible>> {
-        let Some(link) = self.link(peer) else {
-            return Err(Refused { op: Op::Return { peer, block }, reason: Reason::PeerFailed });
-        };
+        let refuse = |block, reason| Err(Refused { op: Op::Return { peer, block }, reason });
+        if self.link_to(peer).is_none_or(|link| link.arrival == Arrival::Posted) {
+            return refuse(block, Reason::Unsupported);
+        }
+        let Some(link) = self.link(peer) else { return refuse(block, Reason::PeerFailed) };
         let block_ref = match link.here.take_back(block) {
             Ok(block_ref) => block_ref,
-            Err(block) => {
-                return Err(Refused { op: Op::Return { peer, block }, reason: Reason::Unsupported });
-            }
+            Err(block) => return refuse(block, Reason::Unsupported),
         };
         // There is room: the peer has at most `capacity` blocks away, and the ring holds as many.
         let pushed = link.give_back.push(block_ref);
         debug_assert!(pushed.is_ok(), "more blocks given back than were sent");
-        self.ring(peer);
+        link.bell.ring();
         Ok(())
     }
 
-    fn ring(&self, peer: NodeId) {
-        if let Some(bell) = self.doorbells.get(peer.index()) {
-            bell.ring();
-        }
-    }
-
-    #[inline]
-    fn poll_link(&mut self, peer: NodeId) -> Option<Completion<Infallible>> {
-        let link = self.links.get_mut(peer.index())?.as_mut().filter(|l| !l.failed)?;
+    #[inline(always)]
+    fn poll_link(&mut self, at: usize) -> Option<Completion<Infallible>> {
+        let link = self.links.get_mut(at).filter(|link| !link.failed)?;
+        let peer = link.peer;
         if let Ok(block_ref) = link.back.pop()
             && let Some(block) = self.away.take(peer, block_ref)
         {
@@ -268,7 +286,7 @@ impl Local {
                     block.bytes_mut()[..length].copy_from_slice(&block_ref.bytes()[..length]);
                     let pushed = link.give_back.push(block_ref);
                     debug_assert!(pushed.is_ok(), "more blocks given back than were sent");
-                    self.ring(peer);
+                    link.bell.ring();
                     return Some(Completion::Received { peer, block: block.into_arrived(length) });
                 }
             }
@@ -304,7 +322,7 @@ impl Transport for Local {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            nodes: self.links.len() as u16,
+            nodes: self.places.len() as u16,
             node: self.node,
             largest_block: self.largest_block,
             trusted: true,
@@ -312,24 +330,23 @@ impl Transport for Local {
     }
 
     fn arrival(&self, peer: NodeId) -> Arrival {
-        self.links.get(peer.index()).and_then(Option::as_ref).map_or(Arrival::Posted, |link| link.arrival)
+        self.link_to(peer).map_or(Arrival::Posted, |link| link.arrival)
     }
 
     fn capacity(&self, peer: NodeId) -> usize {
-        self.links.get(peer.index()).and_then(Option::as_ref).map_or(0, |link| link.capacity)
+        self.link_to(peer).map_or(0, |link| link.capacity)
     }
 
     /// Nodes of one process fail only by being dropped.
     fn has_ended(&self, peer: NodeId) -> bool {
-        self.links.get(peer.index()).and_then(Option::as_ref).is_some_and(|link| link.failed)
+        self.link_to(peer).is_some_and(|link| link.failed)
     }
 
+    #[inline(always)]
     fn submit(&mut self, op: Op) -> Result<(), Refused<Infallible>> {
         match op {
             Op::Send { peer, block } => self.send(peer, block),
-            Op::Return { peer, block } if self.arrival(peer) == Arrival::InPlace => {
-                self.give_back(peer, block)
-            }
+            Op::Return { peer, block } => self.give_back(peer, block),
             Op::Recv { peer, block } if self.arrival(peer) == Arrival::Posted => match self.link(peer) {
                 Some(link) => {
                     link.posted.push_back(block);
@@ -341,15 +358,16 @@ impl Transport for Local {
         }
     }
 
+    #[inline]
     fn poll_completion(&mut self) -> Option<Completion<Infallible>> {
-        if let Some(ready) = self.ready.pop_front() {
-            return Some(ready);
+        if !self.ready.is_empty() {
+            return self.ready.pop_front();
         }
-        let nodes = self.links.len();
-        for _ in 0..nodes {
-            let peer = self.turn;
-            self.turn = if peer + 1 == nodes { 0 } else { peer + 1 };
-            let completion = NodeId::new(peer as u16).and_then(|peer| self.poll_link(peer));
+        let links = self.links.len();
+        for _ in 0..links {
+            let at = self.turn;
+            self.turn = if at + 1 < links { at + 1 } else { 0 };
+            let completion = self.poll_link(at);
             if completion.is_some() {
                 return completion;
             }
@@ -360,7 +378,7 @@ impl Transport for Local {
 
 impl Drop for Local {
     fn drop(&mut self) {
-        for link in self.links.iter().flatten().filter(|link| link.here.is_read()) {
+        for link in self.links.iter().filter(|link| link.here.is_read()) {
             // Which of them is not known. Those that are still in the ring nobody reads.
             link.keeps.store(link.taken, Ordering::Release);
             std::mem::forget(Arc::clone(&self.memories));
@@ -374,6 +392,12 @@ impl Drop for Local {
 
 fn grid<T>(nodes: usize) -> Vec<Vec<Option<T>>> {
     (0..nodes).map(|_| (0..nodes).map(|_| None).collect()).collect()
+}
+
+/// Where the link to each of the nodes is.
+fn places_of(links: &[Link], nodes: usize) -> Vec<Option<usize>> {
+    let place = |node| links.iter().position(|link| link.peer.index() == node);
+    (0..nodes).map(place).collect()
 }
 
 fn pairs(nodes: usize) -> impl Iterator<Item = (usize, usize)> {

@@ -139,10 +139,18 @@ pub struct CoreEndpoint<P: SpacePolicy> {
     outbox: Outbox<'static>,
     routes: Vec<Route>,
     arrived: Arrived,
-    /// By destination: there was no block, and nothing has been polled since.
+    /// By destination: there was no block, and nothing has been polled since; and whether there is such a destination.
     refused: Vec<bool>,
+    any_refused: bool,
     start: Instant,
+    /// The time when the clock was looked at last, and the polls since.
+    now: Time,
+    polls: u32,
 }
+
+/// Polls for one look at the clock. The engine needs no better time than its intervals, of a millisecond, and a look costs about as much as
+/// the rest of a poll that finds nothing.
+const POLLS_PER_LOOK: u32 = 16;
 
 /// The one private pipe of a node.
 #[derive(Default)]
@@ -184,7 +192,10 @@ impl<S: Setup> Fabric for PdbpCore<S> {
                     routes: (0..scenario.nodes).map(|to| route(id, to)).collect(),
                     arrived: Arrived::default(),
                     refused: vec![false; scenario.nodes],
+                    any_refused: false,
                     start: Instant::now(),
+                    now: Time(0),
+                    polls: 0,
                 }
             })
             .collect();
@@ -241,9 +252,14 @@ fn introduce<P: SpacePolicy>(nodes: &mut [CoreEndpoint<P>]) {
 impl<P: SpacePolicy> CoreEndpoint<P> {
     /// Has the engine take what has arrived and send what is queued; blocks moved.
     pub fn poll(&mut self) -> u32 {
-        let now = Time(self.start.elapsed().as_nanos() as u64);
-        self.refused.fill(false);
-        self.engine.poll(now, &mut self.arrived).worked
+        if self.polls.is_multiple_of(POLLS_PER_LOOK) {
+            self.now = Time(self.start.elapsed().as_nanos() as u64);
+        }
+        self.polls = self.polls.wrapping_add(1);
+        if std::mem::take(&mut self.any_refused) {
+            self.refused.fill(false);
+        }
+        self.engine.poll(self.now, &mut self.arrived).worked
     }
 
     /// Packs a message with this route for node `to`, or returns `false` when there is no room. Messages of the same
@@ -289,7 +305,7 @@ impl<P: SpacePolicy> CoreEndpoint<P> {
             self.poll();
         }
         let Ok(block) = self.engine.open(node(to)) else {
-            self.refused[to] = true;
+            (self.refused[to], self.any_refused) = (true, true);
             return false;
         };
         let outgoing = Outgoing::message(route, packet);

@@ -331,6 +331,7 @@ impl<'a> Agreement<'a> {
     }
 
     /// Whether there may be a message to somebody: a look at one flag.
+    #[inline]
     pub fn has_news(&self) -> bool {
         self.stirred
     }

@@ -146,28 +146,37 @@ impl BlockHeader {
     ///
     /// # Errors
     /// The first thing found wrong.
+    #[inline]
     pub fn read(block: &[u8]) -> Result<Self, Malformed> {
         let (header, body) = Self::read_from_prefix(block).map_err(|_| Malformed::Truncated)?;
-        if header.magic != MAGIC {
-            return Err(Malformed::Magic);
-        }
-        if header.version != VERSION {
-            return Err(Malformed::Version(header.version));
-        }
-        if header.class > BlockClass::Control as u8 || header.flags.get() & !flag::ALL != 0 {
-            return Err(Malformed::Field);
-        }
-        let length = header.length.get() as usize;
-        let body = body.get(..length).ok_or(Malformed::Truncated)?;
-        // Without the flag the field is zero, so that a flag lost on the way does not pass for a block without checksum.
-        let sum = if header.has(flag::CHECKSUM) { checksum(&header, body) } else { 0 };
-        if header.checksum.get() != sum {
-            return Err(Malformed::Checksum);
-        }
+        header.check(body)?;
         Ok(header)
     }
 
+    /// Checks this copy of a header, of a block with this body.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    #[inline]
+    pub(crate) fn check(&self, body: &[u8]) -> Result<(), Malformed> {
+        if self.magic != MAGIC {
+            return Err(Malformed::Magic);
+        }
+        if self.version != VERSION {
+            return Err(Malformed::Version(self.version));
+        }
+        if self.class > BlockClass::Control as u8 || self.flags.get() & !flag::ALL != 0 {
+            return Err(Malformed::Field);
+        }
+        let length = self.length.get() as usize;
+        let body = body.get(..length).ok_or(Malformed::Truncated)?;
+        // Without the flag the field is zero, so that a flag lost on the way does not pass for a block without checksum.
+        let sum = if self.has(flag::CHECKSUM) { checksum(self, body) } else { 0 };
+        if self.checksum.get() == sum { Ok(()) } else { Err(Malformed::Checksum) }
+    }
+
     /// What the block carries.
+    #[inline]
     pub fn class(&self) -> BlockClass {
         match self.class {
             1 => BlockClass::Stream,
@@ -177,26 +186,31 @@ impl BlockHeader {
     }
 
     /// The node that sent the block, when its number is one.
+    #[inline]
     pub fn source(&self) -> Option<NodeId> {
         NodeId::new(self.source.get())
     }
 
     /// The node that the block is for.
+    #[inline]
     pub fn dest(&self) -> Option<NodeId> {
         NodeId::new(self.dest.get())
     }
 
     /// The session of the link, for its sender.
+    #[inline]
     pub fn session(&self) -> u32 {
         self.session.get()
     }
 
     /// Bytes after the header.
+    #[inline]
     pub fn length(&self) -> usize {
         self.length.get() as usize
     }
 
     /// Number of the block in its session, from 0.
+    #[inline]
     pub fn sequence(&self) -> u64 {
         self.sequence.get()
     }
@@ -207,11 +221,13 @@ impl BlockHeader {
     }
 
     /// Messages in the block, as counted by its sender.
+    #[inline]
     pub fn messages(&self) -> u32 {
         self.messages.get()
     }
 
     /// Whether every one of the flag's bits is set.
+    #[inline]
     pub fn has(&self, flags: u16) -> bool {
         self.flags.get() & flags == flags
     }
@@ -298,6 +314,7 @@ pub struct Via {
 }
 
 impl ViaHeader {
+    #[inline]
     pub(crate) fn read(&self) -> Option<Via> {
         let (origin, dest) = (NodeId::new(self.origin.get())?, NodeId::new(self.dest.get())?);
         (self.zero == [0; 4]).then_some(Via { origin, dest })

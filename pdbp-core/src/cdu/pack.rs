@@ -17,6 +17,7 @@ impl Route {
     const NONE: Self = Self(u64::MAX);
 
     /// A message of class `class` with command number `command` from `source` to `dest`.
+    #[inline]
     pub const fn new(class: CduClass, command: u16, source: PartId, dest: PartId) -> Self {
         Self::raw(class as u8, command, source.local(), dest.local())
     }
@@ -91,6 +92,7 @@ impl Default for Packer {
 
 impl Packer {
     /// An empty body.
+    #[inline]
     pub const fn new() -> Self {
         Self {
             written: 0,
@@ -106,11 +108,13 @@ impl Packer {
     }
 
     /// Bytes that [`finish`](Self::finish) would return now, less padding.
+    #[inline]
     pub const fn written(&self) -> usize {
         self.written
     }
 
     /// Messages packed so far.
+    #[inline]
     pub const fn messages(&self) -> u32 {
         self.closed.saturating_add(self.count)
     }
@@ -293,12 +297,14 @@ impl Packer {
     }
 
     /// Closes the last train and returns the length of the body.
+    #[inline]
     pub fn finish(&mut self, body: &mut [u8]) -> usize {
         self.close(body);
         self.written
     }
 
     /// The one part that all messages are for, if there is just one.
+    #[inline]
     pub(crate) const fn only_part(&self) -> Option<u16> {
         if self.only > u16::MAX as u32 { None } else { Some(self.only as u16) }
     }

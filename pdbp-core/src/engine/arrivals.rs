@@ -1,5 +1,7 @@
 //! What comes from peers: blocks are checked against their link, their numbers and credit taken; and links that fail and come up again.
 
+use zerocopy::FromBytes;
+
 use super::link::{MOST_MISSING, Missing, Work};
 use super::relaying::NextHop;
 use super::{BUDGET, Engine, Event, PrivatePipes};
@@ -17,13 +19,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let mut worked = 0;
         while worked < BUDGET as u32 {
             let Some(completion) = self.transport.poll_completion() else {
-                self.fail_refused(pipes);
+                if self.links.have_work() {
+                    self.fail_refused(pipes);
+                }
                 break;
             };
             worked += 1;
             match completion {
                 Completion::Sent { peer, block } => self.sent(self.links.id(peer), block, false),
-                Completion::Failed { peer, block } => self.sent(self.links.id(peer), block, true),
+                Completion::Failed { peer, block } => self.not_sent(self.links.id(peer), block),
                 Completion::Received { peer, block } => self.arrived(peer, block, pipes),
                 Completion::Unused { block, .. } => _ = self.unpost(block),
                 Completion::PeerFailed { peer, .. } => self.link_failed(self.links.id(peer), pipes),
@@ -37,6 +41,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Links on which the transport has refused a block for good have failed. Not before all is taken that it gives back, since
     /// that left before what still waits here.
+    #[inline(never)]
     fn fail_refused(&mut self, pipes: &mut impl PrivatePipes) {
         let mut failed = self.links.first_with(Work::FAIL);
         while let Some(id) = failed {
@@ -48,36 +53,47 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     fn arrived(&mut self, peer: NodeId, block: ArrivedBlock, pipes: &mut impl PrivatePipes) {
         let id = self.links.id(peer);
         if id == LinkId::NONE {
-            // This topology has no such link: the block is returned.
-            self.look_at_stranger(peer, &block, pipes);
-            self.note_malformed(peer, Malformed::Address, pipes);
-            self.return_to(peer, block);
-            return;
+            return self.refuse_stranger(peer, block, pipes);
         }
         if let Some(index) = self.umb.index_of(&block) {
             self.note_filled(id, index);
         }
         match self.admit(id, &block) {
-            Ok(Admitted::Data(header)) => {
-                let wanted = u32::from(header.wanted.get());
-                self.hold(id, &header, block);
+            Ok(Admitted::Data { load, wanted }) => {
+                self.hold(id, load, block);
                 self.route_row(id, pipes);
                 self.requested(id, wanted);
             }
-            Ok(Admitted::Control(header)) => {
-                self.requested(id, header.wanted.get().into());
-                self.read_control(id, &header, &block, pipes);
-                self.give_back(id, block);
-            }
-            Ok(Admitted::Stale) => {
-                self.counters.stale += 1;
-                self.give_back(id, block);
-            }
-            Err(reason) => {
-                self.note_malformed(peer, reason, pipes);
-                self.give_back(id, block);
-            }
+            other => self.take_no_data(id, other, block, pipes),
         }
+    }
+
+    /// Reads a control block, or notes why a block was not admitted, and gives it back.
+    #[inline(never)]
+    fn take_no_data(
+        &mut self,
+        id: LinkId,
+        what: Result<Admitted, Malformed>,
+        block: ArrivedBlock,
+        pipes: &mut impl PrivatePipes,
+    ) {
+        match what {
+            Ok(Admitted::Control { round, wanted }) => {
+                self.requested(id, wanted);
+                self.read_control(id, round, &block, pipes);
+            }
+            Ok(Admitted::Data { .. } | Admitted::Stale) => self.counters.stale += 1,
+            Err(reason) => self.note_malformed(self.links.peer(id), reason, pipes),
+        }
+        self.give_back(id, block);
+    }
+
+    /// This topology has no link to the peer: its block is returned.
+    #[cold]
+    fn refuse_stranger(&mut self, peer: NodeId, block: ArrivedBlock, pipes: &mut impl PrivatePipes) {
+        self.look_at_stranger(peer, &block, pipes);
+        self.note_malformed(peer, Malformed::Address, pipes);
+        self.return_to(peer, block);
     }
 
     /// Checks a block against its link, and takes the credit it carries. The block is settled unless it is admitted.
@@ -85,10 +101,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     fn admit(&mut self, id: LinkId, block: &ArrivedBlock) -> Result<Admitted, Malformed> {
         let Some(link) = self.links.get_mut(id) else { return Err(Malformed::Address) };
         let bytes = block.bytes();
-        let header = match read_header(bytes, link.peer, self.config.node) {
-            Ok(header) => header,
-            Err(reason) => return Err(self.note_unreadable(id, reason)),
+        // One copy, which is checked and used where it lies.
+        let Ok((header, body)) = BlockHeader::read_from_prefix(bytes) else {
+            return Err(self.note_unreadable(id, Malformed::Truncated));
         };
+        if let Err(reason) = check_header(&header, body, link.peer, self.config.node) {
+            return Err(self.note_unreadable(id, reason));
+        }
         if header.session() != link.session {
             return Ok(Admitted::Stale);
         }
@@ -100,18 +119,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
         let Some(link) = self.links.get_mut(id) else { return Err(Malformed::Address) };
         let data = header.class() != BlockClass::Control;
-        if data && !link.state.is_member() {
-            // The peer does not know yet that one of the two is not a member. It learns from the end of the link that its messages
-            // are in doubt.
-            let peer = link.peer;
-            self.settle(id, 1);
-            self.transport.disconnect(peer);
-            return Ok(Admitted::Stale);
-        }
-        if data && !link.state.has_agreed() {
-            // A peer has no credit before its settings are known.
-            self.settle(id, 1);
-            return Err(Malformed::Overrun);
+        if data && !link.state.takes_data() {
+            return self.refuse_data(id);
         }
         if !self.capabilities.trusted {
             let body = bytes.get(BLOCK_HEADER..BLOCK_HEADER + header.length()).unwrap_or(&[]);
@@ -130,7 +139,28 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.settle(id, 1);
             return Err(Malformed::Overrun);
         }
-        Ok(if data { Admitted::Data(header) } else { Admitted::Control(header) })
+        let wanted = header.wanted.get().into();
+        if !data {
+            return Ok(Admitted::Control { round: header.round(), wanted });
+        }
+        let load = Load { bytes: header.length() as u64, messages: header.messages() };
+        Ok(Admitted::Data { load, wanted })
+    }
+
+    /// Data from a peer that is no member, or whose settings are not known.
+    #[cold]
+    fn refuse_data(&mut self, id: LinkId) -> Result<Admitted, Malformed> {
+        let Some(link) = self.links.get(id) else { return Err(Malformed::Address) };
+        let (is_member, peer) = (link.state.is_member(), link.peer);
+        self.settle(id, 1);
+        if is_member {
+            // A peer has no credit before its settings are known.
+            return Err(Malformed::Overrun);
+        }
+        // The peer does not know yet that one of the two is not a member. It learns from the end of the link that its messages are in
+        // doubt.
+        self.transport.disconnect(peer);
+        Ok(Admitted::Stale)
     }
 
     /// Blocks are missing before one that has arrived: data is lost, and control messages are asked for again.
@@ -180,21 +210,26 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.extend_recv(id, SpacePolicy::at_request);
     }
 
+    #[cold]
     pub(super) fn note_malformed(&mut self, peer: NodeId, reason: Malformed, pipes: &mut impl PrivatePipes) {
         self.counters.malformed += 1;
         pipes.event(Event::Malformed { peer, reason });
     }
 
     /// Returns a block to its owner: the peer, or with posted arrival the transport for the next one.
+    #[inline]
     pub(super) fn give_back(&mut self, id: LinkId, block: ArrivedBlock) {
+        if self.umb.index_of(&block).is_none() && !self.links.is_posted(id) {
+            return self.return_to(self.links.peer(id), block);
+        }
         match self.umb.take_back(block) {
             Ok(index) => self.repost(id, index),
-            Err(_) if self.links.is_posted(id) => self.counters.foreign_tokens += 1,
-            Err(block) => self.return_to(self.links.peer(id), block),
+            Err(_) => self.counters.foreign_tokens += 1,
         }
     }
 
-    fn return_to(&mut self, peer: NodeId, block: ArrivedBlock) {
+    #[inline]
+    pub(super) fn return_to(&mut self, peer: NodeId, block: ArrivedBlock) {
         if let Err(refused) = self.transport.submit(Op::Return { peer, block }) {
             // Contract: a return is refused only when the peer has failed, and then its memory is the transport's concern.
             self.counters.lost_returns += 1;
@@ -211,7 +246,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         match op {
             Op::Send { peer, block } => {
                 self.counters.foreign_tokens += u64::from(self.umb.index_of(&block).is_some());
-                self.sent(self.links.id(peer), block, true);
+                self.not_sent(self.links.id(peer), block);
             }
             Op::Recv { block, .. } => {
                 self.counters.foreign_tokens += u64::from(self.umb.index_of(&block).is_some());
@@ -235,6 +270,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.links.mark(id, Work::FAIL);
     }
 
+    #[cold]
     fn link_failed(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
         let Some(link) = self.links.get_mut(id) else { return };
         let (was_down, was_up, peer) = (link.state.is_down(), link.is_up(), link.peer);
@@ -260,6 +296,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// The link is up again. Rows get space as at the start; deliveries of the old link, and blocks on their way back to their
     /// writers, keep theirs until they are released.
+    #[cold]
     fn link_restored(&mut self, id: LinkId, session: u32) {
         let own = self.links.own;
         let failed = self.links.get_mut(id).filter(|link| link.state.is_down() && id != own);
@@ -279,21 +316,35 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 }
 
+/// What a block carries, as it is counted.
+#[derive(Clone, Copy)]
+pub(super) struct Load {
+    pub(super) bytes: u64,
+    pub(super) messages: u32,
+}
+
+/// A block that was admitted, and how much credit its sender could use.
 enum Admitted {
-    Data(BlockHeader),
-    Control(BlockHeader),
+    Data {
+        load: Load,
+        wanted: u32,
+    },
+    Control {
+        round: u32,
+        wanted: u32,
+    },
     /// From another session, a duplicate, or from a non-member.
     Stale,
 }
 
-/// Reads the header of a block from one node to another.
+/// Checks the header of a block from one node to another.
 #[inline]
-fn read_header(bytes: &[u8], from: NodeId, to: NodeId) -> Result<BlockHeader, Malformed> {
-    let header = BlockHeader::read(bytes)?;
+fn check_header(header: &BlockHeader, body: &[u8], from: NodeId, to: NodeId) -> Result<(), Malformed> {
+    header.check(body)?;
     if header.source() != Some(from) || header.dest() != Some(to) {
         return Err(Malformed::Address);
     }
-    Ok(header)
+    Ok(())
 }
 
 /// Checks what the readers of an untrusted peer's block rely on: every CDU is whole, there are as many messages as the

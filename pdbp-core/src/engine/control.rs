@@ -8,7 +8,7 @@
 use super::termination::Count;
 use super::{Engine, Event, PrivatePipes};
 use crate::agreement;
-use crate::cdu::{BLOCK_HEADER, BlockHeader, Cdus, Malformed};
+use crate::cdu::{BLOCK_HEADER, Cdus, Malformed};
 use crate::id::{NodeId, StreamNo};
 use crate::mesp::{AGREEMENT, Control, SETTINGS};
 use crate::policy::SpacePolicy;
@@ -71,10 +71,6 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.agreement.begin(now);
             self.agreement_due = Some(now);
         }
-        let due = self.agreement_due.is_some_and(|at| at <= now);
-        if !due && !self.stirred && !self.agreement.has_news() {
-            return;
-        }
         self.ask_next();
         self.agreement_due = self.agreement.tick(now, &mut self.tables);
         while let Some(event) = self.agreement.next_event() {
@@ -131,24 +127,31 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         pipes.event(Event::Expelled);
     }
 
-    /// Takes the next steps that depend on nothing but this node's state. A poll in which nothing has happened and nothing is
-    /// under way costs a look at one flag, however many nodes there are.
+    /// Whether [`advance_control`](Self::advance_control) may have something to do: a look at two flags and a time, however many nodes
+    /// there are.
+    #[inline]
+    pub(super) fn is_stirred(&self) -> bool {
+        self.stirred || self.agreement.has_news() || self.agreement_due.is_some_and(|at| at <= self.now)
+    }
+
+    /// Takes the next steps that depend on nothing but this node's state, and tells the host of parts that were forgotten.
+    #[inline(never)]
     pub(super) fn advance_control(&mut self, pipes: &mut impl PrivatePipes) {
         self.advance_agreement(pipes);
         if self.stirred {
             self.stirred = self.requests.is_busy() | self.advance_termination(pipes);
         }
+        self.tell_forgotten(pipes);
     }
 
-    /// Reads the messages of a control block.
+    /// Reads the messages of a control block of some round.
     pub(super) fn read_control(
         &mut self,
         id: LinkId,
-        header: &BlockHeader,
+        round: u32,
         block: &ArrivedBlock,
         pipes: &mut impl PrivatePipes,
     ) {
-        let round = header.round();
         self.follow_round(id, round);
         let body = block.bytes().get(BLOCK_HEADER..).unwrap_or(&[]);
         for train in Cdus::new(body) {

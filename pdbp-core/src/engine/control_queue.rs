@@ -3,14 +3,14 @@
 use core::ops::Range;
 
 use heapless::Deque;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 use super::circuits::answer_streams;
-use super::link::{Link, Payload};
+use super::link::{Label, Link, Payload};
 use super::protocol::Protocol;
 use super::{BUDGET, Engine};
 use crate::agreement::MESSAGE;
-use crate::cdu::{BLOCK_HEADER, BlockClass, BlockHeader, CDU_HEADER, CduClass, Packer, Route};
+use crate::cdu::{BLOCK_HEADER, BlockClass, CDU_HEADER, CduClass, Packer, Route};
 use crate::mesp::{AGREEMENT, CONTROL, Control, SETTINGS};
 use crate::policy::SpacePolicy;
 use crate::routing::LinkId;
@@ -89,9 +89,19 @@ impl Link {
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Sends what peers are to be told, and credit that no other block carries. `idle`: there was nothing else to do.
+    #[inline]
     pub(super) fn pump_control(&mut self, idle: bool) -> u32 {
         // One look at a flag tells whether the agreement has something to say to anybody.
-        let talks = self.agreement.next_receiver(|_| true).is_some();
+        let talks = self.agreement.has_news() && self.agreement.next_receiver(|_| true).is_some();
+        let mut wants = false;
+        for link in self.links.iter() {
+            wants |= self.is_to_get_control(link, (idle, talks));
+        }
+        if wants { self.send_controls((idle, talks)) } else { 0 }
+    }
+
+    #[inline(never)]
+    fn send_controls(&mut self, (idle, talks): (bool, bool)) -> u32 {
         // Those with low numbers must not take all blocks: it goes on behind the link that got the last.
         let (links, turn) = (self.links.len(), self.control_turn.min(self.links.len()));
         let mut worked = 0;
@@ -113,12 +123,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.links.range(range).iter().find(wants).map(|link| link.id)
     }
 
-    #[inline]
+    #[inline(always)]
     fn is_to_get_control(&self, link: &Link, (idle, talks): (bool, bool)) -> bool {
+        if link.id == self.links.own {
+            return false;
+        }
         let wants = link.wants_control(idle)
             || !link.send.control.is_empty()
             || (talks && self.agreement.has_message(link.peer));
-        wants && !link.state.is_down() && link.id != self.links.own
+        wants && !link.state.is_down()
     }
 
     #[inline(never)]
@@ -202,10 +215,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let messages = packer.messages();
         let length = (BLOCK_HEADER + packer.finish(body)) as u32;
         let mut block = SealedBlock::new(raw, length as usize);
-        link.write_header(&mut block, config.node, BlockClass::Control, 0, messages);
-        if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
-            header.stream.set(link.round.number);
-        }
+        let label = Label { stream: link.round.number, ..Label::new(BlockClass::Control, messages) };
+        link.write_header(&mut block, config.node, &label);
         let _ = umb.take_back(block);
         if let Some(entry) = umb.entry(index) {
             entry.state = BlockState::Queued;

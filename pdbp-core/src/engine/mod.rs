@@ -117,6 +117,7 @@ mod control_queue;
 mod link;
 mod membership;
 mod parts;
+mod poll;
 mod posting;
 mod protocol;
 mod readers;
@@ -141,7 +142,7 @@ use crate::agreement::Agreement;
 use crate::cdu::Malformed;
 use crate::id::{Epoch, NodeId, PartId, PipeId, StreamNo, Time};
 use crate::matrix::Queue;
-use crate::outbox::{Due, Outbox, Rule};
+use crate::outbox::{Outbox, Rule};
 use crate::pipe::{PipePool, Places, StreamEntry, StreamMap, StreamMapping};
 use crate::policy::SpacePolicy;
 use crate::routing::LinkId;
@@ -453,31 +454,6 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
     /// The transport, for what is special to it.
     pub fn transport_mut(&mut self) -> &mut T {
         &mut self.transport
-    }
-
-    /// Does a bounded amount of work: takes what has arrived, delivers it, sends what is queued, and looks after tables and
-    /// space. `now` must not go back.
-    pub fn poll(&mut self, now: Time, pipes: &mut impl PrivatePipes) -> Progress {
-        self.now = now;
-        let mut worked = self.poll_transport(pipes);
-        worked += self.route_pending(pipes);
-        worked += self.route_returned(pipes);
-        worked += self.break_streams();
-        worked += self.advance_rooms();
-        worked += self.flush_relayed(if worked == 0 { Due::Idle(now) } else { Due::Past(now) });
-        worked += self.pump_rows(pipes);
-        self.advance_control(pipes);
-        self.tell_forgotten(pipes);
-        worked += self.pump_control(worked == 0);
-        self.post_missing();
-        self.maintain();
-        self.links.forget_idle();
-        Progress { worked, next: self.next_call() }
-    }
-
-    fn next_call(&self) -> Option<Time> {
-        let upkeep = self.space.deadline(self.config.interval);
-        [self.relayed_deadline(), upkeep, self.agreement_due].into_iter().flatten().min()
     }
 }
 

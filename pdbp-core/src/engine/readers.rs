@@ -82,6 +82,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Offers a piece of the block to a private pipe. `false`: the pipe is full. The delivery is counted, and the cursor saved, before the
     /// host gets it, so that a host that panics is offered this piece again.
+    #[inline(always)]
     pub(super) fn offer(
         &mut self,
         pipe: PipeId,
@@ -105,6 +106,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Takes back a delivery that a host refused. `true`: it is not the one that was offered, which the host has kept.
+    #[inline(never)]
     fn refused(&mut self, back: Delivery, start: usize, to: &mut Cursor) -> bool {
         let returned = matches!(back.kind(), DeliveryKind::Returned { .. });
         let kept = returned || !back.begins_at((to.id, to.element), start);
@@ -114,6 +116,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Frees an element whose block was routed and read, and returns the block to its owner.
+    #[inline]
     pub(super) fn empty(&mut self, id: LinkId, element: u32) {
         let Self { links, rm, space, config, .. } = self;
         let is_own = id == links.own;
@@ -140,6 +143,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 space.shrink_recv(link, 1);
             }
         }
-        self.give_back(id, block);
+        let (peer, in_place) = (link.peer, !link.posted && self.umb.index_of(&block).is_none());
+        if in_place { self.return_to(peer, block) } else { self.give_back(id, block) }
     }
 }

@@ -1,5 +1,6 @@
 //! The receiving half: RM, and PipeM, which routes blocks to private pipes.
 
+use super::arrivals::Load;
 use super::link::Work;
 use super::readers::Element;
 use super::relaying::NextHop;
@@ -22,13 +23,14 @@ pub(super) enum Routed {
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Puts an arrived block into a free element of its row; the caller has checked that there is one.
-    pub(super) fn hold(&mut self, id: LinkId, header: &BlockHeader, block: ArrivedBlock) {
+    #[inline(always)]
+    pub(super) fn hold(&mut self, id: LinkId, load: Load, block: ArrivedBlock) {
         let Self { links, rm, config, .. } = self;
         let Some(link) = links.get_mut(id) else { return };
         let row = &mut link.recv;
         row.blocks += 1;
-        row.bytes += header.length() as u64;
-        row.messages += u64::from(header.messages());
+        row.bytes += load.bytes;
+        row.messages += u64::from(load.messages);
         let element = row.free;
         let Some(slot) = rm.get_mut(config.element(id, element)) else { return };
         row.free = slot.next;
@@ -102,20 +104,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             };
             let (element, source) = (link.recv.pending.head, link.peer);
             let at = self.config.element(id, element);
-            let Some(slot) = self.rm.get_mut(at) else { return worked };
-            let place = (id, element);
-            let Some(whole) = slot.block.as_mut().and_then(|block| block.lend_whole(place, source)) else {
-                return worked;
-            };
+            let Some(slot) = self.rm.get(at) else { return worked };
+            let Some(header) = slot.block.as_ref().and_then(SharedBlock::header) else { return worked };
             let mut cursor = Cursor { id, source, element, at: slot.at, served: slot.served, readers: 0 };
             // Routing resumes here if the host panics.
             let before = core::mem::replace(&mut self.routed_link, id);
-            let outcome = self.route(&whole, &mut cursor, pipes);
+            let outcome = self.route(&header, &mut cursor, pipes);
+            self.routed_link = before;
             let Some(slot) = self.rm.get_mut(at) else { return worked };
             (slot.at, slot.served) = (cursor.at, cursor.served);
-            let back = slot.block.as_mut().map(|block| block.take_back(whole, place));
-            debug_assert!(matches!(back, Some(Ok(()))), "the block was lent above");
-            self.routed_link = before;
             if let Routed::Blocked = outcome {
                 self.links.mark(id, Work::ROUTE);
                 return worked + cursor.readers;
@@ -136,12 +133,43 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             if done {
                 self.empty(id, element);
             }
+            if next == NIL && self.links.get(id).is_none_or(|link| link.recv.ending.is_none()) {
+                return worked;
+            }
         }
     }
 
-    fn route(&mut self, block: &Delivery, to: &mut Cursor, pipes: &mut impl PrivatePipes) -> Routed {
-        // A copy: a peer that shares the memory cannot change the length after it was checked.
-        let header = &{ *block.block() };
+    /// Routes a block with this header: a copy, so that a peer that shares the memory cannot change what was checked.
+    #[inline]
+    fn route(&mut self, header: &BlockHeader, to: &mut Cursor, pipes: &mut impl PrivatePipes) -> Routed {
+        if header.class() == BlockClass::Message
+            && header.has(flag::UNIFORM)
+            && let Some(pipe) = self.pipes.of(header.part.get())
+        {
+            // All of it goes to one part, whatever is in it.
+            let kind = DeliveryKind::Messages { urgent: header.has(flag::URGENT) };
+            let room = self.offer(pipe, (0, header.length()), kind, to, pipes);
+            return if room { Routed::Done } else { Routed::Blocked };
+        }
+        let place = (to.id, to.element);
+        let at = self.config.element(place.0, place.1);
+        let lend = |slot: &mut Element| slot.block.as_mut()?.lend_whole(place, to.source);
+        let Some(whole) = self.rm.get_mut(at).and_then(lend) else { return Routed::Done };
+        let outcome = self.route_by_body(&whole, header, to, pipes);
+        let block = self.rm.get_mut(at).and_then(|slot| slot.block.as_mut());
+        let back = block.map(|block| block.take_back(whole, place));
+        debug_assert!(matches!(back, Some(Ok(()))), "the block was lent above");
+        outcome
+    }
+
+    #[inline(never)]
+    fn route_by_body(
+        &mut self,
+        block: &Delivery,
+        header: &BlockHeader,
+        to: &mut Cursor,
+        pipes: &mut impl PrivatePipes,
+    ) -> Routed {
         let Some(body) = block.bytes().get(..header.length()) else { return Routed::Done };
         let kind = DeliveryKind::Messages { urgent: header.has(flag::URGENT) };
         match header.class() {
@@ -329,7 +357,15 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     }
 
     /// Ends the streams that came by a link that has failed, once all their segments that have arrived are delivered.
+    #[inline]
     pub(super) fn end_streams(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
+        if self.links.get(id).is_some_and(|link| link.recv.ending.is_some()) {
+            self.end_streams_of_session(id, pipes);
+        }
+    }
+
+    #[cold]
+    fn end_streams_of_session(&mut self, id: LinkId, pipes: &mut impl PrivatePipes) {
         let Some(link) = self.links.get(id) else { return };
         let Some(session) = link.recv.ending else { return };
         let first = (link.recv.pending.len > 0).then_some(link.recv.pending.head);

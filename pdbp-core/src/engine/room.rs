@@ -159,6 +159,12 @@ impl<'a> Rooms<'a> {
         Self { table, limit: u64::MAX, each: 0, reserved: 0, asked: 0, stirred: false, ending: false }
     }
 
+    /// Whether [`Engine::advance_rooms`] may have something to do.
+    #[inline]
+    pub(super) fn have_work(&self) -> bool {
+        self.stirred || self.ending
+    }
+
     fn find(&mut self, source: PartId, number: u32) -> Option<(u32, &mut RoomEntry)> {
         let mut entries = (0..).zip(self.table.iter_mut());
         entries.find_map(|(i, entry)| {

@@ -2,9 +2,10 @@
 
 use zerocopy::FromBytes;
 
-use super::link::{Link, Payload, Work};
+use super::arrivals::Load;
+use super::link::{Label, Link, Payload, Work};
 use super::{BUDGET, CONTROL_ROW, Engine, Event, PrivatePipes};
-use crate::cdu::{self, BLOCK_HEADER, BlockClass, BlockHeader, flag};
+use crate::cdu::{self, BLOCK_HEADER, BlockClass, BlockHeader, Via, flag};
 use crate::id::NodeId;
 use crate::policy::SpacePolicy;
 use crate::routing::LinkId;
@@ -44,10 +45,17 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     #[inline]
     pub fn open(&mut self, dest: NodeId) -> Result<OpenBlock, OpenError> {
         let (id, via) = self.first_hop(dest)?;
+        if via.is_some() { self.open_to_relay((id, via), dest) } else { self.open_row(id, dest) }
+    }
+
+    #[inline(never)]
+    fn open_to_relay(
+        &mut self,
+        (id, via): (LinkId, Option<Via>),
+        dest: NodeId,
+    ) -> Result<OpenBlock, OpenError> {
         let mut block = self.open_row(id, dest)?;
-        if via.is_some() {
-            block.packer.turn(via);
-        }
+        block.packer.turn(via);
         Ok(block)
     }
 
@@ -79,7 +87,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         links.get(id).is_some_and(|link| link.send.space.vacant() > 0)
     }
 
-    #[inline(never)]
+    #[inline]
     fn take_vacant(&mut self, id: LinkId, dest: NodeId) -> Result<OpenBlock, OpenError> {
         let Self { links, umb, space, .. } = self;
         let link = links.get_mut(id).ok_or(OpenError::NoSuchNode(dest))?;
@@ -104,8 +112,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let length = block.finish();
         let messages = block.packer.messages();
         let payload = if block.urgent { Payload::Urgent } else { Payload::Data };
+        let is_own = id == self.links.own;
         let Self { links, umb, pipes, config, .. } = self;
-        let Some(link) = links.get_mut(id).filter(|_| umb.index_of(&block).is_some()) else {
+        let (Some(link), Some(index)) = (links.get_mut(id), umb.index_of(&block)) else {
             self.counters.foreign_tokens += 1;
             return;
         };
@@ -121,7 +130,6 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             // The number of a circuit, of a stream that this node relays, is no pipe's.
             pipes.note_segment(pipes.stream_pipe(tag.group), tag);
         }
-        let Ok(index) = umb.take_back(seal(block, link, config.node, length)) else { return };
         let up = link.is_up();
         if let Some(entry) = umb.entry(index) {
             entry.length = length;
@@ -129,19 +137,37 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 entry.state = BlockState::Queued;
             }
         }
+        let block = seal(block, link, config.node, length);
         if !up {
+            _ = umb.take_back(block);
             return self.send_back(id, index);
         }
         link.send.blocks += 1;
         link.send.bytes += u64::from(length) - BLOCK_HEADER as u64;
         link.send.messages += u64::from(messages);
-        link.enqueue(umb, index, payload);
         self.counters.blocks_sent += 1;
         // Sent at once if possible, without waiting for a poll.
-        if id == self.links.own {
+        if !is_own && link.may_leave(payload) {
+            return self.send_at_once((id, index), block, payload);
+        }
+        _ = umb.take_back(block);
+        link.enqueue(umb, index, payload);
+        if is_own {
             self.links.mark(id, Work::SEND);
         } else {
             self.pump_row(id);
+        }
+    }
+
+    /// Hands a block to the transport before which none waits.
+    #[inline(always)]
+    fn send_at_once(&mut self, (id, index): (LinkId, u32), block: SealedBlock, payload: Payload) {
+        let Self { links, umb, transport, config, .. } = self;
+        let Some(link) = links.get_mut(id) else { return };
+        if let Err(refused) = link.hand_over((index, block), payload, umb, &mut **transport, config.checksum)
+        {
+            self.is_kept((id, index), payload, refused);
+            self.note_waiting(id);
         }
     }
 
@@ -199,7 +225,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if given {
             link.requeue(umb, index, payload);
         } else {
-            link.note_sent(umb, index, payload);
+            link.note_sent(umb, index, (payload, link.credit()));
         }
         !given
     }
@@ -216,11 +242,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             if let Some(entry) = umb.entry(index) {
                 entry.state = BlockState::InFlight;
             }
-            link.stamp(&mut block, Payload::Data, config.checksum);
+            link.stamp(&mut block, Payload::Data, (link.credit(), config.checksum));
             link.numbers.sent += 1;
             link.numbers.data_sent += 1;
             let Ok((header, _)) = BlockHeader::read_from_prefix(block.bytes()) else { break };
-            self.hold(own, &header, block.into_arrived());
+            let load = Load { bytes: header.length() as u64, messages: header.messages() };
+            self.hold(own, load, block.into_arrived());
             self.route_row(own, pipes);
             worked += 1;
         }
@@ -236,7 +263,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
+    /// The transport has given back a block that was not sent.
+    #[cold]
+    pub(super) fn not_sent(&mut self, id: LinkId, block: SealedBlock) {
+        self.sent(id, block, true);
+    }
+
     /// The transport has given a block of this node back.
+    #[inline(always)]
     pub(super) fn sent(&mut self, id: LinkId, block: SealedBlock, failed: bool) {
         let Ok(index) = self.umb.take_back(block) else {
             self.counters.foreign_tokens += 1;
@@ -257,11 +291,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             return self.recycle(index);
         }
         // Which link a data block belongs to is taken from UMBInfo-Tab, not from the transport.
-        let id = LinkId::from_index(usize::from(entry.row));
-        if let Some(link) = self.links.get_mut(id) {
-            link.numbers.note_data_back(link.posted, failed);
+        let (id, slot) = (LinkId::from_index(usize::from(entry.row)), entry.slot);
+        let Some(link) = self.links.get_mut(id) else { return };
+        link.numbers.note_data_back(link.posted, failed);
+        if failed {
+            return self.send_back(id, index);
         }
-        if failed { self.send_back(id, index) } else { self.recycle(index) }
+        entry.state = BlockState::Vacant;
+        self.space.vacate(link, &mut self.umb, (index, slot));
     }
 
     /// Frees a block of this node: it goes back to its row, or to the control blocks.
@@ -304,27 +341,21 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 }
 
 /// Writes the header's fields that do not depend on when the block leaves.
+#[inline]
 fn seal(block: OpenBlock, link: &Link, source: NodeId, length: u32) -> SealedBlock {
-    let messages = block.packer.messages();
-    let mut flags = if block.urgent { flag::URGENT } else { 0 };
-    let (mut class, mut part, mut stream, mut segment, mut group) = (BlockClass::Message, 0, 0, 0, 0);
+    let mut label = Label::new(BlockClass::Message, block.packer.messages());
+    label.flags = if block.urgent { flag::URGENT } else { 0 };
     if let Some(only) = block.packer.only_part() {
-        flags |= flag::UNIFORM;
-        part = only;
+        label.flags |= flag::UNIFORM;
+        label.part = only;
     }
     if let Some(tag) = block.stream {
-        class = BlockClass::Stream;
-        flags |= tag.flags & (flag::FIRST | flag::LAST | flag::ABORTED);
-        part = tag.dest.local();
-        (stream, segment, group) = (tag.number.0, tag.segment, tag.group);
+        label.class = BlockClass::Stream;
+        label.flags |= tag.flags & (flag::FIRST | flag::LAST | flag::ABORTED);
+        label.part = tag.dest.local();
+        (label.stream, label.segment, label.group) = (tag.number.0, tag.segment, tag.group);
     }
     let mut sealed = block.into_sealed(length);
-    link.write_header(&mut sealed, source, class, flags, messages);
-    if let Ok((header, _)) = BlockHeader::mut_from_prefix(sealed.header_mut()) {
-        header.part.set(part);
-        header.stream.set(stream);
-        header.segment.set(segment);
-        header.group.set(group);
-    }
+    link.write_header(&mut sealed, source, &label);
     sealed
 }

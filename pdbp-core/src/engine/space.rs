@@ -123,6 +123,7 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
     }
 
     /// A block of a send row, its element `freed`, is vacant again.
+    #[inline]
     pub(super) fn vacate<M: BlockMemory>(
         &mut self,
         link: &mut Link,
@@ -132,7 +133,9 @@ impl<'a, P: SpacePolicy> Space<'a, P> {
         link.send.space.give();
         let last = link.send.space.used();
         let (freed_at, last_at) = (self.element(link, freed), self.element(link, last));
-        if let Some(&moved) = self.sm.get(last_at) {
+        if freed != last
+            && let Some(&moved) = self.sm.get(last_at)
+        {
             self.sm.swap(freed_at, last_at);
             if let Some(entry) = umb.entry(moved) {
                 entry.slot = freed;

@@ -167,6 +167,7 @@ impl<'a> Outbox<'a> {
     }
 
     /// Lanes that have an open block.
+    #[inline]
     pub fn open(&self) -> usize {
         self.open
     }
@@ -258,6 +259,7 @@ impl<'a> Outbox<'a> {
     /// # Errors
     /// The block when even that has no room.
     #[expect(clippy::result_large_err, reason = "the block goes back to who had it")]
+    #[inline]
     pub fn place(
         &mut self,
         mut block: OpenBlock,
@@ -277,7 +279,10 @@ impl<'a> Outbox<'a> {
             _ if block.written() <= body => block.limit(body),
             _ => {}
         }
-        Ok(self.put(hop.lane, block, now))
+        match self.put(hop.lane, block, now) {
+            None => Ok(None),
+            before => Ok(before),
+        }
     }
 
     /// Sends a message, or a piece of one: packs it into the open block of its lane, or submits that and begins another.
@@ -358,6 +363,7 @@ impl<'a> Outbox<'a> {
     }
 
     /// Takes the open block of a lane, and since when it is open.
+    #[inline]
     pub fn take(&mut self, lane: usize) -> Option<(OpenBlock, Time)> {
         let lane = self.lanes.get_mut(lane)?;
         let block = lane.block.take()?;
@@ -368,11 +374,15 @@ impl<'a> Outbox<'a> {
     /// Makes a block that is open since `since` the open one of a lane; returns the one that was, or the block itself when there is no
     /// such lane.
     #[must_use = "a block that is not submitted is lost to the pool"]
+    #[inline]
     pub fn put(&mut self, lane: usize, block: OpenBlock, since: Time) -> Option<OpenBlock> {
         let Some(lane) = self.lanes.get_mut(lane) else { return Some(block) };
         lane.since = since;
-        let before = lane.block.replace(block);
-        self.open += usize::from(before.is_none());
-        before
+        if lane.block.is_some() {
+            return lane.block.replace(block);
+        }
+        lane.block = Some(block);
+        self.open += 1;
+        None
     }
 }

@@ -67,6 +67,7 @@ impl<'m> Outgoing<'m> {
     ///
     /// # Errors
     /// [`Full`] when there is no room; nothing was written.
+    #[inline]
     pub fn pack(&self, block: &mut OpenBlock) -> Result<(), Full> {
         let (route, length) = (self.route, self.data.len());
         let room = match self.segment {

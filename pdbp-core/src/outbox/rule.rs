@@ -58,6 +58,7 @@ impl Rule {
 }
 
 impl Lane {
+    #[inline]
     fn take_due(&mut self, rule: &Rule, due: Due, backlog: impl Fn(NodeId) -> u32) -> Option<OpenBlock> {
         let since = self.since;
         self.block.take_if(|block| rule.is_due(since, due, || backlog(block.dest())))
@@ -66,6 +67,7 @@ impl Lane {
 
 impl Outbox<'_> {
     /// Submits the open blocks that are due.
+    #[inline]
     pub fn flush(&mut self, blocks: &mut impl Blocks, due: Due) -> Flushed {
         let (mut flushed, mut at) = (0, 0);
         while let Some(block) = self.next_due(&mut at, due, |dest| blocks.backlog(dest)) {
@@ -76,6 +78,7 @@ impl Outbox<'_> {
     }
 
     /// The next block that is due, of the lanes from number `at` on; `at` is set behind it.
+    #[inline]
     pub(crate) fn next_due(
         &mut self,
         at: &mut usize,
@@ -102,7 +105,11 @@ impl Outbox<'_> {
     }
 
     /// Since when the oldest of the open blocks is open.
+    #[inline]
     fn oldest(&self) -> Option<Time> {
+        if self.open == 0 {
+            return None;
+        }
         self.open_lanes().map(|lane| lane.since).min()
     }
 

@@ -99,6 +99,7 @@ pub struct MemoryKeeper(alloc::sync::Arc<HeapRegion>);
 #[cfg(feature = "alloc")]
 impl MemoryKeeper {
     /// Whether all the bytes lie in the region.
+    #[inline]
     pub fn holds(&self, bytes: &[u8]) -> bool {
         let (first, at) = (self.0.base.addr().get(), bytes.as_ptr().addr());
         first <= at && at + bytes.len() <= first + self.0.layout.size()

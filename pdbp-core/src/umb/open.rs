@@ -34,26 +34,31 @@ pub struct OpenBlock {
 
 impl OpenBlock {
     /// The node that the block goes to.
+    #[inline]
     pub fn dest(&self) -> NodeId {
         self.dest
     }
 
     /// Bytes packed so far.
+    #[inline]
     pub fn written(&self) -> usize {
         self.packer.written()
     }
 
     /// Messages packed so far.
+    #[inline]
     pub fn messages(&self) -> u32 {
         self.packer.messages()
     }
 
     /// Bytes that CDUs can take in all.
+    #[inline]
     pub fn room(&self) -> usize {
         self.raw.room as usize - BLOCK_HEADER
     }
 
     /// Lets the block take no more than `room` bytes of CDUs, so that it leaves earlier. Of what is packed nothing is lost.
+    #[inline]
     pub fn limit(&mut self, room: usize) {
         let least = (self.packer.written() + 7) & !7;
         self.raw.room = (BLOCK_HEADER + self.room().min(room.max(least))) as u32;

@@ -1,8 +1,10 @@
 //! A block and its readers.
 
+use zerocopy::FromBytes;
+
 use super::block::ArrivedBlock;
 use super::delivery::{Delivery, DeliveryKind};
-use crate::cdu::BLOCK_HEADER;
+use crate::cdu::{BLOCK_HEADER, BlockHeader};
 use crate::id::NodeId;
 use crate::routing::LinkId;
 
@@ -49,6 +51,12 @@ impl SharedBlock {
     pub(crate) fn lend_whole(&mut self, place: Place, source: NodeId) -> Option<Delivery> {
         let length = self.block.as_ref()?.bytes().len() - BLOCK_HEADER;
         self.lend((0, length), place, source, DeliveryKind::Messages { urgent: false })
+    }
+
+    /// A copy of its header.
+    #[inline]
+    pub(crate) fn header(&self) -> Option<BlockHeader> {
+        BlockHeader::read_from_prefix(self.block.as_ref()?.bytes()).ok().map(|(header, _)| header)
     }
 
     /// Whether a delivery is of this block, held at `place`.

@@ -117,6 +117,7 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
         Self { memory, segment, room, stride, info, home, out: 0, readers: 0, free_head, free: count }
     }
 
+    #[inline]
     pub(crate) fn free(&self) -> u32 {
         self.free
     }
@@ -146,6 +147,7 @@ impl<'a, M: BlockMemory> Umb<'a, M> {
         }
     }
 
+    #[inline]
     pub(crate) fn entry(&mut self, index: u32) -> Option<&mut BlockUse> {
         self.info.get_mut(index as usize).map(|entry| &mut entry.used)
     }

@@ -75,6 +75,25 @@ pub(super) enum Payload {
     Data,
 }
 
+/// What the header of a block says of its messages.
+pub(super) struct Label {
+    pub(super) class: BlockClass,
+    pub(super) flags: u16,
+    pub(super) messages: u32,
+    pub(super) part: u16,
+    /// Of a control block: its round.
+    pub(super) stream: u32,
+    pub(super) segment: u32,
+    pub(super) group: u16,
+}
+
+impl Label {
+    /// Of messages, or of control messages, of no stream and for several parts.
+    pub(super) fn new(class: BlockClass, messages: u32) -> Self {
+        Self { class, flags: 0, messages, part: 0, stream: 0, segment: 0, group: 0 }
+    }
+}
+
 impl Payload {
     /// Whether it needs credit.
     #[inline]
@@ -183,12 +202,24 @@ impl Link {
         (!self.send.queue.is_empty() && outstanding + kept < window).then_some(Payload::Data)
     }
 
+    /// Whether a block of data that is about to wait may leave at once: nothing waits before it, and credit and places let it.
+    #[inline]
+    pub(super) fn may_leave(&self, payload: Payload) -> bool {
+        let kept = if payload == Payload::Urgent { 0 } else { super::kept(self.numbers.window) };
+        self.send.waiting() == 0
+            && self.is_up()
+            && self.numbers.data_away < self.places
+            && self.numbers.outstanding() + u64::from(kept) < u64::from(self.numbers.window)
+    }
+
     /// The control blocks that wait: they need no credit.
+    #[inline]
     pub(super) fn next_control(&self) -> Option<Payload> {
         (!self.send.control.is_empty()).then_some(Payload::Control)
     }
 
     /// Credit that this node could use: blocks under way, and blocks that wait.
+    #[inline]
     pub(super) fn wanted(&self) -> u64 {
         self.numbers.outstanding() + u64::from(self.send.waiting())
     }
@@ -211,16 +242,32 @@ impl Link {
         checksum: Checksum,
     ) -> Option<Result<(), NotSent<T::Error>>> {
         let index = self.queue_mut(payload).pop_front(umb)?;
-        let Some(mut block) = umb.lend_sealed(index) else {
+        let Some(block) = umb.lend_sealed(index) else {
             debug_assert!(false, "block {index} was queued while somebody had it");
             return None;
         };
-        self.stamp(&mut block, payload, checksum);
-        if let Err(refused) = transport.submit(Op::Send { peer: self.peer, block }) {
-            return Some(Err((index, refused)));
-        }
-        self.note_sent(umb, index, payload);
-        Some(Ok(()))
+        let sent = self.hand_over((index, block), payload, umb, transport, checksum);
+        Some(sent.map_err(|refused| (index, refused)))
+    }
+
+    /// Hands a block, of which nobody else has the token, to the transport.
+    ///
+    /// # Errors
+    /// What the transport says.
+    #[inline(always)]
+    pub(super) fn hand_over<T: Transport, M: BlockMemory>(
+        &mut self,
+        (index, mut block): (u32, SealedBlock),
+        payload: Payload,
+        umb: &mut Umb<'_, M>,
+        transport: &mut T,
+        checksum: Checksum,
+    ) -> Result<(), Refused<T::Error>> {
+        let credit = self.credit();
+        self.stamp(&mut block, payload, (credit, checksum));
+        transport.submit(Op::Send { peer: self.peer, block })?;
+        self.note_sent(umb, index, (payload, credit));
+        Ok(())
     }
 
     /// Queues a block again that the transport has refused.
@@ -228,31 +275,29 @@ impl Link {
         self.queue_mut(payload).push_front(umb, index);
     }
 
-    /// The transport has taken a block with the next numbers.
+    /// The transport has taken a block with the next numbers, which tells the peer its credit.
     #[inline]
-    pub(super) fn note_sent<M: BlockMemory>(&mut self, umb: &mut Umb<'_, M>, index: u32, payload: Payload) {
+    pub(super) fn note_sent<M: BlockMemory>(
+        &mut self,
+        umb: &mut Umb<'_, M>,
+        index: u32,
+        (payload, credit): (Payload, u32),
+    ) {
         if let Some(entry) = umb.entry(index) {
             entry.state = BlockState::InFlight;
         }
-        let credit = self.credit();
         self.numbers.note_sent(payload, credit);
     }
 
     /// Writes the header's fields that do not depend on when the block leaves.
-    pub(super) fn write_header(
-        &self,
-        block: &mut SealedBlock,
-        source: NodeId,
-        class: BlockClass,
-        flags: u16,
-        messages: u32,
-    ) {
+    #[inline]
+    pub(super) fn write_header(&self, block: &mut SealedBlock, source: NodeId, label: &Label) {
         let length = block.bytes().len().saturating_sub(BLOCK_HEADER) as u32;
         if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
             *header = BlockHeader {
                 magic: MAGIC,
                 version: VERSION,
-                class: class as u8,
+                class: label.class as u8,
                 source: source.raw().into(),
                 dest: self.peer.raw().into(),
                 session: 0.into(),
@@ -260,13 +305,13 @@ impl Link {
                 sequence: 0.into(),
                 released: 0.into(),
                 window: 0.into(),
-                flags: flags.into(),
-                part: 0.into(),
-                stream: 0.into(),
-                segment: 0.into(),
+                flags: label.flags.into(),
+                part: label.part.into(),
+                stream: label.stream.into(),
+                segment: label.segment.into(),
                 checksum: 0.into(),
-                messages: messages.into(),
-                group: 0.into(),
+                messages: label.messages.into(),
+                group: label.group.into(),
                 data: 0.into(),
                 wanted: 0.into(),
             };
@@ -274,7 +319,13 @@ impl Link {
     }
 
     /// Writes session, sequence, credit and checksum.
-    pub(super) fn stamp(&self, block: &mut SealedBlock, payload: Payload, checksum: Checksum) {
+    #[inline(always)]
+    pub(super) fn stamp(
+        &self,
+        block: &mut SealedBlock,
+        payload: Payload,
+        (credit, checksum): (u32, Checksum),
+    ) {
         let wanted = self.wanted() + u64::from(payload.is_data());
         if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
             header.wanted.set(wanted.min(u64::from(u16::MAX)) as u16);
@@ -282,18 +333,22 @@ impl Link {
             header.sequence.set(self.numbers.sent);
             header.data.set(self.numbers.data_sent as u32);
             header.released.set(self.numbers.released);
-            header.window.set(self.credit());
+            header.window.set(credit);
         }
-        if checksum == Checksum::Off {
-            return;
+        if checksum != Checksum::Off {
+            write_checksum(block);
         }
-        if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
-            header.flags.set(header.flags.get() | flag::CHECKSUM);
-        }
-        let Ok((header, body)) = BlockHeader::ref_from_prefix(block.bytes()) else { return };
-        let sum = cdu::checksum(header, body);
-        if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
-            header.checksum.set(sum);
-        }
+    }
+}
+
+#[inline(never)]
+fn write_checksum(block: &mut SealedBlock) {
+    if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
+        header.flags.set(header.flags.get() | flag::CHECKSUM);
+    }
+    let Ok((header, body)) = BlockHeader::ref_from_prefix(block.bytes()) else { return };
+    let sum = cdu::checksum(header, body);
+    if let Ok((header, _)) = BlockHeader::mut_from_prefix(block.header_mut()) {
+        header.checksum.set(sum);
     }
 }

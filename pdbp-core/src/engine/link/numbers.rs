@@ -58,6 +58,7 @@ impl Numbers {
     }
 
     /// A block has left that tells the peer its credit.
+    #[inline]
     pub(in crate::engine) fn note_sent(&mut self, payload: Payload, credit: u32) {
         self.sent += 1;
         if payload.is_data() {
@@ -71,6 +72,7 @@ impl Numbers {
     }
 
     /// The transport has given a data block back. In place that says the peer has read it.
+    #[inline]
     pub(in crate::engine) fn note_data_back(&mut self, posted: bool, failed: bool) {
         self.data_acked += u64::from(!posted);
         self.came_back += u64::from(failed && posted);
@@ -78,11 +80,13 @@ impl Numbers {
     }
 
     /// The transport has given a control block back.
+    #[inline]
     pub(in crate::engine) fn note_control_back(&mut self) {
         self.control_away = self.control_away.saturating_sub(1);
     }
 
     /// Data blocks of the peer that are done with and did not enter RM: their credit is the peer's again.
+    #[inline]
     pub(in crate::engine) fn settle(&mut self, blocks: u64) {
         self.released += blocks;
         self.delivered += blocks;
@@ -95,6 +99,7 @@ impl Numbers {
     ///
     /// # Errors
     /// [`Malformed::Sequence`]: more are missing than there can be, which are `most`.
+    #[inline]
     pub(in crate::engine) fn accept(
         &mut self,
         header: &BlockHeader,

@@ -14,15 +14,17 @@
 ///
 /// Whether the peer is a member is what the [agreement](crate::agreement) says; it outlives sessions of the link. The rest is known anew
 /// in each session.
+///
+/// `agreed` comes first, so that it lies at one place whatever the state: each block that leaves asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum LinkState {
     /// The transport has lost it. `agreed`: blocks that still arrive were sent by a peer with the same settings.
-    Down { member: bool, agreed: bool },
+    Down { agreed: bool, member: bool },
     /// The peer's settings differ from those of this node. In this session nothing is exchanged but these.
     Incompatible { member: bool },
     /// Carries control messages alone, since the peer or this node is no member, or the peer has not said
     /// [`Welcome`](crate::mesp::Control::Welcome).
-    Connecting { member: bool, welcome: bool, agreed: bool },
+    Connecting { agreed: bool, member: bool, welcome: bool },
     /// Data is queued for the peer. It leaves, and the peer's is taken, once their settings are known to agree.
     Up { agreed: bool },
 }
@@ -53,16 +55,19 @@ impl LinkState {
     }
 
     /// Whether the transport has lost the link.
+    #[inline]
     pub(in crate::engine) fn is_down(self) -> bool {
         matches!(self, Self::Down { .. })
     }
 
     /// Whether the settings differ.
+    #[inline]
     pub(in crate::engine) fn is_incompatible(self) -> bool {
         matches!(self, Self::Incompatible { .. })
     }
 
     /// Whether the peer and this node are members.
+    #[inline]
     pub(in crate::engine) fn is_member(self) -> bool {
         match self {
             Self::Down { member, .. } | Self::Incompatible { member } | Self::Connecting { member, .. } => {
@@ -72,11 +77,20 @@ impl LinkState {
         }
     }
 
+    /// Whether data of the peer is taken: it is a member, and its settings are known to be the same. That of a link that is down
+    /// may still arrive.
+    #[inline]
+    pub(in crate::engine) fn takes_data(self) -> bool {
+        matches!(self, Self::Up { agreed: true }) || (self.is_member() && self.has_agreed())
+    }
+
     /// Whether the settings are known to be the same.
     #[inline]
     pub(in crate::engine) fn has_agreed(self) -> bool {
         match self {
-            Self::Down { agreed, .. } | Self::Connecting { agreed, .. } | Self::Up { agreed } => agreed,
+            // Nearly always.
+            Self::Up { agreed } => agreed,
+            Self::Down { agreed, .. } | Self::Connecting { agreed, .. } => agreed,
             Self::Incompatible { .. } => false,
         }
     }

@@ -83,6 +83,7 @@ impl<'a> Links<'a> {
         self.get_mut(self.own)
     }
 
+    #[inline]
     pub(in crate::engine) fn iter(&self) -> impl Iterator<Item = &Link> {
         self.rows.iter()
     }

@@ -71,6 +71,12 @@ impl Links<'_> {
         }
     }
 
+    /// Whether a link may have work of any kind.
+    #[inline]
+    pub(in crate::engine) fn have_work(&self) -> bool {
+        self.work.kinds != Work::default()
+    }
+
     /// A link has no more work of a kind.
     pub(in crate::engine) fn unmark(&mut self, id: LinkId, kind: Work) {
         if let Some(link) = self.get_mut(id) {
@@ -101,7 +107,15 @@ impl Links<'_> {
     }
 
     /// Forgets links without work, at the end of a poll.
+    #[inline]
     pub(in crate::engine) fn forget_idle(&mut self) {
+        if self.work.first != LinkId::NONE {
+            self.forget_listed();
+        }
+    }
+
+    #[inline(never)]
+    fn forget_listed(&mut self) {
         let (mut id, mut kept) = (self.work.first, LinkId::NONE);
         while let Some(link) = self.get_mut(id) {
             let next = link.next;

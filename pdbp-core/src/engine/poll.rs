@@ -1,0 +1,69 @@
+//! The poll: what is done each time, and what is looked at only if something was left over.
+
+use super::{Engine, PrivatePipes, Progress};
+use crate::id::Time;
+use crate::outbox::Due;
+use crate::policy::SpacePolicy;
+use crate::routing::LinkId;
+use crate::transport::Transport;
+use crate::umb::BlockMemory;
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
+    /// Does a bounded amount of work: takes what has arrived, delivers it, sends what is queued, and looks after tables and
+    /// space. `now` must not go back.
+    pub fn poll(&mut self, now: Time, pipes: &mut impl PrivatePipes) -> Progress {
+        self.now = now;
+        let mut worked = self.poll_transport(pipes);
+        if self.has_left_over() {
+            worked += self.do_left_over(worked == 0, pipes);
+        }
+        if self.is_stirred() {
+            self.advance_control(pipes);
+        }
+        worked += self.pump_control(worked == 0);
+        if self.links.have_work() {
+            self.post_missing();
+        }
+        self.maintain();
+        self.links.forget_idle();
+        Progress { worked, next: self.next_call() }
+    }
+
+    /// Whether [`do_left_over`](Self::do_left_over) may have something to do. Blocks that find room and credit do not wait for it: they
+    /// are routed as they arrive, and sent as they are submitted.
+    #[inline]
+    fn has_left_over(&self) -> bool {
+        self.links.have_work()
+            || self.routing != LinkId::NONE
+            || self.breaking
+            || self.rooms.have_work()
+            || self.relayed.open() > 0
+    }
+
+    /// What an earlier poll, or the host in between, has left for this one. `idle`: nothing has arrived.
+    #[inline(never)]
+    fn do_left_over(&mut self, idle: bool, pipes: &mut impl PrivatePipes) -> u32 {
+        let mut worked = self.route_pending(pipes);
+        worked += self.route_returned(pipes);
+        worked += self.break_streams();
+        worked += self.advance_rooms();
+        let idle = idle && worked == 0;
+        worked += self.flush_relayed(if idle { Due::Idle(self.now) } else { Due::Past(self.now) });
+        worked + self.pump_rows(pipes)
+    }
+
+    #[inline]
+    fn next_call(&self) -> Option<Time> {
+        let next = earlier(self.space.deadline(self.config.interval), self.agreement_due);
+        if self.relayed.open() == 0 { next } else { earlier(next, self.relayed_deadline()) }
+    }
+}
+
+/// The earlier of two times, as far as there are any.
+#[inline]
+fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
