@@ -34,7 +34,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     #[inline]
     fn has_left_over(&self) -> bool {
         self.links.have_work()
-            || self.routing != LinkId::NONE
+            || self.routed_link != LinkId::NONE
             || self.breaking
             || self.rooms.have_work()
             || self.relayed.open() > 0
