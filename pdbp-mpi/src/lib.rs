@@ -71,7 +71,7 @@
 //! | copies of ours | 1, into the block; 0 with a loan or stream | the same |
 //! | copies by others | 0 | the sockets', 2 |
 //! | system calls | 0; one wake-up when the reader sleeps | 1.75 `writev` and 5.7 `readv` per block of 60 KiB |
-//! | instructions, 64 bytes among others to the same part | 59 | the same, and MPI's per block |
+//! | instructions, 64 bytes among others to the same part | 57 | the same, and MPI's per block |
 //!
 //! What bounds it within a host: up to 64 bytes the instructions; above, the bytes' way from one core's cache into the other's. Alone, no single
 //! step: packing, lock, credit, row, ring and their reverse take a tenth to a fifth each. Between hosts: the link, from 64 bytes on.
