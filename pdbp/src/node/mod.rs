@@ -205,7 +205,9 @@ impl Node {
     }
 
     /// Waits until everything that any part of any node sent before has been put into the private pipe of its receiver, where
-    /// a receive finds it without waiting. Any number of nodes may call it at a time.
+    /// a receive finds it without waiting. Any number of nodes may call it at a time. It is no barrier: a node that has not come so far
+    /// may send more a moment later. Where all are to have sent what they send, a [`barrier`](Self::barrier) goes before it, or the parts
+    /// call [`Part::advance`](crate::Part::advance).
     ///
     /// Call it when senders pause: while any part of any node goes on sending, it may find no moment in which all is counted.
     /// With [`Progress::Inline`](crate::Progress::Inline) every part must [flush](crate::Part::flush) what it has packed first,

@@ -178,7 +178,8 @@ impl<S: Share> Part<S> {
 
     /// As [`Node::quiesce`](crate::Node::quiesce), for a part that others send to: what arrives here meanwhile is handed to `receive`, so
     /// that nobody waits for this part. Returns when all that any part had sent before has been received; of what came to this
-    /// part nothing is left.
+    /// part nothing is left. It does not wait for others to call it, so what a part sends a moment later may still come: where all parts
+    /// are to have sent what they send, the call is [`advance(true)`](Self::advance).
     ///
     /// # Errors
     /// [`RecvError::Timeout`]: some other part does not read, does not flush, or does not stop sending; [`RecvError::NoPipe`].
