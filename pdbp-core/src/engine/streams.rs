@@ -33,7 +33,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// Gives back the public pipe of a stream. A stream whose last block has not been submitted is given up: its reader gets a last
     /// segment without data that says so, as soon as there is room for it, behind what was submitted. Until then the pipe stays
-    /// busy. So a writer needs neither a block nor a reachable destination to abort.
+    /// busy. So a writer needs neither a block nor a reachable destination to abort. If a relay has no room for a stream that was given up
+    /// before it has answered, nothing of it arrives, and nobody is told.
     ///
     /// # Errors
     /// [`PipeError::NotBound`] when it was given back before.

@@ -155,6 +155,8 @@ fn check(sent: &Outgoing, got: Option<&Incoming>, lossy: bool) -> bool {
         Written::Finished if !sent.told => complete(Read::Whole),
         // With no record there is nothing to accept.
         Written::GivenUp if !sent.told && sent.records == 0 => got.is_none(),
+        // Nobody is left whom the relay could tell that it has no room for the stream: its reader hears nothing of it either.
+        Written::GivenUp if !sent.told && sent.relay.is_some() && got.is_none() => true,
         Written::GivenUp if !sent.told => complete(Read::Broken),
         Written::Broken => short && got.is_none_or(|got| got.state == Read::Broken),
         Written::Finished | Written::GivenUp => short,

@@ -34,7 +34,8 @@ const SEGMENT: u16 = 0;
 /// Dropping the writer without [`finish`](Self::finish) gives the stream up: its reader gets an error after what was sent.
 ///
 /// To a node without a link the stream goes by a relay, which passes on as many streams to one node at a time as the setting
-/// `stream_pipes` says. For one more it has no room, and the writer gets [`SendError::StreamStopped`].
+/// `stream_pipes` says. For one more it has no room, and the writer gets [`SendError::StreamStopped`]; of one that was dropped before,
+/// nothing arrives.
 pub struct StreamWriter<P: HoldsPart> {
     part: P,
     out: StreamOut,

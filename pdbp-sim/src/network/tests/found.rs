@@ -159,3 +159,12 @@ fn a_grid_that_has_lost_its_primary_and_a_sender_comes_to_rest_but_for_what_that
     let (scenario, until) = Scenario::random_grid(21_245_326_263_649);
     scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
 }
+
+/// A relay had no room for a stream that its writer had given up before the answer, so that nobody could be told. Not the engine's fault:
+/// the books took it for a loss.
+#[test]
+fn a_stream_that_is_given_up_before_its_relay_has_answered_may_come_to_nobody() {
+    let (scenario, until) = Scenario::random_grid(21_245_327_310_934);
+    let report = scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
+    assert!(report.relayed > 0 && report.streams_cut > 0, "{report}");
+}
