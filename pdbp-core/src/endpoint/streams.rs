@@ -148,13 +148,17 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
     pub fn accept(&mut self, part: PartId) -> Option<StreamIn> {
         let (inbox, mut source) = self.source_of(part)?;
         let accepted = inbox.accept(&mut source)?;
+        self.pipes.stirred = true;
         Some(StreamIn { part, source: accepted.source, key: accepted.key })
     }
 
     /// What comes next of a stream. After its end it is [`StreamPiece::Broken`].
     pub fn poll_stream(&mut self, stream: &StreamIn) -> StreamPiece<'a> {
         let Some((inbox, mut source)) = self.source_of(stream.part) else { return StreamPiece::Broken };
-        match inbox.next_segment(stream.key, &mut source) {
+        let segment = inbox.next_segment(stream.key, &mut source);
+        // An end is read without giving anything back; there may be more behind it.
+        self.pipes.stirred |= matches!(segment, Segment::End | Segment::Broken);
+        match segment {
             Segment::Data(hold) => StreamPiece::Data(StreamSegment(hold)),
             Segment::Nothing => StreamPiece::Nothing,
             Segment::End => StreamPiece::End,

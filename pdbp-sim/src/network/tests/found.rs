@@ -168,3 +168,11 @@ fn a_stream_that_is_given_up_before_its_relay_has_answered_may_come_to_nobody() 
     let report = scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
     assert!(report.relayed > 0 && report.streams_cut > 0, "{report}");
 }
+
+/// A host that reads little at a time slept on behind the end of a stream, since that gave nothing back.
+#[test]
+fn whoever_has_read_the_end_of_a_stream_looks_for_more() {
+    let (scenario, until) = Scenario::random(21_245_326_265_934);
+    let report = scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
+    assert!(report.streams > 0, "{report}");
+}
