@@ -59,6 +59,7 @@ mod monitor;
 mod net;
 mod node;
 mod part;
+mod sync;
 mod trace;
 
 pub use cluster::{Cluster, StartError};

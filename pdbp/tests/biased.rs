@@ -1,11 +1,11 @@
 //! The biased lock under loom, with fences for barriers: in no interleaving, and with no store seen late that may be, are the owner and
 //! a visitor both inside.
 
-#[path = "../src/part/biased.rs"]
+#[path = "../src/sync/biased.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod biased;
 
-mod sync {
+mod primitives {
     use std::cell::Cell;
 
     use loom::sync::atomic::fence;
@@ -76,8 +76,8 @@ impl Windowed for Sum {
         added.is_some()
     }
 
-    fn close(&mut self, Added(added): Added) {
-        self.0 += added.unwrap_or(0);
+    fn close(&mut self, Added(added): &mut Added) {
+        self.0 += added.take().unwrap_or(0);
     }
 }
 
@@ -86,10 +86,13 @@ fn add(owner: &Owner<Sum>) {
     // SAFETY: adding does nothing else.
     let added = unsafe { owner.quick(|Added(added)| added.as_mut().map(|added| *added += 1)) };
     if added.is_none() {
-        owner.with_opening(|sum| {
+        let open = |sum: &mut Sum, window: &mut Added| {
+            sum.close(window);
             sum.0 += 1;
-            ((), Some(Added(Some(0))))
-        });
+            *window = Added(Some(0));
+        };
+        // SAFETY: adding does nothing else.
+        unsafe { owner.with_window(open) }
     }
 }
 
@@ -137,6 +140,6 @@ fn an_owner_that_is_disturbed_adds_all_the_same() {
 #[test]
 #[should_panic]
 fn without_barriers_they_can_be() {
-    sync::FENCED.set(false);
+    primitives::FENCED.set(false);
     enter_and_visit(1, visit);
 }

@@ -92,9 +92,10 @@ use crate::tables::PartKind;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
+pub use crate::outbox::{LongSend, SetSend};
 pub use arrivals::{Buffer, Hold, Note};
 use arrivals::{Pipes, Source};
-pub use sending::{LongSend, SendError, SetSend};
+pub use sending::SendError;
 pub(crate) use storage::{EVENTS, notes};
 pub use storage::{EndpointStorage, Owner};
 pub use streams::{StreamIn, StreamPiece, StreamSegment};

@@ -2,9 +2,9 @@
 
 use super::{Endpoint, Owner};
 use crate::cdu::{CduClass, Route, SegmentHeader};
-use crate::engine::{OpenError, RoomError};
+use crate::engine::OpenError;
 use crate::id::{NodeId, PartId};
-use crate::outbox::{self, Due, Hop, Loan, LongMessage, Outbox, Outcome, Outgoing};
+use crate::outbox::{self, Due, LongSend, Outbox, Outcome, Outgoing, SetSend};
 use crate::policy::SpacePolicy;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
@@ -70,42 +70,6 @@ impl From<OpenError> for SendError {
     }
 }
 
-/// A message of any length on its way: see [`Endpoint::begin_long`].
-#[derive(Debug)]
-#[must_use = "a message is sent by polling, or given up"]
-pub struct LongSend<B> {
-    from: PartId,
-    to: PartId,
-    message: B,
-    number: u32,
-    long: LongMessage,
-}
-
-impl<B> LongSend<B> {
-    /// The message, of one that was sent, was refused or is over by an error.
-    pub fn into_message(self) -> B {
-        self.message
-    }
-}
-
-/// A message to several parts on its way: see [`Endpoint::begin_set`].
-#[derive(Debug)]
-#[must_use = "a message is sent by polling"]
-pub struct SetSend<S, B> {
-    route: Route,
-    set: S,
-    message: B,
-    /// Parts of nodes that have it, or have failed.
-    done: usize,
-}
-
-impl<S: AsRef<[PartId]>, B> SetSend<S, B> {
-    /// The parts of nodes to which it is still to be sent.
-    pub fn left(&self) -> &[PartId] {
-        self.set.as_ref().get(self.done..).unwrap_or(&[])
-    }
-}
-
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
     /// Sends a message of a part of this node. It leaves when its block is full, after
     /// [`Config::flush_after`](crate::Config::flush_after), at [`flush`](Self::flush), or when a poll finds nothing else to do.
@@ -134,27 +98,16 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
         if let Ok(room) = self.outbox.reserve(hop, route, length) {
             fill(room);
         } else {
-            let mut loan = self.lend(hop, route, length)?;
+            let lent = self.outbox.lend_anew(&mut self.engine, self.now, hop, (route, length));
+            // One that is refused may have made a full block leave.
+            self.pipes.stirred = true;
+            let mut loan = lent.map_err(|error| self.explain(error))?;
             fill(loan.bytes_mut());
             let before = self.outbox.end_loan(loan, Outcome::Committed);
             before.into_iter().for_each(|block| self.engine.submit(block));
         }
         self.pipes.stirred = true;
         Ok(())
-    }
-
-    /// Room for a message in a block of its own, in place of the open one, which leaves.
-    #[cold]
-    fn lend(&mut self, hop: Hop, route: Route, length: usize) -> Result<Loan, SendError> {
-        let Self { engine, outbox, now, pipes, .. } = self;
-        if let Some((full, _)) = outbox.take(hop.lane()) {
-            engine.submit(full);
-            pipes.stirred = true;
-        }
-        Outbox::lend_in(engine.open(hop.dest())?, hop, (route, length), *now).map_err(|vacant| {
-            engine.submit(vacant);
-            SendError::TooLong(engine.config().longest_unsegmented())
-        })
     }
 
     /// Sends messages of `length` bytes each, one behind the other in `bytes`: trains, which cost less than messages one by one. Returns
@@ -202,15 +155,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
         set: S,
         message: B,
     ) -> Result<SetSend<S, B>, SendError> {
-        let unsorted = set.as_ref().windows(2).find_map(|two| match two {
-            [one, next] if one >= next => Some(*next),
-            _ => None,
-        });
-        if let Some(part) = unsorted {
-            return Err(SendError::Unsorted(part));
-        }
-        let to = set.as_ref().first().copied().unwrap_or(from);
-        Ok(SetSend { route: Route::new(CduClass::ShortMessage, 0, from, to), set, message, done: 0 })
+        SetSend::new(from, set, message).map_err(SendError::Unsorted)
     }
 
     /// Sends a message to the nodes for which there is room. Whether all have it; else call again after a poll.
@@ -221,14 +166,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
         &mut self,
         sending: &mut SetSend<S, B>,
     ) -> Result<bool, SendError> {
-        while let Some(part) = sending.left().first() {
-            let node = part.node();
-            let outgoing = Outgoing::to_set(sending.route, sending.set.as_ref(), sending.message.as_ref());
-            let sent = self.pack(node, &outgoing);
+        while let Some(node) = sending.next_node() {
+            let sent = self.pack(node, &sending.outgoing());
             if sent == Err(SendError::WouldBlock) {
                 return Ok(false);
             }
-            sending.done += sending.left().iter().take_while(|part| part.node() == node).count();
+            sending.advance();
             sent?;
         }
         Ok(true)
@@ -270,8 +213,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
         owner.busy = true;
         owner.number = owner.number.wrapping_add(1);
         let number = owner.number;
-        let long = LongMessage::new(number, message.as_ref().len(), most);
-        Ok(LongSend { from, to, message, number, long })
+        Ok(LongSend::new((from, to), number, message, most))
     }
 
     fn owner(&mut self, part: PartId) -> Option<&mut Owner> {
@@ -284,48 +226,25 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
     /// # Errors
     /// See [`SendError`]; the message is given up.
     pub fn poll_long<B: AsRef<[u8]>>(&mut self, sending: &mut LongSend<B>) -> Result<bool, SendError> {
-        let route = Route::new(CduClass::ShortMessage, 0, sending.from, sending.to);
-        let sent = if self.is_short(sending) {
-            self.pack(sending.to.node(), &Outgoing::message(route, sending.message.as_ref()))
-        } else {
-            self.send_pieces(route, sending)
+        let Self { engine, outbox, now, pipes, .. } = self;
+        let before = (outbox.open(), sending.sent());
+        let sent = match engine.hop(sending.dest().node()) {
+            Ok(hop) => sending.poll(outbox, engine, *now, hop),
+            Err(error) => Err(error.into()),
         };
-        match sent {
+        pipes.stirred |= sent.is_ok() || (outbox.open(), sending.sent()) != before;
+        match sent.map_err(|error| self.explain(error)) {
             Err(SendError::WouldBlock) => {
                 // Room is asked for again when there is no answer for long.
                 let again = self.now.after(ASK_AGAIN);
                 self.engine_next = Some(self.engine_next.map_or(again, |next| next.min(again)));
-                return Ok(false);
+                Ok(false)
             }
-            _ => self.end_long(sending, sent.is_ok()),
+            over => {
+                self.end_long(sending, over.is_ok());
+                over.map(|()| true)
+            }
         }
-        sent.map(|()| true)
-    }
-
-    fn is_short<B: AsRef<[u8]>>(&self, sending: &LongSend<B>) -> bool {
-        sending.message.as_ref().len() <= self.engine.config().longest_unsegmented()
-    }
-
-    fn send_pieces<B: AsRef<[u8]>>(
-        &mut self,
-        route: Route,
-        sending: &mut LongSend<B>,
-    ) -> Result<(), SendError> {
-        let LongSend { from, to, number, message, long } = sending;
-        let message = message.as_ref();
-        match self.engine.ask_room(*from, *to, *number, message.len() as u64) {
-            Ok(true) => {}
-            Ok(false) => return Err(SendError::WouldBlock),
-            Err(RoomError::TooLong { limit }) => return Err(SendError::NoRoom(limit)),
-            Err(RoomError::PeerFailed(node)) => return Err(SendError::PeerFailed(node)),
-            Err(RoomError::NoSuchPart) => return Err(SendError::NoSuchPart(*from)),
-        }
-        while let Some(piece) = long.piece() {
-            let data = message.get(piece.range).unwrap_or(&[]);
-            self.pack(to.node(), &Outgoing::message(route, data).segment(piece.header))?;
-            long.advance();
-        }
-        Ok(())
     }
 
     /// Gives up a long message. What was sent of it is discarded by its receiver.
@@ -334,13 +253,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
     }
 
     fn end_long<B: AsRef<[u8]>>(&mut self, sending: &LongSend<B>, sent: bool) {
-        if let Some(owner) = self.owner(sending.from) {
+        if let Some(owner) = self.owner(sending.source()) {
             owner.busy = false;
         }
-        if !self.is_short(sending) {
-            self.engine.end_room(sending.from, sent);
-            self.pipes.stirred = true;
-        }
+        sending.end(&mut self.engine, sent);
+        self.pipes.stirred = true;
     }
 
     /// Sends what was packed.
@@ -362,7 +279,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'_, T, M, P> {
     fn explain(&self, error: outbox::SendError) -> SendError {
         match error {
             outbox::SendError::Open(error) => error.into(),
+            outbox::SendError::AwaitsRoom => SendError::WouldBlock,
             outbox::SendError::TooLong => SendError::TooLong(self.engine.config().longest_unsegmented()),
+            outbox::SendError::NoRoom(most) => SendError::NoRoom(most),
+            outbox::SendError::NoSuchPart(part) => SendError::NoSuchPart(part),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Loans: room in a block that the sender fills in place.
 
-use super::{Hop, Outbox};
+use super::{Blocks, Hop, Outbox, SendError};
 use crate::cdu::{Packer, Route};
 use crate::id::Time;
 use crate::umb::OpenBlock;
@@ -16,20 +16,28 @@ impl Outbox<'_> {
         Some(Loan { block, before, route, length, lane: hop.lane, since })
     }
 
-    /// As [`lend`](Self::lend), in a vacant block.
+    /// As [`lend`](Self::lend). Where there is no room the open block leaves, and a vacant one takes its place.
     ///
     /// # Errors
-    /// The block when it has no room.
-    #[expect(clippy::result_large_err, reason = "the block goes back to who had it")]
-    pub fn lend_in(
-        mut block: OpenBlock,
+    /// See [`SendError`]; there is no loan.
+    pub fn lend_anew(
+        &mut self,
+        blocks: &mut impl Blocks,
+        now: Time,
         hop: Hop,
         (route, length): (Route, usize),
-        now: Time,
-    ) -> Result<Loan, OpenBlock> {
+    ) -> Result<Loan, SendError> {
+        if let Some(loan) = self.lend(hop, route, length) {
+            return Ok(loan);
+        }
+        if let Some((full, _)) = self.take(hop.lane) {
+            blocks.submit(full);
+        }
+        let mut block = blocks.open(hop.dest)?;
         let before = block.mark();
         if block.reserve(route, length).is_err() {
-            return Err(block);
+            blocks.submit(block);
+            return Err(SendError::TooLong);
         }
         Ok(Loan { block, before, route, length, lane: hop.lane, since: now })
     }

@@ -24,6 +24,7 @@ mod loan;
 mod long;
 mod outgoing;
 mod rule;
+mod sends;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -32,13 +33,14 @@ use managed::ManagedSlice;
 
 use crate::cdu::{Full, Packer, Route, Via};
 use crate::engine::OpenError;
-use crate::id::{NodeId, Time};
+use crate::id::{NodeId, PartId, Time};
 use crate::umb::OpenBlock;
 
 pub use loan::{Loan, Outcome};
 pub use long::{LongMessage, Piece};
 pub use outgoing::Outgoing;
 pub use rule::{Due, Flushed, PATIENCE, Rule};
+pub use sends::{LongSend, SetSend};
 pub use stream::{Ending, Missing, StreamError, StreamOut};
 
 /// Where the blocks of an outbox come from and where they go: an engine.
@@ -107,14 +109,27 @@ pub struct Lane {
     body: usize,
 }
 
-/// Why [`Outbox::send`] did not take a message.
+/// Why a message, or the rest of one, was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendError {
     /// No block is available now.
     Open(OpenError),
-    /// The message has more bytes than fit a block. Send it in segments ([`LongMessage`]) or as a stream.
+    /// The message has more bytes than fit a block. Send it in segments ([`LongSend`]) or as a stream.
     TooLong,
+    /// The node of the destination has no room for this long message yet: ask again after a poll.
+    AwaitsRoom,
+    /// The node of the destination never has room for messages of more than this many bytes.
+    NoRoom(u64),
+    /// The sender is no part of this node.
+    NoSuchPart(PartId),
+}
+
+impl SendError {
+    /// Whether it is worth trying again after a poll.
+    pub const fn is_transient(&self) -> bool {
+        matches!(self, Self::Open(OpenError::WouldBlock) | Self::AwaitsRoom)
+    }
 }
 
 impl From<OpenError> for SendError {
@@ -130,6 +145,11 @@ impl core::fmt::Display for SendError {
             Self::TooLong => {
                 f.write_str("the message does not fit a block; send it in segments or as a stream")
             }
+            Self::AwaitsRoom => f.write_str("the destination has no room for it yet; try again after a poll"),
+            Self::NoRoom(most) => {
+                write!(f, "the destination puts together messages of up to {most} bytes; send a stream")
+            }
+            Self::NoSuchPart(part) => write!(f, "this node has no {part}; register it first"),
         }
     }
 }
@@ -326,25 +346,11 @@ impl<'a> Outbox<'a> {
         route: Route,
         data: &[u8],
     ) -> Result<(), SendError> {
-        let block = blocks.open(dest)?;
-        Self::send_urgent_in(blocks, block, route, data).map_err(|Full| SendError::TooLong)
-    }
-
-    /// As [`send_urgent`](Self::send_urgent), in a vacant block.
-    ///
-    /// # Errors
-    /// [`Full`] when it does not fit; the block was given back.
-    pub fn send_urgent_in(
-        blocks: &mut impl Blocks,
-        block: OpenBlock,
-        route: Route,
-        data: &[u8],
-    ) -> Result<(), Full> {
-        let mut block = block.into_urgent();
+        let mut block = blocks.open(dest)?.into_urgent();
         let pushed = block.push(route, data);
         // Without a message it just becomes vacant.
         blocks.submit(block);
-        pushed
+        pushed.map_err(|Full| SendError::TooLong)
     }
 
     /// Gives all open blocks back without their messages.

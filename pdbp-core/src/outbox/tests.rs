@@ -189,9 +189,9 @@ fn a_loan_is_a_message_or_nothing() {
     send(&mut outbox, &mut desk, 9, 1, b"later");
     outbox.flush(&mut desk, Due::All);
     assert_eq!(desk.all_sent(1), [b"first", b"taken", b"later"]);
-    let vacant = desk.open(node(1)).unwrap();
-    let vacant = Outbox::lend_in(vacant, hop, (route(1), BODY), Time(0)).unwrap_err();
-    let loan = Outbox::lend_in(vacant, hop, (route(1), 40), Time(0)).unwrap();
+    let refused = outbox.lend_anew(&mut desk, Time(0), hop, (route(1), BODY)).map(|_| ());
+    assert_eq!(refused, Err(SendError::TooLong));
+    let loan = outbox.lend_anew(&mut desk, Time(0), hop, (route(1), 40)).unwrap();
     assert!(outbox.end_loan(loan, Outcome::Undone).is_none());
     outbox.discard(&mut desk);
     assert_eq!(desk.vacant.len(), 2);

@@ -4,12 +4,12 @@ use pdbp_core::Delivery;
 use pdbp_core::id::{NodeId, PartId};
 use pdbp_core::inbox::{Arrival, Arrivals, InboxStorage};
 
-use super::counted::Counted;
 use super::message::{Buffer, Run};
 use super::share::sealed;
 use super::{Part, Share};
 use crate::config::Settings;
 use crate::node::Pipe;
+use crate::sync::Counted;
 
 /// What has come out of a part's pipe and is not read.
 pub(crate) type Inbox<S> = pdbp_core::inbox::Inbox<'static, Pointer<S>, Buffer>;

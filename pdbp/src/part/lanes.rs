@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pdbp_core::OpenBlock;
 use pdbp_core::cdu::{Full, Route};
 use pdbp_core::id::{NodeId, Time};
-use pdbp_core::outbox::{Due, Flushed, Hop, Loan, Outbox, Outcome, Outgoing, Rule};
+use pdbp_core::outbox::{Due, Flushed, Loan, Outbox, Outcome, Rule};
 
 use super::Target;
-use super::biased::{Owner, Visitor};
 use super::window::Packing;
 use crate::node::{NodeEngine, Shared};
+use crate::sync::{Owner, Visitor};
 
 /// No block is open.
 const NOTHING: u64 = u64::MAX;
@@ -97,16 +97,15 @@ impl Lanes {
     #[expect(unsafe_code, reason = "the promise that packing does nothing else")]
     pub(crate) fn push_next(&self, to: Target, message: &[u8]) -> bool {
         // SAFETY: packing only copies bytes.
-        unsafe { self.packing.quick(|window| window.push(to, message)) }.is_some()
+        unsafe { self.packing.quick(|windows| windows.push(to, message)) }.is_some()
     }
 
     /// Packs a message into the open block to its node. [`Full`] also when there is no open block.
     #[inline]
+    #[expect(unsafe_code, reason = "the promise that packing does nothing else")]
     pub(crate) fn push(&self, to: Target, route: Route, message: &[u8]) -> Result<(), Full> {
-        self.packing.with_opening(|packing| match packing.push(to, route, message) {
-            Ok(window) => (Ok(()), window),
-            Err(Full) => (Err(Full), None),
-        })
+        // SAFETY: packing only copies bytes.
+        unsafe { self.packing.with_window(|packing, windows| packing.push(windows, to, route, message)) }
     }
 
     /// Does something with the outbox.
@@ -119,36 +118,23 @@ impl Lanes {
         self.with(|outbox| outbox.take(node.index())).map(|(block, _)| block)
     }
 
-    /// Packs into a vacant block, and opens that. See [`Outbox::place`].
-    #[expect(clippy::result_large_err, reason = "the block goes back to who had it")]
-    pub(crate) fn place(
-        &self,
-        block: OpenBlock,
-        node: NodeId,
-        outgoing: &Outgoing<'_>,
-        now: Time,
-    ) -> Result<Option<OpenBlock>, OpenBlock> {
+    /// Does something with the outbox that may open blocks.
+    pub(crate) fn send<R>(&self, now: Time, f: impl FnOnce(&mut Outbox<'static>) -> R) -> R {
         self.with(|outbox| {
             self.oldest.note(now);
-            outbox.place(block, Hop::to_node(node), outgoing, now)
+            f(outbox)
         })
     }
 
     /// Puts an open block into its lane; returns the one that was there.
     pub(crate) fn put(&self, block: OpenBlock, now: Time) -> Option<OpenBlock> {
         let lane = block.dest().index();
-        self.with(|outbox| {
-            self.oldest.note(now);
-            outbox.put(lane, block, now)
-        })
+        self.send(now, |outbox| outbox.put(lane, block, now))
     }
 
     /// Takes a loan back; returns the block that the lane had.
     pub(crate) fn end_loan(&self, loan: Loan, outcome: Outcome) -> Option<OpenBlock> {
-        self.with(|outbox| {
-            self.oldest.note(loan.since());
-            outbox.end_loan(loan, outcome)
-        })
+        self.send(loan.since(), |outbox| outbox.end_loan(loan, outcome))
     }
 
     /// Submits all open blocks; how many.

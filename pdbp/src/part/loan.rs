@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use pdbp_core::cdu::CduClass;
-use pdbp_core::outbox::{self, Hop, Outbox, Outcome};
+use pdbp_core::outbox::{self, Hop, Outcome};
 
 use super::sending::Patience;
 use super::{HoldsPart, Target};
@@ -39,13 +39,9 @@ impl<P: HoldsPart> Loan<P> {
         let hop = Hop::to_node(to.node());
         let loan = match part.lanes.with(|outbox| outbox.lend(hop, route, length)) {
             Some(loan) => loan,
-            None => {
-                let (block, now) = part.open_block(to.node(), patience)?;
-                Outbox::lend_in(block, hop, (route, length), now).map_err(|vacant| {
-                    part.shared().engine().submit(vacant);
-                    SendError::LoanTooLong { bytes: length, limit }
-                })?
-            }
+            None => part.when_room((to.node(), length), patience, None, |engine, now| {
+                part.lanes.with(|outbox| outbox.lend_anew(engine, now, hop, (route, length)))
+            })?,
         };
         part.loaned.set(Some(to.node()));
         Ok(Self { part: holder, loan: Some(loan) })

@@ -1,9 +1,5 @@
 //! A part: the generalised process of the documents, as its thread sees it.
 
-mod biased;
-#[cfg(test)]
-mod biased_tests;
-mod counted;
 #[cfg(feature = "cuda")]
 mod device;
 mod inbox;
@@ -19,7 +15,6 @@ mod sending;
 mod share;
 mod stream;
 mod superstep;
-mod sync;
 mod train;
 mod window;
 

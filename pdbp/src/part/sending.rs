@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use bytemuck::NoUninit;
 use pdbp_core::OpenBlock;
-use pdbp_core::cdu::{CduClass, Packer, Route};
+use pdbp_core::cdu::{CduClass, Packer, Route, SegmentHeader};
 use pdbp_core::engine::OpenError;
 use pdbp_core::id::{NodeId, Time};
-use pdbp_core::outbox::{Hop, LongMessage, Outbox, Outgoing};
+use pdbp_core::outbox::{self, Hop, LongSend, Outbox, Outgoing, SetSend};
 
 use super::{Message, Part, Share, Target};
 use crate::config::Progress;
-use crate::error::{SendError, Timeout};
-use crate::node::{NodeEngine, Waiter};
+use crate::error::SendError;
+use crate::node::{NodeEngine, Turn, Waiter};
 
 /// Sends that found no room between two polls, when nothing else polls.
 const RETRY: u32 = 8;
@@ -133,12 +133,11 @@ impl<S: Share> Part<S> {
             return Err(SendError::TooLong { bytes: data.len(), limit });
         }
         self.check_target(to)?;
-        let route = self.route(to, CduClass::Command, command);
-        let (block, _) = self.open_block(to.node(), patience)?;
-        let mut engine = self.shared().engine();
-        let packed = Outbox::send_urgent_in(&mut *engine, block, route, data);
-        debug_assert!(packed.is_ok(), "a command of at most `longest` bytes fits an empty block");
-        self.poll_with(&mut engine);
+        let (node, route) = (to.node(), self.route(to, CduClass::Command, command));
+        self.when_room((node, data.len()), patience, None, |engine, _| {
+            Outbox::send_urgent(engine, node, route, data)
+        })?;
+        self.poll_with(&mut self.shared().engine());
         Ok(())
     }
 
@@ -157,21 +156,19 @@ impl<S: Share> Part<S> {
         }
         self.check_length(message)?;
         parts.iter().try_for_each(|part| self.check_target(*part))?;
-        let Some(first) = parts.first().copied() else { return Err(SendError::NoDestination) };
-        let route = self.route(first, CduClass::ShortMessage, 0);
-        let mut nodes: Vec<NodeId> = parts.iter().map(|p| p.node()).collect();
-        nodes.dedup();
-        for node in nodes {
-            let outgoing = Outgoing::to_set(route, &parts, message);
+        if parts.is_empty() {
+            return Err(SendError::NoDestination);
+        }
+        let mut sending = SetSend::new(self.id, &parts, message).map_err(SendError::NoSuchPart)?;
+        while let Some(node) = sending.next_node() {
             if message.len() <= most {
-                self.pack(node, &outgoing, Patience::Set)?;
+                self.pack(node, &sending.outgoing(), Patience::Set)?;
             } else {
                 // Each part puts it together, and the room is asked for part by part: who holds some and waits for more could wait
                 // for ever.
-                for to in parts.iter().filter(|part| part.node() == node) {
-                    self.send(*to, message)?;
-                }
+                sending.next_parts().iter().try_for_each(|to| self.send(*to, message))?;
             }
+            sending.advance();
         }
         Ok(())
     }
@@ -237,7 +234,7 @@ impl<S: Share> Part<S> {
         to: Target,
         message: &[u8],
         timeout: Duration,
-        mut receive: Option<&mut (dyn FnMut(Message<S>) + '_)>,
+        receive: Option<&mut (dyn FnMut(Message<S>) + '_)>,
     ) -> Result<(), SendError> {
         self.check_length(message)?;
         if self.is_sending_long.replace(true) {
@@ -246,27 +243,20 @@ impl<S: Share> Part<S> {
         let _end = End(&self.is_sending_long);
         let number = self.next_message.get();
         self.next_message.set(number.wrapping_add(1));
-        let bytes = message.len();
-        let started = Instant::now();
-        self.wait_for_room(to, (number, bytes), timeout, receive.as_deref_mut())?;
-        let outgoing = Outgoing::message(self.route(to, CduClass::ShortMessage, 0), message);
-        let mut pieces = LongMessage::new(number, bytes, self.shared().longest_to(to.node()) - 16);
-        while let Some(piece) = pieces.piece() {
-            // The timeout is for the whole message.
-            let left = timeout.saturating_sub(started.elapsed());
-            let kept = self.keep_room(to, (number, bytes));
-            let packed = kept.and_then(|()| match receive.as_deref_mut() {
-                Some(receive) => self.pack_or(to, &outgoing.piece(&piece), left, receive),
-                None => self.pack(to.node(), &outgoing.piece(&piece), Patience::For(left)),
-            });
-            packed.inspect_err(|_| self.end_room(false)).map_err(|e| match e {
-                SendError::Timeout(t) => SendError::Timeout(Timeout { waited: timeout, ..t }),
-                other => other,
-            })?;
-            pieces.advance();
-        }
-        self.end_room(true);
-        Ok(())
+        let (node, most) = (to.node(), self.shared().longest_to(to.node()) - size_of::<SegmentHeader>());
+        let mut sending = LongSend::new((self.id, to), number, message, most);
+        let (bytes, patience) = (message.len(), Patience::For(timeout));
+        let sent = self.when_room((node, bytes), patience, receive, |engine, now| {
+            // Whoever is handed what arrives may have asked for a loan.
+            if self.loaned.get() == Some(node) {
+                return Ok(Err(SendError::Loaned(node)));
+            }
+            let sent = self.lanes.send(now, |outbox| sending.poll(outbox, engine, now, Hop::to_node(node)));
+            sent.map(Ok)
+        });
+        let sent = sent.and_then(|sent| sent);
+        sending.end(&mut self.shared().engine(), sent.is_ok());
+        sent
     }
 
     /// Packs into the open block to a node, or into a new one.
@@ -282,19 +272,9 @@ impl<S: Share> Part<S> {
         if self.loaned.get() == Some(node) {
             return Err(SendError::Loaned(node));
         }
-        let (block, now) = self.open_block(node, patience)?;
-        let refused = match self.lanes.place(block, node, outgoing, now) {
-            Ok(before) => {
-                // `open_block` emptied the lane and only this thread fills it; submit anything found rather than lose it.
-                before.into_iter().for_each(|block| self.shared().engine().submit(block));
-                None
-            }
-            Err(vacant) => Some(vacant),
-        };
-        if let Some(vacant) = refused {
-            self.shared().engine().submit(vacant);
-            return Err(SendError::TooLong { bytes: outgoing.bytes().len(), limit: self.longest() });
-        }
+        self.when_room((node, outgoing.bytes().len()), patience, None, |engine, now| {
+            self.lanes.send(now, |outbox| outbox.send(engine, now, Hop::to_node(node), outgoing))
+        })?;
         if self.shared().settings.progress == Progress::Thread {
             // Somebody must flush the block if this part does not come back.
             self.shared().bell.ring();
@@ -308,50 +288,99 @@ impl<S: Share> Part<S> {
         node: NodeId,
         patience: Patience,
     ) -> Result<(OpenBlock, Time), SendError> {
+        self.when_room((node, 0), patience, None, |engine, now| Ok((engine.open(node)?, now)))
+    }
+
+    /// Submits what this part has packed for a node. Then tries what needs room on the way there, for a message of `bytes` bytes, until there
+    /// is some; what arrives meanwhile is handed to `receive`, if there is one.
+    pub(super) fn when_room<R>(
+        &self,
+        (node, bytes): (NodeId, usize),
+        patience: Patience,
+        mut receive: Option<&mut (dyn FnMut(Message<S>) + '_)>,
+        mut attempt: impl FnMut(&mut NodeEngine, Time) -> Result<R, outbox::SendError>,
+    ) -> Result<R, SendError> {
+        let shared = self.shared();
         let full = self.lanes.take(node);
-        let mut engine = self.shared().engine();
-        match full {
-            Some(full) => engine.submit(full),
-            // Nothing was sent before that would have to be taken care of, so that the message need not wait for a poll.
-            None => {
-                if let Ok(block) = engine.open(node) {
-                    return Ok((block, self.shared().now()));
-                }
+        let mut engine = shared.engine();
+        // Where nothing was sent before that would have to be taken care of the message need not wait for a poll.
+        let mut polled = full.is_some();
+        let mut turn = match full {
+            Some(full) => {
+                engine.submit(full);
+                self.poll_with(&mut engine)
             }
-        }
-        let mut now = self.poll_with(&mut engine).now;
+            None => Turn { worked: 0, next: None, now: shared.now() },
+        };
         let timeout = patience.timeout(self);
         let mut waiter = None;
         loop {
-            match engine.open(node) {
-                Ok(block) => return Ok((block, now)),
-                Err(OpenError::PeerFailed(node)) => return Err(failed(&engine, node)),
-                Err(OpenError::NoSuchNode(node)) => return Err(SendError::PeerFailed(node)),
-                Err(_) => {}
+            let error = match attempt(&mut engine, turn.now) {
+                Err(error) if error.is_transient() => error,
+                done => return done.map_err(|error| self.explain(&engine, error, bytes)),
+            };
+            if !std::mem::replace(&mut polled, true) {
+                turn = self.poll_with(&mut engine);
+                continue;
             }
             let Some(timeout) = timeout else {
-                if let Some(stalled) = self.stalled.get(node.index()) {
-                    stalled.set((self.shared().turns.load(Ordering::Relaxed), 0));
-                }
                 drop(engine);
-                self.shared().give_way();
-                return Err(SendError::WouldBlock);
+                return Err(self.stall(node));
             };
-            let waiter = waiter.get_or_insert_with(|| Waiter::new(timeout, self.shared()));
+            let waiter = waiter.get_or_insert_with(|| Waiter::new(timeout, shared));
             if waiter.is_over() {
-                let missing = if engine.backlog(node) > 0 {
-                    "read what was sent before, so that there is no room"
-                } else {
-                    "got any block: streams and parts of this node hold all that its row may have open; finish or flush some"
-                };
+                let missing = missing(&engine, node, error);
                 return Err(waiter.late(route_nodes(&engine, node), missing).into());
             }
             drop(engine);
-            waiter.pause(&self.node, &[]);
-            engine = self.shared().engine();
+            self.pass_time(waiter, error, turn.worked, receive.as_deref_mut());
+            engine = shared.engine();
             // Other open blocks of this part may be what keeps the row full.
             self.lanes.flush(&mut engine);
-            now = self.poll_with(&mut engine).now;
+            turn = self.poll_with(&mut engine);
+        }
+    }
+
+    /// Waits a little for room.
+    fn pass_time(
+        &self,
+        waiter: &mut Waiter,
+        error: outbox::SendError,
+        worked: u32,
+        receive: Option<&mut (dyn FnMut(Message<S>) + '_)>,
+    ) {
+        let waits_for_reader = error == outbox::SendError::AwaitsRoom;
+        if waits_for_reader {
+            self.shared().help_siblings();
+        }
+        let pipe = receive.as_ref().and_then(|_| self.pipe().ok());
+        let received = receive.is_some_and(|receive| self.hand_on(receive));
+        if received || waits_for_reader && worked > 0 {
+            waiter.worked(&self.node);
+        } else {
+            waiter.pause(&self.node, pipe.as_slice());
+        }
+    }
+
+    /// There was no room: until something happens at this node it need not be looked for again.
+    fn stall(&self, node: NodeId) -> SendError {
+        if let Some(stalled) = self.stalled.get(node.index()) {
+            stalled.set((self.shared().turns.load(Ordering::Relaxed), 0));
+        }
+        self.shared().give_way();
+        SendError::WouldBlock
+    }
+
+    fn explain(&self, engine: &NodeEngine, error: outbox::SendError, bytes: usize) -> SendError {
+        match error {
+            outbox::SendError::Open(OpenError::PeerFailed(node)) => failed(engine, node),
+            outbox::SendError::Open(OpenError::NoSuchNode(node)) => SendError::PeerFailed(node),
+            outbox::SendError::NoRoom(limit) => {
+                SendError::TooLong { bytes, limit: usize::try_from(limit).unwrap_or(usize::MAX) }
+            }
+            outbox::SendError::NoSuchPart(part) => SendError::NoSuchPart(part),
+            _ if error.is_transient() => SendError::WouldBlock,
+            _ => SendError::TooLong { bytes, limit: self.longest() },
         }
     }
 
@@ -376,6 +405,17 @@ impl<S: Share> Part<S> {
             self.shared().engine().submit(before);
         }
         true
+    }
+}
+
+/// What peers have not done, where there was no room for as long as somebody waited.
+fn missing(engine: &NodeEngine, node: NodeId, error: outbox::SendError) -> &'static str {
+    if error == outbox::SendError::AwaitsRoom {
+        "got room for a long message: those before it have not been read (`assembly_bytes`)"
+    } else if engine.backlog(node) > 0 {
+        "read what was sent before, so that there is no room"
+    } else {
+        "got any block: streams and parts of this node hold all that its row may have open; finish or flush some"
     }
 }
 

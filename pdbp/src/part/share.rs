@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::Part;
-use super::counted::Count;
+use crate::sync::Count;
 
 /// Whether a part and what it receives may go to another thread: [`Local`], or [`Shared`].
 pub trait Share: sealed::Share {}

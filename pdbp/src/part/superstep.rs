@@ -5,9 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pdbp_core::id::NodeId;
-use pdbp_core::outbox::Outgoing;
 
-use super::sending::Patience;
 use super::{Interest, Message, Part, Share, Target};
 use crate::error::{RecvError, SendError};
 use crate::node::Waiter;
@@ -234,23 +232,6 @@ impl<S: Share> Part<S> {
                     return self.send_long(to, message, timeout, Some(&mut receive));
                 }
                 sent => return sent,
-            }
-        }
-    }
-
-    /// Packs a piece of a message; while there is no room what arrives is handed on.
-    pub(super) fn pack_or(
-        &self,
-        to: Target,
-        piece: &Outgoing<'_>,
-        timeout: Duration,
-        receive: &mut dyn FnMut(Message<S>),
-    ) -> Result<(), SendError> {
-        loop {
-            match self.pack(to.node(), piece, Patience::None) {
-                Err(SendError::WouldBlock) if self.serve(to, timeout, receive)? => {}
-                Err(SendError::WouldBlock) => return self.pack(to.node(), piece, Patience::For(timeout)),
-                packed => return packed,
             }
         }
     }

@@ -7,10 +7,10 @@ use std::slice;
 
 use pdbp_core::inbox::{Ahead, Info};
 
-use super::counted::{Counted, Inner};
 use super::inbox::{Count, Inbox, Pointer};
 use super::message::{Message, Run};
 use super::{Local, Share};
+use crate::sync::{Counted, Inner};
 
 /// Bytes of a run that somebody holds.
 ///

@@ -1,6 +1,6 @@
-//! The room behind the last message of a part: messages that follow to the same part, as long as that one, go there without a
-//! look at the outbox.
-#![allow(unsafe_code, reason = "room in a block that the outbox has")]
+//! The room behind the last messages of a part: messages that follow to the same part as one before, as long as that, go there without
+//! a look at the outbox.
+#![allow(unsafe_code, reason = "room in blocks that the outbox has")]
 
 use std::ptr::{self, NonNull};
 
@@ -8,19 +8,31 @@ use pdbp_core::cdu::{Full, Route};
 use pdbp_core::outbox::{Hop, Outbox};
 
 use super::Target;
-use super::biased::Windowed;
+use crate::sync::Windowed;
 
-/// An outbox, and the lane that has the window.
+/// Windows at a time. Traffic to more nodes than that, message by message in turn, goes without them.
+const WINDOWS: usize = 32;
+
+/// An outbox. Only lanes of nodes are packed into here.
 pub(crate) struct Packing {
     pub(super) outbox: Outbox<'static>,
-    lane: usize,
+}
+
+/// The windows of lanes, each in the place that the lowest bits of its node name.
+#[derive(Default)]
+pub(crate) struct Windows {
+    places: [Window; WINDOWS],
+    /// A bit for each that is open.
+    open: u32,
 }
 
 /// Where the messages go that continue the train at the end of an open block.
 ///
 /// From `at` on, `length` bytes are the window's own, and so are those from each place up to `last`: they lie in a block of the outbox
-/// behind all that is packed there, and nobody uses the outbox before the window is closed.
-pub(crate) struct Window {
+/// behind all that is packed there, and nobody uses that lane of the outbox before the window is closed.
+// As long as a power of 2, so that finding one among several takes a shift.
+#[repr(align(64))]
+struct Window {
     /// Whom the train is for.
     to: Target,
     /// Bytes of its messages; [`CLOSED`] when there is none.
@@ -53,7 +65,7 @@ impl Default for Window {
 impl Window {
     /// Packs a message, if it continues the train and has room.
     #[inline(always)]
-    pub(super) fn push(&mut self, to: Target, message: &[u8]) -> Option<()> {
+    fn push(&mut self, to: Target, message: &[u8]) -> Option<()> {
         let at = self.at;
         if to != self.to || message.len() != self.length || at > self.last {
             return None;
@@ -81,34 +93,71 @@ impl Window {
     }
 }
 
+impl Windows {
+    /// Packs a message, if it continues the train of a window that has room for it.
+    #[inline(always)]
+    pub(super) fn push(&mut self, to: Target, message: &[u8]) -> Option<()> {
+        self.places[place(to)].push(to, message)
+    }
+}
+
+/// Which window is for messages to that part, or to others of its node and of some others.
+#[inline(always)]
+const fn place(to: Target) -> usize {
+    to.node().index() % WINDOWS
+}
+
 impl Packing {
     pub(super) fn new(outbox: Outbox<'static>) -> Self {
-        Self { outbox, lane: 0 }
+        Self { outbox }
     }
 
-    /// Packs a message into the open block to its node. The window behind it, if it was not the first of its kind.
+    /// Packs a message into the open block to its node, and opens the window behind it, if it was not the first of its kind.
     #[inline]
-    pub(super) fn push(&mut self, to: Target, route: Route, message: &[u8]) -> Result<Option<Window>, Full> {
-        let hop = Hop::to_node(to.node());
-        let room = self.outbox.push_on(hop, route, message)?;
-        self.lane = hop.lane();
-        Ok(Window::open(to, message.len(), room))
+    pub(super) fn push(
+        &mut self,
+        windows: &mut Windows,
+        to: Target,
+        route: Route,
+        message: &[u8],
+    ) -> Result<(), Full> {
+        let place = place(to);
+        self.close_one(windows, place);
+        let room = self.outbox.push_on(Hop::to_node(to.node()), route, message)?;
+        if let Some(window) = Window::open(to, message.len(), room) {
+            windows.places[place] = window;
+            windows.open |= 1 << place;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn close_one(&mut self, windows: &mut Windows, place: usize) {
+        if windows.open & (1 << place) == 0 {
+            return;
+        }
+        windows.open &= !(1 << place);
+        let window = &mut windows.places[place];
+        let written = window.written();
+        if written > 0 {
+            self.outbox.extend(Hop::to_node(window.to.node()).lane(), written);
+        }
+        window.length = CLOSED;
     }
 }
 
 impl Windowed for Packing {
-    type Window = Window;
+    type Window = Windows;
 
     #[inline]
-    fn is_open(window: &Window) -> bool {
-        window.length != CLOSED
+    fn is_open(windows: &Windows) -> bool {
+        windows.open != 0
     }
 
     #[inline]
-    fn close(&mut self, window: Window) {
-        let written = window.written();
-        if written > 0 {
-            self.outbox.extend(self.lane, written);
+    fn close(&mut self, windows: &mut Windows) {
+        while windows.open != 0 {
+            self.close_one(windows, windows.open.trailing_zeros() as usize % WINDOWS);
         }
     }
 }

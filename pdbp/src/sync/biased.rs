@@ -1,0 +1,276 @@
+//! A lock that costs its owner plain loads and stores.
+//!
+//! One thread, the *owner*, takes it for every message; *visitors* take it now and then, and pay for both: they ask for it, and
+//! come again later if the owner is inside.
+//!
+//! ```text
+//!  owner                        visitor
+//!  busy := true                 asked := true
+//!  light barrier                heavy barrier
+//!  asked? then step aside       busy? then not now
+//!  … inside …                   … inside …
+//!  busy := false                asked := false
+//! ```
+//!
+//! **Never both inside.** Light and heavy barriers are totally ordered among each other, as fences are (`membarrier(2)`: all
+//! threads of the process pass a full barrier between the beginning and the end of the call). If the owner's light barrier comes before
+//! the visitor's heavy one, the visitor sees `busy` as the owner has set it before its barrier or later: if `true`, it stays out; if
+//! `false`, that is a later store, made when the owner left, and the visitor's acquiring load pairs with it. If the
+//! heavy barrier comes first, the owner sees `asked`, or a later `false`, which pairs with its acquiring load likewise, and steps aside
+//! as long as it is set. The owner sets `busy` again before it looks again, so that the same holds for each time it enters.
+//!
+//! **Nobody waits for ever.** A visitor does not wait. The owner waits for a visitor that is inside, which must therefore not wait for the
+//! owner.
+//!
+//! **The window** is what the owner uses most, apart from the value, so that it need not look at that ([`Owner::quick`]). It is
+//! closed, which tells the value what was done through it, before anybody uses the value; only who has both may leave it open, or open it
+//! ([`Owner::with_window`]). Where light barriers cost something, or when somebody has asked for it ([`Visitor::disturb`]), the owner
+//! always goes the long way.
+#![allow(unsafe_code, reason = "the value of a lock")]
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::{Arc, Weak};
+
+use super::primitives::{AtomicBool, AtomicU8, Barriers, Mutex, Ordering, UnsafeCell, try_lock, wait_while};
+
+/// A value with a window.
+pub(crate) trait Windowed {
+    /// What the owner uses apart from the value; closed by default.
+    type Window: Default;
+
+    /// Whether a window is open.
+    fn is_open(window: &Self::Window) -> bool;
+
+    /// Learns what was done through a window, and closes it.
+    fn close(&mut self, window: &mut Self::Window);
+}
+
+struct Biased<T: Windowed> {
+    busy: AtomicBool,
+    /// [`ASKED`] and [`LONG_WAY`].
+    attention: AtomicU8,
+    /// Whether the owner uses the value; for the owner alone.
+    inside: Cell<bool>,
+    window: UnsafeCell<T::Window>,
+    barriers: Barriers,
+    /// Held by the visitor that asks.
+    visitors: Mutex<()>,
+    value: UnsafeCell<T>,
+}
+
+/// In [`Biased::attention`]: a visitor asks.
+const ASKED: u8 = 1;
+/// In [`Biased::attention`]: the window is not to be used. Stays for ever.
+const LONG_WAY: u8 = 2;
+
+// SAFETY: `Owner::with`, `Owner::with_window`, `Owner::quick` and `Visitor::visit`, the only ways to value and window, are never both inside (see the module),
+// and there is one owner, on one thread at a time, and one visitor at a time inside. So they are used by one thread at a time. `inside` is
+// the owner's.
+unsafe impl<T: Windowed<Window: Send> + Send> Sync for Biased<T> {}
+// SAFETY: as above; cells of values that may move.
+unsafe impl<T: Windowed<Window: Send> + Send> Send for Biased<T> {}
+
+/// The owner's end. It may move to another thread, but is with one at a time.
+pub(crate) struct Owner<T: Windowed> {
+    lock: Arc<Biased<T>>,
+    one_thread: PhantomData<Cell<()>>,
+}
+
+/// A visitor's end. It does not keep the value alive.
+pub(crate) struct Visitor<T: Windowed>(Weak<Biased<T>>);
+
+impl<T: Windowed> Owner<T> {
+    pub(crate) fn new(value: T) -> Self {
+        let barriers = Barriers::new();
+        let lock = Biased {
+            busy: AtomicBool::new(false),
+            attention: AtomicU8::new(if barriers.are_free() { 0 } else { LONG_WAY }),
+            inside: Cell::new(false),
+            window: UnsafeCell::new(T::Window::default()),
+            barriers,
+            visitors: Mutex::new(()),
+            value: UnsafeCell::new(value),
+        };
+        Self { lock: Arc::new(lock), one_thread: PhantomData }
+    }
+
+    pub(crate) fn visitor(&self) -> Visitor<T> {
+        Visitor(Arc::downgrade(&self.lock))
+    }
+
+    /// Calls `f` with the window; `None` if the window cannot be used at the moment. Also `None` if `f` returns `None`, as it does
+    /// while the window is closed.
+    ///
+    /// # Safety
+    /// `f` does not come back here, nor to the value.
+    #[inline(always)]
+    pub(crate) unsafe fn quick<R>(&self, f: impl FnOnce(&mut T::Window) -> Option<R>) -> Option<R> {
+        let lock = &*self.lock;
+        // Pairs with the load in `visit`, by the barriers.
+        lock.busy.store(true, Ordering::Relaxed);
+        lock.barriers.light_if_free();
+        // Pairs with the store of a visitor that leaves.
+        if lock.attention.load(Ordering::Acquire) == 0 {
+            let used = lock.window.with_mut(|window| {
+                // SAFETY: no visitor is inside as long as `busy` is set and `ASKED` was not (see the module). Nor has this thread another
+                // reference: `f` of another call of `quick` or `with_window` does not come here, and `with` has none while it calls anything.
+                f(unsafe { &mut *window })
+            });
+            if used.is_some() {
+                // Unless this thread is inside `with`: then the window is closed.
+                lock.busy.store(false, Ordering::Release);
+                return used;
+            }
+        }
+        lock.busy.store(lock.inside.get(), Ordering::Release);
+        None
+    }
+
+    /// Uses the value. `f` must not come back here.
+    ///
+    /// # Panics
+    /// When it does.
+    #[inline]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        let lock = &*self.lock;
+        lock.enter();
+        let _leave = Leave(lock);
+        // SAFETY: no visitor is inside as long as `busy` is set and `ASKED` was not (see the module); and this thread is inside
+        // once, since `enter` has found `inside` unset.
+        unsafe { lock.use_value(f) }
+    }
+
+    /// Uses value and window, which is as it was left.
+    ///
+    /// # Safety
+    /// `f` does not come back here, nor to `quick`.
+    ///
+    /// # Panics
+    /// As [`with`](Self::with).
+    #[inline]
+    pub(crate) unsafe fn with_window<R>(&self, f: impl FnOnce(&mut T, &mut T::Window) -> R) -> R {
+        let lock = &*self.lock;
+        lock.enter();
+        let _leave = Leave(lock);
+        lock.value.with_mut(|value| {
+            // SAFETY: as in `with`.
+            let value = unsafe { &mut *value };
+            lock.window.with_mut(|window| {
+                // SAFETY: as above; and `f` does not come to `quick` (contract).
+                f(value, unsafe { &mut *window })
+            })
+        })
+    }
+}
+
+impl<T: Windowed> Biased<T> {
+    #[inline(always)]
+    fn enter(&self) {
+        if self.inside.replace(true) {
+            entered_twice();
+        }
+        // Pairs with the load in `visit`, by the barriers.
+        self.busy.store(true, Ordering::Relaxed);
+        self.barriers.light();
+        // Pairs with the store of a visitor that leaves.
+        if self.attention.load(Ordering::Acquire) & ASKED != 0 {
+            self.step_aside();
+        }
+    }
+
+    #[cold]
+    fn step_aside(&self) {
+        loop {
+            // Pairs with the load in `visit`.
+            self.busy.store(false, Ordering::Release);
+            // Who goes on looks again, with a load that pairs.
+            wait_while(|| self.attention.load(Ordering::Relaxed) & ASKED != 0);
+            self.busy.store(true, Ordering::Relaxed);
+            self.barriers.light();
+            // As in `enter`.
+            if self.attention.load(Ordering::Acquire) & ASKED == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Closes the window, and uses the value.
+    ///
+    /// # Safety
+    /// Nobody else uses either, before this returns.
+    #[inline(always)]
+    unsafe fn use_value<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        self.value.with_mut(|value| {
+            // SAFETY: nobody else uses it (contract).
+            let value = unsafe { &mut *value };
+            self.window.with_mut(|window| {
+                // SAFETY: nobody else uses it (contract). The reference ends before `f` is called.
+                let window = unsafe { &mut *window };
+                if T::is_open(window) {
+                    value.close(window);
+                }
+            });
+            f(value)
+        })
+    }
+}
+
+impl<T: Windowed> Visitor<T> {
+    /// Whether there is still something to visit.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+
+    /// From now on the owner always uses the value.
+    pub(crate) fn disturb(&self) {
+        if let Some(lock) = self.0.upgrade() {
+            // Pairs with nothing: the caller has said the rest by a store without order, too.
+            lock.attention.fetch_or(LONG_WAY, Ordering::Relaxed);
+        }
+    }
+
+    /// Uses the value, unless somebody else does at this moment. `f` must not wait for the owner.
+    pub(crate) fn visit<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let lock = self.0.upgrade()?;
+        let _alone = try_lock(&lock.visitors)?;
+        // Pairs with the loads in `enter` and `quick`, by the barriers.
+        lock.attention.fetch_or(ASKED, Ordering::Relaxed);
+        let _asked = Asked(&lock.attention);
+        if !lock.barriers.heavy() {
+            return None;
+        }
+        // Pairs with the stores of `false` of the owner.
+        if lock.busy.load(Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: the owner is not inside, and steps aside as long as `ASKED` is set (see the module); no other visitor is, since
+        // each holds `visitors`.
+        Some(unsafe { lock.use_value(f) })
+    }
+}
+
+/// The owner leaves, after a panic too. Whoever sees `busy` unset sees what was done inside.
+struct Leave<'l, T: Windowed>(&'l Biased<T>);
+
+impl<T: Windowed> Drop for Leave<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.inside.set(false);
+        self.0.busy.store(false, Ordering::Release);
+    }
+}
+
+/// A visitor leaves, after a panic too. Whoever sees that it asks no more sees what was done inside.
+struct Asked<'l>(&'l AtomicU8);
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_and(!ASKED, Ordering::Release);
+    }
+}
+
+#[cold]
+fn entered_twice() -> ! {
+    panic!("the owner of a biased lock has entered it twice")
+}
