@@ -126,6 +126,17 @@ impl Parts {
         part.flush();
     }
 
+    /// Plain values to the other nodes in turn.
+    #[inline(never)]
+    fn send_in_turn(&mut self) {
+        let to = [self.sender.target(1), self.sender.target(2)];
+        let part = self.sender.part();
+        for (value, to) in self.values.iter().zip(to.iter().cycle()) {
+            part.send_value(*to, value).expect("there is room");
+        }
+        part.flush();
+    }
+
     /// As many plain values, in slices.
     #[inline(never)]
     fn send_each(&mut self) {
@@ -195,10 +206,11 @@ impl Parts {
             What::Equal => self.send(),
             What::Mixed => self.send_mixed(),
             What::Values => self.send_values(),
+            What::InTurn => self.send_in_turn(),
             What::Each => self.send_each(),
         }
         match what {
-            What::Values | What::Each => self.receive_values(how),
+            What::Values | What::InTurn | What::Each => self.receive_values(how),
             What::Equal | What::Mixed => self.receive(how),
         }
     }
@@ -256,13 +268,16 @@ enum What {
     Mixed,
     /// Values, each by itself.
     Values,
+    /// The same to two parts in turn.
+    InTurn,
     /// Values, 100 at a time.
     Each,
 }
 
 /// Parts that have exchanged messages already.
 fn steady<S: Settings>(what: What, how: Use) -> (Parts, What, Use) {
-    let mut parts = Parts::new::<S>(if what == What::Mixed { 3 } else { 2 });
+    let nodes = if matches!(what, What::Mixed | What::InTurn) { 3 } else { 2 };
+    let mut parts = Parts::new::<S>(nodes);
     for _ in 0..50 {
         parts.go(what, how);
     }
@@ -290,6 +305,7 @@ fn shared(mut moving: Moving) -> Moving {
 #[bench::read_1000(steady::<Inline>(What::Values, Use::Read))]
 #[bench::host_touch_1000(steady::<Host>(What::Values, Use::Touch))]
 #[bench::each_touch_1000(steady::<Inline>(What::Each, Use::Touch))]
+#[bench::in_turn_touch_1000(steady::<Inline>(What::InTurn, Use::Touch))]
 fn typed((mut parts, what, how): (Parts, What, Use)) -> Parts {
     parts.go(what, how);
     parts
