@@ -46,6 +46,52 @@ fn messages_of_any_length_arrive_once_and_in_order() {
     }
 }
 
+/// More nodes than a part keeps the room behind its last message to, two parts on each, and messages of two lengths in between.
+#[test]
+fn messages_to_many_nodes_in_turn_arrive_in_order() {
+    const NODES: u16 = 36;
+    for progress in [Progress::Inline, Progress::Thread] {
+        let cluster = small_builder(NODES, progress).memory_bytes(4 << 20).start().unwrap();
+        let nodes: Vec<_> = (0..usize::from(NODES)).map(|i| cluster.node(i).unwrap()).collect();
+        let readers: Vec<_> =
+            nodes.iter().flat_map(|node| ["one", "two"].map(|name| part(node, name))).collect();
+        let sender = part(&nodes[0], "sender");
+        let to: Vec<_> = readers
+            .iter()
+            .map(|reader| find(&sender, &format!("{}@{}", reader.name(), reader.node().name())))
+            .collect();
+        let (mut random, mut sent, mut got) = (1_u32, vec![0_usize; to.len()], vec![0; to.len()]);
+        let read = |got: &mut [usize]| {
+            for (reader, got) in readers.iter().zip(got) {
+                while let Some(message) = reader.try_recv() {
+                    assert_eq!(*message, *contents(*got, message.len()));
+                    *got += 1;
+                }
+            }
+        };
+        let mut send = |at: usize, length| {
+            while sender.try_send(to[at], &contents(sent[at], length)) == Err(SendError::WouldBlock) {
+                read(&mut got);
+            }
+            sent[at] += 1;
+        };
+        // Mostly to one part of each of a few nodes: those are in the middle of trains when others come.
+        let few = [0, 2, 4, 64, 66, 68];
+        for _ in 0..20_000 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let any = (random >> 8) as usize;
+            let at = if random >> 28 == 0 { any % to.len() } else { few[any % few.len()] };
+            send(at, if random >> 29 == 1 { 24 } else { 8 });
+        }
+        (0..4).for_each(|_| few.into_iter().for_each(|at| send(at, 8)));
+        sender.flush();
+        until(&[&sender], || {
+            read(&mut got);
+            (got == sent).then_some(())
+        });
+    }
+}
+
 #[test]
 fn parts_of_one_node_reach_each_other() {
     for cluster in clusters(1) {
