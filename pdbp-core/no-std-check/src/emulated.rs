@@ -10,7 +10,7 @@ use core::arch::asm;
 
 /// Semihosting: write a string that ends with 0.
 const WRITE: u32 = 0x04;
-/// Semihosting: end the program, for this reason. Without an error there is only one.
+/// Semihosting: end the program, for this reason. The status of the emulator is 0 for the first, and 1 for any other.
 const EXIT: u32 = 0x18;
 const DONE: usize = 0x2_0026;
 const FAILED: usize = 0x2_0023;
@@ -21,7 +21,8 @@ type Handler = unsafe extern "C" fn() -> !;
 /// after each of the faults.
 #[unsafe(link_section = ".vectors")]
 #[used]
-static VECTORS: [Handler; 15] = [reset, fail, fail, fail, fail, fail, fail, fail, fail, fail, fail, fail, fail, fail, fail];
+static VECTORS: [Handler; 15] =
+    [reset, fail, fail, fail, fail, fail, fail, fail, fail, fail, fail, fail, fail, fail, fail];
 
 fn call(operation: u32, argument: usize) {
     // SAFETY: the emulator reads what the argument names, and answers in the first register.
