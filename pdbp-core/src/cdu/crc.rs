@@ -5,20 +5,33 @@
 const POLYNOMIAL: u32 = 0xEDB8_8320;
 
 /// What four bits leave.
-const TABLE: [u32; 16] = {
-    let mut table = [0; 16];
-    let mut bits = 0;
-    while bits < 16 {
-        let (mut crc, mut step) = (bits as u32, 0);
-        while step < 4 {
-            crc = if crc & 1 == 1 { crc >> 1 ^ POLYNOMIAL } else { crc >> 1 };
-            step += 1;
-        }
-        table[bits] = crc;
-        bits += 1;
+const TABLE: [u32; 16] = [
+    left(0),
+    left(1),
+    left(2),
+    left(3),
+    left(4),
+    left(5),
+    left(6),
+    left(7),
+    left(8),
+    left(9),
+    left(10),
+    left(11),
+    left(12),
+    left(13),
+    left(14),
+    left(15),
+];
+
+const fn left(bits: u32) -> u32 {
+    let (mut crc, mut step) = (bits, 0);
+    while step < 4 {
+        crc = if crc & 1 == 1 { crc >> 1 ^ POLYNOMIAL } else { crc >> 1 };
+        step += 1;
     }
-    table
-};
+    crc
+}
 
 /// The checksum of the bytes so far; with the methods of `crc32fast::Hasher`.
 pub(super) struct Hasher(u32);
