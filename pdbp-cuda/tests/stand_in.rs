@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use cudarc::driver::{DriverError, sys::CUresult};
 use pdbp_core::BlockMemory as _;
 use pdbp_cuda::PinnedMemory;
-use pdbp_cuda::device::{Cuda, CudaEvent, CudaMemory, CudaQueue, Device, DeviceError, InUse};
+use pdbp_cuda::device::{Cuda, CudaEvent, CudaMemory, CudaQueue, Device, DeviceError, InUse, NotStarted};
 use pdbp_cuda::kernel::Module;
 
 /// Set in the process that has the library.
@@ -315,8 +315,8 @@ fn memory_of_another_device_is_refused_and_both_are_named() {
     };
     let stream = first.context().default_stream();
     let slice = stream.alloc_zeros::<u64>(5).unwrap();
-    let (slice, e) = CudaMemory::of(&second, slice).unwrap_err();
-    named(&e, "device 0 (context 0x");
+    let NotStarted { memory: slice, error } = CudaMemory::of(&second, slice).unwrap_err();
+    named(&error, "device 0 (context 0x");
     let memory = CudaMemory::of(&first, slice).unwrap();
     let (address, bytes) = memory.release();
     // SAFETY: nothing is taken.

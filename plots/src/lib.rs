@@ -1,4 +1,4 @@
-//! Plots as SVG, and the page of a report: what all programs of the project draw with. No script, nothing fetched, light or dark as
+//! Plots and diagrams as SVG, and the page of a report: what all programs of the project draw with. No script, nothing fetched, light or dark as
 //! the reader's system is.
 //!
 //! ```
@@ -18,11 +18,13 @@
 #![forbid(unsafe_code)]
 
 mod axis;
+mod diagram;
 
 use std::fmt::Write as _;
 
 use axis::Ruler;
 pub use axis::Scale;
+pub use diagram::{Diagram, Figure, Link, Place};
 
 /// Colours that differ in lightness, too (Okabe and Ito).
 const COLOURS: usize = 6;
@@ -104,13 +106,7 @@ impl Plot<'_> {
         let (left, right) = (34.0 + longest as f64 * CHARACTER, self.width - RIGHT);
         let (legend, lines) = self.legend(left, right, bottom + below + 16.0);
         let height = bottom + below + 8.0 + lines as f64 * LEGEND_LINE;
-        let (width, title) = (self.width, escape(self.title));
-        let mut out = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"plot\" viewBox=\"0 0 {width} {height}\" role=\"img\" \
-             aria-label=\"{title}\"><style>{STYLE}</style><rect class=\"b\" width=\"{width}\" height=\"{height}\"/>\
-             <text class=\"t\" x=\"14\" y=\"24\">{title}</text><text x=\"14\" y=\"43\">{}</text>",
-            escape(self.note)
-        );
+        let mut out = open(("plot", STYLE), (self.title, self.note), (self.width, height));
         for (place, text) in marks {
             // Writing to a String cannot fail, here and below.
             let _ = write!(out, "<path class=\"g\" d=\"M{left} {place:.1}H{right}\"/>");
@@ -124,8 +120,8 @@ impl Plot<'_> {
             Shape::Bars(groups) => self.bars(&mut out, groups, &y, (left, right)),
             Shape::Lines | Shape::Areas => self.lines(&mut out, &y, (left, right)),
         }
-        let _ = writeln!(out, "<path class=\"a\" d=\"M{left} {top}V{bottom}H{right}\"/>{legend}</svg>");
-        out
+        let _ = write!(out, "<path class=\"a\" d=\"M{left} {top}V{bottom}H{right}\"/>{legend}");
+        out + close()
     }
 
     fn values(&self, of: fn(&(f64, f64)) -> f64) -> impl Iterator<Item = f64> {
@@ -207,6 +203,20 @@ impl Plot<'_> {
     }
 }
 
+/// The beginning of an SVG document: its class and style sheet, a title and a note, and an empty ground.
+fn open((class, style): (&str, &str), (title, note): (&str, &str), (width, height): (f64, f64)) -> String {
+    let (title, note, common) = (escape(title), escape(note), include_str!("common.css"));
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"drawing {class}\" viewBox=\"0 0 {width} {height}\" role=\"img\" \
+         aria-label=\"{title}\"><style>{common}{style}</style><rect class=\"b\" width=\"{width}\" height=\"{height}\"/>\
+         <text class=\"t\" x=\"14\" y=\"24\">{title}</text><text x=\"14\" y=\"43\">{note}</text>"
+    )
+}
+
+fn close() -> &'static str {
+    "</svg>\n"
+}
+
 /// Colour and dashes of a series.
 fn look(index: usize) -> (usize, &'static str) {
     (index % COLOURS, DASHES[index / COLOURS % DASHES.len()])
@@ -242,6 +252,28 @@ pub fn count(value: u64) -> String {
 /// Text made safe inside SVG and HTML and their attributes.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// A table for a [page](page), of text: a line of titles, and lines of as many cells.
+///
+/// ```
+/// let table = pdbp_plots::table(&["a", "b"], &[vec!["1".to_owned(), "< 2".to_owned()]]);
+/// assert!(table.contains("<th>b</th>") && table.contains("<td>&lt; 2</td>"));
+/// ```
+pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let mut out = String::from("<div class=scroll><table><tr>");
+    head.iter().for_each(|cell| out.push_str(&format!("<th>{}</th>", escape(cell))));
+    for row in rows {
+        out.push_str("</tr><tr>");
+        row.iter().for_each(|cell| out.push_str(&format!("<td>{}</td>", escape(cell))));
+    }
+    out + "</tr></table></div>"
+}
+
+/// A figure for a [page](page) that shows a file beside it.
+pub fn figure(file: &str) -> String {
+    let file = escape(file);
+    format!("<figure><img src={file} alt={file}></figure>")
 }
 
 /// A page of HTML below its title, in one file. The style sheet has `tiles` of a `tile`, tables in a `scroll`, `grid2` and `grid3` of figures, `soft`

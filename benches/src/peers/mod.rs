@@ -40,9 +40,9 @@ pub enum Peer {
     Pdbp,
     /// The same, with a progress thread per node.
     PdbpThread,
-    /// The engine of PDBP over its in-process transport, polled by the node.
+    /// The endpoint of PDBP over its in-process transport, polled by the node.
     PdbpCore,
-    /// The engine with little memory and the adaptive policy; see `peers/pdbp_core.rs`.
+    /// The endpoint with little memory and the adaptive policy; see `peers/pdbp_core.rs`.
     Adaptive,
     /// As much memory, divided once and for all.
     Fixed,

@@ -1,27 +1,24 @@
-//! PDBP without its runtime: an engine per node over the in-process transport, polled by the node itself.
+//! PDBP without its runtime: an endpoint per node over the in-process transport, polled by the node itself.
 //!
-//! The sender packs packets into an open block per destination, as a writer of the runtime does; `receive` polls the
-//! engine, reads the CDUs of every delivery in place and releases it. One part per node, one private pipe each.
+//! `try_send` is [`Endpoint::send`](endpoint::Endpoint::send); `receive` polls the endpoint and reads what has arrived in
+//! place. One part per node sends and receives; a second one only sends, for messages with headers of their own.
 //!
 //! **Blocks**: see [`Allocation`]. A packet is never cut; a block has room for at least one.
 
-use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::time::Instant;
 
-use pdbp_core::cdu::{CduClass, Route};
+use pdbp_core::endpoint::{self, EndpointStorage, SendError};
 use pdbp_core::engine::{Checksum, LocalPart};
-use pdbp_core::id::{NodeId, PartId, PipeId, Time};
-use pdbp_core::outbox::{Due, Hop, Outbox, Outgoing, Rule};
+use pdbp_core::id::{NodeId, PartId, Time};
 use pdbp_core::policy::{Adaptive, Fixed, SpacePolicy};
 use pdbp_core::tables::PartKind;
 use pdbp_core::umb::{HeapMemory, stride};
-use pdbp_core::{Arrival, Config, Delivery, Engine, PrivatePipes, Storage};
+use pdbp_core::{Arrival, Config};
 use pdbp_local::Local;
 
 use crate::fabric::{Endpoint, Fabric};
 use crate::scenario::{Pattern, Scenario};
-use crate::source::copy_packet;
 
 /// How many blocks a node has, and how they are divided at the start.
 #[derive(Clone, Copy, Debug)]
@@ -123,25 +120,22 @@ impl<const TIMES: u32> Setup for Divided<TIMES> {
     }
 }
 
-/// Blocks leave when they are full, and when all is sent.
-const RULE: Rule = Rule { flush_after: u64::MAX, pack: usize::MAX };
-
-/// Engines over the in-process transport.
+/// Endpoints over the in-process transport.
 #[derive(Debug)]
 pub struct PdbpCore<S>(PhantomData<S>);
 
-type NodeEngine<P> = Engine<'static, Local, HeapMemory, P>;
+type NodeEndpoint<P> = endpoint::Endpoint<'static, Local, HeapMemory, P>;
 
-/// A node: its engine, the blocks it is filling, what has arrived.
+/// Parts of a node.
+const PARTS: usize = 2;
+
+/// A node.
 pub struct CoreEndpoint<P: SpacePolicy> {
-    engine: NodeEngine<P>,
-    /// A lane for each destination.
-    outbox: Outbox<'static>,
-    routes: Vec<Route>,
-    arrived: Arrived,
-    /// By destination: there was no block, and nothing has been polled since; and whether there is such a destination.
-    refused: Vec<bool>,
-    any_refused: bool,
+    node: NodeEndpoint<P>,
+    /// Those that send; the first one receives.
+    sources: [PartId; PARTS],
+    /// By node, the part that receives.
+    sinks: Vec<PartId>,
     start: Instant,
     /// The time when the clock was looked at last, and the polls since.
     now: Time,
@@ -151,18 +145,6 @@ pub struct CoreEndpoint<P: SpacePolicy> {
 /// Polls for one look at the clock. The engine needs no better time than its intervals, of a millisecond, and a look costs about as much as
 /// the rest of a poll that finds nothing.
 const POLLS_PER_LOOK: u32 = 16;
-
-/// The one private pipe of a node.
-#[derive(Default)]
-struct Arrived(VecDeque<Delivery>);
-
-impl PrivatePipes for Arrived {
-    fn deliver(&mut self, _: PipeId, delivery: Delivery) -> Result<(), Delivery> {
-        // Bounded by the credit that the node gives its peers.
-        self.0.push_back(delivery);
-        Ok(())
-    }
-}
 
 impl<S: Setup> Fabric for PdbpCore<S> {
     type Endpoint = CoreEndpoint<S::Policy>;
@@ -178,29 +160,20 @@ impl<S: Setup> Fabric for PdbpCore<S> {
             (0..scenario.nodes).map(|_| HeapMemory::new(memory).expect("memory for the blocks")).collect();
         let in_flight = (allocation.row + control) as usize;
         let ends = Local::network(&memories, Arrival::InPlace, stride(allocation.body), in_flight);
-        let mut nodes: Vec<_> = ends
+        let nodes = ends
             .into_iter()
             .zip(memories)
             .enumerate()
             .map(|(id, (transport, memory))| {
                 let config = config(id, scenario, allocation);
-                let storage = Storage::allocate(&config, blocks, 2 * scenario.nodes);
-                let engine = Engine::new(config, S::policy(), transport, memory, storage);
-                CoreEndpoint {
-                    engine: engine.unwrap_or_else(|error| panic!("node {id}: {error}")),
-                    outbox: Outbox::allocate(scenario.nodes, RULE),
-                    routes: (0..scenario.nodes).map(|to| route(id, to)).collect(),
-                    arrived: Arrived::default(),
-                    refused: vec![false; scenario.nodes],
-                    any_refused: false,
-                    start: Instant::now(),
-                    now: Time(0),
-                    polls: 0,
-                }
+                let sizes = (blocks, PARTS * scenario.nodes);
+                // No more blocks arrive than the node gives credit for; no message is longer than a block.
+                let storage = EndpointStorage::allocate(&config, sizes, allocation.blocks as usize, (0, 0));
+                NodeEndpoint::new(config, S::policy(), transport, memory, storage)
+                    .unwrap_or_else(|error| panic!("node {id}: {error}"))
             })
             .collect();
-        introduce(&mut nodes);
-        nodes
+        introduce(nodes)
     }
 }
 
@@ -215,6 +188,8 @@ fn config(id: usize, scenario: &Scenario, allocation: Allocation) -> Config {
     config.row = allocation.row;
     config.initial = allocation.initial;
     config.control_blocks = control_blocks(scenario);
+    config.local_parts = PARTS as u16;
+    config.private_pipes = PARTS as u16;
     config.interval = 1_000_000;
     config.checksum = Checksum::Off;
     config.masters = 1;
@@ -227,98 +202,85 @@ fn node(id: usize) -> NodeId {
     NodeId::new(id as u16).expect("a node number")
 }
 
-fn route(from: usize, to: usize) -> Route {
-    let part = |id| PartId::new(node(id), 0).expect("part 0");
-    Route::new(CduClass::ShortMessage, 0, part(from), part(to))
-}
-
-/// Registers one part per node and waits until all nodes know all of them.
-fn introduce<P: SpacePolicy>(nodes: &mut [CoreEndpoint<P>]) {
-    for node in nodes.iter_mut() {
-        let part = node.engine.register("sink", PartKind::Cpu).expect("the first part of a node");
-        node.engine.bind_pipe(part).expect("the first pipe of a node");
-    }
+/// Registers the parts and waits until all nodes know all of them.
+fn introduce<P: SpacePolicy>(mut nodes: Vec<NodeEndpoint<P>>) -> Vec<CoreEndpoint<P>> {
+    let sources: Vec<_> = nodes
+        .iter_mut()
+        .map(|node| ["sink", "other"].map(|name| node.register(name, PartKind::Cpu).expect("a part of two")))
+        .collect();
+    let sinks: Vec<_> = sources.iter().map(|[sink, _]| *sink).collect();
+    let start = Instant::now();
+    let mut nodes: Vec<_> = nodes
+        .into_iter()
+        .zip(sources)
+        .map(|(node, sources)| CoreEndpoint {
+            node,
+            sources,
+            sinks: sinks.clone(),
+            start,
+            now: Time(0),
+            polls: 0,
+        })
+        .collect();
     for _ in 0..100_000 {
         for node in nodes.iter_mut() {
             node.poll();
         }
-        if nodes.iter().all(|n| n.engine.is_ready() && n.engine.local_part(0) == LocalPart::Known) {
-            return;
+        if nodes.iter().all(CoreEndpoint::is_known) {
+            return nodes;
         }
     }
     panic!("the nodes did not get to know each other");
 }
 
 impl<P: SpacePolicy> CoreEndpoint<P> {
-    /// Has the engine take what has arrived and send what is queued; blocks moved.
+    fn is_known(&self) -> bool {
+        let known = self.sources.iter().all(|part| self.node.state(*part) == LocalPart::Known);
+        self.node.engine().is_ready() && known
+    }
+
+    /// Has the endpoint take what has arrived and send what is due; blocks moved.
     pub fn poll(&mut self) -> u32 {
         if self.polls.is_multiple_of(POLLS_PER_LOOK) {
             self.now = Time(self.start.elapsed().as_nanos() as u64);
         }
         self.polls = self.polls.wrapping_add(1);
-        if std::mem::take(&mut self.any_refused) {
-            self.refused.fill(false);
-        }
-        self.engine.poll(self.now, &mut self.arrived).worked
+        self.node.poll(self.now)
     }
 
-    /// Packs a message with this route for node `to`, or returns `false` when there is no room. Messages of the same
-    /// size and route that follow each other share a header.
+    /// Sends a message of part `from` of this node, 0 or 1, to the first part of node `to`, or returns `false` when there is no room.
+    /// Messages of the same size and from the same part that follow each other share a header.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be sent later either.
     #[inline]
-    pub fn pack(&mut self, to: usize, route: Route, message: &[u8]) -> bool {
-        if let Ok(room) = self.outbox.reserve(Hop::to_node(node(to)), route, message.len()) {
-            copy_packet(room, message);
-            return true;
+    pub fn pack(&mut self, from: usize, to: usize, message: &[u8]) -> bool {
+        match self.node.send(self.sources[from], self.sinks[to], message) {
+            Ok(()) => true,
+            Err(SendError::WouldBlock) => false,
+            Err(error) => panic!("{} bytes for node {to}: {error}", message.len()),
         }
-        self.pack_elsewhere(to, route, message)
     }
 
-    /// Reads all messages that `poll` has delivered, and releases them; their number.
+    /// Reads all messages that `poll` has delivered; their number.
     #[inline]
     pub fn read(&mut self, mut f: impl FnMut(&[u8])) -> usize {
         let mut count = 0;
-        while let Some(delivery) = self.arrived.0.pop_front() {
+        loop {
             // What cannot be read is missing from the sums, so that the run ends with this peer's name.
-            for train in delivery.cdus().map_while(Result::ok) {
-                for message in train.messages() {
-                    f(message);
-                }
-                count += train.count() as usize;
+            match self.node.recv_each(self.sources[0], |_, message| f(message)) {
+                0 => return count,
+                read => count += read,
             }
-            self.engine.release(delivery);
         }
-        count
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn pack_elsewhere(&mut self, to: usize, route: Route, packet: &[u8]) -> bool {
-        // A row that was full is so until a poll finds that blocks have come back.
-        !self.refused[to] && self.turn_over(to, route, packet)
-    }
-
-    /// A new block for `to`, in place of the full one, with room for `length` bytes.
-    #[inline(never)]
-    fn turn_over(&mut self, to: usize, route: Route, packet: &[u8]) -> bool {
-        if let Some((full, _)) = self.outbox.take(to) {
-            self.engine.submit(full);
-            self.poll();
-        }
-        let Ok(block) = self.engine.open(node(to)) else {
-            (self.refused[to], self.any_refused) = (true, true);
-            return false;
-        };
-        let outgoing = Outgoing::message(route, packet);
-        let before = self.outbox.place(block, Hop::to_node(node(to)), &outgoing, Time(0));
-        assert!(matches!(before, Ok(None)), "a block holds at least one packet of {} bytes", packet.len());
-        true
     }
 }
 
 impl<P: SpacePolicy + Send> Endpoint for CoreEndpoint<P> {
     #[inline]
     fn try_send(&mut self, to: usize, packet: &[u8]) -> bool {
-        self.pack(to, self.routes[to], packet)
+        self.pack(0, to, packet)
     }
 
     #[inline]
@@ -328,14 +290,14 @@ impl<P: SpacePolicy + Send> Endpoint for CoreEndpoint<P> {
     }
 
     fn flush(&mut self) {
-        self.outbox.flush(&mut self.engine, Due::All);
+        self.node.flush();
         self.poll();
     }
 
     /// All blocks have come back, so that nobody waits for this node's polls.
     fn finished(&mut self) -> bool {
         self.flush();
-        (0..self.routes.len())
-            .all(|to| self.engine.send_row(node(to)).is_none_or(|row| row.space.used() == 0))
+        (0..self.sinks.len())
+            .all(|to| self.node.engine().send_row(node(to)).is_none_or(|row| row.space.used() == 0))
     }
 }

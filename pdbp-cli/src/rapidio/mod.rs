@@ -145,20 +145,12 @@ fn write(folder: &Path, sections: &[Section]) -> Result<(), Failed> {
         for note in &section.notes {
             let _ = write!(body, "<p class=note>{}</p>", escape(note));
         }
-        body.push_str("<div class=scroll><table><tr>");
-        section.head.iter().for_each(|cell| body.push_str(&format!("<th>{}</th>", escape(cell))));
-        for row in &section.rows {
-            body.push_str("</tr><tr>");
-            row.iter().for_each(|cell| body.push_str(&format!("<td>{}</td>", escape(cell))));
-        }
-        body.push_str("</tr></table></div>");
+        body.push_str(&pdbp_plots::table(&section.head, &section.rows));
         for (claim, holds) in &section.claims {
             let _ = write!(body, "<p><b>{}</b> {}</p>", verdict(*holds), escape(claim));
         }
         body.push_str("<div class=grid2>");
-        for (name, _) in &section.plots {
-            let _ = write!(body, "<figure><img src={name} alt={name}></figure>");
-        }
+        section.plots.iter().for_each(|(name, _)| body.push_str(&pdbp_plots::figure(name)));
         body.push_str("</div>");
     }
     let page = pdbp_plots::page("pdbp rapidio paper", &body);

@@ -1,13 +1,11 @@
 //! A topology with its tree, and what its links carry.
 
-use std::fmt::Write as _;
-
+use pdbp_plots::{Diagram, Figure, Link, Place};
 use pdbp_sim::rapidio::{LinkEnd, LinkTraffic, Tree};
 
-/// Pixels from one level of the tree to the next, above the first, and below the endpoints.
+/// Pixels from one level of the tree to the next, and above the first.
 const LEVEL: f64 = 96.0;
-const TOP: f64 = 76.0;
-const BELOW: f64 = 60.0;
+const TOP: f64 = 20.0 + Diagram::TITLE;
 const MARGIN: f64 = 30.0;
 
 pub(super) fn is_between_switches(link: &LinkTraffic) -> bool {
@@ -25,7 +23,6 @@ pub(super) fn name(link: &LinkTraffic) -> String {
 struct Places {
     switches: Vec<(f64, f64)>,
     endpoints: Vec<(f64, f64)>,
-    bottom: f64,
 }
 
 impl Places {
@@ -62,7 +59,7 @@ impl Places {
         }
         let x = |(sum, number): (f64, f64)| if number > 0.0 { sum / number } else { width / 2.0 };
         let switches = sums.into_iter().zip(depth).map(|(sum, depth)| (x(sum), TOP + LEVEL * depth as f64));
-        Self { switches: switches.collect(), endpoints, bottom }
+        Self { switches: switches.collect(), endpoints }
     }
 }
 
@@ -92,78 +89,35 @@ fn walk(root: usize, switches: usize, links: &[LinkTraffic]) -> Vec<(usize, Opti
 
 /// The drawing. Lines are as thick as there is traffic; links that the tree leaves out are dashed.
 pub(super) fn svg(tree: &Tree, links: &[LinkTraffic], width: f64) -> String {
-    let places = Places::new(tree, links, width);
-    let height = places.bottom + BELOW;
-    let style = include_str!("picture.css");
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"fabric\" viewBox=\"0 0 {width} {height}\" role=\"img\" \
-         aria-label=\"topology\"><style>{style}</style><rect class=\"b\" width=\"{width}\" height=\"{height}\"/>\
-         <text class=\"t\" x=\"14\" y=\"24\">Spanning tree and traffic</text>\
-         <text x=\"14\" y=\"43\">packets down / up each link, without answers; dashed: not in the tree</text>"
-    );
+    let Places { switches, endpoints } = Places::new(tree, links, width);
+    let node =
+        |figure| move |(number, at)| Place { at, figure, text: format!("{number}"), label: String::new() };
+    let hubs = switches.len();
+    let mut nodes: Vec<_> = switches.into_iter().enumerate().map(node(Figure::Hub)).collect();
+    nodes.extend(endpoints.into_iter().enumerate().map(node(Figure::Leaf)));
     let most = links.iter().flat_map(|link| link.requests).max().unwrap_or(1).max(1) as f64;
-    let mut labels = String::new();
+    let mut lines = Vec::new();
     for link in links {
-        let (a, place) = (places.switches[link.switch], link.neighbor);
-        let b = match place {
-            LinkEnd::Switch(other) => places.switches[other],
-            LinkEnd::Endpoint(id) => places.endpoints[usize::from(id)],
+        let to = match link.neighbor {
+            LinkEnd::Switch(other) => other,
+            LinkEnd::Endpoint(id) => hubs + usize::from(id),
         };
+        // Away from the root comes first.
+        let [down, up] = if nodes[link.switch].at.1 <= nodes[to].at.1 {
+            link.requests
+        } else {
+            [link.requests[1], link.requests[0]]
+        };
+        let (traffic, mut label) = (format!("{down}/{up}"), String::new());
+        match link.neighbor {
+            LinkEnd::Endpoint(_) => nodes[to].label = traffic,
+            LinkEnd::Switch(_) if link.in_tree => label = traffic,
+            LinkEnd::Switch(_) => {}
+        }
         let sum: u64 = link.requests.iter().sum();
         let thick = 1.0 + 5.0 * sum as f64 / (2.0 * most);
-        let class = if link.in_tree { "in" } else { "out" };
-        // Writing to a String cannot fail, here and below.
-        let _ = write!(
-            out,
-            "<path class=\"{class}\" stroke-width=\"{thick:.1}\" d=\"M{:.1} {:.1}{}\"/>",
-            a.0,
-            a.1,
-            way(a, b, link.in_tree)
-        );
-        // Away from the root comes first.
-        let down = if a.1 <= b.1 { link.requests } else { [link.requests[1], link.requests[0]] };
-        let (x, y) = match place {
-            LinkEnd::Switch(_) if link.in_tree => (f64::midpoint(a.0, b.0), f64::midpoint(a.1, b.1)),
-            LinkEnd::Switch(_) => continue,
-            LinkEnd::Endpoint(_) => (b.0, b.1 + 34.0),
-        };
-        let small = if is_between_switches(link) { "" } else { " s" };
-        let _ = write!(
-            labels,
-            "<text class=\"m h{small}\" x=\"{x:.1}\" y=\"{y:.1}\">{}/{}</text>",
-            down[0], down[1]
-        );
+        lines.push(Link { ends: [link.switch, to], width: thick, dashed: !link.in_tree, label });
     }
-    out + &devices(&places) + &labels + "</svg>\n"
-}
-
-/// Switches and endpoints, with their numbers.
-fn devices(places: &Places) -> String {
-    let mut out = String::new();
-    for (switch, (x, y)) in places.switches.iter().enumerate() {
-        let _ = write!(
-            out,
-            "<rect class=\"w\" x=\"{:.1}\" y=\"{:.1}\" width=\"36\" height=\"24\" rx=\"5\"/>\
-             <text class=\"m w\" x=\"{x:.1}\" y=\"{:.1}\">{switch}</text>",
-            x - 18.0,
-            y - 12.0,
-            y + 4.0
-        );
-    }
-    for (id, (x, y)) in places.endpoints.iter().enumerate() {
-        let _ = write!(
-            out,
-            "<circle class=\"e\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"11\"/><text class=\"m w s\" x=\"{x:.1}\" y=\"{:.1}\">{id}</text>",
-            y + 4.0
-        );
-    }
-    out
-}
-
-/// The rest of a path: straight, or above the switches in between, which are of the same level.
-fn way(a: (f64, f64), b: (f64, f64), in_tree: bool) -> String {
-    if in_tree || a.1 != b.1 {
-        return format!("L{:.1} {:.1}", b.0, b.1);
-    }
-    format!("Q{:.1} {:.1} {:.1} {:.1}", f64::midpoint(a.0, b.0), a.1 - 60.0, b.0, b.1)
+    let note = "packets down / up each link, without answers; dashed: not in the tree";
+    Diagram { title: "Spanning tree and traffic", note, nodes, links: lines, width }.svg()
 }

@@ -243,25 +243,9 @@ impl<'a> Agreement<'a> {
     /// # Errors
     /// What in settings or storage cannot work.
     pub fn new(now: Time, settings: Settings, storage: Storage<'a>) -> Result<Self, SettingsError> {
+        settings.check(&storage)?;
         let me = settings.entry.id;
-        let nodes = usize::from(settings.nodes);
-        if me.index() >= nodes {
-            return Err(SettingsError::Nodes(settings.nodes));
-        }
-        if settings.masters == 0 || settings.masters > settings.nodes {
-            return Err(SettingsError::Masters(settings.masters));
-        }
-        if settings.patience == 0 {
-            return Err(SettingsError::Patience);
-        }
-        if storage.log.len() < LEAST_LOG {
-            return Err(SettingsError::Log(storage.log.len()));
-        }
         let Storage { mut peers, mut unlinked, log } = storage;
-        let linked = settings.linked();
-        if peers.len() != usize::from(linked) || peers.len() + unlinked.len() != nodes {
-            return Err(SettingsError::Peers(peers.len()));
-        }
         let member = settings.start == Start::Together;
         unlinked.fill_with(|| Unlinked::new(member));
         peers.fill_with(|| Peer { member, linked: true, ..Peer::default() });

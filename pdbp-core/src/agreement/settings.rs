@@ -42,6 +42,27 @@ impl Settings {
             Reach::Masters => self.masters.min(self.nodes),
         }
     }
+
+    /// Whether a replica can work by them in that memory.
+    pub(super) fn check(&self, storage: &Storage<'_>) -> Result<(), SettingsError> {
+        let (nodes, records) = (usize::from(self.nodes), storage.peers.len());
+        if self.entry.id.index() >= nodes {
+            return Err(SettingsError::Nodes(self.nodes));
+        }
+        if self.masters == 0 || self.masters > self.nodes {
+            return Err(SettingsError::Masters(self.masters));
+        }
+        if self.patience == 0 {
+            return Err(SettingsError::Patience);
+        }
+        if storage.log.len() < LEAST_LOG {
+            return Err(SettingsError::Log(storage.log.len()));
+        }
+        if records != usize::from(self.linked()) || records + storage.unlinked.len() != nodes {
+            return Err(SettingsError::Peers(records));
+        }
+        Ok(())
+    }
 }
 
 /// The memory of a replica.

@@ -3,7 +3,11 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+#[cfg(feature = "small-crc")]
+use super::crc::Hasher;
 use crate::id::NodeId;
+#[cfg(not(feature = "small-crc"))]
+use crc32fast::Hasher;
 
 /// First two bytes of every block.
 pub const MAGIC: [u8; 2] = *b"PD";
@@ -237,7 +241,7 @@ impl BlockHeader {
 pub(crate) fn checksum(header: &BlockHeader, body: &[u8]) -> u32 {
     let mut clean = *header;
     clean.checksum.set(0);
-    let mut crc = crc32fast::Hasher::new();
+    let mut crc = Hasher::new();
     crc.update(clean.as_bytes());
     crc.update(body);
     crc.finalize()

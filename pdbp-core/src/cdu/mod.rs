@@ -16,6 +16,8 @@
 //! header. Messages that go by a [relay](crate::routing) carry the nodes at the ends of their way in an extension, and are copied
 //! from block to block there. A message to several parts carries the whole set of destinations, once per destination *node*.
 
+#[cfg(any(test, feature = "small-crc"))]
+mod crc;
 mod header;
 mod pack;
 #[cfg(test)]

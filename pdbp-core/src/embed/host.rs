@@ -1,13 +1,16 @@
 //! The endpoint of a node behind a shared reference.
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use core::fmt;
-use core::ops::Deref;
+use core::task::{Context, Poll};
 
 use super::memory::{NodeMemory, Taken};
+use super::received::{Batch, Message, Returned};
+use super::sending::{Sending, SendingSet};
 use super::stream::{StreamReader, StreamWriter};
+use super::wakers::Wakers;
 use super::wire::{Posted, Wire};
-use crate::endpoint::{self, Barrier, Endpoint, LongSend, Quiescence, SendError};
+use crate::endpoint::{Barrier, Endpoint, Quiescence, SendError};
 use crate::engine::{Config, ConfigError, Event, LocalPart, RegisterError};
 use crate::id::{PartId, Time};
 use crate::outbox::StreamError;
@@ -23,6 +26,10 @@ use crate::umb::{BlockMemory, StaticMemory};
 /// See the [module](super) for a program.
 pub struct Host<T: Transport, M: BlockMemory = StaticMemory, P: SpacePolicy = Adaptive> {
     endpoint: RefCell<Endpoint<'static, T, M, P>>,
+    /// By private pipe: the task that waits for messages.
+    wakers: Wakers,
+    /// Something was given back since the last poll.
+    released: Cell<bool>,
 }
 
 /// Something that went wrong in a program with a [`Host`].
@@ -83,11 +90,11 @@ impl<W: Wire, M: BlockMemory> Host<Posted<'static, W>, M> {
     /// # Errors
     /// What does not fit.
     pub fn new(mut config: Config, wire: W, memory: NodeMemory<M>) -> Result<Self, ConfigError> {
-        let NodeMemory { sizes, blocks, storage, posted } = memory;
+        let NodeMemory { sizes, blocks, storage, posted, wakers } = memory;
         sizes.fit(&mut config);
         let transport = Posted::new(wire, config.node, config.nodes, posted);
         let endpoint = Endpoint::new(config, Adaptive::DEFAULT, transport, blocks, storage)?;
-        Ok(Self { endpoint: RefCell::new(endpoint) })
+        Ok(Self::of(endpoint, Wakers::new(wakers)))
     }
 }
 
@@ -102,10 +109,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
         policy: P,
         memory: NodeMemory<M>,
     ) -> Result<Self, ConfigError> {
-        let NodeMemory { sizes, blocks, storage, .. } = memory;
+        let NodeMemory { sizes, blocks, storage, wakers, .. } = memory;
         sizes.fit(&mut config);
         let endpoint = Endpoint::new(config, policy, transport, blocks, storage)?;
-        Ok(Self { endpoint: RefCell::new(endpoint) })
+        Ok(Self::of(endpoint, Wakers::new(wakers)))
+    }
+
+    fn of(endpoint: Endpoint<'static, T, M, P>, wakers: Wakers) -> Self {
+        Self { endpoint: RefCell::new(endpoint), wakers, released: Cell::new(false) }
     }
 
     /// Does something with the endpoint, which has more to offer. Messages of this host must not be dropped meanwhile.
@@ -113,9 +124,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
         f(&mut self.endpoint.borrow_mut())
     }
 
-    /// As [`Endpoint::poll`]: does a bounded amount of work, and returns how much.
+    /// As [`Endpoint::poll`]: does a bounded amount of work, and returns how much. Wakes who [waits](Self::poll_recv) if there was some.
     pub fn poll(&self, now: Time) -> u32 {
-        self.with(|endpoint| endpoint.poll(now))
+        let worked = self.with(|endpoint| endpoint.poll(now));
+        if self.released.take() || worked > 0 {
+            self.wakers.wake();
+        }
+        worked
     }
 
     /// As [`Endpoint::next_poll`]: when to call [`poll`](Self::poll) at the latest; earlier when the wire has a frame or can take one. Ask
@@ -163,6 +178,36 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
         self.with(|endpoint| endpoint.send(from, to, message))
     }
 
+    /// As [`Endpoint::send_train`]: sends messages of `length` bytes each, one behind the other in `bytes`, and returns how many there was
+    /// room for.
+    ///
+    /// ```
+    #[doc = include_str!("pair.md")]
+    /// let table = [[1u8, 2], [3, 4], [5, 6]];
+    /// assert_eq!(left.send_train(asks, reads, table.as_flattened(), 2)?, 3);
+    /// let batch = loop {
+    ///     step();
+    ///     if let Some(batch) = right.recv_batch(reads) {
+    ///         break batch;
+    ///     }
+    /// };
+    /// assert_eq!((batch.count(), batch.message_len()), (3, 2));
+    /// assert!(batch.messages().eq(table));
+    /// # Ok::<(), pdbp_core::embed::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`SendError`], but for [`SendError::WouldBlock`], which shows as fewer sent.
+    pub fn send_train(
+        &self,
+        from: PartId,
+        to: PartId,
+        bytes: &[u8],
+        length: usize,
+    ) -> Result<usize, SendError> {
+        self.with(|endpoint| endpoint.send_train(from, to, bytes, length))
+    }
+
     /// As [`Endpoint::send_command`].
     ///
     /// # Errors
@@ -182,7 +227,44 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
         message: &'m [u8],
     ) -> Result<Sending<'h, 'm, T, M, P>, SendError> {
         let sending = self.with(|endpoint| endpoint.begin_long(from, to, message))?;
-        Ok(Sending { host: self, sending: Some(sending) })
+        Ok(Sending::new(self, sending))
+    }
+
+    /// Begins to send a message to several parts, one copy for each node; see [`Endpoint::begin_set`]. The parts are in ascending order,
+    /// each once.
+    ///
+    /// ```
+    #[doc = include_str!("pair.md")]
+    /// let here = left.register("listens", PartKind::Cpu)?;
+    /// let mut set = [reads, here];
+    /// set.sort();
+    /// let mut sending = left.send_set(asks, &set, b"to all")?;
+    /// while !sending.poll()? {
+    ///     step();
+    /// }
+    /// assert!(sending.left().is_empty());
+    /// for (host, part) in [(&left, here), (&right, reads)] {
+    ///     let message = loop {
+    ///         step();
+    ///         if let Some(message) = host.recv(part) {
+    ///             break message;
+    ///         }
+    ///     };
+    ///     assert_eq!(&*message, b"to all");
+    /// }
+    /// # Ok::<(), pdbp_core::embed::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`SendError::Unsorted`].
+    pub fn send_set<'h, 'm>(
+        &'h self,
+        from: PartId,
+        set: &'m [PartId],
+        message: &'m [u8],
+    ) -> Result<SendingSet<'h, 'm, T, M, P>, SendError> {
+        let sending = self.with(|endpoint| endpoint.begin_set(from, set, message))?;
+        Ok(SendingSet::new(self, sending))
     }
 
     /// As [`Endpoint::flush`].
@@ -193,7 +275,79 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
     /// The next message of a part of this node, commands first. `None`: nothing has come.
     pub fn recv(&self, part: PartId) -> Option<Message<'_, T, M, P>> {
         let message = self.with(|endpoint| endpoint.poll_recv(part))?;
-        Some(Message { host: self, message: Some(message) })
+        Some(Message::new(self, message))
+    }
+
+    /// As [`recv`](Self::recv), for tasks of an executor: where nothing has come the task is woken after the next [`poll`](Self::poll) that
+    /// does something, to ask again. One task at a time waits for a part: the last that has asked. It must be woken on the thread of the host.
+    ///
+    /// ```
+    #[doc = include_str!("pair.md")]
+    /// # use std::{pin::pin, sync::{Arc, atomic::{AtomicU32, Ordering::Relaxed}}, task::{Context, Poll, Wake}};
+    /// # #[derive(Default)]
+    /// # struct Executor(AtomicU32);
+    /// # impl Wake for Executor {
+    /// #     fn wake(self: Arc<Self>) {
+    /// #         self.0.fetch_add(1, Relaxed);
+    /// #     }
+    /// # }
+    /// # let executor = Arc::new(Executor::default());
+    /// # let waker = executor.clone().into();
+    /// let mut task = pin!(async {
+    ///     let message = std::future::poll_fn(|cx| right.poll_recv(reads, cx)).await;
+    ///     message.to_vec()
+    /// });
+    /// # let mut cx = Context::from_waker(&waker);
+    /// # assert!(task.as_mut().poll(&mut cx).is_pending());
+    /// left.send(asks, reads, b"wake up")?;
+    /// # while executor.0.load(Relaxed) == 0 {
+    /// #     step();
+    /// # }
+    /// # let read = loop {
+    /// #     if let Poll::Ready(read) = task.as_mut().poll(&mut cx) {
+    /// #         break read;
+    /// #     }
+    /// #     step();
+    /// # };
+    /// # assert_eq!(read, b"wake up");
+    /// # Ok::<(), pdbp_core::embed::Error>(())
+    /// ```
+    pub fn poll_recv(&self, part: PartId, cx: &mut Context<'_>) -> Poll<Message<'_, T, M, P>> {
+        if let Some(message) = self.recv(part) {
+            return Poll::Ready(message);
+        }
+        if let Some(pipe) = self.with(|endpoint| endpoint.engine().private_pipe(part)) {
+            self.wakers.set(usize::from(pipe.0), cx.waker());
+        }
+        Poll::Pending
+    }
+
+    /// The rest of the next train of a part of this node, commands first: many messages at once. A message by itself, and one that is longer
+    /// than a block, is a batch of one. `None`: nothing has come. See [`send_train`](Self::send_train).
+    pub fn recv_batch(&self, part: PartId) -> Option<Batch<'_, T, M, P>> {
+        let batch = self.with(|endpoint| endpoint.poll_recv_batch(part))?;
+        Some(Batch::new(self, batch))
+    }
+
+    /// The next message of a part of this node that was not delivered, since its destination has failed.
+    ///
+    /// ```
+    #[doc = include_str!("pair.md")]
+    /// left.send(asks, reads, b"are you there?")?;
+    /// unplug();
+    /// let returned = loop {
+    ///     step();
+    ///     if let Some(returned) = left.returned(asks) {
+    ///         break returned;
+    ///     }
+    /// };
+    /// assert_eq!((&*returned, returned.node()), (&b"are you there?"[..], Some(reads.node())));
+    /// assert!(returned.targets().eq([reads]));
+    /// # Ok::<(), pdbp_core::embed::Error>(())
+    /// ```
+    pub fn returned(&self, part: PartId) -> Option<Returned<'_, T, M, P>> {
+        let returned = self.with(|endpoint| endpoint.poll_returned(part))?;
+        Some(Returned::new(self, returned))
     }
 
     /// As [`Endpoint::open_stream`].
@@ -235,72 +389,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Host<T, M, P> {
     pub(super) fn on_drop(&self, f: impl FnOnce(&mut Endpoint<'static, T, M, P>)) {
         if let Ok(mut endpoint) = self.endpoint.try_borrow_mut() {
             f(&mut endpoint);
-        }
-    }
-}
-
-/// A message that has arrived, read in place. It holds its block, and with it credit of its sender, until it is dropped.
-#[must_use = "a message that is not read is gone"]
-pub struct Message<'h, T: Transport, M: BlockMemory, P: SpacePolicy> {
-    host: &'h Host<T, M, P>,
-    /// Until it is dropped.
-    message: Option<endpoint::Message<'static>>,
-}
-
-impl<T: Transport, M: BlockMemory, P: SpacePolicy> Message<'_, T, M, P> {
-    /// The part that has sent it.
-    pub fn source(&self) -> Option<PartId> {
-        self.message.as_ref().map(endpoint::Message::source)
-    }
-
-    /// Of a command its number.
-    pub fn command(&self) -> Option<u16> {
-        self.message.as_ref().and_then(endpoint::Message::command)
-    }
-}
-
-impl<T: Transport, M: BlockMemory, P: SpacePolicy> Deref for Message<'_, T, M, P> {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        self.message.as_ref().map_or(&[], endpoint::Message::bytes)
-    }
-}
-
-impl<T: Transport, M: BlockMemory, P: SpacePolicy> Drop for Message<'_, T, M, P> {
-    fn drop(&mut self) {
-        if let Some(message) = self.message.take() {
-            self.host.on_drop(|endpoint| endpoint.release(message));
-        }
-    }
-}
-
-/// A message of any length on its way: [`poll`](Self::poll) it until it is sent. One that is dropped before is given up.
-#[must_use = "a message is sent by polling"]
-pub struct Sending<'h, 'm, T: Transport, M: BlockMemory, P: SpacePolicy> {
-    host: &'h Host<T, M, P>,
-    /// Until it is sent.
-    sending: Option<LongSend<&'m [u8]>>,
-}
-
-impl<T: Transport, M: BlockMemory, P: SpacePolicy> Sending<'_, '_, T, M, P> {
-    /// Sends as much as there is room for. Whether all of it was sent; else call again after [`Host::poll`].
-    ///
-    /// # Errors
-    /// See [`SendError`]; the message is given up.
-    pub fn poll(&mut self) -> Result<bool, SendError> {
-        let Some(sending) = &mut self.sending else { return Ok(true) };
-        let sent = self.host.with(|endpoint| endpoint.poll_long(sending));
-        if !matches!(sent, Ok(false)) {
-            self.sending = None;
-        }
-        sent
-    }
-}
-
-impl<T: Transport, M: BlockMemory, P: SpacePolicy> Drop for Sending<'_, '_, T, M, P> {
-    fn drop(&mut self) {
-        if let Some(sending) = self.sending.take() {
-            self.host.on_drop(|endpoint| endpoint.give_up_long(sending));
+            // There may be room for more now.
+            self.released.set(true);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The memory of a node, divided by what its user knows.
 
+use core::task::Waker;
+
 use heapless::Vec;
 use managed::ManagedSlice;
 
@@ -87,6 +89,7 @@ pub struct NodeMemory<M = StaticMemory> {
     pub(super) blocks: M,
     pub(super) storage: EndpointStorage<'static>,
     pub(super) posted: PostedStorage<'static>,
+    pub(super) wakers: ManagedSlice<'static, Option<Waker>>,
 }
 
 impl<M: BlockMemory> NodeMemory<M> {
@@ -109,6 +112,7 @@ impl NodeMemory<crate::umb::HeapMemory> {
             blocks: crate::umb::HeapMemory::new(sizes.block_bytes())?,
             storage: EndpointStorage::allocate(&config, blocks, sizes.pipe, long),
             posted: PostedStorage::allocate(nodes, sizes.places()),
+            wakers: ManagedSlice::Owned(alloc::vec![None; sizes.local]),
         })
     }
 }
@@ -199,6 +203,7 @@ struct Tables<
     sending_ends: Vec<Ends, NODES>,
     posted_ends: Vec<Ends, NODES>,
     links: Vec<Link, NODES>,
+    wakers: Vec<Option<Waker>, LOCAL>,
 }
 
 impl<
@@ -276,8 +281,8 @@ impl<
         let blocks = StaticMemory::new(self.blocks.take().ok_or(Taken)?);
         let tables = self.tables.take().ok_or(Taken)?;
         let long = self.long.take().ok_or(Taken)?;
-        let (storage, posted) = tables.fill(long);
-        Ok(NodeMemory { sizes: Self::SIZES, blocks, storage, posted })
+        let (storage, posted, wakers) = tables.fill(long);
+        Ok(NodeMemory { sizes: Self::SIZES, blocks, storage, posted, wakers })
     }
 }
 
@@ -329,12 +334,13 @@ impl<
         sending_ends: Vec::new(),
         posted_ends: Vec::new(),
         links: Vec::new(),
+        wakers: Vec::new(),
     };
 
     fn fill<const BYTES: usize>(
         &'static mut self,
         long: &'static mut [[u8; BYTES]],
-    ) -> (EndpointStorage<'static>, PostedStorage<'static>) {
+    ) -> (EndpointStorage<'static>, PostedStorage<'static>, ManagedSlice<'static, Option<Waker>>) {
         for bytes in long {
             // There is a slot for each.
             let _ = self.buffers.push(Some(ManagedSlice::Borrowed(bytes)));
@@ -382,7 +388,7 @@ impl<
             posted_ends: filled(&mut self.posted_ends),
             links: filled(&mut self.links),
         };
-        (storage, posted)
+        (storage, posted, filled(&mut self.wakers))
     }
 }
 
@@ -415,6 +421,7 @@ const _: () = {
     fits::<Option<SealedBlock>>(24);
     fits::<Option<VacantBlock>>(20);
     fits::<Link>(8);
+    fits::<Option<Waker>>(8);
     fits::<Ends>(8);
 };
 

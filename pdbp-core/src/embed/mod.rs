@@ -19,13 +19,18 @@
 //! ```
 mod host;
 mod memory;
+mod received;
 mod rings;
+mod sending;
 mod stream;
+mod wakers;
 mod wire;
 
-pub use host::{Error, Host, Message, Sending};
+pub use host::{Error, Host};
 pub use memory::{NodeMemory, Sizes, StaticNode, Taken};
+pub use received::{Batch, Message, Returned};
 pub use rings::Ends;
 pub(crate) use rings::Rings;
+pub use sending::{Sending, SendingSet};
 pub use stream::{Piece, Segment, StreamReader, StreamWriter};
 pub use wire::{Link, Posted, PostedStorage, Wire, WireError};

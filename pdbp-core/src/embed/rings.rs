@@ -14,6 +14,8 @@ pub struct Ends {
 pub(crate) struct Rings<'a, T> {
     slots: ManagedSlice<'a, Option<T>>,
     ends: ManagedSlice<'a, Ends>,
+    /// Entries that each list can have.
+    depth: usize,
 }
 
 impl<'a, T> Rings<'a, T> {
@@ -21,12 +23,13 @@ impl<'a, T> Rings<'a, T> {
     pub(crate) fn new(mut slots: ManagedSlice<'a, Option<T>>, mut ends: ManagedSlice<'a, Ends>) -> Self {
         slots.iter_mut().for_each(|slot| *slot = None);
         ends.fill(Ends::default());
-        Self { slots, ends }
+        let depth = slots.len().checked_div(ends.len()).unwrap_or(0);
+        Self { slots, ends, depth }
     }
 
     /// Entries that each list can have.
     pub(crate) fn depth(&self) -> usize {
-        self.slots.len().checked_div(self.ends.len()).unwrap_or(0)
+        self.depth
     }
 
     /// Lists.
@@ -44,31 +47,30 @@ impl<'a, T> Rings<'a, T> {
     /// # Errors
     /// The entry, when the list is full or there is no such list.
     pub(crate) fn push(&mut self, list: usize, entry: T) -> Result<(), T> {
-        if self.len(list) == self.depth() {
-            return Err(entry);
-        }
-        let Some(at) = self.place(list, self.len(list)) else { return Err(entry) };
-        let (Some(slot), Some(ends)) = (self.slots.get_mut(at), self.ends.get_mut(list)) else {
-            return Err(entry);
-        };
+        let free = self.ends.get_mut(list).filter(|ends| (ends.len as usize) < self.depth);
+        let Some(ends) = free else { return Err(entry) };
+        let at = place(list, self.depth, ends, ends.len as usize);
+        let Some(slot) = self.slots.get_mut(at) else { return Err(entry) };
         *slot = Some(entry);
         ends.len += 1;
         Ok(())
     }
 
     /// Takes the oldest entry.
+    #[inline]
     pub(crate) fn pop(&mut self, list: usize) -> Option<T> {
-        let (at, depth) = (self.place(list, 0)?, self.depth() as u32);
-        let entry = self.slots.get_mut(at)?.take()?;
-        let ends = self.ends.get_mut(list)?;
-        (ends.head, ends.len) = ((ends.head + 1) % depth, ends.len - 1);
+        let ends = self.ends.get_mut(list).filter(|ends| ends.len > 0)?;
+        let entry = self.slots.get_mut(place(list, self.depth, ends, 0))?.take()?;
+        let next = ends.head + 1;
+        ends.head = if next as usize == self.depth { 0 } else { next };
+        ends.len -= 1;
         Some(entry)
     }
 
     /// An entry by its number, counted from the oldest.
     pub(crate) fn get_mut(&mut self, list: usize, number: usize) -> Option<&mut T> {
-        let at = self.place(list, number).filter(|_| number < self.len(list))?;
-        self.slots.get_mut(at)?.as_mut()
+        let ends = self.ends.get(list).filter(|ends| number < ends.len as usize)?;
+        self.slots.get_mut(place(list, self.depth, ends, number))?.as_mut()
     }
 
     /// Drops all entries.
@@ -76,12 +78,13 @@ impl<'a, T> Rings<'a, T> {
         self.slots.iter_mut().for_each(|slot| *slot = None);
         self.ends.fill(Ends::default());
     }
+}
 
-    /// The slot of an entry.
-    fn place(&self, list: usize, number: usize) -> Option<usize> {
-        let (head, depth) = (self.ends.get(list)?.head as usize, self.depth());
-        Some(list * depth + (head + number).checked_rem(depth)?)
-    }
+/// The slot of the entry of this number, below `depth`.
+#[inline]
+fn place(list: usize, depth: usize, ends: &Ends, number: usize) -> usize {
+    let at = ends.head as usize + number;
+    list * depth + if at < depth { at } else { at - depth }
 }
 
 #[cfg(all(test, feature = "alloc"))]

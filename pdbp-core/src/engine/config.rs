@@ -6,6 +6,7 @@ use crate::cdu::{BLOCK_HEADER, Packer, VIA_HEADER};
 use crate::id::NodeId;
 use crate::routing::{LinkId, Routing, Topology};
 use crate::tables::{Name, NodeEntry, NodeKind};
+use crate::transport::Capabilities;
 
 /// Whether blocks carry a checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,6 +228,15 @@ impl Config {
     pub const MOST_PARTS: u16 = (1 << 15) - 1;
     /// The least [capacity](crate::Transport::capacity) of a link that is accepted: a block of data, and two of control.
     pub const LEAST_CAPACITY: usize = 1 + SPARE_PLACES as usize;
+
+    /// Whether a transport is that of this node, and carries its blocks.
+    pub(super) fn check_transport(&self, transport: &Capabilities) -> Result<(), ConfigError> {
+        let (largest_block, block) = (transport.largest_block, BLOCK_HEADER + self.body);
+        if largest_block < block || transport.node != self.node || transport.nodes != self.nodes {
+            return Err(ConfigError::Transport { largest_block, block });
+        }
+        Ok(())
+    }
 
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         if self.nodes == 0 || self.node.index() >= usize::from(self.nodes) {

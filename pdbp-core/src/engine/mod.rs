@@ -349,13 +349,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         config.check()?;
         storage.check(&config)?;
         let capabilities = transport.capabilities();
-        let block = crate::cdu::BLOCK_HEADER + config.body;
-        if capabilities.largest_block < block
-            || capabilities.node != config.node
-            || capabilities.nodes != config.nodes
-        {
-            return Err(ConfigError::Transport { largest_block: capabilities.largest_block, block });
-        }
+        config.check_transport(&capabilities)?;
         // Indices are checked by the lengths of the tables, so these are what the configuration says, not more.
         let storage = storage.cut(&config);
         let Storage { blocks, send_matrix, mut recv_matrix, links, relayed, mut nodes, mut parts, .. } =

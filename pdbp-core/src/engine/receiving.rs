@@ -5,7 +5,7 @@ use super::link::Work;
 use super::readers::Element;
 use super::relaying::NextHop;
 use super::{Delivery, DeliveryKind, Engine, Event, PrivatePipes};
-use crate::cdu::{BlockClass, BlockHeader, Cdus, Malformed, flag};
+use crate::cdu::{BlockClass, BlockHeader, Cdus, Malformed, Train, flag};
 use crate::id::{NodeId, PartId, StreamNo};
 use crate::matrix::{RecvRow, RowSpace};
 use crate::pipe::{Carried, StreamMapping};
@@ -192,7 +192,6 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         pipes: &mut impl PrivatePipes,
     ) -> Routed {
         let from = to.source;
-        let urgent = matches!(kind, DeliveryKind::Messages { urgent: true });
         let mut run: Option<(u16, NodeId, u32)> = None;
         let mut cdus = Cdus::new(body.get(to.at..).unwrap_or(&[]));
         loop {
@@ -227,39 +226,56 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                         let messages = run.map_or(0, |(_, _, n)| n);
                         run = Some((part, source, messages.saturating_add(train.count())));
                     }
-                    (NextHop::Relay(via), _) => {
+                    (hop, _) => {
                         let end = body.len() - cdus.remaining();
                         let bytes = body.get(to.at..end).unwrap_or(&[]);
-                        if let Routed::Blocked = self.relay_train((&train, bytes), via, urgent, to, pipes) {
+                        if let Routed::Blocked =
+                            self.route_apart((&train, bytes), hop, block, kind, to, pipes)
+                        {
                             return Routed::Blocked;
                         }
-                        to.at = end;
-                    }
-                    (NextHop::Invalid, _) => {
-                        // As above.
-                        self.note_malformed(from, Malformed::Relay, pipes);
-                        to.at = body.len() - cdus.remaining();
-                    }
-                    (NextHop::Here(source), None) => {
-                        let end = body.len() - cdus.remaining();
-                        to.source = source;
-                        let me = self.config.node;
-                        let here_parts = train.set();
-                        for part in here_parts.parts().filter(|p| p.node() == me).skip(to.served) {
-                            let count = train.count();
-                            if let Routed::Blocked =
-                                self.hand_out((part.local(), block), (to.at, end), kind, count, to, pipes)
-                            {
-                                return Routed::Blocked;
-                            }
-                            to.served += 1;
-                        }
-                        to.served = 0;
                         to.at = end;
                     }
                 },
             }
         }
+    }
+
+    /// A CDU that belongs to no run: for a set of parts, to be passed on, or to nobody. It is `bytes` of the block, from `to.at` on.
+    fn route_apart(
+        &mut self,
+        (train, bytes): (&Train<'_>, &[u8]),
+        hop: NextHop,
+        block: &Delivery,
+        kind: DeliveryKind,
+        to: &mut Cursor,
+        pipes: &mut impl PrivatePipes,
+    ) -> Routed {
+        let source = match hop {
+            NextHop::Here(source) => source,
+            NextHop::Relay(via) => {
+                let urgent = matches!(kind, DeliveryKind::Messages { urgent: true });
+                return self.relay_train((train, bytes), via, urgent, to, pipes);
+            }
+            NextHop::Invalid => {
+                // As in `route_mixed`.
+                let from = self.links.peer(to.id);
+                self.note_malformed(from, Malformed::Relay, pipes);
+                return Routed::Done;
+            }
+        };
+        let (me, range) = (self.config.node, (to.at, to.at + bytes.len()));
+        to.source = source;
+        for part in train.set().parts().filter(|part| part.node() == me).skip(to.served) {
+            if let Routed::Blocked =
+                self.hand_out((part.local(), block), range, kind, train.count(), to, pipes)
+            {
+                return Routed::Blocked;
+            }
+            to.served += 1;
+        }
+        to.served = 0;
+        Routed::Done
     }
 
     /// Routes a block of a stream by its mapping tuple.
@@ -274,19 +290,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         let (group, number) = (header.group.get(), StreamNo(header.stream.get()));
         let (part, segment) = (header.part.get(), header.segment.get());
         let first = header.has(flag::FIRST) && segment == 0;
-        if self.links.topology.is_grid() {
-            match self.next_hop_of_segment(block, group, to.source) {
-                NextHop::Here(source) => to.source = source,
-                NextHop::Relay(via) => return self.relay_segment(block, via, (to.id, group), pipes),
-                NextHop::Invalid => {
-                    // As in a block of messages.
-                    self.note_malformed(to.source, Malformed::Relay, pipes);
-                    return Routed::Done;
-                }
-            }
-            if first && !self.end_relayed((to.id, group)) {
-                return Routed::Blocked;
-            }
+        if self.links.topology.is_grid()
+            && let Some(routed) = self.route_segment_in_grid(block, (group, first), to, pipes)
+        {
+            return routed;
         }
         let bound = self.pipes.of(part);
         let Some(entry) = self.streams.entry(to.id, group) else {
@@ -332,6 +339,26 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             _ => {}
         }
         Routed::Done
+    }
+
+    /// A segment of a stream where there are relays; `None`: it is for this node.
+    fn route_segment_in_grid(
+        &mut self,
+        block: &Delivery,
+        (group, first): (u16, bool),
+        to: &mut Cursor,
+        pipes: &mut impl PrivatePipes,
+    ) -> Option<Routed> {
+        match self.next_hop_of_segment(block, group, to.source) {
+            NextHop::Here(source) => to.source = source,
+            NextHop::Relay(via) => return Some(self.relay_segment(block, via, (to.id, group), pipes)),
+            NextHop::Invalid => {
+                // As in a block of messages.
+                self.note_malformed(to.source, Malformed::Relay, pipes);
+                return Some(Routed::Done);
+            }
+        }
+        (first && !self.end_relayed((to.id, group))).then_some(Routed::Blocked)
     }
 
     /// Delivers a piece of a block to a part of this node.

@@ -11,6 +11,7 @@
 mod cuda;
 mod error;
 mod in_use;
+mod not_started;
 mod simulated;
 
 use std::ptr::NonNull;
@@ -23,6 +24,7 @@ pub use cuda::{Cuda, CudaEvent, CudaMemory, CudaQueue, CudaTable, DeviceInfo};
 pub(crate) use cuda::{bind, check, check_room};
 pub use error::DeviceError;
 pub use in_use::InUse;
+pub use not_started::NotStarted;
 pub use simulated::{
     Clock, CopyEngine, Fault, Silence, Simulated, SimulatedEvent, SimulatedMemory, SimulatedQueue,
     SimulatedTable,

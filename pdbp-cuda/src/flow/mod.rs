@@ -54,6 +54,7 @@ pub use lent::{Home, Lent};
 pub use outflow::Outflow;
 pub use scatter::Scatter;
 
+pub use crate::device::NotStarted;
 use crate::device::{Device, DeviceError, InUse};
 
 /// A block in the host's memory. Dropping it gives it back to where it came from.
@@ -159,39 +160,6 @@ pub enum FlowError<E> {
     },
     /// The flow has failed before.
     Ended,
-}
-
-/// A flow that could not begin: the memory that it was given, and why. It works with `?`, which drops the memory.
-pub struct NotStarted<M, E = DeviceError> {
-    /// The buffer or slice.
-    pub memory: M,
-    /// What was wrong.
-    pub error: E,
-}
-
-impl<M, E> NotStarted<M, E> {
-    /// The same memory, with another error.
-    pub fn map_err<F>(self, to: impl FnOnce(E) -> F) -> NotStarted<M, F> {
-        NotStarted { memory: self.memory, error: to(self.error) }
-    }
-}
-
-impl<M, E: fmt::Debug> fmt::Debug for NotStarted<M, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NotStarted").field("error", &self.error).finish_non_exhaustive()
-    }
-}
-
-impl<M, E: fmt::Display> fmt::Display for NotStarted<M, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
-    }
-}
-
-impl<M, E: std::error::Error> std::error::Error for NotStarted<M, E> {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.error.source()
-    }
 }
 
 impl<M, E> From<NotStarted<M, DeviceError>> for FlowError<E> {

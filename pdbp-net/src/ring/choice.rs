@@ -26,7 +26,7 @@ const SPARED: u32 = 15;
 pub(crate) struct Choice {
     codec: Codec,
     now: Packing,
-    sample: Sample,
+    trials: Trials,
     /// The block from which on `now` is used.
     mark: u64,
     /// When the peer had taken that, and how many bytes it had by then.
@@ -44,7 +44,7 @@ struct Since {
 
 /// What measurements have found, and when another packing is tried next.
 #[derive(Debug)]
-struct Sample {
+struct Trials {
     /// What carries the most so far, and its bytes per second when that was last measured.
     best: Packing,
     rate: f64,
@@ -62,8 +62,8 @@ impl Choice {
             Codec::Lz4 => Packing::Lz4,
             Codec::Zstd => Packing::Zstd,
         };
-        let sample = Sample { best: now, rate: 0.0, next: Packing::Lz4, left: 1, pause: SOON };
-        Self { codec, now, sample, mark: 0, since: None, vain: 0, spared: 0 }
+        let trials = Trials { best: now, rate: 0.0, next: Packing::Lz4, left: 1, pause: SOON };
+        Self { codec, now, trials, mark: 0, since: None, vain: 0, spared: 0 }
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -136,26 +136,26 @@ impl Choice {
 
     /// So much was carried by what is packed by now.
     fn decide(&mut self, rate: f64) {
-        let sample = &mut self.sample;
-        if self.now != sample.best {
-            if rate > sample.rate * 1.1 {
-                (sample.best, sample.rate, sample.pause) = (self.now, rate, SOON);
-                sample.left = 1;
+        let trials = &mut self.trials;
+        if self.now != trials.best {
+            if rate > trials.rate * 1.1 {
+                (trials.best, trials.rate, trials.pause) = (self.now, rate, SOON);
+                trials.left = 1;
             } else {
-                sample.left = sample.pause;
-                sample.pause = (sample.pause * 2).min(LATE);
+                trials.left = trials.pause;
+                trials.pause = (trials.pause * 2).min(LATE);
             }
-            self.now = sample.best;
+            self.now = trials.best;
             return;
         }
-        sample.rate = rate;
-        sample.left -= 1;
-        if sample.left == 0 {
-            if sample.next == sample.best {
-                sample.next = after(sample.next);
+        trials.rate = rate;
+        trials.left -= 1;
+        if trials.left == 0 {
+            if trials.next == trials.best {
+                trials.next = after(trials.next);
             }
-            self.now = sample.next;
-            sample.next = after(sample.next);
+            self.now = trials.next;
+            trials.next = after(trials.next);
             // It is measured with what it does, not with what blocks before it did.
             (self.vain, self.spared) = (0, 0);
         }
@@ -192,7 +192,7 @@ mod tests {
             blocks += 1;
             choice.measure(start + Duration::from_secs_f64(at), blocks, blocks * BLOCK, blocks);
         }
-        (choice.sample.best, at / (blocks as f64 * BLOCK as f64 * best))
+        (choice.trials.best, at / (blocks as f64 * BLOCK as f64 * best))
     }
 
     #[test]

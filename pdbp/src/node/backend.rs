@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use pdbp_core::cdu::{BLOCK_HEADER, VIA_HEADER};
 use pdbp_core::engine::Config;
 use pdbp_core::id::NodeId;
 use pdbp_core::policy::{Adaptive, Choice, Fixed, ThresholdAllocation};
@@ -23,6 +24,10 @@ impl fmt::Display for BackendError {
 }
 
 impl Error for BackendError {}
+
+/// Nanoseconds that a standby master waits before it stands for election: several times what a message and its answer take
+/// where nodes outnumber processors.
+const PATIENCE: u64 = 100_000_000;
 
 /// A transport of any type, and the bell that it rings when something has arrived.
 pub struct Backend {
@@ -205,6 +210,39 @@ where
             }
         })
     }
+}
+
+/// What the settings say of a node's engine. A monitor has a part and a pipe besides those of the program.
+pub(crate) fn config(id: NodeId, nodes: u16, settings: &Settings) -> Config {
+    let monitored = u16::from(settings.is_monitored());
+    let mut config = Config::new(id, nodes);
+    config.body = settings.block_bytes;
+    config.row = settings.row_blocks;
+    config.initial = settings.initial_blocks;
+    config.local_parts = settings.local_parts + monitored;
+    config.private_pipes = settings.private_pipes + monitored;
+    config.stream_pipes = settings.stream_pipes;
+    config.flush_after = settings.flush_after.as_nanos() as u64;
+    config.interval = settings.interval.as_nanos() as u64;
+    config.checksum = settings.checksum;
+    config.masters = settings.masters_there_are();
+    config.lease = settings.lease.as_nanos() as u64;
+    config.patience = PATIENCE;
+    config.routing = settings.routing;
+    config.control_blocks = settings.control_blocks(config.least_control_blocks());
+    config
+}
+
+/// For each node the longest body that travels there at full speed, and the part of it that relays need.
+pub(crate) fn bodies(config: &Config, backend: &Backend) -> Box<[(usize, usize)]> {
+    let peers = (0..config.nodes).filter_map(NodeId::new);
+    let bodies = peers.map(|peer| {
+        let relay = config.relay_to(peer);
+        let best = backend.best_block(relay.unwrap_or(peer));
+        let body = best.saturating_sub(BLOCK_HEADER).clamp(256, config.body);
+        (body, relay.map_or(0, |_| VIA_HEADER))
+    });
+    bodies.collect()
 }
 
 /// The policy that the settings choose.

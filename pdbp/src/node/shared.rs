@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Wea
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
-use pdbp_core::cdu::{BLOCK_HEADER, Packer, VIA_HEADER};
-use pdbp_core::engine::{Config, PrivatePipes, RoomToken, Storage};
+use pdbp_core::cdu::{Packer, VIA_HEADER};
+use pdbp_core::engine::{PrivatePipes, RoomToken, Storage};
 use pdbp_core::id::{Address, NodeId, PipeId, Time};
 use pdbp_core::outbox::Due;
 use pdbp_core::policy::Choice;
 use pdbp_core::umb::{BlockMemory, Space, stride};
-use pdbp_core::{Bell, Delivery, Engine, Event, Routing, Transport as _};
+use pdbp_core::{Bell, Delivery, Engine, Event, Routing};
 use pdbp_local::Doorbell;
 
 use super::clock::Clock;
@@ -25,10 +25,6 @@ use crate::part::{Lanes, NOBODY, Recurrence, SharedLanes, Target};
 use crate::trace::NodeTrace;
 
 pub(crate) type NodeEngine = Engine<'static, Backend, Memory, Choice>;
-
-/// Nanoseconds that a standby master waits before it stands for election: several times what a message and its answer take
-/// where nodes outnumber processors.
-const PATIENCE: u64 = 100_000_000;
 
 /// Events kept for [`take_events`](super::Node::take_events).
 const EVENTS: usize = 256;
@@ -103,23 +99,7 @@ impl Shared {
         };
         let space = memory.space();
         let blocks = BlockMemory::len(&memory) / stride(settings.block_bytes);
-        // The monitor's part and pipe are not the program's.
-        let monitored = u16::from(settings.is_monitored());
-        let mut config = Config::new(id, nodes);
-        config.body = settings.block_bytes;
-        config.row = settings.row_blocks;
-        config.initial = settings.initial_blocks;
-        config.local_parts = settings.local_parts + monitored;
-        config.private_pipes = settings.private_pipes + monitored;
-        config.stream_pipes = settings.stream_pipes;
-        config.flush_after = settings.flush_after.as_nanos() as u64;
-        config.interval = settings.interval.as_nanos() as u64;
-        config.checksum = settings.checksum;
-        config.masters = settings.masters_there_are();
-        config.lease = settings.lease.as_nanos() as u64;
-        config.patience = PATIENCE;
-        config.routing = settings.routing;
-        config.control_blocks = settings.control_blocks(config.least_control_blocks());
+        let mut config = backend::config(id, nodes, &settings);
         if config.initial == 0 {
             config.initial = backend::initial_blocks(&config, &backend, blocks);
         }
@@ -127,21 +107,14 @@ impl Shared {
         // Whether or not nodes have monitors: the table is the same on all.
         let storage = Storage::allocate(&config, blocks, settings.parts + usize::from(nodes));
         let bell = Arc::clone(&backend.bell);
-        let peers = (0..nodes).filter_map(NodeId::new);
-        let bodies = peers.map(|peer| {
-            let relay = config.relay_to(peer);
-            let best = backend.best_block(relay.unwrap_or(peer));
-            let body = best.saturating_sub(BLOCK_HEADER).clamp(256, settings.block_bytes);
-            (body, relay.map_or(0, |_| VIA_HEADER))
-        });
-        let bodies = bodies.collect();
+        let bodies = backend::bodies(&config, &backend);
         let crowded = backend.crowded;
         #[cfg(feature = "mpi")]
         let direct = backend.direct.clone();
         let mut engine = Engine::new(config, backend::policy(&settings), backend, memory, storage)?;
         engine.limit_assembly(settings.assembly_bytes as u64);
         // A new engine has room for a part and a pipe; were it not so, the node would be silent.
-        let monitor = (monitored > 0).then(|| Monitor::start(&mut engine).ok()).flatten();
+        let monitor = settings.is_monitored().then(|| Monitor::start(&mut engine).ok()).flatten();
         let pipes = (0..pipes).map(|_| Pipe::new(settings.pipe_depth)).collect();
         Ok(Self {
             id,

@@ -15,6 +15,8 @@ use cudarc::driver::{result, sys};
 use pdbp_core::Space;
 
 use super::{Cuda, check, check_room, name_of};
+#[cfg(feature = "cudarc")]
+use crate::device::NotStarted;
 use crate::device::{DeviceError, DeviceMemory};
 
 /// Memory of a CUDA device.
@@ -76,11 +78,11 @@ impl CudaMemory {
     /// The memory, with [`DeviceError::Empty`], with [`DeviceError::OtherDevice`] when it is of another device or of another context
     /// of the same, or with what the driver says.
     #[cfg(feature = "cudarc")]
-    pub fn of<T>(device: &Cuda, mut memory: CudaSlice<T>) -> Result<Self, (CudaSlice<T>, DeviceError)> {
+    pub fn of<T>(device: &Cuda, mut memory: CudaSlice<T>) -> Result<Self, NotStarted<CudaSlice<T>>> {
         let bytes = memory.num_bytes();
         match settle(device, &mut memory) {
             Ok(()) => Ok(Self { address: memory.leak(), bytes, device: device.clone() }),
-            Err(e) => Err((memory, e)),
+            Err(error) => Err(NotStarted { memory, error }),
         }
     }
 

@@ -26,18 +26,22 @@
 //! one whose link to a relay has failed, as soon as it is up again, since the receiver knows nothing of that link. Room granted
 //! to a node that fails, and not yet used, is free once all that had come from the node has been read.
 
-use managed::ManagedSlice;
+mod table;
+
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{Delivery, Engine, OpenError};
 use crate::cdu::{CduClass, Cdus, Route, SegmentHeader};
 use crate::id::{NodeId, PartId, Time};
-use crate::mesp::Control;
 use crate::policy::SpacePolicy;
 use crate::routing::LinkId;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
+
+pub use table::RoomEntry;
+pub(super) use table::Rooms;
+use table::State;
 
 /// Nanoseconds after which an ask without an answer is repeated for the first time.
 const RETRY: u64 = 5_000_000;
@@ -99,135 +103,6 @@ pub struct RoomToken {
     entry: u32,
     source: PartId,
     number: u32,
-}
-
-/// A message of another part that needs room, or an answer still to be sent.
-#[derive(Clone, Copy, Debug)]
-pub struct RoomEntry {
-    /// The part that sends it, local index of the part that is to get it, its number at the sender.
-    source: PartId,
-    dest: u16,
-    number: u32,
-    bytes: u64,
-    state: State,
-    /// Its sender is to be told, by this link: that by which it has asked. Between two nodes that are linked by relays each direction has
-    /// its own, of which one may be down.
-    owed: bool,
-    hop: LinkId,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// Its place in the queue.
-    Queued(u32),
-    Granted,
-    /// It has begun to arrive.
-    Taken,
-    /// Of this node: given up, which the receiver is still to be told.
-    Ending {
-        to: PartId,
-    },
-    /// Of this node: sent by a relay, so that the receiver does not learn of it if the link there fails with some of it.
-    Sent {
-        to: PartId,
-    },
-    /// To be said and forgotten: what the node `by` has answered.
-    Reply {
-        by: NodeId,
-        limit: u64,
-    },
-}
-
-/// What a node has reserved for messages in segments.
-pub(super) struct Rooms<'a> {
-    table: ManagedSlice<'a, Option<RoomEntry>>,
-    limit: u64,
-    /// Where messages get buffers of one size: that size. Each reserves as much, and none is longer.
-    each: u64,
-    reserved: u64,
-    /// Asks so far.
-    asked: u32,
-    /// Something may be granted.
-    stirred: bool,
-    /// Receivers are to be told of messages that were given up.
-    ending: bool,
-}
-
-impl<'a> Rooms<'a> {
-    pub(super) fn new(mut table: ManagedSlice<'a, Option<RoomEntry>>) -> Self {
-        table.iter_mut().for_each(|entry| *entry = None);
-        Self { table, limit: u64::MAX, each: 0, reserved: 0, asked: 0, stirred: false, ending: false }
-    }
-
-    /// Whether [`Engine::advance_rooms`] may have something to do.
-    #[inline]
-    pub(super) fn have_work(&self) -> bool {
-        self.stirred || self.ending
-    }
-
-    fn find(&mut self, source: PartId, number: u32) -> Option<(u32, &mut RoomEntry)> {
-        let mut entries = (0..).zip(self.table.iter_mut());
-        entries.find_map(|(i, entry)| {
-            let entry = entry.as_mut()?;
-            let waits = matches!(entry.state, State::Queued(_) | State::Granted | State::Taken);
-            (waits && (entry.source, entry.number) == (source, number)).then_some((i, entry))
-        })
-    }
-
-    fn add(&mut self, entry: RoomEntry) -> Option<u32> {
-        let (i, slot) = (0..).zip(self.table.iter_mut()).find(|(_, slot)| slot.is_none())?;
-        *slot = Some(entry);
-        Some(i)
-    }
-
-    /// Whether half of the table is free, so that what need not be remembered may be.
-    fn has_plenty(&self) -> bool {
-        2 * self.table.iter().flatten().count() < self.table.len()
-    }
-
-    /// Forgets messages; what was reserved for them is free.
-    fn drop_if(&mut self, which: impl Fn(&RoomEntry) -> bool) {
-        for slot in self.table.iter_mut() {
-            let Some(entry) = slot.take_if(|entry| which(entry)) else { continue };
-            if matches!(entry.state, State::Granted | State::Taken) {
-                self.reserved -= entry.bytes;
-            }
-            self.stirred = true;
-        }
-    }
-
-    /// Grants the oldest ask, if there is room for it. Later ones wait behind it, so that a long message gets its turn.
-    fn grant_next(&mut self) -> Option<u32> {
-        let asked = self.asked;
-        let queued = (0..).zip(self.table.iter_mut()).filter_map(|(i, entry)| match entry.as_mut()?.state {
-            State::Queued(number) => Some((asked.wrapping_sub(number), i, entry)),
-            _ => None,
-        });
-        let (_, i, entry) = queued.max_by_key(|(age, ..)| *age)?;
-        let entry = entry.as_mut().filter(|entry| entry.bytes <= self.limit - self.reserved)?;
-        entry.state = State::Granted;
-        self.reserved += entry.bytes;
-        Some(i)
-    }
-
-    /// Packs what senders behind a link are to be told. `false`: there is no room for all of it.
-    pub(super) fn answer(&mut self, me: NodeId, to: LinkId, mut pack: impl FnMut(&Control) -> bool) -> bool {
-        for slot in self.table.iter_mut() {
-            let Some(entry) = slot.as_mut().filter(|entry| entry.owed && entry.hop == to) else { continue };
-            let (by, limit) = match entry.state {
-                State::Reply { by, limit } => (by, limit),
-                _ => (me, 0),
-            };
-            if !pack(&Control::Room { to: entry.source, number: entry.number, by, limit }) {
-                return false;
-            }
-            entry.owed = false;
-            if let State::Reply { .. } = entry.state {
-                *slot = None;
-            }
-        }
-        true
-    }
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {

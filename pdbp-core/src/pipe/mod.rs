@@ -5,12 +5,16 @@
 //! of each stream that it sends, and a private pipe when it applies for one; each goes back when it is done. PipeM, the routing of
 //! arrived blocks by these tables, is part of the [engine](crate::engine).
 
+mod streams;
+
 use managed::ManagedSlice;
 
 use crate::cdu::flag;
 use crate::id::{NodeId, PartId, PipeId, StreamNo};
-use crate::routing::LinkId;
 use crate::umb::StreamTag;
+
+pub(crate) use streams::{Carried, Relayed, Stage, StreamMap};
+pub use streams::{StreamEntry, StreamMapping};
 
 /// The group of a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -348,175 +352,5 @@ impl<'a> PipePool<'a> {
     pub(crate) fn count(&self, kind: PipeKind) -> (u16, u16) {
         let of_kind = || self.pipes.iter().filter(|p| p.kind == kind);
         (of_kind().filter(|p| p.holder.is_some()).count() as u16, of_kind().count() as u16)
-    }
-}
-
-/// A mapping tuple of MTA: a stream pipe of some node (PipeA) bound to a private pipe of this one (PipeB).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamMapping {
-    /// The source node.
-    pub source: NodeId,
-    /// The stream pipe at the source; of a stream that came by a relay its circuit on the link, which is no number of a pipe.
-    pub group: u16,
-    /// `sno`, the number of the stream.
-    pub number: StreamNo,
-    /// `Pid`: number of the receiving part.
-    pub part: u16,
-    /// PipeB.
-    pub pipe: PipeId,
-    /// Segment that comes next.
-    pub segment: u32,
-}
-
-/// A stream of another node that this one, its relay, passes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Relayed {
-    pub(crate) number: StreamNo,
-    /// The link to its destination, and the circuit that it has there.
-    pub(crate) next: LinkId,
-    pub(crate) circuit: u16,
-    /// Numbers of the parts at its ends.
-    pub(crate) source: u16,
-    pub(crate) dest: u16,
-    /// Segment that comes next.
-    pub(crate) segment: u32,
-    pub(crate) stage: Stage,
-    /// What its source is still to be told: whether it has its circuit; and what it was told.
-    pub(crate) answer: Option<bool>,
-    pub(crate) told: Option<bool>,
-}
-
-/// Where a stream that is passed on stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
-    /// It has its circuit.
-    Open,
-    /// No more of it comes, which its destination is still to be told. It has its circuit until then.
-    Broken,
-    /// It goes no further, and what comes of it is lost.
-    Stopped,
-    /// Its last segment has left.
-    Over,
-}
-
-/// What a stream pipe of a peer, or a circuit of its link, carries.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) enum Carried {
-    #[default]
-    Nothing,
-    /// A stream to a part of this node.
-    Local(StreamMapping),
-    /// A stream that is passed on.
-    Relayed(Relayed),
-    /// One that was, and is over: what its source was told, which is said again when that was lost.
-    Ended { number: StreamNo, told: bool, owed: bool },
-}
-
-/// A row of MTA.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct StreamEntry {
-    pub(crate) carried: Carried,
-    /// The circuit of this number, on the link *to* the peer, has a stream.
-    lent: bool,
-}
-
-const _: () = assert!(size_of::<StreamEntry>() == 24);
-
-/// MTA as one node needs it: the streams that arrive here by each link, so that a block of a stream finds its private pipe, or its
-/// way on, in one step. A row has an entry for each stream pipe of the peer; and where there are relays one for each circuit of
-/// the link, on which the peer passes streams of others on. So a table of rows × pipes is enough for streams of all nodes.
-pub(crate) struct StreamMap<'a> {
-    entries: ManagedSlice<'a, StreamEntry>,
-    /// Stream pipes of a node.
-    groups: usize,
-    /// Circuits of a link.
-    circuits: usize,
-}
-
-impl<'a> StreamMap<'a> {
-    pub(crate) fn new(entries: ManagedSlice<'a, StreamEntry>, groups: usize, circuits: usize) -> Self {
-        Self { entries, groups, circuits }
-    }
-
-    /// Whether a number is that of a circuit.
-    pub(crate) fn is_circuit(&self, group: u16) -> bool {
-        group as usize >= self.groups
-    }
-
-    /// What stream pipe or circuit `group` of the link `row` carries; `None` when there is none of that number.
-    #[inline]
-    pub(crate) fn entry(&mut self, row: LinkId, group: u16) -> Option<&mut Carried> {
-        let each = self.groups + self.circuits;
-        if group as usize >= each {
-            return None;
-        }
-        self.entries.get_mut(row.index() * each + group as usize).map(|entry| &mut entry.carried)
-    }
-
-    /// A stream that is passed on.
-    pub(crate) fn relayed(&mut self, row: LinkId, group: u16) -> Option<&mut Relayed> {
-        match self.entry(row, group)? {
-            Carried::Relayed(relayed) => Some(relayed),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn row(&mut self, row: LinkId) -> &mut [StreamEntry] {
-        let each = self.groups + self.circuits;
-        self.entries.get_mut(row.index() * each..(row.index() + 1) * each).unwrap_or(&mut [])
-    }
-
-    /// Takes a free circuit on the link to a peer.
-    pub(crate) fn lend(&mut self, to: LinkId) -> Option<u16> {
-        let (groups, circuits) = (self.groups, self.circuits);
-        let mut rows = self.row(to).iter_mut().take(circuits);
-        let found = rows.position(|entry| !core::mem::replace(&mut entry.lent, true))?;
-        u16::try_from(groups + found).ok()
-    }
-
-    /// A circuit is free again.
-    pub(crate) fn take_back(&mut self, to: LinkId, circuit: u16) {
-        let at = (circuit as usize).saturating_sub(self.groups);
-        if let Some(entry) = self.row(to).get_mut(at) {
-            entry.lent = false;
-        }
-    }
-
-    /// All circuits on the link to a peer are free: it begins anew.
-    pub(crate) fn take_back_all(&mut self, to: LinkId) {
-        self.row(to).iter_mut().for_each(|entry| entry.lent = false);
-    }
-
-    /// Circuits that have a stream.
-    #[cfg(test)]
-    pub(crate) fn lent(&self) -> usize {
-        self.entries.iter().filter(|entry| entry.lent).count()
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &StreamMapping> {
-        self.entries.iter().filter_map(|entry| match &entry.carried {
-            Carried::Local(mapping) => Some(mapping),
-            _ => None,
-        })
-    }
-
-    /// The streams that are passed on, with the link by which each comes.
-    pub(crate) fn all_relayed(&mut self) -> impl Iterator<Item = (LinkId, &mut Relayed)> {
-        let each = self.groups + self.circuits;
-        self.entries.iter_mut().enumerate().filter_map(move |(i, entry)| match &mut entry.carried {
-            Carried::Relayed(relayed) => Some((LinkId::from_index(i / each), relayed)),
-            _ => None,
-        })
-    }
-
-    /// Removes the tuples of a part or pipe that is gone.
-    pub(crate) fn remove_if(&mut self, gone: impl Fn(&StreamMapping) -> bool) {
-        for entry in self.entries.iter_mut() {
-            if let Carried::Local(mapping) = &entry.carried
-                && gone(mapping)
-            {
-                entry.carried = Carried::Nothing;
-            }
-        }
     }
 }

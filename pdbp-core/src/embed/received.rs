@@ -1,0 +1,147 @@
+//! What a host has received: messages, batches, and messages that came back.
+
+use core::ops::Deref;
+
+use super::Host;
+use crate::endpoint;
+use crate::id::{NodeId, PartId};
+use crate::policy::SpacePolicy;
+use crate::transport::Transport;
+use crate::umb::BlockMemory;
+
+/// A message that has arrived, read in place. It holds its block, and with it credit of its sender, until it is dropped.
+#[must_use = "a message that is not read is gone"]
+pub struct Message<'h, T: Transport, M: BlockMemory, P: SpacePolicy> {
+    host: &'h Host<T, M, P>,
+    /// Until it is dropped.
+    message: Option<endpoint::Message<'static>>,
+}
+
+impl<'h, T: Transport, M: BlockMemory, P: SpacePolicy> Message<'h, T, M, P> {
+    pub(super) fn new(host: &'h Host<T, M, P>, message: endpoint::Message<'static>) -> Self {
+        Self { host, message: Some(message) }
+    }
+
+    /// The part that has sent it.
+    pub fn source(&self) -> Option<PartId> {
+        self.message.as_ref().map(endpoint::Message::source)
+    }
+
+    /// Of a command its number.
+    pub fn command(&self) -> Option<u16> {
+        self.message.as_ref().and_then(endpoint::Message::command)
+    }
+}
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Deref for Message<'_, T, M, P> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.message.as_ref().map_or(&[], endpoint::Message::bytes)
+    }
+}
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Drop for Message<'_, T, M, P> {
+    fn drop(&mut self) {
+        if let Some(message) = self.message.take() {
+            self.host.on_drop(|endpoint| endpoint.release(message));
+        }
+    }
+}
+
+/// Messages of one length from one part, received together and read in place. They hold their block, and with it credit of their sender,
+/// until the batch is dropped.
+#[must_use = "messages that are not read are gone"]
+pub struct Batch<'h, T: Transport, M: BlockMemory, P: SpacePolicy> {
+    host: &'h Host<T, M, P>,
+    /// Until it is dropped.
+    batch: Option<endpoint::Batch<'static>>,
+}
+
+impl<'h, T: Transport, M: BlockMemory, P: SpacePolicy> Batch<'h, T, M, P> {
+    pub(super) fn new(host: &'h Host<T, M, P>, batch: endpoint::Batch<'static>) -> Self {
+        Self { host, batch: Some(batch) }
+    }
+
+    /// The part that has sent them.
+    pub fn source(&self) -> Option<PartId> {
+        self.batch.as_ref().map(endpoint::Batch::source)
+    }
+
+    /// Of commands their number.
+    pub fn command(&self) -> Option<u16> {
+        self.batch.as_ref().and_then(endpoint::Batch::command)
+    }
+
+    /// Number of messages, at least 1.
+    pub fn count(&self) -> usize {
+        self.batch.as_ref().map_or(0, endpoint::Batch::count)
+    }
+
+    /// Bytes of each.
+    pub fn message_len(&self) -> usize {
+        self.batch.as_ref().map_or(0, endpoint::Batch::message_len)
+    }
+
+    /// All bytes, one message behind the other.
+    pub fn bytes(&self) -> &[u8] {
+        self.batch.as_ref().map_or(&[], endpoint::Batch::bytes)
+    }
+
+    /// The messages, in the order in which they were sent.
+    pub fn messages(&self) -> impl Iterator<Item = &[u8]> {
+        let (bytes, length) = (self.bytes(), self.message_len());
+        (0..self.count()).map(move |number| bytes.get(number * length..(number + 1) * length).unwrap_or(&[]))
+    }
+}
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Drop for Batch<'_, T, M, P> {
+    fn drop(&mut self) {
+        if let Some(batch) = self.batch.take() {
+            self.host.on_drop(|endpoint| endpoint.release_batch(batch));
+        }
+    }
+}
+
+/// A message, or a segment of a stream or of a long message, that was not delivered. It holds its block until it is dropped.
+#[must_use = "a message that is not looked at is gone"]
+pub struct Returned<'h, T: Transport, M: BlockMemory, P: SpacePolicy> {
+    host: &'h Host<T, M, P>,
+    /// Until it is dropped.
+    returned: Option<endpoint::Returned<'static>>,
+}
+
+impl<'h, T: Transport, M: BlockMemory, P: SpacePolicy> Returned<'h, T, M, P> {
+    pub(super) fn new(host: &'h Host<T, M, P>, returned: endpoint::Returned<'static>) -> Self {
+        Self { host, returned: Some(returned) }
+    }
+
+    /// The node that did not receive it. If it went to a set, other members may have.
+    pub fn node(&self) -> Option<NodeId> {
+        self.returned.as_ref().and_then(endpoint::Returned::node)
+    }
+
+    /// The parts that it was sent to.
+    pub fn targets(&self) -> impl Iterator<Item = PartId> {
+        self.returned.iter().flat_map(endpoint::Returned::targets)
+    }
+
+    /// Of a segment of a stream or of a long message its number, from 0.
+    pub fn segment(&self) -> Option<u32> {
+        self.returned.as_ref().and_then(endpoint::Returned::segment)
+    }
+}
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Deref for Returned<'_, T, M, P> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.returned.as_ref().map_or(&[], endpoint::Returned::bytes)
+    }
+}
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Drop for Returned<'_, T, M, P> {
+    fn drop(&mut self) {
+        if let Some(returned) = self.returned.take() {
+            self.host.on_drop(|endpoint| endpoint.release_returned(returned));
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What takes a host several polls to send.
+
+use super::Host;
+use crate::endpoint::{LongSend, SendError, SetSend};
+use crate::id::PartId;
+use crate::policy::SpacePolicy;
+use crate::transport::Transport;
+use crate::umb::BlockMemory;
+
+/// A message of any length on its way: [`poll`](Self::poll) it until it is sent. One that is dropped before is given up.
+#[must_use = "a message is sent by polling"]
+pub struct Sending<'h, 'm, T: Transport, M: BlockMemory, P: SpacePolicy> {
+    host: &'h Host<T, M, P>,
+    /// Until it is sent.
+    sending: Option<LongSend<&'m [u8]>>,
+}
+
+impl<'h, 'm, T: Transport, M: BlockMemory, P: SpacePolicy> Sending<'h, 'm, T, M, P> {
+    pub(super) fn new(host: &'h Host<T, M, P>, sending: LongSend<&'m [u8]>) -> Self {
+        Self { host, sending: Some(sending) }
+    }
+
+    /// Sends as much as there is room for. Whether all of it was sent; else call again after [`Host::poll`].
+    ///
+    /// # Errors
+    /// See [`SendError`]; the message is given up.
+    pub fn poll(&mut self) -> Result<bool, SendError> {
+        let Some(sending) = &mut self.sending else { return Ok(true) };
+        let sent = self.host.with(|endpoint| endpoint.poll_long(sending));
+        if !matches!(sent, Ok(false)) {
+            self.sending = None;
+        }
+        sent
+    }
+}
+
+impl<T: Transport, M: BlockMemory, P: SpacePolicy> Drop for Sending<'_, '_, T, M, P> {
+    fn drop(&mut self) {
+        if let Some(sending) = self.sending.take() {
+            self.host.on_drop(|endpoint| endpoint.give_up_long(sending));
+        }
+    }
+}
+
+/// A message to several parts on its way: [`poll`](Self::poll) it until all nodes have it. One that is dropped before goes to no more nodes.
+#[must_use = "a message is sent by polling"]
+pub struct SendingSet<'h, 'm, T: Transport, M: BlockMemory, P: SpacePolicy> {
+    host: &'h Host<T, M, P>,
+    sending: SetSend<&'m [PartId], &'m [u8]>,
+}
+
+impl<'h, 'm, T: Transport, M: BlockMemory, P: SpacePolicy> SendingSet<'h, 'm, T, M, P> {
+    pub(super) fn new(host: &'h Host<T, M, P>, sending: SetSend<&'m [PartId], &'m [u8]>) -> Self {
+        Self { host, sending }
+    }
+
+    /// Sends it to the nodes for which there is room. Whether all have it; else call again after [`Host::poll`].
+    ///
+    /// # Errors
+    /// See [`SendError`]: a node that does not get the message, the last before those that are [left](Self::left). Call again for these.
+    pub fn poll(&mut self) -> Result<bool, SendError> {
+        self.host.with(|endpoint| endpoint.poll_set(&mut self.sending))
+    }
+
+    /// The parts to whose nodes it is still to be sent.
+    pub fn left(&self) -> &[PartId] {
+        self.sending.left()
+    }
+}

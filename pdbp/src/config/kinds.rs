@@ -1,0 +1,110 @@
+//! Values of settings that are one of a few, and where a value came from.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// Who makes progress on a node.
+///
+/// Whoever it is, a part that waits polls first, for 50 to 400 µs, and then sleeps until a peer wakes it: a node that has nothing to do
+/// costs next to nothing. While it polls it gives way to other programs. Where those compute all the time it polls for
+/// 50 µs at most and does not give way, since it would get its processor back a time slice later; so round trips of microseconds stay
+/// that short there, most of them: some take a time slice or more. `pdbp ping` shows both kinds, beside those of two threads over a
+/// channel of the standard library in the same run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// A thread of the node's own, which steps in when no part calls into PDBP.
+    Thread,
+    /// The parts, whenever they call. A part that does not call lets its last messages wait in their block: call
+    /// [`flush`](crate::Part::flush). The fastest for small messages.
+    Inline,
+    /// The host's loop, by [`Node::poll`](crate::Node::poll), besides the parts.
+    Host,
+}
+
+/// What carries blocks between nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransportKind {
+    /// Sockets in a process that is told whom to [`join`](super::Settings::join); else MPI in one that an MPI launcher has started as one
+    /// of several; else sockets in one that is told where to [`listen`](super::Settings::listen); else threads of this process.
+    Auto,
+    /// Threads of this process.
+    Local,
+    /// MPI: every process of the job hosts one node, whose index is its rank.
+    Mpi,
+    /// Sockets: every process hosts one node. One process founds the cluster ([`Settings::listen`](super::Settings::listen)) and has node 0, the others
+    /// join ([`Settings::join`](super::Settings::join)). Needs the feature `net`.
+    Net,
+}
+
+/// What a process packs its blocks by that it sends over sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Codec {
+    /// Nothing: the right choice wherever the network is faster than a codec, which a few Gb/s are.
+    None,
+    /// For each link what carries the most, by trying: nothing, LZ4 or Zstandard.
+    Auto,
+    /// LZ4.
+    Lz4,
+    /// Zstandard, level 1.
+    Zstd,
+}
+
+/// Which policy decides the space of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PolicyKind {
+    /// Grows with the traffic and gives space back: [`pdbp_core::policy::Adaptive`].
+    Adaptive,
+    /// Algorithm 1 as published: [`pdbp_core::policy::ThresholdAllocation`].
+    Threshold,
+    /// Rows keep their initial space: [`pdbp_core::policy::Fixed`].
+    Fixed,
+}
+
+/// Whether nodes answer who asks for their figures; see the module `monitor`. Needs the feature `metrics`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MonitorKind {
+    /// If the setting `metrics` says where to show them.
+    Auto,
+    /// Always: for `Node::observe`.
+    On,
+    /// Never.
+    Off,
+}
+
+/// Whether the memory of blocks is locked in place for CUDA devices, so that they copy from and to it at full speed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PinMemory {
+    /// No.
+    Off,
+    /// If there is a device, and it can be.
+    Auto,
+    /// In the context of the device of this number, which makes it so for all devices.
+    Device(u16),
+}
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Built in.
+    Default,
+    /// A file.
+    File(PathBuf),
+    /// An environment variable.
+    Environment,
+    /// The program.
+    Builder,
+    /// The command line.
+    CommandLine,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(path) => write!(f, "file {}", path.display()),
+            Self::Environment => f.write_str("environment"),
+            Self::Builder => f.write_str("builder"),
+            Self::CommandLine => f.write_str("command line"),
+        }
+    }
+}
