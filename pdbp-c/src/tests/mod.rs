@@ -14,7 +14,7 @@ use crate::stream::{ReaderHandle, WriterHandle};
 use crate::{cluster, message, node, part, status, stream};
 
 /// An exported function, for tests that call each.
-pub struct Export {
+pub(crate) struct Export {
     pub(crate) name: &'static str,
     /// Its result and its parameters in the header.
     pub(crate) signature: fn() -> (&'static str, Vec<String>),
