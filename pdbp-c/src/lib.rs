@@ -32,8 +32,8 @@
 //! reach could not be told.
 //!
 //! # What a call costs
-//! A message of 64 bytes that is sent, received and released takes instructions beyond those in Rust ([`Part<Shared>`](pdbp::Shared)) as the
-//! group `c` of `ci/instructions` prints: `cargo bench -p pdbp-benches --bench instructions_runtime -- c_`
+//! `cargo bench -p pdbp-benches --bench instructions_c` counts the instructions of a message that is sent, received and released beside those
+//! in Rust, of a [`Part<Shared>`](pdbp::Shared).
 #![cfg(target_pointer_width = "64")]
 
 pub mod cluster;
