@@ -110,8 +110,9 @@ exports! {
 
     /// Frees settings.
     fn pdbp_settings_free(settings: Free<SettingsHandle>) -> () {
+        let Some(settings) = settings else { return Ok(()) };
         // SAFETY: `pdbp_settings_new` has made it, and this is its end.
-        settings.map(|settings| drop(unsafe { unboxed(settings) }));
+        drop(unsafe { unboxed(settings) });
         Ok(())
     }
 
@@ -145,8 +146,9 @@ exports! {
 
     /// Frees a cluster; its nodes run on while there are handles of them, or of their parts.
     fn pdbp_cluster_free(cluster: Free<ClusterHandle>) -> () {
+        let Some(cluster) = cluster else { return Ok(()) };
         // SAFETY: `pdbp_start_abi` has made it, and this is its end.
-        cluster.map(|cluster| drop(unsafe { unboxed(cluster) }));
+        drop(unsafe { unboxed(cluster) });
         Ok(())
     }
 }

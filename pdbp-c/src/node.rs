@@ -268,8 +268,9 @@ exports! {
 
     /// Frees a node; it runs on while there are other handles of it, of its cluster or its parts.
     fn pdbp_node_free(node: Free<NodeHandle>) -> () {
+        let Some(node) = node else { return Ok(()) };
         // SAFETY: `pdbp_cluster_node` has made it, and this is its end.
-        node.map(|node| drop(unsafe { unboxed(node) }));
+        drop(unsafe { unboxed(node) });
         Ok(())
     }
 

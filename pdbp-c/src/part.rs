@@ -57,8 +57,9 @@ impl PartHandle {
     /// # Safety
     /// What is made of it is dropped before this handle.
     pub(crate) unsafe fn part(&self) -> &'static Part<Shared> {
+        let part = std::ptr::from_ref(&self.part);
         // SAFETY: it stays where it is, and lives as long as what is made of it (contract).
-        unsafe { &*(&raw const self.part) }
+        unsafe { &*part }
     }
 
     pub(crate) fn node(&self) -> &pdbp::Node {
@@ -75,16 +76,6 @@ impl PartHandle {
         self.owner.fetch_or(LEFT, Ordering::Relaxed);
     }
 
-    /// Sends as long as a call may wait.
-    fn sender(&self, to: Target, wait: Wait) -> Sender<'_, Shared> {
-        let sender = self.part.sender(to);
-        match wait.given() {
-            None => sender,
-            Some(_) if wait.is_none() => sender.no_wait(),
-            Some(timeout) => sender.timeout(timeout),
-        }
-    }
-
     #[inline(always)]
     fn send(&self, to: Target, message: &[u8], wait: Wait) -> Result<(), SendError> {
         match wait.given() {
@@ -95,7 +86,7 @@ impl PartHandle {
 
     #[inline(never)]
     fn send_within(&self, to: Target, message: &[u8], wait: Wait) -> Result<(), SendError> {
-        self.sender(to, wait).send(message)
+        sender(&self.part, to, wait).send(message)
     }
 
     #[inline(always)]
@@ -104,6 +95,16 @@ impl PartHandle {
             return self.part.try_recv().map(MessageInfo::of).ok_or(Failure::WOULD_BLOCK);
         }
         Ok(MessageInfo::of(self.part.recv_timeout(wait.on(self.node()))?))
+    }
+}
+
+/// A way to a part that waits for room as long as a call may.
+fn sender(part: &Part<Shared>, to: Target, wait: Wait) -> Sender<'_, Shared> {
+    let sender = part.sender(to);
+    match wait.given() {
+        None => sender,
+        Some(_) if wait.is_none() => sender.no_wait(),
+        Some(timeout) => sender.timeout(timeout),
     }
 }
 
@@ -222,8 +223,9 @@ exports! {
 
     /// Frees a part; it stays registered while it has open streams.
     fn pdbp_part_free(part: Free<PartHandle>) -> () {
-        // SAFETY: `pdbp_register` has made it, and this is its end.
-        part.map(|part| drop(unsafe { Arc::from_raw(part.as_ptr()) }));
+        let Some(part) = part else { return Ok(()) };
+        // SAFETY: `pdbp_register` has made it of an `Arc`, and this is the end of its share.
+        drop(unsafe { Arc::from_raw(part.as_ptr()) });
         Ok(())
     }
 
@@ -241,7 +243,7 @@ exports! {
     ) -> Status {
         // SAFETY: the header's promise.
         let message = unsafe { bytes(data, size) }?;
-        part.sender(to.target()?, wait).command(command).send(message)?;
+        sender(&part.part, to.target()?, wait).command(command).send(message)?;
         Ok(Status::DONE)
     }
 
@@ -262,10 +264,10 @@ exports! {
     fn pdbp_send_train(
         part: In<PartHandle>, to: TargetBits, data: *const c_void, each: usize, count: usize, sent: MaybeOut<usize>, wait: Wait
     ) -> Status {
-        let all = each.checked_mul(count).unwrap_or(usize::MAX);
+        let all = each.saturating_mul(count);
         // SAFETY: the header's promise.
         let messages = unsafe { bytes(data, all) }?;
-        let done = part.sender(to.target()?, wait).send_train(messages, each)?;
+        let done = sender(&part.part, to.target()?, wait).send_train(messages, each)?;
         sent.put(done);
         if done < count && each > 0 { Err(Failure::WOULD_BLOCK) } else { Ok(Status::DONE) }
     }
@@ -274,13 +276,7 @@ exports! {
     fn pdbp_loan(part: In<PartHandle>, to: TargetBits, size: usize, wait: Wait, out: Out<*mut c_void>) -> Status {
         // SAFETY: the loan is kept in the handle, where it is dropped before the part.
         let lender = unsafe { part.part() };
-        let sender = lender.sender(to.target()?);
-        let sender = match wait.given() {
-            None => sender,
-            Some(_) if wait.is_none() => sender.no_wait(),
-            Some(timeout) => sender.timeout(timeout),
-        };
-        let mut loan = sender.loan(size)?;
+        let mut loan = sender(lender, to.target()?, wait).loan(size)?;
         out.put(loan.as_mut_ptr().cast());
         part.loan.replace(Some(loan));
         Ok(Status::DONE)
