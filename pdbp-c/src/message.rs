@@ -12,7 +12,7 @@ use crate::status::{Failure, Status};
 
 /// `pdbp_message`. Nothing is in it if it is all zeroes.
 ///
-/// **Invariant.** `held` is 0, or says what `owner` holds (see [`Held`]) and how often the process had forked by then.
+/// **Invariant.** `held` is 0, or says what `owner` holds (see `Held`) and how often the process had forked by then.
 #[repr(C)]
 #[expect(missing_docs, reason = "the header says what they are")]
 pub struct MessageInfo {
