@@ -312,4 +312,9 @@ impl Node {
     pub fn take_events(&self) -> Vec<Event> {
         self.shared.events.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
     }
+
+    /// The oldest of the events that were not taken, as [`take_events`](Self::take_events).
+    pub fn next_event(&self) -> Option<Event> {
+        self.shared.events.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
 }

@@ -39,6 +39,8 @@ const SEGMENT: u16 = 0;
 pub struct StreamWriter<P: HoldsPart> {
     part: P,
     out: StreamOut,
+    /// For a block.
+    patience: Patience,
     /// Blocks that flows from devices have.
     #[cfg(feature = "cuda")]
     away: device::Away,
@@ -90,6 +92,7 @@ impl<P: HoldsPart> StreamWriter<P> {
         Ok(Self {
             part,
             out,
+            patience: Patience::Set,
             #[cfg(feature = "cuda")]
             away: device::Away::default(),
         })
@@ -103,6 +106,26 @@ impl<P: HoldsPart> StreamWriter<P> {
     /// Bytes of a full segment: what a block of the best length for the destination holds.
     pub fn segment_len(&self) -> usize {
         self.part.part().shared().longest_to(self.out.dest().node())
+    }
+
+    /// From now on calls wait so long for room, each time that they need a block; `None`: as long as the setting `timeout_ms` says, as
+    /// they do at first. [`finish`](Self::finish) does so for the relay of its stream in any case.
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) {
+        self.patience = timeout.map_or(Patience::Set, Patience::For);
+    }
+
+    /// Writes as many of the bytes as a segment has room for, at least one, and returns how many: [`io::Write::write`] with the
+    /// runtime's own error.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub fn write_some(&mut self, data: &[u8]) -> Result<usize, SendError> {
+        let room = self.loan(data.len())?;
+        let taken = room.len().min(data.len());
+        let (from, _) = data.split_at(taken);
+        room.split_at_mut(taken).0.copy_from_slice(from);
+        self.advance(taken);
+        Ok(taken)
     }
 
     /// Room for the next bytes, to be filled in place: as many as asked for, at most what is left of a segment and at least
@@ -175,7 +198,7 @@ impl<P: HoldsPart> StreamWriter<P> {
     }
 
     fn take_block(&mut self) -> Result<(), SendError> {
-        let block = self.part.part().open_block(self.out.dest().node(), Patience::Set)?.0;
+        let block = self.part.part().open_block(self.out.dest().node(), self.patience)?.0;
         let before = self.out.give_block(block);
         debug_assert!(before.is_none(), "it was missing");
         before.into_iter().for_each(|block| self.part.part().shared().engine().submit(block));
@@ -203,12 +226,7 @@ impl<P: HoldsPart> StreamWriter<P> {
 
 impl<P: HoldsPart> io::Write for StreamWriter<P> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let room = self.loan(data.len()).map_err(io::Error::from)?;
-        let taken = room.len().min(data.len());
-        let (from, _) = data.split_at(taken);
-        room.split_at_mut(taken).0.copy_from_slice(from);
-        self.advance(taken);
-        Ok(taken)
+        self.write_some(data).map_err(io::Error::from)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -339,15 +357,46 @@ impl<P: HoldsPart> StreamReader<P> {
                 self.part.part().flush();
                 Waiter::new(timeout, self.part.part().shared())
             });
+            let worked = self.part.part().poll();
+            // Also for a call that may not wait.
+            if worked > 0
+                && let Some(found) = self.take()?
+            {
+                return Ok(found.map(|run| Segment { run, start: 0 }));
+            }
             if waiter.is_over() {
                 let peers = vec![self.key.source()];
                 let missing = "sent the next segment of the stream";
                 return Err(waiter.late(peers, missing).into());
             }
-            if self.part.part().poll() > 0 {
+            if worked > 0 {
                 waiter.worked(&self.part.part().node);
             } else {
                 waiter.pause(&self.part.part().node, &[self.part.part().pipe()?]);
+            }
+        }
+    }
+
+    /// Reads what there is of a segment, at least a byte, and returns how much; 0 at the end of the stream, and for no room. Waits at
+    /// most `timeout`. [`io::Read::read`] with a timeout and the runtime's own error.
+    ///
+    /// # Errors
+    /// As [`next_segment`](Self::next_segment).
+    pub fn read_some(&mut self, to: &mut [u8], timeout: Duration) -> Result<usize, RecvError> {
+        if to.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            let Some(segment) = self.next_segment(timeout)? else { return Ok(0) };
+            let bytes: &[u8] = &segment;
+            let taken = bytes.len().min(to.len());
+            to.split_at_mut(taken).0.copy_from_slice(bytes.split_at(taken).0);
+            if taken < bytes.len() {
+                self.at = segment.start as usize + taken;
+                self.current = Some(segment.run);
+            }
+            if taken > 0 {
+                return Ok(taken);
             }
         }
     }
@@ -394,23 +443,8 @@ impl<P: HoldsPart> StreamReader<P> {
 
 impl<P: HoldsPart> io::Read for StreamReader<P> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        if to.is_empty() {
-            return Ok(0);
-        }
         let timeout = self.part.part().shared().settings.timeout;
-        loop {
-            let Some(segment) = self.next_segment(timeout).map_err(io::Error::from)? else { return Ok(0) };
-            let bytes: &[u8] = &segment;
-            let taken = bytes.len().min(to.len());
-            to.split_at_mut(taken).0.copy_from_slice(bytes.split_at(taken).0);
-            if taken < bytes.len() {
-                self.at = segment.start as usize + taken;
-                self.current = Some(segment.run);
-            }
-            if taken > 0 {
-                return Ok(taken);
-            }
-        }
+        self.read_some(to, timeout).map_err(io::Error::from)
     }
 }
 

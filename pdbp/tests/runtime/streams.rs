@@ -212,3 +212,47 @@ fn a_stream_dropped_before_anything_was_written_leaves_no_block_behind() {
         assert!(b.try_accept_stream().unwrap().is_none(), "nothing of the streams was sent");
     }
 }
+
+#[test]
+fn ends_of_streams_need_not_wait() {
+    let builder = pdbp::Builder::new().nodes(2).progress(pdbp::Progress::Inline).row_blocks(4);
+    let cluster = builder.start().unwrap();
+    let (a, b) = pair(&cluster);
+    let mut writer = a.open_stream(find(&a, "b@node1")).unwrap();
+    writer.set_timeout(Some(Duration::ZERO));
+    assert_eq!(writer.write_some(b"first").unwrap(), 5);
+    writer.flush_segment().unwrap();
+    let mut reader = b.accept_stream(SOON).unwrap();
+    let mut bytes = [0; 3];
+    assert_eq!((reader.read_some(&mut bytes, SOON).unwrap(), bytes), (3, *b"fir"));
+    assert_eq!((reader.read_some(&mut bytes, Duration::ZERO).unwrap(), &bytes[..2]), (2, &b"st"[..]));
+    assert!(matches!(reader.read_some(&mut bytes, Duration::ZERO), Err(RecvError::Timeout(_))));
+    // What has arrived at the node is found by a call that may not wait, too.
+    assert_eq!(writer.write_some(b"now").unwrap(), 3);
+    writer.flush_segment().unwrap();
+    assert_eq!((reader.read_some(&mut bytes, Duration::ZERO).unwrap(), bytes), (3, *b"now"));
+
+    // Nobody reads: there is no room, and soon there is again.
+    let mut written = 0;
+    let full = loop {
+        match writer.write_some(&[7; 1000]) {
+            Ok(more) => written += more,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(full, pdbp::SendError::Timeout(_)), "{full}");
+    writer.set_timeout(None);
+    let mut read = 0;
+    let mut room = vec![0; 1000];
+    while read < written {
+        match reader.read_some(&mut room, Duration::ZERO) {
+            Ok(more) => read += more,
+            Err(RecvError::Timeout(_)) => {
+                a.node().poll();
+                writer.flush_segment().unwrap();
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert_eq!(written, read);
+}

@@ -1,0 +1,283 @@
+/* pdbp.h: parts of a cluster that send messages and streams to each other by name.
+ *
+ * C99 and C++11, for targets of 64 bits. Licence: MIT or Apache-2.0.
+ *
+ * Statuses. A function returns 0 (PDBP_DONE) if it is done, a status above 0 if there was no error (it would block, timed out, was
+ * interrupted, has come to the end), and one below 0 for an error. pdbp_error() says what was wrong and what to do. Results are
+ * written with PDBP_DONE only, if nothing else is said.
+ *
+ * Times to wait (pdbp_ns) are in nanoseconds: 0 does not wait, PDBP_SET_TIMEOUT waits as long as the setting timeout_ms says.
+ *
+ * Threads. Clusters, nodes and settings: any, at the same time. A part with its streams: the thread that registered it, until it disowns it
+ * and another adopts it; others get PDBP_E_THREAD. Messages, batches and ends of streams are released or freed on any thread, a part
+ * too, while no call with it is under way.
+ *
+ * Handles keep what they need, so that they are freed in any order; freeing null does nothing. What was freed must not be used. In a forked
+ * child, calls get PDBP_E_FORKED, and to free or release forgets.
+ *
+ * Pointers that are not said to be null may not be: PDBP_E_NULL. Text is UTF-8 and ends with a zero byte. */
+#ifndef PDBP_H
+#define PDBP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The version of the ABI that a program is compiled for: major version in the upper, minor in the lower 16 bits. */
+#define PDBP_ABI 0x00000001u
+
+typedef int32_t pdbp_status;
+typedef uint64_t pdbp_target; /* a part: pdbp_find, pdbp_self and messages give them; a plain value */
+typedef int64_t pdbp_ns;      /* how long to wait, in nanoseconds */
+
+typedef struct pdbp_settings pdbp_settings;
+typedef struct pdbp_cluster pdbp_cluster;
+typedef struct pdbp_node pdbp_node;
+typedef struct pdbp_part pdbp_part;
+typedef struct pdbp_writer pdbp_writer;
+typedef struct pdbp_reader pdbp_reader;
+
+#define PDBP_SET_TIMEOUT (-1)
+#define PDBP_NOBODY UINT64_MAX /* no part */
+
+/* Done, and no error. */
+#define PDBP_DONE 0
+#define PDBP_WOULD_BLOCK 1 /* there is nothing, or no room, and the call may not wait; pdbp_error() says nothing of it */
+#define PDBP_TIMEOUT 2     /* it waited as long as it may; pdbp_error_nodes() says for whom */
+#define PDBP_INTERRUPTED 3 /* pdbp_interrupt */
+#define PDBP_END 4         /* the end of a stream; no more events */
+/* Errors. Codes are never used again for something else; print those that you do not know by pdbp_status_name. */
+#define PDBP_E_NULL (-1)           /* a null pointer */
+#define PDBP_E_ARGUMENT (-2)       /* a value that cannot be */
+#define PDBP_E_HANDLE (-3)         /* a pointer to something else */
+#define PDBP_E_THREAD (-4)         /* the part is another thread's, or nobody's */
+#define PDBP_E_FORKED (-5)         /* the handle is of the process that this one is a fork of */
+#define PDBP_E_PANIC (-6)          /* a bug of the library; the handle can only be freed */
+#define PDBP_E_VERSION (-7)        /* this header is of another version than the library */
+#define PDBP_E_UNSUPPORTED (-8)    /* the library was built without it */
+#define PDBP_E_SETTINGS (-9)       /* an unknown setting, or a value that cannot be */
+#define PDBP_E_START (-10)         /* the cluster did not start */
+#define PDBP_E_NO_NODE (-11)       /* no such node, or another process has it */
+#define PDBP_E_NO_PART (-12)       /* no such part, or no more */
+#define PDBP_E_AMBIGUOUS (-13)     /* several nodes have a part of that name */
+#define PDBP_E_REFUSED (-14)       /* the name of a part cannot be used or is taken, or its node has no room for more */
+#define PDBP_E_FULL (-15)          /* a table of the cluster, or the pipes of the node: see the settings */
+#define PDBP_E_PEER_FAILED (-16)   /* the node has failed, or the one by which it is reached */
+#define PDBP_E_TOO_LONG (-17)      /* a message, a loan, or a set of destinations */
+#define PDBP_E_NEEDS_WAITING (-18) /* the message takes several blocks, which a call that may not wait cannot send */
+#define PDBP_E_LOANED (-19)        /* the part has a loan, which a message would overtake */
+#define PDBP_E_NO_LOAN (-20)       /* the part has none */
+#define PDBP_E_STREAM (-21)        /* the stream is finished, broken, or goes no further */
+#define PDBP_E_NOBODY_LEFT (-22)   /* nobody is left who could send anything */
+#define PDBP_E_OTHER (-23)         /* something else: see pdbp_error() */
+
+/* A message, read where it arrived. It is the caller's memory: it may be moved, not copied. All zeroes is no message. The bytes stay, and
+ * with them the sender's room, until pdbp_release. Only pdbp_release may change the last two fields. */
+typedef struct {
+    const void *data;
+    size_t size;
+    pdbp_target source; /* who sent it: the target of an answer */
+    uint16_t command;   /* the number of a command; 0 otherwise */
+    uint16_t flags;     /* PDBP_COMMAND */
+    uint32_t held;
+    uint64_t owner[4];
+} pdbp_message;
+
+/* A train: count messages of each bytes, one behind the other. As pdbp_message. */
+typedef struct {
+    const void *data;
+    size_t each, count;
+    pdbp_target source;
+    uint16_t command, flags;
+    uint32_t held;
+    uint64_t owner[4], reserved;
+} pdbp_batch;
+
+#define PDBP_COMMAND 1 /* in flags: it was sent as a command */
+
+/* -- Version and errors -- */
+
+/* The version of the library that runs: of its ABI, as PDBP_ABI, and as text. */
+uint32_t pdbp_abi(void);
+const char *pdbp_version(void);
+
+/* The name of a status: "PDBP_TIMEOUT". */
+const char *pdbp_status_name(pdbp_status status);
+
+/* What the last call of this thread that failed says: the value that was wrong, and what to do. Valid until the next failure. */
+const char *pdbp_error(void);
+
+/* The nodes that it waited for, or that have failed: writes as many as there is room for, and returns how many there are. */
+size_t pdbp_error_nodes(uint16_t *to_or_null, size_t room);
+
+/* -- Settings and clusters -- */
+
+/* Settings as the environment (PDBP_...) and the file that PDBP_CONFIG names say. `pdbp config` lists them all. */
+pdbp_status pdbp_settings_new(pdbp_settings **out);
+/* Sets a value by its name: ("nodes", "4"). */
+pdbp_status pdbp_settings_set(pdbp_settings *settings, const char *key, const char *value);
+void pdbp_settings_free(pdbp_settings *settings);
+
+/* Starts the nodes of this process, and returns when all nodes of the cluster know each other: under a launcher such as mpirun one node per
+ * process, if the library was built for that, else as many nodes in this process as the setting nodes says. Null: settings as
+ * pdbp_settings_new. The settings stay the caller's. */
+pdbp_status pdbp_start_abi(uint32_t abi, pdbp_settings *settings_or_null, pdbp_cluster **out);
+#define pdbp_start(settings_or_null, out) pdbp_start_abi(PDBP_ABI, settings_or_null, out)
+
+/* Nodes of the whole cluster; 0 when it fails. */
+uint16_t pdbp_cluster_size(const pdbp_cluster *cluster);
+/* A handle of a node that this process hosts. Each call makes another. */
+pdbp_status pdbp_cluster_node(pdbp_cluster *cluster, uint16_t index, pdbp_node **out);
+/* Nodes stop when the handles of the cluster, of the node and of its parts are freed. What nobody has taken in is lost then: see pdbp_quiesce. */
+void pdbp_cluster_free(pdbp_cluster *cluster);
+
+/* -- Nodes -- */
+
+/* The part with an address such as "worker@node1", or a name that one node has; waits until it is registered. */
+pdbp_status pdbp_find(pdbp_node *node, const char *address, pdbp_ns wait, pdbp_target *out);
+/* The node's index; UINT16_MAX when it fails. */
+uint16_t pdbp_node_index(const pdbp_node *node);
+void pdbp_node_free(pdbp_node *node);
+
+/* Waits until every node has called this as often as this one. A call that timed out counts all the same. */
+pdbp_status pdbp_barrier(pdbp_node *node, pdbp_ns wait);
+/* Waits until all that any part has sent before can be received without waiting. */
+pdbp_status pdbp_quiesce(pdbp_node *node, pdbp_ns wait);
+/* Makes progress, with progress = "host". In *next: when to call again at the latest; 0 at once, -1 when something happens. */
+pdbp_status pdbp_poll(pdbp_node *node, pdbp_ns *next_or_null);
+/* Ends a call that waits, of each part and each handle of the node; of those that do not wait, the next that would. For other threads
+ * and signal handlers. */
+void pdbp_interrupt(pdbp_node *node);
+
+/* Something that has happened at a node. Set size to sizeof before. */
+typedef struct {
+    uint32_t size;
+    uint32_t kind;       /* PDBP_EVENT_... */
+    uint64_t count;      /* messages lost, or 1 for a part that is known and 0 for one that was not accepted */
+    pdbp_target part;    /* or PDBP_NOBODY */
+    uint32_t number;     /* of a part at its node, a stream, or the term of a master */
+    uint16_t peer;       /* the node that it is about, or UINT16_MAX */
+    uint16_t other;      /* the destination, where peer is a relay or a source, or UINT16_MAX */
+} pdbp_event_info;
+
+#define PDBP_EVENT_OTHER 0 /* what this version has no kind for */
+#define PDBP_EVENT_CHANGED 1
+#define PDBP_EVENT_MALFORMED 2 /* a block of peer was refused */
+#define PDBP_EVENT_UNROUTABLE 3
+#define PDBP_EVENT_PEER_FAILED 4
+#define PDBP_EVENT_PEER_RESTORED 5
+#define PDBP_EVENT_SETTINGS_DIFFER 6
+#define PDBP_EVENT_NEW_MASTER 7
+#define PDBP_EVENT_EXPELLED 8
+#define PDBP_EVENT_NOT_PASSED_ON 9
+#define PDBP_EVENT_STREAM_STOPPED 10
+#define PDBP_EVENT_LINK_ENDED 11
+#define PDBP_EVENT_STREAM_BROKEN 12
+
+/* The oldest event that nobody has taken; PDBP_END when there is none. The last 256 are kept. */
+pdbp_status pdbp_event(pdbp_node *node, pdbp_event_info *info);
+
+/* Counts of a node since its start, over all peers. Set size to sizeof before. */
+typedef struct {
+    uint32_t size;
+    uint32_t free_blocks; /* that no row has */
+    uint64_t blocks_sent, bytes_sent, messages_sent;
+    uint64_t blocks_received, bytes_received, messages_received;
+    uint64_t stalls;      /* how often somebody had to wait for room */
+    uint64_t held_blocks; /* that were received and not given back: those of messages that are not read or not released */
+    uint64_t unroutable, undelivered, malformed;
+    uint16_t node;
+    uint16_t private_pipes, stream_pipes; /* in use */
+    uint16_t reserved;
+} pdbp_node_stats;
+
+pdbp_status pdbp_stats(pdbp_node *node, pdbp_node_stats *stats);
+
+/* -- Parts -- */
+
+#define PDBP_CPU 0
+#define PDBP_GPU 1
+#define PDBP_COMMUNICATION 2
+
+/* Registers a part of the calling thread. Returns when every node knows the name. */
+pdbp_status pdbp_register(pdbp_node *node, const char *name, uint32_t kind, pdbp_part **out);
+/* The part as a target, on any thread; PDBP_NOBODY when it fails. */
+pdbp_target pdbp_self(const pdbp_part *part);
+/* Hands the part, with its streams, to the thread that adopts it next. */
+pdbp_status pdbp_disown(pdbp_part *part);
+pdbp_status pdbp_adopt(pdbp_part *part);
+/* Frees name and pipe, after what it has packed was handed on; with open streams, when the last of them is freed. */
+void pdbp_part_free(pdbp_part *part);
+
+/* Sends a message: returns when it is packed. It leaves when its block is full, at pdbp_flush, when the part waits for something, or after the
+ * setting flush_after_us. Messages to one part arrive in order. */
+pdbp_status pdbp_send(pdbp_part *part, pdbp_target to, const void *data, size_t size, pdbp_ns wait);
+/* Sends a command, which goes ahead of messages and leaves at once. It has to fit a block. */
+pdbp_status pdbp_send_command(pdbp_part *part, pdbp_target to, uint16_t command, const void *data, size_t size, pdbp_ns wait);
+/* Sends a message to several parts, one copy per node. Waits as the setting timeout_ms says; nodes before one that fails have it. */
+pdbp_status pdbp_send_all(pdbp_part *part, const pdbp_target *to, size_t targets, const void *data, size_t size);
+/* Sends count messages of each bytes, one behind the other, from the first on. PDBP_WOULD_BLOCK: the first *sent_or_null of them. (Each waits
+ * for itself; how many were sent before an error is not known.) */
+pdbp_status pdbp_send_train(pdbp_part *part, pdbp_target to, const void *data, size_t each, size_t count, size_t *sent_or_null, pdbp_ns wait);
+
+/* Lends room for a message of size bytes in the block that leaves, to be filled and then sent by pdbp_commit, or given up by pdbp_abandon.
+ * A part has one loan at a time, and sends no other message to that node meanwhile (PDBP_E_LOANED). */
+pdbp_status pdbp_loan(pdbp_part *part, pdbp_target to, size_t size, pdbp_ns wait, void **room);
+pdbp_status pdbp_commit(pdbp_part *part);
+void pdbp_abandon(pdbp_part *part);
+/* Lets what the part has packed leave now. */
+pdbp_status pdbp_flush(pdbp_part *part);
+
+/* Receives a message; commands first. What was in *message is overwritten. */
+pdbp_status pdbp_recv(pdbp_part *part, pdbp_message *message, pdbp_ns wait);
+/* Receives up to room messages: waits for the first, and takes what else there is. */
+pdbp_status pdbp_recv_many(pdbp_part *part, pdbp_message *messages, size_t room, size_t *got, pdbp_ns wait);
+/* Gives count messages, or segments, back and leaves zeroes; passes over zeroes. On any thread. */
+void pdbp_release(pdbp_message *messages_or_null, size_t count);
+/* Receives messages of one length from one part that arrived together: the fastest way to read many. */
+pdbp_status pdbp_recv_batch(pdbp_part *part, pdbp_batch *batch, pdbp_ns wait);
+void pdbp_release_batch(pdbp_batch *batch_or_null);
+
+/* The next message of this part that was not delivered since the node of its target has failed, to be released as others; PDBP_WOULD_BLOCK when
+ * there is none. In to: as many of the targets as there is room for; in *targets: how many there are. */
+pdbp_status pdbp_returned(pdbp_part *part, pdbp_message *message, pdbp_target *to_or_null, size_t room, size_t *targets_or_null);
+
+#define PDBP_RECV 1   /* something to receive */
+#define PDBP_SEND 2   /* room for a short message to the target */
+#define PDBP_STREAM 4 /* in *ready, with PDBP_RECV: a stream to accept */
+
+/* Waits until something of interest, PDBP_RECV, PDBP_SEND or both, is ready. Without PDBP_SEND the target is ignored. */
+pdbp_status pdbp_wait(pdbp_part *part, uint32_t interest, pdbp_target to, pdbp_ns wait, uint32_t *ready_or_null);
+
+/* -- Streams: data of any length, in order, in blocks of their own -- */
+
+pdbp_status pdbp_open(pdbp_part *part, pdbp_target to, pdbp_writer **out);
+/* Writes all bytes; waits that long for each block. In any case, *written_or_null is how many were written. */
+pdbp_status pdbp_write(pdbp_writer *writer, const void *data, size_t size, size_t *written_or_null, pdbp_ns wait);
+/* Room for the next bytes, to be filled in place: at most want, at least one. pdbp_filled says how many were. */
+pdbp_status pdbp_room(pdbp_writer *writer, size_t want, pdbp_ns wait, void **room, size_t *got);
+pdbp_status pdbp_filled(pdbp_writer *writer, size_t size);
+/* Sends what was written so far. */
+pdbp_status pdbp_writer_flush(pdbp_writer *writer);
+/* Sends what is left and ends the stream. */
+pdbp_status pdbp_finish(pdbp_writer *writer);
+/* A stream that was not finished is given up: its reader gets PDBP_E_STREAM after what was sent. */
+void pdbp_writer_free(pdbp_writer *writer);
+
+/* The next stream that somebody has opened to this part. */
+pdbp_status pdbp_accept(pdbp_part *part, pdbp_ns wait, pdbp_reader **out, pdbp_target *from_or_null);
+/* Reads what there is, at least a byte and at most size. PDBP_END at the end. In any case, *got is how many bytes were read. */
+pdbp_status pdbp_read(pdbp_reader *reader, void *to, size_t size, size_t *got, pdbp_ns wait);
+/* The next segment, whole and in place, to be released as a message. PDBP_END at the end. */
+pdbp_status pdbp_segment(pdbp_reader *reader, pdbp_message *segment, pdbp_ns wait);
+/* Before the end: the rest is discarded as it comes. */
+void pdbp_reader_free(pdbp_reader *reader);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

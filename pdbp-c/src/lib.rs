@@ -1,0 +1,51 @@
+//! The C library `libpdbp`: parts of a cluster that send messages and streams to each other by name, for programs in C and C++.
+//!
+//! What the functions do, and what they promise, is in `include/pdbp.h`, which is written by hand; tests compare it, `abi.txt` and what is
+//! exported here. `ci/install-c PREFIX` installs library, header, and files for pkg-config and CMake; `examples` has programs.
+//!
+//! A function translates types, ownership and errors, and has no logic of its own: that is in [`pdbp`].
+//!
+//! # The map
+//! * `call` has the macro that makes every exported function, with its checks of parameters; `handle` what C has pointers to; `status` the
+//!   statuses, and what errors of the runtime become.
+//! * `cluster` has versions, settings and clusters, `node` nodes, `part` parts, `message` what they receive, `stream` streams.
+//!
+//! # Shapes
+//! Handles are pointers to opaque structs, each freed by a function of its own; they keep what they need, so that these are called in any
+//! order. A message (64 bytes) and a batch (80) are the caller's memory, and hold their bytes where these arrived until they are
+//! released; a message may be moved, not copied. A target (`uint64_t`) is a plain value. Structs that may grow begin with their size. All of
+//! this is for targets of 64 bits.
+//!
+//! # Errors
+//! A function returns a status: 0 is done, above is no error (it would block, timed out, was interrupted, the end), below is one.
+//! `pdbp_error` has the text of the thread's last failure, with the value and what to do, and `pdbp_error_nodes` whom it waited for. A panic
+//! is caught, and its handles refuse everything but to be freed. Pointers to handles of another kind are refused, and those of the
+//! process that this one is a fork of; to use a handle that was freed is as undefined as with `free` of C.
+//!
+//! # Threads
+//! Clusters, nodes and settings may be used by any threads at the same time. A part and its streams belong to the thread that registered the part,
+//! until it disowns it and another adopts it; there is no lock. Messages, batches and ends of streams may be released on any thread.
+//!
+//! # What is not here yet
+//! Memory of CUDA devices (`pdbp_cuda.h`), communicators of the program (`pdbp_mpi.h`), descriptors to wait for a part by `poll`
+//! (`pdbp_fd`, `pdbp_arm`: the runtime has no wakers yet), and classes for C++. `pdbp_send_all` has no time to wait of its own: who it did not
+//! reach could not be told.
+//!
+//! # What a call costs
+//! `cargo bench -p pdbp-benches --bench instructions_c` counts the instructions of a message that is sent, received and released beside those
+//! in Rust, of a [`Part<Shared>`](pdbp::Shared).
+#![cfg(target_pointer_width = "64")]
+
+pub mod cluster;
+pub mod message;
+pub mod node;
+pub mod part;
+pub mod status;
+pub mod stream;
+
+mod call;
+mod handle;
+#[cfg(test)]
+mod tests;
+
+pub use call::{Arg, Handle, Ret};

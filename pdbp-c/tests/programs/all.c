@@ -1,0 +1,378 @@
+/* What a program in C may do with libpdbp, and what it must not: each check says its line and ends the program when it fails. Compiled by
+ * ci/c as C99 and C++11, and run plain, with AddressSanitizer and under valgrind. */
+#define _POSIX_C_SOURCE 200112L
+#include <pdbp.h>
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define WAIT PDBP_SET_TIMEOUT
+#define EXPECT(what)                                                                                       \
+    do {                                                                                                   \
+        if (!(what)) {                                                                                     \
+            fprintf(stderr, "all.c:%d: %s; the last failure: %s\n", __LINE__, #what, pdbp_error());        \
+            exit(1);                                                                                       \
+        }                                                                                                  \
+    } while (0)
+#define DONE(call) EXPECT((call) == PDBP_DONE)
+#define SAYS(text) EXPECT(strstr(pdbp_error(), text) != NULL)
+
+static pdbp_cluster *cluster;
+static pdbp_node *nodes[2];
+static pdbp_part *parts[2];
+static pdbp_target targets[2];
+
+static void start(void) {
+    pdbp_settings *settings;
+    int i;
+    EXPECT(pdbp_abi() == PDBP_ABI);
+    EXPECT(strlen(pdbp_version()) >= 5);
+    EXPECT(strcmp(pdbp_status_name(PDBP_E_LOANED), "PDBP_E_LOANED") == 0);
+    EXPECT(strstr(pdbp_status_name(-12345), "another version") != NULL);
+
+    DONE(pdbp_settings_new(&settings));
+    EXPECT(pdbp_settings_set(settings, "nodse", "2") == PDBP_E_SETTINGS);
+    SAYS("nodse");
+    EXPECT(pdbp_settings_set(settings, "nodes", "many") == PDBP_E_SETTINGS);
+    SAYS("many");
+    EXPECT(pdbp_settings_set(settings, "nodes", "\xff") == PDBP_E_ARGUMENT);
+    DONE(pdbp_settings_set(settings, "nodes", "2"));
+    DONE(pdbp_settings_set(settings, "transport", "local"));
+    /* Both parts are of one thread here. */
+    DONE(pdbp_settings_set(settings, "progress", "inline"));
+    EXPECT(pdbp_start_abi(PDBP_ABI + 1, settings, &cluster) == PDBP_E_VERSION);
+    SAYS("compile it again");
+    DONE(pdbp_start(settings, &cluster));
+    pdbp_settings_free(settings);
+
+    EXPECT(pdbp_cluster_size(cluster) == 2);
+    EXPECT(pdbp_cluster_node(cluster, 2, &nodes[0]) == PDBP_E_NO_NODE);
+    for (i = 0; i < 2; i++) {
+        DONE(pdbp_cluster_node(cluster, (uint16_t)i, &nodes[i]));
+        EXPECT(pdbp_node_index(nodes[i]) == i);
+        DONE(pdbp_register(nodes[i], "part", PDBP_CPU, &parts[i]));
+        targets[i] = pdbp_self(parts[i]);
+    }
+}
+
+static void nothing(void) {
+    pdbp_node *node = NULL;
+    EXPECT(pdbp_flush(NULL) == PDBP_E_NULL);
+    EXPECT(pdbp_cluster_node(NULL, 0, &node) == PDBP_E_NULL);
+    EXPECT(pdbp_send(parts[0], targets[1], NULL, 1, WAIT) == PDBP_E_NULL);
+    EXPECT(pdbp_recv(parts[0], NULL, 0) == PDBP_E_NULL);
+    EXPECT(pdbp_self(NULL) == PDBP_NOBODY && pdbp_node_index(NULL) == UINT16_MAX && pdbp_cluster_size(NULL) == 0);
+    pdbp_settings_free(NULL);
+    pdbp_cluster_free(NULL);
+    pdbp_node_free(NULL);
+    pdbp_part_free(NULL);
+    pdbp_writer_free(NULL);
+    pdbp_reader_free(NULL);
+    pdbp_release(NULL, 3);
+    pdbp_release_batch(NULL);
+    pdbp_interrupt(NULL);
+    pdbp_abandon(NULL);
+}
+
+static void names(void) {
+    pdbp_target found;
+    pdbp_part *part;
+    DONE(pdbp_find(nodes[0], "part@node1", WAIT, &found));
+    EXPECT(found == targets[1]);
+    EXPECT(pdbp_find(nodes[0], "part", 0, &found) == PDBP_E_AMBIGUOUS);
+    EXPECT(pdbp_find(nodes[0], "nobody@node1", 0, &found) == PDBP_E_NO_PART);
+    SAYS("nobody@node1");
+    EXPECT(pdbp_find(nodes[0], "part@node7", 0, &found) == PDBP_E_NO_NODE);
+    EXPECT(pdbp_register(nodes[0], "part", PDBP_CPU, &part) == PDBP_E_REFUSED);
+    EXPECT(pdbp_register(nodes[0], "other", 7, &part) == PDBP_E_ARGUMENT);
+    EXPECT(pdbp_send(parts[0], PDBP_NOBODY, "x", 1, WAIT) == PDBP_E_NO_PART);
+}
+
+/* Receives a message of part 1 that has this text, and gives it back. */
+static void receive(const char *text) {
+    pdbp_message message;
+    DONE(pdbp_recv(parts[1], &message, WAIT));
+    EXPECT(message.size == strlen(text) && memcmp(message.data, text, message.size) == 0);
+    EXPECT(message.source == targets[0]);
+    pdbp_release(&message, 1);
+    EXPECT(message.data == NULL && message.size == 0);
+    pdbp_release(&message, 1); /* nothing */
+}
+
+static void messages(void) {
+    pdbp_message message, many[4];
+    pdbp_batch batch;
+    uint32_t train[100];
+    size_t i, got, sent = 0, seen = 0;
+    uint32_t ready = 0;
+    void *room;
+    char *large;
+    pdbp_target both[2];
+
+    EXPECT(pdbp_recv(parts[1], &message, 0) == PDBP_WOULD_BLOCK);
+    EXPECT(pdbp_recv(parts[1], &message, 1000000) == PDBP_TIMEOUT);
+    SAYS("after 1ms");
+
+    DONE(pdbp_send(parts[0], targets[1], "one", 3, WAIT));
+    DONE(pdbp_send(parts[0], targets[1], "two", 3, 0));
+    DONE(pdbp_send(parts[0], targets[1], NULL, 0, 1000000000));
+    DONE(pdbp_flush(parts[0]));
+    DONE(pdbp_wait(parts[1], PDBP_RECV, 0, WAIT, &ready));
+    EXPECT(ready == PDBP_RECV);
+    receive("one");
+    receive("two");
+    receive("");
+    DONE(pdbp_wait(parts[0], PDBP_SEND, targets[1], WAIT, &ready));
+    EXPECT(ready == PDBP_SEND);
+    EXPECT(pdbp_wait(parts[0], PDBP_RECV, PDBP_NOBODY, 0, &ready) == PDBP_WOULD_BLOCK);
+    EXPECT(pdbp_wait(parts[0], 8, targets[1], 0, &ready) == PDBP_E_ARGUMENT);
+
+    DONE(pdbp_send_command(parts[0], targets[1], 7, "now", 3, WAIT));
+    DONE(pdbp_recv(parts[1], &message, WAIT));
+    EXPECT(message.command == 7 && message.flags == PDBP_COMMAND && message.size == 3);
+    pdbp_release(&message, 1);
+
+    both[0] = targets[0];
+    both[1] = targets[1];
+    DONE(pdbp_send_all(parts[0], both, 2, "all", 3));
+    DONE(pdbp_flush(parts[0]));
+    receive("all");
+    DONE(pdbp_recv(parts[0], &message, WAIT));
+    pdbp_release(&message, 1);
+    EXPECT(pdbp_send_all(parts[0], both, 0, "all", 3) == PDBP_E_ARGUMENT);
+
+    for (i = 0; i < 100; i++) train[i] = (uint32_t)i;
+    DONE(pdbp_send_train(parts[0], targets[1], train, 4, 100, &sent, WAIT));
+    EXPECT(sent == 100);
+    EXPECT(pdbp_send_train(parts[0], targets[1], train, SIZE_MAX, 2, &sent, WAIT) == PDBP_E_ARGUMENT);
+    DONE(pdbp_flush(parts[0]));
+    while (seen < 50) {
+        DONE(pdbp_recv_many(parts[1], many, seen < 48 ? 4 : 50 - seen, &got, WAIT));
+        for (i = 0; i < got; i++) EXPECT(*(const uint32_t *)many[i].data == seen++);
+        pdbp_release(many, got);
+    }
+    while (seen < 100) {
+        DONE(pdbp_recv_batch(parts[1], &batch, WAIT));
+        EXPECT(batch.each == 4 && batch.source == targets[0]);
+        for (i = 0; i < batch.count; i++) EXPECT(((const uint32_t *)batch.data)[i] == seen++);
+        pdbp_release_batch(&batch);
+        EXPECT(batch.count == 0);
+    }
+
+    EXPECT(pdbp_commit(parts[0]) == PDBP_E_NO_LOAN);
+    DONE(pdbp_loan(parts[0], targets[1], 4, WAIT, &room));
+    EXPECT(pdbp_send(parts[0], targets[1], "before", 6, WAIT) == PDBP_E_LOANED);
+    EXPECT(pdbp_loan(parts[0], targets[1], 4, WAIT, &room) == PDBP_E_LOANED);
+    memcpy(room, "lent", 4);
+    DONE(pdbp_commit(parts[0]));
+    DONE(pdbp_loan(parts[0], targets[1], 4, 0, &room));
+    pdbp_abandon(parts[0]);
+    EXPECT(pdbp_loan(parts[0], targets[1], 1u << 30, 0, &room) == PDBP_E_TOO_LONG);
+    DONE(pdbp_flush(parts[0]));
+    receive("lent");
+
+    large = (char *)calloc(1, 1 << 20);
+    EXPECT(large != NULL);
+    EXPECT(pdbp_send(parts[0], targets[1], large, 1 << 20, 0) == PDBP_E_NEEDS_WAITING);
+    free(large);
+    EXPECT(pdbp_returned(parts[0], &message, NULL, 0, NULL) == PDBP_WOULD_BLOCK);
+}
+
+static void streams(void) {
+    pdbp_writer *writer;
+    pdbp_reader *reader;
+    pdbp_message segment;
+    pdbp_target from;
+    pdbp_status status;
+    char bytes[16];
+    size_t got, written = 0;
+    void *room;
+
+    EXPECT(pdbp_accept(parts[1], 0, &reader, NULL) == PDBP_WOULD_BLOCK);
+    DONE(pdbp_open(parts[0], targets[1], &writer));
+    DONE(pdbp_write(writer, "abcdefgh", 8, &written, WAIT));
+    EXPECT(written == 8);
+    DONE(pdbp_room(writer, 2, 0, &room, &got));
+    EXPECT(got == 2);
+    memcpy(room, "ij", 2);
+    EXPECT(pdbp_filled(writer, 3) == PDBP_E_ARGUMENT);
+    DONE(pdbp_room(writer, 2, 0, &room, &got));
+    DONE(pdbp_filled(writer, 2));
+    DONE(pdbp_writer_flush(writer));
+    DONE(pdbp_accept(parts[1], WAIT, &reader, &from));
+    EXPECT(from == targets[0]);
+    DONE(pdbp_read(reader, bytes, 4, &got, WAIT));
+    EXPECT(got == 4 && memcmp(bytes, "abcd", 4) == 0);
+    DONE(pdbp_segment(reader, &segment, WAIT));
+    EXPECT(segment.size == 6 && memcmp(segment.data, "efghij", 6) == 0);
+    EXPECT(segment.source == targets[0]);
+    EXPECT(pdbp_read(reader, bytes, 4, &got, 0) == PDBP_WOULD_BLOCK);
+    EXPECT(got == 0);
+    EXPECT(pdbp_read(reader, bytes, 4, &got, 1000000) == PDBP_TIMEOUT);
+    EXPECT(pdbp_error_nodes(NULL, 0) == 1);
+    DONE(pdbp_finish(writer));
+    EXPECT(pdbp_write(writer, "x", 1, NULL, WAIT) == PDBP_E_STREAM);
+    SAYS("finished");
+    pdbp_writer_free(writer);
+    pdbp_release(&segment, 1);
+    /* The last segment has no bytes, or there is none. */
+    while ((status = pdbp_segment(reader, &segment, WAIT)) == PDBP_DONE) {
+        EXPECT(segment.size == 0);
+        pdbp_release(&segment, 1);
+    }
+    EXPECT(status == PDBP_END);
+    EXPECT(pdbp_read(reader, bytes, 4, &got, WAIT) == PDBP_END);
+    pdbp_reader_free(reader);
+
+    /* A reader that is freed before the end; a writer that is freed before it has finished. */
+    DONE(pdbp_open(parts[0], targets[1], &writer));
+    DONE(pdbp_write(writer, "bytes", 5, NULL, WAIT));
+    DONE(pdbp_writer_flush(writer));
+    DONE(pdbp_accept(parts[1], WAIT, &reader, NULL));
+    pdbp_writer_free(writer);
+    while ((status = pdbp_read(reader, bytes, sizeof bytes, &got, WAIT)) == PDBP_DONE) EXPECT(got == 5);
+    EXPECT(status == PDBP_E_STREAM);
+    pdbp_reader_free(reader);
+}
+
+static void node_calls(void) {
+    pdbp_node_stats stats;
+    pdbp_event_info event;
+    pdbp_ns next = 7;
+    memset(&stats, 0xff, sizeof stats);
+    stats.size = 4;
+    EXPECT(pdbp_stats(nodes[0], &stats) == PDBP_E_ARGUMENT);
+    stats.size = sizeof stats;
+    DONE(pdbp_stats(nodes[0], &stats));
+    EXPECT(stats.size == sizeof stats && stats.node == 0 && stats.messages_sent > 100 && stats.private_pipes == 1);
+    event.size = sizeof event;
+    while (pdbp_event(nodes[0], &event) == PDBP_DONE) EXPECT(event.size == sizeof event);
+    EXPECT(pdbp_event(nodes[0], &event) == PDBP_END);
+    DONE(pdbp_poll(nodes[0], &next));
+    EXPECT(next >= -1 && next != 7);
+    EXPECT(pdbp_barrier(nodes[0], 1000000) == PDBP_TIMEOUT);
+    EXPECT(pdbp_error_nodes(NULL, 0) == 1);
+    {
+        uint16_t missing[2] = {7, 7};
+        EXPECT(pdbp_error_nodes(missing, 2) == 1 && missing[0] == 1 && missing[1] == 7);
+    }
+    DONE(pdbp_barrier(nodes[1], WAIT));
+    DONE(pdbp_quiesce(nodes[0], WAIT));
+    pdbp_interrupt(nodes[0]);
+    {
+        pdbp_message message;
+        EXPECT(pdbp_recv(parts[0], &message, WAIT) == PDBP_INTERRUPTED);
+        EXPECT(pdbp_barrier(nodes[0], WAIT) == PDBP_INTERRUPTED);
+    }
+}
+
+static void *release(void *message) {
+    pdbp_release((pdbp_message *)message, 1);
+    return NULL;
+}
+
+static void *take_over(void *part) {
+    pdbp_message message;
+    EXPECT(pdbp_recv((pdbp_part *)part, &message, 0) == PDBP_E_THREAD);
+    DONE(pdbp_adopt((pdbp_part *)part));
+    DONE(pdbp_recv((pdbp_part *)part, &message, WAIT));
+    EXPECT(message.size == 4);
+    pdbp_release(&message, 1);
+    DONE(pdbp_disown((pdbp_part *)part));
+    return NULL;
+}
+
+static void on_a_thread(void *(*run)(void *), void *argument) {
+    pthread_t thread;
+    EXPECT(pthread_create(&thread, NULL, run, argument) == 0);
+    EXPECT(pthread_join(thread, NULL) == 0);
+}
+
+static void threads(void) {
+    pdbp_message message;
+    DONE(pdbp_send(parts[0], targets[1], "held", 4, WAIT));
+    DONE(pdbp_send(parts[0], targets[1], "next", 4, WAIT));
+    DONE(pdbp_flush(parts[0]));
+    DONE(pdbp_recv(parts[1], &message, WAIT));
+    on_a_thread(release, &message);
+    DONE(pdbp_disown(parts[1]));
+    EXPECT(pdbp_flush(parts[1]) == PDBP_E_THREAD);
+    on_a_thread(take_over, parts[1]);
+    DONE(pdbp_adopt(parts[1]));
+    DONE(pdbp_flush(parts[1]));
+}
+
+static void forked(void) {
+    pdbp_message message;
+    pdbp_writer *writer;
+    pid_t child;
+    int status;
+    DONE(pdbp_open(parts[0], targets[1], &writer));
+    DONE(pdbp_send(parts[0], targets[1], "kept", 4, WAIT));
+    DONE(pdbp_flush(parts[0]));
+    DONE(pdbp_recv(parts[1], &message, WAIT));
+    child = fork();
+    EXPECT(child >= 0);
+    if (child == 0) {
+        if (pdbp_flush(parts[0]) != PDBP_E_FORKED || pdbp_poll(nodes[0], NULL) != PDBP_E_FORKED) _exit(2);
+        if (pdbp_write(writer, "x", 1, NULL, 0) != PDBP_E_FORKED) _exit(3);
+        pdbp_release(&message, 1);
+        if (message.data != NULL) _exit(4);
+        pdbp_writer_free(writer);
+        pdbp_part_free(parts[0]);
+        pdbp_part_free(parts[1]);
+        pdbp_node_free(nodes[0]);
+        pdbp_cluster_free(cluster);
+        /* What is forgotten counts as leaked where a process ends, but not where it becomes another. */
+        execlp("true", "true", (char *)NULL);
+        _exit(5);
+    }
+    EXPECT(waitpid(child, &status, 0) == child);
+    EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    /* Nothing has changed here. */
+    EXPECT(memcmp(message.data, "kept", 4) == 0);
+    pdbp_release(&message, 1);
+    DONE(pdbp_write(writer, "x", 1, NULL, WAIT));
+    DONE(pdbp_finish(writer));
+    pdbp_writer_free(writer);
+    DONE(pdbp_send(parts[0], targets[1], "more", 4, WAIT));
+    DONE(pdbp_flush(parts[0]));
+    receive("more");
+}
+
+static void freed_in_any_order(void) {
+    pdbp_message message;
+    pdbp_writer *writer;
+    DONE(pdbp_send(parts[0], targets[1], "last", 4, WAIT));
+    DONE(pdbp_flush(parts[0]));
+    DONE(pdbp_recv(parts[1], &message, WAIT));
+    DONE(pdbp_open(parts[0], targets[1], &writer));
+    pdbp_cluster_free(cluster);
+    pdbp_node_free(nodes[0]);
+    pdbp_node_free(nodes[1]);
+    pdbp_part_free(parts[0]);
+    DONE(pdbp_write(writer, "x", 1, NULL, WAIT));
+    DONE(pdbp_flush(parts[1]));
+    pdbp_part_free(parts[1]);
+    EXPECT(memcmp(message.data, "last", 4) == 0);
+    pdbp_release(&message, 1);
+    pdbp_writer_free(writer);
+}
+
+int main(void) {
+    start();
+    nothing();
+    names();
+    messages();
+    streams();
+    node_calls();
+    threads();
+    forked();
+    freed_in_any_order();
+    printf("all of it is as it should be\n");
+    return 0;
+}
