@@ -6,56 +6,33 @@ use pdbp::Builder;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyList, PyTuple};
 
-use crate::calls::{self, Owner};
+use crate::calls;
 use crate::error::Failure;
 use crate::node::{Node, NodeCell};
 
-/// The clusters of this process, for the end of the interpreter. Locked with the GIL only, so never while somebody forks.
-static CLUSTERS: Mutex<Vec<Weak<ClusterCell>>> = Mutex::new(Vec::new());
+/// The nodes of this process, for the end of the interpreter. Locked with the GIL only, so never while somebody forks.
+static NODES: Mutex<Vec<Weak<NodeCell>>> = Mutex::new(Vec::new());
 
-/// A cluster that Python objects hold.
-struct ClusterCell {
-    size: usize,
-    /// Those of this process.
-    nodes: Vec<Arc<NodeCell>>,
-    settings: Vec<(&'static str, String)>,
-    owner: Owner,
-}
-
-impl ClusterCell {
-    fn new(cluster: pdbp::Cluster) -> Self {
-        let settings = cluster.settings().entries().map(|entry| (entry.key, entry.value)).collect();
-        Self {
-            size: cluster.size(),
-            settings,
-            nodes: cluster.into_nodes().into_iter().map(NodeCell::new).map(Arc::new).collect(),
-            owner: Owner::here(),
-        }
-    }
-
-    /// Ends calls that wait, closes the parts and stops the nodes.
-    fn close(&self, py: Python<'_>) {
-        if self.owner.has_forked() {
-            return;
-        }
-        let nodes: Vec<_> = self.nodes.iter().filter_map(|cell| cell.take()).collect();
-        let parts: Vec<_> = self.nodes.iter().flat_map(|cell| cell.parts()).collect();
-        parts.iter().for_each(|part| part.close(py));
-        // A part of which a call is under way is dropped by who makes that call.
-        calls::await_others(py, || {
-            nodes.iter().for_each(|node| node.interrupt());
-            parts.iter().for_each(|part| part.settle(py));
-            parts.iter().all(|part| part.is_gone())
-        });
-        calls::without_gil(move || drop(nodes));
-    }
+/// Ends calls that wait, closes the parts and stops the nodes.
+fn close(py: Python<'_>, cells: &[Arc<NodeCell>]) {
+    let nodes: Vec<_> = cells.iter().filter_map(|cell| cell.take()).collect();
+    let parts: Vec<_> = cells.iter().flat_map(|cell| cell.parts()).collect();
+    parts.iter().for_each(|part| part.close(py));
+    // A part of which a call is under way is dropped by who makes that call.
+    calls::await_others(py, || {
+        nodes.iter().for_each(|node| node.interrupt());
+        parts.iter().for_each(|part| part.settle(py));
+        parts.iter().all(|part| part.is_over())
+    });
+    calls::without_gil(move || drop(nodes));
 }
 
 /// Called at the end of the interpreter: a thread that would want the GIL after that is ended in the middle of a call.
 #[pyfunction]
 pub(crate) fn _close_all(py: Python<'_>) {
-    let clusters = std::mem::take(&mut *CLUSTERS.lock().unwrap_or_else(PoisonError::into_inner));
-    clusters.iter().filter_map(Weak::upgrade).for_each(|cluster| cluster.close(py));
+    let nodes = std::mem::take(&mut *NODES.lock().unwrap_or_else(PoisonError::into_inner));
+    let nodes: Vec<_> = nodes.iter().filter_map(Weak::upgrade).filter(|node| !node.has_forked()).collect();
+    close(py, &nodes);
     calls::await_others(py, || !calls::somebody_waits());
 }
 
@@ -70,11 +47,13 @@ pub(crate) fn start(py: Python<'_>, settings: Option<&Bound<'_, PyDict>>) -> PyR
         builder = builder.set(&key.extract::<String>()?, &text_of(&value)?);
     }
     let cluster = calls::wait(py, || Ok(builder.start()?))?;
-    let cell = Arc::new(ClusterCell::new(cluster));
-    let mut clusters = CLUSTERS.lock().unwrap_or_else(PoisonError::into_inner);
-    clusters.retain(|cluster| cluster.strong_count() > 0);
-    clusters.push(Arc::downgrade(&cell));
-    Ok(Cluster { cell })
+    let settings = cluster.settings().entries().map(|entry| (entry.key, entry.value)).collect();
+    let size = cluster.size();
+    let nodes: Vec<_> = cluster.into_nodes().into_iter().map(NodeCell::new).map(Arc::new).collect();
+    let mut all = NODES.lock().unwrap_or_else(PoisonError::into_inner);
+    all.retain(|node| node.strong_count() > 0);
+    all.extend(nodes.iter().map(Arc::downgrade));
+    Ok(Cluster { size, nodes, settings })
 }
 
 /// A setting as text, as in the environment.
@@ -96,7 +75,10 @@ fn text_of(value: &Bound<'_, PyAny>) -> PyResult<String> {
 /// was sent and nobody has taken in is lost then, unless Node.quiesce or Node.barrier came before.
 #[pyclass(frozen, module = "pypdbp")]
 pub(crate) struct Cluster {
-    cell: Arc<ClusterCell>,
+    size: usize,
+    /// Those of this process.
+    nodes: Vec<Arc<NodeCell>>,
+    settings: Vec<(&'static str, String)>,
 }
 
 #[pymethods]
@@ -104,27 +86,27 @@ impl Cluster {
     /// Nodes of the whole cluster.
     #[getter]
     fn size(&self) -> usize {
-        self.cell.size
+        self.size
     }
 
     /// The first node that this process hosts: its only one, if the others are in other processes.
     #[getter]
     fn node(&self) -> PyResult<Node> {
-        let first = self.cell.nodes.first().ok_or_else(|| Failure::closed("cluster"))?;
+        let first = self.nodes.first().ok_or_else(|| Failure::closed("cluster"))?;
         Ok(Node { cell: Arc::clone(first) })
     }
 
     /// All nodes that this process hosts.
     #[getter]
     fn nodes(&self) -> Vec<Node> {
-        self.cell.nodes.iter().map(|cell| Node { cell: Arc::clone(cell) }).collect()
+        self.nodes.iter().map(|cell| Node { cell: Arc::clone(cell) }).collect()
     }
 
     /// The settings in effect, as text.
     #[getter]
     fn settings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let settings = PyDict::new(py);
-        for (key, value) in &self.cell.settings {
+        for (key, value) in &self.settings {
             settings.set_item(key, value)?;
         }
         Ok(settings)
@@ -132,7 +114,9 @@ impl Cluster {
 
     /// Ends calls that wait on other threads, closes the parts, and stops the nodes of this process. Messages that were received can still be read.
     fn close(&self, py: Python<'_>) {
-        self.cell.close(py);
+        if self.nodes.iter().all(|node| !node.has_forked()) {
+            close(py, &self.nodes);
+        }
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -152,6 +136,6 @@ impl Cluster {
     }
 
     fn __repr__(&self) -> String {
-        format!("<pypdbp.Cluster of {} nodes, {} of them here>", self.cell.size, self.cell.nodes.len())
+        format!("<pypdbp.Cluster of {} nodes, {} of them here>", self.size, self.nodes.len())
     }
 }

@@ -33,6 +33,11 @@ impl NodeCell {
         }
     }
 
+    /// Whether it belongs to a parent of this process.
+    pub(crate) fn has_forked(&self) -> bool {
+        self.owner.has_forked()
+    }
+
     /// The node, for a call.
     pub(crate) fn node(&self) -> Result<Arc<pdbp::Node>, Failure> {
         if self.owner.has_forked() {

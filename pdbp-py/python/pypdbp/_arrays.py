@@ -7,6 +7,7 @@ format; the format of an element as in the module struct; the dimensions, eight 
 from __future__ import annotations
 
 import math
+import re
 import struct
 import sys
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,9 @@ _START = struct.Struct("4sBcBB")
 _ORDER = "<" if sys.byteorder == "little" else ">"
 # Names of native types that differ between platforms, by their size: an "l" is a "q" here and an "i" elsewhere.
 _SIZED = {**dict.fromkeys("lqn", "iq"), **dict.fromkeys("LQN", "IQ")}
+
+# What numpy calls types that the buffer protocol has other names for.
+_NUMPY = {"Zf": "F", "Zd": "D", "Zg": "G", "s": "S", "w": "U"}
 
 
 def _portable(format: str) -> str:
@@ -103,13 +107,15 @@ def _read(source: Reader, length: int) -> bytes:
 
 def _new(format: str, shape: tuple[int, ...]) -> Any:
     """A numpy array, or without numpy a memoryview of that format and shape."""
-    if format.startswith("T{"):
+    parts = re.fullmatch(r"([<>]?)(\d*)(Z?[a-zA-Z?])", format)
+    if parts is None:
         raise ValueError(f"elements of several fields ({format}) are received into an array that has them: give it as `out`")
     try:
         import numpy
     except ImportError:
         pass
     else:
-        return numpy.empty(shape, "S" + format[:-1] if format.endswith("s") else format)
+        order, count, code = parts.groups()
+        return numpy.empty(shape, f"{order}{_NUMPY.get(code, code)}{count}")
     room = memoryview(bytearray(struct.calcsize(format) * math.prod(shape)))
     return room.cast(format, shape) if shape and room.nbytes else room.cast(format)

@@ -266,9 +266,10 @@ impl PartCell {
         Arc::strong_count(&self.messages) - 1
     }
 
-    /// Whether the part, and with it what it had of the cluster, is gone.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.state.try_lock().is_ok_and(|state| state.is_none())
+    /// Whether the part, and with it what it had of the cluster, is gone, or stays only for views of its loan.
+    pub(crate) fn is_over(&self) -> bool {
+        let views = self.loan_views.load(Ordering::Relaxed);
+        self.state.try_lock().is_ok_and(|state| state.is_none() || views > 0)
     }
 
     /// Does what is to be done, unless somebody has the lock, who will.

@@ -18,30 +18,29 @@ use crate::error::Failure;
 
 /// Something received, which keeps its bytes until it is released and nobody views them.
 struct Kept<T> {
-    /// `None`: released.
-    content: Option<T>,
+    /// And what counts it among those of its part. `None`: released.
+    content: Option<(T, Arc<()>)>,
     views: usize,
     owner: Owner,
-    /// Counts it among those of its part.
-    _held: Arc<()>,
 }
 
 impl<T> Kept<T> {
     #[inline]
     fn new(cell: &PartCell, content: T) -> Self {
-        Self { content: Some(content), views: 0, owner: Owner::here(), _held: Arc::clone(&cell.messages) }
+        let content = Some((content, Arc::clone(&cell.messages)));
+        Self { content, views: 0, owner: Owner::here() }
     }
 
     #[inline]
     fn get(&self) -> Result<&T, Failure> {
-        self.content.as_ref().ok_or_else(|| Failure::closed("message"))
+        self.content.as_ref().map(|(content, _)| content).ok_or_else(|| Failure::closed("message"))
     }
 
     fn release(&mut self) -> PyResult<()> {
         if self.content.is_some() && self.views > 0 {
             return Err(PyBufferError::new_err(format!(
-                "{} still refer to the message (numpy arrays, memoryviews): delete them first, or copy what is needed by `tobytes()`",
-                if self.views == 1 { "1 view does".to_owned() } else { format!("{} views", self.views) }
+                "the message has {} that nobody has released (numpy arrays, memoryviews): delete them first, and keep what is needed as a copy",
+                if self.views == 1 { "a view".to_owned() } else { format!("{} views", self.views) }
             )));
         }
         self.let_go();

@@ -397,6 +397,12 @@ impl Part {
         self.close(py)
     }
 
+    /// For the tests: a panic in the middle of a call.
+    #[cfg(debug_assertions)]
+    fn _panic(&self, py: Python<'_>) -> PyResult<()> {
+        self.cell.wait(py, |_| panic!("on purpose"))
+    }
+
     fn __repr__(&self) -> String {
         let closed = if self.cell.is_closing() { " (closed)" } else { "" };
         format!("<pypdbp.Part {}@{}{closed}>", self.cell.name, self.cell.node.name)
