@@ -101,11 +101,12 @@ pub(crate) fn wait<R: Send>(
     // With the GIL again: the end of the interpreter waits until nobody will ask for it.
     drop(waiting);
     match (result, raised) {
-        (Err(failure), Some(raised)) if failure.is_interrupt() => Err(raised),
-        (result, raised) => {
-            // What was raised just as the call came to its end is not lost.
-            raised.map_or(Ok(()), Err)?;
-            Ok(result?)
+        (Err(failure), raised) => Err(raised.filter(|_| failure.is_interrupt()).unwrap_or_else(|| failure.into())),
+        (Ok(done), None) => Ok(done),
+        (Ok(done), Some(raised)) => {
+            // The call was done just as the handler raised, and Python knows of no call that does both.
+            without_gil(move || drop(done));
+            Err(raised)
         }
     }
 }

@@ -39,8 +39,8 @@ def _portable(format: str) -> str:
     return code
 
 
-def _view(data: Buffer) -> memoryview:
-    view = memoryview(data)
+def _view(data: Buffer) -> Any:
+    view: Any = memoryview(data)
     if "O" in view.format:
         raise BufferError("the array holds Python objects, which mean nothing elsewhere")
     if not view.c_contiguous:
@@ -48,7 +48,7 @@ def _view(data: Buffer) -> memoryview:
     return view
 
 
-def _header(view: memoryview) -> bytes:
+def _header(view: Any) -> bytes:
     format = _portable(view.format).encode()
     if len(format) > 255:
         raise BufferError(f"the format of an element has {len(format)} bytes, of 255 at most")
@@ -117,5 +117,5 @@ def _new(format: str, shape: tuple[int, ...]) -> Any:
     else:
         order, count, code = parts.groups()
         return numpy.empty(shape, f"{order}{_NUMPY.get(code, code)}{count}")
-    room = memoryview(bytearray(struct.calcsize(format) * math.prod(shape)))
+    room: Any = memoryview(bytearray(struct.calcsize(format) * math.prod(shape)))
     return room.cast(format, shape) if shape and room.nbytes else room.cast(format)
