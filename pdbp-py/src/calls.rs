@@ -101,7 +101,7 @@ pub(crate) fn wait<R: Send>(
     // With the GIL again: the end of the interpreter waits until nobody will ask for it.
     drop(waiting);
     match (result, raised) {
-        (Err(failure), raised) => Err(raised.filter(|_| failure.is_interrupt()).unwrap_or_else(|| failure.into())),
+        (Err(failure), raised) => Err(raised.unwrap_or_else(|| failure.into())),
         (Ok(done), None) => Ok(done),
         (Ok(done), Some(raised)) => {
             // The call was done just as the handler raised, and Python knows of no call that does both.

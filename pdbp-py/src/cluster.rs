@@ -56,6 +56,12 @@ pub(crate) fn start(py: Python<'_>, settings: Option<&Bound<'_, PyDict>>) -> PyR
     Ok(Cluster { size, nodes, settings })
 }
 
+/// Whether a launcher has started this process as one of several.
+#[pyfunction]
+pub(crate) fn _is_launched() -> bool {
+    pdbp::Launch::find().is_some_and(|launch| launch.ranks > 1)
+}
+
 /// A setting as text, as in the environment.
 fn text_of(value: &Bound<'_, PyAny>) -> PyResult<String> {
     if value.is_none() {

@@ -62,10 +62,6 @@ impl Failure {
             "something still refers to the bytes of a loan of this part (a numpy array, a memoryview); delete it, then close the part",
         )
     }
-
-    pub(crate) fn is_interrupt(&self) -> bool {
-        self.class == "Interrupted"
-    }
 }
 
 /// What a panic said.

@@ -27,7 +27,7 @@ mod _pypdbp {
     #[pymodule_export]
     use crate::calls::_forked;
     #[pymodule_export]
-    use crate::cluster::{_close_all, Cluster, start};
+    use crate::cluster::{_close_all, _is_launched, Cluster, start};
     #[pymodule_export]
     use crate::node::Node;
     #[pymodule_export]

@@ -66,12 +66,23 @@ impl NodeCell {
         call: impl FnOnce(&pdbp::Node) -> Result<R, Failure> + Send,
     ) -> PyResult<R> {
         let node = self.node()?;
-        let result = calls::wait(py, || call(&node));
-        if self.node().is_ok() {
+        let is_closed = || self.node().is_err();
+        let closed = || Failure::closed("cluster");
+        let result = calls::wait(py, || call(&node).map_err(|e| if is_closed() { closed() } else { e }));
+        if !is_closed() {
             return result;
         }
-        calls::without_gil(move || drop((result, node)));
-        Err(Failure::closed("cluster").into())
+        // This may be the last to have the node, or a part of it.
+        match result {
+            Ok(done) => {
+                calls::without_gil(move || drop((done, node)));
+                Err(closed().into())
+            }
+            Err(e) => {
+                calls::without_gil(move || drop(node));
+                Err(e)
+            }
+        }
     }
 
     pub(crate) fn find(&self, py: Python<'_>, address: &str, timeout: Option<f64>) -> PyResult<Target> {

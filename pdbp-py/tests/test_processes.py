@@ -1,6 +1,9 @@
 """Processes: clusters over sockets, forks, the end of the interpreter, settings."""
 
 import os
+import shutil
+import subprocess
+import sys
 
 import pypdbp
 import pytest
@@ -30,11 +33,54 @@ with pypdbp.start(timeout_ms=60_000) as cluster:
     print("node", node.index, "of", cluster.size)
 """
 
+# The other rank does not look at the cluster any more, nor does it end.
+FAILING = """
+import signal, pypdbp
+cluster = pypdbp.start()
+cluster.node.barrier(60)
+if cluster.node.index == 1:
+    raise RuntimeError("on purpose")
+while True:
+    signal.pause()
+"""
+
 
 def test_two_processes_over_sockets():
     address = f"127.0.0.1:{free_port()}"
     processes = python(PING_PONG, PDBP_LISTEN=address), python(PING_PONG, PDBP_JOIN=address)
     assert [output(process) for process in processes] == ["node 0 of 2\n", "a stream\nnode 1 of 2\n"]
+
+
+def mpirun(ranks: int, code: str) -> subprocess.Popen:
+    """A job of the MPI that the module is linked with."""
+    with open(pypdbp._pypdbp.__file__, "rb") as file:
+        is_mpich = b"libmpich.so" in file.read()
+    names = ("mpiexec.mpich", "mpiexec") if is_mpich else ("mpirun.openmpi", "mpirun")
+    launcher = next(filter(None, map(shutil.which, names)), None)
+    if launcher is None:
+        pytest.skip(f"there is no {names[0]}")
+    flags = [] if is_mpich else ["--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]
+    environment = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    command = [launcher, "-n", str(ranks), *flags, sys.executable, "-X", "faulthandler", "-c", code]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+needs_mpi = pytest.mark.skipif(not pypdbp.HAS_MPI, reason="the module was built without MPI")
+
+
+@needs_mpi
+def test_two_ranks_of_a_job():
+    process = mpirun(2, PING_PONG)
+    out, errors = process.communicate(timeout=2 * SOON)
+    assert process.returncode == 0, errors
+    assert sorted(out.split("\n")) == ["", "a stream", "node 0 of 2", "node 1 of 2"]
+
+
+@needs_mpi
+def test_an_exception_in_one_rank_ends_the_job():
+    process = mpirun(2, FAILING)
+    out, errors = process.communicate(timeout=2 * SOON)
+    assert process.returncode != 0 and "on purpose" in errors, errors
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

@@ -19,6 +19,7 @@ Ctrl-C ends them. What a process has of a cluster is not for its forked children
 import atexit as _atexit
 import os as _os
 
+from . import _launch
 from ._errors import (
     Busy,
     Closed,
@@ -48,7 +49,6 @@ from ._pypdbp import (
     Ready,
     Target,
     __version__,
-    _close_all,
     _forked,
     start,
 )
@@ -86,5 +86,6 @@ __all__ = [
     "start",
 ]
 
-_atexit.register(_close_all)
+_launch.install()
+_atexit.register(_launch.at_exit)
 _os.register_at_fork(after_in_child=_forked)

@@ -178,12 +178,16 @@ impl PartCell {
         f: impl FnOnce(&mut Held) -> Result<R, Failure> + Send,
     ) -> PyResult<R> {
         let mut guard = self.enter()?;
+        // Whatever ends a call while the part is being closed, that is why.
+        let call = |held| {
+            self.guarded(|| f(held)).map_err(|e| if self.is_closing() { Failure::closed("part") } else { e })
+        };
         let result = match guard.as_mut() {
-            Some(held) => calls::wait(py, || self.guarded(|| f(held))),
+            Some(held) => calls::wait(py, || call(held)),
             None => Err(Failure::closed("part").into()),
         };
         self.leave(py, guard);
-        result.map_err(|e| if self.is_closing() { Failure::closed("part").into() } else { e })
+        result
     }
 
     #[inline]
