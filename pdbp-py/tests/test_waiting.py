@@ -61,6 +61,15 @@ def test_ctrl_c_ends_a_send_that_waits_for_room(pair):
     interrupting.join()
 
 
+def test_ctrl_c_ends_a_start_that_waits_for_other_processes():
+    main = threading.main_thread().ident
+    interrupting = []
+    with pytest.raises(KeyboardInterrupt):
+        interrupting.append(Thread(signal.pthread_kill, main, signal.SIGINT))
+        pypdbp.start(nodes=2, listen="127.0.0.1:0", timeout_ms=86_400_000)
+    interrupting[0].join()
+
+
 def test_a_handler_that_raises_nothing_lets_the_call_go_on(pair, on_interrupt):
     handled, in_call = threading.Event(), []
 

@@ -305,7 +305,7 @@ impl Part {
     }
 
     /// The batches that have come, one after the other: as long as there are any, or, with a timeout, until none comes for so long.
-    #[pyo3(signature = (timeout = Some(0.0)))]
+    #[pyo3(signature = (timeout = Some(0.0)), text_signature = "($self, timeout=0.0)")]
     fn batches(&self, timeout: Option<f64>) -> PyResult<Batches> {
         Ok(Batches::new(self.cell.clone(), Patience::of(timeout)?))
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use proxy::Proxy;
 
-use pdbp::{Builder, Cluster, Codec, Event, Node, PartKind, Progress, StartError, TransportKind};
+use pdbp::{Builder, Cluster, Codec, Event, Node, PartKind, Progress, StartError, TransportKind, interruptible};
 
 /// Long enough for a loaded machine.
 const SOON: Duration = Duration::from_secs(60);
@@ -118,6 +118,17 @@ fn settings_that_cannot_work_say_what_to_do() {
 }
 
 /// Two nodes, of which the second reaches the first by a line that can be cut.
+/// Who founds, and who joins, alone.
+#[test]
+fn a_start_that_waits_for_others_is_ended_by_the_check_of_its_thread() {
+    const EVER: Duration = Duration::from_secs(86_400);
+    let address = address();
+    for builder in [builder().listen(address.clone()), builder().join(address)] {
+        let started = interruptible(|| true, || builder.nodes(2).timeout(EVER).start().map(|_| ()));
+        assert!(matches!(started, Err(StartError::Interrupted)), "{started:?}");
+    }
+}
+
 fn pair(builder: impl Fn() -> Builder + Sync) -> (Cluster, Cluster, Proxy) {
     let address = address();
     let proxy = Proxy::to(address.clone());
