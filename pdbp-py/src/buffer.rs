@@ -14,10 +14,15 @@ struct View(ffi::Py_buffer);
 
 impl View {
     /// Fills `slot` with a view of C-contiguous memory.
-    fn open<'v>(slot: &'v mut MaybeUninit<View>, object: &Bound<'_, PyAny>, flags: c_int) -> PyResult<&'v mut View> {
+    fn open<'v>(
+        slot: &'v mut MaybeUninit<View>,
+        object: &Bound<'_, PyAny>,
+        flags: c_int,
+    ) -> PyResult<&'v mut View> {
         let view = slot.as_mut_ptr().cast::<ffi::Py_buffer>();
         // SAFETY: `View` is a `Py_buffer`, `view` is room for one, and `object` is alive.
-        let failed = unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), view, flags | ffi::PyBUF_FORMAT) } != 0;
+        let failed =
+            unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), view, flags | ffi::PyBUF_FORMAT) } != 0;
         if failed {
             return Err(refused(object));
         }
@@ -80,7 +85,10 @@ pub(crate) fn with_bytes<R>(object: &Bound<'_, PyAny>, f: impl FnOnce(&[u8]) -> 
 
 /// As [`with_bytes`]; also how many elements there are in the first dimension, 1 if there is none.
 #[inline(never)]
-pub(crate) fn with_rows<R>(object: &Bound<'_, PyAny>, f: impl FnOnce(&[u8], usize) -> PyResult<R>) -> PyResult<R> {
+pub(crate) fn with_rows<R>(
+    object: &Bound<'_, PyAny>,
+    f: impl FnOnce(&[u8], usize) -> PyResult<R>,
+) -> PyResult<R> {
     let mut slot = MaybeUninit::uninit();
     let view = Opened(View::open(&mut slot, object, ffi::PyBUF_C_CONTIGUOUS)?);
     if view.0.has_objects() {
@@ -103,7 +111,10 @@ pub(crate) fn with_rows<R>(object: &Bound<'_, PyAny>, f: impl FnOnce(&[u8], usiz
 ///
 /// # Errors
 /// As [`with_bytes`], and `BufferError` for memory that is read-only.
-pub(crate) fn with_room<R>(object: &Bound<'_, PyAny>, f: impl FnOnce(&mut [u8]) -> PyResult<R>) -> PyResult<R> {
+pub(crate) fn with_room<R>(
+    object: &Bound<'_, PyAny>,
+    f: impl FnOnce(&mut [u8]) -> PyResult<R>,
+) -> PyResult<R> {
     let mut slot = MaybeUninit::uninit();
     let view = Opened(View::open(&mut slot, object, ffi::PyBUF_C_CONTIGUOUS | ffi::PyBUF_WRITABLE)?);
     if view.0.has_objects() {
@@ -133,7 +144,10 @@ fn refused(object: &Bound<'_, PyAny>) -> PyErr {
             error.set_cause(py, Some(e));
             error
         }
-        Some(e) if is(&e, py.get_type::<PyValueError>().as_any()) || is(&e, py.get_type::<PyBufferError>().as_any()) => {
+        Some(e)
+            if is(&e, py.get_type::<PyValueError>().as_any())
+                || is(&e, py.get_type::<PyBufferError>().as_any()) =>
+        {
             let error = PyBufferError::new_err(format!(
                 "{}; bytes are sent from, and received into, where they lie: make a C-contiguous array of plain values, by \
                  `numpy.ascontiguousarray` for instance",

@@ -76,10 +76,7 @@ impl Drop for Waiting {
 
 /// Makes a call that may wait, without the GIL. On the main thread Python's signal handlers run meanwhile; when one raises, the call ends, and
 /// that is raised.
-pub(crate) fn wait<R: Send>(
-    py: Python<'_>,
-    call: impl FnOnce() -> Result<R, Failure> + Send,
-) -> PyResult<R> {
+pub(crate) fn wait<R: Send>(py: Python<'_>, call: impl FnOnce() -> Result<R, Failure> + Send) -> PyResult<R> {
     let is_main = is_main_thread(py);
     let waiting = Waiting::begin();
     let (result, raised) = py.detach(move || {

@@ -29,9 +29,7 @@ pub(crate) fn connect(settings: &Settings) -> Result<Net, StartError> {
     let (join, listen, nodes) = (settings.join.clone(), settings.listen.clone(), settings.nodes);
     let joined = node::ask_beside(move || match (join, listen) {
         (Some(join), listen) => Net::join(&join, listen.as_deref(), &options).map_err(failed),
-        (None, Some(listen)) => {
-            Founder::new(&listen, nodes, options).and_then(Founder::wait).map_err(failed)
-        }
+        (None, Some(listen)) => Founder::new(&listen, nodes, options).and_then(Founder::wait).map_err(failed),
         (None, None) => Err(StartError::NoAddress),
     });
     joined.map_err(StartError::Thread)?.unwrap_or(Err(StartError::Interrupted))

@@ -9,8 +9,8 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use super::held::Note;
 use super::PartHandle;
+use super::held::Note;
 use crate::buffer::{Access, export};
 use crate::error::Failure;
 

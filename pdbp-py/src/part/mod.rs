@@ -36,7 +36,9 @@ impl Target {
     #[staticmethod]
     fn from_bits(bits: u64) -> PyResult<Self> {
         let target = pdbp::Target::from_bits(bits).map(Self);
-        target.ok_or_else(|| PyValueError::new_err(format!("{bits} is no target; `int(target)` makes such numbers")))
+        target.ok_or_else(|| {
+            PyValueError::new_err(format!("{bits} is no target; `int(target)` makes such numbers"))
+        })
     }
 
     /// The index of its node.
@@ -165,7 +167,9 @@ impl Part {
             if bytes.len() <= COPIED_AT_ONCE || patience == Patience::None {
                 let sent = self.cell.with(py, |held| match held.part().try_send(to, bytes) {
                     Ok(()) => Ok(true),
-                    Err(SendError::WouldBlock | SendError::NeedsWaiting { .. }) if patience != Patience::None => {
+                    Err(SendError::WouldBlock | SendError::NeedsWaiting { .. })
+                        if patience != Patience::None =>
+                    {
                         Ok(false)
                     }
                     Err(e) => Err(e.into()),
@@ -236,9 +240,9 @@ impl Part {
             };
             let mut sent = 0;
             if bytes.len() <= COPIED_AT_ONCE || patience == Patience::None {
-                sent = self.cell.with(py, |held| {
-                    Ok(held.part().sender(to).no_wait().send_train(bytes, length)?)
-                })?;
+                sent = self
+                    .cell
+                    .with(py, |held| Ok(held.part().sender(to).no_wait().send_train(bytes, length)?))?;
             }
             if sent == rows || patience == Patience::None {
                 return Ok(sent);
@@ -325,7 +329,9 @@ impl Part {
             (Some(to), true) => Interest::Either(to.0),
             (Some(to), false) => Interest::Send(to.0),
             (None, true) => Interest::Recv,
-            (None, false) => return Err(PyValueError::new_err("there is nothing to wait for: neither `to` nor `recv`")),
+            (None, false) => {
+                return Err(PyValueError::new_err("there is nothing to wait for: neither `to` nor `recv`"));
+            }
         };
         let found = self.cell.wait(py, |held| {
             let part = held.part();

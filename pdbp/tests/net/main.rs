@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use proxy::Proxy;
 
-use pdbp::{Builder, Cluster, Codec, Event, Node, PartKind, Progress, StartError, TransportKind, interruptible};
+use pdbp::{
+    Builder, Cluster, Codec, Event, Node, PartKind, Progress, StartError, TransportKind, interruptible,
+};
 
 /// Long enough for a loaded machine.
 const SOON: Duration = Duration::from_secs(60);

@@ -93,7 +93,8 @@ pub(crate) fn ask_beside<R: Send + 'static>(
     }
     let (done, result) = std::sync::mpsc::channel();
     // Nobody may wait for it any more.
-    let thread = std::thread::Builder::new().name("pdbp-start".to_owned()).spawn(move || drop(done.send(call())));
+    let thread =
+        std::thread::Builder::new().name("pdbp-start".to_owned()).spawn(move || drop(done.send(call())));
     let thread = thread?;
     loop {
         match result.recv_timeout(CHECK_EVERY) {
