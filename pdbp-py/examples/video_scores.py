@@ -16,7 +16,9 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -24,11 +26,12 @@ import pypdbp
 
 DECODERS, SCORERS = (0, 1), (2, 3)
 WAIT = 60  # seconds, for anybody
+Array = np.ndarray[Any, np.dtype[Any]]
 HEADER = np.dtype([("clip", "u4"), ("number", "u4"), ("height", "u4"), ("width", "u4")])
 SCORE = np.dtype([("clip", "u4"), ("number", "u4"), ("sharpness", "f8"), ("blockiness", "f8")])
 
 
-def pictures(clip: str) -> Iterator[np.ndarray]:
+def pictures(clip: str) -> Iterator[Array]:
     """The brightness of each picture of a clip."""
     with av.open(clip) as file:
         for frame in file.decode(video=0):
@@ -49,8 +52,8 @@ def decode(node: pypdbp.Node, clips: list[str]) -> None:
         node.barrier(WAIT)
 
 
-def send_picture(part: pypdbp.Part, to: pypdbp.Target, header: tuple[int, ...], picture: np.ndarray) -> None:
-    def fill(room: np.ndarray) -> None:
+def send_picture(part: pypdbp.Part, to: pypdbp.Target, header: tuple[int, ...], picture: Array) -> None:
+    def fill(room: Array) -> None:
         room[: HEADER.itemsize].view(HEADER)[0] = header
         room[HEADER.itemsize :].reshape(picture.shape)[:] = picture
 
@@ -79,7 +82,7 @@ def score(node: pypdbp.Node) -> None:
         node.barrier(WAIT)
 
 
-def scores_of(message: pypdbp.Message) -> np.ndarray:
+def scores_of(message: pypdbp.Message) -> Array:
     header = np.frombuffer(message, HEADER, count=1)[0]
     picture = np.frombuffer(message, "u1", offset=HEADER.itemsize).reshape(header["height"], header["width"])
     across = np.abs(np.diff(picture.astype("i2"), axis=1)).mean(axis=0)
@@ -90,7 +93,7 @@ def scores_of(message: pypdbp.Message) -> np.ndarray:
 
 
 def report(part: pypdbp.Part, clips: list[str]) -> None:
-    scores = defaultdict(list)
+    scores: dict[int, list[Any]] = defaultdict(list)
     ends = 0
     while ends < len(SCORERS):
         with part.recv(WAIT) as message:
@@ -111,9 +114,9 @@ def main(clips: list[str]) -> None:
     with pypdbp.start(nodes=4, block_bytes=256 << 10) as cluster:
         jobs: list[Callable[[], None]] = []
         for node in cluster.nodes:
-            jobs.append((lambda n=node: decode(n, clips)) if node.index in DECODERS else (lambda n=node: score(n)))
             if node.index == DECODERS[0]:
-                jobs.append(lambda n=node: report(n.register("report"), clips))
+                jobs.append(partial(report, node.register("report"), clips))
+            jobs.append(partial(decode, node, clips) if node.index in DECODERS else partial(score, node))
         threads = [threading.Thread(target=job) for job in jobs]
         for thread in threads:
             thread.start()
