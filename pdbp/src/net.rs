@@ -6,6 +6,7 @@ use pdbp_net::{Founder, Net, Options, Token};
 
 use crate::cluster::StartError;
 use crate::config::{Codec, Settings};
+use crate::node;
 
 /// Founds a cluster or joins one, and returns when all its processes are there.
 pub(crate) fn connect(settings: &Settings) -> Result<Net, StartError> {
@@ -25,12 +26,13 @@ pub(crate) fn connect(settings: &Settings) -> Result<Net, StartError> {
     };
     options.outage = settings.outage;
     options.timeout = settings.timeout;
-    let joined = match (&settings.join, &settings.listen) {
-        (Some(join), listen) => Net::join(join, listen.as_deref(), &options),
-        (None, Some(listen)) => Founder::new(listen, settings.nodes, options).and_then(Founder::wait),
-        (None, None) => return Err(StartError::NoAddress),
-    };
-    joined.map_err(failed)
+    let (join, listen, nodes) = (settings.join.clone(), settings.listen.clone(), settings.nodes);
+    let joined = node::ask_beside(move || match (join, listen) {
+        (Some(join), listen) => Net::join(&join, listen.as_deref(), &options).map_err(failed),
+        (None, Some(listen)) => Founder::new(&listen, nodes, options).and_then(Founder::wait).map_err(failed),
+        (None, None) => Err(StartError::NoAddress),
+    });
+    joined.map_err(StartError::Thread)?.unwrap_or(Err(StartError::Interrupted))
 }
 
 fn failed(error: impl Error + Send + Sync + 'static) -> StartError {

@@ -30,6 +30,8 @@ pub(crate) use devices::pin;
 pub(crate) use pipes::Pipe;
 pub(crate) use progress::Driver;
 pub(crate) use shared::{NodeEngine, Shared, Turn};
+#[cfg(feature = "net")]
+pub(crate) use waiting::ask_beside;
 pub use waiting::interruptible;
 pub(crate) use waiting::{Late, Seen, Waiter};
 

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use proxy::Proxy;
 
-use pdbp::{Builder, Cluster, Codec, Event, Node, PartKind, Progress, StartError, TransportKind};
+use pdbp::{
+    Builder, Cluster, Codec, Event, Node, PartKind, Progress, StartError, TransportKind, interruptible,
+};
 
 /// Long enough for a loaded machine.
 const SOON: Duration = Duration::from_secs(60);
@@ -115,6 +117,17 @@ fn settings_that_cannot_work_say_what_to_do() {
     assert!(alone.err().unwrap().to_string().contains("1 of 2"));
     let early = builder().timeout(Duration::from_millis(20)).join(address()).start().err().unwrap();
     assert!(early.to_string().contains("listen"), "{early}");
+}
+
+/// Who founds, and who joins, alone.
+#[test]
+fn a_start_that_waits_for_others_is_ended_by_the_check_of_its_thread() {
+    const EVER: Duration = Duration::from_secs(86_400);
+    let address = address();
+    for builder in [builder().listen(address.clone()), builder().join(address)] {
+        let started = interruptible(|| true, || builder.nodes(2).timeout(EVER).start().map(|_| ()));
+        assert!(matches!(started, Err(StartError::Interrupted)), "{started:?}");
+    }
 }
 
 /// Two nodes, of which the second reaches the first by a line that can be cut.

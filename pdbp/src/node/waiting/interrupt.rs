@@ -79,6 +79,40 @@ pub fn interruptible<R>(check: impl FnMut() -> bool + 'static, f: impl FnOnce() 
     f()
 }
 
+/// Makes a call that waits without asking anybody. Where this thread has a check, the call is made on a thread of its own, and `None` says that the
+/// check has ended the wait: then the call goes on to its own end, and what it gives is dropped.
+///
+/// # Errors
+/// There can be no such thread.
+#[cfg(feature = "net")]
+pub(crate) fn ask_beside<R: Send + 'static>(
+    call: impl FnOnce() -> R + Send + 'static,
+) -> std::io::Result<Option<R>> {
+    if CHECK.with_borrow(Option::is_none) {
+        return Ok(Some(call()));
+    }
+    let (done, result) = std::sync::mpsc::channel();
+    // Nobody may wait for it any more.
+    let thread =
+        std::thread::Builder::new().name("pdbp-start".to_owned()).spawn(move || drop(done.send(call())));
+    let thread = thread?;
+    loop {
+        match result.recv_timeout(CHECK_EVERY) {
+            Ok(result) => return Ok(Some(result)),
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
+            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => {
+                if let Err(panic) = thread.join() {
+                    std::panic::resume_unwind(panic);
+                }
+                return Ok(None);
+            }
+        }
+        if ask(Instant::now()) {
+            return Ok(None);
+        }
+    }
+}
+
 /// Whether this thread's check asks to stop. No lock and no borrow is held while it runs.
 fn ask(now: Instant) -> bool {
     let due = CHECK.with_borrow(|check| {

@@ -37,6 +37,8 @@ use pdbp_core::id::NodeId;
 
 use super::{Node, Pipe, Shared};
 use crate::error::Timeout;
+#[cfg(feature = "net")]
+pub(crate) use interrupt::ask_beside;
 pub use interrupt::interruptible;
 pub(crate) use interrupt::{Late, Seen};
 use policy::{Policy, Processors};

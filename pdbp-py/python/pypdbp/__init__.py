@@ -1,0 +1,92 @@
+"""Parts of a distributed program that send messages and streams to each other by name.
+
+>>> import pypdbp
+>>> with pypdbp.start(nodes=2) as cluster:
+...     a, b = (node.register("worker") for node in cluster.nodes)
+...     a.send(a.find("worker@node1"), b"hello")
+...     with b.recv(timeout=5) as message:
+...         print(bytes(message))
+b'hello'
+
+Messages are the bytes of anything with a C-contiguous buffer (bytes, bytearray, memoryview, numpy arrays), sent without a hidden copy and never
+pickled, and are read where they arrived. What is received holds the room of the sender until it is released: at the end of its ``with``, by
+``release()``, or when it and all views of it are gone. ``tobytes()`` makes a copy to keep; ``Part.messages_held`` counts the others.
+
+Any thread may use a part, one at a time; who comes while another is in a call gets ``Busy``. Waiting calls let other threads of Python run, and
+Ctrl-C ends them. All nodes are threads of this process, or, where ``PDBP_LISTEN`` and ``PDBP_JOIN`` say so, each process has one; under ``mpirun``
+too, if the module was built with its feature ``mpi`` (``HAS_MPI``), for the MPI that it was built with. What a process has of a cluster is not for its forked children: use the start method "spawn" of multiprocessing.
+"""
+
+import atexit as _atexit
+import os as _os
+
+from . import _launch
+from ._errors import (
+    Busy,
+    Closed,
+    ConfigError,
+    Forked,
+    Interrupted,
+    NoRoom,
+    NotFound,
+    Panic,
+    PdbpError,
+    PeerFailed,
+    RegisterError,
+    StartError,
+    StreamBroken,
+    Timeout,
+    TooLong,
+)
+from ._pypdbp import (
+    HAS_MPI,
+    Batch,
+    Batches,
+    Cluster,
+    Loan,
+    Message,
+    Node,
+    Part,
+    Ready,
+    Target,
+    __version__,
+    _forked,
+    start,
+)
+from ._streams import Reader, Writer
+
+__all__ = [
+    "HAS_MPI",
+    "Batch",
+    "Batches",
+    "Busy",
+    "Closed",
+    "Cluster",
+    "ConfigError",
+    "Forked",
+    "Interrupted",
+    "Loan",
+    "Message",
+    "NoRoom",
+    "Node",
+    "NotFound",
+    "Panic",
+    "Part",
+    "PdbpError",
+    "PeerFailed",
+    "Reader",
+    "Ready",
+    "RegisterError",
+    "StartError",
+    "StreamBroken",
+    "Target",
+    "Timeout",
+    "TooLong",
+    "Writer",
+    "__version__",
+    "start",
+]
+
+_launch.install()
+_atexit.register(_launch.at_exit)
+_os.register_at_fork(after_in_child=_forked)

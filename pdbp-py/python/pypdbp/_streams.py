@@ -1,0 +1,115 @@
+"""Streams as files: data of any length from one part to another, in order."""
+
+from __future__ import annotations
+
+import io
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from . import _pypdbp
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+class Writer(io.RawIOBase):
+    """The writing end of a stream, from ``Part.open``.
+
+    ``close()``, and the end of a ``with``, send what is left and end the stream. An exception that leaves the ``with``, ``abandon()``, and
+    a writer that nobody has any more give it up: its reader gets StreamBroken behind what was sent. Calls wait as long as the setting
+    ``timeout_ms`` says.
+    """
+
+    def __init__(self, raw: _pypdbp.RawWriter) -> None:
+        self._raw = raw
+        self._over = False
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Buffer, /) -> int:
+        """Writes all of the data, unlike other raw files."""
+        self._check()
+        return self._raw.write(data)
+
+    def flush(self) -> None:
+        """Sends what was written, without waiting for a block to fill."""
+        # Closing a file flushes it.
+        if not self._over:
+            self._raw.flush()
+
+    def abandon(self) -> None:
+        """Gives the stream up."""
+        if not self._over:
+            self._over = True
+            self._raw.abandon()
+            super().close()
+
+    def close(self) -> None:
+        """Sends what is left, and ends the stream."""
+        if self._over:
+            return
+        self._over = True
+        try:
+            self._raw.finish()
+        finally:
+            super().close()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self.abandon()
+        self.close()
+
+    def __del__(self) -> None:
+        self.abandon()
+
+    def _check(self) -> None:
+        if self.closed:
+            raise ValueError("I/O operation on closed file")
+
+
+class Reader(io.RawIOBase):
+    """The reading end of a stream, from ``Part.accept``.
+
+    ``read``, ``readinto``, ``readline`` and the rest of ``io.RawIOBase``; ``io.BufferedReader(reader)`` where small pieces are read. Closing it
+    before the end discards the rest as it comes.
+    """
+
+    def __init__(self, raw: _pypdbp.RawReader) -> None:
+        self._raw = raw
+
+    @property
+    def source(self) -> _pypdbp.Target:
+        """The part that writes."""
+        return self._raw.source
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, room: Buffer, /) -> int:
+        """Reads as many bytes as there are and have room, at least one; 0 at the end."""
+        self._check()
+        return self._raw.readinto(room)
+
+    def readinto_all(self, room: Buffer, /) -> int:
+        """Fills all of the room, or as much of it as the stream has."""
+        self._check()
+        return self._raw.readall_into(room)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._raw.abandon()
+            super().close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _check(self) -> None:
+        if self.closed:
+            raise ValueError("I/O operation on closed file")
+

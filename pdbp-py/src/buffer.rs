@@ -1,0 +1,189 @@
+//! Bytes of Python objects, by the buffer protocol: read where they lie, never by a copy or a pickle that nobody has asked for.
+#![allow(unsafe_code, reason = "the buffer protocol is one of pointers")]
+
+use std::ffi::{CStr, c_int};
+use std::mem::MaybeUninit;
+
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+/// A view of an object's memory, given back when it is dropped. It stays where it is made, since `shape` may point into it.
+struct View(ffi::Py_buffer);
+
+impl View {
+    /// Fills `slot` with a view of C-contiguous memory.
+    fn open<'v>(
+        slot: &'v mut MaybeUninit<View>,
+        object: &Bound<'_, PyAny>,
+        flags: c_int,
+    ) -> PyResult<&'v mut View> {
+        let view = slot.as_mut_ptr().cast::<ffi::Py_buffer>();
+        // SAFETY: `View` is a `Py_buffer`, `view` is room for one, and `object` is alive.
+        let failed =
+            unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), view, flags | ffi::PyBUF_FORMAT) } != 0;
+        if failed {
+            return Err(refused(object));
+        }
+        // SAFETY: it was filled.
+        Ok(unsafe { slot.assume_init_mut() })
+    }
+
+    fn len(&self) -> usize {
+        usize::try_from(self.0.len).unwrap_or(0)
+    }
+
+    /// Whether the memory has references to Python objects, which mean nothing elsewhere.
+    fn has_objects(&self) -> bool {
+        if self.0.format.is_null() {
+            return false;
+        }
+        // SAFETY: the exporter's format is a C string that lives as long as the view.
+        let format = unsafe { CStr::from_ptr(self.0.format) };
+        format.to_bytes().contains(&b'O')
+    }
+
+    /// Elements of the first dimension.
+    fn rows(&self) -> Option<usize> {
+        if self.0.ndim < 1 || self.0.shape.is_null() {
+            return None;
+        }
+        // SAFETY: `shape` has `ndim` numbers.
+        usize::try_from(unsafe { *self.0.shape }).ok()
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        // SAFETY: it was filled by `PyObject_GetBuffer`, and is released once, by a thread that has the GIL as all that make one.
+        unsafe { ffi::PyBuffer_Release(&mut self.0) }
+    }
+}
+
+/// Drops the view in a slot, in which `View::open` has made one.
+struct Opened<'v>(&'v mut View);
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the slot does not drop it, and nobody uses it afterwards.
+        unsafe { std::ptr::drop_in_place(self.0) }
+    }
+}
+
+/// Calls `f` with the bytes of an object.
+///
+/// # Errors
+/// `TypeError` for an object without any, `BufferError` where they are not C-contiguous, or refer to Python objects; and what `f` says.
+#[inline]
+pub(crate) fn with_bytes<R>(object: &Bound<'_, PyAny>, f: impl FnOnce(&[u8]) -> PyResult<R>) -> PyResult<R> {
+    match object.cast_exact::<PyBytes>() {
+        Ok(bytes) => f(bytes.as_bytes()),
+        Err(_) => with_rows(object, |bytes, _| f(bytes)),
+    }
+}
+
+/// As [`with_bytes`]; also how many elements there are in the first dimension, 1 if there is none.
+#[inline(never)]
+pub(crate) fn with_rows<R>(
+    object: &Bound<'_, PyAny>,
+    f: impl FnOnce(&[u8], usize) -> PyResult<R>,
+) -> PyResult<R> {
+    let mut slot = MaybeUninit::uninit();
+    let view = Opened(View::open(&mut slot, object, ffi::PyBUF_C_CONTIGUOUS)?);
+    if view.0.has_objects() {
+        return Err(PyBufferError::new_err(
+            "the array holds Python objects; send their bytes, by `pickle.dumps` for instance",
+        ));
+    }
+    let (start, length) = (view.0.0.buf.cast::<u8>(), view.0.len());
+    let bytes = if length == 0 || start.is_null() {
+        &[]
+    } else {
+        // SAFETY: the exporter has `len` bytes there as long as the view lives. Code that runs without the GIL may write them meanwhile (numpy
+        // on another thread); they are only copied from here, and nothing depends on what they are: such bytes arrive as either.
+        unsafe { std::slice::from_raw_parts(start, length) }
+    };
+    f(bytes, view.0.rows().unwrap_or(1))
+}
+
+/// Calls `f` with the memory of an object that is to be filled.
+///
+/// # Errors
+/// As [`with_bytes`], and `BufferError` for memory that is read-only.
+pub(crate) fn with_room<R>(
+    object: &Bound<'_, PyAny>,
+    f: impl FnOnce(&mut [u8]) -> PyResult<R>,
+) -> PyResult<R> {
+    let mut slot = MaybeUninit::uninit();
+    let view = Opened(View::open(&mut slot, object, ffi::PyBUF_C_CONTIGUOUS | ffi::PyBUF_WRITABLE)?);
+    if view.0.has_objects() {
+        return Err(PyBufferError::new_err("the array holds Python objects, which bytes cannot replace"));
+    }
+    let (start, length) = (view.0.0.buf.cast::<u8>(), view.0.len());
+    let room = if length == 0 || start.is_null() {
+        &mut []
+    } else {
+        // SAFETY: the exporter has `len` bytes there, which may be written, as long as the view lives. They are only copied to from here, so
+        // that who reads or writes them meanwhile finds either.
+        unsafe { std::slice::from_raw_parts_mut(start, length) }
+    };
+    f(room)
+}
+
+/// Why there is no view, in one voice: exporters raise what they like.
+#[cold]
+fn refused(object: &Bound<'_, PyAny>) -> PyErr {
+    let py = object.py();
+    let cause = PyErr::take(py);
+    let is = |e: &PyErr, class: &Bound<'_, PyAny>| e.matches(py, class).unwrap_or(false);
+    match cause {
+        Some(e) if is(&e, py.get_type::<PyTypeError>().as_any()) => {
+            let name = object.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
+            let error = PyTypeError::new_err(format!("a bytes-like object is required, not '{name}'"));
+            error.set_cause(py, Some(e));
+            error
+        }
+        Some(e)
+            if is(&e, py.get_type::<PyValueError>().as_any())
+                || is(&e, py.get_type::<PyBufferError>().as_any()) =>
+        {
+            let error = PyBufferError::new_err(format!(
+                "{}; bytes are sent from, and received into, where they lie: make a C-contiguous array of plain values, by \
+                 `numpy.ascontiguousarray` for instance",
+                e.value(py)
+            ));
+            error.set_cause(py, Some(e));
+            error
+        }
+        Some(e) => e,
+        None => PyBufferError::new_err("the object does not give its bytes"),
+    }
+}
+
+/// Fills the view that somebody asks of `owner` with bytes that live as long as `owner` has views.
+///
+/// # Safety
+/// `view` is what `__getbuffer__` was called with. The bytes stay where they are until `owner.__releasebuffer__` is called for it; where it
+/// is writable, nobody else uses them.
+pub(crate) unsafe fn export(
+    owner: &Bound<'_, PyAny>,
+    view: *mut ffi::Py_buffer,
+    flags: c_int,
+    (start, length): (*const u8, usize),
+    access: Access,
+) -> PyResult<()> {
+    let length = ffi::Py_ssize_t::try_from(length).unwrap_or(0);
+    // SAFETY: as the caller says. `PyBuffer_FillInfo` refuses a writable view of what is read-only, and takes a reference to `owner`.
+    let filled = unsafe {
+        ffi::PyBuffer_FillInfo(view, owner.as_ptr(), start.cast_mut().cast(), length, access as c_int, flags)
+    };
+    if filled == 0 { Ok(()) } else { Err(PyErr::fetch(owner.py())) }
+}
+
+/// What a view of exported bytes is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    ReadWrite = 0,
+    ReadOnly = 1,
+}

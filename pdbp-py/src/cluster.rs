@@ -1,0 +1,147 @@
+//! Clusters: how they start, and how they end.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use pdbp::Builder;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyList, PyTuple};
+
+use crate::calls;
+use crate::error::Failure;
+use crate::node::{Node, NodeCell};
+
+/// The nodes of this process, for the end of the interpreter. Locked with the GIL only, so never while somebody forks.
+static NODES: Mutex<Vec<Weak<NodeCell>>> = Mutex::new(Vec::new());
+
+/// Ends calls that wait, closes the parts and stops the nodes.
+fn close(py: Python<'_>, cells: &[Arc<NodeCell>]) {
+    let nodes: Vec<_> = cells.iter().filter_map(|cell| cell.take()).collect();
+    let parts: Vec<_> = cells.iter().flat_map(|cell| cell.parts()).collect();
+    parts.iter().for_each(|part| part.close(py));
+    // A part of which a call is under way is dropped by who makes that call.
+    calls::await_others(py, || {
+        nodes.iter().for_each(|node| node.interrupt());
+        parts.iter().for_each(|part| part.settle(py));
+        parts.iter().all(|part| part.is_over())
+    });
+    calls::without_gil(move || drop(nodes));
+}
+
+/// Called at the end of the interpreter: a thread that would want the GIL after that is ended in the middle of a call.
+#[pyfunction]
+pub(crate) fn _close_all(py: Python<'_>) {
+    let nodes = std::mem::take(&mut *NODES.lock().unwrap_or_else(PoisonError::into_inner));
+    let nodes: Vec<_> = nodes.iter().filter_map(Weak::upgrade).filter(|node| !node.has_forked()).collect();
+    close(py, &nodes);
+    calls::await_others(py, || !calls::somebody_waits());
+}
+
+/// Starts a cluster, as far as this process hosts it, and returns when all its nodes know each other. Settings are keywords, each with the
+/// name that it has in a file (`pdbp config` prints all); others come from the environment (PDBP_NODES …) and the file PDBP_CONFIG. Without
+/// any, all nodes are of this process; PDBP_LISTEN and PDBP_JOIN connect processes by sockets.
+#[pyfunction]
+#[pyo3(signature = (**settings))]
+pub(crate) fn start(py: Python<'_>, settings: Option<&Bound<'_, PyDict>>) -> PyResult<Cluster> {
+    let mut builder = Builder::from_env().map_err(Failure::from)?;
+    for (key, value) in settings.into_iter().flatten() {
+        builder = builder.set(&key.extract::<String>()?, &text_of(&value)?);
+    }
+    let cluster = calls::wait(py, || Ok(builder.start()?))?;
+    let settings = cluster.settings().entries().map(|entry| (entry.key, entry.value)).collect();
+    let size = cluster.size();
+    let nodes: Vec<_> = cluster.into_nodes().into_iter().map(NodeCell::new).map(Arc::new).collect();
+    let mut all = NODES.lock().unwrap_or_else(PoisonError::into_inner);
+    all.retain(|node| node.strong_count() > 0);
+    all.extend(nodes.iter().map(Arc::downgrade));
+    Ok(Cluster { size, nodes, settings })
+}
+
+/// Whether a launcher has started this process as one of several.
+#[pyfunction]
+pub(crate) fn _is_launched() -> bool {
+    pdbp::Launch::find().is_some_and(|launch| launch.ranks > 1)
+}
+
+/// A setting as text, as in the environment.
+fn text_of(value: &Bound<'_, PyAny>) -> PyResult<String> {
+    if value.is_none() {
+        return Ok("off".to_owned());
+    }
+    if let Ok(value) = value.cast::<PyBool>() {
+        return Ok(if value.is_true() { "on" } else { "off" }.to_owned());
+    }
+    if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
+        let texts = value.try_iter()?.map(|item| text_of(&item?)).collect::<PyResult<Vec<_>>>()?;
+        return Ok(texts.join(","));
+    }
+    Ok(value.str()?.to_string())
+}
+
+/// A running cluster, as far as this process hosts it. At the end of its `with`, or by close(), its parts are closed and its nodes stop; what
+/// was sent and nobody has taken in is lost then, unless Node.quiesce or Node.barrier came before.
+#[pyclass(frozen, module = "pypdbp")]
+pub(crate) struct Cluster {
+    size: usize,
+    /// Those of this process.
+    nodes: Vec<Arc<NodeCell>>,
+    settings: Vec<(&'static str, String)>,
+}
+
+#[pymethods]
+impl Cluster {
+    /// Nodes of the whole cluster.
+    #[getter]
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The first node that this process hosts: its only one, if the others are in other processes.
+    #[getter]
+    fn node(&self) -> PyResult<Node> {
+        let first = self.nodes.first().ok_or_else(|| Failure::closed("cluster"))?;
+        Ok(Node { cell: Arc::clone(first) })
+    }
+
+    /// All nodes that this process hosts.
+    #[getter]
+    fn nodes(&self) -> Vec<Node> {
+        self.nodes.iter().map(|cell| Node { cell: Arc::clone(cell) }).collect()
+    }
+
+    /// The settings in effect, as text.
+    #[getter]
+    fn settings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let settings = PyDict::new(py);
+        for (key, value) in &self.settings {
+            settings.set_item(key, value)?;
+        }
+        Ok(settings)
+    }
+
+    /// Ends calls that wait on other threads, closes the parts, and stops the nodes of this process. Messages that were received can still be read.
+    fn close(&self, py: Python<'_>) {
+        if self.nodes.iter().all(|node| !node.has_forked()) {
+            close(py, &self.nodes);
+        }
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (kind, value, traceback, /))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        traceback: &Bound<'_, PyAny>,
+    ) {
+        let _ = (kind, value, traceback);
+        self.close(py);
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<pypdbp.Cluster of {} nodes, {} of them here>", self.size, self.nodes.len())
+    }
+}

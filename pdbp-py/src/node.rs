@@ -1,0 +1,183 @@
+//! Nodes of this process.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use pdbp::PartKind;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::calls::{self, Owner, Patience};
+use crate::error::Failure;
+use crate::part::{Part, PartCell, PartHandle, Target};
+use crate::stats;
+
+/// A node that Python objects hold: the node itself, and its parts.
+pub(crate) struct NodeCell {
+    pub(crate) index: usize,
+    pub(crate) name: String,
+    owner: Owner,
+    /// `None`: the cluster is closed.
+    node: Mutex<Option<Arc<pdbp::Node>>>,
+    parts: Mutex<Vec<Weak<PartCell>>>,
+}
+
+impl NodeCell {
+    pub(crate) fn new(node: pdbp::Node) -> Self {
+        Self {
+            index: node.id().index(),
+            name: node.name(),
+            owner: Owner::here(),
+            node: Mutex::new(Some(Arc::new(node))),
+            parts: Mutex::default(),
+        }
+    }
+
+    /// Whether it belongs to a parent of this process.
+    pub(crate) fn has_forked(&self) -> bool {
+        self.owner.has_forked()
+    }
+
+    /// The node, for a call.
+    pub(crate) fn node(&self) -> Result<Arc<pdbp::Node>, Failure> {
+        if self.owner.has_forked() {
+            return Err(Failure::forked());
+        }
+        let node = self.node.lock().unwrap_or_else(PoisonError::into_inner);
+        node.clone().ok_or_else(|| Failure::closed("cluster"))
+    }
+
+    /// The node, which calls that are under way may still have for a moment. Who calls later is told that the cluster is closed.
+    pub(crate) fn take(&self) -> Option<Arc<pdbp::Node>> {
+        self.node.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The parts that somebody has.
+    pub(crate) fn parts(&self) -> Vec<PartHandle> {
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.retain(|part| part.strong_count() > 0);
+        parts.iter().filter_map(Weak::upgrade).map(PartHandle::new).collect()
+    }
+
+    /// Makes a call that may wait; one that ends since the cluster was closed meanwhile says so.
+    fn wait<R: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&pdbp::Node) -> Result<R, Failure> + Send,
+    ) -> PyResult<R> {
+        let node = self.node()?;
+        let is_closed = || self.node().is_err();
+        let closed = || Failure::closed("cluster");
+        let result = calls::wait(py, || call(&node).map_err(|e| if is_closed() { closed() } else { e }));
+        if !is_closed() {
+            return result;
+        }
+        // This may be the last to have the node, or a part of it.
+        match result {
+            Ok(done) => {
+                calls::without_gil(move || drop((done, node)));
+                Err(closed().into())
+            }
+            Err(e) => {
+                calls::without_gil(move || drop(node));
+                Err(e)
+            }
+        }
+    }
+
+    pub(crate) fn find(&self, py: Python<'_>, address: &str, timeout: Option<f64>) -> PyResult<Target> {
+        let patience = Patience::of(timeout)?;
+        let found = self.wait(py, |node| Ok(node.find(address, patience.or(node.settings().timeout))?))?;
+        Ok(Target(found))
+    }
+}
+
+impl Drop for NodeCell {
+    fn drop(&mut self) {
+        let node = self.take();
+        if self.owner.has_forked() {
+            std::mem::forget(node);
+        } else if node.is_some() {
+            calls::without_gil(move || drop(node));
+        }
+    }
+}
+
+/// A node that this process hosts. Any thread may use it.
+#[pyclass(frozen, module = "pypdbp")]
+pub(crate) struct Node {
+    pub(crate) cell: Arc<NodeCell>,
+}
+
+#[pymethods]
+impl Node {
+    /// Its number in the cluster, from 0 on.
+    #[getter]
+    fn index(&self) -> usize {
+        self.cell.index
+    }
+
+    /// Its name, the part of an address behind the @: "node0", "node1", …
+    #[getter]
+    fn name(&self) -> &str {
+        &self.cell.name
+    }
+
+    /// Registers a part, which frees its name when it is closed or dropped. Returns when every node knows the name.
+    #[pyo3(signature = (name, kind = "cpu"))]
+    fn register(&self, py: Python<'_>, name: &str, kind: &str) -> PyResult<Part> {
+        let kind = match kind {
+            "cpu" => PartKind::Cpu,
+            "gpu" => PartKind::Gpu,
+            other => {
+                let text = format!("kind is \"cpu\" or \"gpu\", not \"{other}\"");
+                return Err(PyValueError::new_err(text));
+            }
+        };
+        let part = self.cell.wait(py, |node| Ok(node.register_shared(name, kind)?))?;
+        let cell = Arc::new(PartCell::new(Arc::clone(&self.cell), part));
+        self.cell.parts.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&cell));
+        Ok(Part::new(cell))
+    }
+
+    /// The part with an address such as "worker@node1", or with a name that only one node has. Waits until it is registered.
+    #[pyo3(signature = (address, timeout = None))]
+    fn find(&self, py: Python<'_>, address: &str, timeout: Option<f64>) -> PyResult<Target> {
+        self.cell.find(py, address, timeout)
+    }
+
+    /// Waits until every node of the cluster has called this as often as this one.
+    #[pyo3(signature = (timeout = None))]
+    fn barrier(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let patience = Patience::of(timeout)?;
+        self.cell.wait(py, |node| Ok(node.barrier(patience.or(node.settings().timeout))?))
+    }
+
+    /// Waits until all that any part of any node has sent before is where a receive finds it without waiting.
+    #[pyo3(signature = (timeout = None))]
+    fn quiesce(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let patience = Patience::of(timeout)?;
+        self.cell.wait(py, |node| Ok(node.quiesce(patience.or(node.settings().timeout))?))
+    }
+
+    /// Ends calls that wait, with the exception Interrupted: one of each part of this node, and one of the node. From any thread.
+    fn interrupt(&self) -> PyResult<()> {
+        self.cell.node()?.interrupt();
+        Ok(())
+    }
+
+    /// The addresses of all parts that this node knows.
+    fn parts(&self) -> PyResult<Vec<String>> {
+        Ok(self.cell.node()?.parts())
+    }
+
+    /// What the node counts, as a dictionary of numbers; "messages_held" are those that programs here have received and not released.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let held = self.cell.parts().iter().map(|part| part.messages_held()).sum();
+        stats::to_dict(py, &self.cell.node()?.stats(), held)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<pypdbp.Node {}>", self.cell.name)
+    }
+}

@@ -1,0 +1,309 @@
+//! What a part receives: bytes that are read where they arrived.
+#![allow(unsafe_code, reason = "the buffer protocol is one of pointers")]
+
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pdbp::{RecvError, Shared};
+use pyo3::exceptions::{PyBufferError, PyIndexError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PySlice};
+
+use super::{PartCell, PartHandle, Target};
+use crate::buffer::{Access, export};
+use crate::calls::{Owner, Patience};
+use crate::error::Failure;
+
+/// Something received, which keeps its bytes until it is released and nobody views them.
+struct Kept<T> {
+    /// And what counts it among those of its part. `None`: released.
+    content: Option<(T, Arc<()>)>,
+    views: usize,
+    owner: Owner,
+}
+
+impl<T> Kept<T> {
+    #[inline]
+    fn new(cell: &PartCell, content: T) -> Self {
+        let content = Some((content, Arc::clone(&cell.messages)));
+        Self { content, views: 0, owner: Owner::here() }
+    }
+
+    #[inline]
+    fn get(&self) -> Result<&T, Failure> {
+        self.content.as_ref().map(|(content, _)| content).ok_or_else(|| Failure::closed("message"))
+    }
+
+    fn release(&mut self) -> PyResult<()> {
+        if self.content.is_some() && self.views > 0 {
+            return Err(PyBufferError::new_err(format!(
+                "the message has {} that nobody has released (numpy arrays, memoryviews): delete them first, and keep what is needed as a copy",
+                if self.views == 1 { "a view".to_owned() } else { format!("{} views", self.views) }
+            )));
+        }
+        self.let_go();
+        Ok(())
+    }
+
+    fn let_go(&mut self) {
+        match self.content.take() {
+            // The block is the parent's.
+            Some(content) if self.owner.has_forked() => std::mem::forget(content),
+            content => drop(content),
+        }
+    }
+
+    /// The end of a `with`: an exception that is on its way is not replaced by one about views, which its traceback may have. Then the last of
+    /// them lets the block go.
+    fn exit(&mut self, raised: bool) -> PyResult<()> {
+        if raised && self.views > 0 {
+            return Ok(());
+        }
+        self.release()
+    }
+}
+
+impl<T> Drop for Kept<T> {
+    fn drop(&mut self) {
+        self.let_go();
+    }
+}
+
+/// A message. It is a read-only buffer, in place: `memoryview(m)`, `np.frombuffer(m, "f4")`, `bytes(m)`. Its block goes back to the sender when
+/// it is released, or when it and all views of it are gone.
+#[pyclass(module = "pypdbp")]
+pub(crate) struct Message(Kept<pdbp::Message<Shared>>);
+
+impl Message {
+    #[inline]
+    pub(crate) fn new(cell: &PartCell, message: pdbp::Message<Shared>) -> Self {
+        Self(Kept::new(cell, message))
+    }
+}
+
+#[pymethods]
+impl Message {
+    /// The part that has sent it.
+    #[getter]
+    fn source(&self) -> PyResult<Target> {
+        Ok(Target(self.0.get()?.source()))
+    }
+
+    /// The number of a command; 0 for other messages.
+    #[getter]
+    fn command(&self) -> PyResult<u16> {
+        Ok(self.0.get()?.command())
+    }
+
+    /// Whether it was sent as a command, ahead of messages.
+    #[getter]
+    fn is_command(&self) -> PyResult<bool> {
+        Ok(self.0.get()?.is_command())
+    }
+
+    #[getter]
+    fn released(&self) -> bool {
+        self.0.content.is_none()
+    }
+
+    /// A copy of the bytes, which holds no block.
+    fn tobytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, self.0.get()?))
+    }
+
+    /// Gives the block back. BufferError while there are views.
+    fn release(&mut self) -> PyResult<()> {
+        self.0.release()
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        Ok(self.0.get()?.len())
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        slf.borrow().0.get()?;
+        Ok(slf)
+    }
+
+    #[pyo3(signature = (kind, value, traceback, /))]
+    fn __exit__(
+        &mut self,
+        kind: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let _ = (value, traceback);
+        self.0.exit(!kind.is_none())
+    }
+
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let bytes = {
+            let message = slf.borrow();
+            let bytes: &[u8] = message.0.get()?;
+            (bytes.as_ptr(), bytes.len())
+        };
+        // SAFETY: the bytes of a message stay where they are, and nobody writes them, until it is dropped; it is not while there are views.
+        unsafe { export(slf.as_any(), view, flags, bytes, Access::ReadOnly) }?;
+        slf.borrow_mut().0.views += 1;
+        Ok(())
+    }
+
+    unsafe fn __releasebuffer__(&mut self, _view: *mut ffi::Py_buffer) {
+        self.0.views -= 1;
+    }
+
+    fn __repr__(&self) -> String {
+        match self.0.get() {
+            Ok(message) => format!("<pypdbp.Message of {} bytes from {}>", message.len(), message.source()),
+            Err(_) => "<pypdbp.Message (released)>".to_owned(),
+        }
+    }
+}
+
+/// Messages of one length from one part that have come together. It is a read-only buffer of all of them, one behind the other:
+/// `np.frombuffer(batch, "f4").reshape(len(batch), -1)`; `batch[i]` is a view of one.
+#[pyclass(sequence, module = "pypdbp")]
+pub(crate) struct Batch(Kept<pdbp::Batch<Shared>>);
+
+impl Batch {
+    pub(crate) fn new(cell: &PartCell, batch: pdbp::Batch<Shared>) -> Self {
+        Self(Kept::new(cell, batch))
+    }
+}
+
+#[pymethods]
+impl Batch {
+    /// The part that has sent them.
+    #[getter]
+    fn source(&self) -> PyResult<Target> {
+        Ok(Target(self.0.get()?.source()))
+    }
+
+    /// Bytes of each message.
+    #[getter]
+    fn message_len(&self) -> PyResult<usize> {
+        Ok(self.0.get()?.message_len())
+    }
+
+    /// The number that they were sent with as commands; 0 for other messages.
+    #[getter]
+    fn command(&self) -> PyResult<u16> {
+        Ok(self.0.get()?.command())
+    }
+
+    #[getter]
+    fn is_command(&self) -> PyResult<bool> {
+        Ok(self.0.get()?.is_command())
+    }
+
+    #[getter]
+    fn released(&self) -> bool {
+        self.0.content.is_none()
+    }
+
+    /// A copy of the bytes of all, which holds no block.
+    fn tobytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, self.0.get()?.bytes()))
+    }
+
+    /// Gives the block back. BufferError while there are views.
+    fn release(&mut self) -> PyResult<()> {
+        self.0.release()
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        Ok(self.0.get()?.len())
+    }
+
+    fn __getitem__<'py>(slf: &Bound<'py, Self>, index: isize) -> PyResult<Bound<'py, PyAny>> {
+        let (count, length) = {
+            let batch = slf.borrow();
+            let batch = batch.0.get()?;
+            (batch.len(), super::length(batch.message_len())?)
+        };
+        let index = if index < 0 { index + super::length(count)? } else { index };
+        if !(0..super::length(count)?).contains(&index) {
+            return Err(PyIndexError::new_err(format!("there are {count} messages")));
+        }
+        let all = pyo3::types::PyMemoryView::from(slf.as_any())?;
+        all.get_item(PySlice::new(slf.py(), index * length, (index + 1) * length, 1))
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        slf.borrow().0.get()?;
+        Ok(slf)
+    }
+
+    #[pyo3(signature = (kind, value, traceback, /))]
+    fn __exit__(
+        &mut self,
+        kind: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let _ = (value, traceback);
+        self.0.exit(!kind.is_none())
+    }
+
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let bytes = {
+            let batch = slf.borrow();
+            let bytes = batch.0.get()?.bytes();
+            (bytes.as_ptr(), bytes.len())
+        };
+        // SAFETY: the bytes of a batch stay where they are, and nobody writes them, until it is dropped; it is not while there are views.
+        unsafe { export(slf.as_any(), view, flags, bytes, Access::ReadOnly) }?;
+        slf.borrow_mut().0.views += 1;
+        Ok(())
+    }
+
+    unsafe fn __releasebuffer__(&mut self, _view: *mut ffi::Py_buffer) {
+        self.0.views -= 1;
+    }
+
+    fn __repr__(&self) -> String {
+        match self.0.get() {
+            Ok(batch) => format!(
+                "<pypdbp.Batch of {} messages of {} bytes from {}>",
+                batch.len(),
+                batch.message_len(),
+                batch.source()
+            ),
+            Err(_) => "<pypdbp.Batch (released)>".to_owned(),
+        }
+    }
+}
+
+/// The batches of a part, as they come.
+#[pyclass(frozen, module = "pypdbp")]
+pub(crate) struct Batches {
+    cell: PartHandle,
+    patience: Patience,
+}
+
+impl Batches {
+    pub(crate) fn new(cell: PartHandle, patience: Patience) -> Self {
+        Self { cell, patience }
+    }
+}
+
+#[pymethods]
+impl Batches {
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+        let mut batch = self.cell.with(py, |held| Ok(held.part().try_recv_batch()))?;
+        if batch.is_none() && self.patience != Patience::None {
+            let timeout = self.patience.or(Duration::MAX);
+            batch = self.cell.wait(py, |held| match held.part().recv_batch(timeout) {
+                Err(RecvError::Timeout(_)) => Ok(None),
+                received => Ok(Some(received?)),
+            })?;
+        }
+        Ok(batch.map(|batch| Batch::new(&self.cell, batch)))
+    }
+}

@@ -1,0 +1,421 @@
+//! Parts: what sends and receives.
+
+mod held;
+mod loan;
+mod message;
+mod stream;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pdbp::{Interest, SendError};
+use pyo3::exceptions::{PyBufferError, PyOverflowError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+
+use crate::buffer::{with_bytes, with_rows};
+use crate::calls::Patience;
+use crate::error::Failure;
+use crate::node::Node;
+pub(crate) use held::{PartCell, PartHandle};
+pub(crate) use loan::Loan;
+pub(crate) use message::{Batch, Batches, Message};
+pub(crate) use stream::{RawReader, RawWriter};
+
+/// Bytes up to which a copy takes less time than to let the GIL go.
+const COPIED_AT_ONCE: usize = 64 << 10;
+
+/// Who can be sent to: a part of any node.
+#[pyclass(frozen, eq, ord, hash, module = "pypdbp", from_py_object)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Target(pub(crate) pdbp::Target);
+
+#[pymethods]
+impl Target {
+    /// The target that `int(target)` was made of, to be sent in messages. Whether there is such a part shows when it is used.
+    #[staticmethod]
+    fn from_bits(bits: u64) -> PyResult<Self> {
+        let target = pdbp::Target::from_bits(bits).map(Self);
+        target.ok_or_else(|| {
+            PyValueError::new_err(format!("{bits} is no target; `int(target)` makes such numbers"))
+        })
+    }
+
+    /// The index of its node.
+    #[getter]
+    fn node(&self) -> usize {
+        self.0.node().index()
+    }
+
+    fn __int__(&self) -> u64 {
+        self.0.to_bits()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<pypdbp.Target {}>", self.0)
+    }
+}
+
+/// What Part.wait has found.
+#[pyclass(frozen, get_all, module = "pypdbp")]
+pub(crate) struct Ready {
+    /// A receive gives a message.
+    recv: bool,
+    /// A stream waits to be accepted.
+    stream: bool,
+    /// A send of a short message does not wait.
+    send: bool,
+}
+
+#[pymethods]
+impl Ready {
+    fn __bool__(&self) -> bool {
+        self.recv || self.stream || self.send
+    }
+
+    fn __repr__(&self) -> String {
+        let word = |is: bool| if is { "True" } else { "False" };
+        format!("Ready(recv={}, stream={}, send={})", word(self.recv), word(self.stream), word(self.send))
+    }
+}
+
+/// A part of the program: it sends to parts of any node and receives what is sent to it. Any thread may use it, one at a time.
+#[pyclass(frozen, module = "pypdbp")]
+pub(crate) struct Part {
+    cell: PartHandle,
+}
+
+impl Part {
+    pub(crate) fn new(cell: Arc<PartCell>) -> Self {
+        Self { cell: PartHandle::new(cell) }
+    }
+
+    /// Receives: what is there at once, with the GIL, and else as long as the call may wait.
+    fn receive<R: Send>(
+        &self,
+        py: Python<'_>,
+        timeout: Option<f64>,
+        at_once: impl FnOnce(&pdbp::Part<pdbp::Shared>) -> Option<R>,
+        later: impl FnOnce(&pdbp::Part<pdbp::Shared>, Patience) -> Result<R, Failure> + Send,
+    ) -> PyResult<R> {
+        let patience = Patience::of(timeout)?;
+        if let Some(found) = self.cell.with(py, |held| Ok(at_once(held.part())))? {
+            return Ok(found);
+        }
+        if patience == Patience::None {
+            return Err(Failure::no_message().into());
+        }
+        self.cell.wait(py, |held| later(held.part(), patience))
+    }
+}
+
+#[pymethods]
+impl Part {
+    /// How others reach it.
+    #[getter]
+    fn id(&self) -> Target {
+        Target(self.cell.id)
+    }
+
+    #[getter]
+    fn name(&self) -> &str {
+        &self.cell.name
+    }
+
+    /// The node that hosts it.
+    #[getter]
+    fn node(&self) -> Node {
+        Node { cell: Arc::clone(&self.cell.node) }
+    }
+
+    /// Bytes of the longest message that travels in one block: of commands, of loans, and of what is sent without waiting.
+    #[getter]
+    fn longest(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.cell.with(py, |held| Ok(held.part().longest()))?)
+    }
+
+    /// Messages that were received and not released: they hold the credit of those who have sent them.
+    #[getter]
+    fn messages_held(&self) -> usize {
+        self.cell.messages_held()
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.cell.is_closing()
+    }
+
+    /// As Node.find.
+    #[pyo3(signature = (address, timeout = None))]
+    fn find(&self, py: Python<'_>, address: &str, timeout: Option<f64>) -> PyResult<Target> {
+        self.cell.node.find(py, address, timeout)
+    }
+
+    /// Sends a message: the bytes of anything that has a C-contiguous buffer. It waits for room as long as the setting timeout_ms says, or
+    /// `timeout` seconds; with 0 not at all, and NoRoom is raised where there is none.
+    #[pyo3(signature = (to, data, timeout = None))]
+    fn send(
+        &self,
+        py: Python<'_>,
+        to: PyRef<'_, Target>,
+        data: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let patience = Patience::of(timeout)?;
+        let to = to.0;
+        with_bytes(data, |bytes| {
+            if bytes.len() <= COPIED_AT_ONCE || patience == Patience::None {
+                let sent = self.cell.with(py, |held| match held.part().try_send(to, bytes) {
+                    Ok(()) => Ok(true),
+                    Err(SendError::WouldBlock | SendError::NeedsWaiting { .. })
+                        if patience != Patience::None =>
+                    {
+                        Ok(false)
+                    }
+                    Err(e) => Err(e.into()),
+                })?;
+                if sent {
+                    return Ok(());
+                }
+            }
+            self.cell.wait(py, |held| {
+                let sender = held.part().sender(to);
+                match patience {
+                    Patience::For(timeout) => sender.timeout(timeout).send(bytes)?,
+                    _ => sender.send(bytes)?,
+                }
+                Ok(())
+            })
+        })
+    }
+
+    /// Sends a command with a number from 0 to 65535. It goes ahead of messages, leaves at once, and has to fit a block.
+    #[pyo3(signature = (to, number, data = None, timeout = None))]
+    fn send_command(
+        &self,
+        py: Python<'_>,
+        to: PyRef<'_, Target>,
+        number: u16,
+        data: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let patience = Patience::of(timeout)?;
+        let to = to.0;
+        let send = |bytes: &[u8]| {
+            self.cell.wait(py, |held| {
+                let sender = held.part().sender(to).command(number);
+                match patience {
+                    Patience::Default => sender.send(bytes)?,
+                    Patience::None => sender.no_wait().send(bytes)?,
+                    Patience::For(timeout) => sender.timeout(timeout).send(bytes)?,
+                }
+                Ok(())
+            })
+        };
+        data.map_or_else(|| send(&[]), |data| with_bytes(data, send))
+    }
+
+    /// Sends a message to several parts: one copy for each node, which its parts share.
+    fn send_all(&self, py: Python<'_>, to: Vec<PyRef<'_, Target>>, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        let to: Vec<_> = to.iter().map(|target| target.0).collect();
+        with_bytes(data, |bytes| self.cell.wait(py, |held| Ok(held.part().send_all(&to, bytes)?)))
+    }
+
+    /// Sends each row of an array as a message of its own, many at a time: the cheapest way to send small messages. A row is what the first
+    /// index selects: of an array with one dimension, one element. Returns how many were sent: all, unless `timeout` is 0.
+    #[pyo3(signature = (to, table, timeout = None))]
+    fn send_rows(
+        &self,
+        py: Python<'_>,
+        to: PyRef<'_, Target>,
+        table: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<usize> {
+        let patience = Patience::of(timeout)?;
+        let to = to.0;
+        with_rows(table, |bytes, rows| {
+            let Some(length) = bytes.len().checked_div(rows).filter(|length| *length > 0) else {
+                // No rows, or rows without bytes, for which there are no trains.
+                return if rows == 0 { Ok(0) } else { Err(PyBufferError::new_err("the rows have no bytes")) };
+            };
+            let mut sent = 0;
+            if bytes.len() <= COPIED_AT_ONCE || patience == Patience::None {
+                sent = self
+                    .cell
+                    .with(py, |held| Ok(held.part().sender(to).no_wait().send_train(bytes, length)?))?;
+            }
+            if sent == rows || patience == Patience::None {
+                return Ok(sent);
+            }
+            let rest = bytes.get(sent * length..).unwrap_or(&[]);
+            let more = self.cell.wait(py, |held| {
+                let sender = held.part().sender(to);
+                let sender = match patience {
+                    Patience::For(timeout) => sender.timeout(timeout),
+                    _ => sender,
+                };
+                Ok(sender.send_train(rest, length)?)
+            })?;
+            Ok(sent + more)
+        })
+    }
+
+    /// Room for a message of `size` bytes in the block that leaves, to be filled in place: `with part.loan(to, 4096) as room`. At the end of the
+    /// block of code it is sent; an exception gives it up.
+    fn loan(&self, py: Python<'_>, to: PyRef<'_, Target>, size: usize) -> PyResult<Loan> {
+        Loan::take(&self.cell, py, to.0, size)
+    }
+
+    /// Hands on what was packed, without waiting for its block to fill. Calls that wait do so, too.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        self.cell.wait(py, |held| {
+            held.part().flush();
+            Ok(())
+        })
+    }
+
+    /// The next message. Commands come first. Waits until there is one, or for `timeout` seconds, and raises Timeout then.
+    #[pyo3(signature = (timeout = None))]
+    fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Message> {
+        let message = self.receive(
+            py,
+            timeout,
+            |part| part.try_recv(),
+            |part, patience| match patience {
+                Patience::Default => Ok(part.recv()?),
+                Patience::None => Err(Failure::no_message()),
+                Patience::For(timeout) => Ok(part.recv_timeout(timeout)?),
+            },
+        )?;
+        Ok(Message::new(&self.cell, message))
+    }
+
+    /// The next message if one has come, else None. Does not wait.
+    fn try_recv(&self, py: Python<'_>) -> PyResult<Option<Message>> {
+        let message = self.cell.with(py, |held| Ok(held.part().try_recv()))?;
+        Ok(message.map(|message| Message::new(&self.cell, message)))
+    }
+
+    /// The messages of one length that have come together: the cheapest way to receive small ones. Waits as recv does.
+    #[pyo3(signature = (timeout = None))]
+    fn recv_batch(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Batch> {
+        let batch = self.receive(
+            py,
+            timeout,
+            |part| part.try_recv_batch(),
+            |part, patience| Ok(part.recv_batch(patience.or(Duration::MAX))?),
+        )?;
+        Ok(Batch::new(&self.cell, batch))
+    }
+
+    /// The batches that have come, one after the other: as long as there are any, or, with a timeout, until none comes for so long.
+    #[pyo3(signature = (timeout = Some(0.0)), text_signature = "($self, timeout=0.0)")]
+    fn batches(&self, timeout: Option<f64>) -> PyResult<Batches> {
+        Ok(Batches::new(self.cell.clone(), Patience::of(timeout)?))
+    }
+
+    /// Waits until there is something to receive (`recv`), or room for a short message to a part (`to`), whichever comes first: for parts that
+    /// send and receive at the same time.
+    #[pyo3(signature = (to = None, recv = true, timeout = None))]
+    fn wait(
+        &self,
+        py: Python<'_>,
+        to: Option<PyRef<'_, Target>>,
+        recv: bool,
+        timeout: Option<f64>,
+    ) -> PyResult<Ready> {
+        let patience = Patience::of(timeout)?;
+        let interest = match (to, recv) {
+            (Some(to), true) => Interest::Either(to.0),
+            (Some(to), false) => Interest::Send(to.0),
+            (None, true) => Interest::Recv,
+            (None, false) => {
+                return Err(PyValueError::new_err("there is nothing to wait for: neither `to` nor `recv`"));
+            }
+        };
+        let found = self.cell.wait(py, |held| {
+            let part = held.part();
+            Ok(part.wait(interest, patience.or(part.node().settings().timeout))?)
+        })?;
+        Ok(Ready { recv: found.recv, stream: found.stream, send: found.send })
+    }
+
+    /// One turn of a loop in which a part of each node sends and receives: `while part.advance(done): …`. `done` says that this part sends
+    /// nothing more of its own accord. The loop ends everywhere when all have said so, and all that they had sent has been received.
+    fn advance(&self, py: Python<'_>, done: bool) -> PyResult<bool> {
+        self.cell.wait(py, |held| Ok(held.part().advance(done)?))
+    }
+
+    /// Opens a stream to a part: a file to be written, pypdbp.Writer.
+    fn open<'py>(&self, py: Python<'py>, to: PyRef<'_, Target>) -> PyResult<Bound<'py, PyAny>> {
+        static WRITER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let writer = RawWriter::open(&self.cell, py, to.0)?;
+        WRITER.import(py, "pypdbp._streams", "Writer")?.call1((writer,))
+    }
+
+    /// The next stream that somebody has opened to this part: a file to be read, pypdbp.Reader. Waits as long as the setting timeout_ms says, or
+    /// `timeout` seconds.
+    #[pyo3(signature = (timeout = None))]
+    fn accept<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
+        static READER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let reader = RawReader::accept(&self.cell, py, Patience::of(timeout)?)?;
+        READER.import(py, "pypdbp._streams", "Reader")?.call1((reader,))
+    }
+
+    /// Sends an array of any length, with its shape and the format of its elements, as a stream.
+    fn send_array(&self, py: Python<'_>, to: PyRef<'_, Target>, array: &Bound<'_, PyAny>) -> PyResult<()> {
+        static SEND: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        SEND.import(py, "pypdbp._arrays", "send")?.call1((self.open(py, to)?, array))?;
+        Ok(())
+    }
+
+    /// Receives an array that send_array has sent: into `out`, which has to have its shape and format, or into a new one (of numpy; without that,
+    /// a memoryview). Waits for it as accept does.
+    #[pyo3(signature = (out = None, timeout = None))]
+    fn recv_array<'py>(
+        &self,
+        py: Python<'py>,
+        out: Option<&Bound<'py, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        static RECV: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        RECV.import(py, "pypdbp._arrays", "recv")?.call1((self.accept(py, timeout)?, out))
+    }
+
+    /// Frees the part and its name; streams that are open are given up. Messages that were received can still be read.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(self.cell.close_idle(py)?)
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (kind, value, traceback, /))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let _ = (kind, value, traceback);
+        self.close(py)
+    }
+
+    /// For the tests: a panic in the middle of a call.
+    #[cfg(debug_assertions)]
+    fn _panic(&self, py: Python<'_>) -> PyResult<()> {
+        self.cell.wait(py, |_| panic!("on purpose"))
+    }
+
+    fn __repr__(&self) -> String {
+        let closed = if self.cell.is_closing() { " (closed)" } else { "" };
+        format!("<pypdbp.Part {}@{}{closed}>", self.cell.name, self.cell.node.name)
+    }
+}
+
+/// The bytes that a message has in all.
+fn length(size: usize) -> PyResult<isize> {
+    isize::try_from(size).map_err(|_| PyOverflowError::new_err("too many bytes"))
+}

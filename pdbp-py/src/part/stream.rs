@@ -1,0 +1,118 @@
+//! The two ends of a stream, as `pypdbp._streams` wraps them into files.
+
+use std::io::{Read, Write};
+
+use pyo3::prelude::*;
+
+use super::held::Note;
+use super::{PartHandle, Target};
+use crate::buffer::{with_bytes, with_room};
+use crate::calls::Patience;
+
+/// The writing end.
+#[pyclass(frozen, module = "pypdbp._pypdbp")]
+pub(crate) struct RawWriter {
+    cell: PartHandle,
+    key: u64,
+}
+
+impl RawWriter {
+    pub(crate) fn open(cell: &PartHandle, py: Python<'_>, to: pdbp::Target) -> PyResult<Self> {
+        let key = cell.with(py, |held| held.open(to))?;
+        Ok(Self { cell: cell.clone(), key })
+    }
+}
+
+#[pymethods]
+impl RawWriter {
+    /// Writes all bytes, and returns how many there are.
+    fn write(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<usize> {
+        with_bytes(data, |bytes| {
+            self.cell.wait(py, |held| {
+                held.writer(self.key)?.write_all(bytes)?;
+                Ok(bytes.len())
+            })
+        })
+    }
+
+    /// Sends what was written.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        self.cell.wait(py, |held| Ok(held.writer(self.key)?.flush_segment()?))
+    }
+
+    /// Sends what was written, and ends the stream.
+    fn finish(&self, py: Python<'_>) -> PyResult<()> {
+        self.cell.wait(py, |held| held.finish(self.key))
+    }
+
+    /// Gives the stream up: its reader gets an error behind what was sent.
+    fn abandon(&self) {
+        self.cell.leave_note(Note::Writer(self.key));
+    }
+}
+
+impl Drop for RawWriter {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}
+
+/// The reading end.
+#[pyclass(frozen, module = "pypdbp._pypdbp")]
+pub(crate) struct RawReader {
+    cell: PartHandle,
+    key: u64,
+    source: pdbp::Target,
+}
+
+impl RawReader {
+    pub(crate) fn accept(cell: &PartHandle, py: Python<'_>, patience: Patience) -> PyResult<Self> {
+        let (key, source) = cell.wait(py, |held| {
+            let timeout = patience.or(held.part().node().settings().timeout);
+            held.accept(timeout)
+        })?;
+        Ok(Self { cell: cell.clone(), key, source })
+    }
+}
+
+#[pymethods]
+impl RawReader {
+    /// The part that writes.
+    #[getter]
+    fn source(&self) -> Target {
+        Target(self.source)
+    }
+
+    /// Reads as many bytes as there are and have room, at least one; 0 at the end.
+    fn readinto(&self, py: Python<'_>, room: &Bound<'_, PyAny>) -> PyResult<usize> {
+        with_room(room, |room| self.cell.wait(py, |held| Ok(held.reader(self.key)?.read(room)?)))
+    }
+
+    /// Fills all of the room, or as much of it as the stream has.
+    fn readall_into(&self, py: Python<'_>, room: &Bound<'_, PyAny>) -> PyResult<usize> {
+        with_room(room, |room| {
+            self.cell.wait(py, |held| {
+                let reader = held.reader(self.key)?;
+                let mut filled = 0;
+                while let Some(rest) = room.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+                    match reader.read(rest)? {
+                        0 => break,
+                        read => filled += read,
+                    }
+                }
+                Ok(filled)
+            })
+        })
+    }
+
+    /// Discards the rest as it comes.
+    fn abandon(&self) {
+        self.cell.leave_note(Note::Reader(self.key));
+    }
+}
+
+impl Drop for RawReader {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}

@@ -1,0 +1,63 @@
+//! The figures of a node as a dictionary.
+
+use pdbp::{NodeStats, RowStats};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+/// Its keys are named as the fields of [`NodeStats`].
+pub(crate) fn to_dict<'py>(py: Python<'py>, stats: &NodeStats, held: usize) -> PyResult<Bound<'py, PyDict>> {
+    let counters = PyDict::new(py);
+    let c = &stats.counters;
+    for (name, count) in [
+        ("blocks_sent", c.blocks_sent),
+        ("blocks_delivered", c.blocks_delivered),
+        ("malformed", c.malformed),
+        ("stale", c.stale),
+        ("out_of_sequence", c.out_of_sequence),
+        ("unroutable", c.unroutable),
+        ("stray_segments", c.stray_segments),
+        ("misdirected", c.misdirected),
+        ("undelivered", c.undelivered),
+        ("lost_returns", c.lost_returns),
+        ("relayed", c.relayed),
+        ("relay_lost", c.relay_lost),
+        ("dropped_control", c.dropped_control),
+        ("foreign_tokens", c.foreign_tokens),
+    ] {
+        counters.set_item(name, count)?;
+    }
+    let pipes = PyDict::new(py);
+    for (name, pipe) in ["private", "message", "stream"].into_iter().zip(stats.pipes) {
+        pipes.set_item(name, (pipe.busy, pipe.total))?;
+    }
+    let all = PyDict::new(py);
+    all.set_item("node", stats.node.index())?;
+    all.set_item("messages_held", held)?;
+    all.set_item("free_blocks", stats.free_blocks)?;
+    all.set_item("pipes", pipes)?;
+    all.set_item("counters", counters)?;
+    all.set_item("send", rows(py, &stats.send)?)?;
+    all.set_item("recv", rows(py, &stats.recv)?)?;
+    Ok(all)
+}
+
+fn rows<'py>(py: Python<'py>, rows: &[RowStats]) -> PyResult<Bound<'py, PyList>> {
+    let list = PyList::empty(py);
+    for row in rows {
+        let dict = PyDict::new(py);
+        dict.set_item("peer", row.peer.index())?;
+        for (name, count) in [
+            ("blocks", row.blocks),
+            ("bytes", row.bytes),
+            ("messages", row.messages),
+            ("stalls", row.stalls),
+            ("exhausted", row.exhausted),
+            ("in_doubt", row.in_doubt),
+            ("waiting", row.waiting.into()),
+        ] {
+            dict.set_item(name, count)?;
+        }
+        list.append(dict)?;
+    }
+    Ok(list)
+}

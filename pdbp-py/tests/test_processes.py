@@ -1,0 +1,204 @@
+"""Processes: clusters over sockets, forks, the end of the interpreter, settings."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pypdbp
+import pytest
+from conftest import SOON, free_port, output, python
+
+PING_PONG = """
+import pypdbp
+with pypdbp.start(timeout_ms=60_000) as cluster:
+    node = cluster.node
+    part = node.register("worker")
+    peer = part.find(f"worker@node{1 - node.index}", timeout=60)
+    if node.index == 0:
+        for size in 0, 1, 100_000:
+            part.send(peer, bytes(size))
+            with part.recv(timeout=60) as message:
+                assert bytes(message) == bytes(size) and message.source == peer
+        with part.open(peer) as writer:
+            writer.write(b"a stream")
+    else:
+        for _ in range(3):
+            with part.recv(timeout=60) as message:
+                part.send(message.source, message)
+        with part.accept(timeout=60) as reader:
+            print(reader.read().decode())
+    node.quiesce(60)
+    node.barrier(60)
+    print("node", node.index, "of", cluster.size)
+"""
+
+# The other rank does not look at the cluster any more, nor does it end.
+FAILING = """
+import signal, pypdbp
+cluster = pypdbp.start()
+cluster.node.barrier(60)
+if cluster.node.index == 1:
+    raise RuntimeError("on purpose")
+while True:
+    signal.pause()
+"""
+
+
+def test_two_processes_over_sockets():
+    address = f"127.0.0.1:{free_port()}"
+    processes = python(PING_PONG, PDBP_LISTEN=address), python(PING_PONG, PDBP_JOIN=address)
+    assert [output(process) for process in processes] == ["node 0 of 2\n", "a stream\nnode 1 of 2\n"]
+
+
+def mpirun(ranks: int, code: str) -> subprocess.Popen:
+    """A job of the MPI that the module is linked with."""
+    with open(pypdbp._pypdbp.__file__, "rb") as file:
+        is_mpich = b"libmpich.so" in file.read()
+    names = ("mpiexec.mpich", "mpiexec") if is_mpich else ("mpirun.openmpi", "mpirun")
+    launcher = next(filter(None, map(shutil.which, names)), None)
+    if launcher is None:
+        pytest.skip(f"there is no {names[0]}")
+    flags = [] if is_mpich else ["--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]
+    environment = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    command = [launcher, "-n", str(ranks), *flags, sys.executable, "-X", "faulthandler", "-c", code]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+needs_mpi = pytest.mark.skipif(not pypdbp.HAS_MPI, reason="the module was built without MPI")
+
+
+@needs_mpi
+def test_two_ranks_of_a_job():
+    process = mpirun(2, PING_PONG)
+    out, errors = process.communicate(timeout=2 * SOON)
+    assert process.returncode == 0, errors
+    assert sorted(out.split("\n")) == ["", "a stream", "node 0 of 2", "node 1 of 2"]
+
+
+@needs_mpi
+def test_an_exception_in_one_rank_ends_the_job():
+    process = mpirun(2, FAILING)
+    out, errors = process.communicate(timeout=2 * SOON)
+    assert process.returncode != 0 and "on purpose" in errors, errors
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_is_told_whose_cluster_it_has(pair):
+    pair.a.send(pair.to_b, b"received before")
+    message = pair.b.recv(SOON)
+    writer = pair.a.open(pair.to_b)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            calls = [
+                pair.b.try_recv,
+                lambda: pair.a.send(pair.to_b, b""),
+                lambda: writer.write(b""),
+                pair.cluster.node.stats,
+                lambda: pair.cluster.node.register("child"),
+            ]
+            for call in calls:
+                with pytest.raises(pypdbp.Forked):
+                    call()
+            assert bytes(message) == b"received before"
+            # To be closed and dropped here means nothing.
+            message.release()
+            pair.cluster.close()
+            pair.a.close()
+            del message, writer
+            pair.__dict__.clear()
+            # A cluster of its own is as good as any.
+            with pypdbp.start(nodes=1, transport="local") as own:
+                part = own.node.register("part")
+                part.send(part.id, b"own")
+                assert bytes(part.recv(SOON)) == b"own"
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    message.release()
+    writer.close()
+    pair.a.send(pair.to_b, b"the parent goes on")
+    assert bytes(pair.b.recv(SOON)) == b"the parent goes on"
+
+
+AT_EXIT = """
+import sys, threading, pypdbp
+cluster = pypdbp.start(nodes=2, transport="local")
+parts = [node.register("part") for node in cluster.nodes]
+begun = threading.Event()
+def wait():
+    begun.set()
+    try:
+        while True:
+            parts[0].recv()
+    except pypdbp.Closed:
+        print("closed")
+thread = threading.Thread(target=wait, daemon=True)
+thread.start()
+begun.wait()
+parts[1].send(parts[1].id, b"held at the end")
+held = memoryview(parts[1].recv())
+writer = parts[1].open(parts[0].id)
+room = parts[1].loan(parts[0].id, 8)
+view = memoryview(room)
+"""
+
+
+@pytest.mark.parametrize("end", ["", "raise KeyError", "sys.exit(3)", "del cluster, parts"])
+def test_a_program_may_end_with_everything_open(end):
+    process = python(AT_EXIT + end)
+    out, errors = process.communicate(timeout=2 * SOON)
+    assert process.returncode == {"raise KeyError": 1, "sys.exit(3)": 3}.get(end, 0), errors
+    assert ("KeyError" in errors) if end == "raise KeyError" else errors == ""
+    assert out.strip() in ("closed", "")
+
+
+def test_settings_are_keywords():
+    with pypdbp.start(nodes=3, transport="local", block_bytes=4096, progress="inline", checksum=True, trace=None) as cluster:
+        assert (cluster.size, len(cluster.nodes), cluster.node.name) == (3, 3, "node0")
+        settings = cluster.settings
+        assert [settings[key] for key in ("block_bytes", "progress", "checksum", "trace")] == ["4096", "inline", "on", "off"]
+
+
+@pytest.mark.parametrize("settings", [{"nodes": 0}, {"no_such": 1}, {"progress": "magic"}, {"listen": "nowhere"}])
+def test_settings_that_cannot_be_used_are_named(settings):
+    with pytest.raises(pypdbp.ConfigError, match=next(iter(settings))) as raised:
+        pypdbp.start(**settings)
+    assert isinstance(raised.value, ValueError)
+
+
+def test_the_environment_is_read_and_keywords_go_before_it(monkeypatch):
+    monkeypatch.setenv("PDBP_NODES", "3")
+    monkeypatch.setenv("PDBP_TRANSPORT", "local")
+    with pypdbp.start() as cluster:
+        assert cluster.size == 3
+    with pypdbp.start(nodes=1) as cluster:
+        assert cluster.size == 1
+    monkeypatch.setenv("PDBP_NODES", "many")
+    with pytest.raises(pypdbp.ConfigError, match="PDBP_NODES|nodes"):
+        pypdbp.start()
+
+
+@pytest.mark.skipif(pypdbp.HAS_MPI, reason="MPI was built in")
+def test_without_mpi_a_launcher_is_told_so(monkeypatch):
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    with pytest.raises(pypdbp.StartError, match="without MPI"):
+        pypdbp.start()
+
+
+def test_errors_are_a_tree():
+    for error, builtin in [
+        (pypdbp.Timeout, TimeoutError),
+        (pypdbp.PeerFailed, ConnectionError),
+        (pypdbp.NoRoom, BlockingIOError),
+        (pypdbp.NotFound, LookupError),
+        (pypdbp.Closed, ValueError),
+        (pypdbp.StreamBroken, EOFError),
+        (pypdbp.Panic, pypdbp.PdbpError),
+    ]:
+        assert issubclass(error, pypdbp.PdbpError) and issubclass(error, builtin) and error("why").nodes == []

@@ -1,0 +1,143 @@
+"""Streams as files, and arrays without numpy."""
+
+import array
+import io
+import shutil
+
+import pypdbp
+import pytest
+from conftest import SOON, Thread, is_in_call
+
+
+def test_a_file_is_copied(pair):
+    data = bytes(range(256)) * 5000
+
+    def write():
+        with pair.a.open(pair.to_b) as writer:
+            shutil.copyfileobj(io.BytesIO(data), writer)
+
+    writing = Thread(write)
+    with pair.b.accept(SOON) as reader:
+        assert (reader.source, reader.readable(), reader.writable()) == (pair.to_a, True, False)
+        assert reader.readall() == data
+        assert reader.read(1) == b""
+    writing.join()
+    assert reader.closed
+
+
+def test_streams_are_raw_files(pair):
+    with pair.a.open(pair.to_b) as writer:
+        assert isinstance(writer, io.RawIOBase) and writer.writable() and not writer.readable()
+        text = io.TextIOWrapper(io.BufferedWriter(writer), encoding="utf-8")
+        text.write("one\ntwo\nthrée\n")
+        text.close()
+    lines = list(io.TextIOWrapper(io.BufferedReader(pair.b.accept(SOON)), encoding="utf-8"))
+    assert lines == ["one\n", "two\n", "thrée\n"]
+    with pytest.raises(ValueError, match="closed"):
+        writer.write(b"too late")
+    writer.close()
+
+
+def test_what_is_flushed_arrives(pair):
+    with pair.a.open(pair.to_b) as writer:
+        writer.write(b"a piece")
+        writer.flush()
+        with pair.b.accept(SOON) as reader:
+            assert reader.read(100) == b"a piece"
+
+
+@pytest.mark.parametrize("how", ["exception", "abandon", "nobody has it"])
+def test_a_stream_that_is_given_up_breaks(pair, how):
+    if how == "exception":
+        with pytest.raises(KeyError):
+            with pair.a.open(pair.to_b) as writer:
+                writer.write(b"half")
+                writer.flush()
+                raise KeyError
+        assert writer.closed
+    else:
+        writer = pair.a.open(pair.to_b)
+        writer.write(b"half")
+        writer.flush()
+        if how == "abandon":
+            writer.abandon()
+        del writer
+    with pair.b.accept(SOON) as reader:
+        assert reader.read(4) == b"half"
+        with pytest.raises(pypdbp.StreamBroken) as raised:
+            reader.read(4)
+        assert isinstance(raised.value, EOFError)
+
+
+def test_a_stream_is_dropped_by_another_thread_while_its_part_waits(pair):
+    writers = [pair.a.open(pair.to_b)]
+    writers[0].write(b"half")
+    writers[0].flush()
+    reader = pair.b.accept(SOON)
+
+    def drop():
+        while not is_in_call(pair.a):
+            pass
+        writers.clear()
+        pair.b.send(pair.to_a, b"go on")
+        pair.b.flush()
+
+    dropping = Thread(drop)
+    assert bytes(pair.a.recv(SOON)) == b"go on"
+    dropping.join()
+    assert reader.read(4) == b"half"
+    with pytest.raises(pypdbp.StreamBroken):
+        reader.read(4)
+
+
+def test_readers_fill_only_what_can_be_written(pair):
+    with pair.a.open(pair.to_b) as writer:
+        writer.write(b"bytes")
+    with pair.b.accept(SOON) as reader:
+        with pytest.raises(BufferError):
+            reader.readinto(b"read-only")
+        room = bytearray(8)
+        assert reader.readinto_all(room) == 5 and bytes(room) == b"bytes\0\0\0"
+
+
+def test_no_stream_is_a_timeout(pair):
+    with pytest.raises(pypdbp.Timeout):
+        pair.b.accept(0.01)
+
+
+@pytest.mark.parametrize("code", "bBhHiIlLqQfd")
+def test_arrays_without_numpy(pair, code):
+    sent = array.array(code, range(24))
+    sending = Thread(pair.a.send_array, pair.to_b, memoryview(sent).cast("B").cast(code, (4, 6)))
+    out = memoryview(array.array(code, bytes(24 * sent.itemsize))).cast("B").cast(code, (4, 6))
+    assert pair.b.recv_array(out=out, timeout=SOON) is out
+    sending.join()
+    assert out.tolist() == memoryview(sent).cast("B").cast(code, (4, 6)).tolist()
+
+
+def test_an_array_that_does_not_fit_is_refused_by_shape_and_format(pair):
+    for out in array.array("f", range(5)), array.array("i", range(4)), bytearray(16):
+        pair.a.send_array(pair.to_b, array.array("f", range(4)))
+        with pytest.raises(ValueError, match="shape"):
+            pair.b.recv_array(out=out, timeout=SOON)
+    pair.a.send_array(pair.to_b, array.array("f", range(4)))
+    out = array.array("f", bytes(16))
+    pair.b.recv_array(out=out, timeout=SOON)
+    assert out.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("start", [b"", b"PDBA", b"no array at all", b"PDBA\x02<\x01\x01f" + bytes(8), b"PDBA\x01?\x01\x01f" + bytes(8)])
+def test_a_stream_that_is_no_array(pair, start):
+    with pair.a.open(pair.to_b) as writer:
+        writer.write(start)
+    with pytest.raises(pypdbp.PdbpError, match="no array|version|byte order"):
+        pair.b.recv_array(timeout=SOON)
+
+
+def test_an_array_that_ends_early(pair):
+    with pair.a.open(pair.to_b) as writer:
+        writer.write(b"PDBA\x01" + (b"<" if array.array("H", [1]).tobytes()[0] else b">") + b"\x01\x01f")
+        writer.write(array.array("Q", [10]))
+        writer.write(bytes(20))
+    with pytest.raises(pypdbp.PdbpError, match="20 bytes of 40"):
+        pair.b.recv_array(out=array.array("f", bytes(40)), timeout=SOON)
