@@ -2,8 +2,8 @@
 //! `instructions.rs`.
 //!
 //! Every function handles 1000 messages of 64 bytes in steady state: sent, received, looked at and given back one by one (`messages`), received
-//! by 32 (`by_32`), or as trains of 100 (`trains`). Sender and receiver are parts of two nodes on one thread, with progress by the parts. The
-//! functions of C are called by their pointers, so that nothing of them is inlined.
+//! by 32 (`by_32`), or as trains of 100 (`trains`). Sender and receiver are parts of two nodes on one thread, with progress by the parts. Nothing of the
+//! functions of C is inlined, since they are exported.
 
 #![expect(missing_docs, reason = "the items are made by the harness's macros")]
 
@@ -124,14 +124,12 @@ struct C {
     bytes: Vec<u8>,
 }
 
-/// Calls a function by its pointer, which has to be done.
+/// Calls a function for C.
 macro_rules! call {
-    ($function:ident($($argument:expr),*)) => {{
-        let function = black_box($function as unsafe extern "C" fn($(call!(@any $argument)),*) -> _);
+    ($function:ident($($argument:expr),*)) => {
         // SAFETY: handles, and room for what is written.
-        unsafe { function($($argument),*) }
-    }};
-    (@any $argument:expr) => { _ };
+        unsafe { $function($($argument),*) }
+    };
 }
 
 fn done(status: Status) {
