@@ -9,7 +9,9 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pdbp::{Interest, Loan, Part, PartKind, SendError, Sender, Shared, StreamReader, StreamWriter, Target};
+use pdbp::{
+    Interest, Loan, Message, Part, PartKind, SendError, Sender, Shared, StreamReader, StreamWriter, Target,
+};
 
 use crate::call::{MaybeOut, Out, Text, Wait, bytes, exports, named, room, values};
 use crate::handle::{Foreign, Free, Handle, Header, In, Look, this_thread};
@@ -90,11 +92,20 @@ impl PartHandle {
     }
 
     #[inline(always)]
-    fn recv(&self, wait: Wait) -> Result<MessageInfo, Failure> {
-        if wait.is_none() {
-            return self.part.try_recv().map(MessageInfo::of).ok_or(Failure::WOULD_BLOCK);
+    fn recv(&self, wait: Wait) -> Result<Message<Shared>, Failure> {
+        if !wait.is_none() {
+            return self.recv_within(wait);
         }
-        Ok(MessageInfo::of(self.part.recv_timeout(wait.on(self.node()))?))
+        // No `map` here: a message that goes through one lies in memory.
+        match self.part.try_recv() {
+            Some(message) => Ok(message),
+            None => Err(Failure::WOULD_BLOCK),
+        }
+    }
+
+    #[inline(never)]
+    fn recv_within(&self, wait: Wait) -> Result<Message<Shared>, Failure> {
+        Ok(self.part.recv_timeout(wait.on(self.node()))?)
     }
 }
 
@@ -304,7 +315,7 @@ exports! {
 
     /// Receives a message.
     fn pdbp_recv(part: In<PartHandle>, message: Out<MessageInfo>, wait: Wait) -> Status {
-        message.put(part.recv(wait)?);
+        message.put(MessageInfo::of(part.recv(wait)?));
         Ok(Status::DONE)
     }
 
@@ -316,7 +327,7 @@ exports! {
         let places = unsafe { room(messages.pointer(), rooms) }?;
         let mut count = 0;
         if let Some((first, others)) = places.split_first_mut() {
-            first.write(part.recv(wait)?);
+            first.write(MessageInfo::of(part.recv(wait)?));
             count = 1;
             for place in others {
                 let Some(message) = part.part.try_recv() else { break };

@@ -11,6 +11,7 @@ impl NodeId {
     pub const MAX_NODES: usize = 0xFFFF;
 
     /// The node with index `index`; any `u16` but the last names a node.
+    #[inline]
     pub const fn new(index: u16) -> Option<Self> {
         if index == u16::MAX { None } else { Some(Self(index)) }
     }
@@ -78,6 +79,7 @@ impl PartId {
     pub(crate) const NODE: u16 = u16::MAX - 1;
 
     /// Number `local` of `node`, in generation 0; the last `u16` is reserved.
+    #[inline]
     pub const fn new(node: NodeId, local: u16) -> Option<Self> {
         if local == Self::MANY {
             None
@@ -96,21 +98,25 @@ impl PartId {
 
     /// The same number in another generation.
     #[must_use]
+    #[inline]
     pub const fn in_generation(self, generation: u32) -> Self {
         Self(self.0 & !(u32::MAX as u64) | generation as u64)
     }
 
     /// The hosting node.
+    #[inline]
     pub const fn node(self) -> NodeId {
         NodeId((self.0 >> 48) as u16)
     }
 
     /// The number on the hosting node.
+    #[inline]
     pub const fn local(self) -> u16 {
         (self.0 >> 32) as u16
     }
 
     /// What messages have of it.
+    #[inline]
     pub const fn address(self) -> Address {
         Address { node: self.node(), local: self.local() }
     }
@@ -122,6 +128,7 @@ impl PartId {
     }
 
     /// The form in messages: node in the upper, number in the lower 16 bits. The generation is not part of it.
+    #[inline]
     pub const fn raw(self) -> u32 {
         (self.0 >> 32) as u32
     }
@@ -133,6 +140,7 @@ impl PartId {
     }
 
     /// Reads the form in messages; `None` for reserved values.
+    #[inline]
     pub const fn from_raw(raw: u32) -> Option<Self> {
         match NodeId::new((raw >> 16) as u16) {
             Some(node) => Self::new(node, raw as u16),
@@ -141,11 +149,13 @@ impl PartId {
     }
 
     /// The id as a plain value, to be kept or handed on: generation in the upper 32 bits, below it node and number with 16 each.
+    #[inline]
     pub const fn to_bits(self) -> u64 {
         self.0.rotate_left(32)
     }
 
     /// Reads a plain value; `None` for reserved ones. Whether there is such a part is found out when something is sent to it.
+    #[inline]
     pub const fn from_bits(bits: u64) -> Option<Self> {
         match Self::from_raw(bits as u32) {
             Some(part) => Some(part.in_generation((bits >> 32) as u32)),
@@ -178,6 +188,7 @@ impl Address {
     }
 
     /// The part that has the number in a generation.
+    #[inline]
     pub const fn in_generation(self, generation: u32) -> PartId {
         PartId::from_checked((self.node.0 as u32) << 16 | self.local as u32).in_generation(generation)
     }

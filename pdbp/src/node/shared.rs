@@ -191,10 +191,13 @@ impl Shared {
     }
 
     /// The part that has an address now. If there is none, a target that is refused wherever it is used.
+    #[inline]
     pub(crate) fn resolve(&self, address: Address) -> Target {
-        if self.recurrence.now() == 0 {
-            return address.in_generation(0);
-        }
+        if self.recurrence.now() == 0 { address.in_generation(0) } else { self.resolve_recurring(address) }
+    }
+
+    #[cold]
+    fn resolve_recurring(&self, address: Address) -> Target {
         self.engine().resolve(address).unwrap_or(address.in_generation(u32::MAX))
     }
 

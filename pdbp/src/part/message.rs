@@ -38,6 +38,7 @@ impl Run {
     }
 
     /// The part that has the address now, from which these bytes are.
+    #[inline]
     fn sender(&self, address: Address) -> Target {
         match &self.content {
             Content::InPlace(_, shared) => shared.resolve(address),
@@ -159,6 +160,7 @@ impl<S: Share> Message<S> {
     }
 
     /// The part that sent it, as the target of an answer.
+    #[inline]
     pub fn source(&self) -> Target {
         self.run.sender(self.info.source().address())
     }
