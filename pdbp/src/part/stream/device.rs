@@ -1,8 +1,7 @@
 //! Streams as the links of flows from and to device memory.
 
-use std::cell::Cell;
-use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use pdbp_core::cdu::Packer;
 use pdbp_core::id::NodeId;
@@ -16,18 +15,24 @@ use crate::node::Shared;
 use crate::part::device::{ReadHome, vacate};
 use crate::part::sending::Patience;
 
-/// Counts the blocks of a stream that flows have.
+/// Counts the blocks of a stream that flows have. Streams of a part that may go to another thread go with it, so the count is atomic; nothing
+/// else depends on it, so that no order is needed.
 #[derive(Clone, Default)]
-pub(super) struct Away(Rc<Cell<u32>>);
+pub(super) struct Away(Arc<AtomicU32>);
 
 impl Away {
     fn add(&self) -> Self {
-        self.0.set(self.0.get() + 1);
+        self.0.fetch_add(1, Ordering::Relaxed);
         self.clone()
     }
 
     fn remove(&self) {
-        self.0.set(self.0.get().saturating_sub(1));
+        // None is left when more come back than have gone.
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));
+    }
+
+    fn is_any(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
     }
 }
 
@@ -99,7 +104,7 @@ impl<P: HoldsPart> StreamWriter<P> {
         }
         let another = self.try_open()?;
         // Where the row has but one block, nothing would go on without that.
-        let waits = || self.away.0.get() > 0 || self.part.part().shared().engine().backlog(self.dest()) > 0;
+        let waits = || self.away.is_any() || self.part.part().shared().engine().backlog(self.dest()) > 0;
         if another.is_none() && !waits() { Ok(self.out.take_block()) } else { Ok(another) }
     }
 }
