@@ -2,7 +2,7 @@
 //! `pypdbp._pypdbp`; what is files and arrays is in `python/pypdbp`, over this.
 //!
 //! # The map
-//! * `cluster` and `node`: [`start`](cluster::start), and what it gives.
+//! * `cluster` and `node`: `start`, and what it gives.
 //! * `part`: sending and receiving. `part::held` has the one lock of a part, `part::message` what arrives, `part::loan` and `part::stream` the rest.
 //! * `buffer`: bytes of Python objects, and ours for them.
 //! * `calls`: the GIL, Ctrl-C, the end of the interpreter, forks.

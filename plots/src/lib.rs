@@ -254,7 +254,7 @@ pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// A table for a [page](page), of text: a line of titles, and lines of as many cells.
+/// A table for a [page], of text: a line of titles, and lines of as many cells.
 ///
 /// ```
 /// let table = pdbp_plots::table(&["a", "b"], &[vec!["1".to_owned(), "< 2".to_owned()]]);
@@ -270,7 +270,7 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     out + "</tr></table></div>"
 }
 
-/// A figure for a [page](page) that shows a file beside it.
+/// A figure for a [page] that shows a file beside it.
 pub fn figure(file: &str) -> String {
     let file = escape(file);
     format!("<figure><img src={file} alt={file}></figure>")
