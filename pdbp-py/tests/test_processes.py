@@ -10,9 +10,10 @@ import pytest
 from conftest import SOON, free_port, output, python
 
 PING_PONG = """
-import pypdbp
+import sys, pypdbp
 with pypdbp.start(timeout_ms=60_000) as cluster:
     node = cluster.node
+    lines = ""
     part = node.register("worker")
     peer = part.find(f"worker@node{1 - node.index}", timeout=60)
     if node.index == 0:
@@ -27,10 +28,11 @@ with pypdbp.start(timeout_ms=60_000) as cluster:
             with part.recv(timeout=60) as message:
                 part.send(message.source, message)
         with part.accept(timeout=60) as reader:
-            print(reader.read().decode())
+            lines = reader.read().decode() + "\\n"
     node.quiesce(60)
     node.barrier(60)
-    print("node", node.index, "of", cluster.size)
+    # In one piece: a launcher mixes what its processes write.
+    sys.stdout.write(f"{lines}node {node.index} of {cluster.size}\\n")
 """
 
 # The other rank does not look at the cluster any more, nor does it end.
