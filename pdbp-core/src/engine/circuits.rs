@@ -239,7 +239,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             }
             entry.carried = Carried::Nothing;
         }
-        pipes.event(Event::LinkEnded { peer: self.links.peer(from) });
+        let peer = self.links.peer(from);
+        self.rooms.orphan(peer);
+        pipes.event(Event::LinkEnded { peer });
     }
 
     /// Frees the entry of a stream that has ended, once its source has been told.

@@ -203,15 +203,18 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// The room of a message that begins to arrive at part `part`. `None`: its sender has not been granted so much.
     pub fn take_room(&mut self, part: PartId, source: PartId, number: u32, bytes: u64) -> Option<RoomToken> {
-        let (entry, room) = self.rooms.find(source, number)?;
-        if room.state != State::Granted || room.dest != part.local() || room.bytes < bytes {
+        // A node that has come back may use the same number: what had come before it went is read first.
+        let orphaned = self.rooms.find(source, number, |state| state == State::Orphaned).is_some();
+        let state = if orphaned { State::Orphaned } else { State::Granted };
+        let (entry, room) = self.rooms.find(source, number, |other| other == state)?;
+        if room.dest != part.local() || room.bytes < bytes {
             return None;
         }
         room.state = State::Taken;
         // Messages of one part to another keep their order, so that nothing comes any more of one before. Later ones may have been
         // granted already.
         let before = |e: &RoomEntry| number.wrapping_sub(e.number) < u32::MAX / 2;
-        let lost = |e: &RoomEntry| e.state == State::Granted && e.source == source && e.dest == part.local();
+        let lost = |e: &RoomEntry| e.state == state && e.source == source && e.dest == part.local();
         self.rooms.drop_if(|e| lost(e) && before(e));
         Some(RoomToken { entry, source, number })
     }
@@ -230,7 +233,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
 
     /// All that had come from a node that is out of reach has been read by a part: what was granted to it is free.
     pub fn lose_rooms(&mut self, part: PartId, node: NodeId) {
-        let lost = |e: &RoomEntry| e.state == State::Granted && e.dest == part.local();
+        let lost = |e: &RoomEntry| e.state == State::Orphaned && e.dest == part.local();
         self.rooms.drop_if(|e| lost(e) && e.source.node() == node);
     }
 
@@ -322,7 +325,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.rooms.drop_if(|e| waits(e) && (e.source, e.number) == (source, number));
             return;
         }
-        if let Some((i, entry)) = self.rooms.find(source, number) {
+        // Of a node without a link to this one the agreement says that it is gone, while a relay may still pass on what it had asked.
+        let (asker, me) = (source.node(), self.config.node);
+        if asker != me && self.links.id(asker) == LinkId::NONE && !self.agreement.is_member(asker) {
+            return;
+        }
+        let known = |state| matches!(state, State::Queued(_) | State::Granted | State::Taken);
+        if let Some((i, entry)) = self.rooms.find(source, number, known) {
             // Asked again, since the answer may be lost.
             entry.hop = hop;
             if !matches!(entry.state, State::Queued(_)) {
@@ -427,7 +436,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// A part has given its pipe back: nobody puts messages together that have not begun to arrive.
     pub(super) fn forget_rooms(&mut self, dest: u16) {
         let me = self.config.node;
-        self.rooms.drop_if(|e| e.state == State::Granted && e.dest == dest);
+        self.rooms.drop_if(|e| matches!(e.state, State::Granted | State::Orphaned) && e.dest == dest);
         for i in (0..).take(self.rooms.table.len()) {
             let Some(Some(entry)) = self.rooms.table.get_mut(i as usize) else { continue };
             if matches!(entry.state, State::Queued(_)) && entry.dest == dest {

@@ -26,6 +26,8 @@ pub(super) enum State {
     /// Its place in the queue.
     Queued(u32),
     Granted,
+    /// Granted before its sender was out of reach: free as soon as all that had come from there has been read.
+    Orphaned,
     /// It has begun to arrive.
     Taken,
     /// Of this node: given up, which the receiver is still to be told.
@@ -70,13 +72,24 @@ impl<'a> Rooms<'a> {
         self.stirred || self.ending
     }
 
-    pub(super) fn find(&mut self, source: PartId, number: u32) -> Option<(u32, &mut RoomEntry)> {
+    /// The message of that number and in such a state.
+    pub(super) fn find(
+        &mut self,
+        source: PartId,
+        number: u32,
+        state: impl Fn(State) -> bool,
+    ) -> Option<(u32, &mut RoomEntry)> {
         let mut entries = (0..).zip(self.table.iter_mut());
         entries.find_map(|(i, entry)| {
             let entry = entry.as_mut()?;
-            let waits = matches!(entry.state, State::Queued(_) | State::Granted | State::Taken);
-            (waits && (entry.source, entry.number) == (source, number)).then_some((i, entry))
+            ((entry.source, entry.number) == (source, number) && state(entry.state)).then_some((i, entry))
         })
+    }
+
+    /// Nothing comes any more of what was granted to a node until now, but what has arrived already.
+    pub(in crate::engine) fn orphan(&mut self, node: NodeId) {
+        let granted = |e: &&mut RoomEntry| e.state == State::Granted && e.source.node() == node;
+        self.table.iter_mut().flatten().filter(granted).for_each(|entry| entry.state = State::Orphaned);
     }
 
     pub(super) fn add(&mut self, entry: RoomEntry) -> Option<u32> {
@@ -94,7 +107,7 @@ impl<'a> Rooms<'a> {
     pub(super) fn drop_if(&mut self, which: impl Fn(&RoomEntry) -> bool) {
         for slot in self.table.iter_mut() {
             let Some(entry) = slot.take_if(|entry| which(entry)) else { continue };
-            if matches!(entry.state, State::Granted | State::Taken) {
+            if matches!(entry.state, State::Granted | State::Orphaned | State::Taken) {
                 self.reserved -= entry.bytes;
             }
             self.stirred = true;

@@ -180,3 +180,11 @@ fn whoever_has_read_the_end_of_a_stream_looks_for_more() {
     let report = scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
     assert!(report.streams > 0, "{report}");
 }
+
+/// A relay passed on what a node had asked before it failed, when the node that was asked knew already that it is gone: room was granted
+/// that nobody used.
+#[test]
+fn what_a_relay_still_has_of_a_node_that_is_gone_is_granted_no_room() {
+    let (scenario, until) = Scenario::random_grid(21_245_326_278_268);
+    scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
+}

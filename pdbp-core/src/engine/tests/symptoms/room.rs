@@ -1,6 +1,6 @@
 //! Room for messages longer than a block: reserved before they leave, first come first served, and free again whatever happens.
 
-use super::super::harness::{Cluster, Setup, node, part};
+use super::super::harness::{Cluster, Links, Setup, node, part};
 use super::{BOTH, rounds, setup};
 use crate::engine::RoomError;
 use crate::id::PartId;
@@ -95,6 +95,27 @@ fn what_was_granted_to_a_node_that_fails_is_given_back() {
         assert_eq!(c.host(1).engine.assembly_in_use(), 60);
         c.close();
     }
+}
+
+#[test]
+fn what_is_granted_to_a_node_that_is_back_stays_when_its_reader_comes_to_the_end_of_the_link() {
+    let mut c = setup(Links::Posted).ready();
+    limited(&mut c, 100);
+    let (from, to) = (part(0, 0), part(1, 0));
+    assert_eq!(ask(&mut c, from, to, 1, 60), Ok(true));
+    c.cut(0, 1);
+    rounds(&mut c, 20);
+    c.mend(0, 1);
+    rounds(&mut c, 20);
+    assert_eq!(ask(&mut c, from, to, 1, 60), Err(RoomError::PeerFailed(node(1))));
+    assert_eq!(ask(&mut c, from, to, 2, 40), Ok(true));
+    // The part has not read until now.
+    c.host(1).engine.lose_rooms(to, node(0));
+    assert_eq!(c.host(1).engine.assembly_in_use(), 40);
+    let room = c.host(1).engine.take_room(to, from, 2, 40).expect("it was granted");
+    c.host(1).engine.give_room(room);
+    c.host(0).engine.end_room(from, true);
+    c.close();
 }
 
 #[test]
