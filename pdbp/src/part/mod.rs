@@ -28,7 +28,6 @@ use pdbp_core::id::{NodeId, PipeId};
 use pdbp_core::pipe::PipeError;
 use pdbp_core::tables::PartKind;
 
-use crate::config::Progress;
 use crate::error::{LookupError, RecvError, RegisterError};
 use crate::node::{self, Late, Node, NodeEngine, Pipe, Turn, Waiter};
 use inbox::{Inbox, Source};
@@ -53,9 +52,9 @@ pub use share::{HoldsPart, Local, Share, Shared};
 pub use stream::{Segment, StreamReader, StreamWriter};
 pub(crate) use superstep::NOBODY;
 
-/// Polls in a row that find nothing, after which a part without a progress thread gives its processor away where there are more
-/// nodes than processors. Found with 4 and 8 nodes on 2 cores: with 1 all wait for the scheduler (n↔n 20 to 30 % slower, n→1 by
-/// half). With a progress thread it does so each time: the more of 16 threads stay awake, the longer those wait that have work.
+/// Polls in a row that find nothing, after which a part gives its processor away where there are more nodes than processors. Found
+/// with 4 and 8 nodes on 2 cores: with 1 all wait for the scheduler (n↔n 20 to 30 % slower, 1→n and n→1 by half), with and without
+/// progress threads.
 const IDLE_POLLS: u32 = 6;
 
 /// How often a part that waits for a message looks whether anybody is left who could send it one.
@@ -369,8 +368,7 @@ impl<S: Share> Part<S> {
         let worked = self.shared().try_engine().map_or(0, |mut engine| self.poll_with(&mut engine).worked);
         let idle = if worked == 0 { self.idle.get().saturating_add(1) } else { 0 };
         self.idle.set(idle);
-        let most = if self.shared().settings.progress == Progress::Thread { 1 } else { IDLE_POLLS };
-        if idle >= most {
+        if idle >= IDLE_POLLS {
             self.idle.set(0);
             self.shared().give_way();
         }
