@@ -240,7 +240,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             entry.carried = Carried::Nothing;
         }
         let peer = self.links.peer(from);
-        self.rooms.orphan(peer);
+        self.orphan_rooms(peer);
         pipes.event(Event::LinkEnded { peer });
     }
 

@@ -97,7 +97,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             LinkId::NONE if member => pipes.event(Event::PeerRestored { peer: node }),
             LinkId::NONE => {
                 self.lose_errands(|dest| dest == node, LinkId::NONE);
-                self.rooms.orphan(node);
+                self.orphan_rooms(node);
                 pipes.event(Event::PeerFailed { peer: node, undelivered: 0 });
                 pipes.event(Event::FlushWanted);
                 pipes.event(Event::LinkEnded { peer: node });

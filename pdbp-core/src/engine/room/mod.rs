@@ -433,6 +433,18 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.rooms.drop_if(|e| waits(e) && by_it(e));
     }
 
+    /// Parts are to be told that no more comes from a node, nor from those that it is the relay of: of what was granted to them nothing
+    /// comes any more but what has arrived already.
+    pub(super) fn orphan_rooms(&mut self, node: NodeId) {
+        let topology = self.links.topology;
+        let is_gone = |source| source == node || topology.relay(source, topology.own()) == Some(node);
+        for entry in self.rooms.table.iter_mut().flatten() {
+            if entry.state == State::Granted && is_gone(entry.source.node()) {
+                entry.state = State::Orphaned;
+            }
+        }
+    }
+
     /// A part has given its pipe back: nobody puts messages together that have not begun to arrive.
     pub(super) fn forget_rooms(&mut self, dest: u16) {
         let me = self.config.node;

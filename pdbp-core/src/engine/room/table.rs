@@ -86,12 +86,6 @@ impl<'a> Rooms<'a> {
         })
     }
 
-    /// Nothing comes any more of what was granted to a node until now, but what has arrived already.
-    pub(in crate::engine) fn orphan(&mut self, node: NodeId) {
-        let granted = |e: &&mut RoomEntry| e.state == State::Granted && e.source.node() == node;
-        self.table.iter_mut().flatten().filter(granted).for_each(|entry| entry.state = State::Orphaned);
-    }
-
     pub(super) fn add(&mut self, entry: RoomEntry) -> Option<u32> {
         let (i, slot) = (0..).zip(self.table.iter_mut()).find(|(_, slot)| slot.is_none())?;
         *slot = Some(entry);

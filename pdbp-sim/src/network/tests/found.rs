@@ -188,3 +188,10 @@ fn what_a_relay_still_has_of_a_node_that_is_gone_is_granted_no_room() {
     let (scenario, until) = Scenario::random_grid(21_245_326_278_268);
     scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
 }
+
+/// With the link to a relay that has failed nothing more comes from the nodes behind it either, and their room is free.
+#[test]
+fn the_room_of_nodes_behind_a_relay_that_has_failed_is_free() {
+    let (scenario, until) = Scenario::random_grid(21_245_326_278_397);
+    scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
+}
