@@ -266,7 +266,8 @@ impl Part {
         Loan::take(&self.cell, py, to.0, size)
     }
 
-    /// Hands on what was packed, without waiting for its block to fill. Calls that wait do so, too.
+    /// Hands on what was packed, without waiting for its block to fill. Calls that wait do so, too. With `progress="inline"` nobody else does:
+    /// who sends there and does not come back to the part flushes first.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         self.cell.wait(py, |held| {
             held.part().flush();
