@@ -195,3 +195,10 @@ fn the_room_of_nodes_behind_a_relay_that_has_failed_is_free() {
     let (scenario, until) = Scenario::random_grid(21_245_326_278_397);
     scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
 }
+
+/// Messages for a part that was gone, many blocks in one poll, pushed other events out of the list of those that wait to be asked for.
+#[test]
+fn messages_for_a_part_that_is_gone_drive_out_no_other_event() {
+    let (scenario, until) = Scenario::random(21_245_326_283_356);
+    scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
+}
