@@ -20,6 +20,7 @@
 #[allow(unsafe_code)]
 mod blocks;
 mod doorbell;
+pub mod slate;
 mod sync;
 #[cfg(test)]
 mod tests;

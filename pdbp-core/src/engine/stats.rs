@@ -136,6 +136,13 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         !self.links.is_up(self.links.id(next)) || (next != peer && !self.agreement.is_member(peer))
     }
 
+    /// Whether blocks of a node are read where they lie: it is this node, or shares memory with it.
+    pub fn shares_memory(&self, peer: NodeId) -> bool {
+        let is_linked = self.links.topology.relay_to(peer).is_none();
+        let own = self.links.own;
+        is_linked && self.links.iter().any(|link| link.peer == peer && (link.id == own || !link.posted))
+    }
+
     /// Pipes of a group.
     pub fn pipes(&self, kind: PipeKind) -> PipeUse {
         let (busy, total) = self.pipes.count(kind);

@@ -4,12 +4,21 @@ use std::time::{Duration, Instant};
 
 use pdbp_core::collective::{Carrier, Sent, sender};
 use pdbp_core::id::NodeId;
+use pdbp_local::slate::{End, Put};
 
-use crate::error::SendError;
+use crate::error::{RecvError, SendError};
 use crate::part::{Interest, Message, Part, Target};
 
 /// How long a member that ends waits for room to say so.
 const FAREWELL: Duration = Duration::from_secs(1);
+/// With a slate the part is looked at every so many polls: what comes there is who wakes this member, and who has given up joining.
+const LOOKS: u32 = 64;
+/// Polls in a row that find nothing before a member gives its processor away, where there is one for each, and where there is not.
+const SPINS: (u32, u32) = (400, 4);
+/// How often it then gives it away before it sleeps.
+const YIELDS: u32 = 100;
+/// How long a member sleeps that waits for a slot: who takes a message does not wake it.
+const NAP: Duration = Duration::from_millis(1);
 
 /// The part of a member, and those of the others.
 pub(super) struct Line {
@@ -19,11 +28,63 @@ pub(super) struct Line {
     /// Their addresses, and their nodes.
     addresses: Vec<String>,
     nodes: Vec<NodeId>,
+    /// Where messages go if all members share memory.
+    slate: Option<End>,
+    polls: u32,
+    spins: u32,
 }
 
 impl Line {
     pub(super) fn new(part: Part, addresses: Vec<String>, nodes: &[NodeId]) -> Self {
-        Self { part, targets: vec![None; addresses.len()], addresses, nodes: nodes.to_vec() }
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let spins = if addresses.len() <= processors { SPINS.0 } else { SPINS.1 };
+        let targets = vec![None; addresses.len()];
+        Self { part, targets, addresses, nodes: nodes.to_vec(), slate: None, polls: 0, spins }
+    }
+
+    /// From here on messages go through a slate.
+    pub(super) fn set_slate(&mut self, end: End) {
+        self.slate = Some(end);
+    }
+
+    pub(super) fn has_slate(&self) -> bool {
+        self.slate.is_some()
+    }
+
+    /// Waits a moment before another poll, after so many that have found nothing. Returns whether it did; if not it is time to sleep.
+    pub(super) fn linger(&self, idle: u32) -> bool {
+        if self.slate.is_none() || idle > self.spins + YIELDS {
+            return false;
+        }
+        if idle < self.spins {
+            std::hint::spin_loop()
+        } else {
+            std::thread::yield_now()
+        }
+        true
+    }
+
+    /// Sleeps until something comes, or, where a member has had no room, may have room.
+    pub(super) fn sleep(&mut self, rank: usize, is_full: bool, time: Duration) -> Result<(), RecvError> {
+        let interest = if is_full { self.room_for(rank) } else { Interest::Recv };
+        let Some(end) = &self.slate else { return self.part.wait(interest, time).map(|_| ()) };
+        if !end.doze() {
+            return Ok(());
+        }
+        let slept = self.part.wait(Interest::Recv, if is_full { NAP.min(time) } else { time });
+        end.rouse();
+        self.polls = LOOKS;
+        slept.map(|_| ())
+    }
+
+    /// Wakes a member that sleeps: a byte that is no message of a group. Without room for it the member wakes by itself before long.
+    fn wake(&self, rank: usize) {
+        if let Some(target) = self.target(rank)
+            && let Ok(loan) = self.part.sender(target).no_wait().loan(1)
+        {
+            loan.send();
+            self.part.flush();
+        }
     }
 
     pub(super) fn part(&self) -> &Part {
@@ -45,7 +106,7 @@ impl Line {
     }
 
     /// What to wait for where there was no room for a message to a member.
-    pub(super) fn room_for(&self, rank: usize) -> Interest {
+    fn room_for(&self, rank: usize) -> Interest {
         self.target(rank).map_or(Interest::Recv, Interest::Either)
     }
 
@@ -67,6 +128,7 @@ impl Line {
         while !tell(self) && began.elapsed() < FAREWELL {
             // Whoever has no room for it may be waiting for room itself.
             while self.part.try_recv().is_some() {}
+            while self.slate.as_mut().is_some_and(|end| end.take(|_, _| ())) {}
             let _ = self.part.wait(Interest::Recv, Duration::from_millis(2));
         }
     }
@@ -74,6 +136,16 @@ impl Line {
 
 impl Carrier for Line {
     fn try_send(&mut self, to: usize, header: &[u8], data: &[u8]) -> Sent {
+        if let Some(end) = &mut self.slate {
+            return match end.put(to, header, data) {
+                Put::Done => Sent::Done,
+                Put::NoRoom => Sent::NoRoom,
+                Put::Wake => {
+                    self.wake(to);
+                    Sent::Done
+                }
+            };
+        }
         let Some(target) = self.target(to) else { return Sent::Gone };
         let length = header.len() + data.len();
         match self.part.sender(target).no_wait().loan(length) {
@@ -92,6 +164,26 @@ impl Carrier for Line {
     }
 
     fn try_recv(&mut self, take: impl FnOnce(&[u8])) -> bool {
+        let mut take = Some(take);
+        if let Some(end) = &mut self.slate {
+            // One that says it is of another member is none.
+            let mut give = |from, message: &[u8]| {
+                if sender(message) == Some(from)
+                    && let Some(take) = take.take()
+                {
+                    take(message);
+                }
+            };
+            if end.take(&mut give) {
+                return true;
+            }
+            self.polls += 1;
+            if self.polls < LOOKS {
+                return false;
+            }
+            self.polls = 0;
+        }
+        let Some(take) = take else { return true };
         while let Some(message) = self.part.try_recv() {
             if self.is_of_member(&message) {
                 take(&message);
@@ -102,6 +194,8 @@ impl Carrier for Line {
     }
 
     fn flush(&mut self) {
-        self.part.flush();
+        if self.slate.is_none() {
+            self.part.flush();
+        }
     }
 }

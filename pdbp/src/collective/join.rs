@@ -4,14 +4,16 @@
 //! the number of members and the length of pieces. A member has joined when all have greeted it; where to send to it takes from the
 //! greetings, not from the tables, in which a part of an older group of that name may still be.
 
+use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
 use pdbp_core::collective::{HEADER, Member, MemberStorage, WINDOW, greeting, sender};
 use pdbp_core::id::NodeId;
 use pdbp_core::tables::PartKind;
+use pdbp_local::slate::End;
 
 use super::carrier::Line;
-use super::{Group, JoinError};
+use super::{Group, JoinError, slate};
 use crate::error::{LookupError, RecvError};
 use crate::node::Node;
 use crate::part::{Interest, Part, Target};
@@ -19,7 +21,7 @@ use crate::part::{Interest, Part, Target};
 /// The most memory for what comes too early; with more members pieces are shorter.
 const EARLY: usize = 64 << 20;
 /// Pieces are multiples of this.
-const GRAIN: usize = 64;
+pub(super) const GRAIN: usize = 64;
 /// How long a member waits for greetings before it looks into the tables again.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -29,15 +31,42 @@ struct Greeting {
     list: u64,
     members: u32,
     piece: u32,
+    /// Of which process the member is, if it can share memory with all others.
+    place: Option<NonZeroU64>,
+    answer: Option<Answer>,
+}
+
+/// What a member says of the slate of the group, once all have greeted each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    /// It has it, under this key.
+    Has(NonZeroU64),
+    HasNot,
 }
 
 impl Greeting {
-    fn to_words(self) -> [u64; 2] {
-        [self.list, u64::from(self.members) << 32 | u64::from(self.piece)]
+    fn to_words(self) -> [u64; 4] {
+        let answer = match self.answer {
+            None => 0,
+            Some(Answer::HasNot) => u64::MAX,
+            Some(Answer::Has(key)) => key.get(),
+        };
+        let place = self.place.map_or(0, NonZeroU64::get);
+        [self.list, u64::from(self.members) << 32 | u64::from(self.piece), place, answer]
     }
 
-    fn from_words([list, lengths]: [u64; 2]) -> Self {
-        Self { list, members: (lengths >> 32) as u32, piece: lengths as u32 }
+    fn from_words([list, lengths, place, answer]: [u64; 4]) -> Self {
+        let answer = match NonZeroU64::new(answer) {
+            Some(NonZeroU64::MAX) => Some(Answer::HasNot),
+            key => key.map(Answer::Has),
+        };
+        let (members, piece) = ((lengths >> 32) as u32, lengths as u32);
+        Self { list, members, piece, place: NonZeroU64::new(place), answer }
+    }
+
+    /// Whether they are of one group.
+    fn agrees(&self, other: &Self) -> bool {
+        (self.list, self.members, self.piece) == (other.list, other.members, other.piece)
     }
 }
 
@@ -105,11 +134,12 @@ fn join(
     let piece = piece(line.part().longest(), nodes.len()).ok_or_else(too_short)?;
     let member = Member::new(rank, nodes.len(), piece, MemberStorage::allocate(nodes.len(), piece));
     let member = member.map_err(|_| too_short())?;
-    let greeting = Greeting { list, members: nodes.len() as u32, piece: piece as u32 };
+    let place = slate::place(node, nodes);
+    let greeting = Greeting { list, members: nodes.len() as u32, piece: piece as u32, place, answer: None };
     // From here on whoever has heard of this member is told if it leaves.
     let group = Group { line, member, patience };
-    Joining { greeted: vec![None; nodes.len()], heard: vec![false; nodes.len()], greeting, group }
-        .join(patience)
+    let (greeted, heard) = (vec![None; nodes.len()], vec![None; nodes.len()]);
+    Joining { greeted, heard, greeting, group, end: None }.join(patience)
 }
 
 /// The longest piece that fits a message.
@@ -130,7 +160,10 @@ struct Joining {
     greeting: Greeting,
     /// Who was greeted, and at which address.
     greeted: Vec<Option<Target>>,
-    heard: Vec<bool>,
+    /// What each has said last.
+    heard: Vec<Option<Greeting>>,
+    /// This member's end of the slate.
+    end: Option<End>,
 }
 
 impl Joining {
@@ -143,9 +176,10 @@ impl Joining {
             let missing: Vec<usize> =
                 others.filter(|rank| !self.greet(*rank) || !self.is_heard(*rank)).collect();
             self.group.line.part().flush();
-            if missing.is_empty() {
-                return Ok(self.group);
+            if missing.is_empty() && self.has_settled() {
+                return Ok(self.into_group());
             }
+            let missing = if missing.is_empty() { self.silent() } else { missing };
             let line = &self.group.line;
             if let Some(rank) = missing.iter().copied().find(|rank| line.has_failed(*rank)) {
                 return Err(JoinError::Lost { rank, address: line.address(rank) });
@@ -163,15 +197,74 @@ impl Joining {
     }
 
     fn is_heard(&self, rank: usize) -> bool {
-        self.heard.get(rank).copied().unwrap_or(false)
+        self.said(rank).is_some()
+    }
+
+    fn said(&self, rank: usize) -> Option<Greeting> {
+        self.heard.get(rank).copied().flatten()
+    }
+
+    fn others(&self) -> impl Iterator<Item = usize> + use<> {
+        let own = self.group.rank();
+        (0..self.group.size()).filter(move |rank| *rank != own)
+    }
+
+    /// Those that have not said whether they have the slate.
+    fn silent(&self) -> Vec<usize> {
+        self.others().filter(|rank| self.said(*rank).is_none_or(|said| said.answer.is_none())).collect()
+    }
+
+    /// All have greeted each other: whether all know what there is to know of the slate.
+    fn has_settled(&mut self) -> bool {
+        let (own, members) = (self.group.rank(), self.group.size());
+        let place = self.greeting.place;
+        let is_near = |rank| self.said(rank).is_some_and(|said| said.place == place);
+        if place.is_none() || !self.others().all(is_near) {
+            return true;
+        }
+        if self.greeting.answer.is_none() {
+            let piece = slate::slot_piece(members, self.greeting.piece as usize);
+            let found = if own == 0 {
+                piece.and_then(|piece| slate::make(members, piece))
+            } else {
+                match self.said(0).and_then(|said| said.answer) {
+                    None => return false,
+                    Some(Answer::HasNot) => None,
+                    Some(Answer::Has(key)) => slate::find(key, own, members).map(|end| (key, end)),
+                }
+            };
+            let (answer, end) =
+                found.map_or((Answer::HasNot, None), |(key, end)| (Answer::Has(key), Some(end)));
+            (self.greeting.answer, self.end) = (Some(answer), end);
+            // All are greeted once more.
+            self.greeted.fill(None);
+        }
+        let told = self.others().filter(|rank| self.greet(*rank)).count();
+        self.group.line.part().flush();
+        told == members - 1 && self.silent().is_empty()
+    }
+
+    /// The group, with the slate if all have it.
+    fn into_group(mut self) -> Group {
+        let answer = self.greeting.answer.filter(|answer| *answer != Answer::HasNot);
+        let all = self.others().all(|rank| self.said(rank).is_some_and(|said| said.answer == answer));
+        let (rank, members) = (self.group.rank(), self.group.size());
+        if let Some(end) = self.end.take().filter(|_| answer.is_some() && all)
+            && let Some(piece) = slate::slot_piece(members, self.greeting.piece as usize)
+            // Nothing has come yet: those that have settled before use the slate.
+            && let Ok(member) = Member::new(rank, members, piece, MemberStorage::allocate(members, piece))
+        {
+            self.group.line.set_slate(end);
+            self.group.member = member;
+        }
+        self.group
     }
 
     /// Greets a member where it is, unless it was. Returns whether that is done.
     fn greet(&mut self, rank: usize) -> bool {
+        let is_heard = self.is_heard(rank);
         let line = &mut self.group.line;
-        if !self.heard.get(rank).copied().unwrap_or(false)
-            && let Ok(target) = line.part().lookup(&line.address(rank))
-        {
+        if !is_heard && let Ok(target) = line.part().lookup(&line.address(rank)) {
             line.set_target(rank, target);
         }
         let Some((target, greeted)) = line.target(rank).zip(self.greeted.get_mut(rank)) else { return false };
@@ -199,18 +292,19 @@ impl Joining {
                 continue;
             };
             let theirs = bytemuck::try_pod_read_unaligned(theirs).unwrap_or_default();
+            let theirs = Greeting::from_words(theirs);
             self.group.line.set_target(rank, message.source());
             if let Some(heard) = self.heard.get_mut(rank) {
-                *heard = true;
+                *heard = Some(theirs);
             }
-            self.compare(rank, Greeting::from_words(theirs))?;
+            self.compare(rank, theirs)?;
         }
         Ok(())
     }
 
     fn compare(&mut self, rank: usize, theirs: Greeting) -> Result<(), JoinError> {
         let ours = self.greeting;
-        if theirs == ours {
+        if theirs.agrees(&ours) {
             return Ok(());
         }
         // So that it is told, too.

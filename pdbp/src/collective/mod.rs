@@ -43,9 +43,12 @@
 //!   another host is noticed when the transport says so; MPI does not, and calls time out.
 //! * Nobody waits for ever: a call in which nothing moves for as long as the group's patience ends with
 //!   [`GroupError::TimedOut`], which names whom it waited for.
+//! * Members that all share memory, up to 64, hand each other what they send through slots and flags there: a *slate*
+//!   ([`group_shared_memory`](crate::Settings::group_shared_memory)). Results have the same bits with it and without.
 //! * Each member is a part of its own, so that no message of the program is taken for one of the group. A group has one call under way;
 //!   who wants two at a time makes two groups. Between two members at most four pieces ([`WINDOW`]) of calls and as many of
-//!   tagged messages are under way, so that a group cannot use up the room of everybody else. A piece fills a block (`block_bytes`).
+//!   tagged messages are under way, so that a group cannot use up the room of everybody else. A piece fills a block (`block_bytes`), or a slot of
+//!   the slate (up to 8 KiB).
 //!
 //! Which algorithms there are and what they cost is in [`pdbp_core::collective`], which does all of it.
 
@@ -53,6 +56,7 @@ mod carrier;
 mod error;
 mod join;
 mod request;
+mod slate;
 mod started;
 mod value;
 
@@ -93,6 +97,11 @@ impl Group {
     /// What this member has done so far.
     pub fn stats(&self) -> Stats {
         self.member.stats()
+    }
+
+    /// Whether what members send each other goes through memory that they share; the same at all.
+    pub fn shares_memory(&self) -> bool {
+        self.line.has_slate()
     }
 
     /// How long a call waits while nothing moves.

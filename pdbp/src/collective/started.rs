@@ -6,7 +6,6 @@ use pdbp_core::collective::{Data, Fault, Polled, Running};
 
 use super::{Call, Group, GroupError, Request, fail};
 use crate::error::RecvError;
-use crate::part::Interest;
 
 /// How long a member waits before it looks whether the one it waits for is still there.
 const LOOK: Duration = Duration::from_millis(20);
@@ -42,25 +41,32 @@ impl<'g> Started<'g> {
     /// # Errors
     /// See [`GroupError`]. After [`GroupError::Interrupted`] it may be called again.
     pub fn wait(&mut self, patience: Duration) -> Result<(), GroupError> {
-        let mut since = Instant::now();
+        // When it was first seen that nothing moves any more.
+        let mut since = None;
         let mut moved = self.moved();
-        let mut is_shown = false;
+        let (mut is_shown, mut idle) = (false, 0);
         loop {
-            let (interest, rank) = match self.advance()? {
+            let (is_full, rank) = match self.advance()? {
                 Polled::Done => return Ok(()),
-                Polled::Waits(rank) => (Interest::Recv, rank),
-                Polled::Full(rank) => (self.group.line.room_for(rank), rank),
+                Polled::Waits(rank) => (false, rank),
+                Polled::Full(rank) => (true, rank),
             };
             let now = self.moved();
             if now != moved {
-                (moved, since, is_shown) = (now, Instant::now(), false);
+                (moved, since, is_shown, idle) = (now, None, false, 0);
             }
+            // The clock is read by who has waited for a while.
+            if self.group.line.linger(idle) {
+                idle += 1;
+                continue;
+            }
+            let since = *since.get_or_insert_with(Instant::now);
             let waited = since.elapsed();
             if waited >= patience {
                 return Err(self.time_out(rank, patience));
             }
-            match self.group.line.part().wait(interest, LOOK.min(patience.saturating_sub(waited))) {
-                Ok(_) => {}
+            match self.group.line.sleep(rank, is_full, LOOK.min(patience.saturating_sub(waited))) {
+                Ok(()) => {}
                 Err(RecvError::Interrupted) => return Err(GroupError::Interrupted),
                 // The part keeps its pipe as long as the group lives, so that it is the time.
                 Err(_) => {

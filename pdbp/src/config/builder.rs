@@ -69,6 +69,7 @@ setters! {
     outage: outage, "outage_ms", Duration;
     routing: routing, "routing", Routing;
     mpi_shared_memory: mpi_shared_memory, "mpi_shared_memory", bool;
+    group_shared_memory: group_shared_memory, "group_shared_memory", bool;
     mpi_device_bytes: mpi_device_bytes, "mpi_device_bytes", usize;
     block_bytes: block_bytes, "block_bytes", usize;
     pack_bytes: pack_bytes, "pack_bytes", usize;

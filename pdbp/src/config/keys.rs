@@ -165,6 +165,12 @@ pub(crate) const KEYS: &[Key] = &[
         show: |s| chosen(&s.mpi_shared_memory, &SWITCH),
     },
     Key {
+        name: "group_shared_memory",
+        expected: "\"on\" or \"off\": calls of groups whose members share memory go through flags there, or as messages of parts",
+        set: |s, v| choice(v, &SWITCH, &mut s.group_shared_memory),
+        show: |s| chosen(&s.group_shared_memory, &SWITCH),
+    },
+    Key {
         name: "mpi_device_bytes",
         expected: "bytes from which on MPI itself carries device messages, where it knows devices (CUDA-aware), or 0: all go \
                    through blocks",

@@ -87,6 +87,9 @@ pub struct Settings {
     pub routing: Routing,
     /// Over MPI: whether the processes of a host read each other's blocks in shared memory.
     pub mpi_shared_memory: bool,
+    /// Whether the members of a [group](crate::collective::Group) that all share memory hand each other what they send through flags and
+    /// slots there (*slates*), which takes a fraction of the time of a message. A group in which one has it off does without.
+    pub group_shared_memory: bool,
     /// Device messages of so many bytes and more are carried by MPI itself, from the one device's memory to the other's, between
     /// ranks whose MPI knows devices; 0: all go through blocks. Needs the features `cuda` and `mpi`.
     pub mpi_device_bytes: usize,
@@ -169,6 +172,7 @@ impl Default for Settings {
             outage: Duration::from_secs(2),
             routing: Routing::Direct,
             mpi_shared_memory: true,
+            group_shared_memory: true,
             mpi_device_bytes: 0,
             block_bytes: (128 << 10) + 64,
             pack_bytes: 128 << 10,

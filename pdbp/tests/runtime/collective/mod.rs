@@ -41,6 +41,84 @@ fn groups_of_one_and_of_many_do_all_that_they_have_to() {
     }
 }
 
+#[test]
+fn groups_do_all_that_they_have_to_with_a_slate_and_without() {
+    for (nodes, is_on) in (1..=9).flat_map(|nodes| [(nodes, true), (nodes, false)]) {
+        let builder = small_builder(nodes, Progress::Inline).group_shared_memory(is_on);
+        builder.start().unwrap().run(|node| {
+            let all = Group::of_nodes(&node, "look", SOON).unwrap();
+            assert_eq!(all.shares_memory(), is_on && nodes > 1);
+            drop(all);
+            suite::all(&node, &[0, 1, 7, 600]);
+        });
+    }
+}
+
+/// Floats show in which order they were added. Data of one slot and of many, below and above what is sent round in a ring.
+#[test]
+fn results_have_the_same_bits_with_a_slate_and_without() {
+    const LONG: [usize; 4] = [1, 100, 3001, 9000];
+    let results = |nodes: u16, is_on: bool| {
+        let cluster = small_builder(nodes, Progress::Inline).group_shared_memory(is_on).start().unwrap();
+        let all = std::sync::Mutex::new(vec![Vec::new(); nodes.into()]);
+        cluster.run(|node| {
+            let mut group = Group::of_nodes(&node, "floats", SOON).unwrap();
+            assert_eq!(group.shares_memory(), is_on);
+            let rank = group.rank();
+            let (mut bits, mut at_root) = (Vec::new(), Vec::new());
+            for length in LONG {
+                let value = |i: usize| 1.0 / (1 + i * 7 + rank * 13) as f32;
+                let own: Vec<f32> = (0..length).map(value).collect();
+                let mut sum = own.clone();
+                group.all_reduce(&mut sum, Sum).unwrap();
+                bits.extend(sum.iter().map(|value| value.to_bits()));
+                let mut sum = own;
+                group.reduce(usize::from(nodes) - 1, &mut sum, Sum).unwrap();
+                if rank + 1 == usize::from(nodes) {
+                    at_root.extend(sum.iter().map(|value| value.to_bits()));
+                }
+            }
+            group.barrier().unwrap();
+            bits.append(&mut at_root);
+            all.lock().unwrap()[rank] = bits;
+        });
+        all.into_inner().unwrap()
+    };
+    for nodes in 2..=9 {
+        let with = results(nodes, true);
+        let sums = LONG.iter().sum();
+        assert!(with.iter().all(|bits| bits[..sums] == with[0][..sums]), "{nodes} members");
+        assert_eq!(with.last().map(Vec::len), Some(2 * sums));
+        assert!(with == results(nodes, false), "{nodes} members");
+    }
+}
+
+/// One member that cannot or will not keeps all from it, and nobody else is disturbed.
+#[test]
+fn a_group_does_without_a_slate_where_one_member_shares_no_memory() {
+    let memories: Vec<_> = (0..3).map(|_| HeapMemory::new(256 << 10).unwrap()).collect();
+    let ends = Local::network_of_hosts(&memories, &[0, 0, 1], stride(2048), 24);
+    let ends = ends
+        .into_iter()
+        .zip(memories)
+        .map(|(end, memory)| (Backend::new(end, Arc::new(Doorbell::default())), Box::new(memory) as Memory));
+    let cluster = Cluster::builder().block_bytes(2048).timeout(SOON).start_on(ends.collect()).unwrap();
+    cluster.run(|node| {
+        let own = part(&node, "p");
+        let all = Group::of_nodes(&node, "all", SOON).unwrap();
+        assert!(!all.shares_memory());
+        if node.id().index() < 2 {
+            let mut near = Group::of(&own, "near", &["p@node1", "p@node0"], SOON).unwrap();
+            assert!(near.shares_memory());
+            let mut sum = [near.rank() as u64 + 1];
+            near.all_reduce(&mut sum, Sum).unwrap();
+            assert_eq!(sum, [3]);
+        }
+        drop(all);
+        suite::all(&node, &[0, 5, 2000]);
+    });
+}
+
 /// With the settings that a first program has: long blocks.
 #[test]
 fn groups_do_all_that_they_have_to_in_long_blocks() {
@@ -89,9 +167,14 @@ fn parts_of_one_node_may_be_members_of_one_group() {
 /// As when a process is killed or a cable is drawn: without a word of the member.
 #[test]
 fn a_member_whose_links_fail_ends_the_call_at_all_others_with_its_name() {
+    [Arrival::Posted, Arrival::InPlace].into_iter().for_each(a_member_whose_links_fail);
+}
+
+/// With [`Arrival::InPlace`] members have a slate.
+fn a_member_whose_links_fail(arrival: Arrival) {
     const GONE: usize = 2;
     let memories: Vec<_> = (0..4).map(|_| HeapMemory::new(256 << 10).unwrap()).collect();
-    let ends = Local::network(&memories, Arrival::Posted, stride(2048), 24);
+    let ends = Local::network(&memories, arrival, stride(2048), 24);
     let fail = Some(LinkFailure::when_tripped(NodeId::new(GONE as u16).unwrap()));
     let ends = ends.into_iter().enumerate().map(|(i, end)| {
         let fail = fail.filter(|_| i != GONE);
@@ -105,6 +188,7 @@ fn a_member_whose_links_fail_ends_the_call_at_all_others_with_its_name() {
     let (joined, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
     cluster.run(|node| {
         let mut all = Group::of_nodes(&node, "all", SOON).unwrap();
+        assert_eq!(all.shares_memory(), arrival == Arrival::InPlace);
         all.barrier().unwrap();
         meet(&joined, 4);
         let me = node.id().index();

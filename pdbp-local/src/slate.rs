@@ -1,0 +1,264 @@
+//! Slates: memory through which the members of a group that are on one host hand each other short messages, without an engine between.
+//!
+//! From each member to each other one leads a ring of [`SLOTS`] slots. A slot begins with a flag: the number of the message that it holds,
+//! and its length. The writer puts the message in, then the flag; the reader looks at nothing but the flag of the next slot, copies the
+//! message out and counts it as taken. So a message costs the writer a copy and the reader a copy and a few cache lines.
+//!
+//! ```text
+//!   asleep: one line per member     rings: from 0 to 0, 0 to 1, …
+//!   │ 0 │ 1 │ …                     │ taken │ slot 0: flag, message │ slot 1 │ … │
+//! ```
+//!
+//! All of it is words that are written and read as atomics, so that a peer that writes nonsense, or dies while it writes, can spoil messages
+//! and no memory. Lengths are checked by who reads.
+
+use std::sync::Arc;
+
+use super::sync::{AtomicU64, Ordering, fence};
+
+/// Messages that are under way from one member to another, at most.
+pub const SLOTS: usize = 16;
+/// Most members of a group with a slate: a member looks at the flags of all others in turn.
+pub const MOST_MEMBERS: usize = 64;
+/// Words of a cache line.
+const LINE: usize = 8;
+const WORD: usize = size_of::<u64>();
+
+/// The memory of a group.
+pub struct Slate {
+    words: Box<[AtomicU64]>,
+    /// The first word that lies on a cache line of its own.
+    first: usize,
+    members: usize,
+    slot_words: usize,
+}
+
+impl Slate {
+    /// A slate on the heap, for messages of up to `longest` bytes; `None` for fewer than 1 or more than [`MOST_MEMBERS`] members.
+    pub fn new(members: usize, longest: usize) -> Option<Arc<Self>> {
+        if !(1..=MOST_MEMBERS).contains(&members) {
+            return None;
+        }
+        let slot_words = (1 + longest.div_ceil(WORD)).next_multiple_of(LINE);
+        let length = words(members, slot_words);
+        let words: Box<[AtomicU64]> = (0..length + LINE).map(|_| AtomicU64::new(0)).collect();
+        let first = words.as_ptr().align_offset(LINE * WORD).min(LINE);
+        Some(Arc::new(Self { words, first, members, slot_words }))
+    }
+
+    /// How many members it is for.
+    pub fn members(&self) -> usize {
+        self.members
+    }
+
+    /// Bytes of memory that a slate takes.
+    pub fn bytes(members: usize, longest: usize) -> usize {
+        words(members, (1 + longest.div_ceil(WORD)).next_multiple_of(LINE)) * WORD
+    }
+
+    fn longest(&self) -> usize {
+        (self.slot_words - 1) * WORD
+    }
+
+    fn line(&self, at: usize, length: usize) -> &[AtomicU64] {
+        // Places are computed from ranks below `members`.
+        self.words.get(self.first + at..self.first + at + length).unwrap_or(&[])
+    }
+
+    fn asleep(&self, rank: usize) -> Option<&AtomicU64> {
+        self.line(rank * LINE, 1).first()
+    }
+
+    fn ring(&self, from: usize, to: usize) -> usize {
+        self.members * LINE + (from * self.members + to) * ring_words(self.slot_words)
+    }
+
+    /// How many messages the reader of a ring has taken.
+    fn taken(&self, from: usize, to: usize) -> Option<&AtomicU64> {
+        self.line(self.ring(from, to), 1).first()
+    }
+
+    fn slot(&self, from: usize, to: usize, count: u64) -> Option<(&AtomicU64, &[AtomicU64])> {
+        let number = (count % SLOTS as u64) as usize;
+        let at = self.ring(from, to) + LINE + number * self.slot_words;
+        self.line(at, self.slot_words).split_first()
+    }
+}
+
+fn ring_words(slot_words: usize) -> usize {
+    LINE + SLOTS * slot_words
+}
+
+fn words(members: usize, slot_words: usize) -> usize {
+    members * LINE + members * members * ring_words(slot_words)
+}
+
+/// What has become of a message that was to be put on a slate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// It can be read.
+    Done,
+    /// It can be read, and the reader sleeps: whoever gets this wakes it, and nobody else does.
+    Wake,
+    /// All slots to that member are taken, or the message is longer than a slot.
+    NoRoom,
+}
+
+/// The end of one member.
+pub struct End {
+    slate: Arc<Slate>,
+    rank: usize,
+    /// For each member: messages put, how many of them it has taken as far as is known, and messages taken from it.
+    counts: Box<[Counts]>,
+    /// Who is looked at next.
+    turn: usize,
+    /// Where a message lies while it is used.
+    message: Box<[u8]>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    put: u64,
+    taken_there: u64,
+    taken: u64,
+}
+
+impl End {
+    /// The end of the member `rank`, of which there is one; `None` for a rank that is none.
+    pub fn new(slate: &Arc<Slate>, rank: usize) -> Option<Self> {
+        (rank < slate.members).then(|| Self {
+            slate: Arc::clone(slate),
+            rank,
+            counts: vec![Counts::default(); slate.members].into(),
+            turn: 0,
+            message: vec![0; slate.longest()].into(),
+        })
+    }
+
+    /// Puts a message before a member: a header, of a multiple of 8 bytes, and data.
+    #[inline]
+    pub fn put(&mut self, to: usize, header: &[u8], data: &[u8]) -> Put {
+        let Some(counts) = self.counts.get_mut(to) else { return Put::NoRoom };
+        let length = header.len() + data.len();
+        if length > self.slate.longest() || !header.len().is_multiple_of(WORD) {
+            return Put::NoRoom;
+        }
+        if counts.put.wrapping_sub(counts.taken_there) >= SLOTS as u64 {
+            // Pairs with the store in `take`: what was read there is not overwritten before.
+            let taken = self.slate.taken(self.rank, to).map_or(0, |taken| taken.load(Ordering::Acquire));
+            counts.taken_there = taken;
+            // A peer that says nonsense gets nothing more.
+            if counts.put.wrapping_sub(taken) >= SLOTS as u64 {
+                return Put::NoRoom;
+            }
+        }
+        let Some((flag, body)) = self.slate.slot(self.rank, to, counts.put) else { return Put::NoRoom };
+        let (head, body) = body.split_at(header.len() / WORD);
+        copy_in(head, header);
+        copy_in(body, data);
+        counts.put += 1;
+        // Pairs with the load in `take`.
+        flag.store(flag_of(counts.put, length), Ordering::Release);
+        // Pairs with the fence in `doze`: either this sees that the reader sleeps, or the reader sees the flag.
+        fence(Ordering::SeqCst);
+        match self.slate.asleep(to) {
+            // One of those who see it wakes it.
+            Some(asleep) if asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::Relaxed) != 0 => {
+                Put::Wake
+            }
+            _ => Put::Done,
+        }
+    }
+
+    /// Takes the next message, of any member, and hands it to `take` with the rank of who has put it there; one whose length is nonsense as
+    /// none. Returns whether there was one.
+    #[inline]
+    pub fn take(&mut self, take: impl FnOnce(usize, &[u8])) -> bool {
+        for _ in 0..self.slate.members {
+            let from = self.turn;
+            let count = self.counts.get(from).map_or(0, |counts| counts.taken);
+            let found = self.slate.slot(from, self.rank, count).and_then(|(flag, body)| {
+                // Pairs with the store in `put`.
+                let flag = flag.load(Ordering::Acquire);
+                (flag >> 32 == flag_of(count + 1, 0) >> 32).then_some((flag as u32 as usize, body))
+            });
+            let Some((length, body)) = found else {
+                self.turn = if from + 1 == self.slate.members { 0 } else { from + 1 };
+                continue;
+            };
+            let message = self.message.get_mut(..length).unwrap_or(&mut []);
+            copy_out(body, message);
+            if let Some(counts) = self.counts.get_mut(from) {
+                counts.taken += 1;
+            }
+            if let Some(taken) = self.slate.taken(from, self.rank) {
+                // Pairs with the load in `put`.
+                taken.store(count + 1, Ordering::Release);
+            }
+            take(from, message);
+            return true;
+        }
+        false
+    }
+
+    /// Says that this member is about to sleep. Returns whether it may: nothing has come. It then has to [`rouse`](Self::rouse) itself.
+    pub fn doze(&self) -> bool {
+        if let Some(asleep) = self.slate.asleep(self.rank) {
+            asleep.store(1, Ordering::Relaxed);
+        }
+        // Pairs with the fence in `put`.
+        fence(Ordering::SeqCst);
+        let has_come = self.counts.iter().enumerate().any(|(from, counts)| {
+            let slot = self.slate.slot(from, self.rank, counts.taken);
+            slot.is_some_and(|(flag, _)| {
+                flag.load(Ordering::Relaxed) >> 32 == flag_of(counts.taken + 1, 0) >> 32
+            })
+        });
+        if has_come {
+            self.rouse();
+        }
+        !has_come
+    }
+
+    /// Says that this member does not sleep any more.
+    pub fn rouse(&self) {
+        if let Some(asleep) = self.slate.asleep(self.rank) {
+            asleep.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The number of a message, from 1, and its length. Zeroed memory holds the number of none.
+fn flag_of(number: u64, length: usize) -> u64 {
+    (number % (1 << 32)) << 32 | length as u64
+}
+
+fn copy_in(into: &[AtomicU64], from: &[u8]) {
+    let (chunks, rest) = from.as_chunks::<WORD>();
+    for (word, bytes) in into.iter().zip(chunks) {
+        word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+    }
+    if let (false, Some(word)) = (rest.is_empty(), into.get(chunks.len())) {
+        let mut bytes = [0; WORD];
+        bytes.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+        word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+    }
+}
+
+fn copy_out(from: &[AtomicU64], into: &mut [u8]) {
+    let (chunks, rest) = into.as_chunks_mut::<WORD>();
+    let place = chunks.len();
+    for (bytes, word) in chunks.iter_mut().zip(from) {
+        *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
+    }
+    if let Some(word) = from.get(place).filter(|_| !rest.is_empty()) {
+        let bytes = word.load(Ordering::Relaxed).to_ne_bytes();
+        rest.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+    }
+}
+
+impl std::fmt::Debug for End {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "End({} of {})", self.rank, self.slate.members)
+    }
+}

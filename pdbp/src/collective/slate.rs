@@ -1,0 +1,65 @@
+//! Which groups have a slate, and how their members come to share it.
+//!
+//! When all have greeted each other, and all can share memory, member 0 makes the slate and tells the others its key. Each of them looks
+//! for it and tells all whether it has found it. So all know the same, and a group in which one has not goes on with messages of parts.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use pdbp_core::collective::HEADER;
+use pdbp_core::id::NodeId;
+use pdbp_local::slate::{End, MOST_MEMBERS, SLOTS, Slate};
+
+use super::join::GRAIN;
+use crate::node::Node;
+
+/// Memory that a slate may take. With more members its slots are shorter.
+const MEMORY: usize = 32 << 20;
+/// The most data in a slot. What is under way between two members stays in the caches.
+const LONGEST: usize = 8 << 10;
+
+/// The slates of this process, by their keys.
+static SLATES: Mutex<Vec<(NonZeroU64, Weak<Slate>)>> = Mutex::new(Vec::new());
+
+/// Where a member can share memory with others: a number of the process, or `None` if it does not.
+pub(super) fn place(node: &Node, nodes: &[NodeId]) -> Option<NonZeroU64> {
+    static PROCESS: OnceLock<NonZeroU64> = OnceLock::new();
+    if !node.settings().group_shared_memory || !(2..=MOST_MEMBERS).contains(&nodes.len()) {
+        return None;
+    }
+    let engine = node.shared.engine();
+    let all_near = nodes.iter().all(|peer| engine.shares_memory(*peer));
+    all_near.then(|| *PROCESS.get_or_init(random))
+}
+
+/// The most data in a slot of a group of so many, if pieces have at most `piece` bytes.
+pub(super) fn slot_piece(members: usize, piece: usize) -> Option<usize> {
+    let slots = members * members * SLOTS;
+    let most = (MEMORY / slots).saturating_sub(HEADER + 2 * GRAIN).min(LONGEST).min(piece);
+    Some(most / GRAIN * GRAIN).filter(|most| *most > 0)
+}
+
+/// Makes a slate, which others find as long as the end lives.
+pub(super) fn make(members: usize, piece: usize) -> Option<(NonZeroU64, End)> {
+    let slate = Slate::new(members, HEADER + piece)?;
+    let key = random();
+    let mut slates = SLATES.lock().unwrap_or_else(PoisonError::into_inner);
+    slates.retain(|(_, slate)| slate.strong_count() > 0);
+    slates.push((key, Arc::downgrade(&slate)));
+    Some((key, End::new(&slate, 0)?))
+}
+
+/// The end of the member `rank` of a slate that another member has made.
+pub(super) fn find(key: NonZeroU64, rank: usize, members: usize) -> Option<End> {
+    let slates = SLATES.lock().unwrap_or_else(PoisonError::into_inner);
+    let (_, slate) = slates.iter().find(|(known, _)| *known == key)?;
+    let slate = slate.upgrade().filter(|slate| slate.members() == members)?;
+    End::new(&slate, rank)
+}
+
+fn random() -> NonZeroU64 {
+    // A hasher is seeded anew by each `RandomState`.
+    NonZeroU64::new(RandomState::new().hash_one(0)).unwrap_or(NonZeroU64::MIN)
+}
