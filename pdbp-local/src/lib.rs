@@ -20,6 +20,8 @@
 #[allow(unsafe_code)]
 mod blocks;
 mod doorbell;
+#[allow(unsafe_code)]
+mod mapping;
 pub mod slate;
 mod sync;
 #[cfg(test)]

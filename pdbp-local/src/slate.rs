@@ -5,15 +5,19 @@
 //! message out and counts it as taken. So a message costs the writer a copy and the reader a copy and a few cache lines.
 //!
 //! ```text
-//!   asleep: one line per member     rings: from 0 to 0, 0 to 1, …
-//!   │ 0 │ 1 │ …                     │ taken │ slot 0: flag, message │ slot 1 │ … │
+//!         asleep: one line per member     rings: from 0 to 0, 0 to 1, …
+//!   │ key │ 0 │ 1 │ …                     │ taken │ slot 0: flag, message │ slot 1 │ … │
 //! ```
 //!
 //! All of it is words that are written and read as atomics, so that a peer that writes nonsense, or dies while it writes, can spoil messages
-//! and no memory. Lengths are checked by who reads.
+//! and no memory. Lengths are checked by who reads. It lies on the heap, for threads, or in a file without a name, for processes of one
+//! host.
 
+use std::io;
 use std::sync::Arc;
 
+pub use super::mapping::Location;
+use super::mapping::Mapping;
 use super::sync::{AtomicU64, Ordering, fence};
 
 /// Messages that are under way from one member to another, at most.
@@ -26,34 +30,57 @@ const WORD: usize = size_of::<u64>();
 
 /// The memory of a group.
 pub struct Slate {
-    words: Box<[AtomicU64]>,
+    memory: Memory,
     /// The first word that lies on a cache line of its own.
     first: usize,
     members: usize,
     slot_words: usize,
 }
 
+enum Memory {
+    Heap(Box<[AtomicU64]>),
+    Mapped(Mapping),
+}
+
 impl Slate {
     /// A slate on the heap, for messages of up to `longest` bytes; `None` for fewer than 1 or more than [`MOST_MEMBERS`] members.
     pub fn new(members: usize, longest: usize) -> Option<Arc<Self>> {
-        if !(1..=MOST_MEMBERS).contains(&members) {
-            return None;
-        }
-        let slot_words = (1 + longest.div_ceil(WORD)).next_multiple_of(LINE);
-        let length = words(members, slot_words);
+        let (slot_words, length) = lengths(members, longest)?;
         let words: Box<[AtomicU64]> = (0..length + LINE).map(|_| AtomicU64::new(0)).collect();
         let first = words.as_ptr().align_offset(LINE * WORD).min(LINE);
-        Some(Arc::new(Self { words, first, members, slot_words }))
+        Some(Arc::new(Self { memory: Memory::Heap(words), first, members, slot_words }))
+    }
+
+    /// A slate in memory that other processes of the host find by its location, and know by a key. As long as it lives it can be found.
+    ///
+    /// # Errors
+    /// What the system says; [`io::ErrorKind::Unsupported`] on others than Linux; [`io::ErrorKind::InvalidInput`] for a number of members
+    /// that [`new`](Self::new) has none for.
+    pub fn shared(members: usize, longest: usize, key: u64) -> io::Result<(Arc<Self>, Location)> {
+        let (slot_words, length) = lengths(members, longest).ok_or(io::ErrorKind::InvalidInput)?;
+        let (mapping, at) = Mapping::create(length)?;
+        let slate = Self { memory: Memory::Mapped(mapping), first: 0, members, slot_words };
+        // Whoever opens it has heard of it by a message.
+        slate.line(0, 1).iter().for_each(|word| word.store(key, Ordering::Release));
+        Ok((Arc::new(slate), at))
+    }
+
+    /// The slate that a process of this host has made for as many members and as long messages.
+    ///
+    /// # Errors
+    /// What the system says: the process cannot be seen from here, or is another user's. [`io::ErrorKind::InvalidData`] for memory that is
+    /// not this slate.
+    pub fn open(members: usize, longest: usize, key: u64, at: Location) -> io::Result<Arc<Self>> {
+        let (slot_words, length) = lengths(members, longest).ok_or(io::ErrorKind::InvalidInput)?;
+        let mapping = Mapping::open(at, length)?;
+        let slate = Self { memory: Memory::Mapped(mapping), first: 0, members, slot_words };
+        let found = slate.line(0, 1).first().map(|word| word.load(Ordering::Acquire));
+        if found == Some(key) { Ok(Arc::new(slate)) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
 
     /// How many members it is for.
     pub fn members(&self) -> usize {
         self.members
-    }
-
-    /// Bytes of memory that a slate takes.
-    pub fn bytes(members: usize, longest: usize) -> usize {
-        words(members, (1 + longest.div_ceil(WORD)).next_multiple_of(LINE)) * WORD
     }
 
     fn longest(&self) -> usize {
@@ -62,15 +89,19 @@ impl Slate {
 
     fn line(&self, at: usize, length: usize) -> &[AtomicU64] {
         // Places are computed from ranks below `members`.
-        self.words.get(self.first + at..self.first + at + length).unwrap_or(&[])
+        let words = match &self.memory {
+            Memory::Heap(words) => words,
+            Memory::Mapped(mapping) => mapping.words(),
+        };
+        words.get(self.first + at..self.first + at + length).unwrap_or(&[])
     }
 
     fn asleep(&self, rank: usize) -> Option<&AtomicU64> {
-        self.line(rank * LINE, 1).first()
+        self.line((1 + rank) * LINE, 1).first()
     }
 
     fn ring(&self, from: usize, to: usize) -> usize {
-        self.members * LINE + (from * self.members + to) * ring_words(self.slot_words)
+        (1 + self.members) * LINE + (from * self.members + to) * ring_words(self.slot_words)
     }
 
     /// How many messages the reader of a ring has taken.
@@ -89,8 +120,12 @@ fn ring_words(slot_words: usize) -> usize {
     LINE + SLOTS * slot_words
 }
 
-fn words(members: usize, slot_words: usize) -> usize {
-    members * LINE + members * members * ring_words(slot_words)
+/// Words of a slot, and of all.
+fn lengths(members: usize, longest: usize) -> Option<(usize, usize)> {
+    let slot_words = (1 + longest.div_ceil(WORD)).checked_next_multiple_of(LINE)?;
+    let rings = members.checked_mul(members)?.checked_mul(ring_words(slot_words))?;
+    let length = rings.checked_add(members.checked_add(1)?.checked_mul(LINE)?)?;
+    (1..=MOST_MEMBERS).contains(&members).then_some((slot_words, length))
 }
 
 /// What has become of a message that was to be put on a slate.

@@ -47,3 +47,30 @@ fn a_forged_return_does_not_complete_a_block_that_is_being_read() {
     ends[1].submit(Op::Return { peer: zero, block: read }).unwrap();
     assert!(matches!(ends[0].poll_completion(), Some(Completion::Sent { .. })));
 }
+
+/// As two processes do: each maps the memory for itself.
+#[cfg(target_os = "linux")]
+#[test]
+fn slates_of_processes_are_found_by_their_location_and_known_by_their_key() {
+    use crate::slate::{End, Location, Put, Slate};
+
+    let (made, at) = Slate::shared(3, 100, 7).unwrap();
+    let at = Location::from_bits(at.to_bits());
+    let opened = Slate::open(3, 100, 7, at).unwrap();
+    let (mut one, mut other) = (End::new(&made, 0).unwrap(), End::new(&opened, 2).unwrap());
+    assert!(other.doze());
+    assert_eq!(one.put(2, &[1; 8], &[2; 5]), Put::Wake);
+    other.rouse();
+    let mut message = Vec::new();
+    assert!(other.take(|from, bytes| message.extend([&[from as u8], bytes].concat())));
+    assert_eq!(message, [0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2]);
+
+    let kind = |slate: std::io::Result<_>| slate.map(|_| ()).unwrap_err().kind();
+    assert_eq!(kind(Slate::open(3, 100, 8, at)), std::io::ErrorKind::InvalidData);
+    assert_eq!(kind(Slate::open(3, 500, 7, at)), std::io::ErrorKind::InvalidData);
+    assert_eq!(kind(Slate::open(65, 100, 7, at)), std::io::ErrorKind::InvalidInput);
+    drop((one, made));
+    // The memory stays for who has it, and nobody finds it any more.
+    assert_eq!(other.put(0, &[1; 8], &[]), Put::Done);
+    assert!(Slate::open(3, 100, 7, at).is_err());
+}

@@ -18,7 +18,21 @@ const LENGTHS: &[usize] = &[0, 1, 2, 33, 3001];
 const ENDS: usize = 1;
 
 pub(crate) fn one_host() -> Result<(), String> {
-    builder().start().map_err(|e| e.to_string())?.run(|node| suite::all(&node, LENGTHS));
+    builder().start().map_err(|e| e.to_string())?.run(|node| {
+        let all = Group::of_nodes(&node, "look", SOON).unwrap();
+        assert_eq!(all.shares_memory(), cfg!(target_os = "linux"));
+        drop(all);
+        suite::all(&node, LENGTHS);
+    });
+    Ok(())
+}
+
+pub(crate) fn one_host_by_messages() -> Result<(), String> {
+    let cluster = builder().group_shared_memory(false).start().map_err(|e| e.to_string())?;
+    cluster.run(|node| {
+        assert!(!Group::of_nodes(&node, "look", SOON).unwrap().shares_memory());
+        suite::all(&node, LENGTHS);
+    });
     Ok(())
 }
 
@@ -48,6 +62,12 @@ pub(crate) fn killed_apart() -> Result<(), String> {
     // Without MPI_Finalize, which may wait for the dead: nobody has told that there are any.
     // SAFETY: ends the process, and nothing is left to be done.
     unsafe { libc::_exit(0) }
+}
+
+pub(crate) fn killed_by_messages() -> Result<(), String> {
+    killed_in_a_call(builder().group_shared_memory(false), SOON, |error| {
+        assert_eq!(*error, GroupError::Lost { rank: ENDS, address: format!("all#{ENDS}@node{ENDS}") });
+    })
 }
 
 /// The others are in a call that needs the one that is killed, and that one has begun it.

@@ -34,6 +34,8 @@ struct Greeting {
     /// Of which process the member is, if it can share memory with all others.
     place: Option<NonZeroU64>,
     answer: Option<Answer>,
+    /// Where processes find the slate, from member 0.
+    at: u64,
 }
 
 /// What a member says of the slate of the group, once all have greeted each other.
@@ -45,23 +47,23 @@ enum Answer {
 }
 
 impl Greeting {
-    fn to_words(self) -> [u64; 4] {
+    fn to_words(self) -> [u64; 5] {
         let answer = match self.answer {
             None => 0,
             Some(Answer::HasNot) => u64::MAX,
             Some(Answer::Has(key)) => key.get(),
         };
         let place = self.place.map_or(0, NonZeroU64::get);
-        [self.list, u64::from(self.members) << 32 | u64::from(self.piece), place, answer]
+        [self.list, u64::from(self.members) << 32 | u64::from(self.piece), place, answer, self.at]
     }
 
-    fn from_words([list, lengths, place, answer]: [u64; 4]) -> Self {
+    fn from_words([list, lengths, place, answer, at]: [u64; 5]) -> Self {
         let answer = match NonZeroU64::new(answer) {
             Some(NonZeroU64::MAX) => Some(Answer::HasNot),
             key => key.map(Answer::Has),
         };
         let (members, piece) = ((lengths >> 32) as u32, lengths as u32);
-        Self { list, members, piece, place: NonZeroU64::new(place), answer }
+        Self { list, members, piece, place: NonZeroU64::new(place), answer, at }
     }
 
     /// Whether they are of one group.
@@ -135,7 +137,8 @@ fn join(
     let member = Member::new(rank, nodes.len(), piece, MemberStorage::allocate(nodes.len(), piece));
     let member = member.map_err(|_| too_short())?;
     let place = slate::place(node, nodes);
-    let greeting = Greeting { list, members: nodes.len() as u32, piece: piece as u32, place, answer: None };
+    let members = nodes.len() as u32;
+    let greeting = Greeting { list, members, piece: piece as u32, place, answer: None, at: 0 };
     // From here on whoever has heard of this member is told if it leaves.
     let group = Group { line, member, patience };
     let (greeted, heard) = (vec![None; nodes.len()], vec![None; nodes.len()]);
@@ -217,25 +220,29 @@ impl Joining {
     /// All have greeted each other: whether all know what there is to know of the slate.
     fn has_settled(&mut self) -> bool {
         let (own, members) = (self.group.rank(), self.group.size());
-        let place = self.greeting.place;
-        let is_near = |rank| self.said(rank).is_some_and(|said| said.place == place);
-        if place.is_none() || !self.others().all(is_near) {
+        let place = |rank| self.said(rank).and_then(|said| said.place);
+        if self.greeting.place.is_none() || !self.others().all(|rank| place(rank).is_some()) {
             return true;
         }
+        // On one host, but in several processes.
+        let is_far = self.others().any(|rank| place(rank) != self.greeting.place);
         if self.greeting.answer.is_none() {
             let piece = slate::slot_piece(members, self.greeting.piece as usize);
             let found = if own == 0 {
-                piece.and_then(|piece| slate::make(members, piece))
+                piece.and_then(|piece| slate::make(members, piece, is_far))
             } else {
-                match self.said(0).and_then(|said| said.answer) {
-                    None => return false,
-                    Some(Answer::HasNot) => None,
-                    Some(Answer::Has(key)) => slate::find(key, own, members).map(|end| (key, end)),
-                }
+                let Some((answer, at)) = self.said(0).and_then(|said| Some((said.answer?, said.at))) else {
+                    return false;
+                };
+                let key = if let Answer::Has(key) = answer { Some(key) } else { None };
+                key.zip(piece)
+                    .and_then(|(key, piece)| Some((key, 0, slate::find(key, at, (own, members), piece)?)))
             };
-            let (answer, end) =
-                found.map_or((Answer::HasNot, None), |(key, end)| (Answer::Has(key), Some(end)));
-            (self.greeting.answer, self.end) = (Some(answer), end);
+            self.greeting.answer = Some(Answer::HasNot);
+            if let Some((key, at, end)) = found {
+                self.greeting = Greeting { answer: Some(Answer::Has(key)), at, ..self.greeting };
+                self.end = Some(end);
+            }
             // All are greeted once more.
             self.greeted.fill(None);
         }

@@ -43,7 +43,7 @@
 //!   another host is noticed when the transport says so; MPI does not, and calls time out.
 //! * Nobody waits for ever: a call in which nothing moves for as long as the group's patience ends with
 //!   [`GroupError::TimedOut`], which names whom it waited for.
-//! * Members that all share memory, up to 64, hand each other what they send through slots and flags there: a *slate*
+//! * Members that all share memory (threads of one process, MPI processes of one host on Linux), up to 64, hand each other what they send through slots and flags there: a *slate*
 //!   ([`group_shared_memory`](crate::Settings::group_shared_memory)). Results have the same bits with it and without.
 //! * Each member is a part of its own, so that no message of the program is taken for one of the group. A group has one call under way;
 //!   who wants two at a time makes two groups. Between two members at most four pieces ([`WINDOW`]) of calls and as many of

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use pdbp_core::collective::HEADER;
 use pdbp_core::id::NodeId;
-use pdbp_local::slate::{End, MOST_MEMBERS, SLOTS, Slate};
+use pdbp_local::slate::{End, Location, MOST_MEMBERS, SLOTS, Slate};
 
 use super::join::GRAIN;
 use crate::node::Node;
@@ -41,18 +41,26 @@ pub(super) fn slot_piece(members: usize, piece: usize) -> Option<usize> {
     Some(most / GRAIN * GRAIN).filter(|most| *most > 0)
 }
 
-/// Makes a slate, which others find as long as the end lives.
-pub(super) fn make(members: usize, piece: usize) -> Option<(NonZeroU64, End)> {
-    let slate = Slate::new(members, HEADER + piece)?;
+/// Makes a slate, for threads of this process or for processes, which others find as long as the end lives: by a key, and in a place.
+pub(super) fn make(members: usize, piece: usize, is_far: bool) -> Option<(NonZeroU64, u64, End)> {
     let key = random();
+    if is_far {
+        let (slate, at) = Slate::shared(members, HEADER + piece, key.get()).ok()?;
+        return Some((key, at.to_bits(), End::new(&slate, 0)?));
+    }
+    let slate = Slate::new(members, HEADER + piece)?;
     let mut slates = SLATES.lock().unwrap_or_else(PoisonError::into_inner);
     slates.retain(|(_, slate)| slate.strong_count() > 0);
     slates.push((key, Arc::downgrade(&slate)));
-    Some((key, End::new(&slate, 0)?))
+    Some((key, 0, End::new(&slate, 0)?))
 }
 
 /// The end of the member `rank` of a slate that another member has made.
-pub(super) fn find(key: NonZeroU64, rank: usize, members: usize) -> Option<End> {
+pub(super) fn find(key: NonZeroU64, at: u64, (rank, members): (usize, usize), piece: usize) -> Option<End> {
+    if at != 0 {
+        let at = Location::from_bits(at);
+        return End::new(&Slate::open(members, HEADER + piece, key.get(), at).ok()?, rank);
+    }
     let slates = SLATES.lock().unwrap_or_else(PoisonError::into_inner);
     let (_, slate) = slates.iter().find(|(known, _)| *known == key)?;
     let slate = slate.upgrade().filter(|slate| slate.members() == members)?;
