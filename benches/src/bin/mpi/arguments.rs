@@ -9,6 +9,8 @@ use clap::{Args, CommandFactory, Parser};
 use pdbp_benches::mpi::Peer;
 use pdbp_benches::scenario::Pattern;
 
+use crate::collectives::Kind;
+
 /// Variables that launchers give to ranks.
 const LAUNCHED: [&str; 2] = ["OMPI_COMM_WORLD_RANK", "PMI_RANK"];
 
@@ -24,6 +26,8 @@ pub(crate) enum Arguments {
     Latency(Options),
     /// Throughput from one rank to another
     Bandwidth(Options),
+    /// Time of barrier, bcast, allreduce and the like, against MPI's own
+    Collectives(Collectives),
 }
 
 /// What `patterns` takes.
@@ -37,6 +41,22 @@ pub(crate) struct Patterns {
     pattern: Vec<Pattern>,
     #[command(flatten)]
     options: Options,
+}
+
+/// What `collectives` takes.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Collectives {
+    /// What is called: barrier, bcast, reduce, allreduce, gather, scatter, allgather, alltoall; all by default
+    #[arg(long, value_delimiter = ',')]
+    calls: Vec<Kind>,
+    #[command(flatten)]
+    options: Options,
+}
+
+impl Collectives {
+    pub(crate) fn kinds(&self) -> &[Kind] {
+        if self.calls.is_empty() { &Kind::ALL } else { &self.calls }
+    }
 }
 
 /// What all experiments take.
@@ -81,18 +101,23 @@ pub(crate) enum Part {
     Mpi,
     /// PDBP.
     Pdbp,
+    /// PDBP, groups without shared memory; of `collectives`.
+    Messages,
 }
 
 impl Part {
+    pub(crate) const ALL: [Self; 3] = [Self::Mpi, Self::Pdbp, Self::Messages];
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Mpi => "mpi",
             Self::Pdbp => "pdbp",
+            Self::Messages => "pdbp-messages",
         }
     }
 
     pub(crate) fn measures(self, peer: Peer) -> bool {
-        peer.is_pdbp() == (self == Self::Pdbp)
+        self != Self::Messages && peer.is_pdbp() == (self == Self::Pdbp)
     }
 }
 
@@ -100,8 +125,8 @@ impl FromStr for Part {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let part = [Self::Mpi, Self::Pdbp].into_iter().find(|part| part.name() == text);
-        part.ok_or_else(|| format!("unknown part `{text}`: use mpi or pdbp"))
+        let part = Self::ALL.into_iter().find(|part| part.name() == text);
+        part.ok_or_else(|| format!("unknown part `{text}`: use mpi, pdbp or pdbp-messages"))
     }
 }
 
@@ -128,7 +153,7 @@ impl Task {
         }
         Ok(match &self.arguments {
             Arguments::Patterns(patterns) => tables(patterns, ranks)?,
-            Arguments::Alltoall(_) => vec![(Pattern::AllToAll, ranks, ranks)],
+            Arguments::Alltoall(_) | Arguments::Collectives(_) => vec![(Pattern::AllToAll, ranks, ranks)],
             Arguments::Latency(_) | Arguments::Bandwidth(_) => vec![(Pattern::OneToMany, 1, 2)],
         })
     }
@@ -234,6 +259,16 @@ fn common(arguments: &Arguments) -> Result<(Common, Option<Part>), String> {
     if let Some(rate) = common.link_mbit.filter(|rate| !rate.is_finite() || *rate <= 0.0) {
         return Err(format!("--link-mbit {rate}: use a positive rate, such as 1000"));
     }
+    if matches!(arguments, Arguments::Collectives(_)) {
+        if let Some(peer) = common.peers.first() {
+            return Err(format!(
+                "--peers {peer}: not for this experiment, which has MPI, PDBP and PDBP without shared memory"
+            ));
+        }
+        if let Some(size) = common.sizes.iter().find(|size| !size.is_multiple_of(size_of::<f32>())) {
+            return Err(format!("--sizes {size}: use multiples of 4, the bytes of a value"));
+        }
+    }
     let latency = matches!(arguments, Arguments::Latency(_));
     let fits = |peer: Peer| peer == Peer::Pdbp || peer.is_for_latency() == latency;
     if let Some(peer) = common.peers.iter().find(|&&peer| !fits(peer)) {
@@ -256,6 +291,7 @@ fn defaults(arguments: &Arguments) -> (&Options, Vec<usize>, Vec<Peer>) {
             vec![64, 128, 291, 512, 1024, 2048, 4096, 16384, 65536],
             vec![Peer::Pdbp, Peer::Alltoall, Peer::Window],
         ),
+        Arguments::Collectives(collectives) => (&collectives.options, powers(20), Vec::new()),
         Arguments::Alltoall(options) => (options, powers(16), vec![Peer::Pdbp, Peer::Alltoall, Peer::Window]),
         Arguments::Latency(options) => {
             (options, powers(22), vec![Peer::Pdbp, Peer::SendRecv, Peer::SendRecvWrite])

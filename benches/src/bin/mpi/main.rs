@@ -3,6 +3,7 @@
 //! ```text
 //! cargo build --release -p pdbp-benches --features mpi --bin mpi
 //! target/release/mpi alltoall                                     # and latency, bandwidth: on two ranks of this machine
+//! target/release/mpi collectives                                  # barrier, bcast, allreduce, … against MPI's own
 //! target/release/mpi alltoall --launcher "mpirun -n 4"
 //! target/release/mpi patterns --link-mbit 1000 --csv patterns.csv --plots plots --launcher "mpirun -n 9 --hostfile hosts"
 //! ```
@@ -13,6 +14,7 @@
 //! output of rank 0; the tables are printed when all jobs have ended.
 
 mod arguments;
+mod collectives;
 mod jobs;
 mod latency;
 mod measured;
@@ -24,7 +26,7 @@ mod worker;
 use std::error::Error;
 use std::process::ExitCode;
 
-use arguments::{Arguments, Task};
+use arguments::{Arguments, Part, Task};
 use jobs::Jobs;
 use output::Output;
 
@@ -38,7 +40,13 @@ fn main() -> ExitCode {
         }
     };
     match task.part {
-        Some(part) => worker::run(&task, part),
+        Some(part) => match &task.arguments {
+            // PDBP initialises MPI itself, as in a program of a user's.
+            Arguments::Collectives(calls) if part != Part::Mpi => {
+                collectives::run_pdbp(&task, calls.kinds(), part)
+            }
+            _ => worker::run(&task, part),
+        },
         None => match drive(&task) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
@@ -52,6 +60,9 @@ fn main() -> ExitCode {
 /// Runs all jobs, and shows what came of them.
 fn drive(task: &Task) -> Result<(), Box<dyn Error>> {
     let mut output = Output::create(&task.common)?;
+    if let Arguments::Collectives(calls) = &task.arguments {
+        return collectives::drive(task, calls.kinds(), &mut output);
+    }
     let measured = Jobs::new(task)?.run()?;
     match &task.arguments {
         Arguments::Latency(_) => latency::show(&task.common, &measured, &mut output),

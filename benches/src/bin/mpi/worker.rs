@@ -14,7 +14,7 @@ use pdbp_benches::mpi::{Bench, Peer, Setup};
 
 use crate::arguments::{Arguments, Part, Series, Task};
 use crate::measured::Row;
-use crate::{latency, throughput};
+use crate::{collectives, latency, throughput};
 
 /// MPI, from its initialisation to its end.
 enum Mpi {
@@ -32,7 +32,7 @@ impl Mpi {
                 let code = unsafe { ffi::MPI_Init(std::ptr::null_mut(), std::ptr::null_mut()) };
                 (code == ffi::MPI_SUCCESS as i32).then_some(Self::Plain)
             }
-            Part::Pdbp => {
+            Part::Pdbp | Part::Messages => {
                 mpi::initialize_with_threading(Threading::Serialized).map(|(mpi, _)| Self::Serialised(mpi))
             }
         }
@@ -82,11 +82,17 @@ fn run_with_mpi(task: &Task, part: Part, world: &SimpleCommunicator) -> ExitCode
         }
         Err(_) => return ExitCode::from(2),
     };
-    if let Err(error) = measure(task, part, &series, &mut |row| {
+    let calls = if let Arguments::Collectives(calls) = &task.arguments { Some(calls.kinds()) } else { None };
+    let tell = &mut |row| {
         if first {
             print(&row)
         }
-    }) {
+    };
+    let measured = match calls {
+        Some(kinds) => collectives::run_mpi(task, kinds, SimpleCommunicator::world()),
+        None => measure(task, part, &series, tell),
+    };
+    if let Err(error) = measured {
         // In one piece, since all ranks may have something to say.
         let text = format!("rank {}: {error}\n", world.rank());
         let _ = std::io::stderr().write_all(text.as_bytes());
