@@ -15,18 +15,27 @@ pub(crate) struct Ended {
     pub(crate) stderr: String,
 }
 
-/// The launcher of the MPI library that the program is linked with: the one that `MPIEXEC` names, or a known one. `None`, with
-/// the reason printed, if there is none.
+/// The launcher that `MPIEXEC` names, or a known one: of the MPI library that the program is linked with, else of the one that
+/// `PDBP_MPI` names, else of any. `None`, with the reason printed, if there is none. The program has to find its MPI by itself.
 fn launcher(program: &str) -> Option<Command> {
+    const OPEN_MPI: [&str; 2] = ["mpirun.openmpi", "mpirun"];
+    const MPICH: [&str; 2] = ["mpiexec.mpich", "mpiexec.hydra"];
     let libraries = Command::new("ldd").arg(program).output().map(|o| o.stdout).unwrap_or_default();
-    let mpich = String::from_utf8_lossy(&libraries).contains("libmpich");
-    let known: &[&str] =
-        if mpich { &["mpiexec.mpich", "mpiexec.hydra"] } else { &["mpirun.openmpi", "mpirun"] };
+    let libraries = String::from_utf8_lossy(&libraries);
+    let named = std::env::var("PDBP_MPI").unwrap_or_default();
+    let known = match () {
+        () if libraries.contains("libmpich") || !libraries.contains("libmpi") && named == "mpich" => {
+            MPICH.to_vec()
+        }
+        () if libraries.contains("libmpi") || named == "openmpi" => OPEN_MPI.to_vec(),
+        () => [OPEN_MPI, MPICH].concat(),
+    };
     let found = known.iter().find(|name| Command::new(name).arg("--version").output().is_ok());
     let Some(name) = std::env::var("MPIEXEC").ok().or(found.map(|name| (*name).to_owned())) else {
         println!("skipped: none of {known:?} is on this machine; MPIEXEC may name another launcher");
         return None;
     };
+    let mpich = name.contains("mpich") || name.contains("hydra");
     let mut command = Command::new(name);
     if !mpich {
         command.args(["--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]);

@@ -11,6 +11,7 @@ mod endings;
 mod faults;
 mod launch;
 mod lifecycle;
+mod program;
 mod starting;
 
 use std::process::ExitCode;

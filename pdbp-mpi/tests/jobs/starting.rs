@@ -1,11 +1,11 @@
 //! Starts that fail: with a clear error on all ranks, and without harm to the next.
 
-use mpi::Threading;
 use pdbp::{Cluster, Progress, Routing};
-use pdbp_mpi::{Hosts, Mpi, Options, StartError};
+use pdbp_mpi::{Hosts, Mpi, Options, StartError, Threads};
 
 use crate::clusters::{SOON, builder, builder_apart, node};
 use crate::launch;
+use crate::program::Program;
 
 fn message(started: Result<Cluster, pdbp::StartError>) -> String {
     started.err().map_or_else(|| "it has started".to_owned(), |e| e.to_string())
@@ -13,8 +13,8 @@ fn message(started: Result<Cluster, pdbp::StartError>) -> String {
 
 /// A progress thread calls MPI at any time, which the program must have asked for.
 pub(crate) fn threads() -> Result<(), String> {
-    let (universe, _) = mpi::initialize_with_threading(Threading::Serialized).ok_or("initialised before")?;
-    let world = universe.world();
+    let (program, _) = Program::start(Threads::Serialised)?;
+    let world = program.world();
     for what in [message(builder().start_on_communicator(&world)), message(builder().start())] {
         assert!(what.contains("MPI_THREAD_SERIALIZED") && what.contains("MPI_THREAD_MULTIPLE"), "{what}");
     }
@@ -26,10 +26,10 @@ pub(crate) fn threads() -> Result<(), String> {
 
 pub(crate) fn single() -> Result<(), String> {
     let (rank, _) = launch::place().ok_or("not started by a launcher")?;
-    let level = [Threading::Single, Threading::Funneled][rank % 2];
-    let (universe, have) = mpi::initialize_with_threading(level).ok_or("initialised before")?;
-    let what = message(builder().progress(Progress::Inline).start_on_communicator(&universe.world()));
-    if have < Threading::Serialized {
+    let level = [Threads::Single, Threads::Funnelled][rank % 2];
+    let (program, have) = Program::start(level)?;
+    let what = message(builder().progress(Progress::Inline).start_on_communicator(&program.world()));
+    if have < Threads::Serialised {
         assert!(what.contains("the program initialised MPI with MPI_THREAD_"), "{what}");
         assert!(what.contains("MPI_THREAD_SERIALIZED"), "{what}");
     }
@@ -86,7 +86,7 @@ pub(crate) fn memory() -> Result<(), String> {
 }
 
 pub(crate) fn finalised() -> Result<(), String> {
-    drop(mpi::initialize_with_threading(Threading::Multiple));
+    drop(Program::start(Threads::Multiple)?);
     let what = message(builder().start());
     assert!(what.contains("MPI was finalised already"), "{what}");
     Ok(())

@@ -8,8 +8,8 @@ use pdbp_core::engine::Checksum;
 use pdbp_core::policy::Threshold;
 
 use super::{
-    Codec, ConfigError, MonitorKind, Origin, PinMemory, PolicyKind, Progress, Settings, TransportKind,
-    position,
+    Codec, ConfigError, MonitorKind, MpiLibrary, Origin, PinMemory, PolicyKind, Progress, Settings,
+    TransportKind, position,
 };
 
 /// Collects the settings of a cluster, then [starts](Self::start) it.
@@ -68,6 +68,7 @@ setters! {
     codec: codec, "codec", Codec;
     outage: outage, "outage_ms", Duration;
     routing: routing, "routing", Routing;
+    mpi: mpi, "mpi", MpiLibrary;
     mpi_shared_memory: mpi_shared_memory, "mpi_shared_memory", bool;
     mpi_device_bytes: mpi_device_bytes, "mpi_device_bytes", usize;
     block_bytes: block_bytes, "block_bytes", usize;

@@ -9,7 +9,7 @@ use pdbp_core::Routing;
 use pdbp_core::engine::Checksum;
 use pdbp_core::policy::Threshold;
 
-use super::{Codec, MonitorKind, PinMemory, PolicyKind, Progress, Settings, TransportKind};
+use super::{Codec, MonitorKind, MpiLibrary, PinMemory, PolicyKind, Progress, Settings, TransportKind};
 
 /// A setting. `set` returns `None` for a value out of range.
 pub(crate) struct Key {
@@ -157,6 +157,13 @@ pub(crate) const KEYS: &[Key] = &[
         expected: "\"direct\", or \"grid\": links to some nodes only, and two hops to the others; the same on all nodes",
         set: |s, v| choice(v, &ROUTINGS, &mut s.routing),
         show: |s| chosen(&s.routing, &ROUTINGS),
+    },
+    Key {
+        name: "mpi",
+        expected: "which MPI is loaded: \"auto\" (that of the launcher), \"openmpi\", \"mpich\", the path of a library, or \"linked\" (with \
+                   the feature `mpi-linked`)",
+        set: |s, v| MpiLibrary::read(v).map(|library| s.mpi = library),
+        show: |s| s.mpi.to_string(),
     },
     Key {
         name: "mpi_shared_memory",

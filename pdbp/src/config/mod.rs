@@ -28,7 +28,7 @@ use toml::de::{DeTable, DeValue};
 pub use builder::Builder;
 pub use error::ConfigError;
 pub(crate) use keys::KEYS;
-pub use kinds::{Codec, MonitorKind, Origin, PinMemory, PolicyKind, Progress, TransportKind};
+pub use kinds::{Codec, MonitorKind, MpiLibrary, Origin, PinMemory, PolicyKind, Progress, TransportKind};
 
 /// Where a setting stands in [`KEYS`]; behind all of them for a name that is none.
 fn position(key: &str) -> usize {
@@ -85,6 +85,8 @@ pub struct Settings {
     /// [`Routing::Grid`] a node needs memory for about 2·√M of M peers, and what has two hops takes twice as long; see
     /// [`pdbp_core::routing`]. Up to some hundred nodes [`Routing::Direct`] is the better choice.
     pub routing: Routing,
+    /// Over MPI: which library is loaded. A process uses one, and keeps it.
+    pub mpi: MpiLibrary,
     /// Over MPI: whether the processes of a host read each other's blocks in shared memory.
     pub mpi_shared_memory: bool,
     /// Device messages of so many bytes and more are carried by MPI itself, from the one device's memory to the other's, between
@@ -168,6 +170,7 @@ impl Default for Settings {
             codec: Codec::None,
             outage: Duration::from_secs(2),
             routing: Routing::Direct,
+            mpi: MpiLibrary::Auto,
             mpi_shared_memory: true,
             mpi_device_bytes: 0,
             block_bytes: (128 << 10) + 64,

@@ -1,0 +1,318 @@
+//! Finds and opens the library of an MPI.
+//!
+//! In this order: what the process has already; beside the launcher, whose MPI need not be where the system's loader looks; where that
+//! looks. What a file is, is asked of the file, since names do not tell: `libmpi.so.12` was that of Open MPI 1.10, too.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use super::launcher::Launcher;
+use super::{Kind, Library, Loaded, SUCCESS, abi, table};
+use crate::error::LibraryError;
+
+/// What the libraries are called, newest first. The last is for those who have developer's files only.
+const OPEN_MPI: &[&CStr] = &[c"libmpi.so.40", c"libmpi.so"];
+const MPICH: &[&CStr] =
+    &[c"libmpich.so.12", c"libmpi.so.12", c"libmpi_cray.so.12", c"libmpi_gnu_123.so.12", c"libmpi.so"];
+/// How MPIs may have been loaded by somebody else.
+const PRESENT: &[&CStr] =
+    &[c"libmpi.so.40", c"libmpich.so.12", c"libmpi.so.12", c"libmpi_cray.so.12", c"libmpi_abi.so.0"];
+
+/// A library that is open, until it is closed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Opened(*mut c_void);
+
+// SAFETY: the functions that take it may be called on any thread.
+unsafe impl Send for Opened {}
+// SAFETY: as above.
+unsafe impl Sync for Opened {}
+
+impl Opened {
+    /// The program with all that it was linked with.
+    pub(super) fn of_program() -> Self {
+        Self(libc::RTLD_DEFAULT)
+    }
+
+    /// # Errors
+    /// What the system says.
+    fn open(name: &CStr, flags: c_int) -> Result<Self, String> {
+        // SAFETY: a string. What a library does when it is opened is its matter; that of an MPI does nothing.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | flags) };
+        if handle.is_null() { Err(last_error()) } else { Ok(Self(handle)) }
+    }
+
+    pub(super) fn find(self, name: &CStr) -> *mut c_void {
+        // SAFETY: a library that is open, and a string.
+        unsafe { libc::dlsym(self.0, name.as_ptr()) }
+    }
+
+    /// Only what nothing was called of but questions.
+    fn close(self) {
+        if self != Self::of_program() {
+            // SAFETY: was opened, and nothing of it is kept.
+            unsafe { libc::dlclose(self.0) };
+        }
+    }
+}
+
+fn last_error() -> String {
+    // SAFETY: returns a string of this thread, or null.
+    let text = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return "unknown".to_owned();
+    }
+    // SAFETY: a string, until the next such call on this thread.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+/// Whether the MPI that is loaded is the one that is asked for.
+pub(super) fn is_wanted(loaded: &Loaded, library: &Library) -> bool {
+    match library {
+        Library::Auto => true,
+        Library::OpenMpi => loaded.kind == Kind::OpenMpi,
+        Library::Mpich => loaded.kind == Kind::Mpich,
+        Library::Linked => loaded.is_linked,
+        Library::File(path) => is_present(path).is_some_and(|handle| loaded.handle == handle),
+    }
+}
+
+/// The library of that path, if the process has it.
+fn is_present(path: &Path) -> Option<Opened> {
+    let name = CString::new(path.as_os_str().as_bytes()).ok()?;
+    let handle = Opened::open(&name, libc::RTLD_NOLOAD).ok()?;
+    // It was open before, and stays so.
+    handle.close();
+    Some(handle)
+}
+
+/// Opens the library that is asked for.
+pub(super) fn find(library: &Library) -> Result<Loaded, LibraryError> {
+    let present = present()?;
+    if let Library::File(path) = library {
+        let name = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
+        let file = path.display().to_string();
+        let handle = Opened::open(&name, 0).map_err(|why| LibraryError::File { file: file.clone(), why })?;
+        return match present {
+            Some(present) if present.handle != handle => Err(second(library, &present)),
+            _ => identify(handle, file),
+        };
+    }
+    let launcher = Launcher::find();
+    if let Some(present) = present {
+        return if is_wanted(&present, library) { Ok(present) } else { Err(second(library, &present)) };
+    }
+    let kinds: &[Kind] = match (library, launcher.map(|launcher| (launcher, launcher.kind()))) {
+        (Library::OpenMpi, _) | (_, Some((_, Some(Kind::OpenMpi)))) if *library != Library::Mpich => {
+            &[Kind::OpenMpi]
+        }
+        (Library::Mpich, _) | (_, Some((_, Some(Kind::Mpich)))) if *library != Library::OpenMpi => {
+            &[Kind::Mpich]
+        }
+        (Library::OpenMpi, _) => &[Kind::OpenMpi],
+        (Library::Mpich, _) => &[Kind::Mpich],
+        _ => &[Kind::OpenMpi, Kind::Mpich],
+    };
+    search(kinds, launcher, library)
+}
+
+fn second(library: &Library, present: &Loaded) -> LibraryError {
+    LibraryError::Second { wanted: library.clone(), present: present.to_string() }
+}
+
+/// What the process has already, by what it was linked with or has loaded; of several the one that is initialised.
+fn present() -> Result<Option<Loaded>, LibraryError> {
+    let mut opened: Vec<(Opened, String)> = Vec::new();
+    for name in PRESENT {
+        if let Ok(handle) = Opened::open(name, libc::RTLD_NOLOAD) {
+            opened.push((handle, name.to_string_lossy().into_owned()));
+        }
+    }
+    // Under a name of its own, or a part of the program.
+    if opened.is_empty() && !Opened::of_program().find(c"MPI_Init_thread").is_null() {
+        opened.push((Opened::of_program(), "part of the program".to_owned()));
+    }
+    let initialised = opened.iter().position(|(handle, _)| is_initialised(*handle)).unwrap_or(0);
+    if opened.is_empty() {
+        return Ok(None);
+    }
+    let (handle, file) = opened.swap_remove(initialised);
+    identify(handle, file).map(Some)
+}
+
+fn is_initialised(handle: Opened) -> bool {
+    type Question = unsafe extern "C" fn(*mut c_int) -> c_int;
+    let found = handle.find(c"MPI_Initialized");
+    let mut flag = 0;
+    if !found.is_null() {
+        // SAFETY: the function of this name has this type in every MPI.
+        let question = unsafe { std::mem::transmute::<*mut c_void, Question>(found) };
+        // SAFETY: may be called at any time, with a place for the answer.
+        unsafe { question(&raw mut flag) };
+    }
+    flag != 0
+}
+
+/// Opens the first library of one of these kinds that can be used.
+fn search(kinds: &[Kind], launcher: Option<Launcher>, library: &Library) -> Result<Loaded, LibraryError> {
+    let folders = launcher.map(|_| beside_launcher()).unwrap_or_default();
+    let mut tried = Vec::new();
+    for kind in kinds {
+        let names = if *kind == Kind::OpenMpi { OPEN_MPI } else { MPICH };
+        let beside = folders.iter().flat_map(|folder| {
+            names.iter().map(|name| folder.join(std::ffi::OsStr::from_bytes(name.to_bytes())))
+        });
+        let beside = beside.filter(|path| path.exists());
+        let known = names.iter().map(|name| PathBuf::from(std::ffi::OsStr::from_bytes(name.to_bytes())));
+        for path in beside.chain(known) {
+            let file = path.display().to_string();
+            let name = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
+            match Opened::open(&name, 0).map(|handle| identify(handle, file.clone())) {
+                Ok(Ok(loaded)) if loaded.kind == *kind => return Ok(loaded),
+                Ok(Ok(other)) => {
+                    other.handle.close();
+                    tried.push(format!("{file} is of {}", other.kind));
+                }
+                Ok(Err(why)) => tried.push(why.to_string()),
+                Err(why) if path.exists() => tried.push(why),
+                // The system's words say no more than this.
+                Err(why) if why.contains("No such file") => tried.push(format!("{file} is not there")),
+                Err(why) => tried.push(why),
+            }
+        }
+    }
+    tried.dedup();
+    Err(LibraryError::NotFound { wanted: library.clone(), launcher, folders, tried })
+}
+
+/// Folders of libraries of the launcher that has started this process, and of the one that `PATH` has.
+fn beside_launcher() -> Vec<PathBuf> {
+    let parent = rustix::process::getppid()
+        .and_then(|parent| std::fs::read_link(format!("/proc/{}/exe", parent.as_raw_nonzero())).ok());
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let in_path = std::env::split_paths(&path)
+        .flat_map(|folder| ["mpirun", "mpiexec"].map(|name| folder.join(name)))
+        .filter(|program| program.exists())
+        .flat_map(|program| [std::fs::canonicalize(&program).ok(), Some(program)]);
+    let programs = parent.into_iter().chain(in_path.flatten());
+    let mut folders = Vec::new();
+    for prefix in programs.filter_map(|program| Some(program.parent()?.parent()?.to_owned())) {
+        for folder in ["lib", "lib64"].map(|name| prefix.join(name)) {
+            if folder.exists() && !folders.contains(&folder) {
+                folders.push(folder);
+            }
+        }
+    }
+    folders
+}
+
+/// Finds out what a library is and fills the table. One that cannot be used is closed.
+fn identify(handle: Opened, file: String) -> Result<Loaded, LibraryError> {
+    let found = version(&handle).ok_or_else(|| LibraryError::NoMpi { file: file.clone() });
+    let filled = found.and_then(|version| {
+        let kind = kind(&handle, &version).map_err(|why| LibraryError::Unsupported {
+            file: file.clone(),
+            version: version.clone(),
+            why,
+        })?;
+        let find: abi::Find = &|name| handle.find(name);
+        let table: Result<(table::Functions, abi::Constants), String> = match kind {
+            // SAFETY: it says that it is one, and has its symbols.
+            Kind::OpenMpi => unsafe { abi::open_mpi(find) },
+            // SAFETY: it says that it is one, or a relative.
+            _ => unsafe { abi::mpich(find) },
+        };
+        let (functions, constants) =
+            table.map_err(|missing| LibraryError::Incomplete { file: file.clone(), missing })?;
+        Ok(Loaded {
+            functions,
+            constants,
+            kind,
+            version,
+            file: place_of(handle, file),
+            handle,
+            is_linked: false,
+        })
+    });
+    filled.inspect_err(|_| handle.close())
+}
+
+/// The file that a function of the library is in, which says more than its name.
+fn place_of(handle: Opened, file: String) -> String {
+    let mut found = libc::Dl_info {
+        dli_fname: std::ptr::null(),
+        dli_fbase: std::ptr::null_mut(),
+        dli_sname: std::ptr::null(),
+        dli_saddr: std::ptr::null_mut(),
+    };
+    // SAFETY: any address, and a place for the answer.
+    let known = unsafe { libc::dladdr(handle.find(c"MPI_Init_thread"), &raw mut found) };
+    if known == 0 || found.dli_fname.is_null() {
+        return file;
+    }
+    // SAFETY: a string, as long as the library is open.
+    unsafe { CStr::from_ptr(found.dli_fname) }.to_string_lossy().into_owned()
+}
+
+/// What an MPI calls itself, in the first of its lines; `None` if that is no MPI.
+pub(super) fn version(handle: &Opened) -> Option<String> {
+    type Question = unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int;
+    let found = handle.find(c"MPI_Get_library_version");
+    if found.is_null() {
+        return None;
+    }
+    // More than any MPI has.
+    let (mut text, mut length) = ([0 as c_char; 16384], 0);
+    // SAFETY: the function of this name has this type in every MPI.
+    let question = unsafe { std::mem::transmute::<*mut c_void, Question>(found) };
+    // SAFETY: may be called at any time, with room for the answer.
+    let code = unsafe { question(text.as_mut_ptr(), &raw mut length) };
+    let bytes: Vec<u8> = text.iter().take(length.max(0) as usize).map(|c| *c as u8).collect();
+    let text = String::from_utf8_lossy(&bytes);
+    let line = text.split(['\n', '\0', ',']).next().unwrap_or_default();
+    (code == SUCCESS).then(|| line.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// What kind of MPI that is, by what it calls itself and by its symbols; or why it cannot be used.
+pub(super) fn kind(handle: &Opened, version: &str) -> Result<Kind, String> {
+    if !handle.find(c"ompi_mpi_comm_world").is_null() {
+        return match number_after(version, "Open MPI v") {
+            Some((..3, _)) => Err("Open MPI 3 is the oldest that can be loaded".to_owned()),
+            _ => Ok(Kind::OpenMpi),
+        };
+    }
+    if is_standard_abi(handle) {
+        return Err(
+            "it has the ABI of MPI 5 (libmpi_abi), which is not supported yet; name the libmpi.so beside it"
+                .to_owned(),
+        );
+    }
+    const RELATIVES: [&str; 5] = ["MPICH", "MVAPICH", "Intel(R) MPI", "ParaStation", "CRAY"];
+    match number_after(version, "MPICH Version:") {
+        Some(old) if old < (3, 1) => Err("MPICH 3.1 is the oldest that can be loaded".to_owned()),
+        _ if RELATIVES.iter().any(|name| version.contains(name)) => Ok(Kind::Mpich),
+        _ => Err("it is neither Open MPI nor of MPICH's family".to_owned()),
+    }
+}
+
+/// Whether the handles are those of MPI 5.
+fn is_standard_abi(handle: &Opened) -> bool {
+    type Question = unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;
+    let found = handle.find(c"MPI_Abi_get_version");
+    if found.is_null() {
+        return false;
+    }
+    let (mut major, mut minor) = (-1, -1);
+    // SAFETY: the function of this name has this type, by the standard.
+    let question = unsafe { std::mem::transmute::<*mut c_void, Question>(found) };
+    // SAFETY: may be called at any time, with places for the answers, which are -1 where the ABI is another.
+    let code = unsafe { question(&raw mut major, &raw mut minor) };
+    code == SUCCESS && major >= 0
+}
+
+/// The first two numbers of a version behind some words.
+fn number_after(text: &str, words: &str) -> Option<(u32, u32)> {
+    let (_, rest) = text.split_once(words)?;
+    let mut numbers = rest.trim_start().split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
+    Some((numbers.next()?, numbers.next().unwrap_or(0)))
+}
