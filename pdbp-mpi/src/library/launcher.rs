@@ -27,11 +27,28 @@ impl fmt::Display for Launcher {
     }
 }
 
-impl Launcher {
-    pub(super) fn find() -> Option<Self> {
-        Self::read(|name| std::env::var_os(name).is_some())
-    }
+/// What the environment says, before MPI is initialised, which may change it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Launched {
+    pub(super) by: Launcher,
+    /// How many processes were started.
+    ranks: Option<usize>,
+}
 
+impl Launched {
+    pub(super) fn find() -> Option<Self> {
+        let by = Launcher::read(|name| std::env::var_os(name).is_some())?;
+        let names: &[&str] = match by {
+            Launcher::OpenMpi => &["OMPI_COMM_WORLD_SIZE"],
+            Launcher::Mpich => &["PMI_SIZE"],
+            Launcher::Slurm => &["PMI_SIZE", "SLURM_STEP_NUM_TASKS"],
+        };
+        let ranks = names.iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
+        Some(Self { by, ranks })
+    }
+}
+
+impl Launcher {
     fn read(has: impl Fn(&str) -> bool) -> Option<Self> {
         if has("OMPI_COMM_WORLD_RANK") {
             return Some(Self::OpenMpi);
@@ -55,7 +72,7 @@ impl Launcher {
 /// An MPI started by the launcher of another one would take each process for a job of its own, or end it. A file that is
 /// named is left to [`check_ranks`].
 pub(crate) fn check(mpi: &Loaded, library: &Library) -> Result<(), LibraryError> {
-    let Some(launcher) = Launcher::find() else { return Ok(()) };
+    let Some(launcher) = mpi.launched.map(|launched| launched.by) else { return Ok(()) };
     let is_other = launcher.kind().is_some_and(|kind| kind != mpi.kind && mpi.kind != Kind::Other);
     if is_other && !matches!(library, Library::File(_)) {
         let is_linked = mpi.is_linked;
@@ -66,10 +83,8 @@ pub(crate) fn check(mpi: &Loaded, library: &Library) -> Result<(), LibraryError>
 
 /// What the launcher says of the number of ranks, and what MPI does.
 pub(crate) fn check_ranks(mpi: &Loaded, size: usize) -> Result<(), LibraryError> {
-    let number = |name| std::env::var(name).ok()?.parse().ok();
-    let said: Option<usize> = number("OMPI_COMM_WORLD_SIZE").or_else(|| number("PMI_SIZE"));
-    match (said, Launcher::find()) {
-        (Some(ranks), Some(launcher)) if size == 1 && ranks > 1 => {
+    match mpi.launched {
+        Some(Launched { by: launcher, ranks: Some(ranks) }) if size == 1 && ranks > 1 => {
             Err(LibraryError::Ranks { launcher, ranks, library: mpi.to_string() })
         }
         _ => Ok(()),

@@ -20,6 +20,8 @@ use std::str::FromStr;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 pub(crate) use abi::{Constants, MOST_STATUS_BYTES};
+#[cfg(feature = "mpi-linked")]
+use launcher::Launched;
 pub use launcher::Launcher;
 pub(crate) use launcher::check as check_launcher;
 pub(crate) use launcher::check_ranks;
@@ -122,6 +124,7 @@ pub(crate) struct Loaded {
     pub(crate) file: String,
     handle: search::Opened,
     pub(crate) is_linked: bool,
+    launched: Option<launcher::Launched>,
 }
 
 impl Deref for Loaded {
@@ -204,7 +207,16 @@ fn linked(library: &Library) -> Result<Loaded, LibraryError> {
     let (functions, constants) = abi::linked().map_err(failed)?;
     let version = search::version(&handle).unwrap_or_default();
     let kind = search::kind(&handle, &version).unwrap_or(Kind::Other);
-    let loaded = Loaded { functions, constants, kind, version, file, handle, is_linked: true };
+    let loaded = Loaded {
+        functions,
+        constants,
+        kind,
+        version,
+        file,
+        handle,
+        is_linked: true,
+        launched: Launched::find(),
+    };
     if search::is_wanted(&loaded, library) {
         Ok(loaded)
     } else {

@@ -7,7 +7,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use super::launcher::Launcher;
+use super::launcher::{Launched, Launcher};
 use super::{Kind, Library, Loaded, SUCCESS, abi, table};
 use crate::error::LibraryError;
 
@@ -98,7 +98,7 @@ pub(super) fn find(library: &Library) -> Result<Loaded, LibraryError> {
             _ => identify(handle, file),
         };
     }
-    let launcher = Launcher::find();
+    let launcher = Launched::find().map(|launched| launched.by);
     if let Some(present) = present {
         return if is_wanted(&present, library) { Ok(present) } else { Err(second(library, &present)) };
     }
@@ -232,6 +232,7 @@ fn identify(handle: Opened, file: String) -> Result<Loaded, LibraryError> {
             file: place_of(handle, file),
             handle,
             is_linked: false,
+            launched: Launched::find(),
         })
     });
     filled.inspect_err(|_| handle.close())

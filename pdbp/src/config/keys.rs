@@ -160,8 +160,8 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "mpi",
-        expected: "which MPI is loaded: \"auto\" (that of the launcher), \"openmpi\", \"mpich\", the path of a library, or \"linked\" (with \
-                   the feature `mpi-linked`)",
+        expected: "\"auto\" (the MPI of the launcher), \"openmpi\", \"mpich\", the path of an MPI library, or \"linked\" (with the \
+                   feature `mpi-linked`)",
         set: |s, v| MpiLibrary::read(v).map(|library| s.mpi = library),
         show: |s| s.mpi.to_string(),
     },
