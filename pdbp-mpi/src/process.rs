@@ -109,7 +109,6 @@ pub(crate) fn begin(library: &Library, need: Threads) -> Result<Gate, StartError
         return Err(StartError::Finalised);
     }
     if !result::is_initialised(mpi) {
-        library::check_launcher(mpi, library)?;
         // SAFETY: MPI is neither initialised nor finalised, and threads of this library wait for the lock.
         unsafe { result::init(mpi, need.max(Threads::Serialised)) }?;
         process.ours = true;

@@ -71,7 +71,7 @@ impl Launcher {
 
 /// An MPI started by the launcher of another one would take each process for a job of its own, or end it. A file that is
 /// named is left to [`check_ranks`].
-pub(crate) fn check(mpi: &Loaded, library: &Library) -> Result<(), LibraryError> {
+pub(super) fn check(mpi: &Loaded, library: &Library) -> Result<(), LibraryError> {
     let Some(launcher) = mpi.launched.map(|launched| launched.by) else { return Ok(()) };
     let is_other = launcher.kind().is_some_and(|kind| kind != mpi.kind && mpi.kind != Kind::Other);
     if is_other && !matches!(library, Library::File(_)) {

@@ -23,11 +23,11 @@ pub(crate) use abi::{Constants, MOST_STATUS_BYTES};
 #[cfg(feature = "mpi-linked")]
 use launcher::Launched;
 pub use launcher::Launcher;
-pub(crate) use launcher::check as check_launcher;
 pub(crate) use launcher::check_ranks;
 pub(crate) use table::{Finalising, Functions, Handle, NoCopy};
 
 use crate::error::LibraryError;
+use crate::result;
 
 /// `MPI_SUCCESS`, by the standard.
 pub(crate) const SUCCESS: c_int = 0;
@@ -149,8 +149,13 @@ impl Loaded {
         match self.kind {
             // Four bits of a handle say what it is of, and the upper half of a wide number is the sign.
             Kind::Mpich => matches!((bits as u64) >> 32, 0 | 0xffff_ffff) && (bits >> 26) & 0xf == 1,
-            // An address, aligned as that of a struct.
-            Kind::OpenMpi => bits >= 4096 && bits.is_multiple_of(align_of::<usize>()),
+            // The address of a struct: not MPICH's number of its world, nor one that was widened with its sign.
+            Kind::OpenMpi => {
+                bits >= 4096
+                    && bits != 0x4400_0000
+                    && bits.cast_signed() > 0
+                    && bits.is_multiple_of(align_of::<usize>())
+            }
             Kind::Other => true,
         }
     }
@@ -190,6 +195,10 @@ pub(crate) fn load(library: &Library) -> Result<&'static Loaded, LibraryError> {
     } else {
         search::find(library)?
     };
+    // What the program has initialised works with its launcher.
+    if !result::is_initialised(&found) {
+        launcher::check(&found, library).inspect_err(|_| found.handle.close())?;
+    }
     Ok(LOADED.get_or_init(|| found))
 }
 
@@ -206,7 +215,7 @@ fn linked(library: &Library) -> Result<Loaded, LibraryError> {
     let failed = |missing| LibraryError::Incomplete { file: file.clone(), missing };
     let (functions, constants) = abi::linked().map_err(failed)?;
     let version = search::version(&handle).unwrap_or_default();
-    let kind = search::kind(&handle, &version).unwrap_or(Kind::Other);
+    let kind = search::kind(&|name| handle.find(name), &version).unwrap_or(Kind::Other);
     let loaded = Loaded {
         functions,
         constants,

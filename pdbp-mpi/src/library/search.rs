@@ -12,9 +12,13 @@ use super::{Kind, Library, Loaded, SUCCESS, abi, table};
 use crate::error::LibraryError;
 
 /// What the libraries are called, newest first. The last is for those who have developer's files only.
-const OPEN_MPI: &[&CStr] = &[c"libmpi.so.40", c"libmpi.so"];
-const MPICH: &[&CStr] =
-    &[c"libmpich.so.12", c"libmpi.so.12", c"libmpi_cray.so.12", c"libmpi_gnu_123.so.12", c"libmpi.so"];
+const KNOWN: [(Kind, &[&CStr]); 2] = [
+    (Kind::OpenMpi, &[c"libmpi.so.40", c"libmpi.so"]),
+    (
+        Kind::Mpich,
+        &[c"libmpich.so.12", c"libmpi.so.12", c"libmpi_cray.so.12", c"libmpi_gnu_123.so.12", c"libmpi.so"],
+    ),
+];
 /// How MPIs may have been loaded by somebody else.
 const PRESENT: &[&CStr] =
     &[c"libmpi.so.40", c"libmpich.so.12", c"libmpi.so.12", c"libmpi_cray.so.12", c"libmpi_abi.so.0"];
@@ -48,7 +52,7 @@ impl Opened {
     }
 
     /// Only what nothing was called of but questions.
-    fn close(self) {
+    pub(super) fn close(self) {
         if self != Self::of_program() {
             // SAFETY: was opened, and nothing of it is kept.
             unsafe { libc::dlclose(self.0) };
@@ -90,9 +94,11 @@ fn is_present(path: &Path) -> Option<Opened> {
 pub(super) fn find(library: &Library) -> Result<Loaded, LibraryError> {
     let present = present()?;
     if let Library::File(path) = library {
-        let name = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
         let file = path.display().to_string();
-        let handle = Opened::open(&name, 0).map_err(|why| LibraryError::File { file: file.clone(), why })?;
+        // The system takes no name for the program itself.
+        let name = CString::new(path.as_os_str().as_bytes()).ok().filter(|name| !name.is_empty());
+        let handle = name.ok_or_else(|| "it is no path".to_owned()).and_then(|name| Opened::open(&name, 0));
+        let handle = handle.map_err(|why| LibraryError::File { file: file.clone(), why })?;
         return match present {
             Some(present) if present.handle != handle => Err(second(library, &present)),
             _ => identify(handle, file),
@@ -102,18 +108,14 @@ pub(super) fn find(library: &Library) -> Result<Loaded, LibraryError> {
     if let Some(present) = present {
         return if is_wanted(&present, library) { Ok(present) } else { Err(second(library, &present)) };
     }
-    let kinds: &[Kind] = match (library, launcher.map(|launcher| (launcher, launcher.kind()))) {
-        (Library::OpenMpi, _) | (_, Some((_, Some(Kind::OpenMpi)))) if *library != Library::Mpich => {
-            &[Kind::OpenMpi]
-        }
-        (Library::Mpich, _) | (_, Some((_, Some(Kind::Mpich)))) if *library != Library::OpenMpi => {
-            &[Kind::Mpich]
-        }
-        (Library::OpenMpi, _) => &[Kind::OpenMpi],
-        (Library::Mpich, _) => &[Kind::Mpich],
-        _ => &[Kind::OpenMpi, Kind::Mpich],
+    let wanted = match library {
+        Library::OpenMpi => Some(Kind::OpenMpi),
+        Library::Mpich => Some(Kind::Mpich),
+        _ => launcher.and_then(Launcher::kind),
     };
-    search(kinds, launcher, library)
+    let known: Vec<_> =
+        KNOWN.iter().filter(|(kind, _)| wanted.is_none_or(|wanted| wanted == *kind)).collect();
+    search(&known, launcher, library)
 }
 
 fn second(library: &Library, present: &Loaded) -> LibraryError {
@@ -154,17 +156,20 @@ fn is_initialised(handle: Opened) -> bool {
 }
 
 /// Opens the first library of one of these kinds that can be used.
-fn search(kinds: &[Kind], launcher: Option<Launcher>, library: &Library) -> Result<Loaded, LibraryError> {
+pub(super) fn search(
+    known: &[&(Kind, &[&CStr])],
+    launcher: Option<Launcher>,
+    library: &Library,
+) -> Result<Loaded, LibraryError> {
     let folders = launcher.map(|_| beside_launcher()).unwrap_or_default();
     let mut tried = Vec::new();
-    for kind in kinds {
-        let names = if *kind == Kind::OpenMpi { OPEN_MPI } else { MPICH };
+    for (kind, names) in known {
         let beside = folders.iter().flat_map(|folder| {
             names.iter().map(|name| folder.join(std::ffi::OsStr::from_bytes(name.to_bytes())))
         });
         let beside = beside.filter(|path| path.exists());
-        let known = names.iter().map(|name| PathBuf::from(std::ffi::OsStr::from_bytes(name.to_bytes())));
-        for path in beside.chain(known) {
+        let elsewhere = names.iter().map(|name| PathBuf::from(std::ffi::OsStr::from_bytes(name.to_bytes())));
+        for path in beside.chain(elsewhere) {
             let file = path.display().to_string();
             let name = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
             match Opened::open(&name, 0).map(|handle| identify(handle, file.clone())) {
@@ -210,12 +215,12 @@ fn beside_launcher() -> Vec<PathBuf> {
 fn identify(handle: Opened, file: String) -> Result<Loaded, LibraryError> {
     let found = version(&handle).ok_or_else(|| LibraryError::NoMpi { file: file.clone() });
     let filled = found.and_then(|version| {
-        let kind = kind(&handle, &version).map_err(|why| LibraryError::Unsupported {
+        let find: abi::Find = &|name| handle.find(name);
+        let kind = kind(find, &version).map_err(|why| LibraryError::Unsupported {
             file: file.clone(),
             version: version.clone(),
             why,
         })?;
-        let find: abi::Find = &|name| handle.find(name);
         let table: Result<(table::Functions, abi::Constants), String> = match kind {
             // SAFETY: it says that it is one, and has its symbols.
             Kind::OpenMpi => unsafe { abi::open_mpi(find) },
@@ -275,14 +280,14 @@ pub(super) fn version(handle: &Opened) -> Option<String> {
 }
 
 /// What kind of MPI that is, by what it calls itself and by its symbols; or why it cannot be used.
-pub(super) fn kind(handle: &Opened, version: &str) -> Result<Kind, String> {
-    if !handle.find(c"ompi_mpi_comm_world").is_null() {
+pub(super) fn kind(find: abi::Find, version: &str) -> Result<Kind, String> {
+    if !find(c"ompi_mpi_comm_world").is_null() {
         return match number_after(version, "Open MPI v") {
             Some((..3, _)) => Err("Open MPI 3 is the oldest that can be loaded".to_owned()),
             _ => Ok(Kind::OpenMpi),
         };
     }
-    if is_standard_abi(handle) {
+    if is_standard_abi(find) {
         return Err(
             "it has the ABI of MPI 5 (libmpi_abi), which is not supported yet; name the libmpi.so beside it"
                 .to_owned(),
@@ -297,9 +302,9 @@ pub(super) fn kind(handle: &Opened, version: &str) -> Result<Kind, String> {
 }
 
 /// Whether the handles are those of MPI 5.
-fn is_standard_abi(handle: &Opened) -> bool {
+fn is_standard_abi(find: abi::Find) -> bool {
     type Question = unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;
-    let found = handle.find(c"MPI_Abi_get_version");
+    let found = find(c"MPI_Abi_get_version");
     if found.is_null() {
         return false;
     }
