@@ -312,9 +312,15 @@ fn in_window(gate: &Gate, host: Comm, layout: Layout) -> Result<Backing, Displac
 }
 
 /// Bytes that are free where both MPIs have their windows.
+#[cfg(unix)]
 fn free_shared_memory() -> Option<u64> {
     let space = rustix::fs::statvfs("/dev/shm").ok()?;
     space.f_bavail.checked_mul(space.f_frsize)
+}
+
+#[cfg(not(unix))]
+fn free_shared_memory() -> Option<u64> {
+    None
 }
 
 /// Makes the links within the host.

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::NonNull;
 
-use crate::library::SUCCESS;
+use crate::library::{Opened, SUCCESS};
 use crate::process::Gate;
 
 /// Asks MPI's own functions, if it has them.
@@ -30,7 +30,5 @@ pub(super) fn knows_devices(gate: &Gate) -> bool {
 
 /// A function of this name that the program has, which may stand before that of MPI, or MPI's.
 fn find(gate: &Gate, name: &CStr) -> Option<NonNull<c_void>> {
-    // SAFETY: a string; looks among the libraries that the program has.
-    let of_program = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    NonNull::new(of_program).or_else(|| NonNull::new(gate.mpi().find(name)))
+    NonNull::new(Opened::of_program().find(name)).or_else(|| NonNull::new(gate.mpi().find(name)))
 }

@@ -2,7 +2,7 @@
 //!
 //! * `table`: the C functions that are used, each declared once.
 //! * `abi`: the two binary interfaces that MPIs have: constants and layouts.
-//! * `search`: which library is loaded, and from where.
+//! * `search`: which library is loaded, and from where; by the system's loader (`system`), for this process and its `launcher`.
 //!
 //! No C compiler and no header of an MPI is needed for that. The library is opened with its symbols to itself (`RTLD_LOCAL`), and never
 //! closed. With the feature `mpi-linked` the same table is filled from the crate `mpi`, with which the program is linked.
@@ -10,6 +10,7 @@
 mod abi;
 mod launcher;
 mod search;
+mod system;
 mod table;
 
 use std::ffi::{CStr, c_int, c_void};
@@ -24,6 +25,7 @@ pub(crate) use abi::{Constants, MOST_STATUS_BYTES};
 use launcher::Launched;
 pub use launcher::Launcher;
 pub(crate) use launcher::check_ranks;
+pub(crate) use system::Opened;
 pub(crate) use table::{Finalising, Functions, Handle, NoCopy};
 
 use crate::error::LibraryError;

@@ -3,11 +3,12 @@
 //! In this order: what the process has already; beside the launcher, whose MPI need not be where the system's loader looks; where that
 //! looks. What a file is, is asked of the file, since names do not tell: `libmpi.so.12` was that of Open MPI 1.10, too.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::os::unix::ffi::OsStrExt as _;
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 
 use super::launcher::{Launched, Launcher};
+pub(super) use super::system::Opened;
+use super::system::{parent_program, path_of};
 use super::{Kind, Library, Loaded, SUCCESS, abi, table};
 use crate::error::LibraryError;
 
@@ -23,53 +24,6 @@ const KNOWN: [(Kind, &[&CStr]); 2] = [
 const PRESENT: &[&CStr] =
     &[c"libmpi.so.40", c"libmpich.so.12", c"libmpi.so.12", c"libmpi_cray.so.12", c"libmpi_abi.so.0"];
 
-/// A library that is open, until it is closed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Opened(*mut c_void);
-
-// SAFETY: the functions that take it may be called on any thread.
-unsafe impl Send for Opened {}
-// SAFETY: as above.
-unsafe impl Sync for Opened {}
-
-impl Opened {
-    /// The program with all that it was linked with.
-    pub(super) fn of_program() -> Self {
-        Self(libc::RTLD_DEFAULT)
-    }
-
-    /// # Errors
-    /// What the system says.
-    fn open(name: &CStr, flags: c_int) -> Result<Self, String> {
-        // SAFETY: a string. What a library does when it is opened is its matter; that of an MPI does nothing.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | flags) };
-        if handle.is_null() { Err(last_error()) } else { Ok(Self(handle)) }
-    }
-
-    pub(super) fn find(self, name: &CStr) -> *mut c_void {
-        // SAFETY: a library that is open, and a string.
-        unsafe { libc::dlsym(self.0, name.as_ptr()) }
-    }
-
-    /// Only what nothing was called of but questions.
-    pub(super) fn close(self) {
-        if self != Self::of_program() {
-            // SAFETY: was opened, and nothing of it is kept.
-            unsafe { libc::dlclose(self.0) };
-        }
-    }
-}
-
-fn last_error() -> String {
-    // SAFETY: returns a string of this thread, or null.
-    let text = unsafe { libc::dlerror() };
-    if text.is_null() {
-        return "unknown".to_owned();
-    }
-    // SAFETY: a string, until the next such call on this thread.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-}
-
 /// Whether the MPI that is loaded is the one that is asked for.
 pub(super) fn is_wanted(loaded: &Loaded, library: &Library) -> bool {
     match library {
@@ -83,8 +37,7 @@ pub(super) fn is_wanted(loaded: &Loaded, library: &Library) -> bool {
 
 /// The library of that path, if the process has it.
 fn is_present(path: &Path) -> Option<Opened> {
-    let name = CString::new(path.as_os_str().as_bytes()).ok()?;
-    let handle = Opened::open(&name, libc::RTLD_NOLOAD).ok()?;
+    let handle = Opened::present(path)?;
     // It was open before, and stays so.
     handle.close();
     Some(handle)
@@ -95,10 +48,7 @@ pub(super) fn find(library: &Library) -> Result<Loaded, LibraryError> {
     let present = present()?;
     if let Library::File(path) = library {
         let file = path.display().to_string();
-        // The system takes no name for the program itself.
-        let name = CString::new(path.as_os_str().as_bytes()).ok().filter(|name| !name.is_empty());
-        let handle = name.ok_or_else(|| "it is no path".to_owned()).and_then(|name| Opened::open(&name, 0));
-        let handle = handle.map_err(|why| LibraryError::File { file: file.clone(), why })?;
+        let handle = Opened::open(path).map_err(|why| LibraryError::File { file: file.clone(), why })?;
         return match present {
             Some(present) if present.handle != handle => Err(second(library, &present)),
             _ => identify(handle, file),
@@ -126,7 +76,7 @@ fn second(library: &Library, present: &Loaded) -> LibraryError {
 fn present() -> Result<Option<Loaded>, LibraryError> {
     let mut opened: Vec<(Opened, String)> = Vec::new();
     for name in PRESENT {
-        if let Ok(handle) = Opened::open(name, libc::RTLD_NOLOAD) {
+        if let Some(handle) = Opened::present(&path_of(name)) {
             opened.push((handle, name.to_string_lossy().into_owned()));
         }
     }
@@ -164,15 +114,12 @@ pub(super) fn search(
     let folders = launcher.map(|_| beside_launcher()).unwrap_or_default();
     let mut tried = Vec::new();
     for (kind, names) in known {
-        let beside = folders.iter().flat_map(|folder| {
-            names.iter().map(|name| folder.join(std::ffi::OsStr::from_bytes(name.to_bytes())))
-        });
+        let beside = folders.iter().flat_map(|folder| names.iter().map(|name| folder.join(path_of(name))));
         let beside = beside.filter(|path| path.exists());
-        let elsewhere = names.iter().map(|name| PathBuf::from(std::ffi::OsStr::from_bytes(name.to_bytes())));
+        let elsewhere = names.iter().map(|name| path_of(name));
         for path in beside.chain(elsewhere) {
             let file = path.display().to_string();
-            let name = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
-            match Opened::open(&name, 0).map(|handle| identify(handle, file.clone())) {
+            match Opened::open(&path).map(|handle| identify(handle, file.clone())) {
                 Ok(Ok(loaded)) if loaded.kind == *kind => return Ok(loaded),
                 Ok(Ok(other)) => {
                     other.handle.close();
@@ -192,14 +139,12 @@ pub(super) fn search(
 
 /// Folders of libraries of the launcher that has started this process, and of the one that `PATH` has.
 fn beside_launcher() -> Vec<PathBuf> {
-    let parent = rustix::process::getppid()
-        .and_then(|parent| std::fs::read_link(format!("/proc/{}/exe", parent.as_raw_nonzero())).ok());
     let path = std::env::var_os("PATH").unwrap_or_default();
     let in_path = std::env::split_paths(&path)
         .flat_map(|folder| ["mpirun", "mpiexec"].map(|name| folder.join(name)))
         .filter(|program| program.exists())
         .flat_map(|program| [std::fs::canonicalize(&program).ok(), Some(program)]);
-    let programs = parent.into_iter().chain(in_path.flatten());
+    let programs = parent_program().into_iter().chain(in_path.flatten());
     let mut folders = Vec::new();
     for prefix in programs.filter_map(|program| Some(program.parent()?.parent()?.to_owned())) {
         for folder in ["lib", "lib64"].map(|name| prefix.join(name)) {
@@ -234,30 +179,13 @@ fn identify(handle: Opened, file: String) -> Result<Loaded, LibraryError> {
             constants,
             kind,
             version,
-            file: place_of(handle, file),
+            file: handle.place_of(c"MPI_Init_thread").unwrap_or(file),
             handle,
             is_linked: false,
             launched: Launched::find(),
         })
     });
     filled.inspect_err(|_| handle.close())
-}
-
-/// The file that a function of the library is in, which says more than its name.
-fn place_of(handle: Opened, file: String) -> String {
-    let mut found = libc::Dl_info {
-        dli_fname: std::ptr::null(),
-        dli_fbase: std::ptr::null_mut(),
-        dli_sname: std::ptr::null(),
-        dli_saddr: std::ptr::null_mut(),
-    };
-    // SAFETY: any address, and a place for the answer.
-    let known = unsafe { libc::dladdr(handle.find(c"MPI_Init_thread"), &raw mut found) };
-    if known == 0 || found.dli_fname.is_null() {
-        return file;
-    }
-    // SAFETY: a string, as long as the library is open.
-    unsafe { CStr::from_ptr(found.dli_fname) }.to_string_lossy().into_owned()
 }
 
 /// What an MPI calls itself, in the first of its lines; `None` if that is no MPI.
