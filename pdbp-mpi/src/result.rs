@@ -40,8 +40,9 @@ fn check(call: &'static str, code: c_int) -> Result<(), MpiError> {
 }
 
 #[cold]
+#[inline(never)]
 fn error(call: &'static str, code: c_int) -> MpiError {
-    let mut text = [0 as c_char; 8192];
+    let mut text = [0 as c_char; 1024];
     let mut length = 0;
     // SAFETY: the buffer is longer than MPI_MAX_ERROR_STRING of any MPI; the function may be called at any time between
     // initialisation and finalisation, and this one is called in between two.
@@ -298,7 +299,9 @@ pub(crate) struct Report {
     packed: Vec<c_int>,
 }
 
-/// Tells `each` of the requests that are complete; those are null afterwards.
+/// Tells `each` of the requests that are complete; those are null afterwards. Not inlined: who polls has other links, too, which need none
+/// of what this keeps on the stack.
+#[inline(never)]
 pub(crate) fn test_some(
     gate: &Gate,
     requests: &mut [Request],
