@@ -85,6 +85,9 @@
 //! With the feature `mpi-linked` the program is linked with an MPI instead, by the crate `mpi` (rsmpi), whose communicators can be handed over
 //! then; any MPI for which that crate can be built will do. It needs an MPI compiler and libclang (Debian: `libopenmpi-dev openmpi-bin
 //! libclang-dev`, or `libmpich-dev mpich libclang-dev`); `MPICC` names another compiler. Both ways call MPI through the same table.
+//! That costs an indirect call per function: `pdbp ping`, 8 runs each in turn with a program that called a linked Open MPI directly, on two
+//! cores with other work, took 6.30 µs (6.36 directly) for a round trip of 64 bytes over MPI's messages, and 2.36 µs (2.55) in shared
+//! memory, medians of the best run.
 
 mod bell;
 mod communicator;
