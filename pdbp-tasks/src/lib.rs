@@ -30,6 +30,8 @@
 //!   [in order](Results::in_order), with a [bar](Results::progress) if wanted.
 //! * [`Job::add`] gives a [`Handle`]. [`Job::join`] is a task that is given the results of others (data dependencies), [`New::after`]
 //!   lets one wait for another (order), and [`New`] has priority, retries, limit and [`once`](New::once).
+//! * What a task [needs](New::needs) of its node, such as four processors, a GPU, memory or a licence, is set against what
+//!   [each process offers](Program::offer): see [`Resources`].
 //! * A function that is [defined](Program::define) with a [`Scope`] adds sub-tasks; its result may be that of one of them:
 //!
 //! ```
@@ -64,6 +66,8 @@
 //! |---|---|
 //! | a panic | is caught; the attempt fails with its message; retries, 0 unless asked for |
 //! | a process that is lost | what it held is handed out again, before anything else; what is `once` fails as [`TaskError::MayHaveRun`] |
+//! | a task that its process dies of | is kept apart from others; when three nodes were lost while they ran it and nothing else it fails as [`TaskError::Crashed`], with their names |
+//! | a task that needs what nobody offers | fails after half a minute as [`TaskError::NoOffer`], which says what there is |
 //! | a task above its limit | [`Scope::is_unwanted`] says so; when it has not ended 5 s later its processor is given nothing more, and the attempt has failed |
 //! | a duplicate, late, unknown or forged submission | is ignored and [counted](Counts); nothing more is looked at of who sends a hundred of tasks that never existed |
 //! | an input or result that does not fit its type | the attempt fails, without retry |
@@ -96,8 +100,7 @@
 //! 7.7 s, of which 1.4 to 1.9 and 1.6 to 2.0 s were computed.
 //!
 //! # Not yet
-//! A pool that is lost takes its jobs along; results are in its memory, and all of them pass its node. Tasks need a processor each, no other
-//! resources. A process that is stopped, not dead, keeps what it holds until that is copied. A function that never returns keeps its processor, and [`Program::run`] waits for it.
+//! A pool that is lost takes its jobs along; results are in its memory, and all of them pass its node. A process that is stopped, not dead, keeps what it holds until that is copied. A function that never returns keeps its processor, and [`Program::run`] waits for it.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -105,6 +108,7 @@ mod job;
 mod kind;
 pub mod pool;
 mod program;
+mod resources;
 mod scope;
 mod serve;
 mod slot;
@@ -118,4 +122,5 @@ pub use job::{Done, Handle, InOrder, Job, New, Progress, Results, Tasks};
 pub use kind::Kind;
 pub use pool::{Counts, Limits, Refused, TaskError};
 pub use program::Program;
+pub use resources::{MOST_GPUS, NoResources, Resources};
 pub use scope::{Given, NewSub, Scope, Sub};

@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::job::Tasks;
 use crate::kind::{Kind, Kinds};
 use crate::pool::{Limits, Pool};
+use crate::resources::Resources;
 use crate::scope::{Given, Scope};
 use crate::serve::{self, Served};
 use crate::slot;
@@ -44,12 +45,13 @@ pub struct Program {
     kinds: Kinds,
     slots: Option<usize>,
     limits: Limits,
+    offer: Resources,
 }
 
 impl Program {
     /// A program without functions. Processes of programs with other names do not work for each other.
     pub fn new(name: &str) -> Self {
-        Self { kinds: Kinds::new(name), slots: None, limits: Limits::default() }
+        Self { kinds: Kinds::new(name), slots: None, limits: Limits::default(), offer: Resources::none() }
     }
 
     /// Registers a function. Tasks of this kind call it, in whatever process; it must not count on anything but its input.
@@ -84,6 +86,13 @@ impl Program {
     /// Tasks that run at a time in this process: by default as many as it has processors, and one in a process of an MPI job.
     pub fn slots(&mut self, slots: usize) -> &mut Self {
         self.slots = Some(slots.max(1));
+        self
+    }
+
+    /// What each node of this process offers to tasks beside its processors, of which it has as many as [`slots`](Self::slots) says unless
+    /// the offer does. By default that is nothing.
+    pub fn offer(&mut self, offer: Resources) -> &mut Self {
+        self.offer = offer;
         self
     }
 
@@ -130,6 +139,7 @@ impl Program {
         let spans = nodes.len() < all;
         let pool = Pool::new(kinds.len(), kinds.fingerprint(), self.limits);
         let served = Served::new(pool);
+        let offer = &self.offer.or_cpus(slots);
         thread::scope(|scope| {
             let server = first.map(|node| scope.spawn(|| host(node, &served)));
             let names = (0..slots).map(|i| format!("tasks.slot{i}"));
@@ -137,7 +147,7 @@ impl Program {
             let slots: Vec<_> = slots
                 .map(|(node, name)| {
                     let (kinds, served) = (&kinds, &served);
-                    scope.spawn(move || compute(node, &name, kinds, served))
+                    scope.spawn(move || compute(node, &name, kinds, offer, served))
                 })
                 .collect();
             let result = first.map(|node| attend(node, &served, client));
@@ -163,10 +173,10 @@ fn host(node: &Node, served: &Served) -> Result<(), Error> {
 }
 
 /// The thread of a processor.
-fn compute(node: &Node, name: &str, kinds: &Kinds, served: &Served) -> Result<(), Error> {
+fn compute(node: &Node, name: &str, kinds: &Kinds, offer: &Resources, served: &Served) -> Result<(), Error> {
     let place = format!("{name}@{}", node.name());
     let _guard = served.guard(&place);
-    slot::run(node, name, kinds).inspect_err(|e| served.fail(Error::other(format!("{place}: {e}"))))
+    slot::run(node, name, kinds, offer).inspect_err(|e| served.fail(Error::other(format!("{place}: {e}"))))
 }
 
 /// Calls the client. The others wait for what comes behind, whatever happens to it.

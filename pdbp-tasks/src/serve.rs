@@ -186,7 +186,7 @@ impl Server<'_> {
         // What is no message of a processor changes nothing.
         let Some(Some(Ok(message))) = peer.joined.add(piece, |whole| wire::decode(whole)) else { return };
         match message {
-            Up::Hello { fingerprint } => pool.hello(processor, fingerprint),
+            Up::Hello { fingerprint, offer } => pool.hello(processor, fingerprint, offer),
             Up::Report { room, results } => {
                 results.into_iter().for_each(|result| pool.submit(now, processor, result));
                 pool.ask(now, processor, room.into());

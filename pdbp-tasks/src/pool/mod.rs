@@ -14,8 +14,12 @@
 //! A failure is a submission, too, but counts once, and only of an attempt that is held now: sent again, or from a processor that was
 //! given up, it would use up the retries of a task that runs elsewhere.
 
+mod blame;
 mod figures;
 mod hand_out;
+mod lanes;
+mod look;
+mod nodes;
 mod ready;
 mod submit;
 mod table;
@@ -27,8 +31,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::wire::{Bytes, Down, SubTask, TaskId};
+use blame::Blame;
 use figures::Figures;
-use ready::Ready;
+use lanes::{LaneId, Lanes, PLAIN};
+use nodes::Nodes;
 use table::Table;
 use tasks::{Ended, Entry, Input, State, Tasks};
 pub use types::{Counts, JobId, Limits, NewTask, Outcome, Processor, Refused, TaskError};
@@ -39,9 +45,19 @@ struct Known {
     /// Tasks that it holds.
     held: usize,
     waits: Waits,
+    /// What it has of its node.
+    share: Option<Share>,
     /// When it last said something.
     heard: Duration,
     unknown: u32,
+}
+
+/// What a processor that was given something has of its node, until it asks and holds nothing.
+#[derive(Clone, Copy)]
+struct Share {
+    lane: LaneId,
+    /// A bit for each.
+    gpus: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,9 +89,10 @@ pub struct Pool {
     fingerprint: u64,
     tasks: Tasks,
     table: Table,
-    ready: Ready,
-    /// Tasks of the table that nobody holds.
-    lost: VecDeque<TaskId>,
+    lanes: Lanes,
+    nodes: Nodes,
+    /// Tasks that processors have died of, perhaps.
+    blame: HashMap<TaskId, Blame>,
     kinds: Vec<Figures>,
     jobs: HashMap<JobId, Job>,
     next_job: u32,
@@ -89,6 +106,8 @@ pub struct Pool {
     notices: VecDeque<(Processor, Down)>,
     counts: Counts,
     turns: u64,
+    /// Whose request is remembered with a number up to this one is thought of again: there may be something.
+    reconsider: u64,
     /// Live tasks with a limit.
     limited: usize,
     next_look: Duration,
@@ -105,8 +124,9 @@ impl Pool {
             fingerprint,
             tasks: Tasks::default(),
             table: Table::default(),
-            ready: Ready::default(),
-            lost: VecDeque::new(),
+            lanes: Lanes::default(),
+            nodes: Nodes::default(),
+            blame: HashMap::new(),
             kinds: (0..kinds).map(|_| Figures::default()).collect(),
             jobs: HashMap::new(),
             next_job: 0,
@@ -117,6 +137,7 @@ impl Pool {
             notices: VecDeque::new(),
             counts: Counts::default(),
             turns: 0,
+            reconsider: 0,
             limited: 0,
             next_look: Duration::ZERO,
             bytes: 0,
@@ -141,6 +162,7 @@ impl Pool {
             return Err(Refused::Full);
         }
         let known = self.jobs.get(&job).filter(|job| !job.cancelled).ok_or(Refused::Cancelled)?;
+        let lane = self.lanes.of_needs(new.needs).ok_or(Refused::TooManyNeeds)?;
         let number = known.next;
         let (mut edges, mut parts, mut failed) = (Vec::new(), Vec::new(), None);
         let joined = new.join.unwrap_or(&[]).iter().map(|n| (n, true));
@@ -160,7 +182,7 @@ impl Pool {
             Some(_) => Input::join(new.input.clone(), parts),
             None => Input::Bytes(new.input.clone()),
         };
-        let mut entry = Entry::new(job, new.kind, new.options, input);
+        let mut entry = Entry::new(job, new.kind, new.options, lane, input);
         entry.number = Some(number);
         let task = self.insert(entry);
         if let Some(job) = self.jobs.get_mut(&job) {
@@ -188,6 +210,8 @@ impl Pool {
             self.leave_table(task, None);
             self.end(task, Err(Arc::new(TaskError::Cancelled)));
         }
+        // What was kept back for one of them.
+        self.stir();
     }
 
     /// Cancels a job and forgets its outcomes.
@@ -263,6 +287,9 @@ impl Pool {
 
     fn remove(&mut self, task: TaskId) -> Option<Entry> {
         let entry = self.tasks.remove(task)?;
+        if !self.blame.is_empty() {
+            self.blame.remove(&task);
+        }
         self.bytes -= weight(&entry.input);
         self.limited -= usize::from(entry.options.limit_ms > 0);
         if let Some(job) = self.jobs.get_mut(&entry.job) {
@@ -280,21 +307,26 @@ impl Pool {
         entry.input.settle();
         self.bytes += weight(&entry.input);
         entry.state = State::Ready;
+        let (priority, lane) = (entry.options.priority, entry.lane);
+        let ready = &mut self.lanes.get_mut(lane).ready;
         match came {
-            Came::New => self.ready.push_new(entry.options.priority, task),
-            Came::Unlocked => self.ready.push_unlocked(entry.options.priority, task),
+            Came::New => ready.push_new(priority, task),
+            Came::Unlocked => ready.push_unlocked(priority, task),
         }
+        self.stir();
     }
 
     /// Adds the tasks of a submission that is taken. The first goes out first.
     fn add_sub_tasks(&mut self, job: JobId, new: Vec<SubTask>) -> Vec<TaskId> {
         let mut ids: Vec<TaskId> = Vec::with_capacity(new.len());
-        for SubTask { kind, options, input, join, after } in new {
+        for SubTask { kind, options, needs, input, join, after } in new {
             let input = match &join {
                 Some(join) => Input::join(input, vec![None; join.len()]),
                 None => Input::Bytes(input),
             };
-            let task = self.insert(Entry::new(job, kind, options, input));
+            // The submission has been looked at: there is a lane.
+            let lane = self.lanes.of_needs(&needs).unwrap_or(PLAIN);
+            let task = self.insert(Entry::new(job, kind, options, lane, input));
             let data = join.iter().flatten().enumerate().map(|(part, on)| (on, Some(part as u32)));
             for (on, part) in data.chain(after.iter().map(|on| (on, None))) {
                 if let Some(on) = ids.get(usize::from(*on)) {

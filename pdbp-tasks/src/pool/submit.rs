@@ -32,12 +32,13 @@ impl Pool {
             self.counts.ignored += 1;
             return;
         }
+        let kind = entry.kind;
         let wrong = self.wrong(&ending, &tasks);
         match (wrong, ending) {
             (Some(wrong), _) => self.fail_on(task, from, attempt, Failure::Unusable(wrong)),
             (None, Ending::Failed(failure)) => self.fail_on(task, from, attempt, failure),
             (None, ending) => {
-                if let Some(figures) = self.kinds.get_mut(usize::from(entry.kind.0)) {
+                if let Some(figures) = self.kinds.get_mut(usize::from(kind.0)) {
                     figures.note(ran_ns);
                 }
                 self.take(task, from, ending, tasks);
@@ -46,7 +47,7 @@ impl Pool {
     }
 
     /// What is wrong with a submission as a whole.
-    fn wrong(&self, ending: &Ending, tasks: &[SubTask]) -> Option<String> {
+    fn wrong(&mut self, ending: &Ending, tasks: &[SubTask]) -> Option<String> {
         if tasks.len() > self.limits.sub_tasks {
             return Some(format!("{} sub-tasks; a task may add {}", tasks.len(), self.limits.sub_tasks));
         }
@@ -54,6 +55,9 @@ impl Pool {
             && usize::from(*task) >= tasks.len()
         {
             return Some(format!("its result is that of sub-task {task} of {}", tasks.len()));
+        }
+        if tasks.iter().any(|task| self.lanes.of_needs(&task.needs).is_none()) {
+            return Some("tasks of the pool have had more than a thousand different needs".into());
         }
         tasks.iter().enumerate().find_map(|(i, task)| {
             if usize::from(task.kind.0) >= self.kinds.len() {
@@ -125,7 +129,7 @@ impl Pool {
         }
         if again && entry.options.retries > 0 && !entry.options.once {
             entry.options.retries -= 1;
-            self.lost.push_back(task);
+            self.queue_again(task);
             return;
         }
         self.leave_table(task, None);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::wire::{Bytes, KindId, Options, TaskId};
 
 use super::JobId;
+use super::lanes::LaneId;
 
 /// No edge, no outcome.
 const NONE: u32 = u32::MAX;
@@ -14,6 +15,8 @@ pub(super) struct Entry {
     pub(super) job: JobId,
     pub(super) kind: KindId,
     pub(super) options: Options,
+    /// Where it is queued.
+    pub(super) lane: LaneId,
     pub(super) state: State,
     /// Hand-outs so far.
     pub(super) attempts: u32,
@@ -25,9 +28,9 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn new(job: JobId, kind: KindId, options: Options, input: Input) -> Self {
+    pub(super) fn new(job: JobId, kind: KindId, options: Options, lane: LaneId, input: Input) -> Self {
         let state = State::Waiting { edges: 0 };
-        Self { job, kind, options, state, attempts: 0, number: None, input, first_edge: NONE }
+        Self { job, kind, options, lane, state, attempts: 0, number: None, input, first_edge: NONE }
     }
 }
 

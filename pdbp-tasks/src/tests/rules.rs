@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::pool::{JobId, Limits, NewTask, Pool, Processor, TaskError};
+use crate::resources::Resources;
 use crate::wire::{Assignment, Bytes, Down, Ending, KindId, Options, Submission, TaskId};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -19,7 +20,19 @@ fn pool() -> (Pool, JobId) {
 
 fn add(pool: &mut Pool, job: JobId, options: Options) {
     let input = Bytes::from(&b"x"[..]);
-    pool.add(job, &NewTask { kind: KindId(0), options, input, join: None, after: &[], keep: false }).unwrap();
+    pool.add(
+        job,
+        &NewTask {
+            kind: KindId(0),
+            options,
+            needs: &Resources::none(),
+            input,
+            join: None,
+            after: &[],
+            keep: false,
+        },
+    )
+    .unwrap();
 }
 
 /// What the pool says now, all to the same processor.
@@ -148,10 +161,10 @@ fn what_takes_twice_as_long_as_most_is_copied_once_to_another_node() {
 fn who_has_other_functions_or_submits_what_never_existed_is_refused() {
     let (mut pool, job) = pool();
     add(&mut pool, job, Options::default());
-    pool.hello(processor(1), 8);
+    pool.hello(processor(1), 8, Resources::none());
     assert_eq!(answers(&mut pool, SECOND), [(processor(1), Down::Refused { fingerprint: 7 })]);
     assert!(given(&mut pool, SECOND, processor(1)).is_empty());
-    pool.hello(processor(2), 7);
+    pool.hello(processor(2), 7, Resources::none().cpus(1));
     let task = given(&mut pool, SECOND, processor(2));
     let stray = Assignment { task: TaskId { index: 5, generation: 0 }, ..task[0].clone() };
     (0..100).for_each(|_| done(&mut pool, SECOND, processor(2), &stray, SECOND));

@@ -20,6 +20,7 @@ use proptest::prelude::*;
 
 use super::oracle::{Label, Oracle, Task, read_input, value_of};
 use crate::pool::{JobId, Limits, NewTask, Pool, Processor, Refused};
+use crate::resources::Resources;
 use crate::wire::{
     Assignment, Bytes, Down, Ending, Failure, KindId, Options, SubTask, Submission, TaskId, Up,
 };
@@ -27,6 +28,23 @@ use crate::worker::{Over, Step, Worker};
 
 const PROCESSORS: usize = 4;
 const KINDS: usize = 3;
+const NODES: u16 = 3;
+
+/// What the processors of a node offer together.
+fn offer(node: u16) -> Resources {
+    let cpus = (0..PROCESSORS).filter(|place| place % usize::from(NODES) == usize::from(node)).count();
+    Resources::none().cpus(cpus as u16).gpus(node).memory(7)
+}
+
+/// What tasks need: mostly nothing.
+fn needs(what: usize) -> Resources {
+    match what {
+        0 => Resources::none().cpus(2),
+        1 => Resources::none().gpus(1),
+        2 => Resources::none().memory(4),
+        _ => Resources::none(),
+    }
+}
 
 #[derive(Clone, Debug)]
 enum Operation {
@@ -36,6 +54,7 @@ enum Operation {
         join: bool,
         keep: bool,
         options: Options,
+        what: usize,
     },
     /// A processor does one thing.
     Step(usize),
@@ -46,6 +65,8 @@ enum Operation {
     Advance(u64),
     /// A processor dies with all messages from and to it. Another takes its place.
     Crash(usize),
+    /// A node dies with all its processors. Others take their places.
+    LoseNode(u16),
     /// The pool takes a processor for lost that lives on.
     GiveUp(usize),
     /// A submission arrives again, from the same or another processor.
@@ -77,7 +98,7 @@ impl Host {
     fn new(place: usize, number: u64) -> Self {
         Self {
             processor: Processor { node: (place % 3) as u16, number },
-            worker: Worker::new(7),
+            worker: Worker::new(7, offer((place % 3) as u16)),
             up: VecDeque::new(),
             down: VecDeque::new(),
             submitted: Vec::new(),
@@ -115,7 +136,7 @@ fn encode<T: serde::Serialize>(value: &T) -> Bytes {
 impl World {
     fn new(seed: u64) -> Self {
         // A batch of few bytes, so that this bound is met, too.
-        let limits = Limits { batch_bytes: 9, ..Limits::default() };
+        let limits = Limits { batch_bytes: 9, crashes: 2, offer_wait: Duration::MAX, ..Limits::default() };
         let mut pool = Pool::new(KINDS, 7, limits);
         let jobs = [pool.begin(), pool.begin()];
         let hosts = (0..PROCESSORS).map(|place| Host::new(place, place as u64)).collect();
@@ -123,7 +144,7 @@ impl World {
             seed,
             now: Duration::ZERO,
             pool,
-            oracle: Oracle::default(),
+            oracle: Oracle::new((0..NODES).map(offer).collect(), limits.crashes),
             jobs,
             added: [Vec::new(), Vec::new()],
             hosts,
@@ -167,7 +188,8 @@ impl World {
                 once: chance >> 50 & 7 == 0,
                 exclusive: chance >> 53 & 7 == 0,
             };
-            tasks.push(SubTask { kind: KindId(1), options, input: encode(&label), join, after });
+            let needs = needs((chance >> 44) as usize & 31);
+            tasks.push(SubTask { kind: KindId(1), options, needs, input: encode(&label), join, after });
         }
         let ending = match chance >> 30 & 1 {
             0 if count > 0 => Ending::Of((chance >> 31) as u16 % count as u16),
@@ -178,7 +200,9 @@ impl World {
 
     fn apply(&mut self, operation: Operation) {
         match operation {
-            Operation::Add { job, needs, join, keep, options } => self.add(job, &needs, join, keep, options),
+            Operation::Add { job, needs, join, keep, options, what } => {
+                self.add((job, what), &needs, join, keep, options);
+            }
             Operation::Step(host) => self.step(host),
             Operation::Up(host) => {
                 let from = self.hosts[host].processor;
@@ -199,6 +223,14 @@ impl World {
                 self.born += 1;
                 self.pool.leave(gone);
                 self.oracle.leave(gone);
+            }
+            Operation::LoseNode(node) => {
+                for place in (usize::from(node)..PROCESSORS).step_by(usize::from(NODES)) {
+                    self.hosts[place] = Host::new(place, self.born);
+                    self.born += 1;
+                }
+                self.pool.lose_node(node);
+                self.oracle.lose_node(node);
             }
             Operation::GiveUp(host) => {
                 let gone = self.hosts[host].processor;
@@ -224,6 +256,7 @@ impl World {
                 let sub = SubTask {
                     kind: KindId(1),
                     options,
+                    needs: Resources::none(),
                     input: encode(&label),
                     join: None,
                     after: Vec::new(),
@@ -240,7 +273,14 @@ impl World {
         self.check();
     }
 
-    fn add(&mut self, place: usize, needs: &[usize], join: bool, keep: bool, options: Options) {
+    fn add(
+        &mut self,
+        (place, what): (usize, usize),
+        needs: &[usize],
+        join: bool,
+        keep: bool,
+        options: Options,
+    ) {
         let job = self.jobs[place];
         let kept: Vec<u64> =
             (0..self.added[place].len() as u64).filter(|n| self.added[place][*n as usize].1).collect();
@@ -248,7 +288,16 @@ impl World {
             needs.iter().filter(|_| !kept.is_empty()).map(|i| kept[i % kept.len()]).collect();
         let (joined, after) = if join { (Some(&*needs), &[][..]) } else { (None, &*needs) };
         let label = self.label(0);
-        let new = NewTask { kind: KindId(0), options, input: encode(&label), join: joined, after, keep };
+        let resources = self::needs(what);
+        let new = NewTask {
+            kind: KindId(0),
+            options,
+            needs: &resources,
+            input: encode(&label),
+            join: joined,
+            after,
+            keep,
+        };
         match self.pool.add(job, &new) {
             Err(refused) => assert_eq!((refused, self.oracle.is_cancelled(job)), (Refused::Cancelled, true)),
             Ok(number) => {
@@ -257,6 +306,7 @@ impl World {
                 self.added[place].push((label, keep));
                 let mut task = Task::new(job, options);
                 (task.number, task.keep) = (Some(number), keep);
+                task.needs = resources;
                 if join {
                     task.join = Some(labels);
                 } else {
@@ -283,13 +333,14 @@ impl World {
 
     fn deliver(&mut self, from: Processor, up: Up, host: usize) {
         match up {
-            Up::Hello { fingerprint } => self.pool.hello(from, fingerprint),
+            Up::Hello { fingerprint, offer } => self.pool.hello(from, fingerprint, offer),
             Up::Report { room, results } => {
                 for submission in results {
                     self.hosts[host].submitted.push(submission.clone());
                     self.submit(from, submission);
                 }
                 self.pool.ask(self.now, from, room.into());
+                self.oracle.ask(from);
             }
             Up::Bye => self.pool.leave(from),
         }
@@ -303,7 +354,10 @@ impl World {
     fn poll(&mut self) {
         while let Some((to, down)) = self.pool.poll(self.now) {
             match &down {
-                Down::Tasks(tasks) => tasks.iter().for_each(|task| self.oracle.hand_out(to, task)),
+                Down::Tasks(tasks) => {
+                    tasks.iter().for_each(|task| self.oracle.hand_out(to, task));
+                    self.oracle.check_node(to.node);
+                }
                 Down::Standby => {
                     assert!(!self.oracle.is_anything_available(), "standby, though there is something")
                 }
@@ -376,13 +430,14 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let id = (0u32..12, 0u32..3).prop_map(|(index, generation)| TaskId { index, generation });
     let needs = prop_oneof![3 => Just(Vec::new()), 2 => prop::collection::vec(0usize..100, 1..4)];
     let one = prop_oneof![
-        6 => (0usize..2, needs, any::<bool>(), any::<bool>(), options())
-            .prop_map(|(job, needs, join, keep, options)| Operation::Add { job, needs, join, keep, options }),
+        6 => (0usize..2, needs, any::<bool>(), any::<bool>(), options(), 0usize..12)
+            .prop_map(|(job, needs, join, keep, options, what)| Operation::Add { job, needs, join, keep, options, what }),
         12 => host().prop_map(Operation::Step),
         10 => host().prop_map(Operation::Up),
         10 => host().prop_map(Operation::Down),
         2 => prop_oneof![0u64..20, 60_000u64..70_000].prop_map(Operation::Advance),
         1 => host().prop_map(Operation::Crash),
+        1 => (0..NODES).prop_map(Operation::LoseNode),
         1 => host().prop_map(Operation::GiveUp),
         2 => (host(), 0usize..100, host()).prop_map(|(from, which, as_from)| Operation::Again { from, which, as_from }),
         1 => (host(), id, 0u32..4, any::<bool>())
