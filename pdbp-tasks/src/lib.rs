@@ -19,8 +19,9 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
-//! The same program runs on the threads of one process, and under an MPI launcher (with the feature `mpi`), where the first process has the
-//! pool and the client and each other one computes.
+//! The same program runs on the threads of one process; under an MPI launcher (with the feature `mpi`), where the first process has the
+//! pool and the client and each other one computes; and over sockets (with the feature `net`), where the process with `PDBP_LISTEN` is the
+//! first and those with `PDBP_JOIN` compute.
 //!
 //! # What a program can say
 //! * [`Program::kind`] registers a function by name; a task names it and has its encoded input (`serde`, by `postcard`). Processes with

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use pdbp::{Builder, Event, Launch, Node, TransportKind};
+use pdbp::{Builder, Event, Launch, Node, Settings, TransportKind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -103,16 +103,18 @@ impl Program {
     }
 
     /// Starts the cluster that environment and file describe, and calls `client` in one process of it; all others compute until that
-    /// returns. In a process that was not started by a launcher the cluster is one of threads.
+    /// returns. The one is the first process of an MPI job, or the one with `PDBP_LISTEN` and without `PDBP_JOIN` (with the feature `net`). A
+    /// process that neither a launcher nor these settings make one of several is a cluster of threads.
     ///
     /// # Errors
     /// What `client` returns; and that cluster or pool could not be started. In processes that compute only that.
     pub fn run(self, client: impl FnOnce(&Tasks<'_>) -> Result<(), Error>) -> Result<(), Error> {
         self.kinds.check()?;
         let builder = Builder::from_env()?;
-        let spans = Launch::spanned(builder.settings().transport).is_some();
+        let in_job = Launch::spanned(builder.settings().transport).is_some();
+        let spans = in_job || is_over_sockets(builder.settings());
         let local = thread::available_parallelism().map_or(1, usize::from);
-        let slots = self.slots.unwrap_or(if spans { 1 } else { local });
+        let slots = self.slots.unwrap_or(if in_job { 1 } else { local });
         // One row of blocks serves all slots of a node: with fewer blocks they would wait for each other.
         let row_blocks = builder.settings().row_blocks.max(2 * slots as u32);
         let builder = builder.row_blocks(row_blocks);
@@ -163,6 +165,15 @@ impl Program {
                 slots.into_iter().chain(server).map(|end| end.unwrap_or_else(|panic| resume_unwind(panic)));
             ends.fold(result.unwrap_or(Ok(())), Result::and)
         })
+    }
+}
+
+/// Whether the settings name other processes, outside of an MPI job.
+fn is_over_sockets(settings: &Settings) -> bool {
+    match settings.transport {
+        TransportKind::Net => true,
+        TransportKind::Auto => settings.join.is_some() || settings.listen.is_some(),
+        _ => false,
     }
 }
 
