@@ -102,6 +102,9 @@ impl<'a> Events<'a> {
     }
 
     fn push(&mut self, event: Event) {
+        if self.counted(&event) {
+            return;
+        }
         if self.waiting == self.slots.len() {
             self.pop();
             self.lost += 1;
@@ -112,6 +115,45 @@ impl<'a> Events<'a> {
             self.waiting += 1;
         }
     }
+
+    /// Messages are discarded block by block, many in a poll: they are counted with others of theirs, if nothing else has happened since.
+    fn counted(&mut self, event: &Event) -> bool {
+        let discards = |event: &Event| matches!(event, Event::Unroutable { .. } | Event::NotPassedOn { .. });
+        let waiting = if discards(event) { self.waiting } else { 0 };
+        for number in (0..waiting).rev() {
+            let Some(before) = self.waiting_mut(number).filter(|before| discards(before)) else {
+                return false;
+            };
+            if absorbs(before, event) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// One of those that wait, by age.
+    fn waiting_mut(&mut self, number: usize) -> Option<&mut Event> {
+        let at = (self.first + number).checked_rem(self.slots.len())?;
+        self.slots.get_mut(at)?.as_mut()
+    }
+}
+
+/// Adds the messages of an event to those of one before it, if both are of the same kind, source and target.
+fn absorbs(before: &mut Event, event: &Event) -> bool {
+    let (count, more) = match (before, event) {
+        (
+            Event::Unroutable { peer, part, messages },
+            Event::Unroutable { peer: from, part: number, messages: more },
+        ) if (*peer, *part) == (*from, *number) => (messages, *more),
+        (
+            Event::NotPassedOn { source, dest, messages },
+            Event::NotPassedOn { source: from, dest: to, messages: more },
+        ) if (*source, *dest) == (*from, *to) => (messages, *more),
+        _ => return false,
+    };
+    let Some(all) = count.checked_add(more) else { return false };
+    *count = all;
+    true
 }
 
 /// The list of commands of a pipe, and that of everything else.

@@ -205,7 +205,7 @@ pub enum Event {
         /// What was wrong.
         reason: Malformed,
     },
-    /// Messages for a part that does not exist or has no private pipe were discarded.
+    /// Messages for a part that does not exist or has no private pipe were discarded. From an endpoint it may be those of several blocks.
     Unroutable {
         /// The peer that sent them.
         peer: NodeId,

@@ -196,6 +196,29 @@ fn of_events_that_nobody_asks_for_the_oldest_are_forgotten_and_counted() {
 }
 
 #[test]
+fn messages_for_a_part_that_is_gone_are_counted_in_one_event() {
+    let net = Net::new(2);
+    let nodes = net.nodes();
+    let [a, b] = [&nodes[0], &nodes[1]];
+    let gone = b.host.register("gone", PartKind::Cpu).unwrap();
+    run(&net.all(&nodes), || b.host.state(gone) == LocalPart::Known);
+    b.host.unregister(gone).unwrap();
+    run(&net.all(&nodes), || b.host.state(gone) == LocalPart::Free);
+    while b.host.event().is_some() {}
+    let before = b.host.with(|endpoint| endpoint.lost_events());
+    // More blocks than there is memory for events, each with a message, while nobody asks for events.
+    let unroutable = || b.host.with(|endpoint| endpoint.engine().counters().unroutable);
+    for sent in 1..=40 {
+        a.host.send(a.part, gone, b"late").unwrap();
+        a.host.flush();
+        run(&net.all(&nodes), || unroutable() == sent);
+    }
+    let told: Vec<_> = std::iter::from_fn(|| b.host.event()).collect();
+    assert!(matches!(told[..], [Event::Unroutable { messages: 40, .. }]), "{told:?}");
+    assert_eq!(b.host.with(|endpoint| endpoint.lost_events()), before);
+}
+
+#[test]
 fn both_ends_of_a_stream_and_all_who_wait_at_a_barrier_have_numbers() {
     let net = Net::new(2);
     let nodes = net.nodes();
