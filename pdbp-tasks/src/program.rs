@@ -19,6 +19,8 @@ use crate::scope::{Given, Scope};
 use crate::serve::{self, Served};
 use crate::slot;
 
+/// How often processors in reserve look whether they are wanted.
+const LOOK: Duration = Duration::from_millis(20);
 /// How long the processes of a job wait for each other at the end.
 const FAREWELL: Duration = Duration::from_secs(10);
 
@@ -46,12 +48,19 @@ pub struct Program {
     slots: Option<usize>,
     limits: Limits,
     offer: Resources,
+    join_when: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl Program {
     /// A program without functions. Processes of programs with other names do not work for each other.
     pub fn new(name: &str) -> Self {
-        Self { kinds: Kinds::new(name), slots: None, limits: Limits::default(), offer: Resources::none() }
+        Self {
+            kinds: Kinds::new(name),
+            slots: None,
+            limits: Limits::default(),
+            offer: Resources::none(),
+            join_when: Box::new(|| true),
+        }
     }
 
     /// Registers a function. Tasks of this kind call it, in whatever process; it must not count on anything but its input.
@@ -93,6 +102,13 @@ impl Program {
     /// the offer does. By default that is nothing.
     pub fn offer(&mut self, offer: Resources) -> &mut Self {
         self.offer = offer;
+        self
+    }
+
+    /// Processors of this process register and ask for tasks once `when` says so, which is asked now and then. By default they do so at once.
+    /// (The processes of a cluster are there from its start; this is how some of them stay in reserve.)
+    pub fn join_when(&mut self, when: impl Fn() -> bool + Send + Sync + 'static) -> &mut Self {
+        self.join_when = Box::new(when);
         self
     }
 
@@ -142,6 +158,7 @@ impl Program {
         let pool = Pool::new(kinds.len(), kinds.fingerprint(), self.limits);
         let served = Served::new(pool);
         let offer = &self.offer.or_cpus(slots);
+        let join_when = &self.join_when;
         thread::scope(|scope| {
             let server = first.map(|node| scope.spawn(|| host(node, &served)));
             let names = (0..slots).map(|i| format!("tasks.slot{i}"));
@@ -149,7 +166,12 @@ impl Program {
             let slots: Vec<_> = slots
                 .map(|(node, name)| {
                     let (kinds, served) = (&kinds, &served);
-                    scope.spawn(move || compute(node, &name, kinds, offer, served))
+                    scope.spawn(move || {
+                        while !join_when() {
+                            thread::sleep(LOOK);
+                        }
+                        compute(node, &name, kinds, offer, served)
+                    })
                 })
                 .collect();
             let result = first.map(|node| attend(node, &served, client));

@@ -32,6 +32,9 @@ struct Cli {
     /// Give a piece up when so many processes have died while they measured it and nothing else
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     crashes: u16,
+    /// Where this process computes: begin once this file exists, and stay in reserve until then
+    #[arg(long, value_name = "FILE")]
+    join_when: Option<PathBuf>,
     /// Print neither bar nor summary
     #[arg(short, long)]
     quiet: bool,
@@ -63,6 +66,9 @@ fn run(cli: &Cli) -> Result<Option<Total>, Error> {
         program.slots(slots);
     }
     program.limits(Limits { crashes: cli.crashes.into(), ..Limits::default() });
+    if let Some(file) = cli.join_when.clone() {
+        program.join_when(move || file.exists());
+    }
     let mut total = None;
     program.run(|tasks| {
         total = Some(measure(tasks, kinds, cli)?);
