@@ -236,6 +236,9 @@ fn run(options: Options) -> Result<u64, Error> {
             (true, false) => print(results.in_order()),
             (true, true) => print(results.in_order().progress()),
         }?;
+        for refusal in tasks.refusals() {
+            eprintln!("pdbp-tasks: {refusal}");
+        }
         broken.take().map_or(Ok(()), |error: io::Error| Err(error.into()))
     })?;
     Ok(failed)

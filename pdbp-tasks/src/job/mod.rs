@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{AddError, Error};
 use crate::kind::{self, Kind};
-use crate::pool::{Counts, JobId, NewTask, Outcome};
+use crate::pool::{Counts, JobId, NewTask, Outcome, Refusal};
 use crate::resources::Resources;
 use crate::serve::{self, Served};
 use crate::wire::{self, Bytes, KindId, Options};
@@ -60,6 +60,11 @@ impl<'a> Tasks<'a> {
     /// Processors that have asked for tasks and not left.
     pub fn processors(&self) -> usize {
         self.served.pool().processors()
+    }
+
+    /// Processors of which nothing is looked at any more, since they know other functions or send what makes no sense: the first hundred.
+    pub fn refusals(&self) -> Vec<Refusal> {
+        self.served.pool().refusals().to_vec()
     }
 
     /// Lets the pool's thread look at what has changed.

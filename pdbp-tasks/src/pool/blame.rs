@@ -6,7 +6,7 @@
 //! for it; after some of those ([`Limits::crashes`](super::Limits::crashes)) the task is given up. Who leaves by itself is no death.
 
 use super::lanes::Isolation;
-use super::{Pool, TaskError};
+use super::{Flaw, Pool, TaskError};
 use crate::wire::TaskId;
 
 /// What is held against a task.
@@ -27,7 +27,7 @@ impl Pool {
             held.map(move |holder| (row.task, running.get(&holder.processor) == Some(&holder.turn)))
         });
         let held: Vec<_> = holds.collect();
-        let is_alone = held.len() == 1;
+        let is_alone = held.len() == 1 || self.has(Flaw::BlamesAll);
         for (task, _) in held.into_iter().filter(|(_, is_oldest)| *is_oldest) {
             let blame = self.blame.entry(task).or_default();
             blame.deaths += 1;

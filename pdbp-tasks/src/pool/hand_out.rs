@@ -19,21 +19,27 @@ use super::lanes::{From, LaneId, PLAIN};
 use super::look::LOOK;
 use super::table::Holder;
 use super::tasks::State;
-use super::{Known, Pool, Processor, Share, TaskError, Waits};
+use super::{Flaw, Known, Pool, Processor, Refusal, Share, TaskError, Waits};
 
 /// What a processor is given at a time takes about so long.
 const BATCH: Duration = Duration::from_millis(2);
 /// Tasks of kinds that take longer are handed out when they are needed only.
 const LONG: Duration = Duration::from_millis(100);
-/// Submissions of tasks that never existed after which nothing of a processor is looked at any more.
+/// Stray messages after which nothing of a processor is looked at any more.
 const STRAYS: u32 = 100;
+/// Refusals that are kept.
+const REFUSALS: usize = 100;
 
 impl Pool {
     /// A processor says which functions it knows, and what its node offers. With other functions than the pool's it is refused, and all that
     /// it sends ignored.
     pub fn hello(&mut self, processor: Processor, fingerprint: u64, offer: Resources) {
         if fingerprint != self.fingerprint {
-            self.banned.insert(processor);
+            let why = format!(
+                "it knows other functions ({fingerprint:016x}) than the pool ({:016x})",
+                self.fingerprint
+            );
+            self.refuse(processor, why);
             self.notices.push_back((processor, Down::Refused { fingerprint: self.fingerprint }));
             return;
         }
@@ -48,7 +54,7 @@ impl Pool {
         }
         let known = self.processors.entry(processor).or_insert_with(|| {
             self.nodes.of(processor.node).processors += 1;
-            Known { room, held: 0, waits: Waits::No, share: None, heard: now, unknown: 0 }
+            Known { room, held: 0, waits: Waits::No, share: None, heard: now }
         });
         (known.room, known.heard) = (room, now);
         // Not before: who is told to drop a task still computes it.
@@ -91,6 +97,7 @@ impl Pool {
         }
         self.stir();
         self.banned.retain(|processor| !is_gone(*processor));
+        self.strays.retain(|processor, _| !is_gone(*processor));
         self.notices.retain(|(processor, _)| !is_gone(*processor));
         let mut dropped = Vec::new();
         for row in self.table.rows_mut() {
@@ -108,7 +115,8 @@ impl Pool {
 
     /// Nobody holds a task of the table any more: it is handed out again, unless it may be started only once.
     pub(super) fn drop_by_all(&mut self, task: TaskId, if_once: TaskError) {
-        let once = self.tasks.get(task).is_some_and(|entry| entry.options.once);
+        let once =
+            self.tasks.get(task).is_some_and(|entry| entry.options.once) && !self.has(Flaw::RestartsOnce);
         if let Some(error) = self.verdict(task).or(once.then_some(if_once)) {
             self.leave_table(task, None);
             return self.end(task, Err(error.into()));
@@ -118,6 +126,9 @@ impl Pool {
 
     /// A task of the table that nobody holds is to be handed out again.
     pub(super) fn queue_again(&mut self, task: TaskId) {
+        if self.has(Flaw::ForgetsTable) {
+            return;
+        }
         let isolation = self.isolation(task);
         let Some(entry) = self.tasks.get_mut(task) else { return };
         entry.lane = self.lanes.isolated(entry.lane, isolation);
@@ -253,6 +264,7 @@ impl Pool {
         let priority = |task: TaskId| self.tasks.get(task).map(|entry| entry.options.priority);
         all.sort_by_key(|(_, task, from)| (*from != From::Lost, Reverse(priority(*task))));
         let may_have_plain = self.may_have_plain(processor, held);
+        let overcommits = self.has(Flaw::Overcommits);
         let room = self.nodes.get(processor.node)?;
         let mut lacks = super::nodes::Lacks::default();
         for (id, task, from) in all {
@@ -260,7 +272,7 @@ impl Pool {
             if lacks.concern(&lane.demand) || !room.could(&lane.demand) {
                 continue;
             }
-            let lacking = room.lacks(&lane.demand);
+            let lacking = if overcommits { Default::default() } else { room.lacks(&lane.demand) };
             let goes_alone = id != PLAIN || from == From::Lost;
             if lacking.is_nothing() && (held == 0 || !goes_alone && may_have_plain) {
                 return Some((id, task, from));
@@ -280,10 +292,9 @@ impl Pool {
     fn may_have_plain(&self, processor: Processor, held: usize) -> bool {
         if held > 0 {
             // Nothing waits behind what needs more, nor behind a suspect.
-            return self
-                .processors
-                .get(&processor)
-                .is_some_and(|known| known.share.is_none_or(|share| share.lane == PLAIN));
+            return self.processors.get(&processor).is_some_and(|known| {
+                known.share.is_none_or(|share| share.lane == PLAIN) || self.has(Flaw::QueuesBehindSuspect)
+            });
         }
         let demand = &self.lanes.get(PLAIN).demand;
         self.nodes.get(processor.node).is_some_and(|room| room.lacks(demand).is_nothing())
@@ -370,15 +381,28 @@ impl Pool {
         })
     }
 
-    /// A submission of a task that never existed.
-    pub(super) fn note_unknown(&mut self, processor: Processor) {
-        self.counts.unknown += 1;
-        if let Some(known) = self.processors.get_mut(&processor) {
-            known.unknown += 1;
-            if known.unknown >= STRAYS {
-                self.leave(processor);
-                self.banned.insert(processor);
-            }
+    /// A processor has sent something that is no message.
+    pub fn malformed(&mut self, processor: Processor) {
+        self.counts.malformed += 1;
+        self.note_stray(processor);
+    }
+
+    /// A message that no pool can have caused: of a task that never existed, of an attempt that was never handed out, or none at all.
+    pub(super) fn note_stray(&mut self, processor: Processor) {
+        let strays = self.strays.entry(processor).or_default();
+        *strays += 1;
+        if *strays >= STRAYS {
+            self.leave(processor);
+            self.refuse(
+                processor,
+                format!("{STRAYS} of its messages were malformed, or of tasks that it was never given"),
+            );
+        }
+    }
+
+    fn refuse(&mut self, processor: Processor, why: String) {
+        if self.banned.insert(processor) && self.refusals.len() < REFUSALS {
+            self.refusals.push(Refusal { processor, why });
         }
     }
 }

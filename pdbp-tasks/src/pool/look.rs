@@ -9,7 +9,7 @@ use crate::wire::Down;
 use super::lanes::PLAIN;
 use super::table::{Holder, Row};
 use super::tasks::Entry;
-use super::{Pool, Processor, TaskError, Waits};
+use super::{Flaw, Pool, Processor, TaskError, Waits};
 
 /// A task of a kind that few are known of is copied after this time.
 const COPY_UNKNOWN: Duration = Duration::from_secs(60);
@@ -50,7 +50,8 @@ impl Pool {
         let (mut due, mut next) = (Vec::new(), now + LOOK.1);
         for row in self.table.rows().filter(|row| !row.copied) {
             let ([Some(holder), None] | [None, Some(holder)]) = row.holders else { continue };
-            let may = |entry: &&Entry| !entry.options.once && !entry.options.exclusive;
+            let may_once = self.has(Flaw::CopiesOnce);
+            let may = |entry: &&Entry| (!entry.options.once || may_once) && !entry.options.exclusive;
             let Some(entry) = self.tasks.get(row.task).filter(may) else { continue };
             let most = self.kinds.get(usize::from(entry.kind.0)).and_then(|figures| figures.most());
             let at = holder.since + most.map_or(COPY_UNKNOWN, |most| (2 * most).max(COPY_LEAST));

@@ -16,6 +16,7 @@
 
 mod blame;
 mod figures;
+mod flaws;
 mod hand_out;
 mod lanes;
 mod look;
@@ -33,11 +34,12 @@ use std::time::Duration;
 use crate::wire::{Bytes, Down, SubTask, TaskId};
 use blame::Blame;
 use figures::Figures;
+pub(crate) use flaws::Flaw;
 use lanes::{LaneId, Lanes, PLAIN};
 use nodes::Nodes;
 use table::Table;
 use tasks::{Ended, Entry, Input, State, Tasks};
-pub use types::{Counts, JobId, Limits, NewTask, Outcome, Processor, Refused, TaskError};
+pub use types::{Counts, JobId, Limits, NewTask, Outcome, Processor, Refusal, Refused, TaskError};
 
 /// What the pool notes of a processor. All of it may be forgotten.
 struct Known {
@@ -49,7 +51,6 @@ struct Known {
     share: Option<Share>,
     /// When it last said something.
     heard: Duration,
-    unknown: u32,
 }
 
 /// What a processor that was given something has of its node, until it asks and holds nothing.
@@ -103,6 +104,9 @@ pub struct Pool {
     parked: VecDeque<(Processor, u64)>,
     /// Whose submissions are not looked at.
     banned: HashSet<Processor>,
+    /// Messages of processors that no pool can have caused.
+    strays: HashMap<Processor, u32>,
+    refusals: Vec<Refusal>,
     notices: VecDeque<(Processor, Down)>,
     counts: Counts,
     turns: u64,
@@ -114,6 +118,8 @@ pub struct Pool {
     /// Bytes of inputs and of outcomes that nobody has taken.
     bytes: usize,
     closed: bool,
+    #[cfg(test)]
+    pub(crate) flaw: Option<Flaw>,
 }
 
 impl Pool {
@@ -134,6 +140,8 @@ impl Pool {
             asking: VecDeque::new(),
             parked: VecDeque::new(),
             banned: HashSet::new(),
+            strays: HashMap::new(),
+            refusals: Vec::new(),
             notices: VecDeque::new(),
             counts: Counts::default(),
             turns: 0,
@@ -142,6 +150,8 @@ impl Pool {
             next_look: Duration::ZERO,
             bytes: 0,
             closed: false,
+            #[cfg(test)]
+            flaw: None,
         }
     }
 
@@ -267,13 +277,18 @@ impl Pool {
         self.counts
     }
 
+    /// Who was refused, and why; the first of them.
+    pub fn refusals(&self) -> &[Refusal] {
+        &self.refusals
+    }
+
     /// No client adds any more: when all is over who asks is told to stop.
     pub fn close(&mut self) {
         self.closed = true;
     }
 
     fn is_over(&self) -> bool {
-        self.closed && self.tasks.len() == 0
+        self.closed && (self.tasks.len() == 0 || self.has(Flaw::StopsEarly) && self.lanes.len() == 0)
     }
 
     fn insert(&mut self, entry: Entry) -> TaskId {
@@ -287,6 +302,9 @@ impl Pool {
 
     fn remove(&mut self, task: TaskId) -> Option<Entry> {
         let entry = self.tasks.remove(task)?;
+        if self.has(Flaw::ReusesId) {
+            self.tasks.reuse(task);
+        }
         if !self.blame.is_empty() {
             self.blame.remove(&task);
         }
@@ -356,11 +374,15 @@ impl Pool {
                     }
                 }
             }
+            if self.has(Flaw::AppliesTwice) {
+                self.give_outcome(&entry, result.clone());
+            }
             self.give_outcome(&entry, result);
         }
     }
 
     fn satisfy(&mut self, edge: tasks::Edge, bytes: &Bytes) {
+        let early = self.has(Flaw::RunsTooEarly);
         let Some(entry) = self.tasks.get_mut(edge.waits) else { return };
         if let (Some(part), Input::Join(join)) = (edge.part, &mut entry.input)
             && let Some(place) = join.parts.get_mut(part as usize)
@@ -369,7 +391,7 @@ impl Pool {
             self.bytes += bytes.len();
         }
         if let State::Waiting { edges } = &mut entry.state {
-            *edges -= 1;
+            *edges = if early { 0 } else { *edges - 1 };
         }
         self.ready_if_free(edge.waits, Came::Unlocked);
     }

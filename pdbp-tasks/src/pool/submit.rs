@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::wire::{Ending, Failure, SubTask, Submission, TaskId};
 
 use super::tasks::State;
-use super::{Kept, Pool, Processor, TaskError};
+use super::{Flaw, Kept, Pool, Processor, TaskError};
 
 impl Pool {
     /// A processor submits what came of a task.
@@ -23,13 +23,21 @@ impl Pool {
             if self.tasks.has_existed(task) {
                 self.counts.ignored += 1;
             } else {
-                self.note_unknown(from);
+                self.counts.unknown += 1;
+                self.note_stray(from);
             }
             return;
         };
         let was_handed_out = attempt > 0 && attempt <= entry.attempts;
         if !was_handed_out || !matches!(entry.state, State::Scheduled { .. }) {
             self.counts.ignored += 1;
+            let job = entry.job;
+            if self.has(Flaw::AddsOfIgnored) {
+                self.add_sub_tasks(job, tasks);
+            }
+            if !was_handed_out {
+                self.note_stray(from);
+            }
             return;
         }
         let kind = entry.kind;
@@ -113,10 +121,11 @@ impl Pool {
         error: TaskError,
         again: bool,
     ) {
+        let twice = self.has(Flaw::CountsFailureTwice);
         let Some(entry) = self.tasks.get_mut(task) else { return };
         let State::Scheduled { row } = entry.state else { return };
         let Some(row) = self.table.get_mut(row) else { return };
-        if !row.release(from, Some(attempt)) {
+        if !row.release(from, Some(attempt)) && !twice {
             self.counts.ignored += 1;
             return;
         }

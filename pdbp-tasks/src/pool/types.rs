@@ -132,6 +132,21 @@ pub enum TaskError {
     },
 }
 
+/// A processor of which nothing is looked at any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Who.
+    pub processor: Processor,
+    /// What it did.
+    pub why: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is refused: {}", self.processor, self.why)
+    }
+}
+
 impl fmt::Display for Processor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "processor {} of node{}", self.number & 0xffff, self.node)
@@ -195,4 +210,6 @@ pub struct Counts {
     pub ignored: u64,
     /// Submissions of tasks that never existed.
     pub unknown: u64,
+    /// Messages that are none.
+    pub malformed: u64,
 }

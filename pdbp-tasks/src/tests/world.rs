@@ -1,15 +1,9 @@
 //! The real pool and real processors in random worlds: processors that crash, that are given up for lost and live on, submissions that come
 //! late, twice, from another or of no task; held against the oracle after each operation.
 //!
-//! Flaws that were planted by hand, one at a time; each was found within 1,000 worlds. The pool
-//! * applies a submission twice; takes one of an attempt that was never handed out; takes results of present holders only;
-//! * adds the sub-tasks of a submission that it ignores, since the task is over or the attempt was never handed out; or of a failure;
-//! * stops while tasks are in the table; forgets what a lost processor held; leaves a cancelled task in the table;
-//! * counts a failure of an attempt that nobody holds, or while another runs the task;
-//! * uses an id again;
-//! * copies what is `once` or `exclusive`, or what was copied; runs what is `once` again when it has failed, or its processor is lost;
-//! * hands out new tasks before those of lost processors, or a task when the first that it needs is over; forgets priorities;
-//! * loses those who wait for a task that another stands in for, or that has failed.
+//! `flaws.rs` plants flaws into the pool and sees that worlds find them. More were planted by hand: taking results of present holders only, adding
+//! sub-tasks of a failure, leaving a cancelled task in the table, handing out new tasks before those of lost processors, forgetting
+//! priorities, losing those who wait for a task that another stands in for.
 //!
 //! One that nobody had planted: two processors with copies of copies, of which each fails while the other runs, so that no failure ever counts.
 
@@ -19,7 +13,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::oracle::{Label, Oracle, Task, read_input, value_of};
-use crate::pool::{JobId, Limits, NewTask, Pool, Processor, Refused};
+use crate::pool::{Flaw, JobId, Limits, NewTask, Pool, Processor, Refused};
 use crate::resources::Resources;
 use crate::wire::{
     Assignment, Bytes, Down, Ending, Failure, KindId, Options, SubTask, Submission, TaskId, Up,
@@ -47,7 +41,7 @@ fn needs(what: usize) -> Resources {
 }
 
 #[derive(Clone, Debug)]
-enum Operation {
+pub(super) enum Operation {
     Add {
         job: usize,
         needs: Vec<usize>,
@@ -107,7 +101,7 @@ impl Host {
     }
 }
 
-struct World {
+pub(super) struct World {
     seed: u64,
     now: Duration,
     pool: Pool,
@@ -134,7 +128,7 @@ fn encode<T: serde::Serialize>(value: &T) -> Bytes {
 }
 
 impl World {
-    fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         // A batch of few bytes, so that this bound is met, too.
         let limits = Limits { batch_bytes: 9, crashes: 2, offer_wait: Duration::MAX, ..Limits::default() };
         let mut pool = Pool::new(KINDS, 7, limits);
@@ -153,6 +147,10 @@ impl World {
             depths: Vec::new(),
             closed: false,
         }
+    }
+
+    pub(super) fn plant(&mut self, flaw: Option<Flaw>) {
+        self.pool.flaw = flaw;
     }
 
     fn label(&mut self, depth: u8) -> Label {
@@ -198,7 +196,7 @@ impl World {
         (ending, tasks)
     }
 
-    fn apply(&mut self, operation: Operation) {
+    pub(super) fn apply(&mut self, operation: Operation) {
         match operation {
             Operation::Add { job, needs, join, keep, options, what } => {
                 self.add((job, what), &needs, join, keep, options);
@@ -396,7 +394,7 @@ impl World {
     }
 
     /// All that is under way arrives, and everybody works until all is over.
-    fn finish(&mut self) {
+    pub(super) fn finish(&mut self) {
         self.pool.close();
         self.closed = true;
         for _ in 0..20_000 {
@@ -425,7 +423,7 @@ fn options() -> impl Strategy<Value = Options> {
     )
 }
 
-fn operations() -> impl Strategy<Value = Vec<Operation>> {
+pub(super) fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let host = || 0..PROCESSORS;
     let id = (0u32..12, 0u32..3).prop_map(|(index, generation)| TaskId { index, generation });
     let needs = prop_oneof![3 => Just(Vec::new()), 2 => prop::collection::vec(0usize..100, 1..4)];

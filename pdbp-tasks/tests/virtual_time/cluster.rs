@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pdbp_tasks::Resources;
 use pdbp_tasks::pool::{JobId, Limits, NewTask, Outcome, Pool, Processor};
@@ -47,8 +47,8 @@ pub(crate) struct Cluster {
     /// When each task was first begun.
     pub(crate) began: BTreeMap<u64, Duration>,
     pub(crate) deaths: u64,
-    /// Time that processors have computed for what was submitted.
-    pub(crate) useful: Duration,
+    /// Real time that has passed within the pool.
+    pub(crate) in_pool: Duration,
 }
 
 impl Cluster {
@@ -71,7 +71,7 @@ impl Cluster {
             nodes: 0,
             began: BTreeMap::new(),
             deaths: 0,
-            useful: Duration::ZERO,
+            in_pool: Duration::ZERO,
         }
     }
 
@@ -152,11 +152,11 @@ impl Cluster {
                 if behaviour.kills {
                     return Some(self.die(processor.node));
                 }
-                self.useful += behaviour.runs;
                 worker.ended(self.now, Ending::Value(assignment.input), Vec::new());
                 self.turn(number);
             }
             Event::Up(up) => {
+                let began = Instant::now();
                 match up {
                     Up::Hello { fingerprint, offer } => self.pool.hello(processor, fingerprint, offer),
                     Up::Report { room, results } => {
@@ -165,6 +165,7 @@ impl Cluster {
                     }
                     Up::Bye => self.pool.leave(processor),
                 }
+                self.in_pool += began.elapsed();
                 self.poll();
             }
         }
@@ -202,9 +203,13 @@ impl Cluster {
     }
 
     fn poll(&mut self) {
+        let mut began = Instant::now();
         while let Some((to, down)) = self.pool.poll(self.now) {
+            self.in_pool += began.elapsed();
             self.after(self.latency, to.number, Event::Down(down));
+            began = Instant::now();
         }
+        self.in_pool += began.elapsed();
     }
 
     /// Until all tasks are over. For each node that dies another one comes.

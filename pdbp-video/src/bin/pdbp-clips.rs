@@ -102,6 +102,9 @@ fn measure(tasks: &Tasks<'_>, kinds: Kinds, cli: &Cli) -> Result<Total, Error> {
     let total =
         elastic::measure(tasks, kinds, clips, &mut table, |total| bar.set_position(total.clips as u64))?;
     bar.finish_and_clear();
+    for refusal in tasks.refusals() {
+        eprintln!("pdbp-clips: {refusal}");
+    }
     if !cli.quiet {
         let counts = tasks.counts();
         eprintln!(
