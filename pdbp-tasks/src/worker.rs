@@ -49,7 +49,7 @@ struct Running {
 }
 
 /// A processor: see the [module](self).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Worker {
     fingerprint: u64,
     offer: Resources,

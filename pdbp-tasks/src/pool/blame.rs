@@ -10,7 +10,7 @@ use super::{Flaw, Pool, TaskError};
 use crate::wire::TaskId;
 
 /// What is held against a task.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Blame {
     deaths: u32,
     /// Nodes that died when they held nothing else.

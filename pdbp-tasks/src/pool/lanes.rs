@@ -35,6 +35,7 @@ pub(super) struct Demand {
     pub(super) needs: Resources,
 }
 
+#[derive(Clone, Debug)]
 pub(super) struct Lane {
     pub(super) demand: Demand,
     /// Tasks of the table that nobody holds.
@@ -64,6 +65,7 @@ pub(super) enum From {
 }
 
 /// All lanes. There is always the plain one.
+#[derive(Clone, Debug)]
 pub(super) struct Lanes {
     list: Vec<Lane>,
     ids: HashMap<Demand, LaneId>,
@@ -131,6 +133,11 @@ impl Lanes {
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Lane> {
         self.list.iter_mut()
+    }
+
+    #[cfg(test)]
+    pub(super) fn text(&self) -> String {
+        format!("{:?}", self.list)
     }
 
     /// Tasks of all lanes, with those that have been cancelled and not met yet.

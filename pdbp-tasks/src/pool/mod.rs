@@ -15,6 +15,8 @@
 //! given up, it would use up the retries of a task that runs elsewhere.
 
 mod blame;
+#[cfg(test)]
+mod digest;
 mod figures;
 mod flaws;
 mod hand_out;
@@ -42,6 +44,7 @@ use tasks::{Ended, Entry, Input, State, Tasks};
 pub use types::{Counts, JobId, Limits, NewTask, Outcome, Processor, Refusal, Refused, TaskError};
 
 /// What the pool notes of a processor. All of it may be forgotten.
+#[derive(Clone, Debug)]
 struct Known {
     room: usize,
     /// Tasks that it holds.
@@ -54,14 +57,14 @@ struct Known {
 }
 
 /// What a processor that was given something has of its node, until it asks and holds nothing.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Share {
     lane: LaneId,
     /// A bit for each.
     gpus: u64,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waits {
     No,
     /// In `asking`.
@@ -70,7 +73,7 @@ enum Waits {
     Parked(u64),
 }
 
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 struct Job {
     live: usize,
     next: u64,
@@ -79,12 +82,14 @@ struct Job {
     cancelled: bool,
 }
 
+#[derive(Clone, Debug)]
 enum Kept {
     Pending(TaskId),
     Over(Ended),
 }
 
 /// The pool of tasks: see the [module](self).
+#[derive(Clone, Debug)]
 pub struct Pool {
     limits: Limits,
     fingerprint: u64,

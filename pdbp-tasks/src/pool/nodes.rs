@@ -39,7 +39,7 @@ impl Lacks {
 }
 
 /// A node, as far as tasks are kept apart and share its resources. All of it may be forgotten.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Room {
     /// What its processors have said. Without that a task can have a processor of it and nothing else.
     offer: Option<Resources>,
@@ -102,7 +102,7 @@ impl Room {
     }
 }
 
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Nodes(HashMap<u16, Room>);
 
 impl Nodes {
@@ -120,6 +120,11 @@ impl Nodes {
 
     pub(super) fn could(&self, demand: &Demand) -> bool {
         self.0.values().any(|room| room.could(demand))
+    }
+
+    #[cfg(test)]
+    pub(super) fn text(&self) -> String {
+        format!("{:?}", self.0.iter().collect::<std::collections::BTreeMap<_, _>>())
     }
 
     /// What the first few nodes offer, for people.

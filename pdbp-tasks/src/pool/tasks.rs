@@ -11,6 +11,7 @@ use super::lanes::LaneId;
 const NONE: u32 = u32::MAX;
 
 /// A task that is not over.
+#[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) job: JobId,
     pub(super) kind: KindId,
@@ -49,12 +50,14 @@ pub(super) enum State {
     },
 }
 
+#[derive(Clone, Debug)]
 pub(super) enum Input {
     Bytes(Bytes),
     Join(Box<Join>),
 }
 
 /// The input of a task that is given results of others.
+#[derive(Clone, Debug)]
 pub(super) struct Join {
     /// What comes first.
     pub(super) own: Bytes,
@@ -90,7 +93,7 @@ impl Input {
 }
 
 /// Something that waits for the end of a task.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Edge {
     /// Who.
     pub(super) waits: TaskId,
@@ -99,13 +102,14 @@ pub(super) struct Edge {
     next: u32,
 }
 
+#[derive(Clone, Debug)]
 struct Place {
     generation: u32,
     entry: Option<Entry>,
 }
 
 /// All tasks, by id.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Tasks {
     places: Vec<Place>,
     free: Vec<u32>,

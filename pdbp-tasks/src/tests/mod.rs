@@ -1,5 +1,6 @@
 //! Tests of pool and processors together.
 
+mod exhaustive;
 mod flaws;
 mod hostile;
 mod oracle;

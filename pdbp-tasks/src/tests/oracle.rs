@@ -10,6 +10,7 @@ use crate::wire::{self, Assignment, Ending, Failure, Options, Submission, TaskId
 /// A task, as the oracle names it. Each run of a task that adds others gives them new labels.
 pub(super) type Label = u32;
 
+#[derive(Clone, Debug)]
 pub(super) struct Task {
     pub(super) job: JobId,
     pub(super) options: Options,
@@ -73,7 +74,7 @@ pub(super) fn read_input(input: &[u8]) -> (Label, Option<Vec<u64>>) {
     }
 }
 
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Oracle {
     pub(super) tasks: BTreeMap<Label, Task>,
     by_id: HashMap<TaskId, Label>,

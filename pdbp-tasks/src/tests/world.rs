@@ -22,6 +22,15 @@ use crate::worker::{Over, Step, Worker};
 
 const PROCESSORS: usize = 4;
 const KINDS: usize = 3;
+
+/// What a task of a script does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Behaviour {
+    Value,
+    Fails,
+    /// It adds a task whose result is its own.
+    Adds,
+}
 const NODES: u16 = 3;
 
 /// What the processors of a node offer together.
@@ -79,6 +88,7 @@ pub(super) enum Operation {
     Cancel(usize),
 }
 
+#[derive(Clone, Debug)]
 struct Host {
     processor: Processor,
     worker: Worker,
@@ -101,7 +111,10 @@ impl Host {
     }
 }
 
+#[derive(Clone, Debug)]
 pub(super) struct World {
+    /// Tasks take no time, and what they do says this and not the seed.
+    script: Option<fn(Label) -> Behaviour>,
     seed: u64,
     now: Duration,
     pool: Pool,
@@ -135,6 +148,7 @@ impl World {
         let jobs = [pool.begin(), pool.begin()];
         let hosts = (0..PROCESSORS).map(|place| Host::new(place, place as u64)).collect();
         Self {
+            script: None,
             seed,
             now: Duration::ZERO,
             pool,
@@ -147,6 +161,42 @@ impl World {
             depths: Vec::new(),
             closed: false,
         }
+    }
+
+    /// One of so many processors in which all that can happen can be counted, with the tasks of a script. No client adds any more.
+    pub(super) fn small(processors: usize, script: fn(Label) -> Behaviour, tasks: &[Operation]) -> Self {
+        let mut world = Self { script: Some(script), ..Self::new(0) };
+        world.hosts.truncate(processors);
+        tasks.iter().for_each(|task| world.apply(task.clone()));
+        world.pool.close();
+        world.closed = true;
+        world
+    }
+
+    /// Two worlds with the same text go on in the same way.
+    pub(super) fn digest(&self) -> String {
+        format!("{}{:?}{:?}", self.pool.digest(), self.hosts, self.now)
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.pool.is_empty() && self.hosts.iter().all(|host| host.over)
+    }
+
+    /// What can happen next by itself: messages arrive, processors work.
+    pub(super) fn possible(&self) -> Vec<Operation> {
+        let mut all = Vec::new();
+        for (place, host) in self.hosts.iter().enumerate() {
+            all.extend((!host.up.is_empty()).then_some(Operation::Up(place)));
+            all.extend((!host.down.is_empty()).then_some(Operation::Down(place)));
+            let waits = matches!(host.worker.clone().step(self.now), Step::Wait(_));
+            all.extend((!waits && !host.over).then_some(Operation::Step(place)));
+        }
+        all
+    }
+
+    /// Submissions that a processor has made.
+    pub(super) fn submitted(&self, place: usize) -> usize {
+        self.hosts.get(place).map_or(0, |host| host.submitted.len())
     }
 
     pub(super) fn plant(&mut self, flaw: Option<Flaw>) {
@@ -162,6 +212,9 @@ impl World {
     /// What a task does in this run of it.
     fn behave(&mut self, what: &Assignment) -> (Ending, Vec<SubTask>) {
         let (label, parts) = read_input(&what.input);
+        if let Some(script) = self.script {
+            return self.act(script(label), label, &parts.unwrap_or_default());
+        }
         let chance = mix(self.seed, u64::from(label));
         if what.attempt <= 4 && chance >> (2 * what.attempt) & 3 == 0 {
             let failure =
@@ -196,6 +249,20 @@ impl World {
         (ending, tasks)
     }
 
+    fn act(&mut self, behaviour: Behaviour, label: Label, parts: &[u64]) -> (Ending, Vec<SubTask>) {
+        match behaviour {
+            Behaviour::Value => (Ending::Value(encode(&value_of(label, parts))), Vec::new()),
+            Behaviour::Fails => (Ending::Failed(Failure::Said("y".into())), Vec::new()),
+            Behaviour::Adds => {
+                let label = self.label(1);
+                let (options, needs) = (Options::default(), Resources::none());
+                let (join, after) = (None, Vec::new());
+                let sub = SubTask { kind: KindId(1), options, needs, input: encode(&label), join, after };
+                (Ending::Of(0), vec![sub])
+            }
+        }
+    }
+
     pub(super) fn apply(&mut self, operation: Operation) {
         match operation {
             Operation::Add { job, needs, join, keep, options, what } => {
@@ -223,7 +290,7 @@ impl World {
                 self.oracle.leave(gone);
             }
             Operation::LoseNode(node) => {
-                for place in (usize::from(node)..PROCESSORS).step_by(usize::from(NODES)) {
+                for place in (usize::from(node)..self.hosts.len()).step_by(usize::from(NODES)) {
                     self.hosts[place] = Host::new(place, self.born);
                     self.born += 1;
                 }
@@ -320,7 +387,9 @@ impl World {
             Step::Send(up) => self.hosts[host].up.push_back(up),
             Step::Run(what) => {
                 let (ending, tasks) = self.behave(&what);
-                self.now += Duration::from_micros(mix(self.seed, u64::from(what.task.index)) % 3000);
+                if self.script.is_none() {
+                    self.now += Duration::from_micros(mix(self.seed, u64::from(what.task.index)) % 3000);
+                }
                 self.hosts[host].worker.ended(self.now, ending, tasks);
             }
             Step::Wait(_) => {}
@@ -398,7 +467,7 @@ impl World {
         self.pool.close();
         self.closed = true;
         for _ in 0..20_000 {
-            for host in 0..PROCESSORS {
+            for host in 0..self.hosts.len() {
                 while !self.hosts[host].up.is_empty() {
                     self.apply(Operation::Up(host));
                 }
