@@ -74,6 +74,8 @@
 //! | an input or result that does not fit its type | the attempt fails, without retry |
 //! | a task that fails | what needs it is [not run](TaskError::NotRun) |
 //!
+//! [`timeline`] draws who has held which task when, and what was lost.
+//!
 //! # The map
 //! [`Program`] starts pool and processors on a cluster; [`Tasks`], [`Job`] and [`Results`] are what the client sees, [`Scope`] what a running
 //! task sees. [`pool`] and [`worker`] are the two sides as state machines, without clock, thread or part; [`wire`] is what they say to each
@@ -131,6 +133,7 @@ mod serve;
 mod slot;
 #[cfg(test)]
 mod tests;
+pub mod timeline;
 pub mod wire;
 pub mod worker;
 

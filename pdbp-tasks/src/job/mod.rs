@@ -16,6 +16,7 @@ use crate::kind::{self, Kind};
 use crate::pool::{Counts, JobId, NewTask, Outcome, Refusal};
 use crate::resources::Resources;
 use crate::serve::{self, Served};
+use crate::timeline::Span;
 use crate::wire::{self, Bytes, KindId, Options};
 
 pub use results::{Done, InOrder, Progress, Results};
@@ -65,6 +66,17 @@ impl<'a> Tasks<'a> {
     /// Processors of which nothing is looked at any more, since they know other functions or send what makes no sense: the first hundred.
     pub fn refusals(&self) -> Vec<Refusal> {
         self.served.pool().refusals().to_vec()
+    }
+
+    /// From now on it is recorded who holds which task, for [`timeline::page`](crate::timeline::page): some 64 bytes each time, a million times at
+    /// most.
+    pub fn record(&self) {
+        self.served.pool().record();
+    }
+
+    /// What was [recorded](Self::record), in the order in which it ended.
+    pub fn spans(&self) -> Vec<Span> {
+        self.served.pool().spans().to_vec()
     }
 
     /// Lets the pool's thread look at what has changed.

@@ -13,6 +13,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use crate::resources::Resources;
+use crate::timeline::Fate;
 use crate::wire::{Assignment, Down, TaskId};
 
 use super::lanes::{From, LaneId, PLAIN};
@@ -99,13 +100,18 @@ impl Pool {
         self.banned.retain(|processor| !is_gone(*processor));
         self.strays.retain(|processor, _| !is_gone(*processor));
         self.notices.retain(|(processor, _)| !is_gone(*processor));
-        let mut dropped = Vec::new();
+        let (mut dropped, mut lost) = (Vec::new(), Vec::new());
         for row in self.table.rows_mut() {
             let gone = row.holders().find(|holder| is_gone(holder.processor)).map(|holder| holder.processor);
             for holder in &mut row.holders {
-                holder.take_if(|holder| is_gone(holder.processor));
+                lost.extend(
+                    holder.take_if(|holder| is_gone(holder.processor)).map(|holder| (row.task, holder)),
+                );
             }
             dropped.extend(gone.filter(|_| !row.is_held()).map(|processor| (row.task, processor)));
+        }
+        for (task, holder) in lost {
+            self.note_span(task, &holder, Fate::Lost);
         }
         for (task, processor) in dropped {
             self.counts.lost += 1;
@@ -143,6 +149,7 @@ impl Pool {
 
     /// The next message to a processor, if there is one now.
     pub fn poll(&mut self, now: Duration) -> Option<(Processor, Down)> {
+        self.clock = now;
         if let Some(notice) = self.notices.pop_front() {
             return Some(notice);
         }

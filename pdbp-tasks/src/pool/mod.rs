@@ -33,15 +33,19 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::timeline::{Fate, Span};
 use crate::wire::{Bytes, Down, SubTask, TaskId};
 use blame::Blame;
 use figures::Figures;
 pub(crate) use flaws::Flaw;
 use lanes::{LaneId, Lanes, PLAIN};
 use nodes::Nodes;
-use table::Table;
+use table::{Holder, Table};
 use tasks::{Ended, Entry, Input, State, Tasks};
 pub use types::{Counts, JobId, Limits, NewTask, Outcome, Processor, Refusal, Refused, TaskError};
+
+/// Holds that are recorded.
+const SPANS: usize = 1_000_000;
 
 /// What the pool notes of a processor. All of it may be forgotten.
 #[derive(Clone, Debug)]
@@ -123,6 +127,10 @@ pub struct Pool {
     /// Bytes of inputs and of outcomes that nobody has taken.
     bytes: usize,
     closed: bool,
+    /// The latest time that it was told.
+    clock: Duration,
+    /// Who has held what, if that is wanted.
+    spans: Option<Vec<Span>>,
     #[cfg(test)]
     pub(crate) flaw: Option<Flaw>,
 }
@@ -155,6 +163,8 @@ impl Pool {
             next_look: Duration::ZERO,
             bytes: 0,
             closed: false,
+            clock: Duration::ZERO,
+            spans: None,
             #[cfg(test)]
             flaw: None,
         }
@@ -285,6 +295,23 @@ impl Pool {
     /// Who was refused, and why; the first of them.
     pub fn refusals(&self) -> &[Refusal] {
         &self.refusals
+    }
+
+    /// From now on who holds which task is recorded, as long as it is a million times at most.
+    pub fn record(&mut self) {
+        self.spans.get_or_insert_default();
+    }
+
+    /// What was [recorded](Self::record), in the order in which it ended.
+    pub fn spans(&self) -> &[Span] {
+        self.spans.as_deref().unwrap_or_default()
+    }
+
+    fn note_span(&mut self, task: TaskId, holder: &Holder, fate: Fate) {
+        if let Some(spans) = self.spans.as_mut().filter(|spans| spans.len() < SPANS) {
+            let Holder { processor, since, .. } = *holder;
+            spans.push(Span { processor, task, since, until: self.clock.max(since), fate });
+        }
     }
 
     /// No client adds any more: when all is over who asks is told to stop.
@@ -420,7 +447,9 @@ impl Pool {
             if let Some(known) = self.processors.get_mut(&holder.processor) {
                 known.held = known.held.saturating_sub(1);
             }
-            if Some(holder.processor) != submitted {
+            let is_taken = Some(holder.processor) == submitted;
+            self.note_span(task, holder, if is_taken { Fate::Taken } else { Fate::Dropped });
+            if !is_taken {
                 self.notices.push_back((holder.processor, Down::Drop(task)));
             }
         }

@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use crate::wire::{Ending, Failure, SubTask, Submission, TaskId};
 
+use crate::timeline::Fate;
+
 use super::tasks::State;
 use super::{Flaw, Kept, Pool, Processor, TaskError};
 
 impl Pool {
     /// A processor submits what came of a task.
     pub fn submit(&mut self, now: Duration, from: Processor, submission: Submission) {
+        self.clock = now;
         if self.banned.contains(&from) {
             self.counts.ignored += 1;
             return;
@@ -125,6 +128,7 @@ impl Pool {
         let Some(entry) = self.tasks.get_mut(task) else { return };
         let State::Scheduled { row } = entry.state else { return };
         let Some(row) = self.table.get_mut(row) else { return };
+        let holder = row.holders().find(|holder| holder.processor == from).copied();
         if !row.release(from, Some(attempt)) && !twice {
             self.counts.ignored += 1;
             return;
@@ -133,9 +137,14 @@ impl Pool {
             known.held = known.held.saturating_sub(1);
         }
         self.counts.failures += 1;
-        if row.is_held() {
+        let is_held = row.is_held();
+        if let Some(holder) = holder {
+            self.note_span(task, &holder, Fate::Failed);
+        }
+        if is_held {
             return;
         }
+        let Some(entry) = self.tasks.get_mut(task) else { return };
         if again && entry.options.retries > 0 && !entry.options.once {
             entry.options.retries -= 1;
             self.queue_again(task);

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::pool::{JobId, Limits, NewTask, Pool, Processor, TaskError};
 use crate::resources::Resources;
-use crate::wire::{Assignment, Bytes, Down, Ending, KindId, Options, Submission, TaskId};
+use crate::timeline::{Fate, Span};
+use crate::wire::{Assignment, Bytes, Down, Ending, Failure, KindId, Options, Submission, TaskId};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -172,4 +173,29 @@ fn who_has_other_functions_or_submits_what_never_existed_is_refused() {
     // What it held is for others; what it says is not looked at any more.
     done(&mut pool, SECOND, processor(2), &task[0], SECOND);
     assert_eq!(given(&mut pool, SECOND, processor(3))[0].attempt, 2);
+}
+
+#[test]
+fn who_held_what_is_recorded_if_asked_for() {
+    let (mut pool, job) = pool();
+    add(&mut pool, job, Options { retries: 1, ..Options::default() });
+    pool.record();
+    let first = given(&mut pool, SECOND, processor(1));
+    let _ = pool.poll(2 * SECOND);
+    pool.lose_node(1);
+    let again = given(&mut pool, 3 * SECOND, processor(2));
+    let ending = Ending::Failed(Failure::Said("no".into()));
+    let failed = Submission { task: again[0].task, attempt: 2, ran_ns: 1, ending, tasks: Vec::new() };
+    pool.submit(4 * SECOND, processor(2), failed);
+    let last = given(&mut pool, 5 * SECOND, processor(3));
+    done(&mut pool, 7 * SECOND, processor(3), &last[0], SECOND);
+    let span = |number, since, until, fate| Span {
+        processor: processor(number),
+        task: first[0].task,
+        since: since * SECOND,
+        until: until * SECOND,
+        fate,
+    };
+    let all = [span(1, 1, 2, Fate::Lost), span(2, 3, 4, Fate::Failed), span(3, 5, 7, Fate::Taken)];
+    assert_eq!(pool.spans(), all);
 }

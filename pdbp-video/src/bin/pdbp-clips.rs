@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use pdbp::Launch;
-use pdbp_tasks::{Error, Limits, Program, Tasks};
+use pdbp_tasks::{Error, Limits, Program, Tasks, timeline};
 use pdbp_video::clips::{self, Clip, ClipError};
 use pdbp_video::elastic::{self, Kinds, Total};
 
@@ -35,6 +35,9 @@ struct Cli {
     /// Where this process computes: begin once this file exists, and stay in reserve until then
     #[arg(long, value_name = "FILE")]
     join_when: Option<PathBuf>,
+    /// Write a page that shows which processor has measured what, and what was lost
+    #[arg(long, value_name = "FILE.html")]
+    timeline: Option<PathBuf>,
     /// Print neither bar nor summary
     #[arg(short, long)]
     quiet: bool,
@@ -94,6 +97,9 @@ fn measure(tasks: &Tasks<'_>, kinds: Kinds, cli: &Cli) -> Result<Total, Error> {
             .map_err(|error| Error::other(format!("cannot write {}: {error}", cli.csv.display())))?;
         Box::new(BufWriter::new(file))
     };
+    if cli.timeline.is_some() {
+        tasks.record();
+    }
     let bar = if cli.quiet { ProgressBar::hidden() } else { ProgressBar::new(count as u64) };
     // The template is right, or it looks as by default.
     if let Ok(style) = ProgressStyle::with_template("clips {elapsed:>5} {wide_bar} {pos}/{len}, {eta} left") {
@@ -102,6 +108,10 @@ fn measure(tasks: &Tasks<'_>, kinds: Kinds, cli: &Cli) -> Result<Total, Error> {
     let total =
         elastic::measure(tasks, kinds, clips, &mut table, |total| bar.set_position(total.clips as u64))?;
     bar.finish_and_clear();
+    if let Some(file) = &cli.timeline {
+        std::fs::write(file, timeline::page("pdbp-clips: who has measured what", &tasks.spans()))
+            .map_err(|error| Error::other(format!("cannot write {}: {error}", file.display())))?;
+    }
     for refusal in tasks.refusals() {
         eprintln!("pdbp-clips: {refusal}");
     }
