@@ -93,15 +93,28 @@
 //! (`tests/virtual_time.rs`); `ci/demo-tasks` kills real processes and compares results byte by byte.
 //!
 //! # Figures
-//! `cargo bench -p pdbp-tasks --bench rayon`, in turns with `rayon::spawn` and a channel, two tasks at a time on two processors that twenty
-//! other processes wanted, too: the time that all threads of the process computed for a task, in µs, and the medians of the ratios.
+//! `benches/tasks-peers`, all in one run on two processors that others wanted, too (load 4 to 5): compare within a table only.
 //!
-//! | a task of | pdbp-tasks | rayon | ratio | ratio of the time that passed |
-//! |---|---|---|---|---|
-//! | nothing | 2.5 | 0.97 | 3.3 | 2.5 |
-//! | 8 µs | 8.2 | 7.7 | 1.12 | 1.01 |
-//! | 61 µs | 65 | 61 | 1.08 | 1.05 |
-//! | 560 µs | 649 | 558 | 1.14 | 1.21 |
+//! | functions, µs each | a task that does nothing | one there and back |
+//! |---|---|---|
+//! | pdbp-tasks | 1.09 | 31 |
+//! | `rayon::spawn` and a channel | 0.38 | |
+//! | Ray 2.60 | 678 | 1,572 |
+//! | Dask 2026.8 | 2,341 | 12,656 |
+//!
+//! | a task of | time that was computed for it, pdbp-tasks / rayon, µs | ratio | ratio of the time that passed |
+//! |---|---|---|---|
+//! | nothing | 1.09 / 0.37 | 2.95 | 2.95 |
+//! | 3.3 µs | 3.5 / 3.8 | 0.90 | 0.88 |
+//! | 25 µs | 23 / 30 | 0.78 | 0.68 |
+//! | 230 µs | 240 / 230 | 1.04 | 1.17 |
+//!
+//! | commands, `/bin/true`, two at a time, µs each | |
+//! |---|---|
+//! | two threads that spawn, and nothing else | 953 |
+//! | `pdbp-tasks run` | 887 |
+//! | `xargs -P2 -n1` | 2,157 (954 in the run before, beside 874) |
+//! | HyperQueue 0.27, server and worker | 5,429 |
 //!
 //! `cargo bench -p pdbp-tasks --bench pool`, a million tasks in virtual time on one thread of a machine with other work, µs computed for a
 //! task:
@@ -115,11 +128,10 @@
 //! A million queued tasks with inputs of 8 bytes take 96 MB. Processors that live for a second each, with tasks of 10 ms: more than 0.95 of
 //! their time is of use.
 //!
-//! 1,000 times `/bin/true` by `pdbp-tasks run`, in turns with `xargs -P2 -n1`, on the same machine: 3.6, 6.4 and 7.0 s against 11.3, 14.3 and
-//! 7.7 s, of which 1.4 to 1.9 and 1.6 to 2.0 s were computed.
-//!
 //! # Not yet
-//! A pool that is lost takes its jobs along; results are in its memory, and all of them pass its node. A process that is stopped, not dead, keeps what it holds until that is copied. A function that never returns keeps its processor, and [`Program::run`] waits for it.
+//! A pool that is lost takes its jobs along; results are in its memory, and all of them pass its node. A process that is stopped, not dead,
+//! keeps what it holds until that is copied. A function that never returns keeps its processor, and [`Program::run`] waits for it. Inputs and results
+//! are put together in memory, up to a gigabyte each. Over sockets all processes are there from the start.
 #![forbid(unsafe_code)]
 
 mod error;
