@@ -92,16 +92,22 @@ mod options;
 mod reactor;
 mod ring;
 mod rows;
+mod socket;
 mod start;
 mod stats;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "without_tls.rs"]
+mod tls;
 mod token;
 
 pub use door::DoorStats;
-pub use error::{Malformed, NetError, Refusal, StartError, TokenError};
+pub use error::{Malformed, NetError, Refusal, StartError, TlsError, TokenError};
 pub use net::Net;
-pub use options::Options;
+pub use options::{Options, Tls};
 pub use ring::codec::{Codec, Packing};
 pub use start::Founder;
 pub use stats::{LinkStats, Stats};
