@@ -330,6 +330,10 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if asker != me && self.links.id(asker) == LinkId::NONE && !self.agreement.is_member(asker) {
             return;
         }
+        // Read from what is left of a link that has failed: the answer would find nobody. Who still wants it asks again.
+        if self.links.get(hop).is_some_and(|link| link.recv.ending.is_some()) {
+            return;
+        }
         let known = |state| matches!(state, State::Queued(_) | State::Granted | State::Taken);
         if let Some((i, entry)) = self.rooms.find(source, number, known) {
             // Asked again, since the answer may be lost.

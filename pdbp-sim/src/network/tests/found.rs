@@ -202,3 +202,11 @@ fn messages_for_a_part_that_is_gone_drive_out_no_other_event() {
     let (scenario, until) = Scenario::random(21_245_326_283_356);
     scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
 }
+
+/// A node that had stood still read what was left of a link that had failed meanwhile, an ask for room among it, and granted what nobody
+/// waited for any more.
+#[test]
+fn what_is_left_of_a_link_that_has_failed_is_granted_no_room() {
+    let (scenario, until) = Scenario::random_pauses(21_245_326_287_600);
+    scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
+}
