@@ -64,7 +64,7 @@ mod trace;
 
 pub use cluster::{Cluster, StartError};
 pub use config::{
-    Builder, Codec, ConfigError, MonitorKind, MpiLibrary, PinMemory, PolicyKind, Progress, Settings,
+    Builder, Codec, ConfigError, MonitorKind, MpiLibrary, PinMemory, PolicyKind, Progress, Settings, Tls,
     TransportKind,
 };
 pub use error::{

@@ -8,7 +8,7 @@ use pdbp_core::engine::Checksum;
 use pdbp_core::policy::Threshold;
 
 use super::{
-    Codec, ConfigError, MonitorKind, MpiLibrary, Origin, PinMemory, PolicyKind, Progress, Settings,
+    Codec, ConfigError, MonitorKind, MpiLibrary, Origin, PinMemory, PolicyKind, Progress, Settings, Tls,
     TransportKind, position,
 };
 
@@ -64,6 +64,7 @@ setters! {
     listen: listen, "listen", String;
     join: join, "join", String;
     token_file: token_file, "token_file", PathBuf;
+    tls: tls, "tls", Tls;
     plain: plain, "plain", bool;
     codec: codec, "codec", Codec;
     outage: outage, "outage_ms", Duration;

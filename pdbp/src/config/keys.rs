@@ -9,7 +9,9 @@ use pdbp_core::Routing;
 use pdbp_core::engine::Checksum;
 use pdbp_core::policy::Threshold;
 
-use super::{Codec, MonitorKind, MpiLibrary, PinMemory, PolicyKind, Progress, Settings, TransportKind};
+use super::{
+    Codec, MonitorKind, MpiLibrary, PinMemory, PolicyKind, Progress, Settings, Tls, TransportKind,
+};
 
 /// A setting. `set` returns `None` for a value out of range.
 pub(crate) struct Key {
@@ -127,6 +129,25 @@ pub(crate) const KEYS: &[Key] = &[
                    founder writes it if there is none",
         set: |s, v| optional(v, |path| (!path.is_empty()).then(|| PathBuf::from(path)), &mut s.token_file),
         show: |s| s.token_file.as_ref().map_or_else(|| "off".to_owned(), |path| path.display().to_string()),
+    },
+    Key {
+        name: "tls",
+        expected: "\"off\", \"token\", or a folder with cert.pem, key.pem and ca.pem: over sockets, whether TLS 1.3 encrypts connections, \
+                   and whose certificates count besides the proof of the token",
+        set: |s, v| {
+            s.tls = match v {
+                "" => return None,
+                "off" => Tls::Off,
+                "token" => Tls::Token,
+                folder => Tls::Folder(PathBuf::from(folder)),
+            };
+            Some(())
+        },
+        show: |s| match &s.tls {
+            Tls::Off => "off".to_owned(),
+            Tls::Token => "token".to_owned(),
+            Tls::Folder(path) => path.display().to_string(),
+        },
     },
     Key {
         name: "plain",

@@ -84,6 +84,18 @@ impl From<&MpiLibrary> for pdbp_mpi::Library {
             MpiLibrary::Linked => Self::Linked,
         }
     }
+
+/// How connections over sockets are encrypted: by TLS 1.3, or not at all. Nothing falls back from the one to the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tls {
+    /// Not at all.
+    Off,
+    /// With certificates that processes make for themselves when they start, and that nobody checks: both ends of a connection prove by the
+    /// [token](super::Settings::token_file) that they are of the cluster, and that nobody is between them.
+    Token,
+    /// With the certificates of a folder besides: `cert.pem` and `key.pem` of this process, for the name `pdbp`, and `ca.pem`, who has to have
+    /// signed those of the others.
+    Folder(PathBuf),
 }
 
 /// What a process packs its blocks by that it sends over sockets.
