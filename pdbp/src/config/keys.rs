@@ -9,9 +9,7 @@ use pdbp_core::Routing;
 use pdbp_core::engine::Checksum;
 use pdbp_core::policy::Threshold;
 
-use super::{
-    Codec, MonitorKind, MpiLibrary, PinMemory, PolicyKind, Progress, Settings, Tls, TransportKind,
-};
+use super::{Codec, MonitorKind, MpiLibrary, PinMemory, PolicyKind, Progress, Settings, Tls, TransportKind};
 
 /// A setting. `set` returns `None` for a value out of range.
 pub(crate) struct Key {

@@ -84,6 +84,7 @@ impl From<&MpiLibrary> for pdbp_mpi::Library {
             MpiLibrary::Linked => Self::Linked,
         }
     }
+}
 
 /// How connections over sockets are encrypted: by TLS 1.3, or not at all. Nothing falls back from the one to the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
