@@ -65,7 +65,7 @@ impl Settings {
     }
 }
 
-/// The memory of a replica; see [`allocate`](Self::allocate).
+/// The memory of a replica; see `allocate`.
 pub struct Storage<'a> {
     /// The last entries of the log; at least [`LEAST_LOG`], and the same number on all nodes.
     pub(crate) log: ManagedSlice<'a, Option<Entry>>,

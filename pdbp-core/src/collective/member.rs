@@ -61,7 +61,7 @@ pub(crate) struct Peer {
     knows_leave: bool,
 }
 
-/// The memory of a [`Member`]; see [`allocate`](Self::allocate).
+/// The memory of a [`Member`]; see `allocate`.
 pub struct MemberStorage<'m> {
     /// One per member.
     pub(crate) peers: ManagedSlice<'m, Peer>,

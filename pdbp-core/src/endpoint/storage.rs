@@ -28,7 +28,7 @@ impl Owner {
     }
 }
 
-/// The memory of an [`Endpoint`](super::Endpoint): on the heap by [`allocate`](Self::allocate), in a `static` by
+/// The memory of an [`Endpoint`](super::Endpoint): on the heap by `allocate`, in a `static` by
 /// [`storage!`](crate::storage) as part of a node's [`NodeMemory`](crate::embed::NodeMemory).
 pub struct EndpointStorage<'a> {
     /// Tables of the engine.

@@ -11,7 +11,7 @@ use crate::pipe::{Binding, PipeEntry, StreamEntry};
 use crate::tables::{NodeEntry, PartEntry};
 use crate::umb::BlockInfo;
 
-/// The memory of an engine's tables: on the heap by [`allocate`](Self::allocate), in a `static` by [`storage!`](crate::storage) as part
+/// The memory of an engine's tables: on the heap by `allocate`, in a `static` by [`storage!`](crate::storage) as part
 /// of a node's [`NodeMemory`](crate::embed::NodeMemory).
 pub struct Storage<'a> {
     /// UMBInfo-Tab: one entry per block.

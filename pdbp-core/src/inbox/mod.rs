@@ -108,7 +108,7 @@ pub trait Arrivals {
     }
 }
 
-/// The memory of an inbox; see [`allocate`](Self::allocate).
+/// The memory of an inbox; see `allocate`.
 pub struct InboxStorage<'a, H, B> {
     /// Deliveries that were sorted and not read.
     pub(crate) entries: ManagedSlice<'a, Entry<H>>,
