@@ -76,7 +76,18 @@
 //!   the stated length.
 //!
 //! # What was measured
-//! FIGURES
+//! `cargo run --release -p pdbp-net --features tls --example stream`, on two cores that had other work: blocks over loopback, of which the other end of
+//! a bare TCP connection reads and writes as many with a thread that blocks, medians of seven runs in turn. What counts are the ratios.
+//!
+//! | block | MB/s: net, with TLS, TCP | net to TCP | TLS to net | round trip, µs: net, with TLS, TCP |
+//! |---|---|---|---|---|
+//! | 64 B | 9, 8, 47 | 0.19 | 0.91 | 16.5, 16.5, 16.1 |
+//! | 4 KiB | 553, 481, 676 | 0.82 | 0.87 | 15.1, 21.5, 16.8 |
+//! | 64 KiB | 3097, 1496, 2717 | 1.14 | 0.48 | 49.0, 138, 41.6 |
+//! | 128 KiB | 2572, 1648, 2930 | 0.88 | 0.64 | 96.2, 167, 66.8 |
+//!
+//! A block of 64 bytes is one that nobody sends who has more to send: engines pack. What codecs carry over lines of 1 Gb/s and 100 Mb/s
+//! `--example codec` measures.
 //!
 //! # What there is not yet
 //! Processes that join and leave a running cluster; several connections for a link; clusters joined by trunks.
