@@ -15,8 +15,8 @@
 //! 8. [`collective`]: calls of all members of a group, over anything that carries messages.
 //! 9. [`transport`]: what a backend implements.
 //!
-//! Time, randomness and memory come in as arguments. All tables are slices given at the start ([`Storage`]): borrowed
-//! arrays, or boxes with the feature `alloc`. `pdbp-core/no-std-check` is a program without std and without a heap that runs
+//! Time, randomness and memory come in as arguments. All tables are made before the start: in a `static` by [`storage!`], or on
+//! the heap, with the feature `alloc`, by `Storage::allocate` and its like. `pdbp-core/no-std-check` is a program without std and without a heap that runs
 //! two nodes on static memory.
 //!
 //! # Sources

@@ -341,7 +341,7 @@ impl Transfers {
         let mut state = lock(&self.state);
         let State { requests, entries, .. } = &mut *state;
         for (request, entry) in requests.iter_mut().zip(entries) {
-            if entry.receives && of(entry) && *request != Request::null() {
+            if entry.receives && of(entry) && !request.is_null(gate) {
                 request.cancel(gate);
             }
         }

@@ -2,6 +2,9 @@
 
 use std::error::Error;
 use std::fmt;
+use std::path::PathBuf;
+
+use crate::library::{Kind, Launcher, Library};
 
 /// An MPI call that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +29,15 @@ impl Error for MpiError {}
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StartError {
+    /// There is no MPI that can be used.
+    Library(LibraryError),
+    /// The number is not the handle of a communicator of the MPI that is loaded.
+    Communicator {
+        /// The number.
+        bits: usize,
+        /// The MPI.
+        library: String,
+    },
     /// MPI was finalised before.
     Finalised,
     /// MPI was not initialised, and this process may not do it.
@@ -68,6 +80,11 @@ pub enum StartError {
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Library(e) => e.fmt(f),
+            Self::Communicator { bits, library } => write!(
+                f,
+                "{bits:#x} is no communicator of {library}: was the program compiled for another MPI? Name its library in `mpi` (PDBP_MPI)"
+            ),
             Self::Finalised => {
                 f.write_str("MPI was finalised already; start the cluster before MPI_Finalize")
             }
@@ -117,6 +134,156 @@ impl From<MpiError> for StartError {
         Self::Mpi(e)
     }
 }
+
+impl From<LibraryError> for StartError {
+    fn from(e: LibraryError) -> Self {
+        Self::Library(e)
+    }
+}
+
+/// Why there is no MPI that can be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LibraryError {
+    /// None was found.
+    NotFound {
+        /// What was asked for.
+        wanted: Library,
+        /// What has started the process.
+        launcher: Option<Launcher>,
+        /// Folders that were looked into before those of the system's loader.
+        folders: Vec<PathBuf>,
+        /// What came of each file.
+        tried: Vec<String>,
+    },
+    /// The file that is named cannot be opened.
+    File {
+        /// Its path.
+        file: String,
+        /// What the system says.
+        why: String,
+    },
+    /// It is no MPI.
+    NoMpi {
+        /// The library.
+        file: String,
+    },
+    /// It is an MPI that cannot be used.
+    Unsupported {
+        /// The library.
+        file: String,
+        /// What it calls itself.
+        version: String,
+        /// Why not.
+        why: String,
+    },
+    /// It lacks a symbol.
+    Incomplete {
+        /// The library.
+        file: String,
+        /// The symbol.
+        missing: String,
+    },
+    /// The process has another MPI already, and cannot have two.
+    Second {
+        /// What was asked for.
+        wanted: Library,
+        /// What there is.
+        present: String,
+    },
+    /// The launcher belongs to another MPI.
+    Launcher {
+        /// The launcher.
+        launcher: Launcher,
+        /// The MPI.
+        library: String,
+        /// Its kind.
+        kind: Kind,
+        /// Whether the program is linked with it.
+        is_linked: bool,
+    },
+    /// The launcher has started several processes, and MPI takes each for a job of its own.
+    Ranks {
+        /// The launcher.
+        launcher: Launcher,
+        /// How many it says there are.
+        ranks: usize,
+        /// The MPI.
+        library: String,
+    },
+    /// The program was built without the feature `mpi-linked`.
+    NotLinked,
+}
+
+/// How an MPI is named.
+const NAMED: &str = "`mpi` (PDBP_MPI)";
+/// How one is installed.
+const INSTALL: &str = "(Debian: apt install openmpi-bin, or mpich)";
+
+impl fmt::Display for LibraryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound { wanted, launcher, folders, tried } => {
+                match launcher {
+                    Some(launcher) => write!(f, "no MPI library was found for {launcher}")?,
+                    None => f.write_str("no MPI library was found")?,
+                }
+                write!(f, ", `mpi` being \"{wanted}\": {}; looked ", tried.join(", "))?;
+                folders.iter().try_for_each(|folder| write!(f, "in {}, ", folder.display()))?;
+                write!(
+                    f,
+                    "where the system's loader does (LD_LIBRARY_PATH, ld.so.conf); install one {INSTALL}, or name its file in {NAMED}"
+                )
+            }
+            Self::File { file, why } => {
+                write!(f, "{NAMED} names a library that cannot be loaded: {why}")?;
+                if !why.contains(file.as_str()) {
+                    write!(f, " ({file})")?;
+                }
+                f.write_str("; name the libmpi.so of an MPI, or \"auto\"")
+            }
+            Self::NoMpi { file } => {
+                write!(
+                    f,
+                    "{file} is no MPI library: it has no MPI_Get_library_version; name the libmpi.so of an MPI in {NAMED}"
+                )
+            }
+            Self::Unsupported { file, version, why } => write!(f, "{file} ({version}) cannot be used: {why}"),
+            Self::Incomplete { file, missing } => {
+                write!(f, "{file} cannot be used: it has no {missing}; MPI 3.1 is needed")
+            }
+            Self::Second { wanted, present } => write!(
+                f,
+                "{NAMED} is \"{wanted}\", and this process has {present} already; a process can have one MPI: leave `mpi` at \"auto\""
+            ),
+            Self::Launcher { launcher, library, kind, is_linked } => {
+                write!(f, "the process was started by {launcher}, and uses {library}")?;
+                let with = match kind {
+                    Kind::OpenMpi => "mpirun of Open MPI (Debian: mpirun.openmpi)",
+                    _ => "mpiexec of MPICH (Debian: mpiexec.mpich)",
+                };
+                match is_linked {
+                    true => write!(
+                        f,
+                        ", which it is linked with: start it with {with}, or build it without `mpi-linked`"
+                    ),
+                    false => write!(f, ": start it with {with}, or leave {NAMED} at \"auto\""),
+                }
+            }
+            Self::Ranks { launcher, ranks, library } => write!(
+                f,
+                "the process was started as one of {ranks} by {launcher}, and {library} says that it is alone: they do not belong \
+                 together; start it with the launcher of that MPI, or name another library in {NAMED}"
+            ),
+            Self::NotLinked => write!(
+                f,
+                "{NAMED} is \"linked\", and this program was built without the feature `mpi-linked`: use \"auto\", or build it with that"
+            ),
+        }
+    }
+}
+
+impl Error for LibraryError {}
 
 /// What MPI allows several threads to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -64,6 +64,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        #[cfg(target_os = "linux")]
         // SAFETY: mapped in `of`, and nothing that was made of `bytes` is used after the value (its doc, and `window::Region`).
         let _ = unsafe { libc::munmap(self.base.as_ptr().cast(), self.length) };
     }

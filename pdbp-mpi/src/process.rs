@@ -6,12 +6,12 @@
 //! that is collective anyhow: when the same processes start another domain, or at the end of MPI, if it was this library that
 //! began it. The same list keeps the memory of requests that could not be completed.
 
-use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::error::{MpiError, StartError, Threads};
+use crate::library::{self, Library, Loaded};
 use crate::mapping::Mapping;
 use crate::remote;
 use crate::result::{self, Comm, Report, Request, Window};
@@ -28,8 +28,8 @@ static DIED: AtomicBool = AtomicBool::new(false);
 /// The process that has initialised MPI, and not a child of it.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
-/// The right to call MPI: it is up, and no other thread of this library is in it.
-pub(crate) struct Gate(MutexGuard<'static, Process>);
+/// The right to call MPI: it is loaded and up, and no other thread of this library is in it.
+pub(crate) struct Gate(MutexGuard<'static, Process>, &'static Loaded);
 
 struct Process {
     /// This library has initialised MPI.
@@ -95,34 +95,35 @@ pub(crate) fn enter() -> Option<Gate> {
     if OVER.load(Ordering::Relaxed) {
         return None;
     }
+    let mpi = library::loaded()?;
     let process = lock();
     // The program may have finalised what it initialised.
-    (!process.over && !result::is_finalised()).then_some(Gate(process))
+    (!process.over && !result::is_finalised(mpi)).then_some(Gate(process, mpi))
 }
 
-/// Initialises MPI unless the program has. `need`: what threads must be allowed to do.
-pub(crate) fn begin(need: Threads) -> Result<Gate, StartError> {
+/// Loads an MPI and initialises it, unless the program has. `need`: what threads must be allowed to do.
+pub(crate) fn begin(library: &Library, need: Threads) -> Result<Gate, StartError> {
+    let mpi = library::load(library)?;
     let mut process = lock();
-    if process.over || result::is_finalised() {
+    if process.over || result::is_finalised(mpi) {
         return Err(StartError::Finalised);
     }
-    if !result::is_initialised() {
+    if !result::is_initialised(mpi) {
         // SAFETY: MPI is neither initialised nor finalised, and threads of this library wait for the lock.
-        unsafe { result::init(need.max(Threads::Serialised)) }?;
+        unsafe { result::init(mpi, need.max(Threads::Serialised)) }?;
         process.ours = true;
         OWNER.store(std::process::id(), Ordering::Relaxed);
         // SAFETY: a function of the right type, without captures, that may run at the end of the process.
         unsafe { libc::atexit(end) };
     }
-    let mut gate = Gate(process);
+    let mut gate = Gate(process, mpi);
     let have = result::query_threads(&gate)?;
     let ours = gate.0.ours;
     if have < need {
         return Err(StartError::Threads { have, need, ours });
     }
     if !ours && !gate.0.watched {
-        // SAFETY: a function that may be called on any thread, at any time.
-        unsafe { result::at_finalise(&gate, finalising) }?;
+        result::at_finalise(&gate)?;
         gate.0.watched = true;
     }
     Ok(gate)
@@ -135,16 +136,29 @@ pub(crate) fn note_death() {
 
 /// Whether MPI is finalised, so that it does not touch any memory any more.
 pub(crate) fn is_over() -> bool {
-    result::is_finalised()
+    library::loaded().is_some_and(|mpi| result::is_finalised(mpi))
 }
 
-/// Whether the program has initialised MPI itself, so that it may call it as well.
-pub fn is_initialised_by_program() -> bool {
-    let process = lock();
-    !process.ours && result::is_initialised()
+/// Whether the program has initialised MPI itself, so that it may call it as well. Loads the library, if that was not done.
+///
+/// # Errors
+/// See [`LibraryError`](crate::LibraryError).
+pub fn is_initialised_by_program(library: &Library) -> Result<bool, StartError> {
+    let mpi = library::load(library)?;
+    Ok(!lock().ours && result::is_initialised(mpi))
 }
 
 impl Gate {
+    /// The MPI that is used.
+    pub(crate) fn mpi(&self) -> &'static Loaded {
+        self.1
+    }
+
+    /// Whether this library has initialised MPI.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.0.ours
+    }
+
     /// Enters a new domain into the list.
     pub(crate) fn open_domain(&mut self, comm: Comm, host: Option<Comm>) -> Serial {
         let process = &mut *self.0;
@@ -201,7 +215,7 @@ impl Gate {
         if !domain.requests.is_empty() {
             // What fails is complete as well.
             let _ = result::test_some(self, &mut domain.requests, &mut report, |_| ());
-            domain.requests.retain(|r| *r != Request::null());
+            domain.requests.retain(|request| !request.is_null(self));
         }
         domain.backing.is_some() && domain.requests.is_empty()
     }
@@ -243,11 +257,12 @@ extern "C" fn end() {
     if OWNER.load(Ordering::Relaxed) != std::process::id() {
         return;
     }
+    let Some(mpi) = library::loaded() else { return };
     let process = lock();
-    if process.over || result::is_finalised() {
+    if process.over || result::is_finalised(mpi) {
         return;
     }
-    let mut gate = Gate(process);
+    let mut gate = Gate(process, mpi);
     // Transports that were not dropped: their peers must not wait for them.
     let left: Vec<_> = gate.0.domains.iter().filter_map(|d| Some((d.comm, d.region.upgrade()?))).collect();
     for (comm, region) in &left {
@@ -262,17 +277,18 @@ extern "C" fn end() {
         return;
     }
     // SAFETY: this library has initialised MPI, and nobody enters any more. Both MPIs take any thread for this.
-    let _ = unsafe { result::finalise() };
+    let _ = unsafe { result::finalise(mpi) };
 }
 
 /// Runs at the beginning of an `MPI_Finalize` that the program calls: waits until no other thread of this library is in MPI, and
 /// lets none in again.
-unsafe extern "C" fn finalising(_: result::RawComm, _: c_int, _: *mut c_void, _: *mut c_void) -> c_int {
+pub(crate) fn finalising() {
     // Not the lock when this library finalises, which has it.
-    if !OVER.load(Ordering::Relaxed) {
-        close(&mut Gate(lock()));
+    if !OVER.load(Ordering::Relaxed)
+        && let Some(mpi) = library::loaded()
+    {
+        close(&mut Gate(lock(), mpi));
     }
-    result::SUCCESS
 }
 
 /// Lets nobody in from here on.

@@ -372,7 +372,7 @@ impl RemoteLinks {
     fn give_up(&mut self, mut gate: Gate) {
         for (usage, request) in self.uses.iter().zip(&mut self.requests) {
             let receives = matches!(usage, Use::Recv(..) | Use::GoodbyeIn(_) | Use::Scrap(..));
-            if receives && *request != Request::null() {
+            if receives && !request.is_null(&gate) {
                 request.cancel(&gate);
             }
         }
@@ -422,7 +422,7 @@ impl RemoteLinks {
 fn cancel(gate: &Gate, uses: &[Use], requests: &mut [Request], node: usize) {
     for (usage, request) in uses.iter().zip(requests) {
         // What is complete, and not taken note of yet, is null.
-        if matches!(usage, Use::Recv(of, _) if *of == node) && *request != Request::null() {
+        if matches!(usage, Use::Recv(of, _) if *of == node) && !request.is_null(gate) {
             request.cancel(gate);
         }
     }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "rsmpi")]
-use mpi::topology::Communicator;
 use pdbp_core::id::NodeId;
 use pdbp_core::umb::HeapMemory;
 
+use crate::communicator::Communicator;
 use crate::direct::Direct;
 use crate::error::{MpiError, StartError, Threads};
+use crate::library::{self, Library};
 use crate::mapping;
 use crate::process::{self, Backing, Gate};
 use crate::remote::RemoteLinks;
@@ -44,7 +44,7 @@ impl Hosts {
     }
 }
 
-/// How to join a domain. All processes give the same values, but for `memory` and a colour.
+/// How to join a domain. All processes give the same values, but for `memory`, a colour, and where the library is.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Bytes of block memory of this node.
@@ -55,6 +55,8 @@ pub struct Options {
     pub in_flight: usize,
     /// Which processes share memory.
     pub hosts: Hosts,
+    /// Which MPI is used.
+    pub library: Library,
     /// What threads may do at least; more than `Serialised` is never asked of MPI by this library.
     pub threads: Threads,
     /// How long a transport that is dropped waits for nodes of other hosts to take what was sent to them.
@@ -69,6 +71,7 @@ impl Options {
             largest_block,
             in_flight: 24,
             hosts: Hosts::Detected,
+            library: Library::Auto,
             threads: Threads::Serialised,
             linger: Duration::from_secs(1),
         }
@@ -82,8 +85,11 @@ impl Mpi {
     /// # Errors
     /// See [`StartError`]. When one process fails, all do.
     pub fn start(options: &Options) -> Result<(Self, MpiMemory), StartError> {
-        let gate = process::begin(options.threads)?;
+        let gate = process::begin(&options.library, options.threads)?;
         let world = result::world(&gate);
+        if gate.is_ours() {
+            library::check_ranks(gate.mpi(), usize::try_from(world.size(&gate)?).unwrap_or(0))?;
+        }
         join(gate, world, options)
     }
 
@@ -92,52 +98,36 @@ impl Mpi {
     ///
     /// # Errors
     /// See [`StartError`].
-    #[cfg(feature = "rsmpi")]
     pub fn start_on(comm: &impl Communicator, options: &Options) -> Result<(Self, MpiMemory), StartError> {
-        Self::start_on_comm(|| Comm(comm.as_raw()), options)
-    }
-
-    /// As `start_on`, for programs that have MPI by other means than the crate `mpi`: with the handle of the communicator, an `MPI_Comm`,
-    /// as a number (in C `(uintptr_t)comm`).
-    ///
-    /// # Errors
-    /// See [`StartError`].
-    ///
-    /// # Safety
-    /// It is the handle of a communicator of the MPI library that this crate is built with, and is not freed meanwhile.
-    pub unsafe fn start_on_raw(comm: usize, options: &Options) -> Result<(Self, MpiMemory), StartError> {
-        // SAFETY: the caller's promise.
-        Self::start_on_comm(|| unsafe { Comm::from_bits(comm) }, options)
+        let (gate, comm) = enter(comm, &options.library, options.threads)?;
+        join(gate, comm, options)
     }
 
     /// This process' rank in a communicator, and how many it has.
     ///
     /// # Errors
     /// MPI is not initialised, or says so.
-    ///
-    /// # Safety
-    /// As for [`start_on_raw`](Self::start_on_raw).
-    pub unsafe fn place_in(comm: usize) -> Result<(usize, usize), StartError> {
-        if !result::is_initialised() {
-            return Err(StartError::NotInitialised);
-        }
-        let gate = process::begin(Threads::Serialised)?;
-        // SAFETY: the caller's promise.
-        let comm = unsafe { Comm::from_bits(comm) };
+    pub fn place_in(comm: &impl Communicator, library: &Library) -> Result<(usize, usize), StartError> {
+        let (gate, comm) = enter(comm, library, Threads::Serialised)?;
         let (rank, size) = (comm.rank(&gate)?, comm.size(&gate)?);
         usize::try_from(rank).ok().zip(usize::try_from(size).ok()).ok_or(StartError::Nodes(size))
     }
+}
 
-    fn start_on_comm(
-        comm: impl FnOnce() -> Comm,
-        options: &Options,
-    ) -> Result<(Self, MpiMemory), StartError> {
-        if !result::is_initialised() {
-            return Err(StartError::NotInitialised);
-        }
-        let gate = process::begin(options.threads)?;
-        join(gate, comm(), options)
+/// The gate of an MPI that the program has initialised, and its communicator.
+fn enter(comm: &impl Communicator, library: &Library, need: Threads) -> Result<(Gate, Comm), StartError> {
+    let bits = comm.handle();
+    let mpi = library::load(library)?;
+    if !result::is_initialised(mpi) {
+        return Err(StartError::NotInitialised);
     }
+    if !mpi.may_be_communicator(bits) {
+        return Err(StartError::Communicator { bits, library: mpi.to_string() });
+    }
+    let gate = process::begin(library, need)?;
+    // SAFETY: the promise of `Communicator`.
+    let comm = unsafe { Comm::from_bits(&gate, bits) };
+    Ok((gate, comm))
 }
 
 /// What is made while the gate is held, and goes through it when it is dropped.
@@ -322,9 +312,15 @@ fn in_window(gate: &Gate, host: Comm, layout: Layout) -> Result<Backing, Displac
 }
 
 /// Bytes that are free where both MPIs have their windows.
+#[cfg(unix)]
 fn free_shared_memory() -> Option<u64> {
     let space = rustix::fs::statvfs("/dev/shm").ok()?;
     space.f_bavail.checked_mul(space.f_frsize)
+}
+
+#[cfg(not(unix))]
+fn free_shared_memory() -> Option<u64> {
+    None
 }
 
 /// Makes the links within the host.

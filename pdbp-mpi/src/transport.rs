@@ -108,8 +108,11 @@ impl Mpi {
     /// Whether this host has more nodes of the domain than processors. (What this process may use says nothing of that: launchers
     /// bind each to a processor of its own.)
     pub fn is_crowded(&self) -> bool {
+        #[cfg(unix)]
         // SAFETY: asks for a number.
         let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+        #[cfg(not(unix))]
+        let processors = 0;
         usize::try_from(processors).is_ok_and(|processors| processors > 0 && self.shared.len() >= processors)
     }
 

@@ -1,5 +1,5 @@
-//! Blocks one way and round trips over loopback, against a bare TCP connection in the same run: `cargo run --release -p pdbp-net --example
-//! stream`. Both run in turn, seven times; the medians count.
+//! Blocks one way and round trips over loopback, encrypted and not, against a bare TCP connection in the same run:
+//! `cargo run --release -p pdbp-net --features tls --example stream`. All run in turn, seven times; the medians count.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use std::time::Instant;
 use pdbp_core::id::NodeId;
 use pdbp_core::umb::{BlockPool, HeapMemory, stride};
 use pdbp_core::{Completion, Op, Transport};
-use pdbp_net::{Founder, Net, Options};
+use pdbp_net::{Founder, Net, Options, Tls, Token};
 
 const TIMES: usize = 7;
 const IN_FLIGHT: usize = 8;
@@ -157,35 +157,50 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
+/// Two nodes with blocks of that length.
+fn nodes(body: usize, tls: Tls) -> Result<(End, End), Box<dyn std::error::Error>> {
+    let token = Some(Token::from_text("a secret that everybody can read here")?);
+    let options = Options { in_flight: IN_FLIGHT, token, tls, ..Options::new(stride(body)) };
+    let founder = Founder::new("127.0.0.1:0", 2, options.clone())?;
+    let address = founder.address().to_string();
+    let other = thread::spawn(move || Net::join(&address, None, &options));
+    let first = founder.wait()?;
+    let second = other.join().expect("it does not panic")?;
+    Ok((End::new(first, body), End::new(second, body)))
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("  block │ MB/s: net      tcp  ratio │ round trip, µs: net   tcp  ratio");
+    println!(
+        "  block │ MB/s: net      tls      tcp  net/tcp tls/net │ round trip, µs: net   tls   tcp  net/tcp tls/net"
+    );
     for (body, count) in [(64, 50_000), (4096, 20_000), (64 << 10, 8000), (128 << 10, 4000)] {
-        let options = Options { in_flight: IN_FLIGHT, ..Options::new(stride(body)) };
-        let founder = Founder::new("127.0.0.1:0", 2, options.clone())?;
-        let address = founder.address().to_string();
-        let other = thread::spawn(move || Net::join(&address, None, &options));
-        let first = founder.wait()?;
-        let second = other.join().expect("it does not panic")?;
-        let mut ends = (End::new(first, body), End::new(second, body));
+        let (mut plain, mut encrypted) = (nodes(body, Tls::Off)?, nodes(body, Tls::Token)?);
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let mut streams = (TcpStream::connect(listener.local_addr()?)?, listener.accept()?.0);
         streams.0.set_nodelay(true)?;
         streams.1.set_nodelay(true)?;
-        let mut times = [const { Vec::new() }; 4];
+        let mut times = [const { Vec::new() }; 6];
         for _ in 0..TIMES {
-            let (net, tcp) = (over_net(&mut ends, body, count), over_tcp(&mut streams, body, count));
-            times.iter_mut().zip([net.0, tcp.0, net.1, tcp.1]).for_each(|(all, time)| all.push(time));
+            let net = over_net(&mut plain, body, count);
+            let tls = over_net(&mut encrypted, body, count);
+            let tcp = over_tcp(&mut streams, body, count);
+            let all = [net.0, tls.0, tcp.0, net.1, tls.1, tcp.1];
+            times.iter_mut().zip(all).for_each(|(all, time)| all.push(time));
         }
-        let [net, tcp, net_trip, tcp_trip] = times.map(median);
+        let [net, tls, tcp, net_trip, tls_trip, tcp_trip] = times.map(median);
         let rate = |seconds: f64| (body * count) as f64 / seconds / 1e6;
         println!(
-            "{body:>7} │ {:>9.0} {:>8.0} {:>6.2} │ {:>19.1} {:>5.1} {:>6.2}",
+            "{body:>7} │ {:>9.0} {:>8.0} {:>8.0} {:>8.2} {:>7.2} │ {:>19.1} {:>5.1} {:>5.1} {:>8.2} {:>7.2}",
             rate(net),
+            rate(tls),
             rate(tcp),
             tcp / net,
+            net / tls,
             net_trip * 1e6,
+            tls_trip * 1e6,
             tcp_trip * 1e6,
-            net_trip / tcp_trip
+            net_trip / tcp_trip,
+            tls_trip / net_trip
         );
     }
     Ok(())

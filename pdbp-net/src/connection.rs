@@ -102,6 +102,18 @@ impl<S: Read + Write> Connection<S> {
                 Err(error) => return Err(Lost::Broken(error)),
             }
         }
+        self.push_on()
+    }
+
+    /// Gives the system what an encrypted connection holds back.
+    fn push_on(&mut self) -> Result<(), Lost> {
+        match self.socket.flush() {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
+            // The next poll tries again.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(Lost::Broken(error)),
+            Ok(()) => {}
+        }
         Ok(())
     }
 

@@ -103,6 +103,20 @@ pub enum StartError {
         /// Where it is.
         address: String,
     },
+    /// The founder's connections are encrypted, and this process' are not.
+    Encrypted {
+        /// Where it is.
+        address: String,
+    },
+    /// No encrypted connection to the founder comes about.
+    Handshake {
+        /// Where it is.
+        address: String,
+        /// What is wrong with its certificate, or with what it says.
+        error: io::Error,
+    },
+    /// Connections cannot be encrypted as they should.
+    Tls(TlsError),
     /// The founder has refused this process.
     Refused {
         /// Where it is.
@@ -174,8 +188,8 @@ impl fmt::Display for StartError {
             ),
             Self::Unprotected { address, has_token: true } => write!(
                 f,
-                "{address} is in reach of other hosts, and what travels is not encrypted: set plain = \"on\" if everybody \
-                 between them may read and change it, or use a loopback address such as 127.0.0.1"
+                "{address} is in reach of other hosts, and what travels is not encrypted: set tls = \"token\", plain = \"on\" if \
+                 everybody between them may read and change it, or use a loopback address such as 127.0.0.1"
             ),
             Self::Missing { here, nodes, waited } => write!(
                 f,
@@ -190,6 +204,14 @@ impl fmt::Display for StartError {
                 f,
                 "the process at {address} does not know the token of this one, or is no PDBP; give both the same `token_file`"
             ),
+            Self::Encrypted { address } => write!(
+                f,
+                "the process at {address} encrypts its connections, and this one does not; give both the same `tls`, such as \"token\""
+            ),
+            Self::Handshake { address, error } => {
+                write!(f, "no TLS with the process at {address}: {error}; give both the same `tls`")
+            }
+            Self::Tls(error) => error.fmt(f),
             Self::Refused { address, refusal } => write!(f, "refused at {address}: {refusal}"),
             Self::System(error) => write!(f, "cannot use sockets: {error}"),
         }
@@ -203,6 +225,49 @@ impl From<io::Error> for StartError {
         Self::System(error)
     }
 }
+
+impl From<TlsError> for StartError {
+    fn from(error: TlsError) -> Self {
+        Self::Tls(error)
+    }
+}
+
+/// Why connections cannot be encrypted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// The crate was built without its feature `tls`.
+    NotBuilt,
+    /// Encrypted connections are for those that know the token, and there is none.
+    NoToken,
+    /// A file is not there, or not what it should be.
+    File {
+        /// Its name.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: String,
+    },
+    /// The library of TLS takes something not.
+    Refused(String),
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotBuilt => f.write_str("there is no TLS in this program; build it with the feature `tls`"),
+            Self::NoToken => f.write_str("`tls` needs a `token_file`: the secret of the cluster"),
+            Self::File { path, error } => write!(
+                f,
+                "cannot use {}: {error}; the folder that `tls` names has cert.pem and key.pem of this process, for the name pdbp, \
+                 and ca.pem, who has signed those of the others",
+                path.display()
+            ),
+            Self::Refused(error) => write!(f, "cannot use TLS: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for TlsError {}
 
 /// Why a token cannot be used.
 #[derive(Debug)]

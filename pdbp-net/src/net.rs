@@ -20,6 +20,7 @@ use crate::reactor::Reactor;
 use crate::ring::codec::Codec;
 use crate::ring::workers::Workers;
 use crate::ring::{Ring, Size};
+use crate::socket::Socket;
 use crate::stats::Stats;
 
 /// Completions of links between two questions to the system what is new.
@@ -34,7 +35,7 @@ pub struct Net {
     node: NodeId,
     limits: Limits,
     linger: Duration,
-    links: Vec<Option<Link<TcpStream>>>,
+    links: Vec<Option<Link<Socket<TcpStream>>>>,
     ring: Ring,
     reactor: Arc<Reactor>,
     door: Door,
@@ -100,7 +101,7 @@ impl Net {
     /// Whether this host has more nodes of the cluster than processors, as far as their addresses tell.
     pub fn is_crowded(&self) -> bool {
         let own = self.address.ip();
-        let here = |link: &&Link<TcpStream>| {
+        let here = |link: &&Link<Socket<TcpStream>>| {
             let ip: IpAddr = link.address.ip();
             ip == own || ip.is_loopback()
         };
@@ -108,7 +109,7 @@ impl Net {
         std::thread::available_parallelism().is_ok_and(|processors| nodes > processors.get())
     }
 
-    fn link(&mut self, peer: NodeId) -> Option<(&mut Link<TcpStream>, &mut Ring)> {
+    fn link(&mut self, peer: NodeId) -> Option<(&mut Link<Socket<TcpStream>>, &mut Ring)> {
         let link = self.links.get_mut(peer.index())?.as_mut().filter(|link| link.is_up())?;
         Some((link, &mut self.ring))
     }
@@ -139,13 +140,13 @@ impl Net {
 
     /// Gives the links the connections that have come.
     #[cold]
-    fn connect(&mut self, arrived: Vec<(usize, TcpStream)>) {
-        for (node, mut stream) in arrived {
+    fn connect(&mut self, arrived: Vec<(usize, Socket<TcpStream>)>) {
+        for (node, mut socket) in arrived {
             let Some(link) = self.links.get_mut(node).and_then(Option::as_mut) else { continue };
-            let watched =
-                prepare(&stream, self.limits.outage).and_then(|()| self.reactor.watch(node, &mut stream));
+            let watched = prepare(&socket.stream, self.limits.outage)
+                .and_then(|()| self.reactor.watch(node, &mut socket.stream));
             match watched {
-                Ok(()) => link.connect(stream, &mut self.ring),
+                Ok(()) => link.connect(socket, &mut self.ring),
                 Err(_) => self.door.call(node),
             }
         }

@@ -1,5 +1,6 @@
 //! What can be set.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::ring::codec::Codec;
@@ -15,9 +16,11 @@ pub struct Options {
     /// What the processes of the cluster know and nobody else does. Without one, and without [`plain`](Self::plain), addresses are
     /// those of the own host only.
     pub token: Option<Token>,
-    /// Whether what travels may be read and changed by whoever is between the hosts: it is not encrypted. With a token strangers
+    /// Whether, without [`tls`](Self::tls), what travels may be read and changed by whoever is between the hosts. With a token strangers
     /// cannot join or connect all the same.
     pub plain: bool,
+    /// How connections are encrypted; the same in all processes. It takes a token.
+    pub tls: Tls,
     /// What this process packs the blocks by that it sends. What it receives it expands, whatever the others have here.
     pub codec: Codec,
     /// Threads that pack and expand while who polls goes on. `None`: as many as pay, which is none where the processors are needed for
@@ -34,13 +37,14 @@ pub struct Options {
 }
 
 impl Options {
-    /// Blocks of up to `largest_block` bytes, 24 of them under way, no token, no codec; outages of 2 s, 30 s to start, 1 s to end.
+    /// Blocks of up to `largest_block` bytes, 24 of them under way, no token, no TLS, no codec; outages of 2 s, 30 s to start, 1 s to end.
     pub fn new(largest_block: usize) -> Self {
         Self {
             largest_block,
             in_flight: 24,
             token: None,
             plain: false,
+            tls: Tls::Off,
             codec: Codec::None,
             workers: None,
             ring_bytes: 8 << 20,
@@ -49,4 +53,18 @@ impl Options {
             linger: Duration::from_secs(1),
         }
     }
+}
+
+/// How connections are encrypted: by TLS 1.3 or not at all. Nothing falls back from the one to the other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Tls {
+    /// Not at all.
+    #[default]
+    Off,
+    /// With certificates that processes make for themselves when they start, and that nobody checks: that both ends of a connection
+    /// know the token, and that nobody is between them, is proven by the token and a key exported from the connection.
+    Token,
+    /// With the certificates of a folder: `cert.pem` and `key.pem` of this process, the certificate being for the name `pdbp`, and
+    /// `ca.pem`, who has to have signed those of the others. The token is proven all the same.
+    Folder(PathBuf),
 }

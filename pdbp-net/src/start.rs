@@ -9,9 +9,10 @@ use std::time::Instant;
 use crate::door::greeting::Id;
 use crate::door::roster::{Member, Roster};
 use crate::door::{Door, Founding, Shared, join};
-use crate::error::StartError;
+use crate::error::{StartError, TlsError};
 use crate::net::Net;
-use crate::options::Options;
+use crate::options::{Options, Tls};
+use crate::tls::Sessions;
 use crate::token::{self, Token};
 
 /// A process that founds a cluster and listens for those that join.
@@ -96,7 +97,11 @@ impl Net {
 fn shared(options: &Options) -> Result<Arc<Shared>, StartError> {
     let token = options.token.clone().unwrap_or_else(Token::none);
     let longest = u32::try_from(options.largest_block).unwrap_or(u32::MAX);
-    Ok(Arc::new(Shared::new(token, longest)?))
+    let sessions = Sessions::new(&options.tls)?;
+    if sessions.is_some() && options.token.is_none() {
+        return Err(TlsError::NoToken.into());
+    }
+    Ok(Arc::new(Shared::new(token, sessions, longest)?))
 }
 
 fn bind(address: &str) -> Result<TcpListener, StartError> {
@@ -108,7 +113,7 @@ fn protect(listener: &TcpListener, options: &Options) -> Result<SocketAddr, Star
     let address = listener.local_addr()?;
     let ip: IpAddr = address.ip().to_canonical();
     let has_token = options.token.is_some();
-    if ip.is_loopback() || (has_token && options.plain) {
+    if ip.is_loopback() || (has_token && (options.plain || options.tls != Tls::Off)) {
         Ok(address)
     } else {
         Err(StartError::Unprotected { address, has_token })

@@ -20,8 +20,11 @@ fn ends(nodes: usize, in_flight: usize) -> Vec<Net> {
 /// With buffers for two packed blocks more than there are links.
 fn ends_with(nodes: usize, in_flight: usize, codec: Codec, workers: usize) -> Vec<Net> {
     let (ring_bytes, workers) = (1200 * (nodes + 2), Some(workers));
-    let options =
-        Options { in_flight, timeout: SOON, outage: SOON, codec, workers, ring_bytes, ..Options::new(1000) };
+    ends_of(nodes, Options { in_flight, codec, workers, ring_bytes, ..Options::new(1000) })
+}
+
+fn ends_of(nodes: usize, options: Options) -> Vec<Net> {
+    let options = Options { timeout: SOON, outage: SOON, ..options };
     let founder = Founder::new("127.0.0.1:0", nodes as u16, options.clone()).unwrap();
     let address = founder.address().to_string();
     let join = || {
@@ -51,14 +54,15 @@ struct Cutting {
 
 impl Cutting {
     fn ends(nodes: usize, every: u32) -> Vec<Self> {
-        Self::ends_with(nodes, every, Codec::None, 0)
+        Self::of(ends(nodes, 5), every)
     }
 
     fn ends_with(nodes: usize, every: u32, codec: Codec, workers: usize) -> Vec<Self> {
-        ends_with(nodes, 5, codec, workers)
-            .into_iter()
-            .map(|net| Self { net, every, left: every, turn: 0 })
-            .collect()
+        Self::of(ends_with(nodes, 5, codec, workers), every)
+    }
+
+    fn of(ends: Vec<Net>, every: u32) -> Vec<Self> {
+        ends.into_iter().map(|net| Self { net, every, left: every, turn: 0 }).collect()
     }
 }
 
@@ -108,3 +112,19 @@ pdbp_sim::conformance!(
     zstd_with_workers_that_is_cut_all_the_time,
     domain(Cutting::ends_with(2, 40, Codec::Zstd, 2))
 );
+
+#[cfg(feature = "tls")]
+mod encrypted {
+    use super::*;
+    use crate::{Tls, Token};
+
+    fn ends(nodes: usize, in_flight: usize, codec: Codec) -> Vec<Net> {
+        let token = Token::from_text(&"secret".repeat(6)).ok();
+        ends_of(nodes, Options { token, in_flight, codec, tls: Tls::Token, ..Options::new(1000) })
+    }
+
+    pdbp_sim::conformance!(three_nodes, domain(ends(3, 10, Codec::None)));
+    pdbp_sim::conformance!(least_room, domain(ends(3, 3, Codec::None)));
+    pdbp_sim::conformance!(auto, domain(ends(2, 10, Codec::Auto)));
+    pdbp_sim::conformance!(that_are_cut_all_the_time, domain(Cutting::of(ends(3, 5, Codec::None), 40)));
+}

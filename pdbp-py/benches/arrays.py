@@ -3,7 +3,7 @@
 
     mpirun -n 2 python pdbp-py/benches/arrays.py
 
-Wants a wheel that was built with `maturin build --release --features mpi`, numpy and mpi4py.
+Wants a wheel that was built with `maturin build --release`, numpy and mpi4py.
 """
 
 from __future__ import annotations

@@ -9,8 +9,7 @@
 //! * `error`: what is raised.
 //!
 //! # What is not there
-//! asyncio, the memory of devices, Python objects as messages, and an MPI that is chosen at run time: with the feature `mpi` the module is for
-//! the MPI that it was built with, and without it has the transports `local` and `net`.
+//! asyncio, the memory of devices, and Python objects as messages.
 //!
 //! # Figures
 //! `benches/messages.py` and, under `mpirun -n 2`, `benches/arrays.py` measure beside mpi4py, in one run; their first lines say how.

@@ -98,6 +98,15 @@ fn main() -> Result<(), Error> {
             }
             println!();
         }
+        let mut job = tasks.job::<()>("there and back");
+        let mut each = Vec::new();
+        for _ in 0..2000 {
+            let began = Instant::now();
+            let task = job.add(kind, 0)?;
+            job.wait(&task)?;
+            each.push(began.elapsed().as_secs_f64() * 1e6);
+        }
+        println!("one task there and back: {:.1} µs, the median of {}", median(each.clone()), each.len());
         Ok(())
     })
 }

@@ -1,7 +1,7 @@
 //! The Mandelbrot set by sub-tasks: a tile whose border is of one colour is filled, any other is cut in four, which are tasks of their own,
 //! until it is small. So nobody knows before how many tasks there will be, and where they take long.
 //!
-//! `cargo run --release -p pdbp-tasks --example mandelbrot [SIZE] [FILE.pgm]`, or under `mpirun` with `--features mpi`.
+//! `cargo run --release -p pdbp-tasks --example mandelbrot [SIZE] [FILE.pgm]`, or under `mpirun`.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};

@@ -1,5 +1,4 @@
-//! Squares of numbers, on all processors: `cargo run --release -p pdbp-tasks --example squares [COUNT]`, or under `mpirun` (with
-//! `--features mpi`).
+//! Squares of numbers, on all processors: `cargo run --release -p pdbp-tasks --example squares [COUNT]`, or under `mpirun`.
 
 use pdbp_tasks::{Error, Program};
 

@@ -70,6 +70,9 @@ impl fmt::Display for Error {
             Self::Add(Refused::UnknownTask(number)) => {
                 write!(f, "task {number} is of another job; only tasks of one job can need each other")
             }
+            Self::Add(Refused::TooManyNeeds) => f.write_str(
+                "tasks of this pool have had more than a thousand different needs; round them, so that there are fewer",
+            ),
             Self::Codec(e) => write!(f, "an input or result cannot be passed on: {e}"),
             Self::Undefined(kind) => write!(f, "kind `{kind}` was declared; define it before the program runs"),
             Self::OtherFunctions { own, pool } => write!(

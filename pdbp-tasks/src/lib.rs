@@ -19,8 +19,9 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
-//! The same program runs on the threads of one process, and under an MPI launcher (with the feature `mpi`), where the first process has the
-//! pool and the client and each other one computes.
+//! The same program runs on the threads of one process; under an MPI launcher (with the feature `mpi`), where the first process has the
+//! pool and the client and each other one computes; and over sockets (with the feature `net`), where the process with `PDBP_LISTEN` is the
+//! first and those with `PDBP_JOIN` compute.
 //!
 //! # What a program can say
 //! * [`Program::kind`] registers a function by name; a task names it and has its encoded input (`serde`, by `postcard`). Processes with
@@ -30,6 +31,8 @@
 //!   [in order](Results::in_order), with a [bar](Results::progress) if wanted.
 //! * [`Job::add`] gives a [`Handle`]. [`Job::join`] is a task that is given the results of others (data dependencies), [`New::after`]
 //!   lets one wait for another (order), and [`New`] has priority, retries, limit and [`once`](New::once).
+//! * What a task [needs](New::needs) of its node, such as four processors, a GPU, memory or a licence, is set against what
+//!   [each process offers](Program::offer): see [`Resources`].
 //! * A function that is [defined](Program::define) with a [`Scope`] adds sub-tasks; its result may be that of one of them:
 //!
 //! ```
@@ -64,10 +67,14 @@
 //! |---|---|
 //! | a panic | is caught; the attempt fails with its message; retries, 0 unless asked for |
 //! | a process that is lost | what it held is handed out again, before anything else; what is `once` fails as [`TaskError::MayHaveRun`] |
+//! | a task that its process dies of | is kept apart from others; when three nodes were lost while they ran it and nothing else it fails as [`TaskError::Crashed`], with their names |
+//! | a task that needs what nobody offers | fails after half a minute as [`TaskError::NoOffer`], which says what there is |
 //! | a task above its limit | [`Scope::is_unwanted`] says so; when it has not ended 5 s later its processor is given nothing more, and the attempt has failed |
-//! | a duplicate, late, unknown or forged submission | is ignored and [counted](Counts); nothing more is looked at of who sends a hundred of tasks that never existed |
+//! | a duplicate, late, unknown or forged submission | is ignored and [counted](Counts); nothing more is looked at of who sends a hundred that make no sense, and it is [named](Tasks::refusals) |
 //! | an input or result that does not fit its type | the attempt fails, without retry |
 //! | a task that fails | what needs it is [not run](TaskError::NotRun) |
+//!
+//! [`timeline`] draws who has held which task when, and what was lost.
 //!
 //! # The map
 //! [`Program`] starts pool and processors on a cluster; [`Tasks`], [`Job`] and [`Results`] are what the client sees, [`Scope`] what a running
@@ -78,26 +85,53 @@
 //!
 //! # How it is made sure
 //! Random worlds of the real pool and real processors, in which processors crash or are given up for lost and go on, and submissions come late, twice, from
-//! others or of no task, are held against an oracle after each step (`src/tests`, which names the flaws that were planted to see that
-//! they are found).
+//! others or of no task, are held against an oracle after each step (`src/tests`). Twelve flaws are planted into the pool, one at a time, and
+//! each is found by a world of a fixed seed (`src/tests/flaws.rs`); a hostile processor changes nothing and is named (`hostile.rs`). Small worlds of
+//! two processors, three tasks and a sub-task are searched whole, every order of messages and one fault (`exhaustive.rs`; one of each kind in
+//! half a million states by its test that is ignored by default). Clusters in
+//! virtual time have tasks that kill their nodes, large tasks among small ones, and processors that live for a second
+//! (`tests/virtual_time.rs`); `ci/demo-tasks` kills real processes and compares results byte by byte.
 //!
 //! # Figures
-//! `cargo bench -p pdbp-tasks --bench rayon`, in turns with `rayon::spawn` and a channel, two tasks at a time on two processors that twenty
-//! other processes wanted, too: the time that all threads of the process computed for a task, in µs, and the medians of the ratios.
+//! `benches/tasks-peers`, all in one run on two processors that others wanted, too (load 4 to 5): compare within a table only.
 //!
-//! | a task of | pdbp-tasks | rayon | ratio | ratio of the time that passed |
-//! |---|---|---|---|---|
-//! | nothing | 2.5 | 0.97 | 3.3 | 2.5 |
-//! | 8 µs | 8.2 | 7.7 | 1.12 | 1.01 |
-//! | 61 µs | 65 | 61 | 1.08 | 1.05 |
-//! | 560 µs | 649 | 558 | 1.14 | 1.21 |
+//! | functions, µs each | a task that does nothing | one there and back |
+//! |---|---|---|
+//! | pdbp-tasks | 1.09 | 31 |
+//! | `rayon::spawn` and a channel | 0.38 | |
+//! | Ray 2.60 | 678 | 1,572 |
+//! | Dask 2026.8 | 2,341 | 12,656 |
 //!
-//! 1,000 times `/bin/true` by `pdbp-tasks run`, in turns with `xargs -P2 -n1`, on the same machine: 3.6, 6.4 and 7.0 s against 11.3, 14.3 and
-//! 7.7 s, of which 1.4 to 1.9 and 1.6 to 2.0 s were computed.
+//! | a task of | time that was computed for it, pdbp-tasks / rayon, µs | ratio | ratio of the time that passed |
+//! |---|---|---|---|
+//! | nothing | 1.09 / 0.37 | 2.95 | 2.95 |
+//! | 3.3 µs | 3.5 / 3.8 | 0.90 | 0.88 |
+//! | 25 µs | 23 / 30 | 0.78 | 0.68 |
+//! | 230 µs | 240 / 230 | 1.04 | 1.17 |
+//!
+//! | commands, `/bin/true`, two at a time, µs each | |
+//! |---|---|
+//! | two threads that spawn, and nothing else | 953 |
+//! | `pdbp-tasks run` | 887 |
+//! | `xargs -P2 -n1` | 2,157 (954 in the run before, beside 874) |
+//! | HyperQueue 0.27, server and worker | 5,429 |
+//!
+//! `cargo bench -p pdbp-tasks --bench pool`, a million tasks in virtual time on one thread of a machine with other work, µs computed for a
+//! task:
+//!
+//! | processors | pool, processors and events | of these the pool |
+//! |---|---|---|
+//! | 10 | 1.1 | 0.6 |
+//! | 1,000 | 1.8 | 0.9 |
+//! | 10,000 | 3.1 | 1.3 |
+//!
+//! A million queued tasks with inputs of 8 bytes take 96 MB. Processors that live for a second each, with tasks of 10 ms: more than 0.95 of
+//! their time is of use.
 //!
 //! # Not yet
-//! A pool that is lost takes its jobs along; results are in its memory, and all of them pass its node. Tasks need a processor each, no other
-//! resources. A process that is stopped, not dead, keeps what it holds until that is copied. A function that never returns keeps its processor, and [`Program::run`] waits for it.
+//! A pool that is lost takes its jobs along; results are in its memory, and all of them pass its node. A process that is stopped, not dead,
+//! keeps what it holds until that is copied. A function that never returns keeps its processor, and [`Program::run`] waits for it. Inputs and results
+//! are put together in memory, up to a gigabyte each. Over sockets all processes are there from the start.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -105,17 +139,20 @@ mod job;
 mod kind;
 pub mod pool;
 mod program;
+mod resources;
 mod scope;
 mod serve;
 mod slot;
 #[cfg(test)]
 mod tests;
+pub mod timeline;
 pub mod wire;
 pub mod worker;
 
 pub use error::{AddError, Error};
 pub use job::{Done, Handle, InOrder, Job, New, Progress, Results, Tasks};
 pub use kind::Kind;
-pub use pool::{Counts, Limits, Refused, TaskError};
+pub use pool::{Counts, Limits, Refusal, Refused, TaskError};
 pub use program::Program;
+pub use resources::{MOST_GPUS, NoResources, Resources};
 pub use scope::{Given, NewSub, Scope, Sub};

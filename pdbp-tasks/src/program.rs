@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use pdbp::{Builder, Event, Launch, Node, TransportKind};
+use pdbp::{Builder, Event, Launch, Node, Settings, TransportKind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -14,10 +14,13 @@ use crate::error::Error;
 use crate::job::Tasks;
 use crate::kind::{Kind, Kinds};
 use crate::pool::{Limits, Pool};
+use crate::resources::Resources;
 use crate::scope::{Given, Scope};
 use crate::serve::{self, Served};
 use crate::slot;
 
+/// How often processors in reserve look whether they are wanted.
+const LOOK: Duration = Duration::from_millis(20);
 /// How long the processes of a job wait for each other at the end.
 const FAREWELL: Duration = Duration::from_secs(10);
 
@@ -44,12 +47,20 @@ pub struct Program {
     kinds: Kinds,
     slots: Option<usize>,
     limits: Limits,
+    offer: Resources,
+    join_when: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl Program {
     /// A program without functions. Processes of programs with other names do not work for each other.
     pub fn new(name: &str) -> Self {
-        Self { kinds: Kinds::new(name), slots: None, limits: Limits::default() }
+        Self {
+            kinds: Kinds::new(name),
+            slots: None,
+            limits: Limits::default(),
+            offer: Resources::none(),
+            join_when: Box::new(|| true),
+        }
     }
 
     /// Registers a function. Tasks of this kind call it, in whatever process; it must not count on anything but its input.
@@ -87,6 +98,20 @@ impl Program {
         self
     }
 
+    /// What each node of this process offers to tasks beside its processors, of which it has as many as [`slots`](Self::slots) says unless
+    /// the offer does. By default that is nothing.
+    pub fn offer(&mut self, offer: Resources) -> &mut Self {
+        self.offer = offer;
+        self
+    }
+
+    /// Processors of this process register and ask for tasks once `when` says so, which is asked now and then. By default they do so at once.
+    /// (The processes of a cluster are there from its start; this is how some of them stay in reserve.)
+    pub fn join_when(&mut self, when: impl Fn() -> bool + Send + Sync + 'static) -> &mut Self {
+        self.join_when = Box::new(when);
+        self
+    }
+
     /// What bounds the pool.
     pub fn limits(&mut self, limits: Limits) -> &mut Self {
         self.limits = limits;
@@ -94,16 +119,18 @@ impl Program {
     }
 
     /// Starts the cluster that environment and file describe, and calls `client` in one process of it; all others compute until that
-    /// returns. In a process that was not started by a launcher the cluster is one of threads.
+    /// returns. The one is the first process of an MPI job, or the one with `PDBP_LISTEN` and without `PDBP_JOIN` (with the feature `net`). A
+    /// process that neither a launcher nor these settings make one of several is a cluster of threads.
     ///
     /// # Errors
     /// What `client` returns; and that cluster or pool could not be started. In processes that compute only that.
     pub fn run(self, client: impl FnOnce(&Tasks<'_>) -> Result<(), Error>) -> Result<(), Error> {
         self.kinds.check()?;
         let builder = Builder::from_env()?;
-        let spans = Launch::spanned(builder.settings().transport).is_some();
+        let in_job = Launch::spanned(builder.settings().transport).is_some();
+        let spans = in_job || is_over_sockets(builder.settings());
         let local = thread::available_parallelism().map_or(1, usize::from);
-        let slots = self.slots.unwrap_or(if spans { 1 } else { local });
+        let slots = self.slots.unwrap_or(if in_job { 1 } else { local });
         // One row of blocks serves all slots of a node: with fewer blocks they would wait for each other.
         let row_blocks = builder.settings().row_blocks.max(2 * slots as u32);
         let builder = builder.row_blocks(row_blocks);
@@ -130,6 +157,8 @@ impl Program {
         let spans = nodes.len() < all;
         let pool = Pool::new(kinds.len(), kinds.fingerprint(), self.limits);
         let served = Served::new(pool);
+        let offer = &self.offer.or_cpus(slots);
+        let join_when = &self.join_when;
         thread::scope(|scope| {
             let server = first.map(|node| scope.spawn(|| host(node, &served)));
             let names = (0..slots).map(|i| format!("tasks.slot{i}"));
@@ -137,7 +166,12 @@ impl Program {
             let slots: Vec<_> = slots
                 .map(|(node, name)| {
                     let (kinds, served) = (&kinds, &served);
-                    scope.spawn(move || compute(node, &name, kinds, served))
+                    scope.spawn(move || {
+                        while !join_when() {
+                            thread::sleep(LOOK);
+                        }
+                        compute(node, &name, kinds, offer, served)
+                    })
                 })
                 .collect();
             let result = first.map(|node| attend(node, &served, client));
@@ -156,6 +190,15 @@ impl Program {
     }
 }
 
+/// Whether the settings name other processes, outside of an MPI job.
+fn is_over_sockets(settings: &Settings) -> bool {
+    match settings.transport {
+        TransportKind::Net => true,
+        TransportKind::Auto => settings.join.is_some() || settings.listen.is_some(),
+        _ => false,
+    }
+}
+
 /// The pool's thread.
 fn host(node: &Node, served: &Served) -> Result<(), Error> {
     let _guard = served.guard("the pool's thread");
@@ -163,10 +206,10 @@ fn host(node: &Node, served: &Served) -> Result<(), Error> {
 }
 
 /// The thread of a processor.
-fn compute(node: &Node, name: &str, kinds: &Kinds, served: &Served) -> Result<(), Error> {
+fn compute(node: &Node, name: &str, kinds: &Kinds, offer: &Resources, served: &Served) -> Result<(), Error> {
     let place = format!("{name}@{}", node.name());
     let _guard = served.guard(&place);
-    slot::run(node, name, kinds).inspect_err(|e| served.fail(Error::other(format!("{place}: {e}"))))
+    slot::run(node, name, kinds, offer).inspect_err(|e| served.fail(Error::other(format!("{place}: {e}"))))
 }
 
 /// Calls the client. The others wait for what comes behind, whatever happens to it.

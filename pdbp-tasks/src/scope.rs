@@ -6,13 +6,15 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::kind::{self, Kind};
-use crate::wire::{Ending, Failure, Options, SubTask};
+use crate::resources::Resources;
+use crate::wire::{Assignment, Ending, Failure, Options, SubTask};
 
 /// The surroundings of a running task. Tasks that it adds exist when, and only when, its own result is taken: a run that fails, or
 /// whose processor is lost, or that was a copy and came second, has added nothing.
 pub struct Scope<'a> {
     is_unwanted: &'a dyn Fn() -> bool,
     attempt: u32,
+    gpus: u64,
     pub(crate) tasks: Vec<SubTask>,
     /// Why what was added cannot be passed on.
     pub(crate) wrong: Option<Failure>,
@@ -39,8 +41,9 @@ impl<T> Clone for Sub<T> {
 impl<T> Copy for Sub<T> {}
 
 impl<'a> Scope<'a> {
-    pub(crate) fn new(attempt: u32, is_unwanted: &'a dyn Fn() -> bool) -> Self {
-        Self { is_unwanted, attempt, tasks: Vec::new(), wrong: None }
+    pub(crate) fn new(task: &Assignment, is_unwanted: &'a dyn Fn() -> bool) -> Self {
+        let Assignment { attempt, gpus, .. } = *task;
+        Self { is_unwanted, attempt, gpus, tasks: Vec::new(), wrong: None }
     }
 
     /// Whether the result is not wanted any more: the job was cancelled, the limit is over, or another processor was faster. A task that
@@ -52,6 +55,12 @@ impl<'a> Scope<'a> {
     /// Which hand-out of the task this is, from 1 on.
     pub fn attempt(&self) -> u32 {
         self.attempt
+    }
+
+    /// The numbers, from 0 on, of the GPUs of the node that the task has while it runs: as many as it [needs](NewSub::needs).
+    pub fn gpus(&self) -> impl Iterator<Item = u32> + use<> {
+        let gpus = self.gpus;
+        (0..u64::BITS).filter(move |number| gpus >> number & 1 == 1)
     }
 
     /// The result is this value.
@@ -87,7 +96,7 @@ impl<'a> Scope<'a> {
 
     /// Begins a task with options.
     pub fn task(&mut self) -> NewSub<'_, 'a> {
-        NewSub { scope: self, options: Options::default(), after: Vec::new() }
+        NewSub { scope: self, options: Options::default(), needs: Resources::none(), after: Vec::new() }
     }
 }
 
@@ -96,6 +105,7 @@ impl<'a> Scope<'a> {
 pub struct NewSub<'s, 'a> {
     scope: &'s mut Scope<'a>,
     options: Options,
+    needs: Resources,
     after: Vec<u16>,
 }
 
@@ -124,6 +134,12 @@ impl NewSub<'_, '_> {
         self
     }
 
+    /// What it needs of its node while it runs.
+    pub fn needs(mut self, needs: Resources) -> Self {
+        self.needs = needs;
+        self
+    }
+
     /// It is not copied when it takes long.
     pub fn exclusive(mut self) -> Self {
         self.options.exclusive = true;
@@ -147,10 +163,12 @@ impl NewSub<'_, '_> {
     }
 
     fn push<I, T>(self, kind: Kind<I, T>, input: &impl Serialize, join: Option<Vec<u16>>) -> Sub<T> {
-        let Self { scope, options, after } = self;
+        let Self { scope, options, needs, after } = self;
         let index = u16::try_from(scope.tasks.len());
         match (index, kind::encode(input)) {
-            (Ok(_), Ok(input)) => scope.tasks.push(SubTask { kind: kind.id, options, input, join, after }),
+            (Ok(_), Ok(input)) => {
+                scope.tasks.push(SubTask { kind: kind.id, options, needs, input, join, after })
+            }
             (Err(_), _) => scope.wrong = Some(Failure::Unusable("it adds more than 65536 sub-tasks".into())),
             (_, Err(e)) => {
                 let why = format!("the input of a sub-task cannot be encoded: {e}");

@@ -183,10 +183,14 @@ impl Server<'_> {
             joined: pieces::Joined::default(),
             outbox: VecDeque::new(),
         });
-        // What is no message of a processor changes nothing.
-        let Some(Some(Ok(message))) = peer.joined.add(piece, |whole| wire::decode(whole)) else { return };
+        let message = match peer.joined.add(piece, |whole| wire::decode(whole)) {
+            Some(Some(Ok(message))) => message,
+            // More pieces of it will come.
+            Some(None) => return,
+            None | Some(Some(Err(_))) => return pool.malformed(processor),
+        };
         match message {
-            Up::Hello { fingerprint } => pool.hello(processor, fingerprint),
+            Up::Hello { fingerprint, offer } => pool.hello(processor, fingerprint, offer),
             Up::Report { room, results } => {
                 results.into_iter().for_each(|result| pool.submit(now, processor, result));
                 pool.ask(now, processor, room.into());

@@ -8,6 +8,7 @@ use pdbp::{Node, Part, PartKind, RecvError, SendError, Target};
 
 use crate::error::Error;
 use crate::kind::Kinds;
+use crate::resources::Resources;
 use crate::scope::Scope;
 use crate::serve;
 use crate::wire::{self, Assignment, Ending, Failure, SubTask, Up, pieces};
@@ -24,12 +25,14 @@ struct Slot {
 }
 
 /// Runs tasks of the pool until it says that the job is done.
-pub(crate) fn run(node: &Node, name: &str, kinds: &Kinds) -> Result<(), Error> {
+pub(crate) fn run(node: &Node, name: &str, kinds: &Kinds, offer: &Resources) -> Result<(), Error> {
     let part = node.register(name, PartKind::Cpu)?;
     let pool = part.find(serve::ADDRESS, MEETING)?;
     let began = Instant::now();
-    let slot =
-        RefCell::new(Slot { worker: Worker::new(kinds.fingerprint()), joined: pieces::Joined::default() });
+    let slot = RefCell::new(Slot {
+        worker: Worker::new(kinds.fingerprint(), offer.clone()),
+        joined: pieces::Joined::default(),
+    });
     let mut now = began.elapsed();
     let mut looked = now;
     loop {
@@ -100,7 +103,7 @@ fn call(part: &Part, slot: &RefCell<Slot>, kinds: &Kinds, task: &Assignment) -> 
         take_in(part, slot);
         slot.borrow().worker.is_dropped() || deadline.is_some_and(|deadline| Instant::now() >= deadline)
     };
-    let mut scope = Scope::new(task.attempt, &is_unwanted);
+    let mut scope = Scope::new(task, &is_unwanted);
     // What a function leaves half done of its own is its own: the next call is as good as in another process.
     let ending = catch_unwind(AssertUnwindSafe(|| kinds.call(task.kind, &mut scope, &task.input)));
     match (ending, scope.wrong) {

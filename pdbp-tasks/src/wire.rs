@@ -11,6 +11,8 @@ use std::time::Duration;
 use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::resources::Resources;
+
 /// An encoded input or result. The pool never looks inside. Clones share the bytes; short ones lie in the value itself.
 #[derive(Clone)]
 pub struct Bytes(Place);
@@ -139,6 +141,8 @@ pub enum Up {
     Hello {
         /// Of all functions that the processor knows.
         fingerprint: u64,
+        /// What the processors of its node offer together.
+        offer: Resources,
     },
     /// Results, perhaps none, and at the same time a request for tasks.
     Report {
@@ -180,6 +184,8 @@ pub struct Assignment {
     pub kind: KindId,
     /// Longest run in milliseconds; 0: any.
     pub limit_ms: u32,
+    /// The GPUs that it has, of those of the node: a bit for each.
+    pub gpus: u64,
     /// What the function is given.
     pub input: Bytes,
 }
@@ -217,6 +223,8 @@ pub struct SubTask {
     pub kind: KindId,
     /// Priority and so on.
     pub options: Options,
+    /// What it needs beside a processor.
+    pub needs: Resources,
     /// What the function is given; with `join` what comes before the results of those tasks.
     pub input: Bytes,
     /// Tasks of this submission whose results the function is given.

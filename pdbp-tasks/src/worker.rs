@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::resources::Resources;
 use crate::wire::{Assignment, Down, Ending, SubTask, Submission, TaskId, Up};
 
 /// Tasks that a processor takes at a time.
@@ -48,9 +49,10 @@ struct Running {
 }
 
 /// A processor: see the [module](self).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Worker {
     fingerprint: u64,
+    offer: Resources,
     greeted: bool,
     queue: VecDeque<Assignment>,
     /// Length of the queue at which the next report is due.
@@ -68,10 +70,11 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// An idle processor that knows the functions of this fingerprint.
-    pub fn new(fingerprint: u64) -> Self {
+    /// An idle processor that knows the functions of this fingerprint, of a node that offers so much.
+    pub fn new(fingerprint: u64, offer: Resources) -> Self {
         Self {
             fingerprint,
+            offer,
             greeted: false,
             queue: VecDeque::new(),
             low: 0,
@@ -117,7 +120,7 @@ impl Worker {
     /// What to do next.
     pub fn step(&mut self, now: Duration) -> Step {
         if !std::mem::replace(&mut self.greeted, true) {
-            return Step::Send(Up::Hello { fingerprint: self.fingerprint });
+            return Step::Send(Up::Hello { fingerprint: self.fingerprint, offer: self.offer.clone() });
         }
         match self.over {
             Some(Over::Refused(fingerprint)) => return Step::Over(Over::Refused(fingerprint)),

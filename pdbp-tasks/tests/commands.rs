@@ -62,6 +62,26 @@ fn a_command_is_tried_again() {
 }
 
 #[test]
+fn commands_that_need_a_gpu_have_one_each_and_wait_for_it() {
+    // Two at a time of eight, and never two with the same GPU: the lock of each would be there.
+    let folder = std::env::temp_dir().join(format!("pdbp-tasks-gpus-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let script = format!(
+        "set -e; cd {}; mkdir $CUDA_VISIBLE_DEVICES; sleep 0.02; rmdir $CUDA_VISIBLE_DEVICES; echo $CUDA_VISIBLE_DEVICES",
+        folder.display()
+    );
+    let options = ["run", "--array", "1-20", "--slots", "8", "--offer", "gpus=2", "--needs", "gpus=1"];
+    let ended = run(&[&options[..], &["--", "sh", "-c", &script]].concat(), "");
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    let mut seen: Vec<_> = text(&ended.stdout).lines().collect();
+    assert_eq!(seen.len(), 20);
+    seen.sort_unstable();
+    seen.dedup();
+    assert!(seen.iter().all(|gpu| ["0", "1"].contains(gpu)), "{seen:?}");
+}
+
+#[test]
 fn a_command_line_that_cannot_be_used_says_why() {
     for (arguments, why) in [
         (&["run", "--array", "9-3", "--", "x"] as &[&str], "above the last"),
@@ -69,6 +89,7 @@ fn a_command_line_that_cannot_be_used_says_why() {
         (&["run", "--", "x"], "--each-line"),
         (&["run", "--array", "1-2"], "behind --"),
         (&["walk"], "there is run"),
+        (&["run", "--array", "1-2", "--needs", "gpus=x", "--", "x"], "\"gpus=x\""),
     ] {
         let ended = run(arguments, "");
         assert_eq!(ended.status.code(), Some(2), "{arguments:?}");

@@ -10,6 +10,7 @@
 //! * [`measure`]: RGB restoration, blur, blockiness and smoothness, by the processor or by CUDA devices;
 //! * [`plan`], [`pipeline`]: who does what in a cluster, and the parts that do it over PDBP;
 //! * [`direct`]: all of this on the threads of one process, without transport;
+//! * [`elastic`]: the other program, `pdbp-clips`: files cut at their entry points and measured as tasks;
 //! * [`account`], [`outcome`]: where the time went, and what a run produced;
 //! * [`report`]: the table on the terminal, the HTML page and the CSV files;
 //! * [`cli`]: the command line.
@@ -61,6 +62,7 @@ pub mod cli;
 pub mod clips;
 pub mod decode;
 pub mod direct;
+pub mod elastic;
 pub mod frame;
 pub mod measure;
 pub mod outcome;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run --release -p pdbp --example histogram                 # two nodes in this process
-//! mpirun -n 4 target/release/examples/histogram 10000000          # one node per process: build with --features mpi
+//! mpirun -n 4 target/release/examples/histogram 10000000          # one node per process
 //! ```
 //!
 //! Arguments: updates per node, and how often. It is bale's `histo`, with the calls and settings that a first program has.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run --release -p pdbp --example train                     # two nodes in this process
-//! mpirun -n 4 target/release/examples/train 100000                # one node per process: build with --features mpi
+//! mpirun -n 4 target/release/examples/train 100000                # one node per process
 //! ```
 //!
 //! Argument: samples of all nodes together. It fits a plane through points that lie on one, so that what comes out can be checked.

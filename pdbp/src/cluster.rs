@@ -110,7 +110,7 @@ impl std::fmt::Display for StartError {
                     None => f.write_str("transport = \"mpi\" is set")?,
                 }
                 f.write_str(
-                    ", but this program was built without MPI: build it with `--features mpi`, or set transport = \"local\" \
+                    ", but this program was built without MPI: build it with the feature `mpi`, which is on by default, or set transport = \"local\" \
                      (PDBP_TRANSPORT=local) for a cluster in each process",
                 )
             }
@@ -119,6 +119,13 @@ impl std::fmt::Display for StartError {
 }
 
 impl std::error::Error for StartError {}
+
+#[cfg(feature = "mpi")]
+impl From<pdbp_mpi::StartError> for StartError {
+    fn from(e: pdbp_mpi::StartError) -> Self {
+        Self::Transport(Box::new(e))
+    }
+}
 
 impl From<ConfigError> for StartError {
     fn from(e: ConfigError) -> Self {
@@ -274,40 +281,36 @@ impl Builder {
     }
 
     /// Starts this process' node of a cluster of all processes of an MPI communicator, on a duplicate of it, in a program
-    /// that has initialised MPI itself and will finalise it. All of them have to call it. Needs the feature `rsmpi`.
+    /// that has initialised MPI itself and will finalise it. All of them have to call it. Needs the feature `mpi`; communicators of the
+    /// crate `mpi` (rsmpi) need `mpi-linked`.
     ///
     /// With a progress thread MPI must have been initialised with `MPI_THREAD_MULTIPLE`, since the program may call it at
     /// the same time; otherwise `MPI_THREAD_SERIALIZED` is enough.
     ///
     /// # Errors
     /// See [`StartError`].
-    #[cfg(feature = "rsmpi")]
+    #[cfg(feature = "mpi")]
     pub fn start_on_communicator(self, comm: &impl pdbp_mpi::Communicator) -> Result<Cluster, StartError> {
         if let Some(wrong) = self.wrong {
             return Err(wrong.into());
         }
-        let place = usize::try_from(comm.rank()).ok().zip(usize::try_from(comm.size()).ok());
-        self.join_mpi(place, |options| Mpi::start_on(comm, options))
+        let place = Mpi::place_in(comm, &(&self.settings.mpi).into()).map_err(StartError::from)?;
+        self.join_mpi(Some(place), |options| Mpi::start_on(comm, options))
     }
 
-    /// As [`start_on_communicator`](Self::start_on_communicator), for programs that have MPI by other means than the crate `mpi`: with the
-    /// handle of the communicator, an `MPI_Comm`, as a number (in C `(uintptr_t)comm`). Needs the feature `mpi`.
+    /// As [`start_on_communicator`](Self::start_on_communicator), with the handle of the communicator, an `MPI_Comm`, as a number (in C
+    /// `(uintptr_t)comm`). Needs the feature `mpi`.
     ///
     /// # Errors
     /// See [`StartError`].
     ///
     /// # Safety
-    /// It is the handle of a communicator of the MPI library that this program is built with.
+    /// It is the handle of a communicator of the MPI library that this process has loaded.
     #[cfg(feature = "mpi")]
     #[expect(unsafe_code, reason = "the caller's promise of a handle")]
     pub unsafe fn start_on_raw_communicator(self, comm: usize) -> Result<Cluster, StartError> {
-        if let Some(wrong) = self.wrong {
-            return Err(wrong.into());
-        }
         // SAFETY: the caller's promise.
-        let place = unsafe { Mpi::place_in(comm) }.map_err(|e| StartError::Transport(Box::new(e)))?;
-        // SAFETY: as above.
-        self.join_mpi(Some(place), |options| unsafe { Mpi::start_on_raw(comm, options) })
+        self.start_on_communicator(&unsafe { pdbp_mpi::RawCommunicator::new(comm) })
     }
 
     #[cfg(feature = "mpi")]
@@ -325,9 +328,11 @@ impl Builder {
         let mut options = Options::new(memory, settings.largest_block());
         options.in_flight = settings.in_flight();
         options.hosts = if settings.mpi_shared_memory { Hosts::Detected } else { Hosts::Apart };
-        let both = settings.progress == Progress::Thread && pdbp_mpi::is_initialised_by_program();
+        options.library = (&settings.mpi).into();
+        let both = settings.progress == Progress::Thread
+            && pdbp_mpi::is_initialised_by_program(&options.library).map_err(StartError::from)?;
         options.threads = if both { Threads::Multiple } else { Threads::Serialised };
-        let (end, memory) = join(&options).map_err(|e| StartError::Transport(Box::new(e)))?;
+        let (end, memory) = join(&options).map_err(StartError::from)?;
         let mut backend = Backend::over_mpi(end);
         if let Some(direct) = backend.direct.as_mut().filter(|_| settings.mpi_device_bytes > 0) {
             direct.least = settings.mpi_device_bytes;

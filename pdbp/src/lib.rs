@@ -64,7 +64,8 @@ mod trace;
 
 pub use cluster::{Cluster, StartError};
 pub use config::{
-    Builder, Codec, ConfigError, MonitorKind, PinMemory, PolicyKind, Progress, Settings, TransportKind,
+    Builder, Codec, ConfigError, MonitorKind, MpiLibrary, PinMemory, PolicyKind, Progress, Settings, Tls,
+    TransportKind,
 };
 pub use error::{
     LookupError, NoSuchNode, RecvError, RegisterError, SendError, SettingsDiffer, Timeout, WaitError,

@@ -5,7 +5,7 @@ use std::error::Error;
 use pdbp_net::{Founder, Net, Options, Token};
 
 use crate::cluster::StartError;
-use crate::config::{Codec, Settings};
+use crate::config::{Codec, Settings, Tls};
 use crate::node;
 
 /// Founds a cluster or joins one, and returns when all its processes are there.
@@ -18,6 +18,11 @@ pub(crate) fn connect(settings: &Settings) -> Result<Net, StartError> {
     options.in_flight = settings.in_flight();
     options.token = token.transpose().map_err(failed)?;
     options.plain = settings.plain;
+    options.tls = match &settings.tls {
+        Tls::Off => pdbp_net::Tls::Off,
+        Tls::Token => pdbp_net::Tls::Token,
+        Tls::Folder(folder) => pdbp_net::Tls::Folder(folder.clone()),
+    };
     options.codec = match settings.codec {
         Codec::None => pdbp_net::Codec::None,
         Codec::Auto => pdbp_net::Codec::Auto,

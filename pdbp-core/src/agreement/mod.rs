@@ -96,10 +96,11 @@ use peer::{Pending, owe};
 use term::Term;
 
 pub use message::{Ballot, Body, Change, Entry, Fit, MEMBERS, Message, Position};
-pub use peer::Peer;
+pub(crate) use peer::Peer;
 pub use request::RequestError;
 pub use settings::{LEAST_LOG, Settings, SettingsError, Start, Storage};
-pub use unlinked::{Reach, Unlinked};
+pub use unlinked::Reach;
+pub(crate) use unlinked::Unlinked;
 pub use wire::MESSAGE;
 
 /// A replica of the tables, as the agreement sees it. Changes are idempotent.

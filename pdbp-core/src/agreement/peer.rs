@@ -37,7 +37,7 @@ pub(super) enum Flow {
 
 /// What a replica knows of a node. One for each, in [`Storage`](super::Storage).
 #[derive(Clone, Debug, Default)]
-pub struct Peer {
+pub(crate) struct Peer {
     /// Member as far as is committed and applied here.
     pub(super) member: bool,
     pub(super) linked: bool,

@@ -65,14 +65,14 @@ impl Settings {
     }
 }
 
-/// The memory of a replica.
+/// The memory of a replica; see `allocate`.
 pub struct Storage<'a> {
     /// The last entries of the log; at least [`LEAST_LOG`], and the same number on all nodes.
-    pub log: ManagedSlice<'a, Option<Entry>>,
+    pub(crate) log: ManagedSlice<'a, Option<Entry>>,
     /// One per node; with [`Reach::Masters`] one per master.
-    pub peers: ManagedSlice<'a, Peer>,
+    pub(crate) peers: ManagedSlice<'a, Peer>,
     /// One per node that has no place in `peers`.
-    pub unlinked: ManagedSlice<'a, Unlinked>,
+    pub(crate) unlinked: ManagedSlice<'a, Unlinked>,
 }
 
 /// The shortest log: three quarters for requests, a place for a node that is let in, and one for a NodeDown.

@@ -17,7 +17,7 @@ pub enum Reach {
 
 /// What a replica knows of a node without a record. One for each, in [`Storage`](super::Storage).
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Unlinked {
+pub(crate) struct Unlinked {
     member: bool,
     /// Events that the host has not taken.
     news: u8,

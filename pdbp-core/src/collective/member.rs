@@ -50,7 +50,7 @@ pub(super) struct Piece<'d> {
 
 /// What a member knows of another one.
 #[derive(Clone, Debug, Default)]
-pub struct Peer {
+pub(crate) struct Peer {
     calls: Flow,
     tagged: Flow,
     early: heapless::Vec<Early, SLOTS>,
@@ -61,12 +61,12 @@ pub struct Peer {
     knows_leave: bool,
 }
 
-/// The memory of a [`Member`]. With borrowed slices it needs no heap.
+/// The memory of a [`Member`]; see `allocate`.
 pub struct MemberStorage<'m> {
     /// One per member.
-    pub peers: ManagedSlice<'m, Peer>,
+    pub(crate) peers: ManagedSlice<'m, Peer>,
     /// [`early_bytes`](Self::early_bytes). What nobody is late for is never touched.
-    pub early: ManagedSlice<'m, u8>,
+    pub(crate) early: ManagedSlice<'m, u8>,
 }
 
 impl MemberStorage<'_> {

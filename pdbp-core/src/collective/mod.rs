@@ -97,7 +97,7 @@ mod tree;
 pub use call::{Call, Kind, Refused};
 pub use element::{Element, Left, Op, combine};
 pub use fault::{Cause, Fault};
-pub use member::{Member, MemberStorage, Peer, Stats, WINDOW};
+pub use member::{Member, MemberStorage, Stats, WINDOW};
 pub use message::{HEADER, greeting, sender};
 pub use run::{Carrier, Data, Fold, Polled, Running, Sent, StartError, Tagged};
 pub use steps::{Place, Step, Steps, Then};

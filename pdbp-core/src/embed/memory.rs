@@ -8,7 +8,7 @@ use managed::ManagedSlice;
 use super::rings::Ends;
 use super::wire::{Link, PostedStorage};
 use crate::endpoint::{Buffer, EVENTS, EndpointStorage, Hold, Note, Owner, notes};
-use crate::engine::{Config, Element, LOG, Local, RoomEntry, Storage};
+use crate::engine::{Config, Element, Local, RoomEntry, Storage};
 use crate::inbox::{Assembly, Entry, Inbox, InboxStorage, Incoming};
 use crate::outbox::Lane;
 use crate::pipe::{Binding, PipeEntry, StreamEntry};
@@ -183,7 +183,7 @@ struct Tables<
     pipes: Vec<PipeEntry, PIPES>,
     streams: Vec<[StreamEntry; STREAMS], NODES>,
     rooms: Vec<Option<RoomEntry>, PARTS>,
-    log: Vec<Option<agreement::Entry>, LOG>,
+    log: Vec<Option<agreement::Entry>, { Storage::LOG }>,
     records: Vec<agreement::Peer, NODES>,
     unlinked: Vec<agreement::Unlinked, NODES>,
     lanes: Vec<Lane, NODES>,

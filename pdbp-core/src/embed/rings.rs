@@ -4,7 +4,7 @@ use managed::ManagedSlice;
 
 /// Where a list begins, and how long it is.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Ends {
+pub(crate) struct Ends {
     head: u32,
     len: u32,
 }

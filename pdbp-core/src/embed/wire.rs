@@ -70,20 +70,20 @@ pub struct Posted<'a, W> {
     turn: usize,
 }
 
-/// The memory of a [`Posted`].
+/// The memory of a [`Posted`]; [`NodeMemory`](super::NodeMemory) has it.
 #[derive(Debug)]
 pub struct PostedStorage<'a> {
     /// For each node as many as a link is to have [places](Transport::capacity):
     /// [`Config::LEAST_CAPACITY`](crate::Config::LEAST_CAPACITY) at least, and no more than a row and these are of use.
-    pub sending: ManagedSlice<'a, Option<SealedBlock>>,
+    pub(crate) sending: ManagedSlice<'a, Option<SealedBlock>>,
     /// For each node as many as it may have posted; as many as `sending`.
-    pub posted: ManagedSlice<'a, Option<VacantBlock>>,
+    pub(crate) posted: ManagedSlice<'a, Option<VacantBlock>>,
     /// One per node.
-    pub sending_ends: ManagedSlice<'a, Ends>,
+    pub(crate) sending_ends: ManagedSlice<'a, Ends>,
     /// One per node.
-    pub posted_ends: ManagedSlice<'a, Ends>,
+    pub(crate) posted_ends: ManagedSlice<'a, Ends>,
     /// One per node.
-    pub links: ManagedSlice<'a, Link>,
+    pub(crate) links: ManagedSlice<'a, Link>,
 }
 
 #[cfg(feature = "alloc")]
@@ -107,7 +107,7 @@ impl PostedStorage<'static> {
 
 /// The link to and from a node.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Link {
+pub(crate) struct Link {
     state: State,
     /// Blocks that the wire has taken and that have not been reported.
     written: u32,

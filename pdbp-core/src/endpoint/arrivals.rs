@@ -49,7 +49,7 @@ impl Buffer<'_> {
 
 /// Something that a part learns behind what has come before.
 #[derive(Clone, Copy, Debug)]
-pub struct Note {
+pub(crate) struct Note {
     /// Deliveries that come before it.
     behind: u32,
     what: What,

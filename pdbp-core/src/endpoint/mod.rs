@@ -93,11 +93,13 @@ use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
 pub use crate::outbox::{LongSend, SetSend};
-pub use arrivals::{Buffer, Hold, Note};
+pub(crate) use arrivals::Note;
+pub use arrivals::{Buffer, Hold};
 use arrivals::{Pipes, Source};
 pub use sending::SendError;
+pub use storage::EndpointStorage;
+pub(crate) use storage::Owner;
 pub(crate) use storage::{EVENTS, notes};
-pub use storage::{EndpointStorage, Owner};
 pub use streams::{StreamIn, StreamPiece, StreamSegment};
 
 /// Trains that are read at a time.
@@ -276,8 +278,8 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
         self.engine_next.into_iter().chain(deadline).min().unwrap_or(Time(u64::MAX))
     }
 
-    /// The next event. When there are more than [there is memory for](EndpointStorage::events) the oldest are
-    /// [dropped](Self::lost_events); call it after each poll until it returns `None`.
+    /// The next event. There is memory for eight per node; of more the oldest are
+    /// [dropped](Self::lost_events). Call it after each poll until it returns `None`.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.pipes.events.pop()
     }

@@ -7,12 +7,14 @@ use crate::embed::Ends;
 use crate::engine::{Config, ConfigError, Storage};
 use crate::id::PartId;
 use crate::inbox::Inbox;
+#[cfg(feature = "alloc")]
+use crate::inbox::InboxStorage;
 use crate::outbox::Lane;
 use crate::{Delivery, Event};
 
 /// The part that has a private pipe, and its messages longer than a block.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Owner {
+pub(crate) struct Owner {
     pub(super) part: Option<PartId>,
     /// Number of the last one.
     pub(super) number: u32,
@@ -26,30 +28,31 @@ impl Owner {
     }
 }
 
-/// The memory of an [`Endpoint`](super::Endpoint). With borrowed slices it runs without a heap.
+/// The memory of an [`Endpoint`](super::Endpoint): on the heap by `allocate`, in a `static` by
+/// [`storage!`](crate::storage) as part of a node's [`NodeMemory`](crate::embed::NodeMemory).
 pub struct EndpointStorage<'a> {
     /// Tables of the engine.
-    pub tables: Storage<'a>,
+    pub(crate) tables: Storage<'a>,
     /// Open blocks: one per row ([`Config::rows`]).
-    pub lanes: ManagedSlice<'a, Lane>,
+    pub(crate) lanes: ManagedSlice<'a, Lane>,
     /// One per private pipe.
-    pub inboxes: ManagedSlice<'a, Inbox<'a, Hold<'a>, Buffer<'a>>>,
+    pub(crate) inboxes: ManagedSlice<'a, Inbox<'a, Hold<'a>, Buffer<'a>>>,
     /// Deliveries that wait for a part: for each private pipe two lists of equal length, for commands and for others.
-    pub pieces: ManagedSlice<'a, Option<Delivery>>,
+    pub(crate) pieces: ManagedSlice<'a, Option<Delivery>>,
     /// Two per private pipe.
-    pub ends: ManagedSlice<'a, Ends>,
+    pub(crate) ends: ManagedSlice<'a, Ends>,
     /// What parts are told of nodes that have failed: for each private pipe as many as nodes, streams that may arrive at it, and
     /// pieces.
-    pub notes: ManagedSlice<'a, Option<Note>>,
+    pub(crate) notes: ManagedSlice<'a, Option<Note>>,
     /// One per private pipe.
-    pub note_ends: ManagedSlice<'a, Ends>,
+    pub(crate) note_ends: ManagedSlice<'a, Ends>,
     /// Memory in which messages longer than a block are put together, all of one length: each for one of them, as long as it is being
     /// received and read.
-    pub buffers: ManagedSlice<'a, Option<ManagedSlice<'a, u8>>>,
+    pub(crate) buffers: ManagedSlice<'a, Option<ManagedSlice<'a, u8>>>,
     /// One per private pipe.
-    pub owners: ManagedSlice<'a, Owner>,
+    pub(crate) owners: ManagedSlice<'a, Owner>,
     /// Events that wait to be [asked for](super::Endpoint::poll_event). A poll in which links fail has several for each peer.
-    pub events: ManagedSlice<'a, Option<Event>>,
+    pub(crate) events: ManagedSlice<'a, Option<Event>>,
 }
 
 /// Events for each node that [`EndpointStorage::allocate`] has room for.
@@ -80,6 +83,11 @@ impl EndpointStorage<'_> {
         }
         Ok(())
     }
+
+    /// Bytes of the engine's tables.
+    pub fn table_bytes(&self) -> usize {
+        self.tables.bytes()
+    }
 }
 
 #[cfg(feature = "alloc")]
@@ -92,7 +100,6 @@ impl EndpointStorage<'static> {
         pieces: usize,
         (long, bytes): (usize, usize),
     ) -> Self {
-        use crate::inbox::InboxStorage;
         use alloc::vec::Vec;
         fn table<T>(length: usize, make: impl Fn() -> T) -> ManagedSlice<'static, T> {
             ManagedSlice::Owned((0..length).map(|_| make()).collect::<Vec<_>>())
@@ -111,5 +118,15 @@ impl EndpointStorage<'static> {
             owners: table(pipes, Owner::default),
             events: table(EVENTS * nodes, || None),
         }
+    }
+
+    /// Inboxes of other lengths: each sorts up to `entries` deliveries ahead of its reader, puts `assemblies` long messages together at a
+    /// time, and has up to `streams` streams whose reader has not seen the end. What there is no room for waits in its pipe.
+    #[must_use]
+    pub fn with_inboxes(mut self, entries: usize, assemblies: usize, streams: usize) -> Self {
+        for inbox in self.inboxes.iter_mut() {
+            *inbox = Inbox::new(InboxStorage::allocate(entries, assemblies, streams));
+        }
+        self
     }
 }

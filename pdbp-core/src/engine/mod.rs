@@ -152,15 +152,16 @@ use crate::umb::{BlockMemory, BlockState, Held, Umb};
 
 pub use crate::umb::{Delivery, DeliveryKind, StreamTag};
 pub use config::{Checksum, Config, ConfigError};
-pub use link::Link;
+pub(crate) use link::Link;
 use link::{LinkState, Links};
-pub use parts::{Local, LocalPart, RegisterError};
+pub(crate) use parts::Local;
+pub use parts::{LocalPart, RegisterError};
 pub use protocol::{Disagreement, Setting};
-pub use readers::Element;
-pub use room::{RoomEntry, RoomError, RoomToken};
+pub(crate) use readers::Element;
+pub(crate) use room::RoomEntry;
+pub use room::{RoomError, RoomToken};
 pub use sending::OpenError;
 pub use stats::{Counters, PipeUse, RowStats};
-pub(crate) use storage::LOG;
 pub use storage::Storage;
 
 /// In UMBInfo-Tab: a block set aside for control messages.

@@ -30,7 +30,7 @@ pub enum LocalPart {
 
 /// A part of this node.
 #[derive(Clone, Debug, Default)]
-pub struct Local {
+pub(crate) struct Local {
     pub(super) state: LocalPart,
     /// Its row of PTA, for when it has to be registered anew.
     entry: Option<PartEntry>,

@@ -10,7 +10,7 @@ use crate::umb::{BlockMemory, NIL, SharedBlock};
 
 /// An element of RM: an arrived block and who still needs it.
 #[derive(Debug)]
-pub struct Element {
+pub(crate) struct Element {
     pub(super) block: Option<SharedBlock>,
     /// Routing has reached the end of the block: only its readers still need it.
     pub(super) routed: bool,

@@ -96,17 +96,17 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         if let Some(entry) = umb.entry(index) {
             entry.state = BlockState::Open;
         }
-        let critical = link.send.space.take();
+        let (session, critical) = (link.session, link.send.space.take());
         link.send.open += 1;
         self.tokens += 1;
         if critical {
             space.extend_send(links, umb, id, SpacePolicy::at_critical);
         }
-        Ok(OpenBlock { raw, packer: cdu::Packer::new(), dest, row: id, urgent: false, stream: None })
+        Ok(OpenBlock { raw, packer: cdu::Packer::new(), dest, row: id, session, urgent: false, stream: None })
     }
 
     /// Takes a block back from its writer and sends it, or queues it when there is no credit. A block without messages
-    /// just becomes vacant.
+    /// just becomes vacant; one that was opened before its link has failed comes back, also when the link is up again.
     pub fn submit(&mut self, mut block: OpenBlock) {
         let id = block.row;
         let length = block.finish();
@@ -130,7 +130,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             // The number of a circuit, of a stream that this node relays, is no pipe's.
             pipes.note_segment(pipes.stream_pipe(tag.group), tag);
         }
-        let up = link.is_up();
+        let up = link.is_up() && link.session == block.session;
         if let Some(entry) = umb.entry(index) {
             entry.length = length;
             if up {

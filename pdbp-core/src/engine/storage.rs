@@ -11,37 +11,35 @@ use crate::pipe::{Binding, PipeEntry, StreamEntry};
 use crate::tables::{NodeEntry, PartEntry};
 use crate::umb::BlockInfo;
 
-/// Entries that the log of the tables keeps: a node that misses more gets the tables whole.
-pub(crate) const LOG: usize = 64;
-
-/// The memory of an engine's tables. With borrowed slices the engine runs without a heap.
+/// The memory of an engine's tables: on the heap by `allocate`, in a `static` by [`storage!`](crate::storage) as part
+/// of a node's [`NodeMemory`](crate::embed::NodeMemory).
 pub struct Storage<'a> {
     /// UMBInfo-Tab: one entry per block.
-    pub blocks: ManagedSlice<'a, BlockInfo>,
+    pub(crate) blocks: ManagedSlice<'a, BlockInfo>,
     /// SM: rows × row size; see [`Config::rows`].
-    pub send_matrix: ManagedSlice<'a, u32>,
+    pub(crate) send_matrix: ManagedSlice<'a, u32>,
     /// RM: rows × row size.
-    pub recv_matrix: ManagedSlice<'a, Element>,
+    pub(crate) recv_matrix: ManagedSlice<'a, Element>,
     /// One per row.
-    pub links: ManagedSlice<'a, Link>,
+    pub(crate) links: ManagedSlice<'a, Link>,
     /// With relays one per row, else none.
-    pub relayed: ManagedSlice<'a, Lane>,
+    pub(crate) relayed: ManagedSlice<'a, Lane>,
     /// NTA: one per node.
-    pub nodes: ManagedSlice<'a, Option<NodeEntry>>,
+    pub(crate) nodes: ManagedSlice<'a, Option<NodeEntry>>,
     /// PTA: one per part of the whole cluster.
-    pub parts: ManagedSlice<'a, Option<PartEntry>>,
+    pub(crate) parts: ManagedSlice<'a, Option<PartEntry>>,
     /// One per part of this node.
-    pub local_parts: ManagedSlice<'a, Local>,
+    pub(crate) local_parts: ManagedSlice<'a, Local>,
     /// GP-Pipe-Bind-Tab: one per part of this node.
-    pub bound: ManagedSlice<'a, Option<Binding>>,
+    pub(crate) bound: ManagedSlice<'a, Option<Binding>>,
     /// Pipe-Tab: private pipes + local parts + stream pipes.
-    pub pipes: ManagedSlice<'a, PipeEntry>,
+    pub(crate) pipes: ManagedSlice<'a, PipeEntry>,
     /// MTA: rows × stream pipes, and with relays as many again; see [`Config::streams`].
-    pub streams: ManagedSlice<'a, StreamEntry>,
+    pub(crate) streams: ManagedSlice<'a, StreamEntry>,
     /// Messages longer than a block that wait for room, or have some: one per part of the whole cluster.
-    pub rooms: ManagedSlice<'a, Option<RoomEntry>>,
+    pub(crate) rooms: ManagedSlice<'a, Option<RoomEntry>>,
     /// The log of the tables, and a record per node.
-    pub agreement: agreement::Storage<'a>,
+    pub(crate) agreement: agreement::Storage<'a>,
 }
 
 /// Shortens a table to `length` entries.
@@ -57,6 +55,9 @@ fn cut<E>(table: &mut ManagedSlice<'_, E>, length: usize) {
 }
 
 impl Storage<'_> {
+    /// Entries that the log of the tables keeps: a node that misses more gets the tables whole.
+    pub const LOG: usize = 64;
+
     /// Shortens the tables that the configuration has a length for to this.
     pub(super) fn cut(mut self, config: &Config) -> Self {
         let (rows, nodes, local) =
@@ -142,7 +143,18 @@ impl Storage<'static> {
             pipes: table(config.pipes()),
             streams: table(config.streams()),
             rooms: table(parts),
-            agreement: agreement::Storage::allocate_linked(config.nodes, config.agreement().linked(), LOG),
+            agreement: agreement::Storage::allocate_linked(
+                config.nodes,
+                config.agreement().linked(),
+                Self::LOG,
+            ),
         }
+    }
+
+    /// With a log of another length than [`LOG`](Self::LOG), the same on all nodes.
+    #[must_use]
+    pub fn with_log(mut self, entries: usize) -> Self {
+        self.agreement.log = agreement::Storage::allocate(0, entries).log;
+        self
     }
 }

@@ -9,7 +9,7 @@ use crate::id::{NodeId, PartId};
 
 /// A message of which some segments have come. A part sends one at a time, so there is one per source.
 #[derive(Debug)]
-pub struct Assembly<B> {
+pub(crate) struct Assembly<B> {
     source: PartId,
     message: u32,
     /// The segment that comes next.

@@ -18,7 +18,7 @@ pub(super) enum Item<H> {
 
 /// Room for one delivery that was sorted and not read.
 #[derive(Debug)]
-pub struct Entry<H> {
+pub(crate) struct Entry<H> {
     item: Option<Item<H>>,
     next: u32,
 }

@@ -34,16 +34,17 @@ use crate::engine::DeliveryKind;
 use crate::id::{NodeId, PartId, StreamNo};
 
 use assembly::Assemblies;
-pub use assembly::Assembly;
+pub(crate) use assembly::Assembly;
 use cursor::Cursor;
 pub use cursor::{Ahead, Info};
-pub use lists::Entry;
+pub(crate) use lists::Entry;
 use lists::{Item, List, Lists};
 pub use messages::{Batch, Message};
 use returned::Reread;
 pub use returned::Returned;
+pub(crate) use streams::Incoming;
 use streams::Streams;
-pub use streams::{Accepted, Incoming, Segment, StreamKey};
+pub use streams::{Accepted, Segment, StreamKey};
 
 /// What comes out of a private pipe, in order.
 #[derive(Debug)]
@@ -107,14 +108,14 @@ pub trait Arrivals {
     }
 }
 
-/// The memory of an inbox. With borrowed slices it runs without a heap.
+/// The memory of an inbox; see `allocate`.
 pub struct InboxStorage<'a, H, B> {
     /// Deliveries that were sorted and not read.
-    pub entries: ManagedSlice<'a, Entry<H>>,
+    pub(crate) entries: ManagedSlice<'a, Entry<H>>,
     /// Messages that are being put together at a time: one for each part that sends one.
-    pub assemblies: ManagedSlice<'a, Option<Assembly<B>>>,
+    pub(crate) assemblies: ManagedSlice<'a, Option<Assembly<B>>>,
     /// Streams that have begun to arrive and whose reader has not seen the end.
-    pub streams: ManagedSlice<'a, Option<Incoming>>,
+    pub(crate) streams: ManagedSlice<'a, Option<Incoming>>,
 }
 
 #[cfg(feature = "alloc")]

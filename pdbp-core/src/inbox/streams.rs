@@ -29,7 +29,7 @@ impl StreamKey {
 
 /// A stream that arrives.
 #[derive(Clone, Copy, Debug)]
-pub struct Incoming {
+pub(crate) struct Incoming {
     key: StreamKey,
     source: PartId,
     segments: List,

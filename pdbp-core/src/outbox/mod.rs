@@ -102,7 +102,7 @@ impl Hop {
 
 /// The open block of a lane, if there is one.
 #[derive(Debug, Default)]
-pub struct Lane {
+pub(crate) struct Lane {
     block: Option<OpenBlock>,
     since: Time,
     /// Bytes of CDUs in the blocks that travel best on this lane; 0: as many as there is room for.
@@ -167,7 +167,7 @@ pub struct Outbox<'a> {
 
 impl<'a> Outbox<'a> {
     /// An outbox with these lanes, which it empties.
-    pub fn new(mut lanes: ManagedSlice<'a, Lane>, rule: Rule) -> Self {
+    pub(crate) fn new(mut lanes: ManagedSlice<'a, Lane>, rule: Rule) -> Self {
         lanes.iter_mut().for_each(|lane| *lane = Lane::default());
         Self { lanes, rule, open: 0 }
     }

@@ -68,7 +68,7 @@ impl Blocks for Desk {
         self.umb.entry(index).unwrap().state = BlockState::Open;
         let raw = self.umb.lend(index).unwrap();
         let (packer, row) = (Packer::new(), LinkId::from_index(dest.index()));
-        Ok(OpenBlock { raw, packer, dest, row, urgent: false, stream: None })
+        Ok(OpenBlock { raw, packer, dest, row, session: 0, urgent: false, stream: None })
     }
 
     fn submit(&mut self, mut block: OpenBlock) {

@@ -13,8 +13,9 @@ use crate::cdu::flag;
 use crate::id::{NodeId, PartId, PipeId, StreamNo};
 use crate::umb::StreamTag;
 
+pub(crate) use streams::StreamEntry;
+pub use streams::StreamMapping;
 pub(crate) use streams::{Carried, Relayed, Stage, StreamMap};
-pub use streams::{StreamEntry, StreamMapping};
 
 /// The group of a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -30,7 +31,7 @@ pub enum PipeKind {
 
 /// A row of Pipe-Tab.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct PipeEntry {
+pub(crate) struct PipeEntry {
     kind: PipeKind,
     /// Number of the part that has the pipe.
     holder: Option<u16>,
@@ -153,7 +154,7 @@ impl Places {
 
 /// A row of GP-Pipe-Bind-Tab: a part of the node, by its number, and its private pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Binding {
+pub(crate) struct Binding {
     part: u16,
     pipe: PipeId,
 }

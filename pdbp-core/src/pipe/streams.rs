@@ -68,7 +68,7 @@ pub(crate) enum Carried {
 
 /// A row of MTA.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct StreamEntry {
+pub(crate) struct StreamEntry {
     pub(crate) carried: Carried,
     /// The circuit of this number, on the link *to* the peer, has a stream.
     lent: bool,

@@ -61,7 +61,7 @@
 //! # }
 //! ```
 //!
-//! `UMBInfo-Tab` is the table of [`BlockInfo`]: the state of each block and the row that it serves.
+//! `UMBInfo-Tab` is the table of `BlockInfo`: the state of each block and the row that it serves.
 #[allow(unsafe_code)]
 mod block;
 #[allow(unsafe_code)]
@@ -100,5 +100,6 @@ pub use open::{OpenBlock, StreamTag};
 #[cfg(feature = "alloc")]
 pub use pool::BlockPool;
 pub(crate) use shared::{Place, SharedBlock};
-pub use table::{BlockInfo, BlockState, stride};
+pub(crate) use table::BlockInfo;
+pub use table::{BlockState, stride};
 pub(crate) use table::{NIL, Umb};

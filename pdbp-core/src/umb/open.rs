@@ -28,6 +28,8 @@ pub struct OpenBlock {
     pub(crate) packer: Packer,
     pub(crate) dest: NodeId,
     pub(crate) row: LinkId,
+    /// Of the link when the block was opened. Messages never go by a later one: what was sent before them may be lost.
+    pub(crate) session: u32,
     pub(crate) urgent: bool,
     pub(crate) stream: Option<StreamTag>,
 }

@@ -38,7 +38,7 @@ pub enum BlockState {
 
 /// A row of UMBInfo-Tab.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct BlockInfo {
+pub(crate) struct BlockInfo {
     used: BlockUse,
     /// [`OUT`], or the deliveries of the block that are out.
     claims: u32,

@@ -2,15 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use mpi::Threading;
 use pdbp::{Builder, Cluster, Event, Part, Progress, SendError, Target};
 use pdbp_core::id::NodeId;
 use pdbp_core::umb::{BlockPool, stride};
 use pdbp_core::{Completion, Op, Transport};
-use pdbp_mpi::{Mpi, MpiError, Options};
+use pdbp_mpi::{Mpi, MpiError, Options, Threads};
 
 use crate::clusters::{SOON, builder, builder_apart, exchange, find, node, part};
 use crate::launch;
+use crate::program::Program;
 
 /// The one that ends.
 const ENDS: usize = 1;
@@ -174,13 +174,13 @@ enum Links {
 
 /// The program has ended MPI too early. What needs no MPI goes on; everything else fails.
 fn finalise_with_a_cluster(builder: Builder, links: Links) -> Result<(), String> {
-    let (universe, have) = mpi::initialize_with_threading(Threading::Multiple).ok_or("initialised before")?;
+    let (program, have) = Program::start(Threads::Multiple)?;
     let progress = match have {
-        Threading::Multiple => Progress::Thread,
+        Threads::Multiple => Progress::Thread,
         _ => Progress::Inline,
     };
     let builder = builder.progress(progress);
-    let cluster = builder.start_on_communicator(&universe.world()).map_err(|e| e.to_string())?;
+    let cluster = builder.start_on_communicator(&program.world()).map_err(|e| e.to_string())?;
     let me = cluster.nodes()[0].id().index();
     let here = part(&node(&cluster), "all");
     exchange(&here, me, 2);
@@ -192,7 +192,7 @@ fn finalise_with_a_cluster(builder: Builder, links: Links) -> Result<(), String>
     for _ in 0..3 {
         let _ = here.try_send(to, &[1; 700]);
     }
-    drop(universe);
+    drop(program);
     assert_eq!(*kept, [9; 1000]);
     if links == Links::InPlace {
         node(&cluster).barrier(SOON).unwrap();

@@ -3,16 +3,14 @@
 use std::ptr::NonNull;
 use std::time::Instant;
 
-use mpi::Threading;
-use mpi::topology::{Color, Communicator};
-use mpi::traits::{AsRaw as _, CommunicatorCollectives, Destination, Source};
 use pdbp::{Builder, Cluster, Progress, SendError};
 use pdbp_core::id::NodeId;
 use pdbp_core::umb::{RecvMemory, SendMemory, Space};
-use pdbp_mpi::{Hosts, Mpi, MpiMemory, Options};
+use pdbp_mpi::{Communicator as _, Hosts, Mpi, MpiMemory, Options, Threads};
 
 use crate::clusters::{SOON, builder, builder_apart, exchange, find, node, part};
 use crate::launch;
+use crate::program::Program;
 
 fn start(builder: Builder) -> Result<Cluster, String> {
     builder.start().map_err(|e| e.to_string())
@@ -20,25 +18,13 @@ fn start(builder: Builder) -> Result<Cluster, String> {
 
 /// The program has initialised MPI and goes on to use it; the last rank has no part in the cluster.
 pub(crate) fn on_a_communicator() -> Result<(), String> {
-    let (universe, have) = mpi::initialize_with_threading(Threading::Multiple).ok_or("initialised before")?;
-    let progress = if have == Threading::Multiple { Progress::Thread } else { Progress::Inline };
-    let world = universe.world();
-    let (rank, size) = (world.rank(), world.size());
+    let (program, have) = Program::start(Threads::Multiple)?;
+    let progress = if have == Threads::Multiple { Progress::Thread } else { Progress::Inline };
+    let (rank, size) = program.place();
     let is_member = rank + 1 < size;
-    let sub = world.split_by_color(Color::with_value(i32::from(is_member))).ok_or("no communicator")?;
-    let by_handle = |builder: Builder| {
-        let handle = sub.as_raw();
-        // An `int` or a pointer, as C would make a number of it.
-        let number = if size_of_val(&handle) == 4 {
-            // SAFETY: of that size, and any bits are a number.
-            (unsafe { std::mem::transmute_copy::<_, u32>(&handle) }) as usize
-        } else {
-            // SAFETY: as above.
-            unsafe { std::mem::transmute_copy::<_, usize>(&handle) }
-        };
-        // SAFETY: of a communicator that lives.
-        unsafe { builder.start_on_raw_communicator(number) }
-    };
+    let sub = program.split(i32::from(is_member));
+    // SAFETY: of a communicator that lives.
+    let by_handle = |builder: Builder| unsafe { builder.start_on_raw_communicator(sub.handle()) };
     let on_sub: [&dyn Fn(Builder) -> _; 2] = [&|builder| builder.start_on_communicator(&sub), &by_handle];
     for (builder, start) in [builder(), builder_apart()].into_iter().zip(on_sub) {
         let cluster = is_member.then(|| start(builder.progress(progress)).unwrap());
@@ -49,16 +35,15 @@ pub(crate) fn on_a_communicator() -> Result<(), String> {
         }
         // Messages of the program, with the tags of this library, do not get in the way.
         for tag in 0..4 {
-            world.process_at_rank((rank + 1) % size).send_with_tag(&rank, tag);
-            let (from, _) = world.process_at_rank((rank + size - 1) % size).receive_with_tag::<i32>(tag);
-            assert_eq!(from, (rank + size - 1) % size);
+            assert_eq!(program.pass_on(rank, tag), (rank + size - 1) % size);
         }
         if let Some(cluster) = &cluster {
             node(cluster).barrier(SOON).unwrap();
         }
-        world.barrier();
+        program.barrier();
     }
-    assert!(mpi::environment::is_initialized() && !mpi::environment::is_finalized());
+    // What the program has initialised was not finalised.
+    program.barrier();
     Ok(())
 }
 

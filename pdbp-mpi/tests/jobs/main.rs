@@ -11,6 +11,7 @@ mod endings;
 mod faults;
 mod launch;
 mod lifecycle;
+mod program;
 mod starting;
 
 use std::process::ExitCode;
@@ -94,6 +95,9 @@ const JOBS: &[Job] = &[
     well("memory_that_cannot_be_had_is_an_error_everywhere", &[3], starting::memory),
     well("a_window_that_cannot_be_mapped_twice_is_an_error", &[2], starting::mappings),
     well("a_finalised_mpi_is_an_error", &[2], starting::finalised),
+    well("the_mpi_of_another_launcher_is_an_error", &[2], starting::other_launcher),
+    well("a_library_of_another_launcher_is_an_error", &[2], starting::other_library),
+    well("a_communicator_of_another_mpi_is_an_error", &[2], starting::other_communicator),
 ];
 
 const fn well(name: &'static str, ranks: &'static [usize], program: fn() -> Result<(), String>) -> Job {

@@ -1,11 +1,13 @@
 //! Starts that fail: with a clear error on all ranks, and without harm to the next.
 
-use mpi::Threading;
-use pdbp::{Cluster, Progress, Routing};
-use pdbp_mpi::{Hosts, Mpi, Options, StartError};
+use std::ffi::CStr;
+
+use pdbp::{Cluster, MpiLibrary, Progress, Routing};
+use pdbp_mpi::{Hosts, Mpi, Options, StartError, Threads};
 
 use crate::clusters::{SOON, builder, builder_apart, node};
 use crate::launch;
+use crate::program::Program;
 
 fn message(started: Result<Cluster, pdbp::StartError>) -> String {
     started.err().map_or_else(|| "it has started".to_owned(), |e| e.to_string())
@@ -13,8 +15,8 @@ fn message(started: Result<Cluster, pdbp::StartError>) -> String {
 
 /// A progress thread calls MPI at any time, which the program must have asked for.
 pub(crate) fn threads() -> Result<(), String> {
-    let (universe, _) = mpi::initialize_with_threading(Threading::Serialized).ok_or("initialised before")?;
-    let world = universe.world();
+    let (program, _) = Program::start(Threads::Serialised)?;
+    let world = program.world();
     for what in [message(builder().start_on_communicator(&world)), message(builder().start())] {
         assert!(what.contains("MPI_THREAD_SERIALIZED") && what.contains("MPI_THREAD_MULTIPLE"), "{what}");
     }
@@ -26,10 +28,10 @@ pub(crate) fn threads() -> Result<(), String> {
 
 pub(crate) fn single() -> Result<(), String> {
     let (rank, _) = launch::place().ok_or("not started by a launcher")?;
-    let level = [Threading::Single, Threading::Funneled][rank % 2];
-    let (universe, have) = mpi::initialize_with_threading(level).ok_or("initialised before")?;
-    let what = message(builder().progress(Progress::Inline).start_on_communicator(&universe.world()));
-    if have < Threading::Serialized {
+    let level = [Threads::Single, Threads::Funnelled][rank % 2];
+    let (program, have) = Program::start(level)?;
+    let what = message(builder().progress(Progress::Inline).start_on_communicator(&program.world()));
+    if have < Threads::Serialised {
         assert!(what.contains("the program initialised MPI with MPI_THREAD_"), "{what}");
         assert!(what.contains("MPI_THREAD_SERIALIZED"), "{what}");
     }
@@ -86,9 +88,91 @@ pub(crate) fn memory() -> Result<(), String> {
 }
 
 pub(crate) fn finalised() -> Result<(), String> {
-    drop(mpi::initialize_with_threading(Threading::Multiple));
+    drop(Program::start(Threads::Multiple)?);
     let what = message(builder().start());
     assert!(what.contains("MPI was finalised already"), "{what}");
+    Ok(())
+}
+
+/// The MPI that this job's launcher is not of, by its setting and by the path of its library; `None` if the machine does not have it.
+fn other_mpi() -> Option<(MpiLibrary, MpiLibrary)> {
+    let (kind, names) = if std::env::var_os("OMPI_COMM_WORLD_RANK").is_some() {
+        (MpiLibrary::Mpich, [c"libmpich.so.12", c"libmpi.so.12"])
+    } else {
+        (MpiLibrary::OpenMpi, [c"libmpi.so.40"; 2])
+    };
+    let place = |name: &CStr| {
+        // SAFETY: a string; loading an MPI does nothing.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
+        if handle.is_null() {
+            return None;
+        }
+        // SAFETY: a library that is open, and a string.
+        let function = unsafe { libc::dlsym(handle, c"MPI_Init_thread".as_ptr()) };
+        // SAFETY: integers and pointers, for which zeros are values.
+        let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
+        // SAFETY: an address, and a place for the answer.
+        assert_ne!(unsafe { libc::dladdr(function, &raw mut found) }, 0);
+        // SAFETY: a string, as long as the library is open.
+        let path = unsafe { CStr::from_ptr(found.dli_fname) }.to_string_lossy().into_owned();
+        // SAFETY: was opened, and nothing of it is kept.
+        unsafe { libc::dlclose(handle) };
+        Some(path)
+    };
+    let path = names.into_iter().find_map(place)?;
+    Some((kind, MpiLibrary::File(path.into())))
+}
+
+/// Asking for the MPI of another launcher fails before that is initialised, so that the right one can be had afterwards, and no second one then.
+pub(crate) fn other_launcher() -> Result<(), String> {
+    let Some((kind, _)) = other_mpi().filter(|_| !cfg!(feature = "mpi-linked")) else {
+        println!("there is no second MPI, or the program is linked with one");
+        return Ok(());
+    };
+    let what = message(builder().mpi(kind.clone()).start());
+    let [launcher, remedy] = match kind {
+        MpiLibrary::Mpich => ["started by the launcher of Open MPI", "start it with mpiexec of MPICH"],
+        _ => ["started by a launcher of MPICH's family", "start it with mpirun of Open MPI"],
+    };
+    assert!(what.contains(launcher) && what.contains(remedy) && what.contains("PDBP_MPI"), "{what}");
+    node(&builder().start().unwrap()).barrier(SOON).unwrap();
+    let what = message(builder().mpi(kind).start());
+    assert!(what.contains("already; a process can have one MPI"), "{what}");
+    Ok(())
+}
+
+/// A library that is named is taken, and then says that each process is alone.
+pub(crate) fn other_library() -> Result<(), String> {
+    let (_, ranks) = launch::place().ok_or("not started by a launcher")?;
+    let Some((_, file)) = other_mpi().filter(|_| !cfg!(feature = "mpi-linked")) else {
+        println!("there is no second MPI, or the program is linked with one");
+        return Ok(());
+    };
+    let what = message(builder().mpi(file).start());
+    assert!(
+        what.contains(&format!("as one of {ranks} by")) && what.contains("says that it is alone"),
+        "{what}"
+    );
+    Ok(())
+}
+
+/// As a program would that was compiled for another MPI than the one that is loaded.
+pub(crate) fn other_communicator() -> Result<(), String> {
+    let (program, _) = Program::start(Threads::Multiple)?;
+    for bits in [0, 1, 0x4400_0000, 0xffff_ffff_8400_0000, 0x7fff_0000_1238] {
+        let is_open_mpi = std::env::var_os("OMPI_COMM_WORLD_RANK").is_some();
+        if is_open_mpi == (bits == 0x7fff_0000_1238) || !is_open_mpi && (bits as u32) >= 0x4400_0000 {
+            // A handle that may be one.
+            continue;
+        }
+        // SAFETY: it is refused, which this is about.
+        let what = message(unsafe { builder().start_on_raw_communicator(bits) });
+        assert!(
+            what.contains("is no communicator of") && what.contains("compiled for another MPI"),
+            "{what}"
+        );
+    }
+    program.barrier();
     Ok(())
 }
 

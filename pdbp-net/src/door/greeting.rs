@@ -7,18 +7,21 @@
 //!  proof, who I am and what I want       ──▶
 //!                                        ◀──  proof, the answer
 //! ```
-//! Every message has a fixed length. A proof covers both nonces, which end made it, and all that was said, so that none can be used
-//! again or sent back to where it came from. Before the first proof nothing is said that a stranger could use.
+//! Every message has a fixed length. A proof covers both nonces, which end made it, all that was said, and what only the ends of an encrypted
+//! channel know, so that none can be used again, sent back to where it came from, or handed on by whoever sits between the two. Before
+//! the first proof nothing is said that a stranger could use.
 
 use crate::error::Refusal;
 use crate::token::{NONCE, PROOF, Token};
 
 /// The version of all that travels. Ends of different versions do not talk to each other.
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 3;
 const MAGIC: [u8; 8] = *b"PDBPnet1";
 /// Bytes of the first message of each end.
 pub(crate) const HELLO: usize = MAGIC.len() + NONCE;
 const BODY: usize = 48;
+/// What the ends of an encrypted channel know of it and nobody else does; zeros of one that is not encrypted.
+pub(crate) type Channel = [u8; 32];
 /// Bytes of the second message of who dials.
 pub(crate) const CLAIM: usize = PROOF + BODY;
 /// Bytes of the second message of who takes the call.
@@ -206,23 +209,30 @@ fn split(bytes: &[u8; CLAIM]) -> (&[u8], [u8; BODY]) {
 pub(crate) struct Dialler {
     nonce: [u8; NONCE],
     theirs: [u8; NONCE],
+    channel: Channel,
     claim: Claim,
 }
 
 impl Dialler {
     /// What it says first.
     pub(crate) fn begin(nonce: [u8; NONCE], claim: Claim) -> (Self, [u8; HELLO]) {
-        (Self { nonce, theirs: [0; NONCE], claim }, hello(&nonce))
+        (Self { nonce, theirs: [0; NONCE], channel: [0; 32], claim }, hello(&nonce))
     }
 
     /// What it says to the other end's first message.
     ///
     /// # Errors
     /// [`Stranger::Foreign`].
-    pub(crate) fn hello(&mut self, bytes: &[u8; HELLO], token: &Token) -> Result<[u8; CLAIM], Stranger> {
+    pub(crate) fn hello(
+        &mut self,
+        bytes: &[u8; HELLO],
+        channel: Channel,
+        token: &Token,
+    ) -> Result<[u8; CLAIM], Stranger> {
+        self.channel = channel;
         self.theirs = read_hello(bytes)?;
         let body = self.claim.to_body();
-        let proof = token.prove(&[b"PDBP dials", &self.nonce, &self.theirs, &body]);
+        let proof = token.prove(&[b"PDBP dials", &self.nonce, &self.theirs, &self.channel, &body]);
         Ok(joined(&[&proof, &body]))
     }
 
@@ -233,7 +243,8 @@ impl Dialler {
     pub(crate) fn answer(&self, bytes: &[u8; ANSWER], token: &Token) -> Result<Answer, Stranger> {
         let (proof, body) = split(bytes);
         let claim = self.claim.to_body();
-        if !token.is_proven(proof, &[b"PDBP takes", &self.nonce, &self.theirs, &claim, &body]) {
+        if !token.is_proven(proof, &[b"PDBP takes", &self.nonce, &self.theirs, &self.channel, &claim, &body])
+        {
             return Err(Stranger::Token);
         }
         Ok(Answer::from_body(&body))
@@ -244,19 +255,21 @@ impl Dialler {
 pub(crate) struct Taker {
     nonce: [u8; NONCE],
     theirs: [u8; NONCE],
+    channel: Channel,
     claim: [u8; BODY],
 }
 
 impl Taker {
     pub(crate) fn new(nonce: [u8; NONCE]) -> Self {
-        Self { nonce, theirs: [0; NONCE], claim: [0; BODY] }
+        Self { nonce, theirs: [0; NONCE], channel: [0; 32], claim: [0; BODY] }
     }
 
     /// What it says to the other end's first message.
     ///
     /// # Errors
     /// [`Stranger::Foreign`].
-    pub(crate) fn hello(&mut self, bytes: &[u8; HELLO]) -> Result<[u8; HELLO], Stranger> {
+    pub(crate) fn hello(&mut self, bytes: &[u8; HELLO], channel: Channel) -> Result<[u8; HELLO], Stranger> {
+        self.channel = channel;
         self.theirs = read_hello(bytes)?;
         Ok(hello(&self.nonce))
     }
@@ -267,7 +280,7 @@ impl Taker {
     /// [`Stranger`].
     pub(crate) fn claim(&mut self, bytes: &[u8; CLAIM], token: &Token) -> Result<Claim, Stranger> {
         let (proof, body) = split(bytes);
-        if !token.is_proven(proof, &[b"PDBP dials", &self.theirs, &self.nonce, &body]) {
+        if !token.is_proven(proof, &[b"PDBP dials", &self.theirs, &self.nonce, &self.channel, &body]) {
             return Err(Stranger::Token);
         }
         self.claim = body;
@@ -277,7 +290,8 @@ impl Taker {
     /// What it says to that.
     pub(crate) fn answer(&self, answer: Answer, token: &Token) -> [u8; ANSWER] {
         let body = answer.to_body();
-        let proof = token.prove(&[b"PDBP takes", &self.theirs, &self.nonce, &self.claim, &body]);
+        let proof =
+            token.prove(&[b"PDBP takes", &self.theirs, &self.nonce, &self.channel, &self.claim, &body]);
         joined(&[&proof, &body])
     }
 }
@@ -286,6 +300,7 @@ impl Taker {
 mod tests {
     use super::*;
 
+    const PLAIN: Channel = [0; 32];
     const CLAIMED: Claim = Claim {
         purpose: Purpose::Link,
         version: VERSION,
@@ -308,8 +323,8 @@ mod tests {
         let [token, _] = tokens();
         let (mut dialler, first) = Dialler::begin([1; NONCE], CLAIMED);
         let mut taker = Taker::new([2; NONCE]);
-        let second = taker.hello(&first).unwrap();
-        let third = dialler.hello(&second, &token).unwrap();
+        let second = taker.hello(&first, PLAIN).unwrap();
+        let third = dialler.hello(&second, PLAIN, &token).unwrap();
         assert_eq!(taker.claim(&third, &token).unwrap(), CLAIMED);
         assert_eq!(dialler.answer(&taker.answer(ANSWERED, &token), &token).unwrap(), ANSWERED);
     }
@@ -319,9 +334,12 @@ mod tests {
         let [token, other] = tokens();
         let (mut dialler, first) = Dialler::begin([1; NONCE], CLAIMED);
         let mut taker = Taker::new([2; NONCE]);
-        let second = taker.hello(&first).unwrap();
-        assert_eq!(taker.claim(&dialler.hello(&second, &other).unwrap(), &token), Err(Stranger::Token));
-        taker.claim(&dialler.hello(&second, &token).unwrap(), &token).unwrap();
+        let second = taker.hello(&first, PLAIN).unwrap();
+        assert_eq!(
+            taker.claim(&dialler.hello(&second, PLAIN, &other).unwrap(), &token),
+            Err(Stranger::Token)
+        );
+        taker.claim(&dialler.hello(&second, PLAIN, &token).unwrap(), &token).unwrap();
         assert_eq!(dialler.answer(&taker.answer(ANSWERED, &other), &token), Err(Stranger::Token));
     }
 
@@ -330,12 +348,23 @@ mod tests {
         let [token, _] = tokens();
         let (mut dialler, first) = Dialler::begin([1; NONCE], CLAIMED);
         let mut taker = Taker::new([2; NONCE]);
-        let claim = dialler.hello(&taker.hello(&first).unwrap(), &token).unwrap();
+        let claim = dialler.hello(&taker.hello(&first, PLAIN).unwrap(), PLAIN, &token).unwrap();
         taker.claim(&claim, &token).unwrap();
         assert_eq!(dialler.answer(&claim, &token), Err(Stranger::Token), "sent back");
         let mut later = Taker::new([3; NONCE]);
-        later.hello(&first).unwrap();
+        later.hello(&first, PLAIN).unwrap();
         assert_eq!(later.claim(&claim, &token), Err(Stranger::Token), "used again");
+    }
+
+    #[test]
+    fn who_sits_between_two_channels_convinces_neither_end() {
+        let [token, _] = tokens();
+        let (mut dialler, first) = Dialler::begin([1; NONCE], CLAIMED);
+        let mut taker = Taker::new([2; NONCE]);
+        let second = taker.hello(&first, [8; 32]).unwrap();
+        let claim = dialler.hello(&second, [9; 32], &token).unwrap();
+        assert_eq!(taker.claim(&claim, &token), Err(Stranger::Token));
+        assert_eq!(dialler.answer(&taker.answer(ANSWERED, &token), &token), Err(Stranger::Token));
     }
 
     #[test]
@@ -343,7 +372,7 @@ mod tests {
         let [token, _] = tokens();
         let (mut dialler, first) = Dialler::begin([1; NONCE], CLAIMED);
         let mut taker = Taker::new([2; NONCE]);
-        let claim = dialler.hello(&taker.hello(&first).unwrap(), &token).unwrap();
+        let claim = dialler.hello(&taker.hello(&first, PLAIN).unwrap(), PLAIN, &token).unwrap();
         for at in 0..CLAIM {
             let mut changed = claim;
             changed[at] ^= 1;
@@ -351,6 +380,6 @@ mod tests {
         }
         let mut other = first;
         other[0] = b'G';
-        assert_eq!(taker.hello(&other), Err(Stranger::Foreign));
+        assert_eq!(taker.hello(&other, PLAIN), Err(Stranger::Foreign));
     }
 }

@@ -9,6 +9,7 @@ use mio::{Interest, Registry, Token as Place};
 
 use super::PATIENCE;
 use super::greeting::{ANSWER, Answer, CLAIM, Claim, Dialler, HELLO, Id, Stranger, Taker};
+use crate::socket::Socket;
 use crate::token::{NONCE, Token};
 
 /// Bytes of the longest message that is read here.
@@ -17,7 +18,7 @@ const _: () = assert!(HELLO <= LONGEST && ANSWER <= LONGEST);
 
 /// A connection at the door.
 pub(super) struct Guest {
-    stream: TcpStream,
+    socket: Socket<TcpStream>,
     address: IpAddr,
     stage: Stage,
     heard: [u8; LONGEST],
@@ -65,13 +66,18 @@ pub(super) enum Step {
 
 impl Guest {
     /// Who has called.
-    pub(super) fn taken(stream: TcpStream, address: IpAddr, nonce: [u8; NONCE], now: Instant) -> Self {
-        Self::new(stream, address, Stage::Taken(Taker::new(nonce)), now, now + PATIENCE)
+    pub(super) fn taken(
+        socket: Socket<TcpStream>,
+        address: IpAddr,
+        nonce: [u8; NONCE],
+        now: Instant,
+    ) -> Self {
+        Self::new(socket, address, Stage::Taken(Taker::new(nonce)), now, now + PATIENCE)
     }
 
     /// Who is called.
     pub(super) fn called(
-        stream: TcpStream,
+        socket: Socket<TcpStream>,
         node: usize,
         address: IpAddr,
         nonce: [u8; NONCE],
@@ -79,15 +85,21 @@ impl Guest {
         deadline: Instant,
     ) -> Self {
         let (dialler, hello) = Dialler::begin(nonce, claim);
-        let mut guest = Self::new(stream, address, Stage::Calls(dialler), Instant::now(), deadline);
+        let mut guest = Self::new(socket, address, Stage::Calls(dialler), Instant::now(), deadline);
         guest.out.extend_from_slice(&hello);
         guest.calls = Some(node);
         guest
     }
 
-    fn new(stream: TcpStream, address: IpAddr, stage: Stage, now: Instant, deadline: Instant) -> Self {
+    fn new(
+        socket: Socket<TcpStream>,
+        address: IpAddr,
+        stage: Stage,
+        now: Instant,
+        deadline: Instant,
+    ) -> Self {
         Self {
-            stream,
+            socket,
             address,
             stage,
             heard: [0; LONGEST],
@@ -101,13 +113,13 @@ impl Guest {
     }
 
     pub(super) fn watch(&mut self, registry: &Registry, place: Place) -> io::Result<()> {
-        registry.register(&mut self.stream, place, Interest::READABLE | Interest::WRITABLE)
+        registry.register(&mut self.socket.stream, place, Interest::READABLE | Interest::WRITABLE)
     }
 
     /// The connection, for somebody else to watch.
-    pub(super) fn into_stream(mut self, registry: &Registry) -> Option<TcpStream> {
-        registry.deregister(&mut self.stream).ok()?;
-        Some(self.stream)
+    pub(super) fn into_socket(mut self, registry: &Registry) -> Option<Socket<TcpStream>> {
+        registry.deregister(&mut self.socket.stream).ok()?;
+        Some(self.socket)
     }
 
     pub(super) fn address(&self) -> IpAddr {
@@ -199,6 +211,8 @@ impl Guest {
         match self.read(wanted) {
             Ok(true) => self.understand(token),
             Ok(false) => Step::Waits,
+            // It is not TLS, or not as it has to be.
+            Err(error) if error.kind() == ErrorKind::InvalidData => Step::Foreign,
             Err(_) => Step::Gone,
         }
     }
@@ -210,8 +224,9 @@ impl Guest {
         let (Some(hello), Some(claim)) = (heard.first_chunk(), heard.first_chunk()) else {
             return Step::Gone;
         };
+        let Ok(channel) = self.socket.channel() else { return Step::Gone };
         let result = match std::mem::replace(&mut self.stage, Stage::Ignored) {
-            Stage::Taken(mut taker) => taker.hello(hello).map(|said| {
+            Stage::Taken(mut taker) => taker.hello(hello, channel).map(|said| {
                 self.out.extend_from_slice(&said);
                 self.stage = Stage::Greeted(taker);
                 self.step(token)
@@ -221,7 +236,7 @@ impl Guest {
                 self.stage = Stage::Greeted(taker);
                 claimed.map(Step::Claims)
             }
-            Stage::Calls(mut dialler) => dialler.hello(hello, token).map(|said| {
+            Stage::Calls(mut dialler) => dialler.hello(hello, channel, token).map(|said| {
                 self.out.extend_from_slice(&said);
                 self.stage = Stage::Claimed(dialler);
                 self.step(token)
@@ -239,7 +254,7 @@ impl Guest {
     /// Reads until so many bytes are there. Whether they are.
     fn read(&mut self, wanted: usize) -> io::Result<bool> {
         while let Some(room) = self.heard.get_mut(self.length..wanted).filter(|room| !room.is_empty()) {
-            match self.stream.read(room) {
+            match self.socket.read(room) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(count) => {
                     self.length += count;
@@ -258,13 +273,19 @@ impl Guest {
 
     /// Writes what there is. Whether that is all.
     fn write(&mut self) -> io::Result<bool> {
-        while !self.out.is_empty() {
-            match self.stream.write(&self.out) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(count) => _ = self.out.drain(..count),
+        loop {
+            let written = match &self.out[..] {
+                // Encrypted, it may still be here.
+                [] => self.socket.flush().map(|()| None),
+                out => self.socket.write(out).map(Some),
+            };
+            match written {
+                Ok(None) => return Ok(true),
+                Ok(Some(0)) => return Err(ErrorKind::WriteZero.into()),
+                Ok(Some(count)) => _ = self.out.drain(..count),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
-                    return match self.stream.take_error()? {
+                    return match self.socket.stream.take_error()? {
                         Some(error) => Err(error),
                         None => Ok(false),
                     };
@@ -272,7 +293,6 @@ impl Guest {
                 Err(error) => return Err(error),
             }
         }
-        Ok(true)
     }
 }
 

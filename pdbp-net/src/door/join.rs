@@ -8,12 +8,16 @@ use super::greeting::{ANSWER, Answer, Claim, Dialler, HELLO, Id, Purpose, VERSIO
 use super::roster::{ROSTER, Roster};
 use super::{PATIENCE, Shared};
 use crate::error::{Refusal, StartError};
+use crate::socket::Socket;
+use crate::tls::Sessions;
 use crate::token;
 
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long a try to connect may take.
 const CONNECT: Duration = Duration::from_secs(1);
+/// What an end that expects TLS answers to anything else begins with.
+const TLS_ALERT: u8 = 21;
 
 /// Why a try has come to nothing.
 enum Try {
@@ -61,8 +65,10 @@ fn attempt(
     deadline: Instant,
     listen: &mut impl FnMut(SocketAddr) -> Result<TcpListener, StartError>,
 ) -> Result<(TcpListener, Roster), Try> {
-    let mut stream = connect(address)?;
+    let stream = connect(address)?;
     let (own, founder) = (stream.local_addr()?, stream.peer_addr()?);
+    let session = shared.sessions.as_ref().map(Sessions::dial).transpose()?;
+    let mut socket = Socket::new(stream, session);
     let listener = listen(own).map_err(Try::Never)?;
     let claim = Claim {
         purpose: Purpose::Join,
@@ -74,13 +80,13 @@ fn attempt(
         cluster: Id([0; 16]),
         process: shared.process,
     };
-    let answer = greet(&mut stream, address, shared, claim)?;
+    let answer = greet(&mut socket, address, shared, claim)?;
     if !answer.is_welcome() {
         let longest = usize::try_from(shared.longest).unwrap_or(usize::MAX);
         let refusal = answer.refusal(longest).unwrap_or(Refusal::Other(answer.verdict));
         return Err(Try::Never(StartError::Refused { address: address.to_owned(), refusal }));
     }
-    let roster = read_roster(&mut stream, founder, deadline)?;
+    let roster = read_roster(&mut socket, founder, deadline)?;
     Ok((listener, roster))
 }
 
@@ -98,18 +104,22 @@ fn connect(address: &str) -> io::Result<TcpStream> {
     Err(last)
 }
 
-fn greet(stream: &mut TcpStream, address: &str, shared: &Shared, claim: Claim) -> Result<Answer, Try> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+fn greet(
+    socket: &mut Socket<TcpStream>,
+    address: &str,
+    shared: &Shared,
+    claim: Claim,
+) -> Result<Answer, Try> {
+    socket.stream.set_read_timeout(Some(PATIENCE))?;
+    socket.stream.set_write_timeout(Some(PATIENCE))?;
     let wrong = || Try::Never(StartError::WrongToken { address: address.to_owned() });
     let (mut dialler, hello) = Dialler::begin(token::random()?, claim);
-    stream.write_all(&hello)?;
-    let mut theirs = [0; HELLO];
-    stream.read_exact(&mut theirs)?;
-    let claim = dialler.hello(&theirs, &shared.token).map_err(|_| wrong())?;
-    stream.write_all(&claim)?;
+    socket.write_all(&hello)?;
+    let theirs = read_hello(socket, address)?;
+    let claim = dialler.hello(&theirs, socket.channel()?, &shared.token).map_err(|_| wrong())?;
+    socket.write_all(&claim)?;
     let mut answer = [0; ANSWER];
-    stream.read_exact(&mut answer).map_err(|error| match error.kind() {
+    socket.read_exact(&mut answer).map_err(|error| match error.kind() {
         // Who does not know the token is not told so.
         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => wrong(),
         _ => Try::Again(error),
@@ -117,15 +127,40 @@ fn greet(stream: &mut TcpStream, address: &str, shared: &Shared, claim: Claim) -
     dialler.answer(&answer, &shared.token).map_err(|_| wrong())
 }
 
+/// The other end's first message, or why there is none.
+fn read_hello(socket: &mut Socket<TcpStream>, address: &str) -> Result<[u8; HELLO], Try> {
+    let address = || address.to_owned();
+    let (mut bytes, mut length) = ([0; HELLO], 0);
+    while let Some(room) = bytes.get_mut(length..).filter(|room| !room.is_empty()) {
+        match socket.read(room) {
+            Ok(0) if length > 0 && bytes.first() == Some(&TLS_ALERT) => {
+                return Err(Try::Never(StartError::Encrypted { address: address() }));
+            }
+            Ok(0) => return Err(Try::Again(ErrorKind::UnexpectedEof.into())),
+            Ok(count) => length += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
+                return Err(Try::Never(StartError::Handshake { address: address(), error }));
+            }
+            Err(error) => return Err(Try::Again(error)),
+        }
+    }
+    Ok(bytes)
+}
+
 /// Waits for the others, and reads who they are.
-fn read_roster(stream: &mut TcpStream, founder: SocketAddr, deadline: Instant) -> Result<Roster, Try> {
+fn read_roster(
+    socket: &mut Socket<TcpStream>,
+    founder: SocketAddr,
+    deadline: Instant,
+) -> Result<Roster, Try> {
     let left = || Some(deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)));
-    stream.set_read_timeout(left())?;
+    socket.stream.set_read_timeout(left())?;
     let mut head = [0; ROSTER];
-    stream.read_exact(&mut head)?;
+    socket.read_exact(&mut head)?;
     let mut rest = vec![0; Roster::rest(&head)];
-    stream.set_read_timeout(left())?;
-    stream.read_exact(&mut rest)?;
+    socket.stream.set_read_timeout(left())?;
+    socket.read_exact(&mut rest)?;
     let roster = Roster::from_bytes(&head, &rest, founder);
     roster
         .ok_or_else(|| Try::Again(io::Error::new(ErrorKind::InvalidData, "the list of nodes makes no sense")))

@@ -23,6 +23,8 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Poll, Token as Place, Waker};
 
 use crate::reactor::Reactor;
+use crate::socket::Socket;
+use crate::tls::Sessions;
 use crate::token::{self, Token};
 pub(crate) use founding::Founding;
 use greeting::Id;
@@ -68,6 +70,8 @@ pub(crate) struct Shared {
     pub(crate) token: Token,
     pub(crate) process: Id,
     pub(crate) longest: u32,
+    /// What encrypts connections, if they are.
+    pub(crate) sessions: Option<Sessions>,
     /// Set when all nodes are there.
     members: OnceLock<Members>,
     closing: AtomicBool,
@@ -79,18 +83,19 @@ struct Members {
     roster: Roster,
     reactor: Arc<Reactor>,
     /// Connections that have proven what they are and that nobody has taken yet.
-    arrived: Mutex<Vec<(usize, TcpStream)>>,
+    arrived: Mutex<Vec<(usize, Socket<TcpStream>)>>,
     has_arrived: AtomicBool,
     /// The nodes that this one is to call.
     wanted: Box<[AtomicBool]>,
 }
 
 impl Shared {
-    pub(crate) fn new(token: Token, longest: u32) -> io::Result<Self> {
+    pub(crate) fn new(token: Token, sessions: Option<Sessions>, longest: u32) -> io::Result<Self> {
         Ok(Self {
             token,
             process: Id(token::random()?),
             longest,
+            sessions,
             members: OnceLock::new(),
             closing: AtomicBool::new(false),
             counters: Counters::default(),
@@ -141,7 +146,7 @@ impl Door {
 
     /// Connections that have come, each with its node.
     #[inline]
-    pub(crate) fn arrived(&self) -> Option<Vec<(usize, TcpStream)>> {
+    pub(crate) fn arrived(&self) -> Option<Vec<(usize, Socket<TcpStream>)>> {
         let members = self.shared.members.get()?;
         // Pairs with the store in `hand_over`, which comes after the connection is in the list.
         if !members.has_arrived.load(Ordering::Acquire) {

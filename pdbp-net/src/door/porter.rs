@@ -13,6 +13,8 @@ use pdbp_core::Bell;
 use super::greeting::{Answer, Claim, Purpose, VERSION, Verdict};
 use super::guest::{Guest, Step};
 use super::{BELL, Founding, LISTENER, PER_ADDRESS, STRANGERS, Shared};
+use crate::socket::Socket;
+use crate::tls::Sessions;
 use crate::token;
 
 /// How long one that does not know the token waits for the end of its connection.
@@ -87,8 +89,10 @@ impl Porter {
             };
             let address = address.ip().to_canonical();
             self.make_room(address);
-            let Ok(nonce) = token::random() else { continue };
-            self.seat(Guest::taken(stream, address, nonce, Instant::now()));
+            let session = self.shared.sessions.as_ref().map(Sessions::take).transpose();
+            let (Ok(nonce), Ok(session)) = (token::random(), session) else { continue };
+            let socket = Socket::new(stream, session);
+            self.seat(Guest::taken(socket, address, nonce, Instant::now()));
         }
     }
 
@@ -231,14 +235,14 @@ impl Porter {
 
     /// Gives a connection to the links.
     fn hand_over(&mut self, node: usize, guest: Guest) {
-        let (Some(members), Some(stream)) = (self.shared.members.get(), guest.into_stream(&self.registry))
+        let (Some(members), Some(socket)) = (self.shared.members.get(), guest.into_socket(&self.registry))
         else {
             return self.failed(Some(node));
         };
         let mut arrived = members.arrived.lock().unwrap_or_else(PoisonError::into_inner);
         // The latest is the one that the other end goes on with.
         arrived.retain(|(of, _)| *of != node);
-        arrived.push((node, stream));
+        arrived.push((node, socket));
         // Pairs with the load in `Door::arrived`.
         members.has_arrived.store(true, Ordering::Release);
         drop(arrived);
@@ -269,9 +273,11 @@ impl Porter {
                 cluster: roster.cluster,
                 process: shared.process,
             };
-            match (TcpStream::connect(member.address), token::random()) {
-                (Ok(stream), Ok(nonce)) => {
-                    self.seat(Guest::called(stream, node, member.address.ip(), nonce, claim, now + CALL));
+            let session = shared.sessions.as_ref().map(Sessions::dial).transpose();
+            match (TcpStream::connect(member.address), token::random(), session) {
+                (Ok(stream), Ok(nonce), Ok(session)) => {
+                    let socket = Socket::new(stream, session);
+                    self.seat(Guest::called(socket, node, member.address.ip(), nonce, claim, now + CALL));
                 }
                 _ => self.failed(Some(node)),
             }

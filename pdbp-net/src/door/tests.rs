@@ -67,7 +67,7 @@ fn greet(stream: &mut TcpStream, claim: Claim, token: &Token) -> Option<Answer> 
     stream.write_all(&hello).unwrap();
     let (mut theirs, mut answer) = ([0; HELLO], [0; ANSWER]);
     stream.read_exact(&mut theirs).unwrap();
-    stream.write_all(&dialler.hello(&theirs, token).unwrap()).unwrap();
+    stream.write_all(&dialler.hello(&theirs, [0; 32], token).unwrap()).unwrap();
     stream.read_exact(&mut answer).ok()?;
     Some(dialler.answer(&answer, token).unwrap())
 }
@@ -153,7 +153,7 @@ fn half_a_claim_is_no_claim() {
     stream.write_all(&hello).unwrap();
     let mut theirs = [0; HELLO];
     stream.read_exact(&mut theirs).unwrap();
-    let whole: [u8; CLAIM] = dialler.hello(&theirs, &token).unwrap();
+    let whole: [u8; CLAIM] = dialler.hello(&theirs, [0; 32], &token).unwrap();
     stream.write_all(&whole[..CLAIM - 1]).unwrap();
     assert!(is_closed(&mut stream));
     assert_eq!(net.stats().door.too_slow, 1);

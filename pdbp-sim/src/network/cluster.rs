@@ -99,7 +99,7 @@ impl<T: Transport> Cluster<T> {
         let bytes = self.setup.memory(id);
         let memory = HeapMemory::new(bytes).ok_or(ClusterError::Memory(bytes))?;
         let storage = storage(&self.setup, &config);
-        let tables = storage.tables.bytes();
+        let tables = storage.table_bytes();
         let end = (self.wrap)(port);
         let endpoint = Endpoint::new(config, self.setup.policy, end, memory, storage);
         let mut endpoint = endpoint.map_err(ClusterError::Config)?;

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pdbp_core::endpoint::{Endpoint, EndpointStorage, Message};
 use pdbp_core::id::{NodeId, PartId, Time};
-use pdbp_core::inbox::{Inbox, InboxStorage};
 use pdbp_core::policy::Choice;
 use pdbp_core::umb::HeapMemory;
 use pdbp_core::{Config, Engine, Event, Routing, Transport};
@@ -398,9 +397,9 @@ pub(super) fn storage(setup: &Setup, config: &Config) -> EndpointStorage<'static
     let longest = mix::longest_in_segments(setup.body);
     let long = if setup.mix.long == Mix::default().long { (0, 0) } else { (LONG, longest) };
     let blocks = setup.blocks(config.node) as usize;
-    let mut storage = EndpointStorage::allocate(config, (blocks, places(setup)), setup.pipe, long);
-    let streams = config.streams() + 1;
-    let inbox = |_| Inbox::new(InboxStorage::allocate(SORTED, long.0, streams));
-    storage.inboxes = (0..config.private_pipes).map(inbox).collect::<Vec<_>>().into();
-    storage
+    EndpointStorage::allocate(config, (blocks, places(setup)), setup.pipe, long).with_inboxes(
+        SORTED,
+        long.0,
+        config.streams() + 1,
+    )
 }

@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode, Stdio};
 use lexopt::prelude::*;
 use pdbp::Launch;
 use pdbp_tasks::wire::Bytes;
-use pdbp_tasks::{Done, Error, Job, Kind, Program};
+use pdbp_tasks::{Done, Error, Job, Kind, Program, Resources};
 use serde::{Deserialize, Serialize};
 
 const HELP: &str = "\
@@ -29,12 +29,15 @@ Options:
                     A command for each number, the last one included
   --keep-order      Print outputs in the order of the lines, not as commands end
   --retries N       Run a command that fails so many times more [default: 0]
+  --needs RESOURCES Run a command only where and while its node has these free, such as cpus=4,memory=8G or gpus=1 or license=1
+  --offer RESOURCES What each process that computes has beside its processors, such as gpus=2,memory=64G,license=1
   --slots N         Commands at a time: of each process that computes [default: one per processor; one in a process of an MPI job]
   -h, --help        Print this
   -V, --version     Print the version
 
 Under an MPI launcher the first process reads the lines and prints; all others compute. Commands are never run twice at the same time, but
-again if the process that ran one is lost.
+again if the process that ran one is lost. A command with gpus=N sees its GPUs only, by CUDA_VISIBLE_DEVICES. What a command needs is the
+first process' to say, what there is each process'; when nobody offers what a command needs it fails after half a minute.
 
 Exit codes: 0 all commands ended with 0, 1 some did not, or could not be run, 2 the command line cannot be used
 ";
@@ -45,6 +48,8 @@ struct Options {
     keep_order: bool,
     retries: u16,
     slots: Option<usize>,
+    needs: Resources,
+    offer: Resources,
     command: Vec<String>,
 }
 
@@ -90,6 +95,7 @@ fn main() -> ExitCode {
 fn parse(mut arguments: lexopt::Parser) -> Result<Result<Options, String>, Wrong> {
     let (mut name, mut items, mut slots) = (None, None, None);
     let (mut keep_order, mut retries, mut command) = (false, 0, Vec::new());
+    let (mut needs, mut offer) = (Resources::none(), Resources::none());
     while let Some(argument) = arguments.next()? {
         match argument {
             Short('h') | Long("help") => return Ok(Err(HELP.to_owned())),
@@ -100,6 +106,8 @@ fn parse(mut arguments: lexopt::Parser) -> Result<Result<Options, String>, Wrong
             Long("array") => items = Some(Items::Numbers(numbers(&arguments.value()?.string()?)?)),
             Long("keep-order") => keep_order = true,
             Long("retries") => retries = arguments.value()?.parse()?,
+            Long("needs") => needs = arguments.value()?.parse()?,
+            Long("offer") => offer = arguments.value()?.parse()?,
             Long("slots") => slots = Some(arguments.value()?.parse()?),
             Value(word) if name.is_none() => name = Some(word.string()?),
             Value(word) => {
@@ -120,7 +128,7 @@ fn parse(mut arguments: lexopt::Parser) -> Result<Result<Options, String>, Wrong
     if command.is_empty() {
         return Err("which command shall run? Write it behind --".into());
     }
-    Ok(Ok(Options { items, keep_order, retries, slots, command }))
+    Ok(Ok(Options { items, keep_order, retries, slots, needs, offer, command }))
 }
 
 fn numbers(text: &str) -> Result<RangeInclusive<u64>, Wrong> {
@@ -142,23 +150,36 @@ struct Output {
     stderr: Bytes,
 }
 
+/// Which GPUs a program sees, for CUDA.
+const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+
+/// The GPUs of these numbers, of those that this process sees.
+fn names_of(gpus: Vec<u32>) -> Option<String> {
+    let visible = std::env::var(VISIBLE).ok();
+    let names: Vec<&str> = visible.iter().flat_map(|names| names.split(',')).map(str::trim).collect();
+    let name = |gpu: u32| names.get(gpu as usize).map_or_else(|| gpu.to_string(), |name| (*name).to_owned());
+    (!gpus.is_empty()).then(|| gpus.into_iter().map(name).collect::<Vec<_>>().join(","))
+}
+
 /// Runs a command, again if it fails and may be. It waits until it has ended.
-fn execute((words, retries): (Vec<String>, u16)) -> Output {
-    let mut output = execute_once(&words);
+fn execute(words: &[String], retries: u16, gpus: Option<&str>) -> Output {
+    let mut output = execute_once(words, gpus);
     for _ in 0..retries {
         if output.failure.is_none() {
             break;
         }
-        output = execute_once(&words);
+        output = execute_once(words, gpus);
     }
     output
 }
 
-fn execute_once(words: &[String]) -> Output {
+fn execute_once(words: &[String], gpus: Option<&str>) -> Output {
     let Some((program, arguments)) = words.split_first() else {
         return could_not("there is no command");
     };
-    match Command::new(program).args(arguments).stdin(Stdio::null()).output() {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).envs(gpus.map(|gpus| (VISIBLE, gpus)));
+    match command.output() {
         Ok(ended) => Output {
             failure: (!ended.status.success())
                 .then(|| format!("`{}` ended with {}", words.join(" "), ended.status)),
@@ -185,7 +206,13 @@ fn words(command: &[String], item: &str) -> Vec<String> {
 /// Returns how many commands have failed.
 fn run(options: Options) -> Result<u64, Error> {
     let mut program = Program::new("pdbp-tasks");
-    let execute = program.kind("execute", execute);
+    let execute = program.declare::<(Vec<String>, u16), Output>("execute");
+    program.define(execute, |scope, (words, retries)| {
+        let gpus = names_of(scope.gpus().collect());
+        let output = self::execute(&words, retries, gpus.as_deref());
+        scope.done(output)
+    });
+    program.offer(options.offer.clone());
     if let Some(slots) = options.slots {
         program.slots(slots);
     }
@@ -209,6 +236,9 @@ fn run(options: Options) -> Result<u64, Error> {
             (true, false) => print(results.in_order()),
             (true, true) => print(results.in_order().progress()),
         }?;
+        for refusal in tasks.refusals() {
+            eprintln!("pdbp-tasks: {refusal}");
+        }
         broken.take().map_or(Ok(()), |error: io::Error| Err(error.into()))
     })?;
     Ok(failed)
@@ -221,7 +251,7 @@ fn add<'t>(
     items: impl Iterator<Item = String> + 't,
 ) {
     let inputs = items.map(|item| (words(&options.command, &item), options.retries));
-    job.task().exclusive().each(execute, inputs);
+    job.task().exclusive().needs(options.needs.clone()).each(execute, inputs);
 }
 
 /// The lines of a file that are not empty. One that cannot be read is the last, and its error is kept.

@@ -13,8 +13,10 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{AddError, Error};
 use crate::kind::{self, Kind};
-use crate::pool::{Counts, JobId, NewTask, Outcome};
+use crate::pool::{Counts, JobId, NewTask, Outcome, Refusal};
+use crate::resources::Resources;
 use crate::serve::{self, Served};
+use crate::timeline::Span;
 use crate::wire::{self, Bytes, KindId, Options};
 
 pub use results::{Done, InOrder, Progress, Results};
@@ -61,6 +63,22 @@ impl<'a> Tasks<'a> {
         self.served.pool().processors()
     }
 
+    /// Processors of which nothing is looked at any more, since they know other functions or send what makes no sense: the first hundred.
+    pub fn refusals(&self) -> Vec<Refusal> {
+        self.served.pool().refusals().to_vec()
+    }
+
+    /// From now on it is recorded who holds which task, for [`timeline::page`](crate::timeline::page): some 64 bytes each time, a million times at
+    /// most.
+    pub fn record(&self) {
+        self.served.pool().record();
+    }
+
+    /// What was [recorded](Self::record), in the order in which it ended.
+    pub fn spans(&self) -> Vec<Span> {
+        self.served.pool().spans().to_vec()
+    }
+
     /// Lets the pool's thread look at what has changed.
     pub(crate) fn wake(&self) {
         if !self.served.asked.swap(true, Ordering::AcqRel) {
@@ -98,6 +116,7 @@ impl<T> Copy for Handle<T> {}
 struct Feed<'t> {
     kind: KindId,
     options: Options,
+    needs: Resources,
     after: Vec<u64>,
     inputs: Box<dyn Iterator<Item = Result<Bytes, postcard::Error>> + 't>,
 }
@@ -156,7 +175,7 @@ impl<'t, O: DeserializeOwned> Job<'t, O> {
 
     /// Begins a task with options.
     pub fn task(&mut self) -> New<'_, 't, O> {
-        New { job: self, options: Options::default(), after: Vec::new() }
+        New { job: self, options: Options::default(), needs: Resources::none(), after: Vec::new() }
     }
 
     /// Waits for the result of a task.
@@ -206,6 +225,7 @@ impl<O> Drop for Job<'_, O> {
 pub struct New<'j, 't, O> {
     job: &'j mut Job<'t, O>,
     options: Options,
+    needs: Resources,
     after: Vec<u64>,
 }
 
@@ -232,6 +252,13 @@ impl<'t, O: DeserializeOwned> New<'_, 't, O> {
     /// It is never started a second time: neither copied, nor run again after a failure or when its processor is lost.
     pub fn once(mut self) -> Self {
         self.options.once = true;
+        self
+    }
+
+    /// What it needs of its node while it runs. It is handed out where that is offered and free, and ends as
+    /// [`TaskError::NoOffer`](crate::TaskError::NoOffer) when no node offers it.
+    pub fn needs(mut self, needs: Resources) -> Self {
+        self.needs = needs;
         self
     }
 
@@ -275,6 +302,7 @@ impl<'t, O: DeserializeOwned> New<'_, 't, O> {
         self.job.feeds.push_back(Feed {
             kind: kind.id,
             options: self.options,
+            needs: self.needs,
             after: self.after,
             inputs: Box::new(inputs),
         });
@@ -286,12 +314,12 @@ impl<'t, O: DeserializeOwned> New<'_, 't, O> {
         input: I,
         join: Option<&[u64]>,
     ) -> Result<Handle<T>, AddError<I>> {
-        let Self { job, options, after } = self;
+        let Self { job, options, needs, after } = self;
         let encoded = match kind::encode(&input) {
             Ok(encoded) => encoded,
             Err(error) => return Err(AddError { input, error: error.into() }),
         };
-        let new = NewTask { kind, options, input: encoded, join, after: &after, keep: true };
+        let new = NewTask { kind, options, needs: &needs, input: encoded, join, after: &after, keep: true };
         let added = job.tasks.served.pool().add(job.id, &new);
         job.tasks.wake();
         match added {

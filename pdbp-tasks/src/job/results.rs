@@ -144,7 +144,8 @@ fn add(
     let mut pool = tasks.served.pool();
     for input in inputs {
         let (kind, options) = (feed.kind, feed.options);
-        let new = NewTask { kind, options, input, join: None, after: &feed.after, keep: false };
+        let new =
+            NewTask { kind, options, needs: &feed.needs, input, join: None, after: &feed.after, keep: false };
         fed.insert(pool.add(job, &new)?);
     }
     Ok(())

@@ -8,6 +8,7 @@ const STEPS: usize = 4 * 64;
 const FEW: u64 = 10;
 
 /// Of one kind.
+#[derive(Clone, Debug)]
 pub(super) struct Figures {
     ends: u64,
     mean_ns: f64,

@@ -1,38 +1,51 @@
 //! Who has asked, and what is handed out to whom.
 //!
-//! In this order: tasks of lost processors; by priority what is ready; copies of tasks that take long elsewhere. What tasks of a kind take
+//! In this order: tasks of lost processors; by priority what is ready, at equal priority what needs more first; copies of tasks that take
+//! long elsewhere ([`look`](super::look)). What tasks of a kind take
 //! decides how many go out at a time: those of microseconds by the hundred, those above 2 ms one by one with one in reserve, above 100 ms
-//! without; and never more than a processor's share of what is ready.
+//! without; and never more than a processor's share of what is ready. What needs more than a processor goes alone to a processor that holds
+//! nothing, and so does what was lost: if it is what its processor died of, then it will be known for it the next time.
+//!
+//! A task that a node could run, but not beside what it runs now, keeps back on one node what would take what it is short of, so that small
+//! tasks cannot starve it; other nodes go on.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
 use std::time::Duration;
 
+use crate::resources::Resources;
+use crate::timeline::Fate;
 use crate::wire::{Assignment, Down, TaskId};
 
+use super::lanes::{From, LaneId, PLAIN};
+use super::look::LOOK;
 use super::table::Holder;
-use super::tasks::{Entry, State};
-use super::{Known, Pool, Processor, TaskError, Waits};
+use super::tasks::State;
+use super::{Flaw, Known, Pool, Processor, Refusal, Share, TaskError, Waits};
 
 /// What a processor is given at a time takes about so long.
 const BATCH: Duration = Duration::from_millis(2);
 /// Tasks of kinds that take longer are handed out when they are needed only.
 const LONG: Duration = Duration::from_millis(100);
-/// A task of a kind that few are known of is copied after this time.
-const COPY_UNKNOWN: Duration = Duration::from_secs(60);
-/// None is copied before.
-const COPY_LEAST: Duration = Duration::from_millis(10);
-/// Least and most time between two looks for tasks that take too long.
-const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
-/// Submissions of tasks that never existed after which nothing of a processor is looked at any more.
+/// Stray messages after which nothing of a processor is looked at any more.
 const STRAYS: u32 = 100;
+/// Refusals that are kept.
+const REFUSALS: usize = 100;
 
 impl Pool {
-    /// A processor says which functions it knows. With others than the pool's it is refused, and all that it sends ignored.
-    pub fn hello(&mut self, processor: Processor, fingerprint: u64) {
+    /// A processor says which functions it knows, and what its node offers. With other functions than the pool's it is refused, and all that
+    /// it sends ignored.
+    pub fn hello(&mut self, processor: Processor, fingerprint: u64, offer: Resources) {
         if fingerprint != self.fingerprint {
-            self.banned.insert(processor);
+            let why = format!(
+                "it knows other functions ({fingerprint:016x}) than the pool ({:016x})",
+                self.fingerprint
+            );
+            self.refuse(processor, why);
             self.notices.push_back((processor, Down::Refused { fingerprint: self.fingerprint }));
+            return;
         }
+        self.nodes.set_offer(processor.node, offer);
+        self.stir();
     }
 
     /// A processor has room for so many more tasks.
@@ -40,14 +53,19 @@ impl Pool {
         if self.banned.contains(&processor) {
             return;
         }
-        let known = self.processors.entry(processor).or_insert(Known {
-            room,
-            held: 0,
-            waits: Waits::No,
-            heard: now,
-            unknown: 0,
+        let known = self.processors.entry(processor).or_insert_with(|| {
+            self.nodes.of(processor.node).processors += 1;
+            Known { room, held: 0, waits: Waits::No, share: None, heard: now }
         });
         (known.room, known.heard) = (room, now);
+        // Not before: who is told to drop a task still computes it.
+        if known.held == 0
+            && let Some(share) = known.share.take()
+        {
+            let demand = &self.lanes.get(share.lane).demand;
+            self.nodes.of(processor.node).give_back(demand, share.gpus);
+            self.reconsider = self.turns;
+        }
         // Who is remembered and asks again, since the first answer may have been lost, is answered again.
         if known.waits != Waits::Asking {
             known.waits = Waits::Asking;
@@ -60,22 +78,40 @@ impl Pool {
         self.forget_processors(|other| other == processor);
     }
 
-    /// All processors of a node are gone.
+    /// A node is gone without having said so, with all its processors. What they ran may be why: see [`Limits::crashes`](super::Limits).
     pub fn lose_node(&mut self, node: u16) {
+        self.blame(node);
         self.forget_processors(|processor| processor.node == node);
     }
 
-    fn forget_processors(&mut self, is_gone: impl Fn(Processor) -> bool) {
-        self.processors.retain(|processor, _| !is_gone(*processor));
+    pub(super) fn forget_processors(&mut self, is_gone: impl Fn(Processor) -> bool) {
+        for (processor, known) in self.processors.extract_if(|processor, _| is_gone(*processor)) {
+            let room = self.nodes.of(processor.node);
+            room.processors -= 1;
+            if let Some(share) = known.share {
+                room.give_back(&self.lanes.get(share.lane).demand, share.gpus);
+            }
+            if room.processors == 0 {
+                let here = self.lanes.iter_mut().filter(|lane| lane.waits_on == Some(processor.node));
+                here.for_each(|lane| lane.waits_on = None);
+            }
+        }
+        self.stir();
         self.banned.retain(|processor| !is_gone(*processor));
+        self.strays.retain(|processor, _| !is_gone(*processor));
         self.notices.retain(|(processor, _)| !is_gone(*processor));
-        let mut dropped = Vec::new();
+        let (mut dropped, mut lost) = (Vec::new(), Vec::new());
         for row in self.table.rows_mut() {
             let gone = row.holders().find(|holder| is_gone(holder.processor)).map(|holder| holder.processor);
             for holder in &mut row.holders {
-                holder.take_if(|holder| is_gone(holder.processor));
+                lost.extend(
+                    holder.take_if(|holder| is_gone(holder.processor)).map(|holder| (row.task, holder)),
+                );
             }
             dropped.extend(gone.filter(|_| !row.is_held()).map(|processor| (row.task, processor)));
+        }
+        for (task, holder) in lost {
+            self.note_span(task, &holder, Fate::Lost);
         }
         for (task, processor) in dropped {
             self.counts.lost += 1;
@@ -85,27 +121,48 @@ impl Pool {
 
     /// Nobody holds a task of the table any more: it is handed out again, unless it may be started only once.
     pub(super) fn drop_by_all(&mut self, task: TaskId, if_once: TaskError) {
-        if self.tasks.get(task).is_some_and(|entry| entry.options.once) {
+        let once =
+            self.tasks.get(task).is_some_and(|entry| entry.options.once) && !self.has(Flaw::RestartsOnce);
+        if let Some(error) = self.verdict(task).or(once.then_some(if_once)) {
             self.leave_table(task, None);
-            return self.end(task, Err(if_once.into()));
+            return self.end(task, Err(error.into()));
         }
-        self.lost.push_back(task);
+        self.queue_again(task);
+    }
+
+    /// A task of the table that nobody holds is to be handed out again.
+    pub(super) fn queue_again(&mut self, task: TaskId) {
+        if self.has(Flaw::ForgetsTable) {
+            return;
+        }
+        let isolation = self.isolation(task);
+        let Some(entry) = self.tasks.get_mut(task) else { return };
+        entry.lane = self.lanes.isolated(entry.lane, isolation);
+        self.lanes.get_mut(entry.lane).lost.push_back(task);
+        self.stir();
+    }
+
+    /// There may be something for who was told to stand by.
+    pub(super) fn stir(&mut self) {
+        self.reconsider = self.turns;
     }
 
     /// The next message to a processor, if there is one now.
     pub fn poll(&mut self, now: Duration) -> Option<(Processor, Down)> {
+        self.clock = now;
         if let Some(notice) = self.notices.pop_front() {
             return Some(notice);
         }
         loop {
             let Some((processor, waits)) = self.next_asker() else {
-                let late = now >= self.next_look && (self.limited > 0 || !self.parked.is_empty());
+                let any = self.limited > 0 || !self.parked.is_empty() || self.has_special();
+                let late = now >= self.next_look && any;
                 if !late {
                     return None;
                 }
                 self.look(now);
                 match self.notices.pop_front() {
-                    None if self.has_more() && !self.parked.is_empty() => continue,
+                    None if self.is_parked_due() => continue,
                     notice => return notice,
                 }
             };
@@ -122,8 +179,8 @@ impl Pool {
                 self.processors.remove(&processor);
                 return Some((processor, Down::Stop));
             }
-            // With more than it may hold now it reports anyway, and is thought of again then.
-            if !self.has_more() {
+            // Who holds as much as it may now reports anyway, and is thought of again then.
+            if idle || !self.has_more() {
                 self.park(now, processor);
                 if waits == Waits::Asking && idle {
                     return Some((processor, Down::Standby));
@@ -135,7 +192,7 @@ impl Pool {
     /// When to call [`poll`](Self::poll) again though nothing has happened; `None`: not before.
     pub fn next_time(&self) -> Option<Duration> {
         let idle = !self.parked.is_empty() && self.table.len() > 0;
-        (self.limited > 0 || idle).then_some(self.next_look)
+        (self.limited > 0 || idle || self.has_special()).then_some(self.next_look)
     }
 
     /// Who is thought of next, and as what it waits.
@@ -143,10 +200,14 @@ impl Pool {
         if let Some(processor) = self.asking.pop_front() {
             return Some((processor, Waits::Asking));
         }
-        let any = self.has_more() || self.is_over();
-        any.then(|| self.parked.pop_front())
-            .flatten()
-            .map(|(processor, number)| (processor, Waits::Parked(number)))
+        let (processor, number) = if self.is_parked_due() { self.parked.pop_front()? } else { return None };
+        Some((processor, Waits::Parked(number)))
+    }
+
+    /// Whether there may be something for the first of those who stand by.
+    fn is_parked_due(&mut self) -> bool {
+        let Some((_, number)) = self.parked.front() else { return false };
+        self.is_over() || *number <= self.reconsider && self.has_more()
     }
 
     fn park(&mut self, now: Duration, processor: Processor) {
@@ -166,20 +227,84 @@ impl Pool {
         }
     }
 
-    /// Whether there is a task that nobody holds and everybody may be given.
+    /// Whether there is a task that nobody holds.
     fn has_more(&mut self) -> bool {
-        self.peek().is_some()
+        self.peek(PLAIN).is_some() || (0..self.lanes.special().len()).any(|i| self.peek_special(i).is_some())
     }
 
-    fn peek(&mut self) -> Option<(TaskId, From)> {
-        while let Some(task) = self.lost.front() {
+    /// The next of a lane.
+    pub(super) fn peek(&mut self, lane: LaneId) -> Option<(TaskId, From)> {
+        while let Some(task) = self.lanes.get(lane).lost.front() {
             if self.is_unheld(*task) {
                 return Some((*task, From::Lost));
             }
-            self.lost.pop_front();
+            self.lanes.get_mut(lane).lost.pop_front();
         }
         let tasks = &self.tasks;
-        self.ready.peek(|task| tasks.get(task).is_some()).map(|task| (task, From::Ready))
+        let lane = self.lanes.get_mut(lane);
+        let next = lane.ready.peek(|task| tasks.get(task).is_some()).map(|task| (task, From::Ready));
+        if next.is_none() && lane.waits_on.take().is_some() {
+            self.stir();
+        }
+        next
+    }
+
+    /// The next of the lane of this place among those that are not plain.
+    fn peek_special(&mut self, place: usize) -> Option<(LaneId, TaskId, From)> {
+        let lane = *self.lanes.special().get(place)?;
+        self.peek(lane).map(|(task, from)| (lane, task, from))
+    }
+
+    /// What a processor that holds so much is given next.
+    fn next_for(&mut self, processor: Processor, held: usize) -> Option<(LaneId, TaskId, From)> {
+        // What it has been told to drop it may still compute, until it asks.
+        if held == 0 && self.processors.get(&processor)?.share.is_some() {
+            return None;
+        }
+        if self.lanes.special().is_empty() {
+            let (task, from) = self.peek(PLAIN)?;
+            let may = self.may_have_plain(processor, held) && (held == 0 || from == From::Ready);
+            return may.then_some((PLAIN, task, from));
+        }
+        let mut all: Vec<_> = (0..self.lanes.special().len()).filter_map(|i| self.peek_special(i)).collect();
+        all.extend(self.peek(PLAIN).map(|(task, from)| (PLAIN, task, from)));
+        let priority = |task: TaskId| self.tasks.get(task).map(|entry| entry.options.priority);
+        all.sort_by_key(|(_, task, from)| (*from != From::Lost, Reverse(priority(*task))));
+        let may_have_plain = self.may_have_plain(processor, held);
+        let overcommits = self.has(Flaw::Overcommits);
+        let room = self.nodes.get(processor.node)?;
+        let mut lacks = super::nodes::Lacks::default();
+        for (id, task, from) in all {
+            let lane = self.lanes.get_mut(id);
+            if lacks.concern(&lane.demand) || !room.could(&lane.demand) {
+                continue;
+            }
+            let lacking = if overcommits { Default::default() } else { room.lacks(&lane.demand) };
+            let goes_alone = id != PLAIN || from == From::Lost;
+            if lacking.is_nothing() && (held == 0 || !goes_alone && may_have_plain) {
+                return Some((id, task, from));
+            }
+            if goes_alone && lacking.is_nothing() {
+                // It is for a processor that holds nothing.
+                return None;
+            }
+            if id != PLAIN && *lane.waits_on.get_or_insert(processor.node) == processor.node {
+                lacks = lacks.with(lacking);
+            }
+        }
+        None
+    }
+
+    /// Whether a processor may be given a task that needs nothing else.
+    fn may_have_plain(&self, processor: Processor, held: usize) -> bool {
+        if held > 0 {
+            // Nothing waits behind what needs more, nor behind a suspect.
+            return self.processors.get(&processor).is_some_and(|known| {
+                known.share.is_none_or(|share| share.lane == PLAIN) || self.has(Flaw::QueuesBehindSuspect)
+            });
+        }
+        let demand = &self.lanes.get(PLAIN).demand;
+        self.nodes.get(processor.node).is_some_and(|room| room.lacks(demand).is_nothing())
     }
 
     fn is_unheld(&self, task: TaskId) -> bool {
@@ -192,11 +317,11 @@ impl Pool {
     fn hand_out(&mut self, now: Duration, processor: Processor) -> Vec<Assignment> {
         let Some(Known { room, held, .. }) = self.processors.get(&processor) else { return Vec::new() };
         let (room, held) = (*room, *held);
-        let available = self.ready.len() + self.lost.len();
+        let available = self.lanes.len();
         let share = available.div_ceil(2 * self.processors.len().max(1)).min(room);
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while batch.len() < share
-            && let Some((task, from)) = self.peek()
+            && let Some((lane, task, from)) = self.next_for(processor, held + batch.len())
             && let Some(entry) = self.tasks.get(task)
         {
             let length = entry.input.bytes().map_or(0, |bytes| bytes.len());
@@ -206,9 +331,13 @@ impl Pool {
                 break;
             }
             bytes += length;
+            let queue = self.lanes.get_mut(lane);
             match from {
-                From::Lost => drop(self.lost.pop_front()),
-                From::Ready => drop(self.ready.pop()),
+                From::Lost => drop(queue.lost.pop_front()),
+                From::Ready => drop(queue.ready.pop()),
+            }
+            if queue.waits_on.take().is_some() {
+                self.reconsider = self.turns;
             }
             batch.extend(self.schedule(now, task, processor));
         }
@@ -216,7 +345,12 @@ impl Pool {
     }
 
     /// A task is handed out: for the first time into the table.
-    fn schedule(&mut self, now: Duration, task: TaskId, processor: Processor) -> Option<Assignment> {
+    pub(super) fn schedule(
+        &mut self,
+        now: Duration,
+        task: TaskId,
+        processor: Processor,
+    ) -> Option<Assignment> {
         let entry = self.tasks.get_mut(task)?;
         let row = match entry.state {
             State::Scheduled { row } => row,
@@ -234,120 +368,50 @@ impl Pool {
         self.turns += 1;
         *place = Some(Holder { processor, attempt: entry.attempts, since: now, turn: self.turns });
         self.counts.handed_out += 1;
+        let mut gpus = 0;
         if let Some(known) = self.processors.get_mut(&processor) {
             known.held += 1;
+            // Who holds more holds what needs a processor only, and has it.
+            if known.share.is_none() {
+                let lane = entry.lane;
+                gpus = self.nodes.of(processor.node).take(&self.lanes.get(lane).demand);
+                known.share = Some(Share { lane, gpus });
+            }
         }
         Some(Assignment {
             task,
             attempt: entry.attempts,
             kind: entry.kind,
             limit_ms: entry.options.limit_ms,
+            gpus,
             input: entry.input.bytes()?.clone(),
         })
     }
 
-    /// Looks for tasks that take too long.
-    fn look(&mut self, now: Duration) {
-        self.next_look = now + LOOK.1;
-        if self.limited > 0 {
-            self.take_from_overdue(now);
-            self.next_look = now + 10 * LOOK.0;
-        }
-        if !self.parked.is_empty() && !self.has_more() {
-            let next = self.copy(now);
-            self.next_look = self.next_look.min(next).max(now + LOOK.0);
+    /// A processor has sent something that is no message.
+    pub fn malformed(&mut self, processor: Processor) {
+        self.counts.malformed += 1;
+        self.note_stray(processor);
+    }
+
+    /// A message that no pool can have caused: of a task that never existed, of an attempt that was never handed out, or none at all.
+    pub(super) fn note_stray(&mut self, processor: Processor) {
+        let strays = self.strays.entry(processor).or_default();
+        *strays += 1;
+        if *strays >= STRAYS {
+            self.leave(processor);
+            self.refuse(
+                processor,
+                format!("{STRAYS} of its messages were malformed, or of tasks that it was never given"),
+            );
         }
     }
 
-    /// What each processor runs: of what it holds the first that it was given.
-    fn running(&self) -> HashMap<Processor, u64> {
-        let mut running = HashMap::new();
-        for holder in self.table.rows().flat_map(|row| row.holders()) {
-            let first = running.entry(holder.processor).or_insert(holder.turn);
-            *first = (*first).min(holder.turn);
-        }
-        running
-    }
-
-    /// Hands tasks that take long to idle processors as well. The result that comes first counts. What runs is copied to another node;
-    /// what waits behind it in its processor to anybody. Returns when the next is due.
-    fn copy(&mut self, now: Duration) -> Duration {
-        let running = self.running();
-        let (mut due, mut next) = (Vec::new(), now + LOOK.1);
-        for row in self.table.rows().filter(|row| !row.copied) {
-            let ([Some(holder), None] | [None, Some(holder)]) = row.holders else { continue };
-            let may = |entry: &&Entry| !entry.options.once && !entry.options.exclusive;
-            let Some(entry) = self.tasks.get(row.task).filter(may) else { continue };
-            let most = self.kinds.get(usize::from(entry.kind.0)).and_then(|figures| figures.most());
-            let at = holder.since + most.map_or(COPY_UNKNOWN, |most| (2 * most).max(COPY_LEAST));
-            if at > now {
-                next = next.min(at);
-            } else {
-                due.push((holder.turn, row.task, holder.processor, running.get(&holder.processor)));
-            }
-        }
-        due.sort_unstable();
-        let due: Vec<_> =
-            due.into_iter().map(|(turn, task, on, first)| (task, on, first == Some(&turn))).collect();
-        for (task, on, runs) in due {
-            let suits = |(processor, number): &(Processor, u64)| {
-                let known = self.processors.get(processor);
-                known.is_some_and(|known| known.waits == Waits::Parked(*number) && known.held == 0)
-                    && *processor != on
-                    && (processor.node != on.node || !runs)
-            };
-            let Some(at) = self.parked.iter().position(suits) else { continue };
-            let Some((processor, _)) = self.parked.remove(at) else { continue };
-            if let Some(known) = self.processors.get_mut(&processor) {
-                known.waits = Waits::No;
-            }
-            if let Some(copy) = self.schedule(now, task, processor) {
-                self.counts.copies += 1;
-                self.notices.push_back((processor, Down::Tasks(vec![copy])));
-            }
-        }
-        next
-    }
-
-    /// Takes tasks from processors that have not ended them long after their limit. Such a processor is given nothing more until it says
-    /// something.
-    fn take_from_overdue(&mut self, now: Duration) {
-        let running = self.running();
-        let overdue = |row: &super::table::Row, holder: &Holder| {
-            let entry = self.tasks.get(row.task).filter(|entry| entry.options.limit_ms > 0)?;
-            let limit = Duration::from_millis(entry.options.limit_ms.into());
-            let heard = self.processors.get(&holder.processor).map_or(Duration::ZERO, |known| known.heard);
-            let began = holder.since.max(heard);
-            let runs = running.get(&holder.processor) == Some(&holder.turn);
-            (runs && now > began + limit + self.limits.grace).then_some((row.task, *holder, limit))
-        };
-        let rows = self.table.rows();
-        let late: Vec<_> =
-            rows.flat_map(|row| row.holders().filter_map(move |holder| overdue(row, holder))).collect();
-        for (task, holder, limit) in late {
-            let processor = holder.processor;
-            self.fail(task, processor, holder.attempt, TaskError::TimedOut { limit, processor }, true);
-            self.forget_processors(|other| other == processor);
+    fn refuse(&mut self, processor: Processor, why: String) {
+        if self.banned.insert(processor) && self.refusals.len() < REFUSALS {
+            self.refusals.push(Refusal { processor, why });
         }
     }
-
-    /// A submission of a task that never existed.
-    pub(super) fn note_unknown(&mut self, processor: Processor) {
-        self.counts.unknown += 1;
-        if let Some(known) = self.processors.get_mut(&processor) {
-            known.unknown += 1;
-            if known.unknown >= STRAYS {
-                self.leave(processor);
-                self.banned.insert(processor);
-            }
-        }
-    }
-}
-
-/// Which queue a task comes from.
-enum From {
-    Lost,
-    Ready,
 }
 
 /// How many tasks of a kind with this mean a processor may hold.

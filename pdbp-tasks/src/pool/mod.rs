@@ -14,8 +14,15 @@
 //! A failure is a submission, too, but counts once, and only of an attempt that is held now: sent again, or from a processor that was
 //! given up, it would use up the retries of a task that runs elsewhere.
 
+mod blame;
+#[cfg(test)]
+mod digest;
 mod figures;
+mod flaws;
 mod hand_out;
+mod lanes;
+mod look;
+mod nodes;
 mod ready;
 mod submit;
 mod table;
@@ -26,25 +33,42 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::timeline::{Fate, Span};
 use crate::wire::{Bytes, Down, SubTask, TaskId};
+use blame::Blame;
 use figures::Figures;
-use ready::Ready;
-use table::Table;
+pub(crate) use flaws::Flaw;
+use lanes::{LaneId, Lanes, PLAIN};
+use nodes::Nodes;
+use table::{Holder, Table};
 use tasks::{Ended, Entry, Input, State, Tasks};
-pub use types::{Counts, JobId, Limits, NewTask, Outcome, Processor, Refused, TaskError};
+pub use types::{Counts, JobId, Limits, NewTask, Outcome, Processor, Refusal, Refused, TaskError};
+
+/// Holds that are recorded.
+const SPANS: usize = 1_000_000;
 
 /// What the pool notes of a processor. All of it may be forgotten.
+#[derive(Clone, Debug)]
 struct Known {
     room: usize,
     /// Tasks that it holds.
     held: usize,
     waits: Waits,
+    /// What it has of its node.
+    share: Option<Share>,
     /// When it last said something.
     heard: Duration,
-    unknown: u32,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// What a processor that was given something has of its node, until it asks and holds nothing.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    lane: LaneId,
+    /// A bit for each.
+    gpus: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waits {
     No,
     /// In `asking`.
@@ -53,7 +77,7 @@ enum Waits {
     Parked(u64),
 }
 
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 struct Job {
     live: usize,
     next: u64,
@@ -62,20 +86,23 @@ struct Job {
     cancelled: bool,
 }
 
+#[derive(Clone, Debug)]
 enum Kept {
     Pending(TaskId),
     Over(Ended),
 }
 
 /// The pool of tasks: see the [module](self).
+#[derive(Clone, Debug)]
 pub struct Pool {
     limits: Limits,
     fingerprint: u64,
     tasks: Tasks,
     table: Table,
-    ready: Ready,
-    /// Tasks of the table that nobody holds.
-    lost: VecDeque<TaskId>,
+    lanes: Lanes,
+    nodes: Nodes,
+    /// Tasks that processors have died of, perhaps.
+    blame: HashMap<TaskId, Blame>,
     kinds: Vec<Figures>,
     jobs: HashMap<JobId, Job>,
     next_job: u32,
@@ -86,15 +113,26 @@ pub struct Pool {
     parked: VecDeque<(Processor, u64)>,
     /// Whose submissions are not looked at.
     banned: HashSet<Processor>,
+    /// Messages of processors that no pool can have caused.
+    strays: HashMap<Processor, u32>,
+    refusals: Vec<Refusal>,
     notices: VecDeque<(Processor, Down)>,
     counts: Counts,
     turns: u64,
+    /// Whose request is remembered with a number up to this one is thought of again: there may be something.
+    reconsider: u64,
     /// Live tasks with a limit.
     limited: usize,
     next_look: Duration,
     /// Bytes of inputs and of outcomes that nobody has taken.
     bytes: usize,
     closed: bool,
+    /// The latest time that it was told.
+    clock: Duration,
+    /// Who has held what, if that is wanted.
+    spans: Option<Vec<Span>>,
+    #[cfg(test)]
+    pub(crate) flaw: Option<Flaw>,
 }
 
 impl Pool {
@@ -105,8 +143,9 @@ impl Pool {
             fingerprint,
             tasks: Tasks::default(),
             table: Table::default(),
-            ready: Ready::default(),
-            lost: VecDeque::new(),
+            lanes: Lanes::default(),
+            nodes: Nodes::default(),
+            blame: HashMap::new(),
             kinds: (0..kinds).map(|_| Figures::default()).collect(),
             jobs: HashMap::new(),
             next_job: 0,
@@ -114,13 +153,20 @@ impl Pool {
             asking: VecDeque::new(),
             parked: VecDeque::new(),
             banned: HashSet::new(),
+            strays: HashMap::new(),
+            refusals: Vec::new(),
             notices: VecDeque::new(),
             counts: Counts::default(),
             turns: 0,
+            reconsider: 0,
             limited: 0,
             next_look: Duration::ZERO,
             bytes: 0,
             closed: false,
+            clock: Duration::ZERO,
+            spans: None,
+            #[cfg(test)]
+            flaw: None,
         }
     }
 
@@ -141,6 +187,7 @@ impl Pool {
             return Err(Refused::Full);
         }
         let known = self.jobs.get(&job).filter(|job| !job.cancelled).ok_or(Refused::Cancelled)?;
+        let lane = self.lanes.of_needs(new.needs).ok_or(Refused::TooManyNeeds)?;
         let number = known.next;
         let (mut edges, mut parts, mut failed) = (Vec::new(), Vec::new(), None);
         let joined = new.join.unwrap_or(&[]).iter().map(|n| (n, true));
@@ -160,7 +207,7 @@ impl Pool {
             Some(_) => Input::join(new.input.clone(), parts),
             None => Input::Bytes(new.input.clone()),
         };
-        let mut entry = Entry::new(job, new.kind, new.options, input);
+        let mut entry = Entry::new(job, new.kind, new.options, lane, input);
         entry.number = Some(number);
         let task = self.insert(entry);
         if let Some(job) = self.jobs.get_mut(&job) {
@@ -188,6 +235,8 @@ impl Pool {
             self.leave_table(task, None);
             self.end(task, Err(Arc::new(TaskError::Cancelled)));
         }
+        // What was kept back for one of them.
+        self.stir();
     }
 
     /// Cancels a job and forgets its outcomes.
@@ -243,13 +292,35 @@ impl Pool {
         self.counts
     }
 
+    /// Who was refused, and why; the first of them.
+    pub fn refusals(&self) -> &[Refusal] {
+        &self.refusals
+    }
+
+    /// From now on who holds which task is recorded, as long as it is a million times at most.
+    pub fn record(&mut self) {
+        self.spans.get_or_insert_default();
+    }
+
+    /// What was [recorded](Self::record), in the order in which it ended.
+    pub fn spans(&self) -> &[Span] {
+        self.spans.as_deref().unwrap_or_default()
+    }
+
+    fn note_span(&mut self, task: TaskId, holder: &Holder, fate: Fate) {
+        if let Some(spans) = self.spans.as_mut().filter(|spans| spans.len() < SPANS) {
+            let Holder { processor, since, .. } = *holder;
+            spans.push(Span { processor, task, since, until: self.clock.max(since), fate });
+        }
+    }
+
     /// No client adds any more: when all is over who asks is told to stop.
     pub fn close(&mut self) {
         self.closed = true;
     }
 
     fn is_over(&self) -> bool {
-        self.closed && self.tasks.len() == 0
+        self.closed && (self.tasks.len() == 0 || self.has(Flaw::StopsEarly) && self.lanes.len() == 0)
     }
 
     fn insert(&mut self, entry: Entry) -> TaskId {
@@ -263,6 +334,12 @@ impl Pool {
 
     fn remove(&mut self, task: TaskId) -> Option<Entry> {
         let entry = self.tasks.remove(task)?;
+        if self.has(Flaw::ReusesId) {
+            self.tasks.reuse(task);
+        }
+        if !self.blame.is_empty() {
+            self.blame.remove(&task);
+        }
         self.bytes -= weight(&entry.input);
         self.limited -= usize::from(entry.options.limit_ms > 0);
         if let Some(job) = self.jobs.get_mut(&entry.job) {
@@ -280,21 +357,26 @@ impl Pool {
         entry.input.settle();
         self.bytes += weight(&entry.input);
         entry.state = State::Ready;
+        let (priority, lane) = (entry.options.priority, entry.lane);
+        let ready = &mut self.lanes.get_mut(lane).ready;
         match came {
-            Came::New => self.ready.push_new(entry.options.priority, task),
-            Came::Unlocked => self.ready.push_unlocked(entry.options.priority, task),
+            Came::New => ready.push_new(priority, task),
+            Came::Unlocked => ready.push_unlocked(priority, task),
         }
+        self.stir();
     }
 
     /// Adds the tasks of a submission that is taken. The first goes out first.
     fn add_sub_tasks(&mut self, job: JobId, new: Vec<SubTask>) -> Vec<TaskId> {
         let mut ids: Vec<TaskId> = Vec::with_capacity(new.len());
-        for SubTask { kind, options, input, join, after } in new {
+        for SubTask { kind, options, needs, input, join, after } in new {
             let input = match &join {
                 Some(join) => Input::join(input, vec![None; join.len()]),
                 None => Input::Bytes(input),
             };
-            let task = self.insert(Entry::new(job, kind, options, input));
+            // The submission has been looked at: there is a lane.
+            let lane = self.lanes.of_needs(&needs).unwrap_or(PLAIN);
+            let task = self.insert(Entry::new(job, kind, options, lane, input));
             let data = join.iter().flatten().enumerate().map(|(part, on)| (on, Some(part as u32)));
             for (on, part) in data.chain(after.iter().map(|on| (on, None))) {
                 if let Some(on) = ids.get(usize::from(*on)) {
@@ -324,11 +406,15 @@ impl Pool {
                     }
                 }
             }
+            if self.has(Flaw::AppliesTwice) {
+                self.give_outcome(&entry, result.clone());
+            }
             self.give_outcome(&entry, result);
         }
     }
 
     fn satisfy(&mut self, edge: tasks::Edge, bytes: &Bytes) {
+        let early = self.has(Flaw::RunsTooEarly);
         let Some(entry) = self.tasks.get_mut(edge.waits) else { return };
         if let (Some(part), Input::Join(join)) = (edge.part, &mut entry.input)
             && let Some(place) = join.parts.get_mut(part as usize)
@@ -337,7 +423,7 @@ impl Pool {
             self.bytes += bytes.len();
         }
         if let State::Waiting { edges } = &mut entry.state {
-            *edges -= 1;
+            *edges = if early { 0 } else { *edges - 1 };
         }
         self.ready_if_free(edge.waits, Came::Unlocked);
     }
@@ -361,7 +447,9 @@ impl Pool {
             if let Some(known) = self.processors.get_mut(&holder.processor) {
                 known.held = known.held.saturating_sub(1);
             }
-            if Some(holder.processor) != submitted {
+            let is_taken = Some(holder.processor) == submitted;
+            self.note_span(task, holder, if is_taken { Fate::Taken } else { Fate::Dropped });
+            if !is_taken {
                 self.notices.push_back((holder.processor, Down::Drop(task)));
             }
         }

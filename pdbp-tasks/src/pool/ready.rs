@@ -7,14 +7,14 @@ use crate::wire::TaskId;
 
 /// By priority; within one those that others have made or unlocked before new ones, the latest first, so that few are begun at a time
 /// and memory stays small.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Ready {
     queues: BTreeMap<Reverse<i16>, Queue>,
     /// With those that have been cancelled and not met yet.
     count: usize,
 }
 
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 struct Queue {
     unlocked: Vec<TaskId>,
     new: VecDeque<TaskId>,

@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use crate::wire::{Ending, Failure, SubTask, Submission, TaskId};
 
+use crate::timeline::Fate;
+
 use super::tasks::State;
-use super::{Kept, Pool, Processor, TaskError};
+use super::{Flaw, Kept, Pool, Processor, TaskError};
 
 impl Pool {
     /// A processor submits what came of a task.
     pub fn submit(&mut self, now: Duration, from: Processor, submission: Submission) {
+        self.clock = now;
         if self.banned.contains(&from) {
             self.counts.ignored += 1;
             return;
@@ -23,21 +26,30 @@ impl Pool {
             if self.tasks.has_existed(task) {
                 self.counts.ignored += 1;
             } else {
-                self.note_unknown(from);
+                self.counts.unknown += 1;
+                self.note_stray(from);
             }
             return;
         };
         let was_handed_out = attempt > 0 && attempt <= entry.attempts;
         if !was_handed_out || !matches!(entry.state, State::Scheduled { .. }) {
             self.counts.ignored += 1;
+            let job = entry.job;
+            if self.has(Flaw::AddsOfIgnored) {
+                self.add_sub_tasks(job, tasks);
+            }
+            if !was_handed_out {
+                self.note_stray(from);
+            }
             return;
         }
+        let kind = entry.kind;
         let wrong = self.wrong(&ending, &tasks);
         match (wrong, ending) {
             (Some(wrong), _) => self.fail_on(task, from, attempt, Failure::Unusable(wrong)),
             (None, Ending::Failed(failure)) => self.fail_on(task, from, attempt, failure),
             (None, ending) => {
-                if let Some(figures) = self.kinds.get_mut(usize::from(entry.kind.0)) {
+                if let Some(figures) = self.kinds.get_mut(usize::from(kind.0)) {
                     figures.note(ran_ns);
                 }
                 self.take(task, from, ending, tasks);
@@ -46,7 +58,7 @@ impl Pool {
     }
 
     /// What is wrong with a submission as a whole.
-    fn wrong(&self, ending: &Ending, tasks: &[SubTask]) -> Option<String> {
+    fn wrong(&mut self, ending: &Ending, tasks: &[SubTask]) -> Option<String> {
         if tasks.len() > self.limits.sub_tasks {
             return Some(format!("{} sub-tasks; a task may add {}", tasks.len(), self.limits.sub_tasks));
         }
@@ -54,6 +66,9 @@ impl Pool {
             && usize::from(*task) >= tasks.len()
         {
             return Some(format!("its result is that of sub-task {task} of {}", tasks.len()));
+        }
+        if tasks.iter().any(|task| self.lanes.of_needs(&task.needs).is_none()) {
+            return Some("tasks of the pool have had more than a thousand different needs".into());
         }
         tasks.iter().enumerate().find_map(|(i, task)| {
             if usize::from(task.kind.0) >= self.kinds.len() {
@@ -109,10 +124,12 @@ impl Pool {
         error: TaskError,
         again: bool,
     ) {
+        let twice = self.has(Flaw::CountsFailureTwice);
         let Some(entry) = self.tasks.get_mut(task) else { return };
         let State::Scheduled { row } = entry.state else { return };
         let Some(row) = self.table.get_mut(row) else { return };
-        if !row.release(from, Some(attempt)) {
+        let holder = row.holders().find(|holder| holder.processor == from).copied();
+        if !row.release(from, Some(attempt)) && !twice {
             self.counts.ignored += 1;
             return;
         }
@@ -120,12 +137,17 @@ impl Pool {
             known.held = known.held.saturating_sub(1);
         }
         self.counts.failures += 1;
-        if row.is_held() {
+        let is_held = row.is_held();
+        if let Some(holder) = holder {
+            self.note_span(task, &holder, Fate::Failed);
+        }
+        if is_held {
             return;
         }
+        let Some(entry) = self.tasks.get_mut(task) else { return };
         if again && entry.options.retries > 0 && !entry.options.once {
             entry.options.retries -= 1;
-            self.lost.push_back(task);
+            self.queue_again(task);
             return;
         }
         self.leave_table(task, None);

@@ -46,7 +46,7 @@ impl Row {
     }
 }
 
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Table {
     rows: Vec<Option<Row>>,
     free: Vec<u32>,

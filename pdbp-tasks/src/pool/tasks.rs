@@ -5,15 +5,19 @@ use std::sync::Arc;
 use crate::wire::{Bytes, KindId, Options, TaskId};
 
 use super::JobId;
+use super::lanes::LaneId;
 
 /// No edge, no outcome.
 const NONE: u32 = u32::MAX;
 
 /// A task that is not over.
+#[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) job: JobId,
     pub(super) kind: KindId,
     pub(super) options: Options,
+    /// Where it is queued.
+    pub(super) lane: LaneId,
     pub(super) state: State,
     /// Hand-outs so far.
     pub(super) attempts: u32,
@@ -25,9 +29,9 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn new(job: JobId, kind: KindId, options: Options, input: Input) -> Self {
+    pub(super) fn new(job: JobId, kind: KindId, options: Options, lane: LaneId, input: Input) -> Self {
         let state = State::Waiting { edges: 0 };
-        Self { job, kind, options, state, attempts: 0, number: None, input, first_edge: NONE }
+        Self { job, kind, options, lane, state, attempts: 0, number: None, input, first_edge: NONE }
     }
 }
 
@@ -46,12 +50,14 @@ pub(super) enum State {
     },
 }
 
+#[derive(Clone, Debug)]
 pub(super) enum Input {
     Bytes(Bytes),
     Join(Box<Join>),
 }
 
 /// The input of a task that is given results of others.
+#[derive(Clone, Debug)]
 pub(super) struct Join {
     /// What comes first.
     pub(super) own: Bytes,
@@ -87,7 +93,7 @@ impl Input {
 }
 
 /// Something that waits for the end of a task.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Edge {
     /// Who.
     pub(super) waits: TaskId,
@@ -96,13 +102,14 @@ pub(super) struct Edge {
     next: u32,
 }
 
+#[derive(Clone, Debug)]
 struct Place {
     generation: u32,
     entry: Option<Entry>,
 }
 
 /// All tasks, by id.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Tasks {
     places: Vec<Place>,
     free: Vec<u32>,
@@ -157,6 +164,13 @@ impl Tasks {
             self.free.push(id.index);
         }
         Some(entry)
+    }
+
+    /// A flaw: the next task in this place has the same id.
+    pub(super) fn reuse(&mut self, id: TaskId) {
+        if let Some(place) = self.places.get_mut(id.index as usize) {
+            place.generation = id.generation;
+        }
     }
 
     /// The ids of all tasks of a job.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::resources::Resources;
 use crate::wire::{Bytes, Failure, KindId, Options};
 
 /// Who computes: a slot of a process.
@@ -30,11 +31,22 @@ pub struct Limits {
     pub sub_tasks: usize,
     /// How long after its limit a task that has not ended is taken from its processor.
     pub grace: Duration,
+    /// Nodes that must have been lost while they ran a task and nothing else before the task is given up.
+    pub crashes: usize,
+    /// How long a task waits for a node that offers what it needs, while there are others.
+    pub offer_wait: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { tasks: 10_000_000, batch_bytes: 64 << 10, sub_tasks: 1 << 16, grace: Duration::from_secs(5) }
+        Self {
+            tasks: 10_000_000,
+            batch_bytes: 64 << 10,
+            sub_tasks: 1 << 16,
+            grace: Duration::from_secs(5),
+            crashes: 3,
+            offer_wait: Duration::from_secs(30),
+        }
     }
 }
 
@@ -45,6 +57,8 @@ pub struct NewTask<'a> {
     pub kind: KindId,
     /// Priority and so on.
     pub options: Options,
+    /// What it needs beside a processor.
+    pub needs: &'a Resources,
     /// What the function is given; with `join` what comes before the results of those tasks.
     pub input: Bytes,
     /// Numbers of kept tasks of the job whose results the function is given.
@@ -65,6 +79,8 @@ pub enum Refused {
     Cancelled,
     /// It names a task that the job has not, or has not kept.
     UnknownTask(u64),
+    /// Tasks of the pool have had more than a thousand different needs.
+    TooManyNeeds,
 }
 
 /// What came of a task that the client has added.
@@ -102,6 +118,33 @@ pub enum TaskError {
         /// Where.
         processor: Processor,
     },
+    /// Nodes were lost while they ran it and nothing else.
+    Crashed {
+        /// Which, in this order.
+        nodes: Vec<u16>,
+    },
+    /// No node offers what it needs.
+    NoOffer {
+        /// What it needs.
+        needs: Resources,
+        /// What there is.
+        offers: String,
+    },
+}
+
+/// A processor of which nothing is looked at any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Who.
+    pub processor: Processor,
+    /// What it did.
+    pub why: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is refused: {}", self.processor, self.why)
+    }
 }
 
 impl fmt::Display for Processor {
@@ -129,6 +172,19 @@ impl fmt::Display for TaskError {
             Self::TimedOut { limit, processor } => {
                 write!(f, "the task did not end on {processor} within its limit of {limit:?}")
             }
+            Self::Crashed { nodes } => {
+                let nodes: Vec<_> = nodes.iter().map(|node| format!("node{node}")).collect();
+                write!(
+                    f,
+                    "given up: {} nodes were lost while they ran it and nothing else ({}); does it end its process, or take too much memory?",
+                    nodes.len(),
+                    nodes.join(", ")
+                )
+            }
+            Self::NoOffer { needs, offers } => write!(
+                f,
+                "no node offers {needs}, which the task needs; {offers}; ask for less, or start processes that offer it"
+            ),
         }
     }
 }
@@ -154,4 +210,6 @@ pub struct Counts {
     pub ignored: u64,
     /// Submissions of tasks that never existed.
     pub unknown: u64,
+    /// Messages that are none.
+    pub malformed: u64,
 }

@@ -1,17 +1,23 @@
 //! What the rules say, told a second time and as simply as can be: no queues, no memory to reuse, no batches. It sees what goes into the
 //! pool and checks what comes out.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::pool::{JobId, Processor};
+use crate::resources::Resources;
 use crate::wire::{self, Assignment, Ending, Failure, Options, Submission, TaskId};
 
 /// A task, as the oracle names it. Each run of a task that adds others gives them new labels.
 pub(super) type Label = u32;
 
+#[derive(Clone, Debug)]
 pub(super) struct Task {
     pub(super) job: JobId,
     pub(super) options: Options,
+    pub(super) needs: Resources,
+    /// Nodes that died when it may have run there, and those that held nothing else.
+    deaths: usize,
+    alone: usize,
     /// Those whose results it is given, and those that are to be over.
     pub(super) join: Option<Vec<Label>>,
     pub(super) after: Vec<Label>,
@@ -34,6 +40,9 @@ impl Task {
         Self {
             job,
             options,
+            needs: Resources::none(),
+            deaths: 0,
+            alone: 0,
             join: None,
             after: Vec::new(),
             number: None,
@@ -65,7 +74,7 @@ pub(super) fn read_input(input: &[u8]) -> (Label, Option<Vec<u64>>) {
     }
 }
 
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Oracle {
     pub(super) tasks: BTreeMap<Label, Task>,
     by_id: HashMap<TaskId, Label>,
@@ -74,9 +83,22 @@ pub(super) struct Oracle {
     cancelled: Vec<JobId>,
     /// Who computes what is not wanted any more, and must be told.
     pub(super) drops: Vec<(Processor, TaskId)>,
+    /// Of nodes, by their number.
+    offers: Vec<Resources>,
+    /// Deaths alone on a node after which a task is given up.
+    crashes: usize,
+    /// Who was told to drop what it computes, and has not asked since.
+    dropping: BTreeSet<Processor>,
+    turn: u64,
+    /// Number of a hand-out, and deaths of the task before it.
+    turns: HashMap<(Processor, Label), (u64, usize)>,
 }
 
 impl Oracle {
+    pub(super) fn new(offers: Vec<Resources>, crashes: usize) -> Self {
+        Self { offers, crashes, ..Self::default() }
+    }
+
     pub(super) fn add(&mut self, label: Label, task: Task) {
         assert!(self.tasks.insert(label, task).is_none(), "labels are new");
         self.give_up_what_cannot_run();
@@ -107,8 +129,61 @@ impl Oracle {
             && Self::needs(task).all(|needed| matches!(self.result(*needed), Some(Some(_))))
     }
 
+    /// Whether anybody can be given something: that is plain as long as there is nothing that is kept apart, or for which something is kept
+    /// back.
     pub(super) fn is_anything_available(&self) -> bool {
-        self.tasks.values().any(|task| self.is_available(task))
+        let is_special = |task: &Task| task.deaths > 0 || !task.needs.is_plain();
+        let live = |task: &&Task| self.is_available(task) || !task.held.is_empty();
+        self.dropping.is_empty()
+            && !self.tasks.values().filter(live).any(is_special)
+            && self.tasks.values().any(|task| self.is_available(task))
+    }
+
+    /// What is held on a node: by whom, which.
+    fn held_on(&self, node: u16) -> Vec<(Processor, Label)> {
+        let held = self.tasks.iter().flat_map(|(label, task)| {
+            task.held.iter().map(|held| (held.0, *label)).filter(|held| held.0.node == node)
+        });
+        held.collect()
+    }
+
+    /// No node holds more than it offers, what needs more than a processor is all that its processor holds, and suspects are kept apart.
+    pub(super) fn check_node(&self, node: u16) {
+        let held = self.held_on(node);
+        let mut by: BTreeMap<Processor, Vec<(&Resources, usize)>> = BTreeMap::new();
+        for at in &held {
+            by.entry(at.0).or_default().push((&self.tasks[&at.1].needs, self.turns[at].1));
+        }
+        let offer = &self.offers[usize::from(node)];
+        let mut used = crate::resources::Used::default();
+        let (mut suspects, mut alone) = (0, false);
+        for tasks in by.values() {
+            let is_apart = tasks.iter().any(|(needs, deaths)| *deaths > 0 || !needs.is_plain());
+            assert!(tasks.len() == 1 || !is_apart, "behind what is kept apart");
+            suspects += tasks.iter().filter(|(_, deaths)| *deaths > 0).count();
+            alone |= tasks.iter().any(|(_, deaths)| *deaths > 1);
+            let needs = tasks[0].0;
+            assert!(used.short(offer, needs).is_nothing(), "node{node} holds more than it offers");
+            used.take(needs);
+        }
+        assert!(suspects <= 1, "two suspects on node{node}");
+        assert!(!alone || held.len() == 1, "a suspect shares node{node}");
+    }
+
+    pub(super) fn lose_node(&mut self, node: u16) {
+        let held = self.held_on(node);
+        let mut oldest: BTreeMap<Processor, (u64, Label)> = BTreeMap::new();
+        for (processor, label) in &held {
+            let turn = (self.turns[&(*processor, *label)].0, *label);
+            let first = oldest.entry(*processor).or_insert(turn);
+            *first = turn.min(*first);
+        }
+        for (_, label) in oldest.values() {
+            let task = self.tasks.get_mut(label).unwrap();
+            task.deaths += 1;
+            task.alone += usize::from(held.len() == 1);
+        }
+        held.iter().for_each(|(processor, _)| self.leave(*processor));
     }
 
     pub(super) fn hand_out(&mut self, to: Processor, what: &Assignment) {
@@ -127,6 +202,7 @@ impl Oracle {
         assert!(task.held.iter().all(|(processor, _)| *processor != to), "{label} is held there");
         let better = |other: &Task| {
             self.is_available(other)
+                && (&other.needs, other.deaths.min(2)) == (&task.needs, task.deaths.min(2))
                 && (other.in_table && !task.in_table
                     || other.in_table == task.in_table
                         && !task.in_table
@@ -141,11 +217,16 @@ impl Oracle {
         task.handed_out += 1;
         task.copied = !task.held.is_empty();
         task.held.push((to, what.attempt));
+        let gpus = if task.needs == Resources::none().gpus(1) { 1 } else { 0 };
+        assert_eq!(what.gpus.count_ones(), gpus, "its GPUs");
+        self.turn += 1;
+        self.turns.insert((to, label), (self.turn, task.deaths));
     }
 
     pub(super) fn drop(&mut self, to: Processor, id: TaskId) {
         let at = self.drops.iter().position(|drop| *drop == (to, id));
         self.drops.remove(at.unwrap_or_else(|| panic!("who may be the only one is told to drop {id}")));
+        self.dropping.insert(to);
     }
 
     pub(super) fn submit(&mut self, from: Processor, submission: &Submission) {
@@ -185,6 +266,7 @@ impl Oracle {
         let label_of = |i: &u16| labels[usize::from(*i)];
         for (sub, label) in tasks.iter().zip(&labels) {
             let mut task = Task::new(job, sub.options);
+            task.needs = sub.needs.clone();
             task.join = sub.join.as_ref().map(|join| join.iter().map(label_of).collect());
             task.after = sub.after.iter().map(label_of).collect();
             self.add(*label, task);
@@ -203,13 +285,18 @@ impl Oracle {
         }
     }
 
+    pub(super) fn ask(&mut self, from: Processor) {
+        self.dropping.remove(&from);
+    }
+
     pub(super) fn leave(&mut self, gone: Processor) {
+        self.dropping.remove(&gone);
         let held: Vec<_> =
             self.tasks.iter().filter(|(_, t)| t.held.iter().any(|h| h.0 == gone)).map(|(l, _)| *l).collect();
         for label in held {
             let task = self.tasks.get_mut(&label).unwrap();
             task.held.retain(|held| held.0 != gone);
-            if task.held.is_empty() && task.options.once {
+            if task.held.is_empty() && (task.options.once || task.alone >= self.crashes) {
                 self.end(label, None);
             }
         }

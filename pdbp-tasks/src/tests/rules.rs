@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use crate::pool::{JobId, Limits, NewTask, Pool, Processor, TaskError};
-use crate::wire::{Assignment, Bytes, Down, Ending, KindId, Options, Submission, TaskId};
+use crate::resources::Resources;
+use crate::timeline::{Fate, Span};
+use crate::wire::{Assignment, Bytes, Down, Ending, Failure, KindId, Options, Submission, TaskId};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -19,7 +21,19 @@ fn pool() -> (Pool, JobId) {
 
 fn add(pool: &mut Pool, job: JobId, options: Options) {
     let input = Bytes::from(&b"x"[..]);
-    pool.add(job, &NewTask { kind: KindId(0), options, input, join: None, after: &[], keep: false }).unwrap();
+    pool.add(
+        job,
+        &NewTask {
+            kind: KindId(0),
+            options,
+            needs: &Resources::none(),
+            input,
+            join: None,
+            after: &[],
+            keep: false,
+        },
+    )
+    .unwrap();
 }
 
 /// What the pool says now, all to the same processor.
@@ -148,10 +162,10 @@ fn what_takes_twice_as_long_as_most_is_copied_once_to_another_node() {
 fn who_has_other_functions_or_submits_what_never_existed_is_refused() {
     let (mut pool, job) = pool();
     add(&mut pool, job, Options::default());
-    pool.hello(processor(1), 8);
+    pool.hello(processor(1), 8, Resources::none());
     assert_eq!(answers(&mut pool, SECOND), [(processor(1), Down::Refused { fingerprint: 7 })]);
     assert!(given(&mut pool, SECOND, processor(1)).is_empty());
-    pool.hello(processor(2), 7);
+    pool.hello(processor(2), 7, Resources::none().cpus(1));
     let task = given(&mut pool, SECOND, processor(2));
     let stray = Assignment { task: TaskId { index: 5, generation: 0 }, ..task[0].clone() };
     (0..100).for_each(|_| done(&mut pool, SECOND, processor(2), &stray, SECOND));
@@ -159,4 +173,29 @@ fn who_has_other_functions_or_submits_what_never_existed_is_refused() {
     // What it held is for others; what it says is not looked at any more.
     done(&mut pool, SECOND, processor(2), &task[0], SECOND);
     assert_eq!(given(&mut pool, SECOND, processor(3))[0].attempt, 2);
+}
+
+#[test]
+fn who_held_what_is_recorded_if_asked_for() {
+    let (mut pool, job) = pool();
+    add(&mut pool, job, Options { retries: 1, ..Options::default() });
+    pool.record();
+    let first = given(&mut pool, SECOND, processor(1));
+    let _ = pool.poll(2 * SECOND);
+    pool.lose_node(1);
+    let again = given(&mut pool, 3 * SECOND, processor(2));
+    let ending = Ending::Failed(Failure::Said("no".into()));
+    let failed = Submission { task: again[0].task, attempt: 2, ran_ns: 1, ending, tasks: Vec::new() };
+    pool.submit(4 * SECOND, processor(2), failed);
+    let last = given(&mut pool, 5 * SECOND, processor(3));
+    done(&mut pool, 7 * SECOND, processor(3), &last[0], SECOND);
+    let span = |number, since, until, fate| Span {
+        processor: processor(number),
+        task: first[0].task,
+        since: since * SECOND,
+        until: until * SECOND,
+        fate,
+    };
+    let all = [span(1, 1, 2, Fate::Lost), span(2, 3, 4, Fate::Failed), span(3, 5, 7, Fate::Taken)];
+    assert_eq!(pool.spans(), all);
 }

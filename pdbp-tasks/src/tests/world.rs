@@ -1,15 +1,9 @@
 //! The real pool and real processors in random worlds: processors that crash, that are given up for lost and live on, submissions that come
 //! late, twice, from another or of no task; held against the oracle after each operation.
 //!
-//! Flaws that were planted by hand, one at a time; each was found within 1,000 worlds. The pool
-//! * applies a submission twice; takes one of an attempt that was never handed out; takes results of present holders only;
-//! * adds the sub-tasks of a submission that it ignores, since the task is over or the attempt was never handed out; or of a failure;
-//! * stops while tasks are in the table; forgets what a lost processor held; leaves a cancelled task in the table;
-//! * counts a failure of an attempt that nobody holds, or while another runs the task;
-//! * uses an id again;
-//! * copies what is `once` or `exclusive`, or what was copied; runs what is `once` again when it has failed, or its processor is lost;
-//! * hands out new tasks before those of lost processors, or a task when the first that it needs is over; forgets priorities;
-//! * loses those who wait for a task that another stands in for, or that has failed.
+//! `flaws.rs` plants flaws into the pool and sees that worlds find them. More were planted by hand: taking results of present holders only, adding
+//! sub-tasks of a failure, leaving a cancelled task in the table, handing out new tasks before those of lost processors, forgetting
+//! priorities, losing those who wait for a task that another stands in for.
 //!
 //! One that nobody had planted: two processors with copies of copies, of which each fails while the other runs, so that no failure ever counts.
 
@@ -19,7 +13,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::oracle::{Label, Oracle, Task, read_input, value_of};
-use crate::pool::{JobId, Limits, NewTask, Pool, Processor, Refused};
+use crate::pool::{Flaw, JobId, Limits, NewTask, Pool, Processor, Refused};
+use crate::resources::Resources;
 use crate::wire::{
     Assignment, Bytes, Down, Ending, Failure, KindId, Options, SubTask, Submission, TaskId, Up,
 };
@@ -28,14 +23,41 @@ use crate::worker::{Over, Step, Worker};
 const PROCESSORS: usize = 4;
 const KINDS: usize = 3;
 
+/// What a task of a script does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Behaviour {
+    Value,
+    Fails,
+    /// It adds a task whose result is its own.
+    Adds,
+}
+const NODES: u16 = 3;
+
+/// What the processors of a node offer together.
+fn offer(node: u16) -> Resources {
+    let cpus = (0..PROCESSORS).filter(|place| place % usize::from(NODES) == usize::from(node)).count();
+    Resources::none().cpus(cpus as u16).gpus(node).memory(7)
+}
+
+/// What tasks need: mostly nothing.
+fn needs(what: usize) -> Resources {
+    match what {
+        0 => Resources::none().cpus(2),
+        1 => Resources::none().gpus(1),
+        2 => Resources::none().memory(4),
+        _ => Resources::none(),
+    }
+}
+
 #[derive(Clone, Debug)]
-enum Operation {
+pub(super) enum Operation {
     Add {
         job: usize,
         needs: Vec<usize>,
         join: bool,
         keep: bool,
         options: Options,
+        what: usize,
     },
     /// A processor does one thing.
     Step(usize),
@@ -46,6 +68,8 @@ enum Operation {
     Advance(u64),
     /// A processor dies with all messages from and to it. Another takes its place.
     Crash(usize),
+    /// A node dies with all its processors. Others take their places.
+    LoseNode(u16),
     /// The pool takes a processor for lost that lives on.
     GiveUp(usize),
     /// A submission arrives again, from the same or another processor.
@@ -64,6 +88,7 @@ enum Operation {
     Cancel(usize),
 }
 
+#[derive(Clone, Debug)]
 struct Host {
     processor: Processor,
     worker: Worker,
@@ -77,7 +102,7 @@ impl Host {
     fn new(place: usize, number: u64) -> Self {
         Self {
             processor: Processor { node: (place % 3) as u16, number },
-            worker: Worker::new(7),
+            worker: Worker::new(7, offer((place % 3) as u16)),
             up: VecDeque::new(),
             down: VecDeque::new(),
             submitted: Vec::new(),
@@ -86,7 +111,10 @@ impl Host {
     }
 }
 
-struct World {
+#[derive(Clone, Debug)]
+pub(super) struct World {
+    /// Tasks take no time, and what they do says this and not the seed.
+    script: Option<fn(Label) -> Behaviour>,
     seed: u64,
     now: Duration,
     pool: Pool,
@@ -113,17 +141,18 @@ fn encode<T: serde::Serialize>(value: &T) -> Bytes {
 }
 
 impl World {
-    fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         // A batch of few bytes, so that this bound is met, too.
-        let limits = Limits { batch_bytes: 9, ..Limits::default() };
+        let limits = Limits { batch_bytes: 9, crashes: 2, offer_wait: Duration::MAX, ..Limits::default() };
         let mut pool = Pool::new(KINDS, 7, limits);
         let jobs = [pool.begin(), pool.begin()];
         let hosts = (0..PROCESSORS).map(|place| Host::new(place, place as u64)).collect();
         Self {
+            script: None,
             seed,
             now: Duration::ZERO,
             pool,
-            oracle: Oracle::default(),
+            oracle: Oracle::new((0..NODES).map(offer).collect(), limits.crashes),
             jobs,
             added: [Vec::new(), Vec::new()],
             hosts,
@@ -132,6 +161,46 @@ impl World {
             depths: Vec::new(),
             closed: false,
         }
+    }
+
+    /// One of so many processors in which all that can happen can be counted, with the tasks of a script. No client adds any more.
+    pub(super) fn small(processors: usize, script: fn(Label) -> Behaviour, tasks: &[Operation]) -> Self {
+        let mut world = Self { script: Some(script), ..Self::new(0) };
+        world.hosts.truncate(processors);
+        tasks.iter().for_each(|task| world.apply(task.clone()));
+        world.pool.close();
+        world.closed = true;
+        world
+    }
+
+    /// Two worlds with the same text go on in the same way.
+    pub(super) fn digest(&self) -> String {
+        format!("{}{:?}{:?}", self.pool.digest(), self.hosts, self.now)
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.pool.is_empty() && self.hosts.iter().all(|host| host.over)
+    }
+
+    /// What can happen next by itself: messages arrive, processors work.
+    pub(super) fn possible(&self) -> Vec<Operation> {
+        let mut all = Vec::new();
+        for (place, host) in self.hosts.iter().enumerate() {
+            all.extend((!host.up.is_empty()).then_some(Operation::Up(place)));
+            all.extend((!host.down.is_empty()).then_some(Operation::Down(place)));
+            let waits = matches!(host.worker.clone().step(self.now), Step::Wait(_));
+            all.extend((!waits && !host.over).then_some(Operation::Step(place)));
+        }
+        all
+    }
+
+    /// Submissions that a processor has made.
+    pub(super) fn submitted(&self, place: usize) -> usize {
+        self.hosts.get(place).map_or(0, |host| host.submitted.len())
+    }
+
+    pub(super) fn plant(&mut self, flaw: Option<Flaw>) {
+        self.pool.flaw = flaw;
     }
 
     fn label(&mut self, depth: u8) -> Label {
@@ -143,6 +212,9 @@ impl World {
     /// What a task does in this run of it.
     fn behave(&mut self, what: &Assignment) -> (Ending, Vec<SubTask>) {
         let (label, parts) = read_input(&what.input);
+        if let Some(script) = self.script {
+            return self.act(script(label), label, &parts.unwrap_or_default());
+        }
         let chance = mix(self.seed, u64::from(label));
         if what.attempt <= 4 && chance >> (2 * what.attempt) & 3 == 0 {
             let failure =
@@ -167,7 +239,8 @@ impl World {
                 once: chance >> 50 & 7 == 0,
                 exclusive: chance >> 53 & 7 == 0,
             };
-            tasks.push(SubTask { kind: KindId(1), options, input: encode(&label), join, after });
+            let needs = needs((chance >> 44) as usize & 31);
+            tasks.push(SubTask { kind: KindId(1), options, needs, input: encode(&label), join, after });
         }
         let ending = match chance >> 30 & 1 {
             0 if count > 0 => Ending::Of((chance >> 31) as u16 % count as u16),
@@ -176,9 +249,25 @@ impl World {
         (ending, tasks)
     }
 
-    fn apply(&mut self, operation: Operation) {
+    fn act(&mut self, behaviour: Behaviour, label: Label, parts: &[u64]) -> (Ending, Vec<SubTask>) {
+        match behaviour {
+            Behaviour::Value => (Ending::Value(encode(&value_of(label, parts))), Vec::new()),
+            Behaviour::Fails => (Ending::Failed(Failure::Said("y".into())), Vec::new()),
+            Behaviour::Adds => {
+                let label = self.label(1);
+                let (options, needs) = (Options::default(), Resources::none());
+                let (join, after) = (None, Vec::new());
+                let sub = SubTask { kind: KindId(1), options, needs, input: encode(&label), join, after };
+                (Ending::Of(0), vec![sub])
+            }
+        }
+    }
+
+    pub(super) fn apply(&mut self, operation: Operation) {
         match operation {
-            Operation::Add { job, needs, join, keep, options } => self.add(job, &needs, join, keep, options),
+            Operation::Add { job, needs, join, keep, options, what } => {
+                self.add((job, what), &needs, join, keep, options);
+            }
             Operation::Step(host) => self.step(host),
             Operation::Up(host) => {
                 let from = self.hosts[host].processor;
@@ -199,6 +288,14 @@ impl World {
                 self.born += 1;
                 self.pool.leave(gone);
                 self.oracle.leave(gone);
+            }
+            Operation::LoseNode(node) => {
+                for place in (usize::from(node)..self.hosts.len()).step_by(usize::from(NODES)) {
+                    self.hosts[place] = Host::new(place, self.born);
+                    self.born += 1;
+                }
+                self.pool.lose_node(node);
+                self.oracle.lose_node(node);
             }
             Operation::GiveUp(host) => {
                 let gone = self.hosts[host].processor;
@@ -224,6 +321,7 @@ impl World {
                 let sub = SubTask {
                     kind: KindId(1),
                     options,
+                    needs: Resources::none(),
                     input: encode(&label),
                     join: None,
                     after: Vec::new(),
@@ -240,7 +338,14 @@ impl World {
         self.check();
     }
 
-    fn add(&mut self, place: usize, needs: &[usize], join: bool, keep: bool, options: Options) {
+    fn add(
+        &mut self,
+        (place, what): (usize, usize),
+        needs: &[usize],
+        join: bool,
+        keep: bool,
+        options: Options,
+    ) {
         let job = self.jobs[place];
         let kept: Vec<u64> =
             (0..self.added[place].len() as u64).filter(|n| self.added[place][*n as usize].1).collect();
@@ -248,7 +353,16 @@ impl World {
             needs.iter().filter(|_| !kept.is_empty()).map(|i| kept[i % kept.len()]).collect();
         let (joined, after) = if join { (Some(&*needs), &[][..]) } else { (None, &*needs) };
         let label = self.label(0);
-        let new = NewTask { kind: KindId(0), options, input: encode(&label), join: joined, after, keep };
+        let resources = self::needs(what);
+        let new = NewTask {
+            kind: KindId(0),
+            options,
+            needs: &resources,
+            input: encode(&label),
+            join: joined,
+            after,
+            keep,
+        };
         match self.pool.add(job, &new) {
             Err(refused) => assert_eq!((refused, self.oracle.is_cancelled(job)), (Refused::Cancelled, true)),
             Ok(number) => {
@@ -257,6 +371,7 @@ impl World {
                 self.added[place].push((label, keep));
                 let mut task = Task::new(job, options);
                 (task.number, task.keep) = (Some(number), keep);
+                task.needs = resources;
                 if join {
                     task.join = Some(labels);
                 } else {
@@ -272,7 +387,9 @@ impl World {
             Step::Send(up) => self.hosts[host].up.push_back(up),
             Step::Run(what) => {
                 let (ending, tasks) = self.behave(&what);
-                self.now += Duration::from_micros(mix(self.seed, u64::from(what.task.index)) % 3000);
+                if self.script.is_none() {
+                    self.now += Duration::from_micros(mix(self.seed, u64::from(what.task.index)) % 3000);
+                }
                 self.hosts[host].worker.ended(self.now, ending, tasks);
             }
             Step::Wait(_) => {}
@@ -283,13 +400,14 @@ impl World {
 
     fn deliver(&mut self, from: Processor, up: Up, host: usize) {
         match up {
-            Up::Hello { fingerprint } => self.pool.hello(from, fingerprint),
+            Up::Hello { fingerprint, offer } => self.pool.hello(from, fingerprint, offer),
             Up::Report { room, results } => {
                 for submission in results {
                     self.hosts[host].submitted.push(submission.clone());
                     self.submit(from, submission);
                 }
                 self.pool.ask(self.now, from, room.into());
+                self.oracle.ask(from);
             }
             Up::Bye => self.pool.leave(from),
         }
@@ -303,7 +421,10 @@ impl World {
     fn poll(&mut self) {
         while let Some((to, down)) = self.pool.poll(self.now) {
             match &down {
-                Down::Tasks(tasks) => tasks.iter().for_each(|task| self.oracle.hand_out(to, task)),
+                Down::Tasks(tasks) => {
+                    tasks.iter().for_each(|task| self.oracle.hand_out(to, task));
+                    self.oracle.check_node(to.node);
+                }
                 Down::Standby => {
                     assert!(!self.oracle.is_anything_available(), "standby, though there is something")
                 }
@@ -342,11 +463,11 @@ impl World {
     }
 
     /// All that is under way arrives, and everybody works until all is over.
-    fn finish(&mut self) {
+    pub(super) fn finish(&mut self) {
         self.pool.close();
         self.closed = true;
         for _ in 0..20_000 {
-            for host in 0..PROCESSORS {
+            for host in 0..self.hosts.len() {
                 while !self.hosts[host].up.is_empty() {
                     self.apply(Operation::Up(host));
                 }
@@ -371,18 +492,19 @@ fn options() -> impl Strategy<Value = Options> {
     )
 }
 
-fn operations() -> impl Strategy<Value = Vec<Operation>> {
+pub(super) fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let host = || 0..PROCESSORS;
     let id = (0u32..12, 0u32..3).prop_map(|(index, generation)| TaskId { index, generation });
     let needs = prop_oneof![3 => Just(Vec::new()), 2 => prop::collection::vec(0usize..100, 1..4)];
     let one = prop_oneof![
-        6 => (0usize..2, needs, any::<bool>(), any::<bool>(), options())
-            .prop_map(|(job, needs, join, keep, options)| Operation::Add { job, needs, join, keep, options }),
+        6 => (0usize..2, needs, any::<bool>(), any::<bool>(), options(), 0usize..12)
+            .prop_map(|(job, needs, join, keep, options, what)| Operation::Add { job, needs, join, keep, options, what }),
         12 => host().prop_map(Operation::Step),
         10 => host().prop_map(Operation::Up),
         10 => host().prop_map(Operation::Down),
         2 => prop_oneof![0u64..20, 60_000u64..70_000].prop_map(Operation::Advance),
         1 => host().prop_map(Operation::Crash),
+        1 => (0..NODES).prop_map(Operation::LoseNode),
         1 => host().prop_map(Operation::GiveUp),
         2 => (host(), 0usize..100, host()).prop_map(|(from, which, as_from)| Operation::Again { from, which, as_from }),
         1 => (host(), id, 0u32..4, any::<bool>())

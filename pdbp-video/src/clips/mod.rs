@@ -178,23 +178,29 @@ pub fn bundled() -> Loaded {
 /// Loads files, and directories with their subdirectories.
 pub fn load<P: AsRef<Path>>(paths: &[P]) -> Loaded {
     let mut loaded = Loaded::default();
-    for path in paths {
-        let path = path.as_ref();
-        if path.is_dir() {
-            load_directory(path, &mut loaded);
-        } else {
-            load_file(path, &mut loaded);
+    for file in list(paths) {
+        match file {
+            Ok(file) => load_file(&file, &mut loaded),
+            Err(error) => loaded.refused.push(error),
         }
     }
     loaded
+}
+
+/// The files that [`load`] would load, one by one, for who has not memory for all of them: files as they are named, and those of a known
+/// kind in directories, sorted by name; with an error for each directory without one, or that cannot be read.
+pub fn list<P: AsRef<Path>>(paths: &[P]) -> Vec<Result<PathBuf, ClipError>> {
+    let each = paths.iter().map(AsRef::as_ref);
+    each.flat_map(|path| if path.is_dir() { list_directory(path) } else { vec![Ok(path.to_path_buf())] })
+        .collect()
 }
 
 fn extensions() -> Vec<&'static str> {
     ANNEX_B_EXTENSIONS.into_iter().chain(MP4_EXTENSIONS).collect()
 }
 
-fn load_directory(path: &Path, loaded: &mut Loaded) {
-    let mut files = Vec::new();
+fn list_directory(path: &Path) -> Vec<Result<PathBuf, ClipError>> {
+    let (mut files, mut refused) = (Vec::new(), Vec::new());
     // Directories already entered, so that a symbolic link to a parent ends.
     let mut seen = std::collections::BTreeSet::new();
     let mut pending = vec![path.to_path_buf()];
@@ -210,17 +216,15 @@ fn load_directory(path: &Path, loaded: &mut Loaded) {
                     target.push(entry);
                 }
             }
-            Err(source) => loaded.refused.push(ClipError::Unreadable { path: directory, source }),
+            Err(source) => refused.push(Err(ClipError::Unreadable { path: directory, source })),
         }
     }
     files.retain(|file| has_known_extension(file));
     files.sort();
     if files.is_empty() {
-        loaded.refused.push(ClipError::EmptyDirectory { path: path.to_path_buf() });
+        refused.push(Err(ClipError::EmptyDirectory { path: path.to_path_buf() }));
     }
-    for file in files {
-        load_file(&file, loaded);
-    }
+    refused.into_iter().chain(files.into_iter().map(Ok)).collect()
 }
 
 fn has_known_extension(path: &Path) -> bool {

@@ -4,6 +4,7 @@
 //!   their sizes. A monitoring pass runs one sampler per core.
 //! * [`Follower`] decodes one stream picture by picture. Each keeps a decoder alive (see [`memory`] for what that costs),
 //!   which is what `--continuous` does for as many streams as memory holds.
+//! * [`whole`] decodes all pictures of a stream, once, which is how a directory of clips is measured ([`crate::elastic`]).
 //! * [`Reel`] decodes a few pictures of each clip once and shows them again and again, for `--replay`.
 //!
 //! openh264 is told not to flush after every call, since otherwise it loses pictures; it gets whole access units, so that
@@ -13,6 +14,7 @@
 
 pub mod memory;
 mod reel;
+mod whole;
 mod yuv;
 
 use core::ops::Range;
@@ -23,6 +25,7 @@ use openh264::decoder::{DecodedYUV, Decoder, DecoderConfig, Flush};
 use openh264::formats::YUVSource;
 
 pub use reel::Reel;
+pub use whole::whole;
 pub use yuv::Yuv;
 
 use crate::annexb::{EntryPoint, PictureSize};

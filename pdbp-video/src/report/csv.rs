@@ -27,7 +27,7 @@ fn seconds_since(origin: u64, at_ns: u64) -> f64 {
 }
 
 /// A text field: quoted if it needs to be.
-fn text(field: &str) -> String {
+pub(crate) fn text(field: &str) -> String {
     if field.contains([',', '"', '\n']) {
         format!("\"{}\"", field.replace('"', "\"\""))
     } else {

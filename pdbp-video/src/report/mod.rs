@@ -1,6 +1,6 @@
 //! What a person sees of a run: a table on the terminal, and a folder with an HTML page and CSV files.
 
-mod csv;
+pub(crate) mod csv;
 pub mod html;
 mod series;
 pub mod table;

@@ -8,8 +8,8 @@ use pdbp_core::engine::Checksum;
 use pdbp_core::policy::Threshold;
 
 use super::{
-    Codec, ConfigError, MonitorKind, Origin, PinMemory, PolicyKind, Progress, Settings, TransportKind,
-    position,
+    Codec, ConfigError, MonitorKind, MpiLibrary, Origin, PinMemory, PolicyKind, Progress, Settings, Tls,
+    TransportKind, position,
 };
 
 /// Collects the settings of a cluster, then [starts](Self::start) it.
@@ -64,10 +64,12 @@ setters! {
     listen: listen, "listen", String;
     join: join, "join", String;
     token_file: token_file, "token_file", PathBuf;
+    tls: tls, "tls", Tls;
     plain: plain, "plain", bool;
     codec: codec, "codec", Codec;
     outage: outage, "outage_ms", Duration;
     routing: routing, "routing", Routing;
+    mpi: mpi, "mpi", MpiLibrary;
     mpi_shared_memory: mpi_shared_memory, "mpi_shared_memory", bool;
     group_shared_memory: group_shared_memory, "group_shared_memory", bool;
     mpi_device_bytes: mpi_device_bytes, "mpi_device_bytes", usize;

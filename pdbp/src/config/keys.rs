@@ -9,7 +9,7 @@ use pdbp_core::Routing;
 use pdbp_core::engine::Checksum;
 use pdbp_core::policy::Threshold;
 
-use super::{Codec, MonitorKind, PinMemory, PolicyKind, Progress, Settings, TransportKind};
+use super::{Codec, MonitorKind, MpiLibrary, PinMemory, PolicyKind, Progress, Settings, Tls, TransportKind};
 
 /// A setting. `set` returns `None` for a value out of range.
 pub(crate) struct Key {
@@ -129,6 +129,25 @@ pub(crate) const KEYS: &[Key] = &[
         show: |s| s.token_file.as_ref().map_or_else(|| "off".to_owned(), |path| path.display().to_string()),
     },
     Key {
+        name: "tls",
+        expected: "\"off\", \"token\", or a folder with cert.pem, key.pem and ca.pem: over sockets, whether TLS 1.3 encrypts connections, \
+                   and whose certificates count besides the proof of the token",
+        set: |s, v| {
+            s.tls = match v {
+                "" => return None,
+                "off" => Tls::Off,
+                "token" => Tls::Token,
+                folder => Tls::Folder(PathBuf::from(folder)),
+            };
+            Some(())
+        },
+        show: |s| match &s.tls {
+            Tls::Off => "off".to_owned(),
+            Tls::Token => "token".to_owned(),
+            Tls::Folder(path) => path.display().to_string(),
+        },
+    },
+    Key {
         name: "plain",
         expected: "\"on\" or \"off\": over sockets, whether what travels between hosts may go unencrypted",
         set: |s, v| choice(v, &SWITCH, &mut s.plain),
@@ -157,6 +176,13 @@ pub(crate) const KEYS: &[Key] = &[
         expected: "\"direct\", or \"grid\": links to some nodes only, and two hops to the others; the same on all nodes",
         set: |s, v| choice(v, &ROUTINGS, &mut s.routing),
         show: |s| chosen(&s.routing, &ROUTINGS),
+    },
+    Key {
+        name: "mpi",
+        expected: "\"auto\" (the MPI of the launcher), \"openmpi\", \"mpich\", the path of an MPI library, or \"linked\" (with the \
+                   feature `mpi-linked`)",
+        set: |s, v| MpiLibrary::read(v).map(|library| s.mpi = library),
+        show: |s| s.mpi.to_string(),
     },
     Key {
         name: "mpi_shared_memory",

@@ -36,6 +36,69 @@ pub enum TransportKind {
     Net,
 }
 
+/// Which MPI library a process loads for a cluster over MPI.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum MpiLibrary {
+    /// What the program is linked with or has loaded; else that of the launcher (`mpirun`, `mpiexec`) that has started the process; else
+    /// the first that is found: Open MPI, then MPICH.
+    #[default]
+    Auto,
+    /// Open MPI, version 3 or newer.
+    OpenMpi,
+    /// MPICH 3.1 or newer, or an MPI with the same binary interface: Intel MPI, MVAPICH, Cray MPICH.
+    Mpich,
+    /// A file, as `/opt/openmpi/lib/libmpi.so.40`.
+    File(PathBuf),
+    /// The one that the program is linked with. Needs the feature `mpi-linked`.
+    Linked,
+}
+
+impl MpiLibrary {
+    /// The choices that have a name; any other text with a `/` is a file.
+    const NAMES: [(&str, Self); 4] =
+        [("auto", Self::Auto), ("openmpi", Self::OpenMpi), ("mpich", Self::Mpich), ("linked", Self::Linked)];
+
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        let named = Self::NAMES.into_iter().find(|(name, _)| *name == text);
+        named.map(|(_, library)| library).or_else(|| text.contains('/').then(|| Self::File(text.into())))
+    }
+}
+
+impl fmt::Display for MpiLibrary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => path.display().fmt(f),
+            named => f.write_str(Self::NAMES.iter().find(|(_, of)| of == named).map_or("", |(name, _)| name)),
+        }
+    }
+}
+
+#[cfg(feature = "mpi")]
+impl From<&MpiLibrary> for pdbp_mpi::Library {
+    fn from(library: &MpiLibrary) -> Self {
+        match library {
+            MpiLibrary::Auto => Self::Auto,
+            MpiLibrary::OpenMpi => Self::OpenMpi,
+            MpiLibrary::Mpich => Self::Mpich,
+            MpiLibrary::File(path) => Self::File(path.clone()),
+            MpiLibrary::Linked => Self::Linked,
+        }
+    }
+}
+
+/// How connections over sockets are encrypted: by TLS 1.3, or not at all. Nothing falls back from the one to the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tls {
+    /// Not at all.
+    Off,
+    /// With certificates that processes make for themselves when they start, and that nobody checks: both ends of a connection prove by the
+    /// [token](super::Settings::token_file) that they are of the cluster, and that nobody is between them.
+    Token,
+    /// With the certificates of a folder besides: `cert.pem` and `key.pem` of this process, for the name `pdbp`, and `ca.pem`, who has to have
+    /// signed those of the others.
+    Folder(PathBuf),
+}
+
 /// What a process packs its blocks by that it sends over sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Codec {

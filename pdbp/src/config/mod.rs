@@ -28,7 +28,9 @@ use toml::de::{DeTable, DeValue};
 pub use builder::Builder;
 pub use error::ConfigError;
 pub(crate) use keys::KEYS;
-pub use kinds::{Codec, MonitorKind, Origin, PinMemory, PolicyKind, Progress, TransportKind};
+pub use kinds::{
+    Codec, MonitorKind, MpiLibrary, Origin, PinMemory, PolicyKind, Progress, Tls, TransportKind,
+};
 
 /// Where a setting stands in [`KEYS`]; behind all of them for a name that is none.
 fn position(key: &str) -> usize {
@@ -68,14 +70,17 @@ pub struct Settings {
     pub transport: TransportKind,
     /// Over sockets: where this process listens, as host and port. Without [`join`](Self::join) it founds a cluster of
     /// [`nodes`](Self::nodes) processes, which join there; port 0 is any free one, for tests. An address in reach of other hosts takes a
-    /// [`token_file`](Self::token_file) and, since nothing is encrypted yet, [`plain`](Self::plain).
+    /// [`token_file`](Self::token_file), and [`tls`](Self::tls) or [`plain`](Self::plain).
     pub listen: Option<String>,
     /// Over sockets: where the process listens that founds the cluster to which this one is to belong.
     pub join: Option<String>,
     /// A file with the secret that all processes of a cluster over sockets know: 32 characters or more. A founder writes it if it
     /// does not exist.
     pub token_file: Option<PathBuf>,
-    /// Over sockets: what travels may be read and changed by whoever is between the hosts.
+    /// Over sockets: whether connections are encrypted, and whose certificates count; the same in all processes. Needs a
+    /// [`token_file`](Self::token_file) and the feature `tls`.
+    pub tls: Tls,
+    /// Over sockets: without [`tls`](Self::tls), what travels may be read and changed by whoever is between the hosts.
     pub plain: bool,
     /// Over sockets: what this process packs the blocks by that it sends. What it receives it expands, whatever this says.
     pub codec: Codec,
@@ -85,6 +90,8 @@ pub struct Settings {
     /// [`Routing::Grid`] a node needs memory for about 2·√M of M peers, and what has two hops takes twice as long; see
     /// [`pdbp_core::routing`]. Up to some hundred nodes [`Routing::Direct`] is the better choice.
     pub routing: Routing,
+    /// Over MPI: which library is loaded. A process uses one, and keeps it.
+    pub mpi: MpiLibrary,
     /// Over MPI: whether the processes of a host read each other's blocks in shared memory.
     pub mpi_shared_memory: bool,
     /// Whether the members of a [group](crate::collective::Group) that all share memory hand each other what they send through flags and
@@ -167,10 +174,12 @@ impl Default for Settings {
             listen: None,
             join: None,
             token_file: None,
+            tls: Tls::Off,
             plain: false,
             codec: Codec::None,
             outage: Duration::from_secs(2),
             routing: Routing::Direct,
+            mpi: MpiLibrary::Auto,
             mpi_shared_memory: true,
             group_shared_memory: true,
             mpi_device_bytes: 0,

@@ -73,6 +73,17 @@ fn messages_cross_between_processes() {
     assert_eq!(run(builder, |node| everybody_to_everybody(&node)), [2 * 299 * 150; 3]);
 }
 
+#[cfg(feature = "tls")]
+#[test]
+fn messages_cross_encrypted() {
+    let folder = tempfile::tempdir().unwrap();
+    // The founder writes it; who is there earlier has to find one.
+    let token = folder.path().join("token");
+    std::fs::write(&token, "secret".repeat(6)).unwrap();
+    let encrypted = || builder().token_file(token.clone()).tls(pdbp::Tls::Token);
+    assert_eq!(run(encrypted, |node| everybody_to_everybody(&node)), [2 * 299 * 150; 3]);
+}
+
 #[test]
 fn messages_cross_when_the_parts_make_progress() {
     let sums = run(|| builder().progress(Progress::Inline), |node| everybody_to_everybody(&node));

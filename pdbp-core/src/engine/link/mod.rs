@@ -27,7 +27,7 @@ pub(super) use work::Work;
 /// A link of this node: SCBP_i and RCBP_i, the state of the link, and what the two nodes have to tell each other. A node has one to itself,
 /// by which its parts reach each other.
 #[derive(Debug)]
-pub struct Link {
+pub(crate) struct Link {
     pub(super) id: LinkId,
     pub(super) peer: NodeId,
     pub(super) state: LinkState,

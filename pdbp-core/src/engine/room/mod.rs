@@ -39,7 +39,7 @@ use crate::routing::LinkId;
 use crate::transport::Transport;
 use crate::umb::BlockMemory;
 
-pub use table::RoomEntry;
+pub(crate) use table::RoomEntry;
 pub(super) use table::Rooms;
 use table::State;
 

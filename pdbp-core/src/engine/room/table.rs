@@ -8,7 +8,7 @@ use crate::routing::LinkId;
 
 /// A message of another part that needs room, or an answer still to be sent.
 #[derive(Clone, Copy, Debug)]
-pub struct RoomEntry {
+pub(crate) struct RoomEntry {
     /// The part that sends it, local index of the part that is to get it, its number at the sender.
     pub(super) source: PartId,
     pub(super) dest: u16,

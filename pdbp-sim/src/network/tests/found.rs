@@ -203,6 +203,14 @@ fn messages_for_a_part_that_is_gone_drive_out_no_other_event() {
     scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
 }
 
+/// The last segment of a message waited in an open block when its link failed, and left when that was up again, in the same poll. The
+/// others were lost with the link, and nobody was told.
+#[test]
+fn what_was_packed_before_a_link_failed_comes_back_when_it_is_up_again_at_once() {
+    let (scenario, until) = Scenario::random_pauses(21_245_326_325_891);
+    scenario.run(until).unwrap_or_else(|e| panic!("{e}"));
+}
+
 /// A node that had stood still read what was left of a link that had failed meanwhile, an ask for room among it, and granted what nobody
 /// waited for any more.
 #[test]

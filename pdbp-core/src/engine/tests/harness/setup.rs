@@ -181,12 +181,8 @@ impl Setup {
     fn storage(&self, i: usize, config: &Config) -> Storage<'static> {
         let odd = self.odd.filter(|(odd, _)| *odd == i).map(|(_, setting)| setting);
         let parts = self.parts + usize::from(odd == Some(Setting::Parts));
-        let mut storage = Storage::allocate(config, self.blocks(i) as usize, parts);
-        if odd == Some(Setting::Log) {
-            let longer = storage.agreement.log.len() + 1;
-            storage.agreement.log = agreement::Storage::allocate(1, longer).log;
-        }
-        storage
+        let storage = Storage::allocate(config, self.blocks(i) as usize, parts);
+        if odd == Some(Setting::Log) { storage.with_log(Storage::LOG + 1) } else { storage }
     }
 
     /// Engines that have not met yet.

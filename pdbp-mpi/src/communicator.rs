@@ -1,0 +1,49 @@
+//! Communicators of a program.
+
+/// A communicator that a program has, by whatever means it calls MPI: a value of the crate `mpi` (with the feature `mpi-linked`),
+/// a [`RawCommunicator`], or a type of one's own.
+///
+/// # Safety
+/// `handle` is that of a communicator, of the MPI that this process has loaded, that lives as long as the value is lent.
+pub unsafe trait Communicator {
+    /// The handle, an `MPI_Comm`, as a number (in C `(uintptr_t)comm`).
+    fn handle(&self) -> usize;
+}
+
+/// The handle of a communicator, as C has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawCommunicator(usize);
+
+impl RawCommunicator {
+    /// Takes the handle of a communicator, an `MPI_Comm`, as a number (in C `(uintptr_t)comm`).
+    ///
+    /// # Safety
+    /// It is the handle of a communicator of the MPI that this process has loaded, which is not freed as long as the value is used.
+    pub unsafe fn new(comm: usize) -> Self {
+        Self(comm)
+    }
+}
+
+// SAFETY: the promise of `new`.
+unsafe impl Communicator for RawCommunicator {
+    fn handle(&self) -> usize {
+        self.0
+    }
+}
+
+// SAFETY: a communicator that lives, of the MPI that the program is linked with, which is then the one that is used.
+#[cfg(feature = "mpi-linked")]
+unsafe impl<C: mpi::topology::Communicator> Communicator for C {
+    fn handle(&self) -> usize {
+        let handle = self.as_raw();
+        // An `int` of one library, a pointer of another.
+        if size_of_val(&handle) == size_of::<u32>() {
+            // SAFETY: of that size, and any bytes are a number.
+            (unsafe { std::mem::transmute_copy::<_, u32>(&handle) }) as usize
+        } else {
+            const { assert!(size_of::<mpi::ffi::MPI_Comm>() <= size_of::<usize>()) };
+            // SAFETY: as above.
+            unsafe { std::mem::transmute_copy::<_, usize>(&handle) }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Which launcher has started this process, and whether that is the launcher of the MPI that is loaded.
+
+use std::fmt;
+
+use super::{Kind, Library, Loaded};
+use crate::error::LibraryError;
+
+/// What has started the processes of a job, as it says in their environment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Launcher {
+    /// `mpirun` of Open MPI: there is `OMPI_COMM_WORLD_RANK`.
+    OpenMpi,
+    /// `mpiexec` of MPICH and its relatives: there is `PMI_RANK`.
+    Mpich,
+    /// `srun`, which starts either.
+    Slurm,
+}
+
+impl fmt::Display for Launcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OpenMpi => "the launcher of Open MPI (there is the variable OMPI_COMM_WORLD_RANK)",
+            Self::Mpich => "a launcher of MPICH's family (there is the variable PMI_RANK)",
+            Self::Slurm => "srun",
+        })
+    }
+}
+
+/// What the environment says, before MPI is initialised, which may change it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Launched {
+    pub(super) by: Launcher,
+    /// How many processes were started.
+    ranks: Option<usize>,
+}
+
+impl Launched {
+    pub(super) fn find() -> Option<Self> {
+        let by = Launcher::read(|name| std::env::var_os(name).is_some())?;
+        let names: &[&str] = match by {
+            Launcher::OpenMpi => &["OMPI_COMM_WORLD_SIZE"],
+            Launcher::Mpich => &["PMI_SIZE"],
+            Launcher::Slurm => &["PMI_SIZE", "SLURM_STEP_NUM_TASKS"],
+        };
+        let ranks = names.iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
+        Some(Self { by, ranks })
+    }
+}
+
+impl Launcher {
+    fn read(has: impl Fn(&str) -> bool) -> Option<Self> {
+        if has("OMPI_COMM_WORLD_RANK") {
+            return Some(Self::OpenMpi);
+        }
+        let is_rank = has("PMI_RANK") || has("PMIX_RANK");
+        // A launcher of MPICH within a batch job starts its ranks by srun, but for Hydra's own variables.
+        let is_slurm = has("PMIX_RANK") || has("SLURM_PROCID") && !has("HYDI_CONTROL_FD") && !has("PMI_FD");
+        is_rank.then_some(if is_slurm { Self::Slurm } else { Self::Mpich })
+    }
+
+    /// The MPI that it starts; `None` if that may be any.
+    pub(super) fn kind(self) -> Option<Kind> {
+        match self {
+            Self::OpenMpi => Some(Kind::OpenMpi),
+            Self::Mpich => Some(Kind::Mpich),
+            Self::Slurm => None,
+        }
+    }
+}
+
+/// An MPI started by the launcher of another one would take each process for a job of its own, or end it. A file that is
+/// named is left to [`check_ranks`].
+pub(super) fn check(mpi: &Loaded, library: &Library) -> Result<(), LibraryError> {
+    let Some(launcher) = mpi.launched.map(|launched| launched.by) else { return Ok(()) };
+    let is_other = launcher.kind().is_some_and(|kind| kind != mpi.kind && mpi.kind != Kind::Other);
+    if is_other && !matches!(library, Library::File(_)) {
+        let is_linked = mpi.is_linked;
+        return Err(LibraryError::Launcher { launcher, library: mpi.to_string(), kind: mpi.kind, is_linked });
+    }
+    Ok(())
+}
+
+/// What the launcher says of the number of ranks, and what MPI does.
+pub(crate) fn check_ranks(mpi: &Loaded, size: usize) -> Result<(), LibraryError> {
+    match mpi.launched {
+        Some(Launched { by: launcher, ranks: Some(ranks) }) if size == 1 && ranks > 1 => {
+            Err(LibraryError::Ranks { launcher, ranks, library: mpi.to_string() })
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_launcher_is_known_by_its_variables() {
+        let find = |names: &[&str]| Launcher::read(|name| names.contains(&name));
+        assert_eq!(find(&["OMPI_COMM_WORLD_RANK", "PMIX_RANK"]), Some(Launcher::OpenMpi));
+        assert_eq!(find(&["PMI_RANK", "PMI_FD"]), Some(Launcher::Mpich));
+        assert_eq!(find(&["PMI_RANK", "PMI_FD", "SLURM_PROCID"]), Some(Launcher::Mpich));
+        assert_eq!(find(&["PMI_RANK", "SLURM_PROCID"]), Some(Launcher::Slurm));
+        assert_eq!(find(&["PMIX_RANK", "SLURM_PROCID"]), Some(Launcher::Slurm));
+        assert_eq!(find(&["SLURM_PROCID"]), None);
+        assert_eq!(find(&[]), None);
+    }
+}

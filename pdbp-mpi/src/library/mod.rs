@@ -1,0 +1,247 @@
+//! Which MPI is used: it is loaded when a program needs it, so that one program runs under any.
+//!
+//! * `table`: the C functions that are used, each declared once.
+//! * `abi`: the two binary interfaces that MPIs have: constants and layouts.
+//! * `search`: which library is loaded, and from where; by the system's loader (`system`), for this process and its `launcher`.
+//!
+//! No C compiler and no header of an MPI is needed for that. The library is opened with its symbols to itself (`RTLD_LOCAL`), and never
+//! closed. With the feature `mpi-linked` the same table is filled from the crate `mpi`, with which the program is linked.
+
+mod abi;
+mod launcher;
+mod search;
+mod system;
+mod table;
+
+use std::ffi::{CStr, c_int, c_void};
+use std::fmt;
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+pub(crate) use abi::{Constants, MOST_STATUS_BYTES};
+#[cfg(feature = "mpi-linked")]
+use launcher::Launched;
+pub use launcher::Launcher;
+pub(crate) use launcher::check_ranks;
+pub(crate) use system::Opened;
+pub(crate) use table::{Finalising, Functions, Handle, NoCopy};
+
+use crate::error::LibraryError;
+use crate::result;
+
+/// `MPI_SUCCESS`, by the standard.
+pub(crate) const SUCCESS: c_int = 0;
+
+/// Which MPI library to use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Library {
+    /// What the program is linked with or has loaded; else that of the launcher (`mpirun`, `mpiexec`) that has started the process; else
+    /// the first that is found: Open MPI, then MPICH.
+    #[default]
+    Auto,
+    /// Open MPI, version 3 or newer.
+    OpenMpi,
+    /// MPICH 3.1 or newer, or an MPI with the same binary interface: Intel MPI, MVAPICH, Cray MPICH.
+    Mpich,
+    /// A file, as `/opt/openmpi/lib/libmpi.so.40`. Its kind is found out.
+    File(PathBuf),
+    /// The one that the program is linked with. Needs the feature `mpi-linked`.
+    Linked,
+}
+
+/// The text is none of `auto`, `openmpi`, `mpich`, `linked` and no path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownLibrary;
+
+impl fmt::Display for UnknownLibrary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "use auto, openmpi, mpich, linked, or the path of a library, such as /opt/mpi/lib/libmpi.so",
+        )
+    }
+}
+
+impl std::error::Error for UnknownLibrary {}
+
+impl FromStr for Library {
+    type Err = UnknownLibrary;
+
+    /// The name of a choice, or a path, which has a `/`.
+    fn from_str(text: &str) -> Result<Self, UnknownLibrary> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "openmpi" => Ok(Self::OpenMpi),
+            "mpich" => Ok(Self::Mpich),
+            "linked" => Ok(Self::Linked),
+            path if path.contains('/') => Ok(Self::File(path.into())),
+            _ => Err(UnknownLibrary),
+        }
+    }
+}
+
+impl fmt::Display for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::OpenMpi => f.write_str("openmpi"),
+            Self::Mpich => f.write_str("mpich"),
+            Self::Linked => f.write_str("linked"),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// A family of MPIs that have one binary interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// Open MPI.
+    OpenMpi,
+    /// MPICH and its relatives.
+    Mpich,
+    /// Another one, that the program is linked with.
+    Other,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OpenMpi => "Open MPI",
+            Self::Mpich => "MPICH",
+            Self::Other => "another MPI",
+        })
+    }
+}
+
+/// The MPI that this process uses, from when it was loaded to the end.
+pub(crate) struct Loaded {
+    functions: Functions,
+    pub(crate) constants: Constants,
+    pub(crate) kind: Kind,
+    /// What it calls itself, as "Open MPI v4.1.4".
+    pub(crate) version: String,
+    /// Where it is.
+    pub(crate) file: String,
+    handle: search::Opened,
+    pub(crate) is_linked: bool,
+    launched: Option<launcher::Launched>,
+}
+
+impl Deref for Loaded {
+    type Target = Functions;
+    fn deref(&self) -> &Functions {
+        &self.functions
+    }
+}
+
+impl Loaded {
+    /// The handle of which a program has made a number.
+    pub(crate) fn handle_of(&self, bits: usize) -> Handle {
+        match self.functions {
+            // C widens an `int` with its sign.
+            Functions::Integers(_) => Handle::new((bits as u32).cast_signed()),
+            Functions::Pointers(_) => Handle::new(std::ptr::with_exposed_provenance_mut::<c_void>(bits)),
+        }
+    }
+
+    /// Whether a number can be the handle of a communicator here, which tells programs that were compiled for another MPI.
+    pub(crate) fn may_be_communicator(&self, bits: usize) -> bool {
+        match self.kind {
+            // Four bits of a handle say what it is of, and the upper half of a wide number is the sign.
+            Kind::Mpich => matches!((bits as u64) >> 32, 0 | 0xffff_ffff) && (bits >> 26) & 0xf == 1,
+            // The address of a struct: not MPICH's number of its world, nor one that was widened with its sign.
+            Kind::OpenMpi => {
+                bits >= 4096
+                    && bits != 0x4400_0000
+                    && bits.cast_signed() > 0
+                    && bits.is_multiple_of(align_of::<usize>())
+            }
+            Kind::Other => true,
+        }
+    }
+
+    /// A function beyond the table; null if this MPI does not have it.
+    pub(crate) fn find(&self, name: &CStr) -> *mut c_void {
+        self.handle.find(name)
+    }
+}
+
+impl fmt::Display for Loaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.version, self.file)
+    }
+}
+
+static LOADED: OnceLock<Loaded> = OnceLock::new();
+
+/// The MPI that this process uses, if it has loaded one.
+pub(crate) fn loaded() -> Option<&'static Loaded> {
+    LOADED.get()
+}
+
+/// Loads an MPI, or returns the one that was loaded before, of which a process can have one only.
+pub(crate) fn load(library: &Library) -> Result<&'static Loaded, LibraryError> {
+    static LOADING: Mutex<()> = Mutex::new(());
+    let _guard = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(loaded) = loaded() {
+        return if search::is_wanted(loaded, library) {
+            Ok(loaded)
+        } else {
+            Err(LibraryError::Second { wanted: library.clone(), present: loaded.to_string() })
+        };
+    }
+    let found = if cfg!(feature = "mpi-linked") || *library == Library::Linked {
+        linked(library)?
+    } else {
+        search::find(library)?
+    };
+    // What the program has initialised works with its launcher.
+    if !result::is_initialised(&found) {
+        launcher::check(&found, library).inspect_err(|_| found.handle.close())?;
+    }
+    Ok(LOADED.get_or_init(|| found))
+}
+
+#[cfg(not(feature = "mpi-linked"))]
+fn linked(_: &Library) -> Result<Loaded, LibraryError> {
+    Err(LibraryError::NotLinked)
+}
+
+/// What the program is linked with, if that is what is wanted.
+#[cfg(feature = "mpi-linked")]
+fn linked(library: &Library) -> Result<Loaded, LibraryError> {
+    let handle = search::Opened::of_program();
+    let file = "linked with the program".to_owned();
+    let failed = |missing| LibraryError::Incomplete { file: file.clone(), missing };
+    let (functions, constants) = abi::linked().map_err(failed)?;
+    let version = search::version(&handle).unwrap_or_default();
+    let kind = search::kind(&|name| handle.find(name), &version).unwrap_or(Kind::Other);
+    let loaded = Loaded {
+        functions,
+        constants,
+        kind,
+        version,
+        file,
+        handle,
+        is_linked: true,
+        launched: Launched::find(),
+    };
+    if search::is_wanted(&loaded, library) {
+        Ok(loaded)
+    } else {
+        Err(LibraryError::Second { wanted: library.clone(), present: loaded.to_string() })
+    }
+}
+
+/// Loads an MPI, unless that was done, and says which: its version and file, as "Open MPI v4.1.4 (libmpi.so.40)".
+///
+/// # Errors
+/// See [`LibraryError`].
+pub fn load_library(library: &Library) -> Result<String, LibraryError> {
+    load(library).map(ToString::to_string)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,252 @@
+//! Finds and opens the library of an MPI.
+//!
+//! In this order: what the process has already; beside the launcher, whose MPI need not be where the system's loader looks; where that
+//! looks. What a file is, is asked of the file, since names do not tell: `libmpi.so.12` was that of Open MPI 1.10, too.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
+
+use super::launcher::{Launched, Launcher};
+pub(super) use super::system::Opened;
+use super::system::{parent_program, path_of};
+use super::{Kind, Library, Loaded, SUCCESS, abi, table};
+use crate::error::LibraryError;
+
+/// What the libraries are called, newest first. The last is for those who have developer's files only.
+const KNOWN: [(Kind, &[&CStr]); 2] = [
+    (Kind::OpenMpi, &[c"libmpi.so.40", c"libmpi.so"]),
+    (
+        Kind::Mpich,
+        &[c"libmpich.so.12", c"libmpi.so.12", c"libmpi_cray.so.12", c"libmpi_gnu_123.so.12", c"libmpi.so"],
+    ),
+];
+/// How MPIs may have been loaded by somebody else.
+const PRESENT: &[&CStr] =
+    &[c"libmpi.so.40", c"libmpich.so.12", c"libmpi.so.12", c"libmpi_cray.so.12", c"libmpi_abi.so.0"];
+
+/// Whether the MPI that is loaded is the one that is asked for.
+pub(super) fn is_wanted(loaded: &Loaded, library: &Library) -> bool {
+    match library {
+        Library::Auto => true,
+        Library::OpenMpi => loaded.kind == Kind::OpenMpi,
+        Library::Mpich => loaded.kind == Kind::Mpich,
+        Library::Linked => loaded.is_linked,
+        Library::File(path) => is_present(path).is_some_and(|handle| loaded.handle == handle),
+    }
+}
+
+/// The library of that path, if the process has it.
+fn is_present(path: &Path) -> Option<Opened> {
+    let handle = Opened::present(path)?;
+    // It was open before, and stays so.
+    handle.close();
+    Some(handle)
+}
+
+/// Opens the library that is asked for.
+pub(super) fn find(library: &Library) -> Result<Loaded, LibraryError> {
+    let present = present()?;
+    if let Library::File(path) = library {
+        let file = path.display().to_string();
+        let handle = Opened::open(path).map_err(|why| LibraryError::File { file: file.clone(), why })?;
+        return match present {
+            Some(present) if present.handle != handle => Err(second(library, &present)),
+            _ => identify(handle, file),
+        };
+    }
+    let launcher = Launched::find().map(|launched| launched.by);
+    if let Some(present) = present {
+        return if is_wanted(&present, library) { Ok(present) } else { Err(second(library, &present)) };
+    }
+    let wanted = match library {
+        Library::OpenMpi => Some(Kind::OpenMpi),
+        Library::Mpich => Some(Kind::Mpich),
+        _ => launcher.and_then(Launcher::kind),
+    };
+    let known: Vec<_> =
+        KNOWN.iter().filter(|(kind, _)| wanted.is_none_or(|wanted| wanted == *kind)).collect();
+    search(&known, launcher, library)
+}
+
+fn second(library: &Library, present: &Loaded) -> LibraryError {
+    LibraryError::Second { wanted: library.clone(), present: present.to_string() }
+}
+
+/// What the process has already, by what it was linked with or has loaded; of several the one that is initialised.
+fn present() -> Result<Option<Loaded>, LibraryError> {
+    let mut opened: Vec<(Opened, String)> = Vec::new();
+    for name in PRESENT {
+        if let Some(handle) = Opened::present(&path_of(name)) {
+            opened.push((handle, name.to_string_lossy().into_owned()));
+        }
+    }
+    // Under a name of its own, or a part of the program.
+    if opened.is_empty() && !Opened::of_program().find(c"MPI_Init_thread").is_null() {
+        opened.push((Opened::of_program(), "part of the program".to_owned()));
+    }
+    let initialised = opened.iter().position(|(handle, _)| is_initialised(*handle)).unwrap_or(0);
+    if opened.is_empty() {
+        return Ok(None);
+    }
+    let (handle, file) = opened.swap_remove(initialised);
+    identify(handle, file).map(Some)
+}
+
+fn is_initialised(handle: Opened) -> bool {
+    type Question = unsafe extern "C" fn(*mut c_int) -> c_int;
+    let found = handle.find(c"MPI_Initialized");
+    let mut flag = 0;
+    if !found.is_null() {
+        // SAFETY: the function of this name has this type in every MPI.
+        let question = unsafe { std::mem::transmute::<*mut c_void, Question>(found) };
+        // SAFETY: may be called at any time, with a place for the answer.
+        unsafe { question(&raw mut flag) };
+    }
+    flag != 0
+}
+
+/// Opens the first library of one of these kinds that can be used.
+pub(super) fn search(
+    known: &[&(Kind, &[&CStr])],
+    launcher: Option<Launcher>,
+    library: &Library,
+) -> Result<Loaded, LibraryError> {
+    let folders = launcher.map(|_| beside_launcher()).unwrap_or_default();
+    let mut tried = Vec::new();
+    for (kind, names) in known {
+        let beside = folders.iter().flat_map(|folder| names.iter().map(|name| folder.join(path_of(name))));
+        let beside = beside.filter(|path| path.exists());
+        let elsewhere = names.iter().map(|name| path_of(name));
+        for path in beside.chain(elsewhere) {
+            let file = path.display().to_string();
+            match Opened::open(&path).map(|handle| identify(handle, file.clone())) {
+                Ok(Ok(loaded)) if loaded.kind == *kind => return Ok(loaded),
+                Ok(Ok(other)) => {
+                    other.handle.close();
+                    tried.push(format!("{file} is of {}", other.kind));
+                }
+                Ok(Err(why)) => tried.push(why.to_string()),
+                Err(why) if path.exists() => tried.push(why),
+                // The system's words say no more than this.
+                Err(why) if why.contains("No such file") => tried.push(format!("{file} is not there")),
+                Err(why) => tried.push(why),
+            }
+        }
+    }
+    tried.dedup();
+    Err(LibraryError::NotFound { wanted: library.clone(), launcher, folders, tried })
+}
+
+/// Folders of libraries of the launcher that has started this process, and of the one that `PATH` has.
+fn beside_launcher() -> Vec<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let in_path = std::env::split_paths(&path)
+        .flat_map(|folder| ["mpirun", "mpiexec"].map(|name| folder.join(name)))
+        .filter(|program| program.exists())
+        .flat_map(|program| [std::fs::canonicalize(&program).ok(), Some(program)]);
+    let programs = parent_program().into_iter().chain(in_path.flatten());
+    let mut folders = Vec::new();
+    for prefix in programs.filter_map(|program| Some(program.parent()?.parent()?.to_owned())) {
+        for folder in ["lib", "lib64"].map(|name| prefix.join(name)) {
+            if folder.exists() && !folders.contains(&folder) {
+                folders.push(folder);
+            }
+        }
+    }
+    folders
+}
+
+/// Finds out what a library is and fills the table. One that cannot be used is closed.
+fn identify(handle: Opened, file: String) -> Result<Loaded, LibraryError> {
+    let found = version(&handle).ok_or_else(|| LibraryError::NoMpi { file: file.clone() });
+    let filled = found.and_then(|version| {
+        let find: abi::Find = &|name| handle.find(name);
+        let kind = kind(find, &version).map_err(|why| LibraryError::Unsupported {
+            file: file.clone(),
+            version: version.clone(),
+            why,
+        })?;
+        let table: Result<(table::Functions, abi::Constants), String> = match kind {
+            // SAFETY: it says that it is one, and has its symbols.
+            Kind::OpenMpi => unsafe { abi::open_mpi(find) },
+            // SAFETY: it says that it is one, or a relative.
+            _ => unsafe { abi::mpich(find) },
+        };
+        let (functions, constants) =
+            table.map_err(|missing| LibraryError::Incomplete { file: file.clone(), missing })?;
+        Ok(Loaded {
+            functions,
+            constants,
+            kind,
+            version,
+            file: handle.place_of(c"MPI_Init_thread").unwrap_or(file),
+            handle,
+            is_linked: false,
+            launched: Launched::find(),
+        })
+    });
+    filled.inspect_err(|_| handle.close())
+}
+
+/// What an MPI calls itself, in the first of its lines; `None` if that is no MPI.
+pub(super) fn version(handle: &Opened) -> Option<String> {
+    type Question = unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int;
+    let found = handle.find(c"MPI_Get_library_version");
+    if found.is_null() {
+        return None;
+    }
+    // More than any MPI has.
+    let (mut text, mut length) = ([0 as c_char; 16384], 0);
+    // SAFETY: the function of this name has this type in every MPI.
+    let question = unsafe { std::mem::transmute::<*mut c_void, Question>(found) };
+    // SAFETY: may be called at any time, with room for the answer.
+    let code = unsafe { question(text.as_mut_ptr(), &raw mut length) };
+    let bytes: Vec<u8> = text.iter().take(length.max(0) as usize).map(|c| *c as u8).collect();
+    let text = String::from_utf8_lossy(&bytes);
+    let line = text.split(['\n', '\0', ',']).next().unwrap_or_default();
+    (code == SUCCESS).then(|| line.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// What kind of MPI that is, by what it calls itself and by its symbols; or why it cannot be used.
+pub(super) fn kind(find: abi::Find, version: &str) -> Result<Kind, String> {
+    if !find(c"ompi_mpi_comm_world").is_null() {
+        return match number_after(version, "Open MPI v") {
+            Some((..3, _)) => Err("Open MPI 3 is the oldest that can be loaded".to_owned()),
+            _ => Ok(Kind::OpenMpi),
+        };
+    }
+    if is_standard_abi(find) {
+        return Err(
+            "it has the ABI of MPI 5 (libmpi_abi), which is not supported yet; name the libmpi.so beside it"
+                .to_owned(),
+        );
+    }
+    const RELATIVES: [&str; 5] = ["MPICH", "MVAPICH", "Intel(R) MPI", "ParaStation", "CRAY"];
+    match number_after(version, "MPICH Version:") {
+        Some(old) if old < (3, 1) => Err("MPICH 3.1 is the oldest that can be loaded".to_owned()),
+        _ if RELATIVES.iter().any(|name| version.contains(name)) => Ok(Kind::Mpich),
+        _ => Err("it is neither Open MPI nor of MPICH's family".to_owned()),
+    }
+}
+
+/// Whether the handles are those of MPI 5.
+fn is_standard_abi(find: abi::Find) -> bool {
+    type Question = unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;
+    let found = find(c"MPI_Abi_get_version");
+    if found.is_null() {
+        return false;
+    }
+    let (mut major, mut minor) = (-1, -1);
+    // SAFETY: the function of this name has this type, by the standard.
+    let question = unsafe { std::mem::transmute::<*mut c_void, Question>(found) };
+    // SAFETY: may be called at any time, with places for the answers, which are -1 where the ABI is another.
+    let code = unsafe { question(&raw mut major, &raw mut minor) };
+    code == SUCCESS && major >= 0
+}
+
+/// The first two numbers of a version behind some words.
+fn number_after(text: &str, words: &str) -> Option<(u32, u32)> {
+    let (_, rest) = text.split_once(words)?;
+    let mut numbers = rest.trim_start().split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
+    Some((numbers.next()?, numbers.next().unwrap_or(0)))
+}

@@ -1,0 +1,191 @@
+//! MPI as a program calls it that uses MPI itself: by the crate `mpi`, or as C would, by a library that it has loaded.
+
+use pdbp_mpi::Threads;
+
+#[cfg(not(feature = "mpi-linked"))]
+pub(crate) use loaded::Program;
+#[cfg(feature = "mpi-linked")]
+pub(crate) use of_crate::Program;
+
+/// The levels as numbers, which are the same in all MPIs.
+const LEVELS: [Threads; 4] = [Threads::Single, Threads::Funnelled, Threads::Serialised, Threads::Multiple];
+
+#[cfg(feature = "mpi-linked")]
+mod of_crate {
+    use mpi::Threading;
+    use mpi::environment::Universe;
+    use mpi::topology::{Color, Communicator as _, SimpleCommunicator};
+    use mpi::traits::{CommunicatorCollectives as _, Destination as _, Source as _};
+    use pdbp_mpi::{Communicator, Threads};
+
+    const LEVELS: [Threading; 4] =
+        [Threading::Single, Threading::Funneled, Threading::Serialized, Threading::Multiple];
+
+    /// MPI, until it is dropped.
+    pub(crate) struct Program {
+        _universe: Universe,
+        world: SimpleCommunicator,
+    }
+
+    impl Program {
+        /// Initialises MPI. What threads may do, too.
+        pub(crate) fn start(level: Threads) -> Result<(Self, Threads), String> {
+            let (universe, have) =
+                mpi::initialize_with_threading(LEVELS[level as usize]).ok_or("initialised before")?;
+            let have = LEVELS.iter().position(|l| *l == have).ok_or("an unknown level")?;
+            let world = universe.world();
+            Ok((Self { _universe: universe, world }, super::LEVELS[have]))
+        }
+
+        pub(crate) fn world(&self) -> impl Communicator {
+            SimpleCommunicator::world()
+        }
+
+        /// Rank and size.
+        pub(crate) fn place(&self) -> (i32, i32) {
+            (self.world.rank(), self.world.size())
+        }
+
+        pub(crate) fn split(&self, colour: i32) -> impl Communicator + use<> {
+            self.world.split_by_color(Color::with_value(colour)).unwrap()
+        }
+
+        /// Sends a number to the next rank, and returns what comes from the one before.
+        pub(crate) fn pass_on(&self, number: i32, tag: i32) -> i32 {
+            let (rank, size) = self.place();
+            self.world.process_at_rank((rank + 1) % size).send_with_tag(&number, tag);
+            self.world.process_at_rank((rank + size - 1) % size).receive_with_tag::<i32>(tag).0
+        }
+
+        pub(crate) fn barrier(&self) {
+            self.world.barrier();
+        }
+    }
+}
+
+#[cfg(not(feature = "mpi-linked"))]
+mod loaded {
+    use std::ffi::{CStr, c_int, c_void};
+    use std::ptr;
+
+    use pdbp_mpi::{Communicator, RawCommunicator, Threads};
+
+    /// A function, by its name and type.
+    macro_rules! call {
+        ($self:expr, $name:literal ($($argument:expr => $kind:ty),*)) => {{
+            let found = $self.find($name);
+            // SAFETY: the function of that name, which has this type.
+            let function = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($kind),*) -> c_int>(found) };
+            // SAFETY: as MPI has it.
+            let code = unsafe { function($($argument),*) };
+            assert_eq!(code, 0, "{:?}", $name);
+        }};
+    }
+
+    /// MPI, until it is dropped.
+    pub(crate) struct Program {
+        library: *mut c_void,
+        is_open_mpi: bool,
+    }
+
+    impl Program {
+        fn find(&self, name: &CStr) -> *mut c_void {
+            // SAFETY: a library that is open, and a string.
+            let found = unsafe { libc::dlsym(self.library, name.as_ptr()) };
+            assert!(!found.is_null(), "there is no {name:?}");
+            found
+        }
+
+        /// Loads the MPI of the launcher and initialises it. What threads may do, too.
+        pub(crate) fn start(level: Threads) -> Result<(Self, Threads), String> {
+            let is_open_mpi = std::env::var_os("OMPI_COMM_WORLD_RANK").is_some();
+            let names = if is_open_mpi { [c"libmpi.so.40"; 2] } else { [c"libmpich.so.12", c"libmpi.so.12"] };
+            // SAFETY: a string; loading an MPI does nothing.
+            let open =
+                |name: &CStr| unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+            let library = names.into_iter().map(open).find(|library| !library.is_null());
+            let program = Self { library: library.ok_or("no library of the launcher's MPI")?, is_open_mpi };
+            let (want, mut have) = (level as c_int, 0);
+            let none: *mut c_void = ptr::null_mut();
+            call!(program, c"MPI_Init_thread"(none => *mut c_void, none => *mut c_void, want => c_int, &raw mut have => *mut c_int));
+            Ok((program, super::LEVELS[have as usize]))
+        }
+
+        fn world_handle(&self) -> usize {
+            if self.is_open_mpi { self.find(c"ompi_mpi_comm_world").expose_provenance() } else { 0x4400_0000 }
+        }
+
+        pub(crate) fn world(&self) -> impl Communicator {
+            // SAFETY: it lives as long as MPI.
+            unsafe { RawCommunicator::new(self.world_handle()) }
+        }
+
+        /// Rank and size.
+        pub(crate) fn place(&self) -> (i32, i32) {
+            let (mut rank, mut size, world) = (0, 0, self.world_handle());
+            if self.is_open_mpi {
+                call!(self, c"MPI_Comm_rank"(world => usize, &raw mut rank => *mut c_int));
+                call!(self, c"MPI_Comm_size"(world => usize, &raw mut size => *mut c_int));
+            } else {
+                call!(self, c"MPI_Comm_rank"(world as c_int => c_int, &raw mut rank => *mut c_int));
+                call!(self, c"MPI_Comm_size"(world as c_int => c_int, &raw mut size => *mut c_int));
+            }
+            (rank, size)
+        }
+
+        pub(crate) fn split(&self, colour: i32) -> impl Communicator + use<> {
+            let world = self.world_handle();
+            let handle = if self.is_open_mpi {
+                let mut made = 0;
+                call!(self, c"MPI_Comm_split"(world => usize, colour => c_int, 0 => c_int, &raw mut made => *mut usize));
+                made
+            } else {
+                let mut made: c_int = 0;
+                call!(self, c"MPI_Comm_split"(world as c_int => c_int, colour => c_int, 0 => c_int, &raw mut made => *mut c_int));
+                // As C widens it.
+                made as usize
+            };
+            // SAFETY: it is never freed.
+            unsafe { RawCommunicator::new(handle) }
+        }
+
+        /// Sends a number to the next rank, and returns what comes from the one before.
+        pub(crate) fn pass_on(&self, number: i32, tag: i32) -> i32 {
+            let (rank, size) = self.place();
+            let (next, last) = ((rank + 1) % size, (rank + size - 1) % size);
+            let (world, from, mut into, mut status) = (self.world_handle(), number, 0, [0u64; 8]);
+            let (from, to, status) = (&raw const from, &raw mut into, (&raw mut status).cast::<c_void>());
+            if self.is_open_mpi {
+                let kind = self.find(c"ompi_mpi_int").expose_provenance();
+                call!(self, c"MPI_Sendrecv"(
+                    from => *const c_int, 1 => c_int, kind => usize, next => c_int, tag => c_int,
+                    to => *mut c_int, 1 => c_int, kind => usize, last => c_int, tag => c_int,
+                    world => usize, status => *mut c_void
+                ));
+            } else {
+                const INT: c_int = 0x4c00_0405;
+                call!(self, c"MPI_Sendrecv"(
+                    from => *const c_int, 1 => c_int, INT => c_int, next => c_int, tag => c_int,
+                    to => *mut c_int, 1 => c_int, INT => c_int, last => c_int, tag => c_int,
+                    world as c_int => c_int, status => *mut c_void
+                ));
+            }
+            into
+        }
+
+        pub(crate) fn barrier(&self) {
+            let world = self.world_handle();
+            if self.is_open_mpi {
+                call!(self, c"MPI_Barrier"(world => usize));
+            } else {
+                call!(self, c"MPI_Barrier"(world as c_int => c_int));
+            }
+        }
+    }
+
+    impl Drop for Program {
+        fn drop(&mut self) {
+            call!(self, c"MPI_Finalize"());
+        }
+    }
+}

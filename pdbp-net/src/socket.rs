@@ -1,0 +1,64 @@
+//! A stream that is encrypted, or is not.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+
+use crate::tls::Session;
+
+/// A stream, with the session of TLS on it if there is one.
+pub(crate) struct Socket<S> {
+    pub(crate) stream: S,
+    session: Option<Session>,
+}
+
+impl<S> Socket<S> {
+    pub(crate) fn new(stream: S, session: Option<Session>) -> Self {
+        Self { stream, session }
+    }
+
+    /// What only the ends of this stream know, if it is encrypted; zeros if it is not.
+    ///
+    /// # Errors
+    /// The handshake of TLS is not over.
+    pub(crate) fn channel(&self) -> io::Result<[u8; 32]> {
+        self.session.as_ref().map_or(Ok([0; 32]), Session::exported)
+    }
+}
+
+impl<S: Read + Write> Read for Socket<S> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        match &mut self.session {
+            None => self.stream.read(room),
+            Some(session) => session.read(&mut self.stream, room),
+        }
+    }
+
+    fn read_vectored(&mut self, rooms: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        match &mut self.session {
+            None => self.stream.read_vectored(rooms),
+            Some(session) => {
+                let room = rooms.iter_mut().find(|room| !room.is_empty());
+                room.map_or(Ok(0), |room| session.read(&mut self.stream, room))
+            }
+        }
+    }
+}
+
+impl<S: Read + Write> Write for Socket<S> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+        match &mut self.session {
+            None => self.stream.write_vectored(bytes),
+            Some(session) => session.write(&mut self.stream, bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.session {
+            None => self.stream.flush(),
+            Some(session) => session.flush(&mut self.stream),
+        }
+    }
+}

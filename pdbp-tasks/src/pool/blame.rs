@@ -1,0 +1,54 @@
+//! Which task it was that a node died of.
+//!
+//! When a node is lost, the oldest task that each of its processors has not submitted is *suspect*: it, or one whose result did not come any
+//! more, was running. A suspect is handed out with nothing behind it and as the only suspect of its node; after a second death it has
+//! a node for itself. Only deaths of nodes that held this task and nothing else count, so that who shares a node with the culprit never pays
+//! for it; after some of those ([`Limits::crashes`](super::Limits::crashes)) the task is given up. Who leaves by itself is no death.
+
+use super::lanes::Isolation;
+use super::{Flaw, Pool, TaskError};
+use crate::wire::TaskId;
+
+/// What is held against a task.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Blame {
+    deaths: u32,
+    /// Nodes that died when they held nothing else.
+    nodes: Vec<u16>,
+}
+
+impl Pool {
+    /// A node has died: notes the suspects.
+    pub(super) fn blame(&mut self, node: u16) {
+        let running = self.running();
+        let holds = self.table.rows().flat_map(|row| {
+            let held = row.holders().filter(|holder| holder.processor.node == node);
+            let running = &running;
+            held.map(move |holder| (row.task, running.get(&holder.processor) == Some(&holder.turn)))
+        });
+        let held: Vec<_> = holds.collect();
+        let is_alone = held.len() == 1 || self.has(Flaw::BlamesAll);
+        for (task, _) in held.into_iter().filter(|(_, is_oldest)| *is_oldest) {
+            let blame = self.blame.entry(task).or_default();
+            blame.deaths += 1;
+            if is_alone {
+                blame.nodes.push(node);
+            }
+        }
+    }
+
+    /// How a task is kept apart when it is handed out the next time.
+    pub(super) fn isolation(&self, task: TaskId) -> Isolation {
+        match self.blame.get(&task).map_or(0, |blame| blame.deaths) {
+            0 => Isolation::None,
+            1 => Isolation::Processor,
+            _ => Isolation::Node,
+        }
+    }
+
+    /// Why a task is given up, if it is.
+    pub(super) fn verdict(&self, task: TaskId) -> Option<TaskError> {
+        let blame = self.blame.get(&task).filter(|blame| blame.nodes.len() >= self.limits.crashes.max(1))?;
+        Some(TaskError::Crashed { nodes: blame.nodes.clone() })
+    }
+}

@@ -1,0 +1,147 @@
+//! What may be handed out, by what it asks for: a lane for all tasks that need the same and are kept apart from others in the same way.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use crate::resources::Resources;
+use crate::wire::TaskId;
+
+use super::ready::Ready;
+
+/// Number of a lane. That of tasks that need a processor and nothing else is [`PLAIN`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct LaneId(u32);
+
+pub(super) const PLAIN: LaneId = LaneId(0);
+
+/// Different needs that a pool tells apart.
+const MOST: usize = 1024;
+
+/// How far a task that processors have died of, perhaps, is kept apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Isolation {
+    /// It may wait behind others in its processor.
+    None,
+    /// It is all that its processor holds, and the only suspect of its node.
+    Processor,
+    /// It is all that its node holds.
+    Node,
+}
+
+/// What the tasks of a lane ask for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Demand {
+    pub(super) isolation: Isolation,
+    pub(super) needs: Resources,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Lane {
+    pub(super) demand: Demand,
+    /// Tasks of the table that nobody holds.
+    pub(super) lost: VecDeque<TaskId>,
+    pub(super) ready: Ready,
+    /// This node is given nothing that comes behind until there is room for the first of this lane.
+    pub(super) waits_on: Option<u16>,
+    /// Since when no node offers what it needs.
+    pub(super) unoffered: Option<Duration>,
+}
+
+impl Lane {
+    fn new(demand: Demand) -> Self {
+        Self { demand, lost: VecDeque::new(), ready: Ready::default(), waits_on: None, unoffered: None }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.lost.len() + self.ready.len()
+    }
+}
+
+/// Which queue a task comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum From {
+    Lost,
+    Ready,
+}
+
+/// All lanes. There is always the plain one.
+#[derive(Clone, Debug)]
+pub(super) struct Lanes {
+    list: Vec<Lane>,
+    ids: HashMap<Demand, LaneId>,
+    /// All but the plain one, the most demanding first.
+    special: Vec<LaneId>,
+}
+
+impl Default for Lanes {
+    fn default() -> Self {
+        let plain = Demand { isolation: Isolation::None, needs: Resources::none() };
+        Self {
+            list: vec![Lane::new(plain.clone())],
+            ids: HashMap::from([(plain, PLAIN)]),
+            special: Vec::new(),
+        }
+    }
+}
+
+impl Lanes {
+    /// The lane of tasks that need this; `None`: there are too many different needs.
+    pub(super) fn of_needs(&mut self, needs: &Resources) -> Option<LaneId> {
+        if needs.is_plain() {
+            return Some(PLAIN);
+        }
+        let demand = Demand { isolation: Isolation::None, needs: needs.clone() };
+        let is_known = self.ids.contains_key(&demand);
+        // Each may have three lanes.
+        (is_known || self.list.len() < 3 * MOST).then(|| self.of(demand))
+    }
+
+    /// The lane of a task of `lane` that is kept apart in this way.
+    pub(super) fn isolated(&mut self, lane: LaneId, isolation: Isolation) -> LaneId {
+        let needs = self.get(lane).demand.needs.clone();
+        self.of(Demand { isolation, needs })
+    }
+
+    fn of(&mut self, demand: Demand) -> LaneId {
+        if let Some(id) = self.ids.get(&demand) {
+            return *id;
+        }
+        let id = LaneId(self.list.len() as u32); // below 6 · MOST
+        self.list.push(Lane::new(demand.clone()));
+        self.ids.insert(demand, id);
+        self.special.push(id);
+        let list = &self.list;
+        let key = |id: &LaneId| std::cmp::Reverse(list.get(id.0 as usize).map(|lane| &lane.demand));
+        self.special.sort_by(|a, b| key(a).cmp(&key(b)));
+        id
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "ids are made by `of` only, and lanes are never removed")]
+    pub(super) fn get(&self, id: LaneId) -> &Lane {
+        &self.list[id.0 as usize]
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "ids are made by `of` only, and lanes are never removed")]
+    pub(super) fn get_mut(&mut self, id: LaneId) -> &mut Lane {
+        &mut self.list[id.0 as usize]
+    }
+
+    /// All but the plain one, the most demanding first.
+    pub(super) fn special(&self) -> &[LaneId] {
+        &self.special
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Lane> {
+        self.list.iter_mut()
+    }
+
+    #[cfg(test)]
+    pub(super) fn text(&self) -> String {
+        format!("{:?}", self.list)
+    }
+
+    /// Tasks of all lanes, with those that have been cancelled and not met yet.
+    pub(super) fn len(&self) -> usize {
+        self.list.iter().map(Lane::len).sum()
+    }
+}

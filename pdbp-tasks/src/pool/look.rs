@@ -1,0 +1,146 @@
+//! What the pool looks for now and then: tasks that take too long, and those that need what nobody offers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::wire::Down;
+
+use super::lanes::PLAIN;
+use super::table::{Holder, Row};
+use super::tasks::Entry;
+use super::{Flaw, Pool, Processor, TaskError, Waits};
+
+/// A task of a kind that few are known of is copied after this time.
+const COPY_UNKNOWN: Duration = Duration::from_secs(60);
+/// None is copied before.
+const COPY_LEAST: Duration = Duration::from_millis(10);
+/// Least and most time between two looks.
+pub(super) const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+
+impl Pool {
+    /// Looks for tasks that take too long.
+    pub(super) fn look(&mut self, now: Duration) {
+        self.next_look = now + LOOK.1;
+        if self.limited > 0 {
+            self.take_from_overdue(now);
+            self.next_look = now + 10 * LOOK.0;
+        }
+        self.refuse_unoffered(now);
+        if !self.parked.is_empty() && self.peek(PLAIN).is_none() {
+            let next = self.copy(now);
+            self.next_look = self.next_look.min(next).max(now + LOOK.0);
+        }
+    }
+
+    /// What each processor runs: of what it holds the first that it was given.
+    pub(super) fn running(&self) -> HashMap<Processor, u64> {
+        let mut running = HashMap::new();
+        for holder in self.table.rows().flat_map(|row| row.holders()) {
+            let first = running.entry(holder.processor).or_insert(holder.turn);
+            *first = (*first).min(holder.turn);
+        }
+        running
+    }
+
+    /// Hands tasks that take long to idle processors as well. The result that comes first counts. What runs is copied to another node;
+    /// what waits behind it in its processor to anybody. Returns when the next is due.
+    fn copy(&mut self, now: Duration) -> Duration {
+        let running = self.running();
+        let (mut due, mut next) = (Vec::new(), now + LOOK.1);
+        for row in self.table.rows().filter(|row| !row.copied) {
+            let ([Some(holder), None] | [None, Some(holder)]) = row.holders else { continue };
+            let may_once = self.has(Flaw::CopiesOnce);
+            let may = |entry: &&Entry| (!entry.options.once || may_once) && !entry.options.exclusive;
+            let Some(entry) = self.tasks.get(row.task).filter(may) else { continue };
+            let most = self.kinds.get(usize::from(entry.kind.0)).and_then(|figures| figures.most());
+            let at = holder.since + most.map_or(COPY_UNKNOWN, |most| (2 * most).max(COPY_LEAST));
+            if at > now {
+                next = next.min(at);
+            } else {
+                due.push((holder.turn, row.task, holder.processor, running.get(&holder.processor)));
+            }
+        }
+        due.sort_unstable();
+        let due: Vec<_> =
+            due.into_iter().map(|(turn, task, on, first)| (task, on, first == Some(&turn))).collect();
+        for (task, on, runs) in due {
+            let Some(lane) = self.tasks.get(task).map(|entry| entry.lane) else { continue };
+            // First what nobody has begun.
+            if self.peek(lane).is_some() {
+                continue;
+            }
+            let demand = &self.lanes.get(lane).demand;
+            let fits = |node| self.nodes.get(node).is_some_and(|room| room.fits(demand));
+            let suits = |(processor, number): &(Processor, u64)| {
+                let known = self.processors.get(processor);
+                fits(processor.node)
+                    && known
+                        .is_some_and(|known| known.waits == Waits::Parked(*number) && known.share.is_none())
+                    && *processor != on
+                    && (processor.node != on.node || !runs)
+            };
+            let Some(at) = self.parked.iter().position(suits) else { continue };
+            let Some((processor, _)) = self.parked.remove(at) else { continue };
+            if let Some(known) = self.processors.get_mut(&processor) {
+                known.waits = Waits::No;
+            }
+            if let Some(copy) = self.schedule(now, task, processor) {
+                self.counts.copies += 1;
+                self.notices.push_back((processor, Down::Tasks(vec![copy])));
+            }
+        }
+        next
+    }
+
+    /// Takes tasks from processors that have not ended them long after their limit. Such a processor is given nothing more until it says
+    /// something.
+    fn take_from_overdue(&mut self, now: Duration) {
+        let running = self.running();
+        let overdue = |row: &Row, holder: &Holder| {
+            let entry = self.tasks.get(row.task).filter(|entry| entry.options.limit_ms > 0)?;
+            let limit = Duration::from_millis(entry.options.limit_ms.into());
+            let heard = self.processors.get(&holder.processor).map_or(Duration::ZERO, |known| known.heard);
+            let began = holder.since.max(heard);
+            let runs = running.get(&holder.processor) == Some(&holder.turn);
+            (runs && now > began + limit + self.limits.grace).then_some((row.task, *holder, limit))
+        };
+        let rows = self.table.rows();
+        let late: Vec<_> =
+            rows.flat_map(|row| row.holders().filter_map(move |holder| overdue(row, holder))).collect();
+        for (task, holder, limit) in late {
+            let processor = holder.processor;
+            self.fail(task, processor, holder.attempt, TaskError::TimedOut { limit, processor }, true);
+            self.forget_processors(|other| other == processor);
+        }
+    }
+
+    /// Whether there are tasks that need more than a processor, and might need what nobody offers.
+    pub(super) fn has_special(&self) -> bool {
+        self.lanes.special().iter().any(|lane| self.lanes.get(*lane).len() > 0)
+    }
+
+    /// Ends tasks that need what no node has offered for long, though there are processors.
+    fn refuse_unoffered(&mut self, now: Duration) {
+        for id in self.lanes.special().to_vec() {
+            let waits = self.peek(id).is_some();
+            let lane = self.lanes.get_mut(id);
+            let needs = &lane.demand.needs;
+            if !waits || needs.is_plain() || self.processors.is_empty() || self.nodes.could(&lane.demand) {
+                lane.unoffered = None;
+                continue;
+            }
+            if now < lane.unoffered.get_or_insert(now).saturating_add(self.limits.offer_wait) {
+                continue;
+            }
+            let error = Arc::new(TaskError::NoOffer { needs: needs.clone(), offers: self.nodes.offers() });
+            let lost = std::mem::take(&mut lane.lost);
+            let all: Vec<_> = lost.into_iter().chain(std::iter::from_fn(|| lane.ready.pop())).collect();
+            lane.unoffered = None;
+            for task in all {
+                self.leave_table(task, None);
+                self.end(task, Err(Arc::clone(&error)));
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What nodes offer and what is in use of it.
+
+use std::collections::HashMap;
+
+use crate::resources::{Resources, Short, Used};
+
+use super::lanes::{Demand, Isolation};
+
+/// What a task is short of: what takes any of it must wait.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Lacks {
+    /// Of processors, or of a node for itself.
+    all: bool,
+    /// Of a node without another suspect.
+    suspects: bool,
+    of_use: Short,
+}
+
+impl Lacks {
+    pub(super) fn is_nothing(self) -> bool {
+        !self.all && !self.suspects && self.of_use.is_nothing()
+    }
+
+    /// Of either.
+    pub(super) fn with(self, other: Self) -> Self {
+        Self {
+            all: self.all || other.all,
+            suspects: self.suspects || other.suspects,
+            of_use: self.of_use.with(other.of_use),
+        }
+    }
+
+    /// Whether a task that asks for this would take it.
+    pub(super) fn concern(self, demand: &Demand) -> bool {
+        self.all
+            || self.suspects && demand.isolation != Isolation::None
+            || self.of_use.concerns(&demand.needs)
+    }
+}
+
+/// A node, as far as tasks are kept apart and share its resources. All of it may be forgotten.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Room {
+    /// What its processors have said. Without that a task can have a processor of it and nothing else.
+    offer: Option<Resources>,
+    used: Used,
+    /// Its processors that the pool knows.
+    pub(super) processors: usize,
+    /// Of those, the ones that hold something.
+    busy: usize,
+    /// Suspects that run.
+    suspects: usize,
+    /// One that has it for itself runs.
+    taken: bool,
+}
+
+impl Room {
+    /// Whether a task that asks for this could run here if nothing else did.
+    pub(super) fn could(&self, demand: &Demand) -> bool {
+        self.processors > 0
+            && (demand.needs.is_plain()
+                || self.offer.as_ref().is_some_and(|offer| offer.covers(&demand.needs)))
+    }
+
+    /// Whether it can run here now, on a processor that holds nothing.
+    pub(super) fn fits(&self, demand: &Demand) -> bool {
+        self.could(demand) && self.lacks(demand).is_nothing()
+    }
+
+    /// What a task that could run here is short of, because of what runs now.
+    pub(super) fn lacks(&self, demand: &Demand) -> Lacks {
+        let apart = match demand.isolation {
+            Isolation::None => false,
+            Isolation::Processor => self.suspects > 0,
+            Isolation::Node => self.busy > 0,
+        };
+        let of_use =
+            self.offer.as_ref().map_or_else(Short::default, |offer| self.used.short(offer, &demand.needs));
+        Lacks {
+            all: of_use.cpus || self.taken || apart && demand.isolation == Isolation::Node,
+            suspects: apart,
+            of_use,
+        }
+    }
+
+    /// A processor that held nothing is given something. Returns the GPUs.
+    pub(super) fn take(&mut self, demand: &Demand) -> u64 {
+        self.busy += 1;
+        self.suspects += usize::from(demand.isolation != Isolation::None);
+        self.taken |= demand.isolation == Isolation::Node;
+        self.used.take(&demand.needs)
+    }
+
+    /// A processor has done all that it was given.
+    pub(super) fn give_back(&mut self, demand: &Demand, gpus: u64) {
+        self.busy = self.busy.saturating_sub(1);
+        if demand.isolation != Isolation::None {
+            self.suspects = self.suspects.saturating_sub(1);
+        }
+        self.taken &= demand.isolation != Isolation::Node;
+        self.used.give_back(&demand.needs, gpus);
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Nodes(HashMap<u16, Room>);
+
+impl Nodes {
+    pub(super) fn of(&mut self, node: u16) -> &mut Room {
+        self.0.entry(node).or_default()
+    }
+
+    pub(super) fn get(&self, node: u16) -> Option<&Room> {
+        self.0.get(&node)
+    }
+
+    pub(super) fn set_offer(&mut self, node: u16, offer: Resources) {
+        self.of(node).offer = Some(offer);
+    }
+
+    pub(super) fn could(&self, demand: &Demand) -> bool {
+        self.0.values().any(|room| room.could(demand))
+    }
+
+    #[cfg(test)]
+    pub(super) fn text(&self) -> String {
+        format!("{:?}", self.0.iter().collect::<std::collections::BTreeMap<_, _>>())
+    }
+
+    /// What the first few nodes offer, for people.
+    pub(super) fn offers(&self) -> String {
+        let mut all: Vec<_> = self.0.iter().filter(|(_, room)| room.processors > 0).collect();
+        all.sort_unstable_by_key(|(node, _)| **node);
+        let some: Vec<String> = all
+            .iter()
+            .take(4)
+            .map(|(node, room)| match &room.offer {
+                Some(offer) => format!("node{node} offers {offer}"),
+                None => format!("node{node} offers processors only"),
+            })
+            .collect();
+        match (some.is_empty(), all.len() - some.len()) {
+            (true, _) => "there is no processor".to_owned(),
+            (false, 0) => some.join(", "),
+            (false, more) => format!("{} and {more} more", some.join(", ")),
+        }
+    }
+}

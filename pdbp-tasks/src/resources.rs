@@ -1,0 +1,297 @@
+//! What a task needs of a node while it runs, and what a node offers.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// The most GPUs of a node that can be told apart.
+pub const MOST_GPUS: u16 = 64;
+
+/// Resources of a node: what a task [needs](crate::New::needs) while it runs, or what the processors of a process together
+/// [offer](crate::Program::offer).
+///
+/// ```
+/// use pdbp_tasks::Resources;
+///
+/// let needs = Resources::none().cpus(4).gpus(1).memory(8 << 30).named("license", 1);
+/// assert_eq!("cpus=4,gpus=1,memory=8G,license=1".parse(), Ok(needs.clone()));
+/// assert_eq!(needs.to_string(), "cpus=4,gpus=1,memory=8G,license=1");
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Resources {
+    cpus: u16,
+    gpus: u16,
+    memory: u64,
+    /// By name, each once, none of which there are 0.
+    names: Vec<(String, u32)>,
+}
+
+impl Resources {
+    /// None. A task that needs none takes one processor; a process that offers none has as many cpus as it runs tasks at a time.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// So many processors at a time, of one node. The task runs on one thread; the others are kept free for the threads that it starts.
+    pub fn cpus(self, cpus: u16) -> Self {
+        Self { cpus, ..self }
+    }
+
+    /// So many GPUs, at most [`MOST_GPUS`] of a node. Which they are [`Scope::gpus`](crate::Scope::gpus) says.
+    pub fn gpus(self, gpus: u16) -> Self {
+        Self { gpus, ..self }
+    }
+
+    /// So many bytes of memory. They are counted, and nobody looks how much a task really takes.
+    pub fn memory(self, bytes: u64) -> Self {
+        Self { memory: bytes, ..self }
+    }
+
+    /// So many of something that has a name, such as a licence.
+    pub fn named(mut self, name: &str, count: u32) -> Self {
+        self.names.retain(|(known, _)| known != name);
+        if count > 0 {
+            self.names.push((name.to_owned(), count));
+            self.names.sort();
+        }
+        self
+    }
+
+    /// Whether a task that needs these needs no more than a processor.
+    pub fn is_plain(&self) -> bool {
+        self.cpus <= 1 && self.gpus == 0 && self.memory == 0 && self.names.is_empty()
+    }
+
+    /// The least that a task takes is a processor.
+    pub(crate) fn count_cpus(&self) -> u32 {
+        u32::from(self.cpus.max(1))
+    }
+
+    pub(crate) fn count_gpus(&self) -> u32 {
+        u32::from(self.gpus.min(MOST_GPUS))
+    }
+
+    pub(crate) fn or_cpus(self, cpus: usize) -> Self {
+        match self.cpus {
+            0 => Self { cpus: u16::try_from(cpus).unwrap_or(u16::MAX), ..self },
+            _ => self,
+        }
+    }
+
+    /// Whether `needs` is no more than this.
+    pub(crate) fn covers(&self, needs: &Self) -> bool {
+        needs.count_cpus() <= u32::from(self.cpus)
+            && needs.gpus <= self.gpus.min(MOST_GPUS)
+            && needs.memory <= self.memory
+            && needs.names.iter().all(|(name, count)| *count <= self.count_of(name))
+    }
+
+    fn count_of(&self, name: &str) -> u32 {
+        self.names.iter().find(|(known, _)| known == name).map_or(0, |(_, count)| *count)
+    }
+}
+
+/// What the tasks of a node hold of its resources at a moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Used {
+    cpus: u32,
+    /// A bit for each.
+    gpus: u64,
+    memory: u64,
+    names: Vec<(String, u32)>,
+}
+
+impl Used {
+    /// What a task is short of that needs so much of `offer`, beside what is in use.
+    pub(crate) fn short(&self, offer: &Resources, needs: &Resources) -> Short {
+        let used =
+            |name: &str| self.names.iter().find(|(known, _)| known == name).map_or(0, |(_, count)| *count);
+        let has_name = |(name, n): &(String, u32)| used(name).saturating_add(*n) <= offer.count_of(name);
+        Short {
+            cpus: self.cpus + needs.count_cpus() > u32::from(offer.cpus),
+            gpus: self.gpus.count_ones() + needs.count_gpus() > offer.count_gpus(),
+            memory: self.memory.saturating_add(needs.memory) > offer.memory,
+            names: !needs.names.iter().all(has_name),
+        }
+    }
+
+    /// Takes what a task needs that is [short](Self::short) of nothing. Returns the GPUs.
+    pub(crate) fn take(&mut self, needs: &Resources) -> u64 {
+        self.cpus += needs.count_cpus();
+        self.memory = self.memory.saturating_add(needs.memory);
+        for (name, count) in &needs.names {
+            match self.names.iter_mut().find(|(known, _)| known == name) {
+                Some((_, used)) => *used += count,
+                None => self.names.push((name.clone(), *count)),
+            }
+        }
+        let mut gpus = 0u64;
+        for _ in 0..needs.count_gpus() {
+            let lowest = 1u64.checked_shl((self.gpus | gpus).trailing_ones()).unwrap_or(0);
+            gpus |= lowest;
+        }
+        self.gpus |= gpus;
+        gpus
+    }
+
+    pub(crate) fn give_back(&mut self, needs: &Resources, gpus: u64) {
+        self.cpus = self.cpus.saturating_sub(needs.count_cpus());
+        self.memory = self.memory.saturating_sub(needs.memory);
+        self.gpus &= !gpus;
+        for (name, count) in &needs.names {
+            if let Some((_, used)) = self.names.iter_mut().find(|(known, _)| known == name) {
+                *used = used.saturating_sub(*count);
+            }
+        }
+        self.names.retain(|(_, used)| *used > 0);
+    }
+}
+
+/// Which resources there are too few of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Short {
+    pub(crate) cpus: bool,
+    gpus: bool,
+    memory: bool,
+    names: bool,
+}
+
+impl Short {
+    pub(crate) fn is_nothing(self) -> bool {
+        self == Self::default()
+    }
+
+    /// Of either.
+    pub(crate) fn with(self, other: Self) -> Self {
+        Self {
+            cpus: self.cpus || other.cpus,
+            gpus: self.gpus || other.gpus,
+            memory: self.memory || other.memory,
+            names: self.names || other.names,
+        }
+    }
+
+    /// Whether `needs` has any of it.
+    pub(crate) fn concerns(self, needs: &Resources) -> bool {
+        self.cpus
+            || self.gpus && needs.gpus > 0
+            || self.memory && needs.memory > 0
+            || self.names && !needs.names.is_empty()
+    }
+}
+
+/// Why a text names no resources.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoResources(String);
+
+impl fmt::Display for NoResources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NoResources {}
+
+impl FromStr for Resources {
+    type Err = NoResources;
+
+    /// Pairs `name=count` with commas between: `cpus`, `gpus`, `memory` (bytes, or with K, M, G or T times 1024 and so on), or any name.
+    fn from_str(text: &str) -> Result<Self, NoResources> {
+        let mut all = Self::none();
+        for pair in text.split(',').filter(|pair| !pair.is_empty()) {
+            let wrong = |why: &str| {
+                NoResources(format!("\"{pair}\": {why}; write it as cpus=4,gpus=1,memory=8G,license=1"))
+            };
+            let (name, count) = pair.split_once('=').ok_or_else(|| wrong("there is no `=`"))?;
+            let count = bytes(count).ok_or_else(|| wrong("what follows `=` is no number"))?;
+            let small = || u16::try_from(count).map_err(|_| wrong("there are 65535 at most"));
+            all = match name {
+                "" => return Err(wrong("there is no name")),
+                "cpus" => all.cpus(small()?),
+                "gpus" if count > u64::from(MOST_GPUS) => {
+                    return Err(wrong("there are 64 GPUs of a node at most"));
+                }
+                "gpus" => all.gpus(small()?),
+                "memory" => all.memory(count),
+                name => {
+                    all.named(name, u32::try_from(count).map_err(|_| wrong("there are 4294967295 at most"))?)
+                }
+            };
+        }
+        Ok(all)
+    }
+}
+
+const UNITS: [(char, u32); 4] = [('T', 40), ('G', 30), ('M', 20), ('K', 10)];
+
+fn bytes(text: &str) -> Option<u64> {
+    let unit = UNITS.iter().find_map(|(unit, shift)| Some((text.strip_suffix(*unit)?, shift)));
+    let (digits, shift) = unit.unwrap_or((text, &0));
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+impl fmt::Display for Resources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        if self.cpus > 0 {
+            parts.push(format!("cpus={}", self.cpus));
+        }
+        if self.gpus > 0 {
+            parts.push(format!("gpus={}", self.gpus));
+        }
+        if self.memory > 0 {
+            let whole = |(_, shift): &&(char, u32)| self.memory.trailing_zeros() >= *shift;
+            parts.push(match UNITS.iter().find(whole) {
+                Some((unit, shift)) => format!("memory={}{unit}", self.memory >> shift),
+                None => format!("memory={}", self.memory),
+            });
+        }
+        parts.extend(self.names.iter().map(|(name, count)| format!("{name}={count}")));
+        if parts.is_empty() { f.write_str("nothing") } else { f.write_str(&parts.join(",")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_text_names_is_read_or_refused_with_the_reason() {
+        let all: Resources = "cpus=3,memory=1536M,rack7=1,x=0".parse().unwrap();
+        assert_eq!(all, Resources::none().cpus(3).memory(1536 << 20).named("rack7", 1));
+        assert_eq!(all.to_string(), "cpus=3,memory=1536M,rack7=1");
+        for (text, why) in [
+            ("cpus", "no `=`"),
+            ("cpus=x", "no number"),
+            ("cpus=65536", "65535"),
+            ("gpus=65", "64 GPUs"),
+            ("memory=99999999T", "no number"),
+            ("=3", "no name"),
+            ("x=4294967296", "4294967295"),
+        ] {
+            let error = text.parse::<Resources>().unwrap_err().to_string();
+            assert!(error.contains(why) && error.contains(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_taken_is_given_back_and_gpus_are_told_apart() {
+        let offer = Resources::none().cpus(4).gpus(3).memory(10).named("license", 2);
+        let (one, two) = (Resources::none().gpus(1).named("license", 1), Resources::none().gpus(2).memory(9));
+        let mut used = Used::default();
+        let first = used.take(&one);
+        assert_eq!(first, 1);
+        assert!(used.short(&offer, &two).is_nothing());
+        assert_eq!(used.take(&two), 6);
+        assert!(
+            used.short(&offer, &one).concerns(&one)
+                && used.short(&offer, &Resources::none().memory(1)).is_nothing()
+        );
+        used.give_back(&one, first);
+        assert!(used.short(&offer, &one).is_nothing() && used.take(&one) == 1);
+        used.give_back(&one, 1);
+        used.give_back(&two, 6);
+        assert!(used.short(&offer, &offer).is_nothing(), "{used:?}");
+    }
+}

@@ -1,0 +1,260 @@
+//! Files measured as tasks: the program `pdbp-clips`.
+//!
+//! A clip is cut at its entry points. Each piece, a group of pictures that needs no other, is a task, which decodes and measures it wherever a
+//! processor asks for one; a task for each clip is given the results of its pieces (a data dependency) and makes the lines of the table; the
+//! client writes them in the order of the files. A processor that is lost takes nothing along but the piece that it was at, which another
+//! measures again, with the same result: **the table is the same, byte by byte, whoever has measured what**. `ci/demo-tasks` shows it.
+//!
+//! ```
+//! use pdbp_tasks::Program;
+//! use pdbp_video::{clips, elastic};
+//!
+//! let mut program = Program::new("clips");
+//! let kinds = elastic::kinds(&mut program);
+//! program.run(|tasks| {
+//!     let mut table = Vec::new();
+//!     let clips = clips::bundled().clips.into_iter().map(Ok);
+//!     let total = elastic::measure(tasks, kinds, clips, &mut table, |_| {})?;
+//!     assert_eq!((total.clips, total.pieces), (5, 25));
+//!     assert!(table.starts_with(elastic::HEADER.as_bytes()));
+//!     Ok(())
+//! })?;
+//! # Ok::<(), pdbp_tasks::Error>(())
+//! ```
+
+use core::fmt::Write as _;
+use std::collections::VecDeque;
+use std::io::Write;
+
+use pdbp_tasks::wire::Bytes;
+use pdbp_tasks::{Error, Handle, Job, Kind, Program, Tasks};
+use serde::{Deserialize, Serialize};
+
+use crate::clips::{Clip, ClipError};
+use crate::decode;
+use crate::measure::{Analyser, Threads};
+use crate::report::csv::text;
+
+/// The first line of the table.
+pub const HEADER: &str = "clip,class,piece,picture,blur,blockiness,smoothness\n";
+
+/// Bytes of clips whose pieces are under way at a time, unless one alone has more.
+const WINDOW: usize = 128 << 20;
+
+/// A part of a clip that can be decoded by itself.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Piece {
+    /// Number of its first picture in the clip.
+    first: u32,
+    /// Parameter sets and pictures.
+    data: Bytes,
+}
+
+/// What came of a piece.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Measured {
+    first: u32,
+    /// Blur, blockiness and smoothness of each picture.
+    scores: Vec<[f32; 3]>,
+    /// Why there are no more.
+    fault: Option<String>,
+}
+
+/// What came of a clip.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Joined {
+    lines: Bytes,
+    pictures: u32,
+    faults: Vec<String>,
+}
+
+/// The functions that a program needs.
+#[derive(Clone, Copy)]
+pub struct Kinds {
+    piece: Kind<Piece, Measured>,
+    clip: Kind<(Head, Vec<Measured>), Joined>,
+}
+
+/// What the lines of a clip begin with.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Head {
+    name: String,
+    class: String,
+}
+
+/// Registers the functions; every process of the cluster does.
+pub fn kinds(program: &mut Program) -> Kinds {
+    Kinds {
+        piece: program.kind("piece", |piece: Piece| measure_piece(&piece)),
+        clip: program.kind("clip", |(head, pieces): (Head, Vec<Measured>)| join(&head, &pieces)),
+    }
+}
+
+/// The pieces of a clip: from each entry point to the next. Pictures before the first are in none, since they cannot be decoded.
+pub fn cut(clip: &Clip) -> impl Iterator<Item = Piece> {
+    let index = clip.index();
+    let ends = index.entries.iter().skip(1).map(|next| next.picture as usize).chain([index.pictures.len()]);
+    index.entries.iter().zip(ends).map(|(entry, end)| {
+        let headers = entry.pieces.split_last().map_or(&[][..], |(_, headers)| headers);
+        let pictures = index.pictures.get(entry.picture as usize..end).unwrap_or_default();
+        let parts = headers.iter().chain(pictures).filter_map(|range| clip.data().get(range.clone()));
+        Piece { first: entry.picture, data: parts.collect::<Vec<_>>().concat().into() }
+    })
+}
+
+fn measure_piece(piece: &Piece) -> Measured {
+    let mut analyser = Analyser::new(Threads::Caller);
+    let mut scores = Vec::new();
+    let clip = Clip::new("piece", piece.data.to_vec()).map_err(|error| error.to_string());
+    let end = clip.and_then(|clip| {
+        let each = |picture: &decode::Yuv<'_>| {
+            let of = analyser.analyse(picture);
+            scores.push([of.blur, of.blockiness, of.smoothness]);
+        };
+        decode::whole(&clip, each).map_err(|error| error.to_string())
+    });
+    Measured { first: piece.first, scores, fault: end.err() }
+}
+
+fn join(head: &Head, pieces: &[Measured]) -> Joined {
+    let (mut lines, mut pictures, mut faults) = (String::new(), 0, Vec::new());
+    let name = text(&head.name);
+    for (number, piece) in pieces.iter().enumerate() {
+        for (picture, [blur, blockiness, smoothness]) in (piece.first..).zip(&piece.scores) {
+            let class = &head.class;
+            // Nothing can fail in memory.
+            let _ = writeln!(
+                lines,
+                "{name},{class},{number},{picture},{blur:.4},{blockiness:.4},{smoothness:.4}"
+            );
+            pictures += 1;
+        }
+        faults.extend(piece.fault.as_ref().map(|fault| {
+            format!("{}: piece {number}, pictures from {} on: {fault}", head.name, piece.first)
+        }));
+    }
+    Joined { lines: lines.into_bytes().into(), pictures, faults }
+}
+
+/// What was done in all.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Total {
+    /// Clips that were measured.
+    pub clips: usize,
+    /// Their pieces.
+    pub pieces: usize,
+    /// Pictures that were measured.
+    pub pictures: u64,
+    /// What is missing, and why.
+    pub faults: Vec<String>,
+}
+
+/// A clip whose pieces are under way.
+struct Pending<'t> {
+    name: String,
+    job: Job<'t>,
+    joined: Handle<Joined>,
+    bytes: usize,
+    pieces: usize,
+}
+
+/// Measures clips and writes a line for each picture to `table`, in the order of the clips, behind [`HEADER`]. Clips are read as there is room,
+/// so that there may be more than fit into memory. What cannot be read or decoded is in [`Total::faults`]. `progress` is told the total after
+/// each clip.
+///
+/// # Errors
+/// What has ended the cluster, and that `table` cannot be written.
+pub fn measure(
+    tasks: &Tasks<'_>,
+    kinds: Kinds,
+    clips: impl IntoIterator<Item = Result<Clip, ClipError>>,
+    table: &mut dyn Write,
+    mut progress: impl FnMut(&Total),
+) -> Result<Total, Error> {
+    let mut total = Total::default();
+    let mut pending = VecDeque::new();
+    let mut bytes = 0;
+    table.write_all(HEADER.as_bytes())?;
+    for clip in clips {
+        let clip = match clip {
+            Ok(clip) => clip,
+            Err(error) => {
+                total.faults.push(error.to_string());
+                continue;
+            }
+        };
+        while bytes > 0 && bytes + clip.data().len() > WINDOW {
+            bytes -= finish(pending.pop_front(), table, &mut total)?;
+            progress(&total);
+        }
+        bytes += clip.data().len();
+        pending.push_back(begin(tasks, kinds, &clip)?);
+    }
+    while !pending.is_empty() {
+        finish(pending.pop_front(), table, &mut total)?;
+        progress(&total);
+    }
+    table.flush()?;
+    Ok(total)
+}
+
+fn begin<'t>(tasks: &'t Tasks<'t>, kinds: Kinds, clip: &Clip) -> Result<Pending<'t>, Error> {
+    let mut job = tasks.job(clip.name());
+    let pieces: Vec<_> = cut(clip).map(|piece| job.add(kinds.piece, piece)).collect::<Result<_, _>>()?;
+    let head = Head { name: clip.name().to_owned(), class: clip.class().name().to_owned() };
+    let joined = job.join(kinds.clip, head, &pieces)?;
+    Ok(Pending { name: clip.name().to_owned(), job, joined, bytes: clip.data().len(), pieces: pieces.len() })
+}
+
+/// Writes the lines of a clip. Returns how many bytes it had.
+fn finish(pending: Option<Pending<'_>>, table: &mut dyn Write, total: &mut Total) -> Result<usize, Error> {
+    let Some(Pending { name, job, joined, bytes, pieces }) = pending else { return Ok(0) };
+    match job.wait(&joined) {
+        Ok(Joined { lines, pictures, faults }) => {
+            table.write_all(&lines)?;
+            total.clips += 1;
+            total.pieces += pieces;
+            total.pictures += u64::from(pictures);
+            total.faults.extend(faults);
+        }
+        Err(Error::Task { error, .. }) => total.faults.push(format!("{name}: {error}")),
+        Err(error) => return Err(error),
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clips::BUNDLED;
+
+    #[test]
+    fn pieces_give_the_scores_of_the_whole_clip() {
+        let clip = Clip::new(BUNDLED[0].name, BUNDLED[0].data).unwrap();
+        let pieces: Vec<_> = cut(&clip).map(|piece| measure_piece(&piece)).collect();
+        let mut whole = Vec::new();
+        let mut analyser = Analyser::new(Threads::Caller);
+        decode::whole(&clip, |picture| whole.push(analyser.analyse(picture))).unwrap();
+        let firsts: Vec<_> = pieces.iter().map(|piece| piece.first).collect();
+        let entries: Vec<_> = clip.index().entries.iter().map(|entry| entry.picture).collect();
+        assert_eq!(firsts, entries);
+        let apart: Vec<_> = pieces.iter().flat_map(|piece| piece.scores.iter().copied()).collect();
+        assert_eq!(apart, whole.iter().map(|of| [of.blur, of.blockiness, of.smoothness]).collect::<Vec<_>>());
+        assert_eq!(apart.len(), clip.index().pictures.len());
+    }
+
+    #[test]
+    fn a_piece_that_is_damaged_says_where_and_the_others_are_measured() {
+        let mut data = BUNDLED[0].data.to_vec();
+        let clip = Clip::new("x", data.clone()).unwrap();
+        let of_third = clip.index().pictures[clip.index().entries[2].picture as usize + 1].clone();
+        data[of_third.start + 8..of_third.end].fill(0x55);
+        let clip = Clip::new("x,y", data).unwrap();
+        let pieces: Vec<_> = cut(&clip).map(|piece| measure_piece(&piece)).collect();
+        let head = Head { name: clip.name().to_owned(), class: "QCIF".to_owned() };
+        let joined = join(&head, &pieces);
+        assert_eq!(joined.faults.len(), 1);
+        assert!(joined.faults[0].contains("x,y: piece 2"), "{:?}", joined.faults);
+        assert!(joined.pictures > 100 && joined.lines.starts_with(b"\"x,y\",QCIF,0,0,"));
+    }
+}
