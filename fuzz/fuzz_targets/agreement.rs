@@ -52,6 +52,7 @@ fuzz_target!(|bytes: &[u8]| {
         entry: NodeEntry { id: node(*first), name, kind: NodeKind::Compute, failed: false },
         nodes: 3,
         masters: 2,
+        voters: if first & 16 == 0 { 3 } else { 2 },
         lease: if first & 64 == 0 { 0 } else { 16_000 },
         patience: 6_000,
         reach: if first & 32 != 0 && first % 3 == 2 { Reach::Masters } else { Reach::All },

@@ -6,22 +6,39 @@ use super::{Agreement, Flaw, Replica, Role, Stage, Term};
 use crate::id::{Epoch, NodeId, Time};
 
 impl Agreement<'_> {
-    /// How long this node waits before it campaigns: candidates wait one after the other.
+    /// How long this node waits before it campaigns: candidates wait one after the other,
+    /// learners a turn longer than the last.
     pub(super) fn own_patience(&self) -> u64 {
-        self.settings.patience.saturating_mul(1 + self.me.index() as u64)
+        let turn = self.me.index().min(usize::from(self.settings.voters));
+        self.settings.patience.saturating_mul(1 + turn as u64)
     }
 
-    /// Whether this node knows all that it has ever said, so that it may vote. One that has lost its state may again from when
-    /// the entry that makes it a member is in its log; see the [module](super).
+    /// Whether the node counts in quorums while it is a member.
+    pub(super) fn is_voter(&self, node: NodeId) -> bool {
+        node.index() < usize::from(self.settings.voters)
+    }
+
+    /// Whether this node grants votes.
     pub(super) fn may_vote(&self) -> bool {
+        self.is_let_in() && (self.is_voter(self.me) || self.has_flaw(Flaw::LearnerVotes))
+    }
+
+    /// Whether an entry that lets this node in is of an earlier life: it is in a snapshot.
+    pub(super) fn is_former(&self, index: u64) -> bool {
+        index <= self.covered && !self.has_flaw(Flaw::FormerLife)
+    }
+
+    /// Whether this node knows all that it has ever said. One that has lost its state does again from when the entry that
+    /// makes it a member is in its log; see the [module](super).
+    pub(super) fn is_let_in(&self) -> bool {
         self.stage == Stage::Member
-            || self.pending.is_some_and(|p| p.node == self.me && p.joins)
+            || self.pending.is_some_and(|p| p.node == self.me && p.joins && !self.is_former(p.index))
             || self.has_flaw(Flaw::AmnesiacVotes)
     }
 
     pub(super) fn is_candidate(&self) -> bool {
         let campaigns = self.me.index() < usize::from(self.settings.masters) || self.regent;
-        campaigns && self.may_vote() && self.participates(self.me)
+        campaigns && self.is_voter(self.me) && self.may_vote() && self.participates(self.me)
     }
 
     /// A primary that is no master steps down once a master has all of its log.
@@ -118,7 +135,9 @@ impl Agreement<'_> {
             Body::Alive { sent, stamp } => self.on_alive(from, sent, stamp),
             Body::Grant { sent, stamp, readable } => self.on_grant(sent, stamp, readable),
             Body::Expelled => self.rejoin(),
-            Body::Begin { number, round, base } => self.on_begin(number, round, base, replica),
+            Body::Begin { number, round, base, covered } => {
+                self.on_begin(number, round, base, covered, replica);
+            }
             Body::Members { first, bits } => self.on_members(first, &bits),
             Body::Row { change } => self.on_row(&change, replica),
             Body::End => self.on_end(),
@@ -169,6 +188,10 @@ impl Agreement<'_> {
             self.new_primary = true;
             // What agreed with the log of another need not agree with its.
             self.matched = self.commit;
+            // It may be whom this node followed before, and wait for what was to be said then.
+            if matches!(self.stage, Stage::Following | Stage::Member) {
+                self.ack = Some(super::Fit::Fits);
+            }
             self.ask_sent = false;
             self.alive_due = self.settings.lease > 0 && self.stage == Stage::Member;
             self.alive_at = self.clock;
@@ -196,9 +219,11 @@ impl Agreement<'_> {
             self.voted = Some(self.me);
             self.round = 0;
         }
-        for peer in self.peers.iter_mut() {
+        let all = self.has_flaw(Flaw::LearnerVotes);
+        let asked = if all { self.peers.len() } else { usize::from(self.settings.voters) };
+        for (i, peer) in self.peers.iter_mut().enumerate() {
             peer.granted = false;
-            peer.owes |= owe::VOTE;
+            peer.owes |= if i < asked { owe::VOTE } else { 0 };
         }
         self.stirred = true;
         self.count_votes();

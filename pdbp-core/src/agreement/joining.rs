@@ -61,7 +61,7 @@ impl Agreement<'_> {
         self.log.restart(Position::START);
         (self.pending, self.proposed) = (None, None);
         (self.commit, self.applied, self.stable, self.matched) = (0, 0, 0, 0);
-        self.round = 0;
+        (self.round, self.covered) = (0, 0);
         self.vow_until = Time(0);
         self.act_at = self.clock.after(self.settings.patience / 4);
         self.stirred = true;
@@ -69,7 +69,7 @@ impl Agreement<'_> {
 
     /// The way of the snapshot is broken.
     pub(super) fn ask_again(&mut self) {
-        if matches!(self.stage, Stage::Installing | Stage::Following) && !self.may_vote() {
+        if matches!(self.stage, Stage::Installing | Stage::Following) && !self.is_let_in() {
             self.rejoin_quietly();
         }
     }
@@ -141,7 +141,7 @@ impl Agreement<'_> {
                 (peer.matched, peer.applied, peer.goal) = (0, 0, 0);
                 (peer.base, peer.next) = (base.index, base.index.saturating_add(1));
                 (peer.told_commit, peer.told_stable) = (0, 0);
-                Some(Body::Begin { number: peer.join?, round: peer.round, base })
+                Some(Body::Begin { number: peer.join?, round: peer.round, base, covered: applied })
             }
             Flow::Members(first) => {
                 let next = first.saturating_add(MEMBERS as u16);
@@ -163,7 +163,14 @@ impl Agreement<'_> {
         }
     }
 
-    pub(super) fn on_begin(&mut self, number: u32, round: u32, base: Position, replica: &mut impl Replica) {
+    pub(super) fn on_begin(
+        &mut self,
+        number: u32,
+        round: u32,
+        base: Position,
+        covered: u64,
+        replica: &mut impl Replica,
+    ) {
         if self.stage == Stage::Member {
             // The primary gives snapshots only to nodes that are no members.
             return self.rejoin();
@@ -171,7 +178,7 @@ impl Agreement<'_> {
         // An entry that lets it in, and that this primary has not, is void when the primary has committed another in its place.
         let stale = |p: Pending| self.log.epoch_at(p.index).is_some_and(|epoch| epoch < base.epoch);
         let void = self.pending.is_some_and(|p| p.index <= base.index || stale(p));
-        if self.may_vote() && !void {
+        if self.is_let_in() && !void {
             // A call of its own came late. It keeps its log, from which the primary leads it on, and answers as is expected.
             self.round = round;
             return;
@@ -185,7 +192,7 @@ impl Agreement<'_> {
         self.log.restart(base);
         self.pending = None;
         (self.commit, self.applied, self.matched) = (base.index, base.index, base.index);
-        self.stable = 0;
+        (self.stable, self.covered) = (0, covered);
         self.wait_for_more();
     }
 

@@ -182,7 +182,7 @@ impl Agreement<'_> {
         if now < self.act_at {
             return;
         }
-        if self.stage != Stage::Member && !self.may_vote() {
+        if self.stage != Stage::Member && !self.is_let_in() {
             self.ask_to_join();
         } else if self.is_candidate() {
             if self.is_vowed() {
@@ -194,7 +194,7 @@ impl Agreement<'_> {
             if !self.is_vowed() {
                 self.look_for_primary();
                 // The masters have had their turn. If they are all out, one of the others must stand.
-                self.regent = self.settings.reach == super::Reach::All;
+                self.regent = self.settings.reach == super::Reach::All && self.is_voter(self.me);
             }
             self.act_at = now.after(self.own_patience().saturating_mul(2));
         }

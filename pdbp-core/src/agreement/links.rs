@@ -1,19 +1,21 @@
 //! Links come and go.
 
 use super::peer::{Flow, owe};
-use super::{Agreement, Role, Stage};
+use super::{Agreement, Flaw, Role, Stage};
 use crate::id::{NodeId, Time};
 
 impl Agreement<'_> {
     /// The link to and from the peer is down; what was on its way is lost. `ended`: the peer is known to have ended, and not
-    /// merely out of reach. Without leases all that are left then decide without it, whatever their number. To be said before it
+    /// merely out of reach. Without leases, where all nodes vote, all that are left then decide without it, whatever their number. To be said before it
     /// can be let in again.
     pub fn link_down(&mut self, now: Time, peer: NodeId, ended: bool) {
         self.go_on(now);
+        // Where there are learners, they may hold what was decided and no voter that is left has; see the module.
+        let all_vote = self.settings.voters >= self.settings.nodes || self.has_flaw(Flaw::LeavesOutEnded);
         let Some(record) = self.peers.get_mut(peer.index()) else { return };
         record.linked = false;
         // Under leases a member may have been declared down that still runs, and those that did so may all have ended since.
-        record.ended |= ended && self.settings.lease == 0;
+        record.ended |= ended && self.settings.lease == 0 && all_vote;
         self.lose_messages(peer);
         if self.primary == Some(peer) && self.settings.lease == 0 {
             // If it is still primary it says so as soon as there is a new link.

@@ -156,6 +156,8 @@ pub enum Body {
         round: u32,
         /// The log goes on after this entry.
         base: Position,
+        /// The rows have all up to here: what the log says again of the receiver up to here is of earlier lives.
+        covered: u64,
     },
     /// P: of a snapshot: which nodes are members.
     Members {

@@ -37,9 +37,32 @@
 //! members likewise refuses whoever still holds E.
 //!
 //! A node that has lost its state may have forgotten a vote. It votes again when the entry NodeUp that lets it in is in its
-//! log. Before that NodeDown was committed without it, by a quorum of the others which from then on count without it; whoever
-//! was elected with the forgotten vote needed a quorum of those as well, and so does whoever asks again: they share a node
-//! that has not forgotten.
+//! log; one of an earlier life, which a snapshot may have after its base, does not count. Before that NodeDown was committed
+//! without it, by a quorum of the others which from then on count without it; whoever was elected with the forgotten vote needed
+//! a quorum of those as well, and so does whoever asks again: they share a node that has not forgotten.
+//!
+//! # Voters and learners, and clusters that grow
+//! Nodes with an index below [`Settings::voters`] vote, all others learn: they get the log, the leases and the answers that every
+//! member gets, but they are in no quorum, grant no vote and never campaign. *Members* in what is said above of quorums means
+//! members that vote. The argument holds as it stands, for three reasons. All nodes are given the same number of voters, so that
+//! for one membership all count the same electorate. A NodeUp or NodeDown of a learner leaves the electorate as it is: the quorums
+//! before and after it are the same. And what a learner forgets is no vote, so that it may lose its state at any time, and any
+//! number of learners at once. A vote of a learner that was counted would make a quorum that need not share a node with the next.
+//!
+//! A voter that cannot be reached still counts, until its NodeDown is committed. Whoever left it out before would decide on one
+//! side of a cut while the others do so on the other.
+//!
+//! Members that are known to have ended are left out only where all nodes vote (see below): those that are left have then agreed
+//! to all that any of them holds. A learner may hold what was decided by voters that have ended and is at no other voter.
+//!
+//! Learners have a say in when an entry is *stable*, since they read (see below): one that falls silent holds answers up until it
+//! has been declared down and its lease is over.
+//!
+//! With [`Start::Alone`] a founder begins as the only member; all others come by [`Start::Joining`], voters among them. Each is let
+//! in by an entry of its own, so that the memberships form one chain that begins with the founder alone. This requires that a
+//! cluster is founded *once*: a founder that has lost its state and founds again begins a second chain, with epochs and indices
+//! of the first. It has to come back by [`Start::Joining`]. With one voter nobody is left to let it in: **the cluster ends with its
+//! only voter**. Learners then show nothing any more once their leases (without leases: their links) are gone.
 //!
 //! # Why lookups are linearizable
 //! A node shows its tables only under a lease, and only when all that it has applied is *stable*: applied at all nodes that may
@@ -57,7 +80,8 @@
 //!   the one before was declared down; of two nodes that with the higher number. Until the change is committed, one that is
 //!   about to be declared down though it has merely been silent is a failure like any other if the primary fails too, and so
 //!   is one that is about to be let in. Otherwise the state is lost, and the cluster must be started again.
-//! * Without leases, members that are known to have ended: all but one, unless the others end while a node is let in. Those
+//! * Learners that fail or lose their state: any number, at any time.
+//! * Without leases, where all nodes vote, members that are known to have ended: all but one, unless the others end while a node is let in. Those
 //!   that are left need not wait for them when they agree, for with links that fail only because their nodes have, nobody has
 //!   decided against them; what they lack was shown nowhere. Under leases that knowledge does not help: a node that was
 //!   stopped or cut off for longer than a lease may hear, when it is back, that all those have ended who have meanwhile
@@ -182,6 +206,10 @@ pub(crate) enum Flaw {
     NoJointQuorum,
     BreaksVows,
     Withdraws,
+    LearnerVotes,
+    ForgetsVoter,
+    FormerLife,
+    LeavesOutEnded,
 }
 
 /// The replica of one node. See the [module](self).
@@ -220,6 +248,8 @@ pub struct Agreement<'a> {
     /// Number of the snapshot, and of the attempt to join.
     round: u32,
     attempt: u32,
+    /// What the snapshot has: entries up to here that let this node in are of earlier lives.
+    covered: u64,
     /// Of the snapshot under way.
     ack: Option<Fit>,
     alive_due: bool,
@@ -247,9 +277,15 @@ impl<'a> Agreement<'a> {
         settings.check(&storage)?;
         let me = settings.entry.id;
         let Storage { mut peers, mut unlinked, log } = storage;
-        let member = settings.start == Start::Together;
-        unlinked.fill_with(|| Unlinked::new(member));
-        peers.fill_with(|| Peer { member, linked: true, ..Peer::default() });
+        let member = settings.start != Start::Joining;
+        let together = settings.start == Start::Together;
+        unlinked.fill_with(|| Unlinked::new(together));
+        // Who founds has no links yet: places are vacant.
+        let linked = settings.start != Start::Alone;
+        peers.fill_with(|| Peer { member: together, linked, ..Peer::default() });
+        if let Some(own) = peers.get_mut(me.index()) {
+            (own.member, own.linked) = (member, true);
+        }
         let mut agreement = Self {
             me,
             peers,
@@ -276,6 +312,7 @@ impl<'a> Agreement<'a> {
             stamp: Time(0),
             round: 0,
             attempt: 0,
+            covered: 0,
             ack: None,
             alive_due: false,
             ask: None,

@@ -160,10 +160,16 @@ impl Agreement<'_> {
                 Some(p) if p.node == node => p.joins,
                 _ => peer.member,
             };
-            if !peer.member && !will {
+            let forgotten = self.has_flaw(Flaw::ForgetsVoter) && node != self.me && !peer.linked;
+            if (!peer.member && !will) || forgotten {
                 continue;
             }
             let aye = !peer.ended && aye(node, peer);
+            if !self.is_voter(node) {
+                let counted = usize::from(aye && self.has_flaw(Flaw::LearnerVotes));
+                (old.ayes, new.ayes) = (old.ayes + counted, new.ayes + counted);
+                continue;
+            }
             if peer.member {
                 old.add(aye, peer.ended);
             }

@@ -133,7 +133,7 @@ impl Agreement<'_> {
         if self.role != Role::Primary || matched > last {
             return;
         }
-        let (commit, term) = (self.commit, &mut self.term);
+        let (commit, votes, term) = (self.commit, self.is_voter(from), &mut self.term);
         let Some(peer) = self.peers.get_mut(from.index()).filter(|p| p.round == round) else { return };
         match fit {
             Fit::Fits if peer.flow == Flow::Probing => {
@@ -155,8 +155,9 @@ impl Agreement<'_> {
         let applied = applied.min(commit).max(peer.applied);
         let matched = matched.max(peer.matched);
         if peer.matched < term.sought && matched >= term.sought {
-            term.ayes += 1;
-            term.look_commit |= term.ayes * 2 >= term.voters / 2 || term.voters < 8;
+            // A learner can be waited for, too: it is to have the entry that lets it in.
+            term.ayes += usize::from(votes);
+            term.look_commit |= !votes || term.ayes * 2 >= term.voters / 2 || term.voters < 8;
         }
         let Some(peer) = self.peers.get_mut(from.index()) else { return };
         if peer.applied < term.settling && applied >= term.settling {
@@ -232,8 +233,9 @@ impl Agreement<'_> {
         // The next to be counted is the first that is not committed and would do.
         self.term.sought = self.commit.saturating_add(1).max(self.term.floor);
         let sought = self.term.sought;
-        self.term.ayes = self.peers.iter().filter(|p| p.matched >= sought).count();
-        self.term.voters = self.peers.iter().filter(|p| p.member && !p.ended).count();
+        let voters = self.peers.iter().take(usize::from(self.settings.voters));
+        self.term.ayes = voters.clone().filter(|p| p.matched >= sought).count();
+        self.term.voters = voters.filter(|p| p.member && !p.ended).count();
     }
 
     pub(super) fn apply_committed(&mut self, replica: &mut impl Replica) {
@@ -257,7 +259,7 @@ impl Agreement<'_> {
                 self.pending = None;
             }
             match change {
-                Change::NodeUp(entry) => self.note_up(entry.id),
+                Change::NodeUp(entry) => self.note_up(entry.id, index),
                 Change::NodeDown(node)
                     if node == self.me && self.stage == Stage::Member && self.role != Role::Primary =>
                 {
@@ -277,8 +279,11 @@ impl Agreement<'_> {
         }
     }
 
-    fn note_up(&mut self, node: NodeId) {
+    fn note_up(&mut self, node: NodeId, index: u64) {
         let me = self.me;
+        if node == me && self.is_former(index) {
+            return;
+        }
         self.note_unlinked(node, true);
         if let Some(peer) = self.peers.get_mut(node.index())
             && !peer.member

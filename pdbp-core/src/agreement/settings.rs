@@ -3,6 +3,7 @@
 use managed::ManagedSlice;
 
 use super::{Entry, Peer, Reach, Unlinked};
+use crate::id::NodeId;
 use crate::tables::NodeEntry;
 
 /// How a node starts.
@@ -10,7 +11,10 @@ use crate::tables::NodeEntry;
 pub enum Start {
     /// With all others, none of which has a log.
     Together,
-    /// Alone, after a loss of its state: it neither votes nor reads until the members have let it in.
+    /// As the only member of a new cluster; all others come by [`Joining`](Self::Joining). Once for each cluster: a founder that
+    /// has lost its state joins, too.
+    Alone,
+    /// As no member, at first or after a loss of its state: it neither votes nor reads until the members have let it in.
     Joining,
 }
 
@@ -19,10 +23,13 @@ pub enum Start {
 pub struct Settings {
     /// This node, its name and its type.
     pub entry: NodeEntry,
-    /// Nodes, all of them members at the start.
+    /// Nodes: all of them are members at the start, or with [`Start::Alone`] the founder only.
     pub nodes: u16,
     /// Nodes with an index below this are to be primary; others campaign only when none of these can be elected.
     pub masters: u16,
+    /// Nodes with an index below this vote, the others learn: they are in no quorum and never primary. From `masters` to `nodes`.
+    /// With 1 the cluster ends with node 0, whoever else runs.
+    pub voters: u16,
     /// Nanoseconds of a lease; 0: there are none, the transport alone tells who has failed.
     pub lease: u64,
     /// Nanoseconds that candidate 0 waits before an election, and a node between attempts to join. Longer than a message
@@ -51,6 +58,13 @@ impl Settings {
         }
         if self.masters == 0 || self.masters > self.nodes {
             return Err(SettingsError::Masters(self.masters));
+        }
+        let founds = self.start == Start::Alone;
+        if self.voters < self.masters || self.voters > self.nodes {
+            return Err(SettingsError::Voters(self.voters));
+        }
+        if founds && self.entry.id.index() >= usize::from(self.masters) {
+            return Err(SettingsError::Founder(self.entry.id));
         }
         if self.patience == 0 {
             return Err(SettingsError::Patience);
@@ -104,6 +118,10 @@ pub enum SettingsError {
     Nodes(u16),
     /// No masters, or more than nodes.
     Masters(u16),
+    /// Fewer voters than masters, or more than nodes.
+    Voters(u16),
+    /// This node is to found the cluster and is no master.
+    Founder(NodeId),
     /// No patience.
     Patience,
     /// The log has so many entries, fewer than [`LEAST_LOG`].
@@ -117,6 +135,15 @@ impl core::fmt::Display for SettingsError {
         match self {
             Self::Nodes(n) => write!(f, "this node is not one of {n} nodes; use an index below their number"),
             Self::Masters(n) => write!(f, "{n} masters do not work; choose 1 up to the number of nodes"),
+            Self::Voters(n) => {
+                write!(
+                    f,
+                    "{n} voters do not work; choose from the number of masters up to the number of nodes"
+                )
+            }
+            Self::Founder(node) => {
+                write!(f, "{node} cannot found a cluster: it is no master; let one of the masters found it")
+            }
             Self::Patience => {
                 f.write_str("a patience of 0 ns; choose more than a message and its answer take")
             }

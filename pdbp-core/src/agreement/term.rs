@@ -13,10 +13,10 @@ pub(super) struct Term {
     /// A quorum votes for nobody else until then, by this node's clock.
     pub(super) serves_until: Time,
     pub(super) check_at: Time,
-    /// Replicas that have the entry `sought`, which is to be committed next.
+    /// Voters that have the entry `sought`, which is to be committed next.
     pub(super) sought: u64,
     pub(super) ayes: usize,
-    /// Members when that was counted, but for those that have ended.
+    /// Members that vote when that was counted, but for those that have ended.
     pub(super) voters: usize,
     /// Replicas that have not applied `settling`, which is to be stable next.
     pub(super) settling: u64,

@@ -121,8 +121,8 @@ impl Wire {
                 self.set_change(&Change::NodeUp(entry.clone()));
                 9
             }
-            Body::Begin { number, round, base } => {
-                self.a = base.index.into();
+            Body::Begin { number, round, base, covered } => {
+                (self.a, self.b) = (base.index.into(), (*covered).into());
                 (self.d, self.e) = (base.epoch.0.into(), (*number).into());
                 self.part = (*round).into();
                 10
@@ -181,7 +181,10 @@ impl Wire {
                 Change::NodeUp(entry) => Body::Join { number, entry },
                 _ => return None,
             },
-            10 => Body::Begin { number: self.e.get(), round: self.part.get(), base: self.position()? },
+            10 => {
+                let (number, round) = (self.e.get(), self.part.get());
+                Body::Begin { number, round, base: self.position()?, covered: index(self.b)? }
+            }
             11 => Body::Members { first: self.node.get(), bits: *self.name.first_chunk()? },
             12 => Body::Row { change: self.change()? },
             13 => Body::End,

@@ -277,6 +277,7 @@ impl Config {
             patience: self.patience,
             // Where not all nodes have links, all have links to the masters.
             reach: if self.topology().are_all() { agreement::Reach::All } else { agreement::Reach::Masters },
+            voters: self.nodes,
             start: if self.joining { agreement::Start::Joining } else { agreement::Start::Together },
         }
     }

@@ -18,6 +18,9 @@ pub(super) fn plan(seed: u64, flaw: Option<Flaw>) -> Plan {
     Plan {
         nodes,
         masters: if random.one_in(2) { 2 } else { nodes },
+        voters: nodes,
+        open: false,
+        founds_again: false,
         lease: if random.one_in(4) { 0 } else { 16_000 },
         parts: if random.one_in(3) { nodes } else { 2 * nodes + 1 },
         log: 8 + random.below(24) as usize,
@@ -31,6 +34,16 @@ pub(super) fn plan(seed: u64, flaw: Option<Flaw>) -> Plan {
     }
 }
 
+/// The same of a cluster that node 0 founds, with learners that come and go.
+pub(super) fn open_plan(seed: u64, flaw: Option<Flaw>) -> Plan {
+    let drawn = plan(seed, flaw);
+    let mut random = Random::new(seed ^ 0x0FE4);
+    random.below(2);
+    let (nodes, voters) = ([4, 5, 6, 8][random.below(4) as usize], [1, 3, 3][random.below(3) as usize]);
+    let masters = 1 + random.below(voters) as usize;
+    Plan { nodes, masters, voters: voters as usize, open: true, parts: 2 * nodes + 1, ..drawn }
+}
+
 /// Runs one schedule.
 ///
 /// # Errors
@@ -39,7 +52,7 @@ pub(super) fn run(seed: u64, steps: u64, flaw: Option<Flaw>) -> Result<World, St
     run_plan(seed, steps, plan(seed, flaw))
 }
 
-fn run_plan(seed: u64, steps: u64, plan: Plan) -> Result<World, String> {
+pub(super) fn run_plan(seed: u64, steps: u64, plan: Plan) -> Result<World, String> {
     let mut world = World::new(seed, plan);
     while world.steps < steps && world.broken.is_none() {
         world.step();
@@ -146,6 +159,34 @@ fn schedules_in_which_messages_are_lost_keep_the_rules() {
 fn nodes_that_reach_masters_only_agree_as_others_do() {
     let plan = Plan { nodes: 7, masters: 2, reach: Reach::Masters, parts: 14, ..Plan::quiet() };
     run_plan(1, 2_000, Plan { clients: 100, ..plan }).unwrap_or_else(|what| panic!("{what}"));
+}
+
+#[test]
+fn schedules_of_clusters_that_grow_that_once_broke_a_rule_keep_it() {
+    // A voter that had missed the entries that let the others in decided alone when the founder had ended (learners had them).
+    run_plan(701_123, 4_000, open_plan(701_123, None)).unwrap_or_else(|what| panic!("{what}"));
+    // What a learner had to say of its log was lost when it gave the founder up and heard it again: nobody was let in any more.
+    run_plan(701_349, 4_000, open_plan(701_349, None)).unwrap_or_else(|what| panic!("{what}"));
+    // The entry of a former life, in a snapshot from an earlier base, was taken for the one that let the node in.
+    run_plan(700_328, 4_000, open_plan(700_328, None)).unwrap_or_else(|what| panic!("{what}"));
+}
+
+/// One node founds the cluster, and the others join. Those that do not vote crash at any time, any number of them at once, and
+/// join again. `PDBP_AGREEMENT_OPEN_SECONDS=<seconds>` makes the run long.
+#[test]
+fn schedules_of_clusters_that_grow_and_shrink_keep_the_rules() {
+    let seconds = variable("PDBP_AGREEMENT_OPEN_SECONDS");
+    let start = std::time::Instant::now();
+    let first = variable("PDBP_AGREEMENT_FIRST").unwrap_or(600_000);
+    let (mut records, mut downs, mut seed) = (0, 0, first);
+    while seconds.map_or(seed < first + 30, |s| start.elapsed().as_secs() < s) {
+        let world = run_plan(seed, 4_000, open_plan(seed, None)).unwrap_or_else(|what| panic!("{what}"));
+        records += world.history.len();
+        downs += world.declared_down();
+        seed += 1;
+    }
+    std::println!("seeds {first} to {seed}, {records} operations, {downs} downs, {:?}", start.elapsed());
+    assert!(records > 1_000 && downs > 100, "{records} operations, {downs} downs");
 }
 
 #[test]

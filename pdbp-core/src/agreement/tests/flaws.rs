@@ -1,31 +1,33 @@
 //! The checks are worth what they notice: each rule of the protocol is broken in turn, and must be caught.
 
-use super::faults::run;
+use super::faults::{open_plan, plan, run_plan};
+use super::plan::Plan;
 use crate::agreement::Flaw;
 
 /// The seeds among which one must show the flaw, from where it was last found.
 const SEEDS: u64 = 6_000;
 
-fn is_caught(flaw: Flaw, found: u64) {
+fn is_caught(flaw: &str, found: u64, plan: impl Fn(u64) -> Plan) {
     let caught = (found..found + SEEDS).find_map(|seed| {
         // That nothing goes on is not what these rules are for.
-        let what = run(seed, 4_000, Some(flaw)).err().filter(|what| !what.contains("waited in vain"))?;
+        let what = run_plan(seed, 4_000, plan(seed)).err().filter(|what| !what.contains("waited in vain"))?;
         Some((seed, what.lines().last().map(|line| line.chars().take(90).collect::<std::string::String>())))
     });
-    let (seed, what) = caught.unwrap_or_else(|| panic!("{flaw:?} was not noticed in {SEEDS} seeds"));
-    std::println!("{flaw:?}: caught by seed {seed}: {}", what.unwrap_or_default());
+    let (seed, what) = caught.unwrap_or_else(|| panic!("{flaw} was not noticed in {SEEDS} seeds"));
+    std::println!("{flaw}: caught by seed {seed}: {}", what.unwrap_or_default());
 }
 
 macro_rules! flaws {
-    ($($name:ident: $flaw:ident from $found:literal,)*) => {
+    ($plan:ident: $($name:ident: $flaw:ident from $found:literal,)*) => {
         $(#[test]
         fn $name() {
-            is_caught(Flaw::$flaw, $found);
+            is_caught(stringify!($flaw), $found, |seed| $plan(seed, Some(Flaw::$flaw)));
         })*
     };
 }
 
 flaws! {
+    plan:
     commits_by_a_minority_are_noticed: MinorityCommits from 1,
     two_votes_in_an_epoch_are_noticed: VotesTwice from 98,
     votes_for_a_stale_log_are_noticed: VotesForStaleLog from 97,
@@ -37,4 +39,17 @@ flaws! {
     votes_before_a_vow_is_over_are_noticed: BreaksVows from 4871,
     a_change_of_another_that_is_taken_back_is_noticed: Withdraws from 4310,
     a_membership_change_by_the_new_members_alone_is_noticed: NoJointQuorum from 221,
+}
+
+flaws! {
+    open_plan:
+    votes_of_learners_are_noticed: LearnerVotes from 100,
+    voters_that_are_forgotten_are_noticed: ForgetsVoter from 0,
+    voters_that_have_ended_and_do_not_count_are_noticed: LeavesOutEnded from 701_100,
+    entries_of_an_earlier_life_are_noticed: FormerLife from 700_300,
+}
+
+#[test]
+fn a_founder_that_founds_again_is_noticed() {
+    is_caught("a founder that founds again", 0, |seed| Plan { founds_again: true, ..open_plan(seed, None) });
 }

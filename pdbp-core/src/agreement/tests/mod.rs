@@ -6,6 +6,7 @@ mod checker;
 mod faults;
 mod flaws;
 mod history;
+mod open;
 mod pauses;
 mod plan;
 mod table;

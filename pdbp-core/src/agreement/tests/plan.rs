@@ -7,6 +7,12 @@ use crate::agreement::{Flaw, Reach};
 pub(super) struct Plan {
     pub(super) nodes: usize,
     pub(super) masters: usize,
+    /// Nodes that vote; the others learn.
+    pub(super) voters: usize,
+    /// Whether node 0 founds the cluster alone, and the others join.
+    pub(super) open: bool,
+    /// A mistake of the host: a founder that is started again founds again.
+    pub(super) founds_again: bool,
     pub(super) lease: u64,
     pub(super) parts: usize,
     pub(super) log: usize,
@@ -25,10 +31,17 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    pub(super) fn voters(&self) -> usize {
+        self.voters.min(self.nodes)
+    }
+
     pub(super) fn quiet() -> Self {
         Self {
             nodes: 3,
             masters: 2,
+            voters: usize::MAX,
+            open: false,
+            founds_again: false,
             lease: 16_000,
             parts: 8,
             log: 12,

@@ -114,8 +114,10 @@ impl World {
             healed: false,
             downs: 0,
         };
-        for i in 0..plan.nodes {
-            world.start(i, Start::Together);
+        if plan.open {
+            world.found();
+        } else {
+            (0..plan.nodes).for_each(|i| world.start(i, Start::Together));
         }
         world
     }
@@ -125,6 +127,7 @@ impl World {
             entry: entry(i),
             nodes: self.plan.nodes as u16,
             masters: self.plan.masters.min(self.plan.nodes) as u16,
+            voters: self.plan.voters() as u16,
             lease: self.plan.lease,
             patience: 6_000,
             reach: if i < self.plan.masters { Reach::All } else { self.plan.reach },
@@ -143,6 +146,15 @@ impl World {
                 let now = self.clock(i);
                 self.replica_mut(i).link_down(now, node(j), false);
             }
+        }
+    }
+
+    /// Node 0 is alone; each of the others starts at some time, and has no links before.
+    fn found(&mut self) {
+        self.sessions.values_mut().for_each(|session| session.up = false);
+        self.start(0, Start::Alone);
+        for i in 1..self.plan.nodes {
+            self.hosts[i].restart_at = self.now + self.random.below(100_000);
         }
     }
 
@@ -265,7 +277,8 @@ impl World {
 
     pub(super) fn restart(&mut self, i: usize) {
         self.note(format!("node {i} restarts"));
-        self.start(i, Start::Joining);
+        let founds = i == 0 && self.plan.founds_again;
+        self.start(i, if founds { Start::Alone } else { Start::Joining });
     }
 
     /// Breaks the session of two nodes; all that is on its way is lost.

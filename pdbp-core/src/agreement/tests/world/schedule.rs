@@ -101,6 +101,10 @@ impl World {
     /// Whether the others can go on when this node loses its state: a primary that a quorum follows has everybody as a member,
     /// and nothing is about to make one of the others fail too.
     fn may_crash(&self, i: usize) -> bool {
+        if i >= self.plan.voters() {
+            // Learners fail whenever they like.
+            return self.runs(i);
+        }
         let all = |p: usize| (0..self.plan.nodes).all(|n| self.replica(p).is_member(node(n)));
         let serves = |p: usize| {
             self.replica(p).is_serving(self.clock(p)) && self.replica(p).pending.is_none() && all(p)
@@ -109,7 +113,7 @@ impl World {
             && self.links.iter().flatten().all(|l| l.blocked_until <= self.now)
             && self.hosts.iter().all(|h| h.slow_until <= self.now);
         whole
-            && self.plan.nodes > 2
+            && self.plan.voters() > 2
             && (0..self.plan.nodes).all(|n| self.runs(n) && self.replica(n).stage == Stage::Member)
             && (0..self.plan.nodes).any(serves)
             && self.runs(i)
