@@ -116,7 +116,7 @@ impl Data {
 /// Who carries out the calls.
 enum Ranks {
     Mpi(SimpleCommunicator),
-    Pdbp(Group),
+    Pdbp(Box<Group>),
 }
 
 impl Ranks {
@@ -200,7 +200,7 @@ pub(crate) fn run_pdbp(task: &Task, kinds: &[Kind], part: Part) -> ExitCode {
         }
         let cluster = builder.start()?;
         let node = cluster.nodes().first().ok_or("this process has no node")?;
-        let mut ranks = Ranks::Pdbp(Group::of_nodes(node, "collectives", PATIENCE)?);
+        let mut ranks = Ranks::Pdbp(Box::new(Group::of_nodes(node, "collectives", PATIENCE)?));
         measure(task, kinds, part, &mut ranks)?;
         drop(ranks);
         node.barrier(PATIENCE)?;
