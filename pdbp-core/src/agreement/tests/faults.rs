@@ -113,6 +113,12 @@ fn schedules_that_once_stalled_go_on() {
     }
 }
 
+/// A primary let a node in with its vote alone, half of the members, and ended; the other half had not heard of it, and decided alone.
+#[test]
+fn a_member_that_is_left_knows_who_was_let_in() {
+    run(900_581, 4_000, None).unwrap_or_else(|what| panic!("{what}"));
+}
+
 /// Where those that are no masters have links to masters alone. (That all comes to rest is not asked for: when all masters have
 /// lost their state there is nobody to lead.)
 #[test]
