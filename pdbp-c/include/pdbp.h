@@ -176,6 +176,8 @@ typedef struct {
 #define PDBP_EVENT_STREAM_STOPPED 10
 #define PDBP_EVENT_LINK_ENDED 11
 #define PDBP_EVENT_STREAM_BROKEN 12
+#define PDBP_EVENT_NODE_UP 13 /* peer, or this node, is a member of the cluster again */
+#define PDBP_EVENT_NODE_DOWN 14 /* peer has ended or was given up by all, and is no member */
 
 /* The oldest event that nobody has taken; PDBP_END when there is none. The last 256 are kept. */
 pdbp_status pdbp_event(pdbp_node *node, pdbp_event_info *info);

@@ -184,6 +184,8 @@ kinds! {
     STREAM_STOPPED = 10;
     LINK_ENDED = 11;
     STREAM_BROKEN = 12;
+    NODE_UP = 13;
+    NODE_DOWN = 14;
 }
 
 impl From<Event> for EventInfo {
@@ -212,6 +214,8 @@ impl From<Event> for EventInfo {
             Event::SettingsDiffer(found) => at(kind::SETTINGS_DIFFER, found.peer),
             Event::NewMaster { node, epoch } => Self { number: epoch.0, ..at(kind::NEW_MASTER, node) },
             Event::Expelled => of(kind::EXPELLED),
+            Event::NodeUp { node } => at(kind::NODE_UP, node),
+            Event::NodeDown { node } => at(kind::NODE_DOWN, node),
             Event::NotPassedOn { source, dest, messages } => {
                 Self { other: dest.raw(), count: messages.into(), ..at(kind::NOT_PASSED_ON, source) }
             }

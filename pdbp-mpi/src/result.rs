@@ -313,7 +313,7 @@ pub(crate) fn test_some(
     let most = requests.len();
     if report.places.len() < most {
         report.places.resize(most, 0);
-        report.statuses.resize(most, [0; _]);
+        report.statuses.resize(most, Default::default());
     }
     let is_packed = mpi.constants.request_bytes < size_of::<Request>();
     let first: *mut c_void = if is_packed {

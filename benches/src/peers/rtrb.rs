@@ -108,7 +108,7 @@ impl Outgoing {
             &mut second[self.written - first.len()..]
         };
         // SAFETY: `filled_ring` has initialised every byte of the ring, and bytes stay initialised when popped.
-        let space = unsafe { space.assume_init_mut() };
+        let space = unsafe { &mut *(&raw mut *space as *mut [u8]) };
         copy_packet(space, packet);
         self.written += packet.len();
         true

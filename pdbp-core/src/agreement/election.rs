@@ -74,8 +74,15 @@ impl Agreement<'_> {
         self.epoch = epoch;
         self.voted = None;
         self.step_down();
-        self.round = 0;
+        self.begin_epoch();
         self.ask_again();
+    }
+
+    /// Of the primary of this epoch nothing is known yet. What agreed with the log of another need not agree with its; what
+    /// agrees with its own still does when this node gives it up and hears it again.
+    fn begin_epoch(&mut self) {
+        self.round = 0;
+        self.matched = self.commit;
     }
 
     /// Follows nobody until a primary is heard of.
@@ -186,8 +193,6 @@ impl Agreement<'_> {
             self.role = Role::Follower;
             self.primary = Some(from);
             self.new_primary = true;
-            // What agreed with the log of another need not agree with its.
-            self.matched = self.commit;
             // It may be whom this node followed before, and wait for what was to be said then.
             if matches!(self.stage, Stage::Following | Stage::Member) {
                 self.ack = Some(super::Fit::Fits);
@@ -217,7 +222,7 @@ impl Agreement<'_> {
         if ballot == Ballot::Binding {
             self.epoch = Epoch(self.epoch.0.saturating_add(1));
             self.voted = Some(self.me);
-            self.round = 0;
+            self.begin_epoch();
         }
         let all = self.has_flaw(Flaw::LearnerVotes);
         let asked = if all { self.peers.len() } else { usize::from(self.settings.voters) };

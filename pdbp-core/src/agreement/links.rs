@@ -10,18 +10,24 @@ impl Agreement<'_> {
     /// can be let in again.
     pub fn link_down(&mut self, now: Time, peer: NodeId, ended: bool) {
         self.go_on(now);
-        // Where there are learners, they may hold what was decided and no voter that is left has; see the module.
-        let all_vote = self.settings.voters >= self.settings.nodes || self.has_flaw(Flaw::LeavesOutEnded);
+        let leaves_out =
+            self.leaves_out_ended() || (self.has_flaw(Flaw::LeavesOutEnded) && self.settings.lease == 0);
         let Some(record) = self.peers.get_mut(peer.index()) else { return };
         record.linked = false;
-        // Under leases a member may have been declared down that still runs, and those that did so may all have ended since.
-        record.ended |= ended && self.settings.lease == 0 && all_vote;
+        record.ended |= ended && leaves_out;
         self.lose_messages(peer);
         if self.primary == Some(peer) && self.settings.lease == 0 {
             // If it is still primary it says so as soon as there is a new link.
             self.primary = None;
             self.act_at = self.clock.after(self.own_patience());
         }
+    }
+
+    /// Whether members that are known to have ended do not count.
+    pub(super) fn leaves_out_ended(&self) -> bool {
+        // Where there are learners, they may hold what was decided and no voter that is left has; see the module. Under leases a
+        // member may have been declared down that still runs, and those that did so may all have ended since.
+        self.settings.lease == 0 && self.settings.voters >= self.settings.nodes
     }
 
     /// Of what the two have said to each other some may be lost. All is as after [`link_down`](Self::link_down) and

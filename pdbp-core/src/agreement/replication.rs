@@ -186,9 +186,13 @@ impl Agreement<'_> {
 
     /// Whether a quorum has the entry, and every master that has not failed: who may take over is to have all that is
     /// committed, lest nobody can be elected. So has a node that an entry lets in, unless it has failed: it cannot vote
-    /// before, and as a member that cannot it would be one failure already.
+    /// before, and as a member that cannot it would be one failure already. Such an entry all others have first where a member decides
+    /// alone when all others have ended: if it did not know who was let in, the two would decide against each other.
     fn is_held(&self, index: u64) -> bool {
-        let masters = self.peers.iter().enumerate().take(usize::from(self.settings.masters));
+        let admits = self.pending.is_some_and(|p| p.joins && p.index <= index);
+        let all = admits && self.leaves_out_ended();
+        let needed = if all { self.peers.len() } else { usize::from(self.settings.masters) };
+        let needed = self.peers.iter().enumerate().take(needed);
         let lacks = |(i, p): (usize, &super::Peer)| {
             i != self.me.index() && p.member && p.matched < index && !self.has_failed(p)
         };
@@ -198,7 +202,7 @@ impl Agreement<'_> {
             return false;
         }
         self.is_quorum(|node, peer| node == self.me || peer.matched >= index)
-            && (!masters.into_iter().any(lacks) || self.has_flaw(Flaw::MinorityCommits))
+            && (!needed.into_iter().any(lacks) || self.has_flaw(Flaw::MinorityCommits))
     }
 
     pub(super) fn try_commit(&mut self) {

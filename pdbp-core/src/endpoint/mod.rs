@@ -102,9 +102,6 @@ pub(crate) use storage::Owner;
 pub(crate) use storage::{EVENTS, notes};
 pub use streams::{StreamIn, StreamPiece, StreamSegment};
 
-/// Trains that are read at a time.
-const TRAINS: usize = 32;
-
 /// A node, for whoever calls it. See the [module](self).
 pub struct Endpoint<'a, T: Transport, M: BlockMemory, P: SpacePolicy> {
     engine: Engine<'a, T, M, P>,
@@ -378,25 +375,10 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Endpoint<'a, T, M, P> {
     /// `each` gets who has sent it, what kind it is, and its bytes; nothing has to be released. Returns how many there were. 0: nothing has come.
     pub fn recv_each(&mut self, part: PartId, mut each: impl FnMut(Info, &[u8])) -> usize {
         let Some((inbox, mut source)) = self.source_of(part) else { return 0 };
-        let (mut trains, mut count) = ([None; TRAINS], 0);
-        let pieces = inbox.take_pieces(&mut source, |info, start, length, left| {
-            let Some(slot) = trains.get_mut(count) else { return 0 };
-            *slot = Some((info, start, length, left as usize));
-            count += 1;
-            left
-        });
-        let Some(Ok(hold)) = pieces else { return self.recv_one(part, each) };
-        let mut messages = 0;
-        for (info, start, length, count) in trains.into_iter().map_while(core::convert::identity) {
-            let bytes = hold.bytes().get(start..start + count * length).unwrap_or(&[]);
-            match length {
-                0 => (0..count).for_each(|_| each(info, &[])),
-                _ => bytes.chunks_exact(length).for_each(|message| each(info, message)),
-            }
-            messages += count;
+        match inbox.read_each(&mut source, &mut each) {
+            Some(read) => read,
+            None => self.recv_one(part, each),
         }
-        self.give_back(hold);
-        messages
     }
 
     /// As [`recv_each`](Self::recv_each), for one that comes in segments.

@@ -31,6 +31,14 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         &self.agreement
     }
 
+    /// The members of the cluster, as far as this node knows, this one included; while it is none itself, those that it knew last. A node
+    /// is declared down, and let in again, by the members together, so that all of them see the same changes in the same order
+    /// ([`Event::NodeDown`], [`Event::NodeUp`]).
+    pub fn members(&self) -> impl Iterator<Item = NodeId> {
+        let nodes = (0..usize::from(self.config.nodes)).map(NodeId::from_index);
+        nodes.filter(|node| self.agreement.is_member(*node))
+    }
+
     /// Whether the tables of this node can be relied on now: no change that any node knows to be made is missing from them.
     pub fn is_current(&self, now: crate::id::Time) -> bool {
         self.agreement.is_current(now)
@@ -78,9 +86,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             match event {
                 agreement::Event::Answered { number, accepted } => self.answered(number, accepted, pipes),
                 agreement::Event::MemberDown(node) if node == self.config.node => {}
-                agreement::Event::MemberDown(node) => self.note_member(node, false, pipes),
+                agreement::Event::MemberDown(node) => self.follow_member(node, false, pipes),
                 agreement::Event::MemberUp(node) if node == self.config.node => self.let_in(pipes),
-                agreement::Event::MemberUp(node) => self.note_member(node, true, pipes),
+                agreement::Event::MemberUp(node) => self.follow_member(node, true, pipes),
                 agreement::Event::Expelled => self.expelled(pipes),
                 agreement::Event::NewPrimary { node, epoch } => {
                     self.termination.start_term(&mut self.links);
@@ -89,6 +97,12 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 }
             }
         }
+    }
+
+    /// The members have let another node in, or declared it down.
+    fn follow_member(&mut self, node: NodeId, member: bool, pipes: &mut impl PrivatePipes) {
+        self.note_member(node, member, pipes);
+        pipes.event(if member { Event::NodeUp { node } } else { Event::NodeDown { node } });
     }
 
     /// Whether a node is a member from now on. One without a link to this node is known by what the agreement says alone.
@@ -117,6 +131,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             let member = self.agreement.is_member(peer);
             self.note_member(peer, member, pipes);
         }
+        pipes.event(Event::NodeUp { node: self.config.node });
     }
 
     /// This node is no member: it has no peers until it is let in again, and registers its parts anew then.

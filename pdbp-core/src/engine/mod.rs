@@ -238,6 +238,18 @@ pub enum Event {
     },
     /// This node was declared down: it is no member of the cluster, has no peers, and asks to be let in again.
     Expelled,
+    /// The members have let a node in: it is one of [`Engine::members`] again. All members are told, whether they have a link to it
+    /// or not. Of this node itself: it is a member again, and others may have come or gone while it was none.
+    NodeUp {
+        /// Which.
+        node: NodeId,
+    },
+    /// The members have declared a node down: it is none of [`Engine::members`] any more, and its parts are forgotten. All members are
+    /// told, whether they have a link to it or not; a link that fails for one of them alone is a [`PeerFailed`](Self::PeerFailed).
+    NodeDown {
+        /// Which.
+        node: NodeId,
+    },
     /// This node is the relay of two others, and cannot pass messages on since its link to the second has failed.
     NotPassedOn {
         /// The node that has sent them.

@@ -6,6 +6,7 @@ use super::assembly::Put;
 use super::cursor::{Ahead, Cursor, Info, Next, Span};
 use super::lists::Item;
 use super::{Arrivals, Inbox, Pulled};
+use crate::Delivery;
 
 /// Messages of a delivery between two looks for commands.
 const UNLOOKED: u32 = 128;
@@ -235,6 +236,42 @@ impl<H, B> Inbox<'_, H, B> {
             return None;
         }
         Some(Ok(hold))
+    }
+
+    /// Reads the messages of one delivery where they lie, commands first, from the next one on, and gives it back: `each` gets who has sent a
+    /// message, what kind it is, and its bytes. How many there were; 0: nothing has come. `None`: the next message comes in segments, for
+    /// [`next`](Self::next) to put together.
+    pub fn read_each<A: Arrivals<Hold = H, Buffer = B>>(
+        &mut self,
+        arrivals: &mut A,
+        mut each: impl FnMut(Info, &[u8]),
+    ) -> Option<usize> {
+        let Some(open) = self.open(arrivals) else { return Some(0) };
+        let slot = self.slot(open);
+        let (mut read, mut next) = (0, Next::Train);
+        while next == Next::Train {
+            let cursor = slot.as_mut()?;
+            if cursor.segment().is_some() {
+                return (read > 0).then_some(read);
+            }
+            let (info, count) = (cursor.info(), cursor.left() as usize);
+            // Skipped first, so that they are not read again if `each` panics.
+            let span = cursor.skip(cursor.left());
+            let (start, length) = (span.start() as usize, span.length() as usize);
+            let bytes = arrivals.delivery(cursor.hold()).map_or(&[][..], Delivery::bytes);
+            let bytes = bytes.get(start..start + count * length).unwrap_or(&[]);
+            match length {
+                0 => (0..count).for_each(|_| each(info, &[])),
+                _ => bytes.chunks_exact(length).for_each(|message| each(info, message)),
+            }
+            read += count;
+            next = cursor.next_train(arrivals);
+        }
+        if let Some(cursor) = slot.take() {
+            arrivals.release(cursor.into_hold());
+        }
+        self.unreadable += u64::from(next == Next::Unreadable);
+        Some(read)
     }
 
     fn slot(&mut self, open: Open) -> &mut Option<Cursor<H>> {

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  pull_command ─▶ command cursor ─┐
-//!  pull ─▶ sort ─┬─ messages ─▶ cursor ─┬─▶ next, ahead, next_batch, take_pieces
+//!  pull ─▶ sort ─┬─ messages ─▶ cursor ─┬─▶ next, ahead, next_batch, read_each, take_pieces
 //!                │                      └─ segment ─▶ assembly ─▶ a message put together
 //!                ├─ streams ─▶ accept, next_segment
 //!                └─ returned ─▶ next_returned

@@ -309,7 +309,29 @@ impl Node {
         names::parts(&self.shared.engine())
     }
 
-    /// What happened that somebody may want to know (peers failed, blocks refused, messages for parts that do not exist),
+    /// The nodes that are members of the cluster, as far as this node knows, this one included, in the order of their numbers. A node
+    /// that ends, or that is given up, is declared down by the others together and is no member from then on
+    /// ([`Event::NodeDown`]); one that was silent and comes back is let in again ([`Event::NodeUp`]). A node that is itself no
+    /// member ([`Event::Expelled`]) lists those that it knew last.
+    ///
+    /// ```
+    /// use pdbp::{Cluster, Event};
+    ///
+    /// let mut nodes = Cluster::local(3)?.into_nodes();
+    /// assert_eq!(nodes[0].members().len(), 3);
+    /// let gone = nodes.remove(2).id();
+    /// let is_it = |event: &Event| matches!(event, Event::NodeDown { node } if *node == gone);
+    /// while !nodes[0].take_events().iter().any(is_it) {
+    ///     std::thread::yield_now();
+    /// }
+    /// assert_eq!(nodes[0].members(), [nodes[0].id(), nodes[1].id()]);
+    /// # Ok::<(), pdbp::StartError>(())
+    /// ```
+    pub fn members(&self) -> Vec<NodeId> {
+        self.shared.engine().members().collect()
+    }
+
+    /// What happened that somebody may want to know (nodes came and went, peers failed, blocks refused, messages for parts that do not exist),
     /// oldest first; the last 256 that were not taken.
     pub fn take_events(&self) -> Vec<Event> {
         self.shared.events.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()

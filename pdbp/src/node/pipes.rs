@@ -80,7 +80,8 @@ impl Pipe {
     fn due_notice(&self) -> Option<Arrival> {
         let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = self.taken.load(Ordering::Relaxed);
-        let (_, notice) = notices.pop_front_if(|(behind, _)| *behind <= taken)?;
+        notices.front().filter(|(behind, _)| *behind <= taken)?;
+        let (_, notice) = notices.pop_front()?;
         self.has_notices.store(!notices.is_empty(), Ordering::Release);
         Some(match notice {
             Notice::StreamBroken(source, number) => Arrival::StreamBroken { source, number },

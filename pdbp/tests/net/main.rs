@@ -222,3 +222,30 @@ fn a_line_that_was_given_up_comes_back() {
         part.quiesce(SOON, |_| {}).unwrap();
     });
 }
+
+/// A line that was given up takes the second node out of the cluster, and lets it in again when it is back.
+#[test]
+fn a_node_out_of_reach_is_no_member_until_it_is_back() {
+    let (one, two, proxy) = pair(|| builder().outage(Duration::from_millis(200)));
+    let (first, second) = (one.node(0).unwrap(), two.node(1).unwrap());
+    let (mut seen, mut own) = (Vec::new(), Vec::new());
+    let mut until = |what: &str, done: &dyn Fn(&[Event], &[Event]) -> bool| {
+        let began = Instant::now();
+        while !done(&seen, &own) {
+            assert!(began.elapsed() < SOON, "{what}: {seen:?}, {own:?}");
+            seen.extend(first.take_events());
+            own.extend(second.take_events());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let is_down = |event: &Event| matches!(event, Event::NodeDown { node } if node.index() == 1);
+    let is_up = |event: &Event| matches!(event, Event::NodeUp { node } if node.index() == 1);
+    proxy.close();
+    until("it is declared down", &|seen, _| seen.iter().any(is_down));
+    assert_eq!(first.members(), [first.id()]);
+    proxy.open();
+    until("it is let in again", &|seen, own| seen.iter().any(is_up) && own.iter().any(is_up));
+    for node in [&first, &second] {
+        assert_eq!(node.members(), [first.id(), second.id()]);
+    }
+}

@@ -205,6 +205,34 @@ fn segments_of_a_stream_come_back_with_its_number() {
     }
 }
 
+/// All that are left are told once, and agree on who is left.
+#[test]
+fn a_node_that_is_gone_is_no_member_for_anybody() {
+    for cluster in clusters(4) {
+        let parts: Vec<_> = cluster.nodes().iter().map(|node| crate::part(node, "part")).collect();
+        let mut nodes = cluster.into_nodes();
+        assert!(nodes.iter().all(|node| node.members().len() == 4));
+        let all: Vec<_> = nodes.iter().map(pdbp::Node::id).collect();
+        let mut parts = parts;
+        drop((parts.remove(2), nodes.remove(2)));
+        let rest: Vec<_> = parts.iter().collect();
+        until(&rest, || nodes.iter().all(|node| node.members().len() == 3).then_some(()));
+        for node in &nodes {
+            assert_eq!(node.members(), [all[0], all[1], all[3]]);
+            let events = node.take_events();
+            let changes: Vec<_> = events
+                .iter()
+                .filter_map(|event| match event {
+                    Event::NodeUp { node } => Some((*node, true)),
+                    Event::NodeDown { node } => Some((*node, false)),
+                    _ => None,
+                })
+                .collect();
+            assert_eq!(changes, [(all[2], false)], "{events:?}");
+        }
+    }
+}
+
 /// The standby takes over, and finds what the master knew; what it is asked for meanwhile is done by it.
 #[test]
 fn a_master_that_is_gone_is_replaced() {

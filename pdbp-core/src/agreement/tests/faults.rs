@@ -113,6 +113,12 @@ fn schedules_that_once_stalled_go_on() {
     }
 }
 
+/// A primary let a node in with its vote alone, half of the members, and ended; the other half had not heard of it, and decided alone.
+#[test]
+fn a_member_that_is_left_knows_who_was_let_in() {
+    run(900_581, 4_000, None).unwrap_or_else(|what| panic!("{what}"));
+}
+
 /// Where those that are no masters have links to masters alone. (That all comes to rest is not asked for: when all masters have
 /// lost their state there is nobody to lead.)
 #[test]
@@ -169,6 +175,9 @@ fn schedules_of_clusters_that_grow_that_once_broke_a_rule_keep_it() {
     run_plan(701_349, 4_000, open_plan(701_349, None)).unwrap_or_else(|what| panic!("{what}"));
     // The entry of a former life, in a snapshot from an earlier base, was taken for the one that let the node in.
     run_plan(700_328, 4_000, open_plan(700_328, None)).unwrap_or_else(|what| panic!("{what}"));
+    // A master gave the primary up before it had confirmed an entry, and no longer said that it had it when it heard the same one
+    // again: the primary, which had sent it, waited for ever.
+    run_plan(850_904, 4_000, open_plan(850_904, None)).unwrap_or_else(|what| panic!("{what}"));
 }
 
 /// One node founds the cluster, and the others join. Those that do not vote crash at any time, any number of them at once, and
