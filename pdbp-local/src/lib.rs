@@ -26,6 +26,8 @@ pub mod slate;
 mod sync;
 #[cfg(test)]
 mod tests;
+#[allow(unsafe_code)]
+mod words;
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

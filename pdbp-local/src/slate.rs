@@ -19,11 +19,14 @@ use std::sync::Arc;
 pub use super::mapping::Location;
 use super::mapping::Mapping;
 use super::sync::{AtomicU64, Ordering, fence};
+use super::words::{load_lines, store_lines};
 
 /// Messages that are under way from one member to another, at most.
 pub const SLOTS: usize = 16;
 /// Most members of a group with a slate: a member looks at the flags of all others in turn.
 pub const MOST_MEMBERS: usize = 64;
+/// From so many bytes on a message is stored past the caches.
+const LONG: usize = 4 << 10;
 /// Words of a cache line.
 const LINE: usize = 8;
 const WORD: usize = size_of::<u64>();
@@ -269,6 +272,16 @@ fn flag_of(number: u64, length: usize) -> u64 {
 }
 
 fn copy_in(into: &[AtomicU64], from: &[u8]) {
+    let lines = if from.len() < LONG { 0..0 } else { store_lines(into, from) };
+    if let (Some(into), Some(from)) = (into.get(..lines.start), from.get(..lines.start * WORD)) {
+        store(into, from);
+    }
+    if let (Some(into), Some(from)) = (into.get(lines.end..), from.get(lines.end * WORD..)) {
+        store(into, from);
+    }
+}
+
+fn store(into: &[AtomicU64], from: &[u8]) {
     let (chunks, rest) = from.as_chunks::<WORD>();
     for (word, bytes) in into.iter().zip(chunks) {
         word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
@@ -281,6 +294,8 @@ fn copy_in(into: &[AtomicU64], from: &[u8]) {
 }
 
 fn copy_out(from: &[AtomicU64], into: &mut [u8]) {
+    let done = load_lines(from, into);
+    let (Some(from), Some(into)) = (from.get(done..), into.get_mut(done * WORD..)) else { return };
     let (chunks, rest) = into.as_chunks_mut::<WORD>();
     let place = chunks.len();
     for (bytes, word) in chunks.iter_mut().zip(from) {

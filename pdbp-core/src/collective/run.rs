@@ -214,6 +214,10 @@ impl Running {
                 if let Err(fault) = arrived {
                     break Err(fault);
                 }
+                // At once, so that the sender copies the next pieces while this member copies those that have come.
+                if member.tell_taken(carrier) {
+                    carrier.flush();
+                }
                 continue;
             }
             let looked = member.look_at_waiting();

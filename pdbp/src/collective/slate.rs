@@ -17,8 +17,8 @@ use crate::node::Node;
 
 /// Memory that a slate may take. With more members its slots are shorter.
 const MEMORY: usize = 32 << 20;
-/// The most data in a slot. What is under way between two members stays in the caches.
-const LONGEST: usize = 8 << 10;
+/// The most data in a slot. Longer ones gain a tenth where both members write, and take longer to fill before the first can be read.
+const LONGEST: usize = 32 << 10;
 
 /// The slates of this process, by their keys.
 static SLATES: Mutex<Vec<(NonZeroU64, Weak<Slate>)>> = Mutex::new(Vec::new());
