@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 pub use super::mapping::Location;
 use super::mapping::Mapping;
-use super::sync::{AtomicU64, Ordering, fence};
+use super::sync::{AtomicU64, Ordering, fence, zeros};
 use super::words::{load_lines, store_lines};
 
 /// Messages that are under way from one member to another, at most.
@@ -46,10 +46,11 @@ enum Memory {
 }
 
 impl Slate {
-    /// A slate on the heap, for messages of up to `longest` bytes; `None` for fewer than 1 or more than [`MOST_MEMBERS`] members.
+    /// A slate on the heap, for messages of up to `longest` bytes; `None` for fewer than 1 or more than [`MOST_MEMBERS`] members,
+    /// and without memory for it.
     pub fn new(members: usize, longest: usize) -> Option<Arc<Self>> {
         let (slot_words, length) = lengths(members, longest)?;
-        let words: Box<[AtomicU64]> = (0..length + LINE).map(|_| AtomicU64::new(0)).collect();
+        let words = zeros(length.checked_add(LINE)?)?;
         let first = words.as_ptr().align_offset(LINE * WORD).min(LINE);
         Some(Arc::new(Self { memory: Memory::Heap(words), first, members, slot_words }))
     }

@@ -74,3 +74,24 @@ fn slates_of_processes_are_found_by_their_location_and_known_by_their_key() {
     assert_eq!(other.put(0, &[1; 8], &[]), Put::Done);
     assert!(Slate::open(3, 100, 7, at).is_err());
 }
+
+/// Shorter than what is stored past the caches, as long, and longer, by whole cache lines and not.
+#[test]
+fn messages_of_slates_are_the_same_whatever_way_they_are_copied() {
+    use crate::slate::{End, Put, Slate};
+
+    let slate = Slate::new(2, 9000).unwrap();
+    let (mut one, mut other) = (End::new(&slate, 0).unwrap(), End::new(&slate, 1).unwrap());
+    let bytes: Vec<u8> = (0..9000u32).map(|i| (i * i % 251) as u8).collect();
+    for header in [0, 8, 24, 64] {
+        for length in (0..140).chain(4000..4300).chain(8900..=9000 - header) {
+            for start in [0, 1] {
+                let (head, data) = (&bytes[..header], &bytes[start..length.max(start)]);
+                assert_eq!(one.put(1, head, data), Put::Done);
+                let mut got = None;
+                assert!(other.take(|from, message| got = Some((from, message == [head, data].concat()))));
+                assert_eq!(got, Some((0, true)), "header {header}, length {length}, from {start}");
+            }
+        }
+    }
+}

@@ -7,6 +7,10 @@ mod slate;
 
 mod sync {
     pub(super) use loom::sync::atomic::{AtomicU64, Ordering, fence};
+
+    pub(super) fn zeros(words: usize) -> Option<Box<[AtomicU64]>> {
+        Some((0..words).map(|_| AtomicU64::new(0)).collect())
+    }
 }
 
 /// Memory between processes is the same words at another address.
