@@ -28,7 +28,7 @@
 //!   other functions than the pool's are refused.
 //! * [`Job::each`] adds a task for each item of an iterator, which is read from within [`Job::results`] as there is room: a billion take no
 //!   more memory than a thousand, and neither end can wait for the other. Results come [as they are](Job::results) or
-//!   [in order](Results::in_order), with a [bar](Results::progress) if wanted.
+//!   [in order](Results::in_order), with a [bar](Results::progress) if wanted (the feature `cli`, on by default).
 //! * [`Job::add`] gives a [`Handle`]. [`Job::join`] is a task that is given the results of others (data dependencies), [`New::after`]
 //!   lets one wait for another (order), and [`New`] has priority, retries, limit and [`once`](New::once).
 //! * What a task [needs](New::needs) of its node, such as four processors, a GPU, memory or a licence, is set against what
@@ -150,7 +150,9 @@ pub mod wire;
 pub mod worker;
 
 pub use error::{AddError, Error};
-pub use job::{Done, Handle, InOrder, Job, New, Progress, Results, Tasks};
+#[cfg(feature = "cli")]
+pub use job::Progress;
+pub use job::{Done, Handle, InOrder, Job, New, Results, Tasks};
 pub use kind::Kind;
 pub use pool::{Counts, Limits, Refusal, Refused, TaskError};
 pub use program::Program;

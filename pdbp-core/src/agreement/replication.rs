@@ -189,14 +189,15 @@ impl Agreement<'_> {
     /// before, and as a member that cannot it would be one failure already. Such an entry all others have first where a member decides
     /// alone when all others have ended: if it did not know who was let in, the two would decide against each other.
     fn is_held(&self, index: u64) -> bool {
-        let admits = self.pending.is_some_and(|p| p.joins && p.index <= index);
+        let joins = self.pending.filter(|p| p.joins);
+        let admits = joins.map_or(u64::MAX, |p| p.index) <= index;
         let all = admits && self.leaves_out_ended();
         let needed = if all { self.peers.len() } else { usize::from(self.settings.masters) };
         let needed = self.peers.iter().enumerate().take(needed);
         let lacks = |(i, p): (usize, &super::Peer)| {
             i != self.me.index() && p.member && p.matched < index && !self.has_failed(p)
         };
-        let joins = self.pending.filter(|p| p.joins && p.index <= index && p.node != self.me);
+        let joins = joins.filter(|p| admits && p.node != self.me);
         let waits = joins.and_then(|p| Some((p, self.peers.get(p.node.index())?)));
         if waits.is_some_and(|(p, peer)| peer.matched < p.index && !self.has_failed(peer)) {
             return false;

@@ -1,5 +1,7 @@
 //! Jobs: what a client adds, and what comes of it.
 
+#[cfg(feature = "cli")]
+mod progress;
 mod results;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -19,7 +21,9 @@ use crate::serve::{self, Served};
 use crate::timeline::Span;
 use crate::wire::{self, Bytes, KindId, Options};
 
-pub use results::{Done, InOrder, Progress, Results};
+#[cfg(feature = "cli")]
+pub use progress::Progress;
+pub use results::{Done, InOrder, Results};
 
 /// How long a client looks for the pool.
 const MEETING: Duration = Duration::from_secs(60);

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use serde::de::DeserializeOwned;
 
 use super::{Feed, Job};
@@ -46,10 +45,9 @@ impl<'j, 't, O: DeserializeOwned> Results<'j, 't, O> {
         InOrder { results: self }
     }
 
-    /// Shows on the terminal's standard error how far it is.
-    pub fn progress(self) -> Progress<Self> {
-        let name = self.job.name.clone();
-        Progress::new(self, name)
+    #[cfg(feature = "cli")]
+    pub(super) fn job_name(&self) -> String {
+        self.job.name.clone()
     }
 
     /// How many results there will be: those that have come, and the inputs that are left, if that is known.
@@ -171,15 +169,7 @@ impl<O: DeserializeOwned> Iterator for Results<'_, '_, O> {
 
 /// Results in the order of their tasks: see [`Results::in_order`].
 pub struct InOrder<'j, 't, O> {
-    results: Results<'j, 't, O>,
-}
-
-impl<O: DeserializeOwned> InOrder<'_, '_, O> {
-    /// Shows on the terminal's standard error how far it is.
-    pub fn progress(self) -> Progress<Self> {
-        let name = self.results.job.name.clone();
-        Progress::new(self, name)
-    }
+    pub(super) results: Results<'j, 't, O>,
 }
 
 impl<O: DeserializeOwned> Iterator for InOrder<'_, '_, O> {
@@ -196,44 +186,6 @@ impl<O: DeserializeOwned> Iterator for InOrder<'_, '_, O> {
                 Err(error) => return Some(Err(error)),
             }
         }
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        self.results.size_hint()
-    }
-}
-
-/// Results, with a bar that shows how far it is: see [`Results::progress`].
-pub struct Progress<R> {
-    results: R,
-    bar: ProgressBar,
-}
-
-impl<R: Iterator> Progress<R> {
-    fn new(results: R, name: String) -> Self {
-        let bar = match results.size_hint().1 {
-            Some(expected) => ProgressBar::new(expected as u64),
-            None => ProgressBar::no_length(),
-        };
-        // The templates are right, or it looks as by default.
-        let template = "{msg} {elapsed:>5} {wide_bar} {pos}/{len} {per_sec}, {eta} left";
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
-        }
-        Self { results, bar: bar.with_message(name).with_finish(ProgressFinish::AndLeave) }
-    }
-}
-
-impl<R: Iterator> Iterator for Progress<R> {
-    type Item = R::Item;
-
-    fn next(&mut self) -> Option<R::Item> {
-        let next = self.results.next();
-        match next {
-            Some(_) => self.bar.inc(1),
-            None => self.bar.finish(),
-        }
-        next
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
