@@ -13,7 +13,8 @@ use crate::part::{Interest, Message, Part, Target};
 const FAREWELL: Duration = Duration::from_secs(1);
 /// With a slate the part is looked at every so many polls: what comes there is who wakes this member, and who has given up joining.
 const LOOKS: u32 = 64;
-/// Between two polls that find nothing a member looks so many times at the flag of the one that it waits for, which is ten times as fast.
+/// Between two polls that find nothing a member looks so many times at the flag of the one that it waits for: a poll takes some 590
+/// instructions, a look five.
 const WATCH: u32 = 16;
 /// Polls in a row that find nothing before a member gives its processor away, where there is one for each, and where there is not.
 const SPINS: (u32, u32) = (200, 4);
