@@ -3,7 +3,7 @@
 
 use pdbp_video::account::Stopwatch;
 use pdbp_video::clips::bundled;
-use pdbp_video::decode::{Follower, Sampler, Yuv};
+use pdbp_video::decode::{Codec, Follower, Sampler, Yuv};
 use pdbp_video::frame::{FrameId, frame_len, read_frame, write_frame};
 use pdbp_video::measure::{Analyser, Threads};
 use pdbp_video::streams::StreamNo;
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     for clip in &bundled().clips {
         let entries = &clip.index().entries;
-        let mut sampler = Sampler::new();
+        let mut sampler = Sampler::new(Codec::default());
         let mut analyser = Analyser::new(Threads::Caller);
         let mut frame = vec![0; frame_len(clip.size())];
         let id = FrameId { stream: StreamNo(0), frame: 0, pass: 0, captured_ns: 0 };
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
             analysis.push(watch.lap());
         }
-        let mut follower = Follower::new(&entries[0]);
+        let mut follower = Follower::new(Codec::default(), &entries[0]);
         for _ in 0..3 {
             let mut watch = Stopwatch::start();
             for _ in 0..clip.index().pictures.len() {

@@ -91,12 +91,12 @@ pub enum Threads {
 /// Analyses frames one after the other, keeping its buffers.
 ///
 /// ```
-/// use pdbp_video::{clips, decode::Sampler, measure::{Analyser, Threads}};
+/// use pdbp_video::{clips, decode::{Codec, Sampler}, measure::{Analyser, Threads}};
 ///
 /// let clips = clips::bundled().clips;
 /// let mut analyser = Analyser::new(Threads::Caller);
 /// let mut score = |clip: &clips::Clip| {
-///     Sampler::new().sample(clip, &clip.index().entries[1], |picture| analyser.analyse(picture))
+///     Sampler::new(Codec::default()).sample(clip, &clip.index().entries[1], |picture| analyser.analyse(picture))
 /// };
 /// let (sharp, blurred) = (score(&clips[1])?, score(&clips[2])?);
 /// assert!(blurred.blur > sharp.blur && blurred.smoothness > sharp.smoothness);
