@@ -7,12 +7,14 @@ use pdbp_video::clips::{self, Clip};
 use pdbp_video::decode::{Codec, Follower, Sampler, Wanted, Yuv, whole};
 
 /// Streams with their pictures, and the hash of what x264 says they look like.
-const STREAMS: [(&str, usize, u64); 11] = [
+const STREAMS: [(&str, usize, u64); 13] = [
     ("cabac_b", 30, 0x3b26108f9981bbdb),
     ("cabac_high_pyramid", 30, 0x2e78003b2cdbddba),
+    ("cabac_high_pyramid_no_vui", 30, 0x2e78003b2cdbddba),
     ("cabac_temporal", 30, 0xd7619a73e7c0a51c),
     ("cabac_slices", 30, 0x27ba5855f3b490d7),
     ("cavlc_baseline", 30, 0x80b5fd368f07669e),
+    ("cavlc_baseline_no_vui", 30, 0x80b5fd368f07669e),
     ("cavlc_slices", 30, 0x29b24139316c96d7),
     ("cavlc_b_slices", 30, 0xef84d1e06f52f00f),
     ("cavlc_high", 30, 0xd68cc85d0fba4d0b),
@@ -22,8 +24,15 @@ const STREAMS: [(&str, usize, u64); 11] = [
 ];
 
 /// Those with B pictures.
-const WITH_B: [&str; 6] =
-    ["cabac_b", "cabac_high_pyramid", "cabac_temporal", "cavlc_b_slices", "cavlc_high", "cropped"];
+const WITH_B: [&str; 7] = [
+    "cabac_b",
+    "cabac_high_pyramid",
+    "cabac_high_pyramid_no_vui",
+    "cabac_temporal",
+    "cavlc_b_slices",
+    "cavlc_high",
+    "cropped",
+];
 
 /// Whether this decoder decodes this stream as the standard says.
 fn is_exact(codec: Codec, name: &str) -> bool {

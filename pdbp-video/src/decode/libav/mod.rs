@@ -1,6 +1,6 @@
 //! H.264 by libavcodec, FFmpeg's decoder, which is loaded when it is asked for.
 //!
-//! It takes a fourth of openh264's memory and half of its time ([`super`] has figures). Nothing of it is needed to build: the library is
+//! It takes 0.4 of openh264's memory and half of its time ([`crate`] has figures). Nothing of it is needed to build: the library is
 //! opened at run time as the CUDA driver is, so that the default build stays as it is and one program runs where there is a libavcodec and
 //! where there is none. (Crates that bind it, such as `ffmpeg-sys-next`, need its headers and libclang to build, and tie a program to one of
 //! its versions.) It decodes on the thread that calls it.
@@ -149,11 +149,14 @@ fn is_absence(reason: &str) -> bool {
     ["No such file", "no such file", "cannot find"].iter().any(|words| reason.contains(words))
 }
 
-const OPTIONS: [(&CStr, &CStr); 2] = [
+const OPTIONS: [(&CStr, &CStr); 3] = [
     // Each of thousands of decoders would have threads of its own.
     (c"threads", c"1"),
     // Pictures begin where the stream says, not at the next address that suits the processor.
     (c"flags", c"+unaligned"),
+    // Where a stream does not say how far pictures are out of order, as many are kept back as there may be. (It would guess else, and
+    // leave out those that come later than it thought.)
+    (c"strict", c"strict"),
 ];
 
 /// A decoder of one stream at a time.
