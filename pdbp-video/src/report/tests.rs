@@ -108,3 +108,14 @@ fn numbers_are_short_and_legible() {
     let durations = [5, 1_500, 29_960, 123_456_789, 4_000_000_000].map(table::duration);
     assert_eq!(durations, ["5.00 ns", "1.50 µs", "30.0 µs", "123 ms", "4.00 s"]);
 }
+
+/// The time that a page takes grew with the square of the number of scores: this one was not done within minutes.
+#[test]
+fn a_page_of_many_scores_is_written() {
+    let (streams, mut outcome) = run();
+    outcome.arrivals = outcome.arrivals.iter().copied().cycle().take(100_000).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let facts = Facts { title: "many".into(), settings: Vec::new() };
+    let page = std::fs::read_to_string(write(folder.path(), &facts, &streams, &outcome).unwrap()).unwrap();
+    assert!(page.contains("100,000"), "the number of frames");
+}
