@@ -61,6 +61,8 @@ mod node;
 mod part;
 mod sync;
 mod trace;
+#[cfg(unix)]
+mod wake_fd;
 
 pub use cluster::{Cluster, StartError};
 pub use config::{
@@ -93,6 +95,8 @@ pub use pdbp_core::{Bell, Event, Routing};
 #[cfg(feature = "cuda")]
 pub use pdbp_cuda as cuda;
 pub use pdbp_local::Doorbell;
+#[cfg(unix)]
+pub use wake_fd::WakeFd;
 
 /// Runs the program in the README as a test, and compiles the one for devices.
 #[cfg(all(doctest, feature = "cudarc"))]
