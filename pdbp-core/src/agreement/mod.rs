@@ -378,6 +378,11 @@ impl<'a> Agreement<'a> {
         self.applied
     }
 
+    /// Entries up to here are in the tables of all nodes that may show theirs, as far as this node knows.
+    pub fn stable_index(&self) -> u64 {
+        self.stable
+    }
+
     /// The next event, if any.
     pub fn next_event(&mut self) -> Option<Event> {
         if core::mem::take(&mut self.expelled) {

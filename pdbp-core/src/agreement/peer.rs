@@ -185,6 +185,11 @@ impl Agreement<'_> {
         self.is_member(node) || self.pending.is_some_and(|p| p.node == node && p.joins)
     }
 
+    /// Whether the node is a member, or an entry that lets it in is in the log.
+    pub(crate) fn is_expected(&self, node: NodeId) -> bool {
+        self.participates(node)
+    }
+
     pub(super) fn is_linked(&self, node: NodeId) -> bool {
         self.peers.get(node.index()).is_some_and(|p| p.linked)
     }

@@ -169,7 +169,8 @@ impl Node {
         let found = self.wait_for(
             timeout,
             "registered the part",
-            |engine| names::lookup(engine, address).ok(),
+            // A node that has just come may be known before its link is up.
+            |engine| names::lookup(engine, address).ok().filter(|part| !engine.has_failed(part.node())),
             |_| Vec::new(),
         );
         match found {

@@ -5,7 +5,7 @@ use std::format;
 use std::rc::Rc;
 use std::vec::Vec;
 
-use pdbp_core::agreement;
+use pdbp_core::agreement::{self, Start};
 use pdbp_core::engine::{Checksum, LocalPart, Setting};
 use pdbp_core::id::Time;
 use pdbp_core::matrix::{RowSpace, Side};
@@ -165,11 +165,14 @@ impl Setup {
         config.lease = self.lease;
         config.patience = 2000;
         config.routing = self.routing;
-        config.joining = self.joining == Some(i);
+        if self.joining == Some(i) {
+            config.start = Start::Joining;
+        }
         match self.odd.filter(|(odd, _)| *odd == i) {
             Some((_, Setting::Body)) => config.body -= 64,
             Some((_, Setting::StreamPipes)) => config.stream_pipes += 1,
             Some((_, Setting::Masters)) => config.masters -= 1,
+            Some((_, Setting::Voters)) => config.voters -= 1,
             Some((_, Setting::Lease)) => config.lease += 5_000,
             Some((_, Setting::Patience)) => config.patience += 1,
             Some((_, Setting::Routing)) => config.routing = Routing::Grid,
