@@ -136,6 +136,11 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
+    /// This node is no member: where others do not wait for it, it does not know which barrier they come to.
+    pub(super) fn leave_barriers(&mut self) {
+        self.barrier.unknown = self.barrier.open;
+    }
+
     /// This node was let in: where others did not wait for it meanwhile, it asks which barrier is next.
     pub(super) fn ask_barrier(&mut self) {
         self.barrier.unknown = self.barrier.open && !self.is_master();

@@ -145,6 +145,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         for peer in self.others() {
             self.note_member(peer, false, pipes);
         }
+        self.leave_barriers();
         self.requests.relist();
         pipes.event(Event::Expelled);
     }

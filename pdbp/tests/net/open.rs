@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use pdbp::{Builder, Cluster, Event, Node, PartKind};
 
+use super::proxy::Proxy;
 use super::{SOON, address, builder};
 
 /// A cluster of so many places, its founder, and what others begin with that join it.
@@ -228,4 +229,82 @@ fn a_founder_that_is_started_again_begins_anew() {
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!((members(&only(&again)), members(&only(&joined))), (vec![0, 1], vec![0, 1]));
     drop(former);
+}
+
+/// A founder with so many places, and a process that reaches it by a line that can be cut.
+fn by_proxy(places: u16) -> (Cluster, Cluster, Proxy, String) {
+    let address = address();
+    let proxy = Proxy::to(address.clone());
+    let soon_given_up = || builder().outage(Duration::from_millis(200));
+    let founder = soon_given_up().nodes(places).listen(address.clone()).found(true).start().unwrap();
+    let joined = soon_given_up().join(proxy.address()).start().unwrap();
+    until_up(&only(&founder), &only(&joined));
+    (founder, joined, proxy, address)
+}
+
+/// Nobody else has got its place meanwhile, and its parts are who they were.
+#[test]
+fn a_process_that_was_out_of_reach_comes_back_to_its_place() {
+    let (founder, joined, proxy, _) = by_proxy(3);
+    let (first, node) = (only(&founder), only(&joined));
+    let part = node.register_shared("worker", PartKind::Cpu).unwrap();
+    let hub = first.register_shared("hub", PartKind::Cpu).unwrap();
+    let target = hub.find("worker@node1", SOON).unwrap();
+    proxy.close();
+    until(&first, "it is declared down", |event| matches!(event, Event::NodeDown { .. }));
+    first.barrier(SOON).unwrap();
+    proxy.open();
+    until_up(&first, &node);
+    until_up(&node, &node);
+    assert_eq!(hub.find("worker@node1", SOON).unwrap(), target);
+    hub.send(target, b"there you are").unwrap();
+    hub.flush();
+    assert_eq!(*part.recv().unwrap(), *b"there you are");
+    // It has missed a barrier, and knows which comes next.
+    assert!(node.barrier(Duration::from_millis(50)).is_err(), "it passes no barrier alone");
+    first.barrier(SOON).unwrap();
+    node.quiesce(SOON).unwrap();
+}
+
+#[test]
+fn a_process_whose_place_another_has_got_stays_out() {
+    let (founder, joined, proxy, address) = by_proxy(2);
+    let (first, former) = (only(&founder), only(&joined));
+    proxy.close();
+    until(&first, "it is declared down", |event| matches!(event, Event::NodeDown { .. }));
+    let next = builder().join(address).start().unwrap();
+    assert_eq!(only(&next).id(), former.id());
+    until_up(&first, &only(&next));
+    proxy.open();
+    let lines = proxy.lines();
+    let began = Instant::now();
+    while proxy.lines() < lines + 2 {
+        assert!(began.elapsed() < SOON, "it calls again");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let part = only(&next).register_shared("worker", PartKind::Cpu).unwrap();
+    let hub = first.register_shared("hub", PartKind::Cpu).unwrap();
+    hub.send(hub.find("worker@node1", SOON).unwrap(), b"you").unwrap();
+    hub.flush();
+    assert_eq!(*part.recv().unwrap(), *b"you");
+    assert!(!first.take_events().iter().any(|event| matches!(event, Event::NodeDown { .. })));
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn processes_join_over_encrypted_connections() {
+    let folder = tempfile::tempdir().unwrap();
+    let (address, token) = (address(), folder.path().join("token"));
+    let builder = || builder().token_file(token.clone()).tls(pdbp::Tls::Token);
+    let founder = builder().nodes(3).listen(address.clone()).found(true).start().unwrap();
+    let hub = only(&founder).register_shared("hub", PartKind::Cpu).unwrap();
+    let workers = [0, 1].map(|_| builder().join(address.clone()).start().unwrap());
+    for worker in &workers {
+        let part = only(worker).register_shared("worker", PartKind::Cpu).unwrap();
+        part.send(part.find("hub@node0", SOON).unwrap(), b"here").unwrap();
+        part.flush();
+        assert_eq!(*hub.recv().unwrap(), *b"here");
+    }
+    let strange = super::builder().join(address).start().err().unwrap();
+    assert!(strange.to_string().contains("tls"), "{strange}");
 }
