@@ -43,6 +43,8 @@ pub(crate) struct Peer {
     pub(super) linked: bool,
     /// It will never vote again, at least not before it is let in anew.
     pub(super) ended: bool,
+    /// It is known to have ended, whatever that says of votes: it shows nothing any more, although its lease may not be over.
+    pub(super) gone: bool,
     /// At the primary: has lost its state.
     pub(super) lost: bool,
     pub(super) owes: u8,
