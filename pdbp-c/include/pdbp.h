@@ -254,6 +254,13 @@ pdbp_status pdbp_returned(pdbp_part *part, pdbp_message *message, pdbp_target *t
 /* Waits until something of interest, PDBP_RECV, PDBP_SEND or both, is ready. Without PDBP_SEND the target is ignored. */
 pdbp_status pdbp_wait(pdbp_part *part, uint32_t interest, pdbp_target to, pdbp_ns wait, uint32_t *ready_or_null);
 
+/* For loops over poll, epoll or a library that has one. *fd is readable when something has come since pdbp_arm found nothing; it is closed with
+ * the part, and is not to be read. pdbp_arm looks for what pdbp_wait waits for: PDBP_DONE if there is some, to be taken before it is called again;
+ * PDBP_WOULD_BLOCK if there is none, and the descriptor is armed. It lets what the part has packed leave. The node has to be polled meanwhile, by
+ * its own thread (the setting progress = "thread") or the host (pdbp_poll, with "host"); with "inline" it is PDBP_E_SETTINGS. */
+pdbp_status pdbp_fd(pdbp_part *part, int *fd);
+pdbp_status pdbp_arm(pdbp_part *part, uint32_t interest, pdbp_target to, uint32_t *ready_or_null);
+
 /* -- Streams: data of any length, in order, in blocks of their own -- */
 
 pdbp_status pdbp_open(pdbp_part *part, pdbp_target to, pdbp_writer **out);

@@ -2,7 +2,7 @@
 //! into what C gets.
 
 use std::any::Any;
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::marker::PhantomData;
 use std::time::Duration;
 
@@ -299,6 +299,7 @@ macro_rules! named {
 pub(crate) use named;
 
 named! {
+    c_int, "int";
     u16, "uint16_t";
     u32, "uint32_t";
     i64, "pdbp_ns";

@@ -4,13 +4,16 @@
 //! The part changes hands by two: the owner disowns it (a releasing store of nobody), then another adopts it (an acquiring exchange of
 //! nobody for itself). So what the one has done is seen by the other, and never are two inside.
 
-use std::cell::RefCell;
-use std::ffi::c_void;
+use std::cell::{OnceCell, RefCell};
+use std::ffi::{c_int, c_void};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 
 use pdbp::{
-    Interest, Loan, Message, Part, PartKind, SendError, Sender, Shared, StreamReader, StreamWriter, Target,
+    Interest, Loan, Message, Part, PartKind, Ready, SendError, Sender, Shared, StreamReader, StreamWriter,
+    Target, WakeFd,
 };
 
 use crate::call::{MaybeOut, Out, Text, Wait, bytes, exports, named, room, values};
@@ -30,6 +33,8 @@ pub struct PartHandle {
     id: TargetBits,
     /// Ends of streams that other threads have freed, for the owner to drop.
     left: Mutex<Vec<End>>,
+    /// From the first call that asks for it.
+    wakes: OnceCell<WakeFd>,
     /// Dropped before the part.
     loan: RefCell<Option<Loan<&'static Part<Shared>>>>,
     part: Part<Shared>,
@@ -62,6 +67,15 @@ impl PartHandle {
         let part = std::ptr::from_ref(&self.part);
         // SAFETY: it stays where it is, and lives as long as what is made of it (contract).
         unsafe { &*part }
+    }
+
+    fn wakes(&self) -> Result<&WakeFd, Failure> {
+        if let Some(wakes) = self.wakes.get() {
+            return Ok(wakes);
+        }
+        let none = |error| Failure::new(Status::E_FULL, format!("there is no descriptor to be had: {error}"));
+        let wakes = WakeFd::new().map_err(none)?;
+        Ok(self.wakes.get_or_init(|| wakes))
     }
 
     pub(crate) fn node(&self) -> &pdbp::Node {
@@ -191,6 +205,13 @@ fn kind(number: u32) -> Result<PartKind, Failure> {
     }
 }
 
+/// What is ready, as C has it.
+fn bits(found: Ready) -> u32 {
+    let [recv, send, stream] = [(found.recv, 1), (found.send, 2), (found.stream, STREAM)]
+        .map(|(is_ready, bit)| if is_ready { bit } else { 0 });
+    recv | send | stream
+}
+
 exports! {
     /// Registers a part. The calling thread owns it.
     fn pdbp_register(node: In<NodeHandle>, name: Text, kind_of: u32, out: Out<*mut PartHandle>) -> Status {
@@ -200,6 +221,7 @@ exports! {
             owner: AtomicUsize::new(this_thread()),
             id: part.id().into(),
             left: Mutex::default(),
+            wakes: OnceCell::new(),
             loan: RefCell::default(),
             part,
         });
@@ -368,10 +390,31 @@ exports! {
     fn pdbp_wait(part: In<PartHandle>, interest_in: u32, to: TargetBits, wait: Wait, ready: MaybeOut<u32>) -> Status {
         let interest = interest(interest_in, to)?;
         let found = part.part.wait(interest, wait.on(part.node())).map_err(|e| wait.failure(e))?;
-        let [recv, send, stream] = [(found.recv, 1), (found.send, 2), (found.stream, STREAM)]
-            .map(|(is_ready, bit)| if is_ready { bit } else { 0 });
-        ready.put(recv | send | stream);
+        ready.put(bits(found));
         Ok(Status::DONE)
+    }
+
+    /// The descriptor that `pdbp_arm` arms.
+    fn pdbp_fd(part: In<PartHandle>, fd: Out<c_int>) -> Status {
+        fd.put(part.wakes()?.as_fd().as_raw_fd());
+        Ok(Status::DONE)
+    }
+
+    /// Looks for what can be received or sent, and lets the descriptor say when there is some.
+    fn pdbp_arm(part: In<PartHandle>, interest_in: u32, to: TargetBits, ready: MaybeOut<u32>) -> Status {
+        let interest = interest(interest_in, to)?;
+        let wakes = part.wakes()?;
+        wakes.clear();
+        match part.part.poll_ready(interest, &mut wakes.context()) {
+            Poll::Ready(found) => {
+                ready.put(bits(found?));
+                Ok(Status::DONE)
+            }
+            Poll::Pending => {
+                ready.put(0);
+                Ok(Status::WOULD_BLOCK)
+            }
+        }
     }
 }
 

@@ -212,6 +212,7 @@ fn of_recv(error: &RecvError) -> (Status, Vec<NodeId>) {
         RecvError::Timeout(timeout) => (Status::TIMEOUT, timeout.peers.clone()),
         RecvError::Interrupted => (Status::INTERRUPTED, vec![]),
         RecvError::NobodyLeft => (Status::E_NOBODY_LEFT, vec![]),
+        RecvError::NobodyPolls => (Status::E_SETTINGS, vec![]),
         RecvError::PeerFailed(node) => (Status::E_PEER_FAILED, vec![*node]),
         RecvError::StreamBroken(_) => (Status::E_STREAM, vec![]),
         _ => (Status::E_OTHER, vec![]),

@@ -20,7 +20,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    fn new(class: &'static str, text: impl ToString) -> Self {
+    pub(crate) fn new(class: &'static str, text: impl ToString) -> Self {
         Self { class, text: text.to_string(), nodes: Vec::new() }
     }
 

@@ -71,10 +71,11 @@ impl WakeFd {
         self.bell.rung.load(Ordering::Acquire)
     }
 
-    /// Makes it unreadable, before everything is asked for that it waits for.
-    pub fn clear(&self) {
+    /// Makes it unreadable, before everything is asked for that it waits for. Returns whether something had come.
+    pub fn clear(&self) -> bool {
+        let rung = self.is_rung();
         // Not set back before the byte is out: there is never a second one.
-        if self.is_rung() {
+        if rung {
             let mut byte = [0];
             // Whoever has set it writes the byte at once. A pipe of which this has both ends has no errors but interrupts, at which
             // this reads again.
@@ -83,6 +84,7 @@ impl WakeFd {
             {}
             self.bell.rung.store(false, Ordering::Release);
         }
+        rung
     }
 }
 

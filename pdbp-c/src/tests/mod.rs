@@ -212,6 +212,8 @@ fn each_function_works_after_the_cluster_was_freed() {
             "pdbp_find" => Status::E_NO_PART,
             "pdbp_event" => Status::DONE,
             "pdbp_commit" => Status::E_NO_LOAN,
+            // Its progress is "inline".
+            "pdbp_arm" => Status::E_SETTINGS,
             "pdbp_filled" => Status::E_ARGUMENT,
             "pdbp_recv" | "pdbp_recv_many" | "pdbp_recv_batch" | "pdbp_returned" | "pdbp_wait"
             | "pdbp_accept" => Status::WOULD_BLOCK,

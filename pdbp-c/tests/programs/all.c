@@ -3,6 +3,7 @@
 #define _POSIX_C_SOURCE 200112L
 #include <pdbp.h>
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,6 +102,67 @@ static void receive(const char *text) {
     pdbp_release(&message, 1);
     EXPECT(message.data == NULL && message.size == 0);
     pdbp_release(&message, 1); /* nothing */
+}
+
+/* As a loop over poll does. */
+static void descriptors(void) {
+    pdbp_settings *settings;
+    pdbp_cluster *threads;
+    pdbp_node *node;
+    pdbp_part *reader, *writer;
+    pdbp_target to;
+    pdbp_message message;
+    struct pollfd waits;
+    uint32_t ready = 7;
+    int fd, again, i;
+
+    /* With "inline" nobody would write to it. */
+    EXPECT(pdbp_arm(parts[1], PDBP_RECV, PDBP_NOBODY, &ready) == PDBP_E_SETTINGS);
+    SAYS("nobody polls the node");
+    EXPECT(pdbp_arm(parts[1], 0, PDBP_NOBODY, NULL) == PDBP_E_ARGUMENT);
+    EXPECT(pdbp_fd(NULL, &fd) == PDBP_E_NULL);
+
+    DONE(pdbp_settings_new(&settings));
+    DONE(pdbp_settings_set(settings, "nodes", "2"));
+    DONE(pdbp_settings_set(settings, "transport", "local"));
+    DONE(pdbp_settings_set(settings, "progress", "thread"));
+    DONE(pdbp_start(settings, &threads));
+    pdbp_settings_free(settings);
+    DONE(pdbp_cluster_node(threads, 0, &node));
+    DONE(pdbp_register(node, "writer", PDBP_CPU, &writer));
+    pdbp_node_free(node);
+    DONE(pdbp_cluster_node(threads, 1, &node));
+    DONE(pdbp_register(node, "reader", PDBP_CPU, &reader));
+    pdbp_node_free(node);
+    to = pdbp_self(reader);
+
+    DONE(pdbp_fd(reader, &fd));
+    DONE(pdbp_fd(reader, &again));
+    EXPECT(fd >= 0 && fd == again);
+    waits.fd = fd;
+    waits.events = POLLIN;
+    for (i = 0; i < 100; i++) {
+        int sent = 0;
+        /* It may be readable before there is something: then it is to be armed once more. */
+        while (pdbp_arm(reader, PDBP_RECV, PDBP_NOBODY, &ready) == PDBP_WOULD_BLOCK) {
+            EXPECT(ready == 0);
+            if (!sent) {
+                DONE(pdbp_send(writer, to, &i, sizeof i, WAIT));
+                DONE(pdbp_flush(writer));
+                sent = 1;
+            }
+            EXPECT(poll(&waits, 1, 60000) == 1);
+        }
+        EXPECT(ready == PDBP_RECV);
+        DONE(pdbp_recv(reader, &message, 0));
+        EXPECT(message.size == sizeof i && memcmp(message.data, &i, sizeof i) == 0);
+        pdbp_release(&message, 1);
+    }
+    DONE(pdbp_arm(writer, PDBP_SEND, to, &ready));
+    EXPECT(ready == PDBP_SEND);
+    pdbp_part_free(reader);
+    pdbp_part_free(writer);
+    pdbp_cluster_free(threads);
 }
 
 static void messages(void) {
@@ -368,6 +430,7 @@ int main(void) {
     nothing();
     names();
     messages();
+    descriptors();
     streams();
     node_calls();
     threads();

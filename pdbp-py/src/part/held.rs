@@ -10,9 +10,9 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
-use pdbp::{HoldsPart, Loan, Part, Shared, StreamReader, StreamWriter, Target};
+use pdbp::{HoldsPart, Loan, Part, Shared, StreamReader, StreamWriter, Target, WakeFd};
 use pyo3::prelude::*;
 
 use crate::calls::{self, Owner};
@@ -136,6 +136,9 @@ pub(crate) struct PartCell {
     pub(crate) loan_views: AtomicUsize,
     /// Held by the messages that nobody has released: its count is their number.
     pub(crate) messages: Arc<()>,
+    /// From the first call that asks for it to the end of the last object that has the part: who waits for it in a loop is told that the part
+    /// was closed.
+    wakes: OnceLock<WakeFd>,
 }
 
 impl PartCell {
@@ -152,7 +155,23 @@ impl PartCell {
             panicked: AtomicBool::new(false),
             loan_views: AtomicUsize::new(0),
             messages: Arc::default(),
+            wakes: OnceLock::new(),
         }
+    }
+
+    /// The descriptor that is readable when something has come that the part was asked for with its waker.
+    pub(crate) fn wakes(&self) -> Result<&WakeFd, Failure> {
+        if self.owner.has_forked() {
+            return Err(Failure::forked());
+        }
+        if let Some(wakes) = self.wakes.get() {
+            return Ok(wakes);
+        }
+        let wakes = WakeFd::new().map_err(|error| {
+            Failure::new("PdbpError", format!("there is no descriptor to be had: {error}"))
+        })?;
+        // If another thread had the same idea, its own is dropped.
+        Ok(self.wakes.get_or_init(|| wakes))
     }
 
     /// Does something with the part that does not wait, with the GIL. `f` runs no Python code.

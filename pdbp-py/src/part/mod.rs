@@ -5,7 +5,9 @@ mod loan;
 mod message;
 mod stream;
 
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use pdbp::{Interest, SendError};
@@ -65,6 +67,21 @@ pub(crate) struct Ready {
     stream: bool,
     /// A send of a short message does not wait.
     send: bool,
+}
+
+impl From<pdbp::Ready> for Ready {
+    fn from(found: pdbp::Ready) -> Self {
+        Self { recv: found.recv, stream: found.stream, send: found.send }
+    }
+}
+
+fn interest(to: Option<PyRef<'_, Target>>, recv: bool) -> PyResult<Interest> {
+    match (to, recv) {
+        (Some(to), true) => Ok(Interest::Either(to.0)),
+        (Some(to), false) => Ok(Interest::Send(to.0)),
+        (None, true) => Ok(Interest::Recv),
+        (None, false) => Err(PyValueError::new_err("there is nothing to wait for: neither `to` nor `recv`")),
+    }
 }
 
 #[pymethods]
@@ -326,19 +343,58 @@ impl Part {
         timeout: Option<f64>,
     ) -> PyResult<Ready> {
         let patience = Patience::of(timeout)?;
-        let interest = match (to, recv) {
-            (Some(to), true) => Interest::Either(to.0),
-            (Some(to), false) => Interest::Send(to.0),
-            (None, true) => Interest::Recv,
-            (None, false) => {
-                return Err(PyValueError::new_err("there is nothing to wait for: neither `to` nor `recv`"));
-            }
-        };
+        let interest = interest(to, recv)?;
         let found = self.cell.wait(py, |held| {
             let part = held.part();
             Ok(part.wait(interest, patience.or(part.node().settings().timeout))?)
         })?;
-        Ok(Ready { recv: found.recv, stream: found.stream, send: found.send })
+        Ok(found.into())
+    }
+
+    /// The number of a descriptor that is readable when something has come since arm() found nothing: for selectors and loops. It is not to
+    /// be read, and is the same until the part object is gone.
+    fn fileno(&self) -> PyResult<i32> {
+        Ok(self.cell.wakes()?.as_fd().as_raw_fd())
+    }
+
+    /// Looks for what wait() waits for. If there is nothing the descriptor is armed: it gets readable when to look again. For one loop at a
+    /// time; tasks of asyncio have arecv() and others, which share it.
+    #[pyo3(signature = (to = None, recv = true))]
+    fn arm(&self, py: Python<'_>, to: Option<PyRef<'_, Target>>, recv: bool) -> PyResult<Ready> {
+        Ok(self._arm(py, to, recv)?.1)
+    }
+
+    /// The same, and whether the descriptor was readable until now, for which another task may wait.
+    #[pyo3(signature = (to = None, recv = true))]
+    fn _arm(&self, py: Python<'_>, to: Option<PyRef<'_, Target>>, recv: bool) -> PyResult<(bool, Ready)> {
+        let interest = interest(to, recv)?;
+        let wakes = self.cell.wakes()?;
+        Ok(self.cell.with(py, |held| {
+            let rung = wakes.clear();
+            match held.part().poll_ready(interest, &mut wakes.context()) {
+                Poll::Ready(found) => Ok((rung, found?.into())),
+                Poll::Pending => Ok((rung, pdbp::Ready::default().into())),
+            }
+        })?)
+    }
+
+    /// As recv, for asyncio: `message = await part.arecv()`. A task that is cancelled loses nothing.
+    fn arecv<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("pypdbp._asyncio")?.call_method1("recv", (&slf,))
+    }
+
+    /// As recv_batch, for asyncio.
+    fn arecv_batch<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("pypdbp._asyncio")?.call_method1("recv_batch", (&slf,))
+    }
+
+    /// As send, for asyncio, of what fits a block (`longest`): `await part.asend(to, data)`.
+    fn asend<'py>(
+        slf: Bound<'py, Self>,
+        to: Bound<'py, PyAny>,
+        data: Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("pypdbp._asyncio")?.call_method1("send", (&slf, to, data))
     }
 
     /// One turn of a loop in which a part of each node sends and receives: `while part.advance(done): …`. `done` says that this part sends
