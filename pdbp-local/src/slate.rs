@@ -151,7 +151,7 @@ pub struct End {
     counts: Box<[Counts]>,
     /// Who is looked at next.
     turn: usize,
-    /// Where a message lies while it is used.
+    /// Where a message lies that is used and not only copied.
     message: Box<[u8]>,
 }
 
@@ -210,9 +210,9 @@ impl End {
     }
 
     /// Takes the next message, of any member, and hands it to `take` with the rank of who has put it there; one whose length is nonsense as
-    /// none. Returns whether there was one.
+    /// one of no bytes. Returns whether there was one.
     #[inline]
-    pub fn take(&mut self, take: impl FnOnce(usize, &[u8])) -> bool {
+    pub fn take(&mut self, take: impl FnOnce(usize, &mut Incoming<'_>)) -> bool {
         for _ in 0..self.slate.members {
             let from = self.turn;
             let count = self.counts.get(from).map_or(0, |counts| counts.taken);
@@ -225,8 +225,8 @@ impl End {
                 self.turn = if from + 1 == self.slate.members { 0 } else { from + 1 };
                 continue;
             };
-            let message = self.message.get_mut(..length).unwrap_or(&mut []);
-            copy_out(body, message);
+            let length = if length > self.message.len() { 0 } else { length };
+            take(from, &mut Incoming { body, length, copy: &mut self.message });
             if let Some(counts) = self.counts.get_mut(from) {
                 counts.taken += 1;
             }
@@ -234,7 +234,6 @@ impl End {
                 // Pairs with the load in `put`.
                 taken.store(count + 1, Ordering::Release);
             }
-            take(from, message);
             return true;
         }
         false
@@ -279,6 +278,37 @@ impl End {
         if let Some(asleep) = self.slate.asleep(self.rank) {
             asleep.store(0, Ordering::Relaxed);
         }
+    }
+}
+
+/// A message in its slot. Its writer can change it at any time, if it does what it should not: what is read twice may be two things.
+pub struct Incoming<'m> {
+    body: &'m [AtomicU64],
+    length: usize,
+    copy: &'m mut [u8],
+}
+
+impl Incoming<'_> {
+    /// How many bytes it has.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Copies what begins at a byte, a multiple of 8, as far as both go.
+    pub fn read(&self, at: usize, into: &mut [u8]) {
+        let length = self.length.saturating_sub(at).min(into.len());
+        if let (Some(body), Some(into)) = (self.body.get(at / WORD..), into.get_mut(..length)) {
+            copy_out(body, into);
+        }
+    }
+
+    /// What begins at a byte, a multiple of 8, in memory that nobody else sees.
+    pub fn bytes(&mut self, at: usize) -> &[u8] {
+        let length = self.length.saturating_sub(at);
+        if let (Some(body), Some(copy)) = (self.body.get(at / WORD..), self.copy.get_mut(..length)) {
+            copy_out(body, copy);
+        }
+        self.copy.get(..length).unwrap_or(&[])
     }
 }
 

@@ -41,7 +41,7 @@
 //! Three members in one thread, with a queue to each.
 //!
 //! ```
-//! use pdbp_core::collective::{Call, Carrier, Data, Element, Kind, Member, MemberStorage, Op, Polled, Running, Sent};
+//! use pdbp_core::collective::{Call, Carrier, Data, Element, Kind, Member, MemberStorage, Message, Op, Polled, Running, Sent};
 //! use std::{cell::RefCell, collections::VecDeque};
 //!
 //! struct Queues<'q>(usize, &'q [RefCell<VecDeque<Vec<u8>>>]);
@@ -51,9 +51,9 @@
 //!         self.1[to].borrow_mut().push_back([header, data].concat());
 //!         Sent::Done
 //!     }
-//!     fn try_recv(&mut self, take: impl FnOnce(&[u8])) -> bool {
+//!     fn try_recv(&mut self, take: impl FnOnce(&mut dyn Message)) -> bool {
 //!         let message = self.1[self.0].borrow_mut().pop_front();
-//!         message.map(|message| take(&message)).is_some()
+//!         message.map(|message| take(&mut &message[..])).is_some()
 //!     }
 //!     fn flush(&mut self) {}
 //! }
@@ -99,5 +99,5 @@ pub use element::{Element, Left, Op, combine};
 pub use fault::{Cause, Fault};
 pub use member::{Member, MemberStorage, Stats, WINDOW};
 pub use message::{HEADER, greeting, sender};
-pub use run::{Carrier, Data, Fold, Polled, Running, Sent, StartError, Tagged};
+pub use run::{Carrier, Data, Fold, Message, Polled, Running, Sent, StartError, Tagged};
 pub use steps::{Place, Step, Steps, Then};
