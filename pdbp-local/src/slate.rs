@@ -91,6 +91,7 @@ impl Slate {
         (self.slot_words - 1) * WORD
     }
 
+    #[inline]
     fn line(&self, at: usize, length: usize) -> &[AtomicU64] {
         // Places are computed from ranks below `members`.
         let words = match &self.memory {
@@ -113,6 +114,7 @@ impl Slate {
         self.line(self.ring(from, to), 1).first()
     }
 
+    #[inline]
     fn slot(&self, from: usize, to: usize, count: u64) -> Option<(&AtomicU64, &[AtomicU64])> {
         let number = (count % SLOTS as u64) as usize;
         let at = self.ring(from, to) + LINE + number * self.slot_words;
@@ -194,7 +196,9 @@ impl End {
         let Some((flag, body)) = self.slate.slot(self.rank, to, counts.put) else { return Put::NoRoom };
         let (head, body) = body.split_at(header.len() / WORD);
         copy_in(head, header);
-        copy_in(body, data);
+        if !data.is_empty() {
+            copy_in(body, data);
+        }
         counts.put += 1;
         // Pairs with the load in `take`.
         flag.store(flag_of(counts.put, length), Ordering::Release);
@@ -240,6 +244,7 @@ impl End {
     }
 
     /// Looks up to so many times whether a message of one member has come, and does nothing else. Returns whether it has.
+    #[inline]
     pub fn watch(&self, from: usize, looks: u32) -> bool {
         let Some(counts) = self.counts.get(from) else { return false };
         let Some((flag, _)) = self.slate.slot(from, self.rank, counts.taken) else { return false };
@@ -295,8 +300,12 @@ impl Incoming<'_> {
     }
 
     /// Copies what begins at a byte, a multiple of 8, as far as both go.
+    #[inline]
     pub fn read(&self, at: usize, into: &mut [u8]) {
         let length = self.length.saturating_sub(at).min(into.len());
+        if length == 0 {
+            return;
+        }
         if let (Some(body), Some(into)) = (self.body.get(at / WORD..), into.get_mut(..length)) {
             copy_out(body, into);
         }

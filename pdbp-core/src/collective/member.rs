@@ -193,11 +193,13 @@ impl<'m> Member<'m> {
     }
 
     /// What has ended the group.
+    #[inline]
     pub fn fault(&self) -> Option<Fault> {
         self.fault
     }
 
     /// What it has done so far.
+    #[inline]
     pub fn stats(&self) -> Stats {
         self.stats
     }
@@ -335,6 +337,7 @@ impl<'m> Member<'m> {
     }
 
     /// Takes the first early piece from a member that is of this call, or with this tag, and hands it to `take`.
+    #[inline]
     pub(super) fn take_early(
         &mut self,
         from: usize,
@@ -353,6 +356,7 @@ impl<'m> Member<'m> {
     }
 
     /// Where the first early piece from a member that is of this call, or with this tag, stands.
+    #[inline]
     pub(super) fn early_place(&mut self, from: usize, stamp: Stamp) -> Result<Option<usize>, Fault> {
         let Some(peer) = self.peers.get(from) else { return Ok(None) };
         let is_candidate = |early: &Early| {
@@ -381,6 +385,7 @@ impl<'m> Member<'m> {
     }
 
     /// A piece of a member has been used.
+    #[inline]
     pub(super) fn note_taken(&mut self, from: usize, stamp: Stamp) {
         if let Some(peer) = self.peers.get_mut(from) {
             let flow = peer.flow(stamp);
@@ -391,6 +396,7 @@ impl<'m> Member<'m> {
     }
 
     /// Whether another piece may be sent to a member now, as far as its window goes.
+    #[inline]
     pub(super) fn may_send(&mut self, to: usize, stamp: Stamp) -> bool {
         self.peers.get_mut(to).is_some_and(|peer| {
             let flow = peer.flow(stamp);
@@ -399,6 +405,7 @@ impl<'m> Member<'m> {
     }
 
     /// Whether a member has said that it has left: nothing of it follows.
+    #[inline]
     pub fn has_left(&self, rank: usize) -> bool {
         self.peers.get(rank).is_some_and(|peer| peer.has_left)
     }
@@ -428,10 +435,13 @@ impl<'m> Member<'m> {
     }
 
     /// Tells those of whom it has taken half a window, and to whom nothing went that would have said so.
+    #[inline]
     pub(super) fn tell_taken(&mut self, carrier: &mut impl Carrier) -> bool {
-        if !core::mem::take(&mut self.owes) {
-            return false;
-        }
+        self.owes && self.tell_those_it_owes(carrier)
+    }
+
+    fn tell_those_it_owes(&mut self, carrier: &mut impl Carrier) -> bool {
+        self.owes = false;
         let mut sent = false;
         for (rank, peer) in self.peers.iter_mut().enumerate() {
             let flows = [(&mut peer.calls, Stamp::default()), (&mut peer.tagged, Stamp::tagged())];
@@ -452,10 +462,13 @@ impl<'m> Member<'m> {
     }
 
     /// Looks whether a member that waits has called something else, in this call or in the one before.
+    #[inline]
     pub(super) fn look_at_waiting(&mut self) -> Result<(), Fault> {
-        if !core::mem::take(&mut self.is_waited_for) {
-            return Ok(());
-        }
+        if self.is_waited_for { self.compare_with_waiting() } else { Ok(()) }
+    }
+
+    fn compare_with_waiting(&mut self) -> Result<(), Fault> {
+        self.is_waited_for = false;
         let found = self.peers.iter_mut().enumerate().find_map(|(rank, peer)| {
             let theirs = peer.waits?;
             // It may be in a call that this member has yet to make.
@@ -470,6 +483,7 @@ impl<'m> Member<'m> {
 }
 
 impl Peer {
+    #[inline]
     fn flow(&mut self, stamp: Stamp) -> &mut Flow {
         if stamp.is_tagged() { &mut self.tagged } else { &mut self.calls }
     }

@@ -16,8 +16,9 @@ const LOOKS: u32 = 64;
 /// Between two polls that find nothing a member looks so many times at the flag of the one that it waits for: a poll takes some 590
 /// instructions, a look five.
 const WATCH: u32 = 16;
-/// Polls in a row that find nothing before a member gives its processor away, where there is one for each, and where there is not.
-const SPINS: (u32, u32) = (200, 4);
+/// Polls in a row that find nothing before a member gives its processor away, where there is one for each; where there is not it does so at
+/// once, since who would send something may be waiting for it.
+const SPINS: u32 = 200;
 /// How often it then gives it away before it sleeps.
 const YIELDS: u32 = 100;
 /// How long a member sleeps that waits for a slot: who takes a message does not wake it.
@@ -40,7 +41,7 @@ pub(super) struct Line {
 impl Line {
     pub(super) fn new(part: Part, addresses: Vec<String>, nodes: &[NodeId]) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let spins = if addresses.len() <= processors { SPINS.0 } else { SPINS.1 };
+        let spins = if addresses.len() <= processors { SPINS } else { 0 };
         let targets = vec![None; addresses.len()];
         Self { part, targets, addresses, nodes: nodes.to_vec(), slate: None, polls: 0, spins }
     }
