@@ -16,9 +16,11 @@ const LOOKS: u32 = 64;
 /// Between two polls that find nothing a member looks so many times at the flag of the one that it waits for: a poll takes some 590
 /// instructions, a look five.
 const WATCH: u32 = 16;
-/// Polls in a row that find nothing before a member gives its processor away, where there is one for each; where there is not it does so at
-/// once, since who would send something may be waiting for it.
+/// Polls in a row that find nothing before a member gives its processor away, where there is one for each member.
 const SPINS: u32 = 200;
+/// The same for a process that has one processor: a launcher may have bound it there, and the others to theirs. Who shares several with more
+/// members gives its processor away at once.
+const BOUND_SPINS: u32 = 4;
 /// How often it then gives it away before it sleeps.
 const YIELDS: u32 = 100;
 /// How long a member sleeps that waits for a slot: who takes a message does not wake it.
@@ -41,7 +43,11 @@ pub(super) struct Line {
 impl Line {
     pub(super) fn new(part: Part, addresses: Vec<String>, nodes: &[NodeId]) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let spins = if addresses.len() <= processors { SPINS } else { 0 };
+        let spins = match processors {
+            _ if addresses.len() <= processors => SPINS,
+            1 => BOUND_SPINS,
+            _ => 0,
+        };
         let targets = vec![None; addresses.len()];
         Self { part, targets, addresses, nodes: nodes.to_vec(), slate: None, polls: 0, spins }
     }
