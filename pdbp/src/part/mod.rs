@@ -7,6 +7,7 @@ mod known;
 mod lanes;
 mod loan;
 mod message;
+mod polling;
 mod readiness;
 mod returned;
 mod room;
@@ -90,6 +91,8 @@ pub struct Part<S: Share = Local> {
     stalled: Box<[Cell<(u64, u32)>]>,
     /// Polls in a row that have found nothing; begins anew when the processor was given away for it.
     idle: Cell<u32>,
+    /// Of a task that waits: until when it polls before it sleeps.
+    polls_until: Cell<Option<Instant>>,
     superstep: Superstep,
     /// The node that a loan is for.
     loaned: Cell<Option<NodeId>>,
@@ -135,6 +138,7 @@ impl<S: Share> Part<S> {
             is_sending_long: Cell::new(false),
             stalled: (0..nodes).map(|_| Cell::new((u64::MAX, 0))).collect(),
             idle: Cell::new(0),
+            polls_until: Cell::new(None),
             superstep: Superstep::default(),
             loaned: Cell::new(None),
             node: node.clone(),
@@ -305,10 +309,12 @@ impl<S: Share> Part<S> {
             (0..engine.config().nodes).filter_map(NodeId::new).filter(|node| *node != me).peekable();
         // A single node is never alone: another thread may still register a part.
         let is_only = others.peek().is_none();
+        // Where nodes come and go the founder waits for others to come.
+        let waits = engine.config().is_open() && engine.master() == Some(me);
         let here = |part: &pdbp_core::tables::PartEntry| {
             part.id.node() == me && part.id != self.id && part.name.as_str() != crate::monitor::NAME
         };
-        !is_only && others.all(|node| engine.has_failed(node)) && !engine.parts().any(here)
+        !is_only && !waits && others.all(|node| engine.has_failed(node)) && !engine.parts().any(here)
     }
 
     /// The next message; waits at most `timeout` for it.
@@ -427,6 +433,8 @@ impl<S: Share> Part<S> {
                 engine.release(delivery);
             }
             pipe.forget_notices();
+            // They are told that there is no pipe.
+            self.shared().tasks.come(&pipe.tasks);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Clusters over sockets, each node as if in a process of its own.
 
 mod groups;
+mod open;
 mod proxy;
 
 use std::time::{Duration, Instant};
