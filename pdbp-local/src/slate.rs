@@ -91,6 +91,7 @@ impl Slate {
         (self.slot_words - 1) * WORD
     }
 
+    #[inline]
     fn line(&self, at: usize, length: usize) -> &[AtomicU64] {
         // Places are computed from ranks below `members`.
         let words = match &self.memory {
@@ -113,6 +114,7 @@ impl Slate {
         self.line(self.ring(from, to), 1).first()
     }
 
+    #[inline]
     fn slot(&self, from: usize, to: usize, count: u64) -> Option<(&AtomicU64, &[AtomicU64])> {
         let number = (count % SLOTS as u64) as usize;
         let at = self.ring(from, to) + LINE + number * self.slot_words;
@@ -151,7 +153,7 @@ pub struct End {
     counts: Box<[Counts]>,
     /// Who is looked at next.
     turn: usize,
-    /// Where a message lies while it is used.
+    /// Where a message lies that is used and not only copied.
     message: Box<[u8]>,
 }
 
@@ -194,7 +196,9 @@ impl End {
         let Some((flag, body)) = self.slate.slot(self.rank, to, counts.put) else { return Put::NoRoom };
         let (head, body) = body.split_at(header.len() / WORD);
         copy_in(head, header);
-        copy_in(body, data);
+        if !data.is_empty() {
+            copy_in(body, data);
+        }
         counts.put += 1;
         // Pairs with the load in `take`.
         flag.store(flag_of(counts.put, length), Ordering::Release);
@@ -210,9 +214,9 @@ impl End {
     }
 
     /// Takes the next message, of any member, and hands it to `take` with the rank of who has put it there; one whose length is nonsense as
-    /// none. Returns whether there was one.
+    /// one of no bytes. Returns whether there was one.
     #[inline]
-    pub fn take(&mut self, take: impl FnOnce(usize, &[u8])) -> bool {
+    pub fn take(&mut self, take: impl FnOnce(usize, &mut Incoming<'_>)) -> bool {
         for _ in 0..self.slate.members {
             let from = self.turn;
             let count = self.counts.get(from).map_or(0, |counts| counts.taken);
@@ -225,8 +229,8 @@ impl End {
                 self.turn = if from + 1 == self.slate.members { 0 } else { from + 1 };
                 continue;
             };
-            let message = self.message.get_mut(..length).unwrap_or(&mut []);
-            copy_out(body, message);
+            let length = if length > self.message.len() { 0 } else { length };
+            take(from, &mut Incoming { body, length, copy: &mut self.message });
             if let Some(counts) = self.counts.get_mut(from) {
                 counts.taken += 1;
             }
@@ -234,13 +238,13 @@ impl End {
                 // Pairs with the load in `put`.
                 taken.store(count + 1, Ordering::Release);
             }
-            take(from, message);
             return true;
         }
         false
     }
 
     /// Looks up to so many times whether a message of one member has come, and does nothing else. Returns whether it has.
+    #[inline]
     pub fn watch(&self, from: usize, looks: u32) -> bool {
         let Some(counts) = self.counts.get(from) else { return false };
         let Some((flag, _)) = self.slate.slot(from, self.rank, counts.taken) else { return false };
@@ -279,6 +283,41 @@ impl End {
         if let Some(asleep) = self.slate.asleep(self.rank) {
             asleep.store(0, Ordering::Relaxed);
         }
+    }
+}
+
+/// A message in its slot. Its writer can change it at any time, if it does what it should not: what is read twice may be two things.
+pub struct Incoming<'m> {
+    body: &'m [AtomicU64],
+    length: usize,
+    copy: &'m mut [u8],
+}
+
+impl Incoming<'_> {
+    /// How many bytes it has.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Copies what begins at a byte, a multiple of 8, as far as both go.
+    #[inline]
+    pub fn read(&self, at: usize, into: &mut [u8]) {
+        let length = self.length.saturating_sub(at).min(into.len());
+        if length == 0 {
+            return;
+        }
+        if let (Some(body), Some(into)) = (self.body.get(at / WORD..), into.get_mut(..length)) {
+            copy_out(body, into);
+        }
+    }
+
+    /// What begins at a byte, a multiple of 8, in memory that nobody else sees.
+    pub fn bytes(&mut self, at: usize) -> &[u8] {
+        let length = self.length.saturating_sub(at);
+        if let (Some(body), Some(copy)) = (self.body.get(at / WORD..), self.copy.get_mut(..length)) {
+            copy_out(body, copy);
+        }
+        self.copy.get(..length).unwrap_or(&[])
     }
 }
 

@@ -62,7 +62,7 @@ fn slates_of_processes_are_found_by_their_location_and_known_by_their_key() {
     assert_eq!(one.put(2, &[1; 8], &[2; 5]), Put::Wake);
     other.rouse();
     let mut message = Vec::new();
-    assert!(other.take(|from, bytes| message.extend([&[from as u8], bytes].concat())));
+    assert!(other.take(|from, incoming| message.extend([&[from as u8], incoming.bytes(0)].concat())));
     assert_eq!(message, [0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2]);
 
     let kind = |slate: std::io::Result<_>| slate.map(|_| ()).unwrap_err().kind();
@@ -89,8 +89,12 @@ fn messages_of_slates_are_the_same_whatever_way_they_are_copied() {
                 let (head, data) = (&bytes[..header], &bytes[start..length.max(start)]);
                 assert_eq!(one.put(1, head, data), Put::Done);
                 let mut got = None;
-                assert!(other.take(|from, message| got = Some((from, message == [head, data].concat()))));
-                assert_eq!(got, Some((0, true)), "header {header}, length {length}, from {start}");
+                assert!(other.take(|from, incoming| {
+                    let mut read = vec![0; data.len()];
+                    incoming.read(header, &mut read);
+                    got = Some((from, incoming.bytes(0) == [head, data].concat(), read == data));
+                }));
+                assert_eq!(got, Some((0, true, true)), "header {header}, length {length}, from {start}");
             }
         }
     }
@@ -111,7 +115,7 @@ fn who_watches_sees_the_next_message_of_that_member_and_leaves_it_there() {
     assert!(!reader.watch(0, 0));
     for _ in 0..2 {
         assert!(reader.watch(0, 1) || reader.watch(1, 1));
-        assert!(reader.take(|from, message| assert_eq!(message, [from as u8])));
+        assert!(reader.take(|from, incoming| assert_eq!(incoming.bytes(0), [from as u8])));
     }
     assert!(!reader.watch(0, 1) && !reader.watch(1, 1));
 }

@@ -65,7 +65,7 @@ fn ends() -> [End; 2] {
 /// The next message of the other member.
 fn take(end: &mut End) -> Option<Vec<u8>> {
     let mut message = None;
-    end.take(|_, bytes| message = Some(bytes.to_vec()));
+    end.take(|_, incoming| message = Some(incoming.bytes(0).to_vec()));
     message
 }
 

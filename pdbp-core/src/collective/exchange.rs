@@ -30,6 +30,19 @@ pub(super) fn pairwise(plan: &Plan, number: usize) -> Option<Round> {
     Some(Round::send(to, Place::Input, plan.block(to)).and(recv))
 }
 
+/// All to all, and all_gather, in which all get the same block: to the one k places on in round k, then from the one k places back.
+pub(super) fn scattered(plan: &Plan, number: usize) -> Option<Round> {
+    if let Some(to) = other(plan, number) {
+        let gathers = plan.kind == Kind::AllGather;
+        let (place, block) = if gathers { (Place::Output, plan.rank) } else { (Place::Input, to) };
+        return Some(Round::send(to, place, plan.block(block)));
+    }
+    let number = number + 1 - plan.members;
+    other(plan, number)?;
+    let from = back(plan, plan.rank, number + 1);
+    Some(Round::recv(from, plan.block(from), Then::Store))
+}
+
 /// Barrier: an empty message to the one 2ᵏ places on, and one from the one as far back.
 pub(super) fn dissemination(plan: &Plan, number: usize) -> Option<Round> {
     let distance = 1usize.checked_shl(number as u32).filter(|distance| *distance < plan.members)?;

@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::message::{HEADER, Header, Stamp, What};
 use super::steps::GRAIN;
-use super::{Call, Carrier, Fault, Refused, Sent};
+use super::{Call, Carrier, Fault, Message, Refused, Sent};
 
 /// **A member is at most so many pieces ahead of what another has taken**, and as many tagged ones, so that calls go on beside messages
 /// that nobody has received. With that, memory for what comes too early is bounded, and what is under way cannot use up the room of
@@ -41,11 +41,33 @@ impl Flow {
     }
 }
 
-/// A message with data of a call.
-pub(super) struct Piece<'d> {
+/// Of which call and member a message with data is.
+pub(super) struct Piece {
     pub(super) from: usize,
     pub(super) stamp: Stamp,
-    pub(super) data: &'d [u8],
+}
+
+/// A piece that was kept.
+struct Kept<'d>(&'d [u8]);
+
+impl Message for Kept<'_> {
+    fn header(&self) -> &[u8] {
+        &[]
+    }
+
+    fn data_length(&self) -> usize {
+        self.0.len()
+    }
+
+    fn read(&mut self, into: &mut [u8]) {
+        if into.len() == self.0.len() {
+            into.copy_from_slice(self.0);
+        }
+    }
+
+    fn data(&mut self) -> &[u8] {
+        self.0
+    }
 }
 
 /// What a member knows of another one.
@@ -171,11 +193,13 @@ impl<'m> Member<'m> {
     }
 
     /// What has ended the group.
+    #[inline]
     pub fn fault(&self) -> Option<Fault> {
         self.fault
     }
 
     /// What it has done so far.
+    #[inline]
     pub fn stats(&self) -> Stats {
         self.stats
     }
@@ -235,9 +259,9 @@ impl<'m> Member<'m> {
     ///
     /// # Errors
     /// The [`Fault`] that has ended the group.
-    pub fn accept(&mut self, message: &[u8]) -> Result<(), Fault> {
-        if let Some(Piece { from, stamp, data }) = self.sort(message)? {
-            self.keep(from, stamp, data)?;
+    pub fn accept(&mut self, message: &mut dyn Message) -> Result<(), Fault> {
+        if let Some(Piece { from, stamp }) = self.sort(message)? {
+            self.keep(from, stamp, message)?;
         }
         Ok(())
     }
@@ -254,11 +278,11 @@ impl<'m> Member<'m> {
     }
 
     /// Reads a message. Gives what is data.
-    pub(super) fn sort<'d>(&mut self, message: &'d [u8]) -> Result<Option<Piece<'d>>, Fault> {
+    pub(super) fn sort(&mut self, message: &dyn Message) -> Result<Option<Piece>, Fault> {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
-        let Ok((header, data)) = Header::read_from_prefix(message) else {
+        let Ok(header) = Header::read_from_bytes(message.header()) else {
             return Err(self.fail(Fault::Garbled { rank: self.rank }));
         };
         let from = header.from();
@@ -268,9 +292,9 @@ impl<'m> Member<'m> {
             return Err(self.fail(garbled));
         };
         match header.what() {
-            Some(What::Data) if data.len() <= piece => {
+            Some(What::Data) if message.data_length() <= piece => {
                 peer.flow(header.stamp).acknowledged = header.taken();
-                return Ok(Some(Piece { from, stamp: header.stamp, data }));
+                return Ok(Some(Piece { from, stamp: header.stamp }));
             }
             Some(What::Taken) => peer.flow(header.stamp).acknowledged = header.taken(),
             Some(What::Waits) => {
@@ -291,13 +315,13 @@ impl<'m> Member<'m> {
     }
 
     /// Copies out what is not waited for.
-    pub(super) fn keep(&mut self, from: usize, stamp: Stamp, data: &[u8]) -> Result<(), Fault> {
+    pub(super) fn keep(&mut self, from: usize, stamp: Stamp, message: &mut dyn Message) -> Result<(), Fault> {
         let same = |ours: &&Stamp| !stamp.is_tagged() && ours.number() == stamp.number();
         if let Some(ours) = self.last.iter().flatten().find(same).copied() {
             self.compare(from, stamp, ours)?;
         }
         self.stats.early += 1;
-        let piece = self.piece;
+        let (piece, length) = (self.piece, message.data_length());
         let kept = self.peers.get_mut(from).and_then(|peer| {
             let same = peer.early.iter().filter(|early| early.stamp.is_tagged() == stamp.is_tagged());
             if same.count() == WINDOW {
@@ -305,32 +329,34 @@ impl<'m> Member<'m> {
             }
             let slot = (0..SLOTS).find(|slot| peer.early.iter().all(|early| early.slot != *slot))?;
             let start = (from * SLOTS + slot) * piece;
-            self.early.get_mut(start..start + data.len())?.copy_from_slice(data);
-            peer.early.push(Early { slot, length: data.len(), stamp }).ok()
+            message.read(self.early.get_mut(start..start + length)?);
+            peer.early.push(Early { slot, length, stamp }).ok()
         });
         // More than the window allows.
         kept.ok_or_else(|| self.fail(Fault::Garbled { rank: from }))
     }
 
     /// Takes the first early piece from a member that is of this call, or with this tag, and hands it to `take`.
+    #[inline]
     pub(super) fn take_early(
         &mut self,
         from: usize,
         stamp: Stamp,
-        take: impl FnOnce(&[u8]),
+        take: impl FnOnce(&mut dyn Message),
     ) -> Result<bool, Fault> {
         let Some(place) = self.early_place(from, stamp)? else { return Ok(false) };
         let piece = self.piece;
         if let Some(peer) = self.peers.get_mut(from) {
             let early = peer.early.remove(place);
             let start = (from * SLOTS + early.slot) * piece;
-            take(self.early.get(start..start + early.length).unwrap_or(&[]));
+            take(&mut Kept(self.early.get(start..start + early.length).unwrap_or(&[])));
         }
         self.note_taken(from, stamp);
         Ok(true)
     }
 
     /// Where the first early piece from a member that is of this call, or with this tag, stands.
+    #[inline]
     pub(super) fn early_place(&mut self, from: usize, stamp: Stamp) -> Result<Option<usize>, Fault> {
         let Some(peer) = self.peers.get(from) else { return Ok(None) };
         let is_candidate = |early: &Early| {
@@ -359,6 +385,7 @@ impl<'m> Member<'m> {
     }
 
     /// A piece of a member has been used.
+    #[inline]
     pub(super) fn note_taken(&mut self, from: usize, stamp: Stamp) {
         if let Some(peer) = self.peers.get_mut(from) {
             let flow = peer.flow(stamp);
@@ -369,6 +396,7 @@ impl<'m> Member<'m> {
     }
 
     /// Whether another piece may be sent to a member now, as far as its window goes.
+    #[inline]
     pub(super) fn may_send(&mut self, to: usize, stamp: Stamp) -> bool {
         self.peers.get_mut(to).is_some_and(|peer| {
             let flow = peer.flow(stamp);
@@ -377,6 +405,7 @@ impl<'m> Member<'m> {
     }
 
     /// Whether a member has said that it has left: nothing of it follows.
+    #[inline]
     pub fn has_left(&self, rank: usize) -> bool {
         self.peers.get(rank).is_some_and(|peer| peer.has_left)
     }
@@ -406,10 +435,13 @@ impl<'m> Member<'m> {
     }
 
     /// Tells those of whom it has taken half a window, and to whom nothing went that would have said so.
+    #[inline]
     pub(super) fn tell_taken(&mut self, carrier: &mut impl Carrier) -> bool {
-        if !core::mem::take(&mut self.owes) {
-            return false;
-        }
+        self.owes && self.tell_those_it_owes(carrier)
+    }
+
+    fn tell_those_it_owes(&mut self, carrier: &mut impl Carrier) -> bool {
+        self.owes = false;
         let mut sent = false;
         for (rank, peer) in self.peers.iter_mut().enumerate() {
             let flows = [(&mut peer.calls, Stamp::default()), (&mut peer.tagged, Stamp::tagged())];
@@ -430,10 +462,13 @@ impl<'m> Member<'m> {
     }
 
     /// Looks whether a member that waits has called something else, in this call or in the one before.
+    #[inline]
     pub(super) fn look_at_waiting(&mut self) -> Result<(), Fault> {
-        if !core::mem::take(&mut self.is_waited_for) {
-            return Ok(());
-        }
+        if self.is_waited_for { self.compare_with_waiting() } else { Ok(()) }
+    }
+
+    fn compare_with_waiting(&mut self) -> Result<(), Fault> {
+        self.is_waited_for = false;
         let found = self.peers.iter_mut().enumerate().find_map(|(rank, peer)| {
             let theirs = peer.waits?;
             // It may be in a call that this member has yet to make.
@@ -448,6 +483,7 @@ impl<'m> Member<'m> {
 }
 
 impl Peer {
+    #[inline]
     fn flow(&mut self, stamp: Stamp) -> &mut Flow {
         if stamp.is_tagged() { &mut self.tagged } else { &mut self.calls }
     }

@@ -13,7 +13,7 @@
 //! # Rules
 //! * **The same call gives the same bits at all members, and in every run of the same group**: which values are combined, in which order
 //!   and who is left, follows from ranks and lengths alone, never from who arrives first. (The payload of a NaN is not promised.)
-//! * Which algorithm a call takes follows from the call alone, so that all members choose the same without asking.
+//! * Which algorithm a call takes follows from the call and the length of a piece, so that all members choose the same without asking.
 //! * Nothing is allocated after set-up. A member takes everything that comes, and is at most [`WINDOW`] pieces ahead of what another one
 //!   has taken, and as many tagged ones; so memory is bounded, and what is under way does not use up the room of others.
 //! * Each message says of which call it is. Members that call different things are told so ([`Fault::Mismatch`]); so they are if each
@@ -28,11 +28,12 @@
 //! | barrier | dissemination | n ⌈log₂ n⌉ | 0 | ⌈log₂ n⌉ |
 //! | broadcast, reduce | 4-nomial tree, pieces one behind the other | n − 1 | (n − 1) b | ≤ 3 ⌈log₄ n⌉ |
 //! | scatter, gather | straight from and to the root | n − 1 | (n − 1) b | n − 1 |
-//! | all_gather | ring | n (n − 1) | n (n − 1) b | n − 1 |
+//! | all_gather, all_to_all to 4 KiB and a piece | straight from each to each | n (n − 1) | n (n − 1) b | 1 |
+//! | all_gather above | ring | n (n − 1) | n (n − 1) b | n − 1 |
 //! | all_reduce to 16 KiB | doubling | n log₂ n for powers of two | the same × b | log₂ n, up to 2 more |
 //! | all_reduce above | ring, twice round | 2 n (n − 1) | 2 (n − 1) b | 2 (n − 1) |
 //! | reduce_scatter | ring | n (n − 1) | (n − 1) b | n − 1 |
-//! | all_to_all | pairwise | n (n − 1) | n (n − 1) b | n − 1 |
+//! | all_to_all above | pairwise | n (n − 1) | n (n − 1) b | n − 1 |
 //!
 //! Scatter and gather have no tree: members inside it would need memory for what is their children's, and would copy it once more. The
 //! price is n − 1 messages at the root, which packs those of one node into blocks anyway.
@@ -41,7 +42,7 @@
 //! Three members in one thread, with a queue to each.
 //!
 //! ```
-//! use pdbp_core::collective::{Call, Carrier, Data, Element, Kind, Member, MemberStorage, Op, Polled, Running, Sent};
+//! use pdbp_core::collective::{Call, Carrier, Data, Element, Kind, Member, MemberStorage, Message, Op, Polled, Running, Sent};
 //! use std::{cell::RefCell, collections::VecDeque};
 //!
 //! struct Queues<'q>(usize, &'q [RefCell<VecDeque<Vec<u8>>>]);
@@ -51,9 +52,9 @@
 //!         self.1[to].borrow_mut().push_back([header, data].concat());
 //!         Sent::Done
 //!     }
-//!     fn try_recv(&mut self, take: impl FnOnce(&[u8])) -> bool {
+//!     fn try_recv(&mut self, take: impl FnOnce(&mut dyn Message)) -> bool {
 //!         let message = self.1[self.0].borrow_mut().pop_front();
-//!         message.map(|message| take(&message)).is_some()
+//!         message.map(|message| take(&mut &message[..])).is_some()
 //!     }
 //!     fn flush(&mut self) {}
 //! }
@@ -99,5 +100,5 @@ pub use element::{Element, Left, Op, combine};
 pub use fault::{Cause, Fault};
 pub use member::{Member, MemberStorage, Stats, WINDOW};
 pub use message::{HEADER, greeting, sender};
-pub use run::{Carrier, Data, Fold, Polled, Running, Sent, StartError, Tagged};
+pub use run::{Carrier, Data, Fold, Message, Polled, Running, Sent, StartError, Tagged};
 pub use steps::{Place, Step, Steps, Then};

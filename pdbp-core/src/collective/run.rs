@@ -2,7 +2,7 @@
 
 use super::element::{Left, combine};
 use super::member::Piece;
-use super::message::Stamp;
+use super::message::{HEADER, Stamp};
 use super::steps::{Place, Step, Steps, Then};
 use super::{Call, Fault, Kind, Member, Refused};
 
@@ -25,11 +25,48 @@ pub trait Carrier {
     /// have agreed on.
     fn try_send(&mut self, to: usize, header: &[u8], data: &[u8]) -> Sent;
 
-    /// Hands the next message that has come, of any member, to `take`, header and data in a row. Returns whether there was one.
-    fn try_recv(&mut self, take: impl FnOnce(&[u8])) -> bool;
+    /// Hands the next message that has come, of any member, to `take`. Returns whether there was one.
+    fn try_recv(&mut self, take: impl FnOnce(&mut dyn Message)) -> bool;
 
     /// What was sent shall leave now.
     fn flush(&mut self);
+}
+
+/// A message that has come: a header, and data.
+pub trait Message {
+    /// The header; shorter only where the message is no message of a member.
+    fn header(&self) -> &[u8];
+
+    /// How many bytes of data there are.
+    fn data_length(&self) -> usize;
+
+    /// Copies the data to where it belongs, which is as long: from the memory of the carrier, so that no other copy is needed.
+    fn read(&mut self, into: &mut [u8]);
+
+    /// The data, for who combines it with something.
+    fn data(&mut self) -> &[u8];
+}
+
+/// Header and data in a row.
+impl Message for &[u8] {
+    fn header(&self) -> &[u8] {
+        self.get(..HEADER).unwrap_or(self)
+    }
+
+    fn data_length(&self) -> usize {
+        self.len().saturating_sub(HEADER)
+    }
+
+    fn read(&mut self, into: &mut [u8]) {
+        let data = self.data();
+        if data.len() == into.len() {
+            into.copy_from_slice(data);
+        }
+    }
+
+    fn data(&mut self) -> &[u8] {
+        self.get(HEADER..).unwrap_or(&[])
+    }
 }
 
 /// The data of a call.
@@ -262,7 +299,7 @@ impl Running {
                 Some(Step::Recv { from, range, then }) => {
                     let (from, range, then, call) = (*from, range.clone(), *then, self.call);
                     let mut fits = true;
-                    let take = |bytes: &[u8]| fits = receive(&call, data, range, then, bytes);
+                    let take = |piece: &mut dyn Message| fits = receive(&call, data, range, then, piece);
                     if !member.take_early(from, self.into, take)? {
                         return Ok(Polled::Waits(from));
                     }
@@ -277,10 +314,10 @@ impl Running {
     fn arrive(
         &mut self,
         member: &mut Member<'_>,
-        message: &[u8],
+        message: &mut dyn Message,
         data: &mut Data<'_, '_>,
     ) -> Result<(), Fault> {
-        let Some(Piece { from: sender, stamp, data: bytes }) = member.sort(message)? else { return Ok(()) };
+        let Some(Piece { from: sender, stamp }) = member.sort(message)? else { return Ok(()) };
         if let Some(Step::Recv { from, range, then }) = &self.step
             && *from == sender
             && stamp.is_tagged() == self.into.is_tagged()
@@ -288,13 +325,13 @@ impl Running {
         {
             // Nothing of it has come too early: then the step would have been done.
             member.compare(sender, stamp, self.into)?;
-            let fits = receive(&self.call, data, range.clone(), *then, bytes);
+            let fits = receive(&self.call, data, range.clone(), *then, message);
             member.note_taken(sender, stamp);
             check(member, sender, fits)?;
             self.step = self.steps.next();
             return Ok(());
         }
-        member.keep(sender, stamp, bytes)
+        member.keep(sender, stamp, message)
     }
 
     /// Who has left sends and takes nothing any more.
@@ -322,15 +359,15 @@ fn receive(
     data: &mut Data<'_, '_>,
     range: core::ops::Range<usize>,
     then: Then,
-    bytes: &[u8],
+    piece: &mut dyn Message,
 ) -> bool {
-    let Some(into) = data.output.get_mut(range).filter(|into| into.len() == bytes.len()) else {
+    let Some(into) = data.output.get_mut(range).filter(|into| into.len() == piece.data_length()) else {
         return false;
     };
     match (then, call.op, &mut data.fold) {
-        (Then::Store, ..) => into.copy_from_slice(bytes),
-        (Then::Fold(left), _, Some(fold)) => fold(into, bytes, left),
-        (Then::Fold(left), Some(op), None) => return combine(op, call.element, left, into, bytes),
+        (Then::Store, ..) => piece.read(into),
+        (Then::Fold(left), _, Some(fold)) => fold(into, piece.data(), left),
+        (Then::Fold(left), Some(op), None) => return combine(op, call.element, left, into, piece.data()),
         (Then::Fold(_), None, None) => return false,
     }
     true

@@ -178,6 +178,7 @@ impl Plan {
             Algorithm::Ring => exchange::ring(self, number),
             Algorithm::Doubling => exchange::doubling(self, number),
             Algorithm::Pairwise => exchange::pairwise(self, number),
+            Algorithm::Scattered => exchange::scattered(self, number),
             Algorithm::Dissemination => exchange::dissemination(self, number),
         }
     }
@@ -232,8 +233,8 @@ impl Steps {
         let (kind, bytes, unit) = (call.kind, call.bytes, call.element.size());
         let root = if members == 0 { 0 } else { call.root.min(members - 1) };
         let plan = Plan { kind, members, rank, root, bytes, unit };
-        let copy = plan.copy();
-        Self::of(plan, Work::Rounds(choose(call)), piece, copy)
+        let (piece, copy) = (whole_grains(piece), plan.copy());
+        Self::of(plan, Work::Rounds(choose(call, piece)), piece, copy)
     }
 
     /// Those of a member that sends `bytes` of input to one member and receives other bytes as output from one, or does one of both.
@@ -254,7 +255,7 @@ impl Steps {
     }
 
     fn of(plan: Plan, work: Work, piece: usize, copy: Option<(Span, usize)>) -> Self {
-        let piece = (piece / GRAIN * GRAIN).max(GRAIN);
+        let piece = whole_grains(piece);
         let (out, into, takes_turn) = (None, None, Turn::Out);
         Self { plan, work, piece, pieces_done: 0, next_round: 0, copy, out, into, takes_turn }
     }
@@ -306,6 +307,10 @@ impl Steps {
         (self.out, self.into, self.takes_turn) = (round.out, round.into, Turn::Out);
         Some(())
     }
+}
+
+fn whole_grains(piece: usize) -> usize {
+    (piece / GRAIN * GRAIN).max(GRAIN)
 }
 
 impl Iterator for Steps {

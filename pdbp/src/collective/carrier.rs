@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use pdbp_core::collective::{Carrier, Sent, sender};
+use pdbp_core::collective::{self, Carrier, HEADER, Sent, sender};
 use pdbp_core::id::NodeId;
-use pdbp_local::slate::{End, Put};
+use pdbp_local::slate::{End, Incoming, Put};
 
 use crate::error::{RecvError, SendError};
 use crate::part::{Interest, Message, Part, Target};
@@ -16,8 +16,11 @@ const LOOKS: u32 = 64;
 /// Between two polls that find nothing a member looks so many times at the flag of the one that it waits for: a poll takes some 590
 /// instructions, a look five.
 const WATCH: u32 = 16;
-/// Polls in a row that find nothing before a member gives its processor away, where there is one for each, and where there is not.
-const SPINS: (u32, u32) = (200, 4);
+/// Polls in a row that find nothing before a member gives its processor away, where there is one for each member.
+const SPINS: u32 = 200;
+/// The same for a process that has one processor: a launcher may have bound it there, and the others to theirs. Who shares several with more
+/// members gives its processor away at once.
+const BOUND_SPINS: u32 = 4;
 /// How often it then gives it away before it sleeps.
 const YIELDS: u32 = 100;
 /// How long a member sleeps that waits for a slot: who takes a message does not wake it.
@@ -40,7 +43,11 @@ pub(super) struct Line {
 impl Line {
     pub(super) fn new(part: Part, addresses: Vec<String>, nodes: &[NodeId]) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let spins = if addresses.len() <= processors { SPINS.0 } else { SPINS.1 };
+        let spins = match processors {
+            _ if addresses.len() <= processors => SPINS,
+            1 => BOUND_SPINS,
+            _ => 0,
+        };
         let targets = vec![None; addresses.len()];
         Self { part, targets, addresses, nodes: nodes.to_vec(), slate: None, polls: 0, spins }
     }
@@ -136,6 +143,38 @@ impl Line {
     }
 }
 
+/// A message on a slate, whose header was copied.
+struct Placed<'p, 'i> {
+    header: [u8; HEADER],
+    incoming: &'p mut Incoming<'i>,
+}
+
+impl<'p, 'i> Placed<'p, 'i> {
+    fn of(incoming: &'p mut Incoming<'i>) -> Self {
+        let mut header = [0; HEADER];
+        incoming.read(0, &mut header);
+        Self { header, incoming }
+    }
+}
+
+impl collective::Message for Placed<'_, '_> {
+    fn header(&self) -> &[u8] {
+        &self.header
+    }
+
+    fn data_length(&self) -> usize {
+        self.incoming.length().saturating_sub(HEADER)
+    }
+
+    fn read(&mut self, into: &mut [u8]) {
+        self.incoming.read(HEADER, into);
+    }
+
+    fn data(&mut self) -> &[u8] {
+        self.incoming.bytes(HEADER)
+    }
+}
+
 impl Carrier for Line {
     fn try_send(&mut self, to: usize, header: &[u8], data: &[u8]) -> Sent {
         if let Some(end) = &mut self.slate {
@@ -165,15 +204,16 @@ impl Carrier for Line {
         }
     }
 
-    fn try_recv(&mut self, take: impl FnOnce(&[u8])) -> bool {
+    fn try_recv(&mut self, take: impl FnOnce(&mut dyn collective::Message)) -> bool {
         let mut take = Some(take);
         if let Some(end) = &mut self.slate {
             // One that says it is of another member is none.
-            let mut give = |from, message: &[u8]| {
-                if sender(message) == Some(from)
+            let mut give = |from, incoming: &mut Incoming<'_>| {
+                let mut message = Placed::of(incoming);
+                if sender(&message.header) == Some(from)
                     && let Some(take) = take.take()
                 {
-                    take(message);
+                    take(&mut message);
                 }
             };
             if end.take(&mut give) {
@@ -188,7 +228,7 @@ impl Carrier for Line {
         let Some(take) = take else { return true };
         while let Some(message) = self.part.try_recv() {
             if self.is_of_member(&message) {
-                take(&message);
+                take(&mut &message[..]);
                 return true;
             }
         }

@@ -304,7 +304,7 @@ impl Joining {
             let Some(theirs) = greeting(&message) else {
                 // Of one that has joined and begun. A fault is met again by the first call.
                 if self.is_heard(rank) && self.group.line.is_of_member(&message) {
-                    let _ = self.group.member.accept(&message);
+                    let _ = self.group.member.accept(&mut &message[..]);
                 }
                 continue;
             };
@@ -335,7 +335,7 @@ impl Joining {
 
 #[cfg(test)]
 mod tests {
-    use pdbp_core::collective::{Carrier, Sent};
+    use pdbp_core::collective::{self, Carrier, Sent};
 
     use super::*;
     use crate::Cluster;
@@ -360,7 +360,7 @@ mod tests {
             Sent::Done
         }
 
-        fn try_recv(&mut self, _take: impl FnOnce(&[u8])) -> bool {
+        fn try_recv(&mut self, _take: impl FnOnce(&mut dyn collective::Message)) -> bool {
             false
         }
 

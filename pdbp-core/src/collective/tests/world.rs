@@ -5,7 +5,8 @@ use std::vec;
 use std::vec::Vec;
 
 use crate::collective::{
-    Call, Carrier, Data, Fault, Left, Member, MemberStorage, Polled, Running, Sent, StartError, Tagged,
+    Call, Carrier, Data, Fault, Left, Member, MemberStorage, Message, Polled, Running, Sent, StartError,
+    Tagged,
 };
 
 pub(super) type Function = fn(&mut [u8], &[u8], Left);
@@ -51,7 +52,7 @@ impl Carrier for At<'_> {
         Sent::Done
     }
 
-    fn try_recv(&mut self, take: impl FnOnce(&[u8])) -> bool {
+    fn try_recv(&mut self, take: impl FnOnce(&mut dyn Message)) -> bool {
         if !self.net.calm && self.net.random.below(4) == 0 {
             return false;
         }
@@ -62,7 +63,7 @@ impl Carrier for At<'_> {
             .find(|sender| !self.net.flows[*sender][self.rank].is_empty());
         let message = sender.and_then(|sender| self.net.flows[sender][self.rank].pop_front());
         self.net.moved += u64::from(message.is_some());
-        message.map(|message| take(&message)).is_some()
+        message.map(|message| take(&mut &message[..])).is_some()
     }
 
     fn flush(&mut self) {}
