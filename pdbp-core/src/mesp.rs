@@ -34,6 +34,9 @@ pub enum Control {
         /// Number of the barrier.
         generation: u32,
     },
+    /// In an open cluster: a node that was let in wants to know the last barrier that all have passed, which [`Released`](Self::Released)
+    /// answers.
+    BarrierRequest,
     /// A node wants to know when all that was sent before has been received.
     QuietRequest {
         /// Number of the request at its sender.
@@ -120,6 +123,7 @@ impl Control {
             Self::Welcome => 8,
             Self::StreamAnswer { .. } => 9,
             Self::Room { .. } => 10,
+            Self::BarrierRequest => 11,
         }
     }
 
@@ -149,7 +153,7 @@ impl Control {
                 wire.a = (*limit).into();
                 wire.b = u64::from(by.raw()).into();
             }
-            Self::Probe | Self::Welcome => {}
+            Self::Probe | Self::Welcome | Self::BarrierRequest => {}
         }
         let mut bytes = [0; CONTROL];
         bytes.copy_from_slice(wire.as_bytes());
@@ -184,6 +188,7 @@ impl Control {
                 by: NodeId::new(u16::try_from(wire.b.get()).ok()?)?,
                 limit: wire.a.get(),
             },
+            11 => Self::BarrierRequest,
             _ => return None,
         })
     }
@@ -198,7 +203,7 @@ mod tests {
 
     fn control() -> impl Strategy<Value = Control> {
         let numbers = (any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>());
-        (0u16..10, numbers).prop_map(|(which, (number, open, sent, delivered))| match which {
+        (0u16..11, numbers).prop_map(|(which, (number, open, sent, delivered))| match which {
             0 => Control::Arrived { generation: number },
             1 => Control::Released { generation: number },
             2 => Control::QuietRequest { number },
@@ -210,6 +215,7 @@ mod tests {
                 let to = PartId::from_raw(open & 0xFFF7_FFF7).unwrap();
                 Control::Room { to, number, by: NodeId::new(sent as u16 & 0xFFF7).unwrap(), limit: delivered }
             }
+            9 => Control::BarrierRequest,
             7 => Control::StreamAnswer { group: open as u16, number, taken: sent % 2 == 1 },
             _ => Control::Welcome,
         })

@@ -249,6 +249,19 @@ pub trait Transport {
         false
     }
 
+    /// Whether nobody has the peer's place in the domain when this transport is new. The link to it is down until a process has taken the
+    /// place, which [`Completion::PeerRestored`] tells. By default all places are taken from the start.
+    fn is_vacant(&self, peer: NodeId) -> bool {
+        let _ = peer;
+        false
+    }
+
+    /// The peer is no member of the cluster any more, and all members know: its place may be given to another process, which then is
+    /// reported as [`Completion::PeerRestored`]. Does nothing by default.
+    fn vacate(&mut self, peer: NodeId) {
+        let _ = peer;
+    }
+
     /// The session with which the link to and from a peer begins, when this transport is new: 0 by default, which is right where
     /// all nodes start together or links are never restored. Where a node that was started anew gets a link, this says the same
     /// as [`Completion::PeerRestored`] does at the other end.

@@ -21,6 +21,8 @@ pub enum NetError {
     },
     /// The peer has ended.
     Left,
+    /// Another process has the peer's place.
+    Replaced,
     /// The peer had given the link up before this end did.
     GivenUp,
     /// The peer has sent what no peer sends, on several connections in a row.
@@ -36,6 +38,7 @@ impl fmt::Display for NetError {
                 write!(f, "no connection to or from {address} for {outage:?}")
             }
             Self::Left => f.write_str("the node has ended"),
+            Self::Replaced => f.write_str("another process has the place of the node"),
             Self::GivenUp => f.write_str("the other end has given the link up"),
             Self::Malformed(what) => write!(f, "the peer sent {what}, and the like before"),
             Self::Disconnected => f.write_str("the node is no member any more"),
@@ -128,7 +131,7 @@ pub enum StartError {
     System(io::Error),
 }
 
-/// Why a founder refuses a process that has proven that it knows the token.
+/// Why a founder, or a member, refuses a process that has proven that it knows the token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -153,6 +156,8 @@ pub enum Refusal {
     },
     /// Some have joined by a loopback address, and others from other hosts, which cannot reach the former.
     Loopback,
+    /// The cluster is open, and places are given by the process that founded it. This is another one.
+    Elsewhere,
     /// Something that this version does not know.
     Other(u8),
 }
@@ -173,6 +178,7 @@ impl fmt::Display for Refusal {
                 "some processes have joined by a loopback address, which those on other hosts cannot reach; let all join by the \
                  name of the founder's host",
             ),
+            Self::Elsewhere => f.write_str("this process has not founded the cluster; name the address of the one that has in `join`"),
             Self::Other(code) => write!(f, "reason {code}, which this version does not know"),
         }
     }
@@ -181,6 +187,10 @@ impl fmt::Display for Refusal {
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Address { address, error } if error.kind() == io::ErrorKind::AddrInUse => write!(
+                f,
+                "another process listens at {address}: name it in `join` if it is one of your cluster's, or use another port"
+            ),
             Self::Address { address, error } => write!(f, "cannot use the address {address}: {error}"),
             Self::Unprotected { address, has_token: false } => write!(
                 f,

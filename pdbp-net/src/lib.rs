@@ -1,7 +1,8 @@
 //! PDBP over sockets: clusters of several processes without MPI, on links that outlive their connections.
 //!
 //! One process founds a cluster ([`Founder`]), the others [join](Net::join) it; when all are there each has a [`Net`], the
-//! [`Transport`](pdbp_core::Transport) of its node. How many there are is fixed when the cluster is founded.
+//! [`Transport`](pdbp_core::Transport) of its node, and how many there are stays as it was. Or a process [founds an open one](Net::found) alone,
+//! and others join and leave it while it runs.
 //!
 //! ```
 //! use pdbp_core::Transport;
@@ -24,7 +25,7 @@
 //!                               ▲  ▲          session, numbers,    ▲  gathers, reads into     heads of 24 bytes
 //!                               │  │          acknowledgement      │  posted blocks
 //!                               │  │                               └── ring: packs and expands, with a codec
-//!                  reactor ─────┘  └───── door, a thread of its own: accepts, dials, greeting (proofs), founding, roster
+//!                  reactor ─────┘  └───── door, a thread of its own: accepts, dials, greeting (proofs), founding, roster, seats
 //!          epoll, and the bell that threads sleep on
 //! ```
 //! * [`Net`] polls: nobody but who calls [`poll_completion`](pdbp_core::Transport::poll_completion) reads or writes blocks. A thread
@@ -38,7 +39,21 @@
 //! * The *door* is the only thing that strangers meet. Both ends prove by HMAC-SHA256 over two nonces, and over all that they say of
 //!   themselves, that they know the [`Token`]; without one addresses are those of the own host. A stranger has five seconds, and there are 64
 //!   at most, 16 of one address (of one /64 with IPv6). What is refused is counted ([`DoorStats`]); who proves the token is told why.
-//! * Of each pair of nodes the one with the higher number dials: every 100 ms at first, every second later.
+//! * Of each pair of nodes the one that has come later dials: every 100 ms at first, every second later.
+//!
+//! # Open clusters
+//! The founder has a number of *places*. Each process that joins gets a vacant one, and is told who has the others: it dials those, and is let in by
+//! the members' [agreement](pdbp_core::agreement) when it has links. Nobody else is told of it by the door: that it knows the token, the id of the
+//! cluster, and an *incarnation* greater than that of who had its place before is proof enough, and members learn of it by the entry that lets it in.
+//! Incarnations count the processes that have joined, so that of any two each knows who has come later.
+//!
+//! A place is given to another process when all members have declared its node down
+//! ([`Transport::vacate`](pdbp_core::Transport::vacate)), the one that has been vacant for longest first: a process that was merely out of reach
+//! comes back to its place as long as nobody has it. What is under way on a link to the former process comes back before
+//! the link is one to the next. [`Net::generation`] counts the processes that have had a place, so that parts of each get ids of their own.
+//!
+//! **The founder alone votes**, and gives the places: the cluster ends with it, and all others may go at any time. One that is started again
+//! founds another cluster, with another id, and those of the former one are refused.
 //!
 //! # Memory
 //! The blocks of the node, and for each link 16 KiB to read ahead, the system's socket buffers, and some 100 KiB where it is encrypted. With a codec, or from peers with one,
@@ -90,7 +105,7 @@
 //! `--example codec` measures.
 //!
 //! # What there is not yet
-//! Processes that join and leave a running cluster; several connections for a link; clusters joined by trunks.
+//! Open clusters with several masters, that outlive their founder; several connections for a link; clusters joined by trunks.
 #![forbid(unsafe_code)]
 
 mod connection;

@@ -60,6 +60,8 @@ enum State {
 pub(crate) struct Link<S> {
     peer: NodeId,
     pub(crate) address: SocketAddr,
+    /// Which of the processes that have had the peer's place is at the other end.
+    pub(crate) incarnation: u32,
     limits: Limits,
     session: u32,
     /// The session that both ends have agreed on, if it is to begin yet.
@@ -73,6 +75,8 @@ pub(crate) struct Link<S> {
     give_up_at: Option<Instant>,
     faults: u8,
     ended: bool,
+    /// The peer is no member any more, and all members know: nobody waits for a connection.
+    vacant: bool,
     /// This node is about to end: where blocks go that are not taken any more.
     leaving: Option<Box<[u8]>>,
     stats: LinkStats,
@@ -89,6 +93,7 @@ impl<S: Read + Write> Link<S> {
         Self {
             peer,
             address,
+            incarnation: 0,
             limits,
             session: 0,
             next_session: None,
@@ -100,9 +105,31 @@ impl<S: Read + Write> Link<S> {
             give_up_at: Some(give_up_at),
             faults: 0,
             ended: false,
+            vacant: false,
             leaving: None,
             stats: LinkStats::default(),
         }
+    }
+
+    /// A link in an open cluster, which comes up with its first connection. Both ends begin so, whichever sessions they had with others before.
+    pub(crate) fn to_come(peer: NodeId, address: SocketAddr, limits: (Limits, Codec)) -> Self {
+        let link = Self::new(peer, address, limits, Instant::now());
+        Self { state: State::Down, give_up_at: None, ..link }
+    }
+
+    /// Another process has the peer's place: what was under way to the former one comes back, and the session is over.
+    pub(crate) fn replace(&mut self, address: SocketAddr, incarnation: u32, ring: &mut Ring) {
+        if self.state == State::Up {
+            self.fail(NetError::Replaced, ring);
+        }
+        self.drop_connection(ring);
+        (self.address, self.incarnation, self.next_session) = (address, incarnation, None);
+        (self.ended, self.vacant, self.faults) = (false, false, 0);
+    }
+
+    /// Nobody is expected at the other end any more, unless a process connects.
+    pub(crate) fn vacate(&mut self) {
+        self.vacant = true;
     }
 
     pub(crate) fn stats(&self) -> LinkStats {
@@ -129,7 +156,12 @@ impl<S: Read + Write> Link<S> {
 
     /// Whether there is no connection, and one is wanted.
     pub(crate) fn is_apart(&self) -> bool {
-        self.connection.is_none() && !self.ended
+        self.connection.is_none() && !self.ended && !self.vacant
+    }
+
+    /// Whether there is a connection.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.connection.is_some()
     }
 
     /// Whether a poll has left something unread, or something that the poller has to pack before it can be written.
@@ -176,6 +208,7 @@ impl<S: Read + Write> Link<S> {
             return;
         }
         self.drop_connection(ring);
+        self.vacant = false;
         let (session, (taken, room)) = match (self.state, self.next_session) {
             (State::Up, _) => (self.session, self.incoming.news()),
             (_, Some(next)) => (next, (0, 0)),

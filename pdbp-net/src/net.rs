@@ -11,8 +11,8 @@ use pdbp_core::{
 };
 use socket2::{SockRef, TcpKeepalive};
 
-use crate::door::Door;
 use crate::door::roster::Roster;
+use crate::door::{Arrived, Door};
 use crate::error::NetError;
 use crate::link::{Haste, Limits, Link};
 use crate::options::Options;
@@ -34,7 +34,11 @@ const NAP: Duration = Duration::from_micros(200);
 pub struct Net {
     node: NodeId,
     limits: Limits,
+    codec: Codec,
     linger: Duration,
+    open: bool,
+    generation: u32,
+    /// By node. In an open cluster those to places that nobody has had are still to come.
     links: Vec<Option<Link<Socket<TcpStream>>>>,
     ring: Ring,
     reactor: Arc<Reactor>,
@@ -63,10 +67,17 @@ impl Net {
             outage: options.outage,
         };
         let peer = |index: u16| NodeId::new(index).filter(|peer| *peer != node);
+        let (open, generation, codec) = (roster.open, roster.generation, options.codec);
         let members = (0..nodes).zip(&roster.members);
         let links = members
             .map(|(index, member)| {
-                Some(Link::new(peer(index)?, member.address, (limits, options.codec), deadline))
+                let (peer, member) = (peer(index)?, member.as_ref()?);
+                let mut link = match open {
+                    true => Link::to_come(peer, member.address, (limits, codec)),
+                    false => Link::new(peer, member.address, (limits, codec), deadline),
+                };
+                link.incarnation = member.incarnation;
+                Some(link)
             })
             .collect();
         let size = Size {
@@ -79,7 +90,45 @@ impl Net {
         let ring = Ring::new(options.codec, size, workers);
         door.enter(roster, Arc::clone(&reactor));
         let linger = options.linger;
-        Ok(Self { node, limits, linger, links, ring, reactor, door, address, turn: 0, run: 0 })
+        let (turn, run) = (0, 0);
+        Ok(Self {
+            node,
+            limits,
+            codec,
+            linger,
+            open,
+            generation,
+            links,
+            ring,
+            reactor,
+            door,
+            address,
+            turn,
+            run,
+        })
+    }
+
+    /// Waits until there are connections to all nodes that are to be called, for a while at most: one that cannot be reached may be about to be
+    /// declared down.
+    pub(crate) fn wait_for_links(&mut self, deadline: Instant) {
+        let is_there = |link: &Option<Link<_>>| link.as_ref().is_none_or(Link::is_connected);
+        while !self.links.iter().all(is_there) && Instant::now() < deadline {
+            if let Some(arrived) = self.door.arrived() {
+                self.connect(arrived);
+            }
+            std::thread::sleep(NAP);
+        }
+    }
+
+    /// Whether processes may come and go while the cluster runs: [`found`](Self::found).
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// How many processes have had the place of this node before. Parts of this process get ids of that generation
+    /// ([`Engine::begin_generation`](pdbp_core::Engine::begin_generation)), so that nobody takes them for parts of another.
+    pub fn generation(&self) -> u32 {
+        self.generation
     }
 
     /// What wakes a thread that sleeps when something has come, or there is room to send again.
@@ -98,8 +147,12 @@ impl Net {
         Stats { links: links.collect(), door: self.door.stats() }
     }
 
-    /// Whether this host has more nodes of the cluster than processors, as far as their addresses tell.
+    /// Whether this host has more nodes of the cluster than processors, as far as their addresses tell. In an open one it may get more.
     pub fn is_crowded(&self) -> bool {
+        if self.open {
+            return std::thread::available_parallelism()
+                .is_ok_and(|processors| self.links.len() > processors.get());
+        }
         let own = self.address.ip();
         let here = |link: &&Link<Socket<TcpStream>>| {
             let ip: IpAddr = link.address.ip();
@@ -140,9 +193,18 @@ impl Net {
 
     /// Gives the links the connections that have come.
     #[cold]
-    fn connect(&mut self, arrived: Vec<(usize, Socket<TcpStream>)>) {
-        for (node, mut socket) in arrived {
-            let Some(link) = self.links.get_mut(node).and_then(Option::as_mut) else { continue };
+    fn connect(&mut self, arrived: Vec<Arrived>) {
+        for Arrived { node, member, mut socket } in arrived {
+            let peer = u16::try_from(node).ok().and_then(NodeId::new).filter(|peer| *peer != self.node);
+            let Some((slot, peer)) = self.links.get_mut(node).zip(peer) else { continue };
+            let limits = (self.limits, self.codec);
+            let link = slot.get_or_insert_with(|| Link::to_come(peer, member.address, limits));
+            if member.incarnation < link.incarnation {
+                continue;
+            }
+            if member.incarnation > link.incarnation {
+                link.replace(member.address, member.incarnation, &mut self.ring);
+            }
             let watched = prepare(&socket.stream, self.limits.outage)
                 .and_then(|()| self.reactor.watch(node, &mut socket.stream));
             match watched {
@@ -173,6 +235,9 @@ impl Net {
                 self.door.call(at);
             } else if completion.is_none() && link.has_more() {
                 self.reactor.remind(at);
+            }
+            if let Some(Completion::PeerRestored { .. }) = completion {
+                self.door.take(at, link.incarnation);
             }
             if completion.is_some() {
                 return completion;
@@ -233,8 +298,8 @@ impl Net {
 
 /// Threads that pack and expand. A processor is left for each node of this host, and where none is left the pollers do it in line.
 fn workers(options: &Options, roster: &Roster, reactor: &Arc<Reactor>) -> Option<Workers> {
-    let own = roster.members.get(roster.place).map(|member| member.address.ip());
-    let here = roster.members.iter().filter(|member| Some(member.address.ip()) == own).count();
+    let own = roster.own().map(|member| member.address.ip());
+    let here = roster.members.iter().flatten().filter(|member| Some(member.address.ip()) == own).count();
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let spare = || (processors.saturating_sub(here) / here.max(1)).min(MOST_WORKERS);
     let threads = options.workers.unwrap_or_else(|| if options.codec == Codec::None { 0 } else { spare() });
@@ -284,6 +349,19 @@ impl Transport for Net {
     fn disconnect(&mut self, peer: NodeId) {
         if let Some((link, ring)) = self.link(peer) {
             link.disconnect(ring);
+        }
+    }
+
+    fn is_vacant(&self, peer: NodeId) -> bool {
+        self.open && !self.links.get(peer.index()).and_then(Option::as_ref).is_some_and(Link::is_up)
+    }
+
+    fn vacate(&mut self, peer: NodeId) {
+        let Some(link) = self.links.get_mut(peer.index()).and_then(Option::as_mut) else { return };
+        // One that is connected again takes part again.
+        if self.open && !link.is_connected() {
+            link.vacate();
+            self.door.vacate(peer.index());
         }
     }
 

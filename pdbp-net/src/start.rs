@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::door::greeting::Id;
 use crate::door::roster::{Member, Roster};
@@ -36,7 +36,7 @@ impl Founder {
         let shared = shared(&options)?;
         let here = Arc::new(AtomicUsize::new(1));
         let (sender, complete) = channel();
-        let own = Member { process: shared.process, address };
+        let own = Member { process: shared.process, address, incarnation: 0 };
         let cluster = Id(token::random()?);
         let founding = Founding::new(nodes.max(1), (cluster, own), Arc::clone(&here), sender);
         let door = Door::open(shared, listener, Some(founding))?;
@@ -69,9 +69,33 @@ impl Founder {
     }
 }
 
+/// How long a process that joins an open cluster waits for connections to those that are there.
+const CONNECT: Duration = Duration::from_secs(2);
+
 impl Net {
+    /// Founds an open cluster of at most `places` nodes, this process' being node 0, alone: others [join](Self::join) at `listen`, a host and
+    /// a port (0 for any free one), whenever they like, and leave again. The cluster ends with this process.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn found(listen: &str, places: u16, options: &Options) -> Result<Self, StartError> {
+        let listener = bind(listen)?;
+        let address = protect(&listener, options)?;
+        let shared = shared(options)?;
+        let own = Member { process: shared.process, address, incarnation: 0 };
+        let mut members = vec![None; usize::from(places.max(1))];
+        if let Some(first) = members.first_mut() {
+            *first = Some(own);
+        }
+        let cluster = Id(token::random()?);
+        let roster = Roster { cluster, place: 0, generation: 0, open: true, members };
+        let door = Door::open(shared, listener, None)?;
+        Ok(Self::assemble(roster, door, address, options, Instant::now())?)
+    }
+
     /// Joins the cluster that a process founds at `address`, a host and a port, and waits until all its nodes are there, for as
-    /// long as [`Options::timeout`] says. The founder need not be there yet. Other nodes reach this process at `listen`, or else at
+    /// long as [`Options::timeout`] says; or one that is [open](Self::found), and waits for a place, and for connections to those that are there.
+    /// The founder need not be there yet. Other nodes reach this process at `listen`, or else at
     /// any free port of the address by which it has reached the founder.
     ///
     /// # Errors
@@ -90,7 +114,13 @@ impl Net {
         })?;
         let own = listener.local_addr()?;
         let door = Door::open(shared, listener, None)?;
-        Ok(Self::assemble(roster, door, own, options, Instant::now() + options.timeout)?)
+        let open = roster.open;
+        let mut net = Self::assemble(roster, door, own, options, Instant::now() + options.timeout)?;
+        if open {
+            // Before it is let in, so that others can talk to it when they hear of it.
+            net.wait_for_links(deadline.min(Instant::now() + CONNECT));
+        }
+        Ok(net)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::config::{Builder, ConfigError, Progress, Settings, TransportKind};
 use crate::error::{NoSuchNode, SettingsDiffer, Timeout};
 use crate::launch::Launch;
 use crate::monitor::Endpoint;
-use crate::node::{self, Backend, Driver, Late, Memory, Node, Seen, Shared};
+use crate::node::{self, Backend, Driver, Late, Memory, Node, NodeEngine, Seen, Shared};
 use crate::trace::Trace;
 
 /// A running cluster, as far as this process hosts it. Nodes stop when the cluster, their [`Node`]s and their parts are dropped;
@@ -40,6 +40,8 @@ pub enum StartError {
     SettingsDiffer(SettingsDiffer),
     /// Over sockets, neither `listen` nor `join` says where the other processes are.
     NoAddress,
+    /// A process is both to found a cluster and to join one.
+    FoundsAndJoins,
     /// The process is not in a cluster over sockets.
     Sockets(Box<dyn std::error::Error + Send + Sync>),
     /// The transport could not be set up.
@@ -86,6 +88,9 @@ impl std::fmt::Display for StartError {
             Self::SettingsDiffer(e) => e.fmt(f),
             Self::NoAddress => f.write_str(
                 "transport = \"net\" is set: one process has to `listen`, at 127.0.0.1:7210 for example, and the others `join` it there",
+            ),
+            Self::FoundsAndJoins => f.write_str(
+                "`found` and `join` are both set: one process founds a cluster, with `found` and `listen`, and the others `join` it there without `found`",
             ),
             Self::Sockets(e) => write!(f, "cannot start over sockets: {e}"),
             Self::Transport(e) => write!(f, "cannot start over MPI: {e}"),
@@ -163,7 +168,7 @@ impl Cluster {
         Builder::new()
     }
 
-    /// Nodes of the whole cluster.
+    /// Nodes of the whole cluster; of one that is open (the setting `found`) its places, of which [`Node::members`] says which are taken.
     pub fn size(&self) -> usize {
         usize::from(self.settings.nodes)
     }
@@ -256,10 +261,16 @@ impl Builder {
         settings.prepare_for_net();
         let end = crate::net::connect(&settings)?;
         settings.nodes = pdbp_core::Transport::capabilities(&end).nodes;
+        if end.is_open() {
+            // The founder alone votes on the tables, so that all others may go at any time.
+            settings.masters = 1;
+        }
+        let generation = end.is_open().then(|| end.generation());
         let bytes = settings.memory_of(pdbp_core::Transport::capabilities(&end).node);
         let memory = HeapMemory::new(bytes).ok_or(ConfigError::Memory { bytes })?;
         let (bell, crowded) = (end.bell(), end.is_crowded());
-        let backend = Backend::new(end, bell).crowded(crowded);
+        let mut backend = Backend::new(end, bell).crowded(crowded);
+        backend.generation = generation;
         Self::from(settings).start_on(vec![(backend, Box::new(memory))])
     }
 
@@ -399,9 +410,9 @@ impl Builder {
                 "reported to the master",
                 |engine| match engine.disagreement() {
                     Some(found) => Some(Err(SettingsDiffer::of(&found, settings.nodes))),
-                    None => engine.is_ready().then_some(Ok(())),
+                    None => (engine.is_ready() && unlinked(engine).next().is_none()).then_some(Ok(())),
                 },
-                |_| Vec::new(),
+                |engine| unlinked(engine).collect(),
             );
             match ready {
                 Ok(agreed) => agreed.map_err(StartError::SettingsDiffer)?,
@@ -411,6 +422,12 @@ impl Builder {
         }
         Ok(Cluster { nodes, settings })
     }
+}
+
+/// Where nodes come and go, the members that a node cannot talk to yet.
+fn unlinked(engine: &NodeEngine) -> impl Iterator<Item = NodeId> {
+    let (me, is_open) = (engine.config().node, engine.config().is_open());
+    engine.members().filter(move |node| is_open && *node != me && engine.has_failed(*node))
 }
 
 /// Takes the address of the setting `metrics`, if one of these nodes serves it.

@@ -99,6 +99,7 @@ impl SettingsDiffer {
             Setting::Body => ("block_bytes", |value, _| value.to_string()),
             Setting::StreamPipes => ("stream_pipes", |value, _| value.to_string()),
             Setting::Masters => ("masters", |value, _| value.to_string()),
+            Setting::Voters => ("found", |value, _| format!("with {value} voters")),
             Setting::Lease => ("lease_ms", |value, _| (value as f64 / 1e6).to_string()),
             Setting::Routing => ("routing", |value, _| if value == 0 { "direct" } else { "grid" }.to_owned()),
             // Each node has a row more than parts, for that of its monitor.

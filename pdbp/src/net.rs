@@ -8,8 +8,11 @@ use crate::cluster::StartError;
 use crate::config::{Codec, Settings, Tls};
 use crate::node;
 
-/// Founds a cluster or joins one, and returns when all its processes are there.
+/// Founds a cluster or joins one, and returns when all its processes are there, or with an open one when this process has a place.
 pub(crate) fn connect(settings: &Settings) -> Result<Net, StartError> {
+    if settings.found && settings.join.is_some() {
+        return Err(StartError::FoundsAndJoins);
+    }
     let token = settings.token_file.as_deref().map(|path| match settings.join {
         Some(_) => Token::from_file(path),
         None => Token::from_file_or_new(path),
@@ -32,8 +35,10 @@ pub(crate) fn connect(settings: &Settings) -> Result<Net, StartError> {
     options.outage = settings.outage;
     options.timeout = settings.timeout;
     let (join, listen, nodes) = (settings.join.clone(), settings.listen.clone(), settings.nodes);
+    let founds_open = settings.found;
     let joined = node::ask_beside(move || match (join, listen) {
         (Some(join), listen) => Net::join(&join, listen.as_deref(), &options).map_err(failed),
+        (None, Some(listen)) if founds_open => Net::found(&listen, nodes, &options).map_err(failed),
         (None, Some(listen)) => Founder::new(&listen, nodes, options).and_then(Founder::wait).map_err(failed),
         (None, None) => Err(StartError::NoAddress),
     });

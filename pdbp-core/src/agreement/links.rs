@@ -12,9 +12,11 @@ impl Agreement<'_> {
         self.go_on(now);
         let leaves_out =
             self.leaves_out_ended() || (self.has_flaw(Flaw::LeavesOutEnded) && self.settings.lease == 0);
+        let gone = ended || self.has_flaw(Flaw::CutsLeases);
         let Some(record) = self.peers.get_mut(peer.index()) else { return };
         record.linked = false;
         record.ended |= ended && leaves_out;
+        record.gone |= gone;
         self.lose_messages(peer);
         if self.primary == Some(peer) && self.settings.lease == 0 {
             // If it is still primary it says so as soon as there is a new link.
@@ -67,7 +69,7 @@ impl Agreement<'_> {
     pub fn link_up(&mut self, now: Time, peer: NodeId) {
         self.go_on(now);
         let Some(record) = self.peers.get_mut(peer.index()) else { return };
-        record.linked = true;
+        (record.linked, record.gone) = (true, false);
         self.greet(peer);
         if peer.index() < usize::from(self.settings.masters) {
             self.owe(peer, owe::HELLO);

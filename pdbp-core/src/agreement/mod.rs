@@ -68,7 +68,8 @@
 //! A node shows its tables only under a lease, and only when all that it has applied is *stable*: applied at all nodes that may
 //! show theirs. So what one shows, none lacks that shows later; and an answer is given only for what is stable. A primary
 //! gives leases only while a quorum has vowed not to vote, and only to nodes that have applied all that is stable and all that
-//! was in its log when it became leader, which is all that its predecessors have committed. A new primary takes everybody, member or not, to have
+//! was in its log when it became leader, which is all that its predecessors have committed. A node that is known to have ended shows nothing,
+//! whatever its lease: when it was declared down, nobody waits until that is over. A new primary takes everybody, member or not, to have
 //! a lease of its predecessor until one has run out. With `lease` 0 nobody has leases and all this holds as long as links fail
 //! only because their nodes have.
 //!
@@ -210,6 +211,7 @@ pub(crate) enum Flaw {
     ForgetsVoter,
     FormerLife,
     LeavesOutEnded,
+    CutsLeases,
 }
 
 /// The replica of one node. See the [module](self).
@@ -376,6 +378,11 @@ impl<'a> Agreement<'a> {
     /// All entries up to here are in the tables of this node.
     pub fn applied_index(&self) -> u64 {
         self.applied
+    }
+
+    /// Entries up to here are in the tables of all nodes that may show theirs, as far as this node knows.
+    pub fn stable_index(&self) -> u64 {
+        self.stable
     }
 
     /// The next event, if any.

@@ -43,6 +43,8 @@ pub(crate) struct Peer {
     pub(super) linked: bool,
     /// It will never vote again, at least not before it is let in anew.
     pub(super) ended: bool,
+    /// It is known to have ended, whatever that says of votes: it shows nothing any more, although its lease may not be over.
+    pub(super) gone: bool,
     /// At the primary: has lost its state.
     pub(super) lost: bool,
     pub(super) owes: u8,
@@ -183,6 +185,11 @@ impl Agreement<'_> {
     /// Whether the node is a member, or would be after the pending change.
     pub(super) fn participates(&self, node: NodeId) -> bool {
         self.is_member(node) || self.pending.is_some_and(|p| p.node == node && p.joins)
+    }
+
+    /// Whether the node is a member, or an entry that lets it in is in the log.
+    pub(crate) fn is_expected(&self, node: NodeId) -> bool {
+        self.participates(node)
     }
 
     pub(super) fn is_linked(&self, node: NodeId) -> bool {

@@ -344,7 +344,7 @@ impl Agreement<'_> {
         }
         let lease = self.settings.lease;
         let leased = lease > 0 && self.clock.since(peer.heard) <= super::lease::of_others(lease);
-        peer.member || leased
+        peer.member || (leased && !peer.gone)
     }
 
     /// At the primary: finds how far all have applied who may read, and answers what is settled with that.

@@ -292,6 +292,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             self.reserve_space(id);
             self.empty_control(id);
         }
+        self.vacate_unused(id);
     }
 
     /// The link is up again. Rows get space as at the start; deliveries of the old link, and blocks on their way back to their

@@ -1,7 +1,8 @@
 //! Barriers: the primary is told by each node how far it has come, and tells all when the last has arrived.
 
-use super::Engine;
-use super::link::Links;
+use super::link::{Link, Links};
+use super::{Config, Engine};
+use crate::agreement::Start;
 use crate::id::NodeId;
 use crate::mesp::Control;
 use crate::policy::SpacePolicy;
@@ -15,9 +16,23 @@ pub(super) struct Barrier {
     /// The last that this node has arrived at, and the last that all have passed.
     arrived: u32,
     passed: u32,
+    /// Those that are members are waited for, and not all nodes.
+    open: bool,
+    /// This node was let in while others may have passed barriers, and does not know which comes next.
+    unknown: bool,
 }
 
 impl Barrier {
+    pub(super) fn new(config: &Config) -> Self {
+        let open = config.is_open();
+        Self { open, unknown: open && config.start == Start::Joining, ..Self::default() }
+    }
+
+    /// Whether it is known which barrier comes next.
+    pub(super) fn is_known(&self) -> bool {
+        !self.unknown
+    }
+
     /// Whether all nodes have arrived at barrier `generation`.
     fn has_passed(&self, generation: u32) -> bool {
         self.passed.wrapping_sub(generation) < u32::MAX / 2
@@ -42,7 +57,13 @@ impl Barrier {
         {
             link.arrived = generation;
         }
-        let all = links.iter().map(|link| self.beyond(link.arrived)).min().unwrap_or(0);
+        self.pass(links);
+    }
+
+    /// Primary: passes the barriers that all have arrived at who are waited for, and says so.
+    fn pass(&mut self, links: &mut Links<'_>) {
+        let counts = |link: &&Link| !self.open || link.state.is_member();
+        let all = links.iter().filter(counts).map(|link| self.beyond(link.arrived)).min().unwrap_or(0);
         self.passed = self.passed.wrapping_add(all);
         // Also who has not heard of it, since the primary that said so has failed, is told.
         let (generation, own) = (self.passed, links.own);
@@ -61,14 +82,15 @@ impl Barrier {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Arrives at the next barrier; it is passed when [`barrier_passed`](Self::barrier_passed) says so. Call once per node and barrier.
+    /// Arrives at the next barrier; it is passed when [`barrier_passed`](Self::barrier_passed) says so. Call once per node and barrier, and
+    /// where nodes come and go ([`Config::voters`]) not before [`is_ready`](Self::is_ready).
     pub fn arrive(&mut self) -> u32 {
         self.barrier.arrived = self.barrier.arrived.wrapping_add(1);
         self.say_arrival();
         self.barrier.arrived
     }
 
-    /// Whether all nodes have arrived at barrier `generation`.
+    /// Whether all nodes have arrived at barrier `generation`; where nodes come and go, all that were members when the last of them arrived.
     pub fn barrier_passed(&self, generation: u32) -> bool {
         self.barrier.has_passed(generation)
     }
@@ -80,7 +102,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         (0..usize::from(self.config.nodes)).map(NodeId::from_index).filter(move |n| match master {
             Some(master) if master == me => {
                 let arrived = self.links.to(*n).map_or(0, |link| link.arrived);
-                arrived.wrapping_sub(generation) >= u32::MAX / 2
+                let counts = !self.barrier.open || self.agreement.is_member(*n);
+                counts && arrived.wrapping_sub(generation) >= u32::MAX / 2
             }
             Some(master) => *n == master,
             None => *n != me && n.index() < usize::from(self.config.masters),
@@ -100,8 +123,56 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         }
     }
 
+    /// A node has come or gone: where members are waited for, its former arrivals do not count, and it may be the one that all others wait for.
+    pub(super) fn count_members(&mut self, node: NodeId) {
+        if !self.barrier.open {
+            return;
+        }
+        if let Some(link) = self.links.to_mut(node) {
+            link.arrived = 0;
+        }
+        if self.is_master() {
+            self.barrier.pass(&mut self.links);
+        }
+    }
+
+    /// This node is no member: where others do not wait for it, it does not know which barrier they come to.
+    pub(super) fn leave_barriers(&mut self) {
+        self.barrier.unknown = self.barrier.open;
+    }
+
+    /// This node was let in: where others did not wait for it meanwhile, it asks which barrier is next.
+    pub(super) fn ask_barrier(&mut self) {
+        self.barrier.unknown = self.barrier.open && !self.is_master();
+        self.say_arrival_again();
+    }
+
+    /// Primary: a node wants to know which barrier is next. It is a member, so that none is passed until it has arrived.
+    pub(super) fn tell_barrier(&mut self, id: LinkId) {
+        let generation = self.barrier.passed;
+        self.tell(id, Control::Released { generation });
+    }
+
+    /// The primary says that all have passed barrier `generation`.
+    pub(super) fn released(&mut self, generation: u32) {
+        self.barrier.release(generation);
+        let was_unknown = core::mem::take(&mut self.barrier.unknown);
+        if self.barrier.open && self.barrier.has_passed(self.barrier.arrived) {
+            // Others have passed barriers while this node was none of them.
+            self.barrier.arrived = self.barrier.passed;
+        } else if was_unknown {
+            self.say_arrival();
+        }
+    }
+
     /// The primary may not know that this node waits at a barrier.
     pub(super) fn say_arrival_again(&mut self) {
+        if self.barrier.unknown {
+            if let Some(master) = self.master() {
+                self.tell(self.links.id(master), Control::BarrierRequest);
+            }
+            return;
+        }
         if !self.barrier.has_passed(self.barrier.arrived) {
             self.say_arrival();
         }
@@ -110,7 +181,9 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
     /// Another primary has been elected: it is told where this node is; if this is the node, it knows of nobody yet.
     pub(super) fn restart_barrier(&mut self) {
         self.barrier.start_term(&mut self.links);
-        if self.barrier.arrived > 0 {
+        if self.barrier.unknown {
+            self.say_arrival_again();
+        } else if self.barrier.arrived > 0 {
             self.say_arrival();
         }
     }
@@ -123,7 +196,6 @@ mod tests {
     use managed::ManagedSlice;
 
     use super::*;
-    use crate::engine::link::Link;
     use crate::routing::{Routing, Topology};
 
     /// The links of the primary, node 0 of three.
@@ -152,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_new_primary_learns_from_the_greatest_number() {
-        let (mut barrier, mut links) = (Barrier { arrived: 4, passed: 3 }, links());
+        let (mut barrier, mut links) = (Barrier { arrived: 4, passed: 3, ..Barrier::default() }, links());
         barrier.start_term(&mut links);
         barrier.note_arrival(&mut links, id(0), 4);
         barrier.note_arrival(&mut links, id(1), 4);
@@ -164,7 +236,8 @@ mod tests {
 
     #[test]
     fn numbers_go_round() {
-        let (mut barrier, mut links) = (Barrier { arrived: u32::MAX, passed: u32::MAX }, links());
+        let (mut barrier, mut links) =
+            (Barrier { arrived: u32::MAX, passed: u32::MAX, ..Barrier::default() }, links());
         links.iter_mut().for_each(|link| link.arrived = u32::MAX);
         for node in 0..3 {
             barrier.note_arrival(&mut links, id(node), 0);

@@ -1,7 +1,7 @@
 //! Sizes and times of an engine.
 
 use super::control_queue::SPARE_PLACES;
-use crate::agreement;
+use crate::agreement::{self, Start};
 use crate::cdu::{BLOCK_HEADER, Packer, VIA_HEADER};
 use crate::id::NodeId;
 use crate::routing::{LinkId, Routing, Topology};
@@ -70,10 +70,15 @@ pub struct Config {
     /// Nanoseconds that a standby waits before it campaigns; more than a round trip takes. Protocol:
     /// candidates wait one after the other.
     pub patience: u64,
+    /// Nodes with an index below this vote on the tables; the others learn, and may come and go in any number. From
+    /// [`masters`](Self::masters) to [`nodes`](Self::nodes). With fewer than `nodes` the cluster is *open*: `nodes` are its places, and
+    /// barriers wait for those that are members, not for all. See [`agreement`]. Protocol.
+    pub voters: u16,
     /// Which nodes have links, and how messages go between those that have none. Protocol.
     pub routing: Routing,
-    /// The node was started again while the others went on: it has to be let in.
-    pub joining: bool,
+    /// Whether the node starts together with all others, founds a cluster alone, or has to be let in: because it comes later, or was
+    /// started again while the others went on.
+    pub start: Start,
 }
 
 /// A value that cannot work, and what would.
@@ -194,7 +199,7 @@ impl core::error::Error for ConfigError {}
 
 impl Config {
     /// Node `node` of `nodes`, with values that suit a small cluster: blocks of 4 KiB, rows of 8, 8 parts on a node, checksums, two
-    /// masters, and no leases. There is a control block for each link that a node can have, whatever the
+    /// masters, no leases, and a vote for each node. There is a control block for each link that a node can have, whatever the
     /// [routing](Self::routing).
     pub fn new(node: NodeId, nodes: u16) -> Self {
         Self {
@@ -214,8 +219,9 @@ impl Config {
             masters: nodes.clamp(1, 2),
             lease: 0,
             patience: 100_000_000,
+            voters: nodes,
             routing: Routing::Direct,
-            joining: false,
+            start: Start::Together,
         }
     }
 
@@ -277,9 +283,14 @@ impl Config {
             patience: self.patience,
             // Where not all nodes have links, all have links to the masters.
             reach: if self.topology().are_all() { agreement::Reach::All } else { agreement::Reach::Masters },
-            voters: self.nodes,
-            start: if self.joining { agreement::Start::Joining } else { agreement::Start::Together },
+            voters: self.voters,
+            start: self.start,
         }
+    }
+
+    /// Whether nodes come and go while the cluster runs: there are fewer [`voters`](Self::voters) than places.
+    pub fn is_open(&self) -> bool {
+        self.voters < self.nodes
     }
 
     /// The links of this node.

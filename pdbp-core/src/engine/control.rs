@@ -97,11 +97,16 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
                 }
             }
         }
+        self.vacate_places();
     }
 
     /// The members have let another node in, or declared it down.
     fn follow_member(&mut self, node: NodeId, member: bool, pipes: &mut impl PrivatePipes) {
         self.note_member(node, member, pipes);
+        if !member {
+            self.leave_place(node);
+        }
+        self.count_members(node);
         pipes.event(if member { Event::NodeUp { node } } else { Event::NodeDown { node } });
     }
 
@@ -131,6 +136,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             let member = self.agreement.is_member(peer);
             self.note_member(peer, member, pipes);
         }
+        self.ask_barrier();
         pipes.event(Event::NodeUp { node: self.config.node });
     }
 
@@ -139,6 +145,7 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         for peer in self.others() {
             self.note_member(peer, false, pipes);
         }
+        self.leave_barriers();
         self.requests.relist();
         pipes.event(Event::Expelled);
     }
@@ -225,7 +232,8 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
             Control::Arrived { generation } if is_master => {
                 self.barrier.note_arrival(&mut self.links, id, generation);
             }
-            Control::Released { generation } if of_master => self.barrier.release(generation),
+            Control::BarrierRequest if is_master => self.tell_barrier(id),
+            Control::Released { generation } if of_master => self.released(generation),
             Control::QuietRequest { number } if is_master => self.termination.note_request(link, number),
             // Who has not heard of its primary for long answers too: it is not asked again.
             Control::CountRequest { wave } if primary.is_none_or(|node| node == from) => {

@@ -18,7 +18,7 @@ use crate::transport::Transport;
 use crate::umb::{BlockMemory, BlockState, SealedBlock};
 
 /// Kinds of messages that can wait at a time.
-const KINDS: usize = 9;
+const KINDS: usize = 10;
 /// Places of a link's [capacity](Transport::capacity) that data leaves to control blocks. One would do for these to wait for nothing
 /// but polls of the peer; with two the next one leaves while the first is on its way back.
 pub(super) const SPARE_PLACES: u32 = 2;

@@ -1,6 +1,7 @@
 //! With whom data is exchanged: links that come up for data, and that carry none any more.
 
-use super::{Engine, Event, PrivatePipes};
+use super::{Engine, Event, Link, PrivatePipes};
+use crate::id::NodeId;
 use crate::mesp::Control;
 use crate::policy::SpacePolicy;
 use crate::routing::LinkId;
@@ -66,6 +67,48 @@ impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
         self.give_up_queue(id, pipes);
         if let Some(link) = self.links.get_mut(id) {
             self.space.shrink_recv(link, u32::MAX);
+        }
+    }
+
+    /// The place of the peer is vacant from the start: others may have the space of its rows, but for what a link needs to carry anything.
+    pub(super) fn clear_space(&mut self, id: LinkId) {
+        let Self { links, umb, space, .. } = self;
+        let Some(link) = links.get_mut(id) else { return };
+        space.shrink_send(link, umb, u32::MAX);
+        space.shrink_recv(link, u32::MAX);
+        self.reserve_space(id);
+    }
+
+    /// A node was declared down: when all members know, the transport may give its place to another process.
+    pub(super) fn leave_place(&mut self, node: NodeId) {
+        if let Some(link) = self.links.to_mut(node) {
+            link.leaves_place = true;
+            self.vacates_at = Some(self.agreement.applied_index());
+        }
+    }
+
+    /// Gives up the places of nodes that all members know to be down. Before that, a member that knows of the former process only would
+    /// take the next one for it, and send it messages for the former one's parts.
+    pub(super) fn vacate_places(&mut self) {
+        if self.vacates_at.is_none_or(|at| self.agreement.stable_index() < at) {
+            return;
+        }
+        self.vacates_at = None;
+        let Self { links, transport, .. } = self;
+        for link in links.iter_mut() {
+            if core::mem::take(&mut link.leaves_place) && !link.state.is_member() {
+                transport.vacate(link.peer);
+            }
+        }
+    }
+
+    /// The link to a process that was never let in has failed: at the primary nothing is known of it that would have to be undone.
+    pub(super) fn vacate_unused(&mut self, id: LinkId) {
+        let is_master = self.is_master();
+        let Self { links, transport, agreement, .. } = self;
+        let unused = |link: &&mut Link| !link.leaves_place && !agreement.is_expected(link.peer);
+        if let Some(link) = links.get_mut(id).filter(|_| is_master).filter(unused) {
+            transport.vacate(link.peer);
         }
     }
 

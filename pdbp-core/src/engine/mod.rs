@@ -138,7 +138,7 @@ mod tests;
 
 use managed::ManagedSlice;
 
-use crate::agreement::Agreement;
+use crate::agreement::{Agreement, Start};
 use crate::cdu::Malformed;
 use crate::id::{Epoch, NodeId, PartId, PipeId, StreamNo, Time};
 use crate::matrix::Queue;
@@ -337,6 +337,8 @@ pub struct Engine<'a, T: Transport, M: BlockMemory, P> {
     /// The time of the poll under way.
     now: Time,
     begun: bool,
+    /// Places of nodes that were declared down are given up when all members know of the entries up to here.
+    vacates_at: Option<u64>,
     /// When the agreement wants to be called.
     agreement_due: Option<Time>,
     /// Something has happened since `advance_control` found nothing to do.
@@ -389,7 +391,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             agreement: Agreement::new(Time(0), config.agreement(), agreement)
                 .map_err(ConfigError::Agreement)?,
             requests: requests::Requests::default(),
-            barrier: barrier::Barrier::default(),
+            barrier: barrier::Barrier::new(&config),
             termination: termination::Termination::default(),
             parts: parts::Parts::new(local_parts, places),
             pipes: PipePool::new(pipes, (bound, places), config.private_pipes, config.local_parts),
@@ -401,6 +403,7 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             tokens: 0,
             now: Time(0),
             begun: false,
+            vacates_at: None,
             agreement_due: None,
             stirred: true,
             routed_link: LinkId::NONE,
@@ -423,7 +426,17 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
             link.posted = self.transport.arrival(link.peer) == Arrival::Posted;
             link.session = self.transport.session(link.peer);
             link.places = u32::try_from(have).unwrap_or(u32::MAX).saturating_sub(control_queue::SPARE_PLACES);
-            link.state = LinkState::at_start(self.config.joining);
+            link.state = LinkState::at_start(self.config.start != Start::Together);
+            match (self.transport.is_vacant(link.peer), self.config.start) {
+                _ if link.id == own => {}
+                (true, _) => {
+                    link.state.fail();
+                    self.agreement.link_down(Time(0), link.peer, false);
+                }
+                // Who founds takes all places to be vacant.
+                (false, Start::Alone) => self.agreement.link_up(Time(0), link.peer),
+                (false, _) => {}
+            }
         }
         if let Some(own) = self.links.own_mut() {
             own.state = LinkState::OWN;
@@ -446,7 +459,9 @@ impl<'a, T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'a, T, M, P> {
         space.lay_out(links, umb, blocks);
         self.link_elements();
         for id in self.links.ids() {
-            if id != self.links.own && self.links.is_posted(id) {
+            if self.links.get(id).is_some_and(|link| link.state.is_down()) {
+                self.clear_space(id);
+            } else if id != self.links.own && self.links.is_posted(id) {
                 self.post(id);
             }
         }

@@ -30,6 +30,8 @@ pub enum Setting {
     StreamPipes,
     /// [`Config::masters`].
     Masters,
+    /// [`Config::voters`].
+    Voters,
     /// [`Config::lease`], in nanoseconds.
     Lease,
     /// [`Config::patience`], in nanoseconds.
@@ -44,11 +46,12 @@ pub enum Setting {
 
 impl Setting {
     /// All of them, in the order in which they are on the wire.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Nodes,
         Self::Body,
         Self::StreamPipes,
         Self::Masters,
+        Self::Voters,
         Self::Lease,
         Self::Patience,
         Self::Routing,
@@ -64,6 +67,7 @@ impl core::fmt::Display for Setting {
             Self::Body => "body",
             Self::StreamPipes => "stream_pipes",
             Self::Masters => "masters",
+            Self::Voters => "voters",
             Self::Lease => "lease",
             Self::Patience => "patience",
             Self::Routing => "routing",
@@ -115,6 +119,7 @@ impl Protocol {
                 Setting::Body => config.body as u64,
                 Setting::StreamPipes => config.stream_pipes.into(),
                 Setting::Masters => config.masters.into(),
+                Setting::Voters => config.voters.into(),
                 Setting::Lease => config.lease,
                 Setting::Patience => config.patience,
                 Setting::Routing => u64::from(config.routing == Routing::Grid),

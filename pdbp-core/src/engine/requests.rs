@@ -55,12 +55,13 @@ impl Requests {
 }
 
 impl<T: Transport, M: BlockMemory, P: SpacePolicy> Engine<'_, T, M, P> {
-    /// Whether all members are in the table of nodes, so that names can be used.
+    /// Whether all members are in the table of nodes, so that names can be used, and this node knows which barrier comes next.
     pub fn is_ready(&self) -> bool {
         let known = |(i, entry): (usize, &Option<_>)| {
             entry.is_some() || !self.agreement.is_member(NodeId::from_index(i))
         };
         self.requests.introduced
+            && self.barrier.is_known()
             && self.tables.nodes.iter().take(usize::from(self.config.nodes)).enumerate().all(known)
     }
 

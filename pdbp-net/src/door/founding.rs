@@ -27,7 +27,7 @@ impl Founding {
         here: Arc<AtomicUsize>,
         complete: Sender<Roster>,
     ) -> Self {
-        let roster = Roster { cluster, place: 0, members: vec![founder] };
+        let roster = Roster { cluster, place: 0, generation: 0, open: false, members: vec![Some(founder)] };
         let mut founding = Self { nodes, roster, is_complete: false, here, complete };
         founding.note();
         founding
@@ -42,7 +42,7 @@ impl Founding {
         let joined = self.roster.members.get(1..).unwrap_or(&[]);
         if self.is_complete {
             Verdict::Full
-        } else if joined.iter().any(|m| m.address.ip().is_loopback() != address.is_loopback()) {
+        } else if joined.iter().flatten().any(|m| m.address.ip().is_loopback() != address.is_loopback()) {
             Verdict::Loopback
         } else {
             Verdict::Welcome
@@ -51,19 +51,24 @@ impl Founding {
 
     /// Adds a process. When it is the last, what each of them is told.
     pub(crate) fn enrol(&mut self, process: Id, address: SocketAddr) -> Vec<(Id, Vec<u8>)> {
-        self.roster.members.push(Member { process, address });
+        let incarnation = u32::try_from(self.roster.members.len()).unwrap_or(u32::MAX);
+        self.roster.members.push(Some(Member { process, address, incarnation }));
         self.note();
         if !self.is_complete {
             return Vec::new();
         }
         let others = self.roster.members.iter().zip(0u16..).skip(1);
-        others.map(|(member, place)| (member.process, self.roster.to_bytes(place))).collect()
+        others.filter_map(|(m, place)| Some((m.as_ref()?.process, self.roster.to_bytes(place, 0)))).collect()
     }
 
     /// A process has gone again. When all had come before, its links will say so.
     pub(crate) fn strike(&mut self, process: Option<Id>) {
         if !self.is_complete {
-            self.roster.members.retain(|member| Some(member.process) != process);
+            let stays = |member: &Option<Member>| member.map(|member| member.process) != process;
+            self.roster.members.retain(stays);
+            for (member, place) in self.roster.members.iter_mut().flatten().zip(0..) {
+                member.incarnation = place;
+            }
             self.note();
         }
     }

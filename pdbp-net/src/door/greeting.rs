@@ -15,11 +15,11 @@ use crate::error::Refusal;
 use crate::token::{NONCE, PROOF, Token};
 
 /// The version of all that travels. Ends of different versions do not talk to each other.
-pub(crate) const VERSION: u16 = 3;
+pub(crate) const VERSION: u16 = 4;
 const MAGIC: [u8; 8] = *b"PDBPnet1";
 /// Bytes of the first message of each end.
 pub(crate) const HELLO: usize = MAGIC.len() + NONCE;
-const BODY: usize = 48;
+const BODY: usize = 52;
 /// What the ends of an encrypted channel know of it and nobody else does; zeros of one that is not encrypted.
 pub(crate) type Channel = [u8; 32];
 /// Bytes of the second message of who dials.
@@ -43,7 +43,7 @@ pub(crate) enum Stranger {
 /// What a call is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// To become a node of a cluster that is being founded.
+    /// To become a node of a cluster that is being founded, or that is open.
     Join = 1,
     /// To connect two nodes.
     Link = 2,
@@ -63,6 +63,8 @@ pub(crate) struct Claim {
     pub(crate) longest: u32,
     pub(crate) cluster: Id,
     pub(crate) process: Id,
+    /// See [`Member::incarnation`](super::roster::Member::incarnation).
+    pub(crate) incarnation: u32,
 }
 
 /// What is said to a claim.
@@ -77,6 +79,10 @@ pub(crate) enum Verdict {
     Later = 5,
     /// No such link: of another cluster, to another node, from a process that is no member.
     Unknown = 6,
+    /// This process has not founded the cluster, and gives nobody a place.
+    Elsewhere = 7,
+    /// All places of an open cluster are taken now.
+    NoPlace = 8,
 }
 
 /// The answer to a claim.
@@ -99,7 +105,9 @@ impl Answer {
             Some(Refusal::Version { own: VERSION, theirs: self.version })
         } else if is(Verdict::Block) {
             Some(Refusal::Block { own, theirs: usize::try_from(self.longest).unwrap_or(usize::MAX) })
-        } else if is(Verdict::Full) {
+        } else if is(Verdict::Elsewhere) {
+            Some(Refusal::Elsewhere)
+        } else if is(Verdict::Full) || is(Verdict::NoPlace) {
             Some(Refusal::Full { nodes: self.nodes })
         } else if is(Verdict::Loopback) {
             Some(Refusal::Loopback)
@@ -122,11 +130,12 @@ impl Answer {
             &[0; 2],
             &[0; 16],
             &self.process.0,
+            &[0; 4],
         ])
     }
 
     fn from_body(bytes: &[u8; BODY]) -> Self {
-        let [verdict, _, v0, v1, n0, n1, _, _, _, _, l0, l1, l2, l3, _, _, rest @ ..] = *bytes;
+        let [verdict, _, v0, v1, n0, n1, _, _, _, _, l0, l1, l2, l3, _, _, rest @ .., _, _, _, _] = *bytes;
         let (_, process) = ids(&rest);
         Self {
             verdict,
@@ -150,11 +159,13 @@ impl Claim {
             &[0; 2],
             &self.cluster.0,
             &self.process.0,
+            &self.incarnation.to_le_bytes(),
         ])
     }
 
     fn from_body(bytes: &[u8; BODY]) -> Option<Self> {
-        let [purpose, _, v0, v1, f0, f1, t0, t1, p0, p1, l0, l1, l2, l3, _, _, rest @ ..] = *bytes;
+        let [purpose, _, v0, v1, f0, f1, t0, t1, p0, p1, l0, l1, l2, l3, _, _, rest @ .., i0, i1, i2, i3] =
+            *bytes;
         let (cluster, process) = ids(&rest);
         let purpose = match purpose {
             1 => Purpose::Join,
@@ -170,6 +181,7 @@ impl Claim {
             longest: u32::from_le_bytes([l0, l1, l2, l3]),
             cluster,
             process,
+            incarnation: u32::from_le_bytes([i0, i1, i2, i3]),
         })
     }
 }
@@ -310,6 +322,7 @@ mod tests {
         longest: 131_136,
         cluster: Id([7; 16]),
         process: Id([9; 16]),
+        incarnation: 0x0102_0304,
     };
     const ANSWERED: Answer =
         Answer { verdict: 0, version: 1, nodes: 4, longest: 131_136, process: Id([5; 16]) };

@@ -9,6 +9,7 @@ use mio::{Interest, Registry, Token as Place};
 
 use super::PATIENCE;
 use super::greeting::{ANSWER, Answer, CLAIM, Claim, Dialler, HELLO, Id, Stranger, Taker};
+use super::roster::Member;
 use crate::socket::Socket;
 use crate::token::{NONCE, Token};
 
@@ -36,7 +37,7 @@ enum Stage {
     Taken(Taker),
     Greeted(Taker),
     /// Its answer is a welcome as this node.
-    Welcome(Taker, usize),
+    Welcome(Taker, usize, Member),
     /// This end calls: waits for the first message, and for the answer.
     Calls(Dialler),
     Claimed(Dialler),
@@ -57,7 +58,7 @@ pub(super) enum Step {
     /// It has answered the call.
     Answered(Answer),
     /// It knows that it is welcome as this node.
-    Welcomed(usize),
+    Welcomed(usize, Member),
     Foreign,
     WrongToken,
     /// It has closed the connection, or has heard all.
@@ -159,15 +160,15 @@ impl Guest {
     }
 
     /// The claim is that of a node: when it has its answer, the connection is that node's.
-    pub(super) fn welcome(&mut self, node: usize) {
+    pub(super) fn welcome(&mut self, node: usize, member: Member) {
         if let Stage::Greeted(taker) = std::mem::replace(&mut self.stage, Stage::Told) {
-            self.stage = Stage::Welcome(taker, node);
+            self.stage = Stage::Welcome(taker, node, member);
         }
     }
 
     /// Says what is to be said to the claim.
     pub(super) fn answer(&mut self, answer: Answer, token: &Token, now: Instant) {
-        let (Stage::Greeted(taker) | Stage::Welcome(taker, _)) = &self.stage else { return };
+        let (Stage::Greeted(taker) | Stage::Welcome(taker, ..)) = &self.stage else { return };
         self.out.extend_from_slice(&taker.answer(answer, token));
         self.deadline = Some(now + PATIENCE);
         if matches!(self.stage, Stage::Greeted(_)) {
@@ -199,7 +200,7 @@ impl Guest {
             Err(_) => return Step::Gone,
         }
         let wanted = match &self.stage {
-            Stage::Welcome(_, node) => return Step::Welcomed(*node),
+            Stage::Welcome(_, node, member) => return Step::Welcomed(*node, *member),
             Stage::Told => return Step::Gone,
             Stage::Taken(_) | Stage::Calls(_) => HELLO,
             Stage::Greeted(_) => CLAIM,

@@ -1,10 +1,10 @@
-//! Becoming a node of a cluster that another process founds.
+//! Becoming a node of a cluster that another process founds, or has founded.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use super::greeting::{ANSWER, Answer, Claim, Dialler, HELLO, Id, Purpose, VERSION};
+use super::greeting::{ANSWER, Answer, Claim, Dialler, HELLO, Id, Purpose, VERSION, Verdict};
 use super::roster::{ROSTER, Roster};
 use super::{PATIENCE, Shared};
 use crate::error::{Refusal, StartError};
@@ -23,6 +23,8 @@ const TLS_ALERT: u8 = 21;
 enum Try {
     /// Nobody is there, or not yet.
     Again(io::Error),
+    /// There is no place now.
+    Later(StartError),
     /// It is no use to try again.
     Never(StartError),
 }
@@ -33,7 +35,7 @@ impl From<io::Error> for Try {
     }
 }
 
-/// Joins the cluster that is founded at `address`, and waits until all its nodes are there. `listen` makes the socket at which others
+/// Joins the cluster that is founded at `address`, and waits until all its nodes are there, or with an open cluster for a place. `listen` makes the socket at which others
 /// can reach this process, when it is known from where it has reached the founder.
 ///
 /// # Errors
@@ -49,11 +51,14 @@ pub(crate) fn join(
         let error = match attempt(address, shared, deadline, &mut listen) {
             Ok(joined) => return Ok(joined),
             Err(Try::Never(error)) => return Err(error),
-            Err(Try::Again(error)) => error,
+            Err(Try::Later(error)) => error,
+            Err(Try::Again(error)) => {
+                let (address, waited) = (address.to_owned(), began.elapsed());
+                StartError::NoFounder { address, waited, error }
+            }
         };
         if Instant::now() + PAUSE >= deadline {
-            let (address, waited) = (address.to_owned(), began.elapsed());
-            return Err(StartError::NoFounder { address, waited, error });
+            return Err(error);
         }
         std::thread::sleep(PAUSE);
     }
@@ -79,12 +84,16 @@ fn attempt(
         longest: shared.longest,
         cluster: Id([0; 16]),
         process: shared.process,
+        incarnation: 0,
     };
     let answer = greet(&mut socket, address, shared, claim)?;
     if !answer.is_welcome() {
         let longest = usize::try_from(shared.longest).unwrap_or(usize::MAX);
         let refusal = answer.refusal(longest).unwrap_or(Refusal::Other(answer.verdict));
-        return Err(Try::Never(StartError::Refused { address: address.to_owned(), refusal }));
+        let error = StartError::Refused { address: address.to_owned(), refusal };
+        // A place may become vacant.
+        let later = answer.verdict == Verdict::NoPlace as u8;
+        return Err(if later { Try::Later(error) } else { Try::Never(error) });
     }
     let roster = read_roster(&mut socket, founder, deadline)?;
     Ok((listener, roster))

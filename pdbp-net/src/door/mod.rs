@@ -8,26 +8,29 @@ mod founding;
 pub(crate) mod greeting;
 mod guest;
 pub(crate) mod join;
+mod members;
 mod porter;
 pub(crate) mod roster;
+mod seats;
 #[cfg(test)]
 mod tests;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use mio::net::{TcpListener, TcpStream};
+use mio::net::TcpListener;
 use mio::{Interest, Poll, Token as Place, Waker};
 
 use crate::reactor::Reactor;
-use crate::socket::Socket;
 use crate::tls::Sessions;
 use crate::token::{self, Token};
 pub(crate) use founding::Founding;
 use greeting::Id;
+pub(crate) use members::Arrived;
+use members::Members;
 use porter::Porter;
 use roster::Roster;
 
@@ -72,21 +75,10 @@ pub(crate) struct Shared {
     pub(crate) longest: u32,
     /// What encrypts connections, if they are.
     pub(crate) sessions: Option<Sessions>,
-    /// Set when all nodes are there.
+    /// Set when all nodes are there; in an open cluster when this one is.
     members: OnceLock<Members>,
     closing: AtomicBool,
     counters: Counters,
-}
-
-/// The cluster that this process belongs to, and what is going on with its nodes.
-struct Members {
-    roster: Roster,
-    reactor: Arc<Reactor>,
-    /// Connections that have proven what they are and that nobody has taken yet.
-    arrived: Mutex<Vec<(usize, Socket<TcpStream>)>>,
-    has_arrived: AtomicBool,
-    /// The nodes that this one is to call.
-    wanted: Box<[AtomicBool]>,
 }
 
 impl Shared {
@@ -134,36 +126,37 @@ impl Door {
         Ok(Self { shared, waker, thread: Some(thread) })
     }
 
-    /// From now on the door knows the cluster: lets its nodes in, and calls those with lower numbers.
+    /// From now on the door knows the cluster: lets its nodes in, and calls those that were there before this one.
     pub(crate) fn enter(&self, roster: Roster, reactor: Arc<Reactor>) {
-        let wanted = (0..roster.members.len()).map(|node| AtomicBool::new(node < roster.place)).collect();
-        let (arrived, has_arrived) = (Mutex::new(Vec::new()), AtomicBool::new(false));
-        let first =
-            self.shared.members.set(Members { roster, reactor, arrived, has_arrived, wanted }).is_ok();
+        let first = self.shared.members.set(Members::new(roster, reactor)).is_ok();
         debug_assert!(first, "a process belongs to one cluster");
         let _ = self.waker.wake();
     }
 
-    /// Connections that have come, each with its node.
+    /// Connections that have come.
     #[inline]
-    pub(crate) fn arrived(&self) -> Option<Vec<(usize, Socket<TcpStream>)>> {
-        let members = self.shared.members.get()?;
-        // Pairs with the store in `hand_over`, which comes after the connection is in the list.
-        if !members.has_arrived.load(Ordering::Acquire) {
-            return None;
-        }
-        let mut arrived = members.arrived.lock().unwrap_or_else(PoisonError::into_inner);
-        members.has_arrived.store(false, Ordering::Relaxed);
-        Some(std::mem::take(&mut arrived))
+    pub(crate) fn arrived(&self) -> Option<Vec<Arrived>> {
+        self.shared.members.get()?.arrived()
     }
 
     /// There is no connection to a node any more. If it is for this node to call, it does.
     pub(crate) fn call(&self, node: usize) {
-        let Some(members) = self.shared.members.get().filter(|m| node < m.roster.place) else { return };
-        if let Some(wanted) = members.wanted.get(node)
-            && !wanted.swap(true, Ordering::AcqRel)
-        {
+        if self.shared.members.get().is_some_and(|members| members.want(node)) {
             let _ = self.waker.wake();
+        }
+    }
+
+    /// At the founder of an open cluster: the process of that incarnation has the place that it was given.
+    pub(crate) fn take(&self, node: usize, incarnation: u32) {
+        if let Some(members) = self.shared.members.get() {
+            members.take(node, incarnation);
+        }
+    }
+
+    /// At the founder of an open cluster: the place may be given to another process.
+    pub(crate) fn vacate(&self, node: usize) {
+        if let Some(members) = self.shared.members.get() {
+            members.vacate(node);
         }
     }
 

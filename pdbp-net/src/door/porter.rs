@@ -2,20 +2,20 @@
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
-
-use mio::net::{TcpListener, TcpStream};
-use mio::{Events, Poll, Registry, Token as Place};
-use pdbp_core::Bell;
 
 use super::greeting::{Answer, Claim, Purpose, VERSION, Verdict};
 use super::guest::{Guest, Step};
+use super::members::{Arrived, Members};
+use super::roster::Member;
 use super::{BELL, Founding, LISTENER, PER_ADDRESS, STRANGERS, Shared};
 use crate::socket::Socket;
 use crate::tls::Sessions;
 use crate::token;
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Poll, Registry, Token as Place};
 
 /// How long one that does not know the token waits for the end of its connection.
 const PENANCE: Duration = Duration::from_millis(500);
@@ -33,7 +33,7 @@ pub(super) struct Porter {
     pub(super) listener: TcpListener,
     pub(super) guests: Vec<Option<Guest>>,
     pub(super) founding: Option<Founding>,
-    /// For each node with a lower number, when it was called and how often in vain.
+    /// For each node, when it was called and how often in vain.
     pub(super) calls: Vec<Call>,
 }
 
@@ -151,15 +151,15 @@ impl Porter {
                 }
                 Step::Answered(answer) => {
                     let Some(node) = guest.calls() else { return };
-                    let right = self.shared.members.get().and_then(|m| m.roster.members.get(node));
-                    let right = right.is_some_and(|member| member.process == answer.process);
-                    if !answer.is_welcome() || !right {
+                    let member = self.shared.members.get().and_then(|members| members.member(node));
+                    let right = member.filter(|member| member.process == answer.process);
+                    let Some(member) = right.filter(|_| answer.is_welcome()) else {
                         return self.failed(Some(node));
-                    }
+                    };
                     self.done(Some(node), None);
-                    return self.hand_over(node, guest);
+                    return self.hand_over(node, member, guest);
                 }
-                Step::Welcomed(node) => return self.hand_over(node, guest),
+                Step::Welcomed(node, member) => return self.hand_over(node, member, guest),
                 Step::Foreign => {
                     self.shared.counters.foreign.fetch_add(1, Ordering::Relaxed);
                     return self.dismiss(&guest);
@@ -182,39 +182,45 @@ impl Porter {
         } else {
             match (claim.purpose, self.shared.members.get(), &self.founding) {
                 (Purpose::Join, None, Some(founding)) => founding.judge(guest.address()),
-                (Purpose::Join, ..) => Verdict::Full,
+                (Purpose::Join, Some(members), _) => members.judge_join(guest.address(), Instant::now()),
+                (Purpose::Join, None, None) => Verdict::Full,
                 (Purpose::Link, None, _) => Verdict::Later,
-                (Purpose::Link, Some(members), _) => {
-                    let from = usize::from(claim.from);
-                    let is_member =
-                        members.roster.members.get(from).is_some_and(|m| m.process == claim.process);
-                    let right = claim.cluster == members.roster.cluster
-                        && usize::from(claim.to) == members.roster.place
-                        && from > members.roster.place
-                        && is_member;
-                    if right {
-                        guest.welcome(from);
+                (Purpose::Link, Some(members), _) => match members.judge_link(claim, guest.address()) {
+                    Some(member) => {
+                        guest.welcome(usize::from(claim.from), member);
+                        Verdict::Welcome
                     }
-                    if right { Verdict::Welcome } else { Verdict::Unknown }
-                }
+                    None => Verdict::Unknown,
+                },
             }
         };
-        if !matches!(verdict, Verdict::Welcome | Verdict::Later) {
+        if !matches!(verdict, Verdict::Welcome | Verdict::Later | Verdict::NoPlace) {
             self.shared.counters.refused.fetch_add(1, Ordering::Relaxed);
         }
         verdict
     }
 
     fn answer(&self, verdict: Verdict) -> Answer {
-        let nodes = self.founding.as_ref().map_or(0, Founding::nodes);
+        let places = || self.shared.members.get().map_or(0, Members::places);
+        let nodes = self.founding.as_ref().map_or_else(places, Founding::nodes);
         let (longest, process) = (self.shared.longest, self.shared.process);
         Answer { verdict: verdict as u8, version: VERSION, nodes, longest, process }
     }
 
-    /// A process joins. When it is the last, all are told.
+    /// A process joins. When it is the last, all are told; in an open cluster it is told at once.
     fn enrol(&mut self, mut guest: Guest, claim: &Claim, slot: usize) {
         let address = SocketAddr::new(guest.address(), claim.port);
         guest.joins(claim.process);
+        if let Some(members) = self.shared.members.get() {
+            let now = Instant::now();
+            if let Some(bytes) = members.give(claim.process, address, now) {
+                guest.tell(&bytes, now);
+            }
+            if let Some(place) = self.guests.get_mut(slot) {
+                *place = Some(guest);
+            }
+            return self.drive(slot);
+        }
         let Some(founding) = &mut self.founding else { return };
         let told = founding.enrol(claim.process, address);
         if let Some(place) = self.guests.get_mut(slot) {
@@ -234,44 +240,30 @@ impl Porter {
     }
 
     /// Gives a connection to the links.
-    fn hand_over(&mut self, node: usize, guest: Guest) {
-        let (Some(members), Some(socket)) = (self.shared.members.get(), guest.into_socket(&self.registry))
-        else {
-            return self.failed(Some(node));
-        };
-        let mut arrived = members.arrived.lock().unwrap_or_else(PoisonError::into_inner);
-        // The latest is the one that the other end goes on with.
-        arrived.retain(|(of, _)| *of != node);
-        arrived.push((node, socket));
-        // Pairs with the load in `Door::arrived`.
-        members.has_arrived.store(true, Ordering::Release);
-        drop(arrived);
-        members.reactor.ring();
+    fn hand_over(&mut self, node: usize, member: Member, guest: Guest) {
+        match (self.shared.members.get(), guest.into_socket(&self.registry)) {
+            (Some(members), Some(socket)) => members.hand_over(Arrived { node, member, socket }),
+            _ => self.failed(Some(node)),
+        }
     }
 
     /// Calls the nodes that are to be called now.
     fn call_nodes(&mut self, now: Instant) {
         let shared = Arc::clone(&self.shared);
         let Some(members) = shared.members.get() else { return };
-        let roster = &members.roster;
-        self.calls.resize(roster.place, Call::default());
-        for (node, (wanted, member)) in members.wanted.iter().zip(&roster.members).enumerate() {
+        self.calls.resize(usize::from(members.places()), Call::default());
+        for node in 0..self.calls.len() {
             let Some(call) = self.calls.get_mut(node) else { return };
-            // Pairs with the swap in `Door::call`.
             let due = !call.is_under_way && call.due().is_none_or(|due| due <= now);
-            if !due || !wanted.load(Ordering::Acquire) {
+            let Some(member) = members.member(node).filter(|_| due && members.is_wanted(node)) else {
                 continue;
-            }
+            };
             (call.is_under_way, call.last) = (true, Some(now));
             let claim = Claim {
-                purpose: Purpose::Link,
                 version: VERSION,
-                from: u16::try_from(roster.place).unwrap_or(u16::MAX),
-                to: u16::try_from(node).unwrap_or(u16::MAX),
-                port: 0,
                 longest: shared.longest,
-                cluster: roster.cluster,
                 process: shared.process,
+                ..members.claim(u16::try_from(node).unwrap_or(u16::MAX))
             };
             let session = shared.sessions.as_ref().map(Sessions::dial).transpose();
             match (TcpStream::connect(member.address), token::random(), session) {
@@ -303,19 +295,19 @@ impl Porter {
         let Some(call) = node.and_then(|node| self.calls.get_mut(node)) else { return };
         (call.is_under_way, call.in_vain) = (false, in_vain.unwrap_or(0));
         if in_vain.is_none()
-            && let Some(wanted) =
-                self.shared.members.get().zip(node).and_then(|(members, node)| members.wanted.get(node))
+            && let Some((members, node)) = self.shared.members.get().zip(node)
         {
-            wanted.store(false, Ordering::Release);
+            members.has_called(node);
         }
     }
 
     fn next_deadline(&self, now: Instant) -> Option<Instant> {
         let guests = self.guests.iter().flatten().filter_map(Guest::deadline);
-        let wanted = self.shared.members.get().map(|members| members.wanted.iter());
-        let calls = self.calls.iter().zip(wanted.into_iter().flatten());
-        let calls = calls.filter(|(call, wanted)| !call.is_under_way && wanted.load(Ordering::Acquire));
-        guests.chain(calls.map(|(call, _)| call.due().unwrap_or(now))).min()
+        let is_wanted =
+            |node: usize| self.shared.members.get().is_some_and(|members| members.is_wanted(node));
+        let calls =
+            self.calls.iter().enumerate().filter(|(node, call)| !call.is_under_way && is_wanted(*node));
+        guests.chain(calls.map(|(_, call)| call.due().unwrap_or(now))).min()
     }
 
     /// Ends what has taken too long.

@@ -1,20 +1,22 @@
-//! Who belongs to a cluster, as its founder tells all of them when the last has come.
+//! Who belongs to a cluster, as its founder tells a process that joins: all of them together when the last has come, or in an open cluster
+//! each when it comes.
 //!
 //! ```text
-//!  0        2        4                20
-//!  +--------+--------+----------------+ - - - - - - - - - - - - - - - +
-//!  | nodes  | place  | cluster        | nodes × process, address, port |
-//!  +--------+--------+----------------+ - - - - - - - - - - - - - - - +
+//!  0        2        4          20           24      25     28
+//!  +--------+--------+----------+------------+-------+------+ - - - - - - - - - - - - - - - - - - - - - - - - - +
+//!  | places | place  | cluster  | generation | open  | 0    | places × process, address, port, incarnation       |
+//!  +--------+--------+----------+------------+-------+------+ - - - - - - - - - - - - - - - - - - - - - - - - - +
 //! ```
+//! A vacant place is all zeros.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use super::greeting::Id;
 
 /// Bytes before the members.
-pub(crate) const ROSTER: usize = 20;
+pub(crate) const ROSTER: usize = 28;
 /// Bytes of a member.
-const MEMBER: usize = 34;
+const MEMBER: usize = 38;
 
 /// A node of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub(crate) struct Member {
     pub(crate) process: Id,
     /// Where it listens.
     pub(crate) address: SocketAddr,
+    /// How many processes have joined the cluster before it, the founder included. Of two the one that has come later dials.
+    pub(crate) incarnation: u32,
 }
 
 /// The nodes of a cluster, as one of them knows them.
@@ -30,18 +34,33 @@ pub(crate) struct Roster {
     pub(crate) cluster: Id,
     /// The node that knows them.
     pub(crate) place: usize,
-    pub(crate) members: Vec<Member>,
+    /// How many processes have had that place before.
+    pub(crate) generation: u32,
+    /// Whether processes come and go; otherwise no place is vacant.
+    pub(crate) open: bool,
+    pub(crate) members: Vec<Option<Member>>,
 }
 
 impl Roster {
-    /// As it is told to the member in a place.
-    pub(crate) fn to_bytes(&self, place: u16) -> Vec<u8> {
+    /// The process that knows it.
+    pub(crate) fn own(&self) -> Option<&Member> {
+        self.members.get(self.place)?.as_ref()
+    }
+
+    /// As it is told to the member in a place that so many processes have had before.
+    pub(crate) fn to_bytes(&self, place: u16, generation: u32) -> Vec<u8> {
         let nodes = u16::try_from(self.members.len()).unwrap_or(u16::MAX);
         let mut bytes = Vec::with_capacity(ROSTER + MEMBER * self.members.len());
         bytes.extend_from_slice(&nodes.to_le_bytes());
         bytes.extend_from_slice(&place.to_le_bytes());
         bytes.extend_from_slice(&self.cluster.0);
-        for Member { process, address } in &self.members {
+        bytes.extend_from_slice(&generation.to_le_bytes());
+        bytes.extend_from_slice(&[u8::from(self.open), 0, 0, 0]);
+        for member in &self.members {
+            let Some(Member { process, address, incarnation }) = member else {
+                bytes.extend_from_slice(&[0; MEMBER]);
+                continue;
+            };
             bytes.extend_from_slice(&process.0);
             let ip = match address.ip() {
                 IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -49,6 +68,7 @@ impl Roster {
             };
             bytes.extend_from_slice(&ip.octets());
             bytes.extend_from_slice(&address.port().to_le_bytes());
+            bytes.extend_from_slice(&incarnation.to_le_bytes());
         }
         bytes
     }
@@ -61,44 +81,69 @@ impl Roster {
 
     /// Reads what a founder tells, from where this process has reached it at `founder`. `None` if that is no place in a cluster.
     pub(crate) fn from_bytes(head: &[u8; ROSTER], rest: &[u8], founder: SocketAddr) -> Option<Self> {
-        let [_, _, p0, p1, cluster @ ..] = *head;
+        let [_, _, p0, p1, cluster @ .., g0, g1, g2, g3, open, _, _, _] = *head;
         let place = usize::from(u16::from_le_bytes([p0, p1]));
-        let mut members: Vec<_> = rest.chunks_exact(MEMBER).filter_map(member).collect();
-        let whole = members.len() * MEMBER == Self::rest(head) && place > 0 && place < members.len();
-        members.first_mut().filter(|_| whole)?.address = founder;
-        Some(Self { cluster: Id(cluster), place, members })
+        let mut members: Vec<_> = rest.chunks_exact(MEMBER).map(member).collect();
+        let open = open != 0;
+        let whole =
+            members.len() * MEMBER == Self::rest(head) && (open || members.iter().all(Option::is_some));
+        let is_member = place > 0 && members.get(place).is_some_and(Option::is_some);
+        members.first_mut().filter(|_| whole && is_member)?.as_mut()?.address = founder;
+        let generation = u32::from_le_bytes([g0, g1, g2, g3]);
+        Some(Self { cluster: Id(cluster), place, generation, open, members })
     }
 }
 
+/// `None` for a place that is vacant.
 fn member(bytes: &[u8]) -> Option<Member> {
     let (process, rest) = bytes.split_first_chunk()?;
-    let (ip, port) = rest.split_first_chunk::<16>()?;
+    let (ip, rest) = rest.split_first_chunk::<16>()?;
+    let (port, rest) = rest.split_first_chunk()?;
+    let incarnation = u32::from_le_bytes(*rest.first_chunk()?);
     let ip = IpAddr::V6(Ipv6Addr::from(*ip)).to_canonical();
-    let port = u16::from_le_bytes(*port.first_chunk()?);
-    Some(Member { process: Id(*process), address: SocketAddr::new(ip, port) })
+    let address = SocketAddr::new(ip, u16::from_le_bytes(*port));
+    (*process != [0; 16]).then_some(Member { process: Id(*process), address, incarnation })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn member(n: u8, address: &str) -> Option<Member> {
+        let address = address.parse().unwrap();
+        Some(Member { process: Id([n; 16]), address, incarnation: u32::from(n) << 16 })
+    }
+
     #[test]
     fn a_roster_is_read_as_it_was_told() {
-        let member =
-            |n: u8, address: &str| Member { process: Id([n; 16]), address: address.parse().unwrap() };
         let members = vec![member(1, "0.0.0.0:1"), member(2, "10.0.0.2:7210"), member(3, "[fe80::1]:3")];
-        let told = Roster { cluster: Id([8; 16]), place: 0, members };
-        let bytes = told.to_bytes(2);
+        let told = Roster { cluster: Id([8; 16]), place: 0, generation: 0, open: false, members };
+        let bytes = told.to_bytes(2, 7);
         let (head, rest) = bytes.split_first_chunk().unwrap();
         assert_eq!(Roster::rest(head), rest.len());
         let founder = "10.0.0.1:7210".parse().unwrap();
         let read = Roster::from_bytes(head, rest, founder).unwrap();
-        let mut expected = Roster { place: 2, ..told };
-        expected.members[0].address = founder;
+        let mut expected = Roster { place: 2, generation: 7, ..told };
+        expected.members[0].as_mut().unwrap().address = founder;
         assert_eq!(read, expected);
         assert_eq!(Roster::from_bytes(head, &rest[1..], founder), None, "one byte too few");
-        let bytes = expected.to_bytes(3);
+        let bytes = expected.to_bytes(3, 0);
         let (head, rest) = bytes.split_first_chunk().unwrap();
         assert_eq!(Roster::from_bytes(head, rest, founder), None, "no such place");
+    }
+
+    #[test]
+    fn places_are_vacant_in_an_open_cluster_only() {
+        let members = vec![member(1, "127.0.0.1:1"), None, member(3, "127.0.0.1:3")];
+        let roster = Roster { cluster: Id([8; 16]), place: 2, generation: 1, open: true, members };
+        let founder = "127.0.0.1:1".parse().unwrap();
+        let read = |roster: &Roster, place| {
+            let bytes = roster.to_bytes(place, 1);
+            let (head, rest) = bytes.split_first_chunk().unwrap();
+            Roster::from_bytes(head, rest, founder)
+        };
+        assert_eq!(read(&roster, 2).as_ref(), Some(&roster));
+        assert_eq!(read(&roster, 1), None, "its own place is none that is vacant");
+        assert_eq!(read(&Roster { open: false, ..roster }, 2), None);
     }
 }

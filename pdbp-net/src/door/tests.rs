@@ -58,7 +58,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 fn claim(net: &Net, purpose: Purpose) -> Claim {
     let longest = net.capabilities().largest_block as u32;
     let (cluster, process) = (Id([1; 16]), Id([2; 16]));
-    Claim { purpose, version: VERSION, from: 1, to: 0, port: 1, longest, cluster, process }
+    Claim { purpose, version: VERSION, from: 1, to: 0, port: 1, longest, cluster, process, incarnation: 1 }
 }
 
 /// Speaks with a door as a node would; what it answers, if it does.
@@ -190,6 +190,7 @@ fn a_place_that_was_left_is_free_again() {
         longest: 1000,
         cluster: Id([0; 16]),
         process: Id([3; 16]),
+        incarnation: 0,
     };
     let mut stream = dial(address);
     assert!(greet(&mut stream, join, &token).unwrap().is_welcome());

@@ -291,6 +291,14 @@ impl<T: Transport, M: BlockMemory> Transport for FaultInjector<T, M> {
         self.inner.restores_links()
     }
 
+    fn is_vacant(&self, peer: NodeId) -> bool {
+        self.inner.is_vacant(peer)
+    }
+
+    fn vacate(&mut self, peer: NodeId) {
+        self.inner.vacate(peer);
+    }
+
     fn submit(&mut self, op: Op) -> Result<(), Refused<T::Error>> {
         let (peer, can_wait) = match &op {
             Op::Send { peer, .. } | Op::Recv { peer, .. } => (*peer, true),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use pdbp_core::agreement::Start;
 use pdbp_core::cdu::{BLOCK_HEADER, Packer, VIA_HEADER};
 use pdbp_core::engine::{Checksum, Config, RegisterError};
 use pdbp_core::id::NodeId;
@@ -145,7 +146,7 @@ impl Setup {
         config.lease = self.lease;
         config.patience = self.patience;
         config.routing = self.routing;
-        config.joining = joining;
+        config.start = if joining { Start::Joining } else { Start::Together };
         config
     }
 

@@ -175,6 +175,14 @@ impl<T: Transport> Transport for Recorder<T> {
         self.inner.restores_links()
     }
 
+    fn is_vacant(&self, peer: NodeId) -> bool {
+        self.inner.is_vacant(peer)
+    }
+
+    fn vacate(&mut self, peer: NodeId) {
+        self.inner.vacate(peer);
+    }
+
     fn submit(&mut self, op: Op) -> Result<(), Refused<T::Error>> {
         let call = Call::of(&op);
         let outcome = self.inner.submit(op);

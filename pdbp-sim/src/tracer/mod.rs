@@ -191,6 +191,14 @@ impl<T: Transport> Transport for Tracer<T> {
         self.inner.restores_links()
     }
 
+    fn is_vacant(&self, peer: NodeId) -> bool {
+        self.inner.is_vacant(peer)
+    }
+
+    fn vacate(&mut self, peer: NodeId) {
+        self.inner.vacate(peer);
+    }
+
     fn submit(&mut self, op: Op) -> Result<(), Refused<T::Error>> {
         if self.recording == Recording::Off {
             return self.inner.submit(op);

@@ -63,6 +63,7 @@ setters! {
     transport: transport, "transport", TransportKind;
     listen: listen, "listen", String;
     join: join, "join", String;
+    found: found, "found", bool;
     token_file: token_file, "token_file", PathBuf;
     tls: tls, "tls", Tls;
     plain: plain, "plain", bool;

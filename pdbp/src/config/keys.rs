@@ -57,6 +57,7 @@ const MONITORS: [(&str, MonitorKind); 3] =
     [("auto", MonitorKind::Auto), ("on", MonitorKind::On), ("off", MonitorKind::Off)];
 const ROUTINGS: [(&str, Routing); 2] = [("direct", Routing::Direct), ("grid", Routing::Grid)];
 const SWITCH: [(&str, bool); 2] = [("off", false), ("on", true)];
+const FOUNDS: [(&str, bool); 4] = [("off", false), ("on", true), ("0", false), ("1", true)];
 const CHECKSUMS: [(&str, Checksum); 2] = [("off", Checksum::Off), ("on", Checksum::On)];
 
 /// "off", or what `read` makes of the text.
@@ -117,9 +118,16 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "join",
-        expected: "\"off\", or an address such as host0:7210: the process there founds the cluster that this one joins",
+        expected: "\"off\", or an address such as host0:7210: the process there founds, or has founded, the cluster that this one joins",
         set: |s, v| optional(v, address, &mut s.join),
         show: |s| s.join.clone().unwrap_or_else(|| "off".to_owned()),
+    },
+    Key {
+        name: "found",
+        expected: "\"on\" (or 1) or \"off\": over sockets, whether this process founds, alone, a cluster with `nodes` places that others join \
+                   and leave while it runs",
+        set: |s, v| choice(v, &FOUNDS, &mut s.found),
+        show: |s| chosen(&s.found, &FOUNDS),
     },
     Key {
         name: "token_file",

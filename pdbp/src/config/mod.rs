@@ -72,8 +72,11 @@ pub struct Settings {
     /// [`nodes`](Self::nodes) processes, which join there; port 0 is any free one, for tests. An address in reach of other hosts takes a
     /// [`token_file`](Self::token_file), and [`tls`](Self::tls) or [`plain`](Self::plain).
     pub listen: Option<String>,
-    /// Over sockets: where the process listens that founds the cluster to which this one is to belong.
+    /// Over sockets: where the process listens that founds the cluster to which this one is to belong, or has founded it.
     pub join: Option<String>,
+    /// Over sockets: whether this process, alone, founds an *open* cluster of [`nodes`](Self::nodes) places (16 if nothing is set). Others
+    /// [`join`](Self::join) it whenever they like, and leave; the cluster ends with this process. Needs [`listen`](Self::listen).
+    pub found: bool,
     /// A file with the secret that all processes of a cluster over sockets know: 32 characters or more. A founder writes it if it
     /// does not exist.
     pub token_file: Option<PathBuf>,
@@ -173,6 +176,7 @@ impl Default for Settings {
             transport: TransportKind::Auto,
             listen: None,
             join: None,
+            found: false,
             token_file: None,
             tls: Tls::Off,
             plain: false,
@@ -291,7 +295,7 @@ impl Settings {
     /// process as one of several.
     pub(crate) fn transport_here(&self, in_job: bool) -> TransportKind {
         match self.transport {
-            TransportKind::Auto if self.join.is_some() => TransportKind::Net,
+            TransportKind::Auto if self.join.is_some() || self.found => TransportKind::Net,
             TransportKind::Auto if in_job => TransportKind::Mpi,
             TransportKind::Auto if self.listen.is_some() => TransportKind::Net,
             TransportKind::Auto => TransportKind::Local,
@@ -303,9 +307,13 @@ impl Settings {
     #[cfg(feature = "net")]
     pub(crate) fn prepare_for_net(&mut self) {
         self.transport = TransportKind::Net;
-        let is_set = self.origins.get(position("lease_ms")).is_some_and(|origin| *origin != Origin::Default);
-        if self.progress == Progress::Thread && !is_set {
+        let is_set = |key| self.origins.get(position(key)).is_some_and(|origin| *origin != Origin::Default);
+        let (lease_is_set, nodes_are_set) = (is_set("lease_ms"), is_set("nodes"));
+        if self.progress == Progress::Thread && !lease_is_set {
             self.lease = Duration::from_secs(2);
+        }
+        if self.found && !nodes_are_set {
+            self.nodes = 16;
         }
     }
 
@@ -344,6 +352,7 @@ impl Settings {
                 "monitor" if self.monitor == MonitorKind::On => Some(metrics),
                 "listen" if self.listen.is_some() && !is_local => Some(net),
                 "join" if self.join.is_some() && !is_local => Some(net),
+                "found" if self.found && !is_local => Some(net),
                 "transport" if self.transport == TransportKind::Net => Some(net),
                 _ => None,
             };

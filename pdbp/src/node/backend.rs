@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use pdbp_core::agreement::Start;
 use pdbp_core::cdu::{BLOCK_HEADER, VIA_HEADER};
 use pdbp_core::engine::Config;
 use pdbp_core::id::NodeId;
@@ -34,6 +35,8 @@ pub struct Backend {
     transport: Box<dyn Transport<Error = BackendError> + Send>,
     pub(crate) bell: Arc<dyn Bell>,
     pub(crate) crowded: bool,
+    /// In a cluster in which nodes come and go: how many processes have had this node's place before.
+    pub(crate) generation: Option<u32>,
     #[cfg(feature = "mpi")]
     pub(crate) direct: Option<Direct>,
 }
@@ -69,6 +72,7 @@ impl Backend {
             transport: Box::new(Erased(transport)),
             bell,
             crowded: false,
+            generation: None,
             #[cfg(feature = "mpi")]
             direct: None,
         }
@@ -84,13 +88,14 @@ impl Backend {
 
     /// Records what the transport does.
     pub(crate) fn traced(self, ring: Arc<Ring>) -> Self {
-        let (bell, crowded) = (Arc::clone(&self.bell), self.crowded);
+        let (bell, crowded, generation) = (Arc::clone(&self.bell), self.crowded, self.generation);
         Self {
             #[cfg(feature = "mpi")]
             direct: self.direct.clone(),
             transport: Box::new(Traced::new(self, ring)),
             bell,
             crowded,
+            generation,
         }
     }
 
@@ -135,6 +140,14 @@ impl Transport for Backend {
 
     fn restores_links(&self) -> bool {
         self.transport.restores_links()
+    }
+
+    fn is_vacant(&self, peer: NodeId) -> bool {
+        self.transport.is_vacant(peer)
+    }
+
+    fn vacate(&mut self, peer: NodeId) {
+        self.transport.vacate(peer);
     }
 
     fn submit(&mut self, op: Op) -> Result<(), Refused<BackendError>> {
@@ -186,6 +199,14 @@ where
         self.0.restores_links()
     }
 
+    fn is_vacant(&self, peer: NodeId) -> bool {
+        self.0.is_vacant(peer)
+    }
+
+    fn vacate(&mut self, peer: NodeId) {
+        self.0.vacate(peer);
+    }
+
     fn submit(&mut self, op: Op) -> Result<(), Refused<BackendError>> {
         self.0.submit(op).map_err(|Refused { op, reason }| {
             let reason = match reason {
@@ -213,7 +234,7 @@ where
 }
 
 /// What the settings say of a node's engine. A monitor has a part and a pipe besides those of the program.
-pub(crate) fn config(id: NodeId, nodes: u16, settings: &Settings) -> Config {
+pub(crate) fn config(id: NodeId, nodes: u16, settings: &Settings, backend: &Backend) -> Config {
     let monitored = u16::from(settings.is_monitored());
     let mut config = Config::new(id, nodes);
     config.body = settings.block_bytes;
@@ -229,6 +250,10 @@ pub(crate) fn config(id: NodeId, nodes: u16, settings: &Settings) -> Config {
     config.lease = settings.lease.as_nanos() as u64;
     config.patience = PATIENCE;
     config.routing = settings.routing;
+    if backend.generation.is_some() {
+        config.voters = config.masters;
+        config.start = if id.index() == 0 { Start::Alone } else { Start::Joining };
+    }
     config.control_blocks = settings.control_blocks(config.least_control_blocks());
     config
 }

@@ -169,7 +169,8 @@ impl Node {
         let found = self.wait_for(
             timeout,
             "registered the part",
-            |engine| names::lookup(engine, address).ok(),
+            // A node that has just come may be known before its link is up.
+            |engine| names::lookup(engine, address).ok().filter(|part| !engine.has_failed(part.node())),
             |_| Vec::new(),
         );
         match found {
@@ -188,15 +189,17 @@ impl Node {
         engine.is_current(self.shared.now())
     }
 
-    /// Waits until every node of the cluster has called this as often as this node. Once per node, by any thread.
+    /// Waits until every node of the cluster has called this as often as this node. Once per node, by any thread. In an open cluster (the setting
+    /// `found`) it waits for the members, a node's first call being for the barrier that others wait for then; a node that leaves, or that is
+    /// declared down, is not waited for.
     ///
     /// A call that timed out counts as this node's arrival all the same: the next call is for the next barrier. When a node has
-    /// failed, no barrier is passed.
+    /// failed, no barrier is passed, unless the cluster is open.
     ///
     /// # Errors
     /// [`WaitError::Timeout`] names the nodes that have not arrived, as far as this node knows them.
     pub fn barrier(&self, timeout: Duration) -> Result<(), WaitError> {
-        let generation = self.shared.engine().arrive();
+        let generation = self.arrive(timeout)?;
         let passed = self.wait_for(
             timeout,
             "arrived at the barrier",
@@ -204,6 +207,22 @@ impl Node {
             |engine| engine.barrier_missing(generation).collect(),
         );
         Ok(passed?)
+    }
+
+    /// Arrives at the next barrier: where nodes come and go, when this node knows which that is.
+    fn arrive(&self, timeout: Duration) -> Result<u32, WaitError> {
+        let mut engine = self.shared.engine();
+        if engine.is_ready() || !engine.config().is_open() {
+            return Ok(engine.arrive());
+        }
+        drop(engine);
+        let arrived = self.wait_for(
+            timeout,
+            "let this node in",
+            |engine| engine.is_ready().then(|| engine.arrive()),
+            |_| Vec::new(),
+        );
+        Ok(arrived?)
     }
 
     /// Waits until everything that any part of any node sent before has been put into the private pipe of its receiver, where

@@ -155,7 +155,7 @@ impl Shared {
         };
         let space = memory.space();
         let blocks = BlockMemory::len(&memory) / stride(settings.block_bytes);
-        let mut config = backend::config(id, nodes, &settings);
+        let mut config = backend::config(id, nodes, &settings, &backend);
         if config.initial == 0 {
             config.initial = backend::initial_blocks(&config, &backend, blocks);
         }
@@ -164,11 +164,12 @@ impl Shared {
         let storage = Storage::allocate(&config, blocks, settings.parts + usize::from(nodes));
         let bell = Arc::clone(&backend.bell);
         let bodies = backend::bodies(&config, &backend);
-        let crowded = backend.crowded;
+        let (crowded, generation) = (backend.crowded, backend.generation);
         #[cfg(feature = "mpi")]
         let direct = backend.direct.clone();
         let mut engine = Engine::new(config, backend::policy(&settings), backend, memory, storage)?;
         engine.limit_assembly(settings.assembly_bytes as u64);
+        engine.begin_generation(generation.unwrap_or(0));
         // A new engine has room for a part and a pipe; were it not so, the node would be silent.
         let monitor = settings.is_monitored().then(|| Monitor::start(&mut engine).ok()).flatten();
         let pipes = (0..pipes).map(|_| Pipe::new(settings.pipe_depth)).collect();

@@ -309,10 +309,12 @@ impl<S: Share> Part<S> {
             (0..engine.config().nodes).filter_map(NodeId::new).filter(|node| *node != me).peekable();
         // A single node is never alone: another thread may still register a part.
         let is_only = others.peek().is_none();
+        // Where nodes come and go the founder waits for others to come.
+        let waits = engine.config().is_open() && engine.master() == Some(me);
         let here = |part: &pdbp_core::tables::PartEntry| {
             part.id.node() == me && part.id != self.id && part.name.as_str() != crate::monitor::NAME
         };
-        !is_only && others.all(|node| engine.has_failed(node)) && !engine.parts().any(here)
+        !is_only && !waits && others.all(|node| engine.has_failed(node)) && !engine.parts().any(here)
     }
 
     /// The next message; waits at most `timeout` for it.

@@ -107,27 +107,27 @@ fn poll_or_wait<T, S: Share, R, E: NobodyPolls>(
 /// use pdbp::{Cluster, PartKind};
 ///
 /// let cluster = Cluster::local(2)?;
-/// let [mut client, mut server] = [0, 1].map(|n| cluster.node(n).unwrap().register_shared("part", PartKind::Cpu).unwrap());
+/// let part = |n| cluster.node(n).unwrap().register_shared("part", PartKind::Cpu).unwrap();
+/// let (mut client, mut server) = (part(0), part(1));
 /// let to = server.id();
 /// let serving = async move {
 ///     let request = server.recv_async().await?;
-///     let (client, reply) = (request.source(), request.to_ascii_uppercase());
-///     server.send_async(client, &reply).await.unwrap();
-///     server.flush();
+///     server.send_async(request.source(), &request.to_ascii_uppercase()).await.unwrap();
+///     server.flush(); // as ever, where nothing that waits follows
 ///     Ok::<_, pdbp::RecvError>(())
 /// };
 /// let asking = async move {
 ///     client.send_async(to, b"a request").await.unwrap();
-///     let reply = client.recv_async().await?;
-///     assert_eq!(*reply, *b"A REQUEST");
+///     assert_eq!(*client.recv_async().await?, *b"A REQUEST");
 ///     Ok::<_, pdbp::RecvError>(())
 /// };
-/// # let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
-/// # let spawn = |task: std::pin::Pin<Box<dyn Future<Output = Result<(), pdbp::RecvError>> + Send>>| runtime.spawn(task);
-/// # let (serving, asking) = (spawn(Box::pin(serving)), spawn(Box::pin(asking)));
-/// # runtime.block_on(async { serving.await.unwrap().unwrap(); asking.await.unwrap().unwrap(); });
-/// // tokio::join!(tokio::spawn(serving), tokio::spawn(asking)), say.
-/// # Ok::<(), pdbp::StartError>(())
+/// tokio::runtime::Runtime::new()?.block_on(async {
+///     let serving = tokio::spawn(serving);
+///     asking.await?;
+///     serving.await??;
+///     Ok::<_, Box<dyn std::error::Error>>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 impl<S: Share> Part<S> {
     /// The next message, as [`recv`](Self::recv). Any number of messages may follow by [`try_recv`](Self::try_recv) before this is

@@ -74,6 +74,14 @@ impl<T: Transport> Transport for Traced<T> {
         self.inner.restores_links()
     }
 
+    fn is_vacant(&self, peer: NodeId) -> bool {
+        self.inner.is_vacant(peer)
+    }
+
+    fn vacate(&mut self, peer: NodeId) {
+        self.inner.vacate(peer);
+    }
+
     fn submit(&mut self, op: Op) -> Result<(), Refused<T::Error>> {
         let taken = match &op {
             Op::Send { peer, block } => Taken::Sent(*peer, describe(block.id(), block.bytes())),

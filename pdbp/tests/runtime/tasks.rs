@@ -248,6 +248,41 @@ fn streams_are_written_and_read_by_tasks() {
     reader.join().unwrap();
 }
 
+#[cfg(feature = "futures-io")]
+#[test]
+fn streams_have_the_traits_of_futures_io() {
+    use smol::io::{AsyncReadExt, AsyncWriteExt};
+
+    let data: Vec<u8> = (0..50_000u32).map(|n| (n % 251) as u8).collect();
+    let cluster = small(2, Progress::Thread);
+    let [mut a, mut b] = shared_pair(&cluster);
+    let (to, written) = (b.id(), data.clone());
+    let writer = thread::spawn(move || {
+        block_on(async {
+            let mut stream = pdbp::StreamWriter::open(&mut a, to).unwrap();
+            let (first, rest) = written.split_at(10);
+            stream.write_all(first).await.unwrap();
+            stream.flush().await.unwrap();
+            stream.write_all(rest).await.unwrap();
+            // The last segment is an empty one.
+            stream.flush().await.unwrap();
+            stream.close().await.unwrap();
+            assert!(stream.write(b"more").await.is_err());
+        });
+    });
+    let read = block_on(async {
+        let mut stream = b.accept_async().await.unwrap();
+        let mut read = vec![0; 4];
+        assert_eq!(stream.read(&mut []).await.unwrap(), 0);
+        stream.read_exact(&mut read).await.unwrap();
+        stream.read_to_end(&mut read).await.unwrap();
+        assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+        read
+    });
+    assert!(read == data);
+    writer.join().unwrap();
+}
+
 #[test]
 fn a_stream_that_is_given_up_is_known_to_the_task_that_reads_it() {
     let cluster = small(2, Progress::Thread);

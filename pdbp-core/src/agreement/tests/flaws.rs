@@ -47,6 +47,7 @@ flaws! {
     voters_that_are_forgotten_are_noticed: ForgetsVoter from 0,
     voters_that_have_ended_and_do_not_count_are_noticed: LeavesOutEnded from 701_100,
     entries_of_an_earlier_life_are_noticed: FormerLife from 700_300,
+    leases_of_nodes_that_are_merely_out_of_reach_and_end_early_are_noticed: CutsLeases from 100,
 }
 
 #[test]

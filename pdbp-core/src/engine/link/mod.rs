@@ -47,6 +47,8 @@ pub(crate) struct Link {
     /// What waits for a later poll, and the next link with work.
     work: Work,
     next: LinkId,
+    /// The peer was declared down, and not all members know yet.
+    pub(super) leaves_place: bool,
     /// Space is kept for the link while it is not up.
     pub(super) reserved: bool,
     /// Messages that the peer did not receive, or may not have, because it failed.
@@ -118,6 +120,7 @@ impl Link {
             round: Round::default(),
             work: Work::default(),
             next: LinkId::NONE,
+            leaves_place: false,
             reserved: false,
             undelivered: 0,
             arrived: 0,

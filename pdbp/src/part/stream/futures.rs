@@ -13,6 +13,8 @@ impl<P: HoldsPart + Unpin> AsyncBufRead for StreamReader<P> {
     fn poll_fill_buf(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
         let reader = self.get_mut();
         while reader.unread().is_empty() {
+            // The last segment of a stream may be empty.
+            (reader.current, reader.at) = (None, 0);
             match ready!(reader.poll_segment(cx)) {
                 Ok(Some(segment)) => {
                     reader.at = segment.start as usize;
@@ -44,6 +46,9 @@ impl<P: HoldsPart> StreamReader<P> {
 
 impl<P: HoldsPart + Unpin> AsyncRead for StreamReader<P> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, to: &mut [u8]) -> Poll<io::Result<usize>> {
+        if to.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
         let from = ready!(self.as_mut().poll_fill_buf(cx))?;
         let taken = from.len().min(to.len());
         to.split_at_mut(taken).0.copy_from_slice(from.split_at(taken).0);

@@ -129,22 +129,28 @@ pub struct Net {
     dead: Vec<bool>,
     /// Links that engines have ended; they come up again by themselves.
     pub ended: Vec<(usize, usize)>,
+    /// Places are vacant at the start; those that engines have given up, by who said so.
+    open: bool,
+    pub vacated: Vec<(usize, usize)>,
 }
 
 impl Net {
     pub fn new(setup: &Setup, memories: &[HeapMemory]) -> Self {
         let nodes = setup.nodes;
+        let link = || Link { failed: setup.open, ..Link::default() };
         Self {
             kinds: setup.links,
             trusted: setup.trusted,
             nodes,
             capacity: setup.capacity,
-            links: (0..nodes).map(|_| (0..nodes).map(|_| Link::default()).collect()).collect(),
+            links: (0..nodes).map(|_| (0..nodes).map(|_| link()).collect()).collect(),
             ready: (0..nodes).map(|_| VecDeque::new()).collect(),
             memories: memories.iter().map(HeapMemory::keeper).collect(),
             numbered: 0,
             dead: std::vec![false; nodes],
             ended: Vec::new(),
+            open: setup.open,
+            vacated: Vec::new(),
         }
     }
 
@@ -369,6 +375,15 @@ impl Transport for Port {
 
     fn restores_links(&self) -> bool {
         true
+    }
+
+    fn is_vacant(&self, peer: NodeId) -> bool {
+        let net = self.net.borrow();
+        net.open && net.links[self.me][peer.index()].failed
+    }
+
+    fn vacate(&mut self, peer: NodeId) {
+        self.net.borrow_mut().vacated.push((self.me, peer.index()));
     }
 
     fn disconnect(&mut self, peer: NodeId) {

@@ -5,7 +5,7 @@ use std::format;
 use std::rc::Rc;
 use std::vec::Vec;
 
-use pdbp_core::agreement;
+use pdbp_core::agreement::{self, Start};
 use pdbp_core::engine::{Checksum, LocalPart, Setting};
 use pdbp_core::id::Time;
 use pdbp_core::matrix::{RowSpace, Side};
@@ -92,6 +92,8 @@ pub struct Setup {
     pub lease: u64,
     /// The node that is let in by the others, which start together.
     pub joining: Option<usize>,
+    /// Node 0 founds an open cluster alone; the places of the others are vacant until their links are mended.
+    pub open: bool,
     /// A node to which another value of a setting was given.
     pub odd: Option<(usize, Setting)>,
 }
@@ -116,6 +118,7 @@ impl Default for Setup {
             parts: 64,
             lease: 0,
             joining: None,
+            open: false,
             odd: None,
         }
     }
@@ -146,7 +149,7 @@ impl Setup {
 
     fn masters(&self) -> u16 {
         // In a grid the fewer have links to all, the more is relayed.
-        if self.routing == Routing::Grid { 1 } else { self.nodes.min(2) as u16 }
+        if self.open || self.routing == Routing::Grid { 1 } else { self.nodes.min(2) as u16 }
     }
 
     pub fn config(&self, i: usize) -> Config {
@@ -165,11 +168,18 @@ impl Setup {
         config.lease = self.lease;
         config.patience = 2000;
         config.routing = self.routing;
-        config.joining = self.joining == Some(i);
+        if self.joining == Some(i) {
+            config.start = Start::Joining;
+        }
+        if self.open {
+            config.voters = 1;
+            config.start = if i == 0 { Start::Alone } else { Start::Joining };
+        }
         match self.odd.filter(|(odd, _)| *odd == i) {
             Some((_, Setting::Body)) => config.body -= 64,
             Some((_, Setting::StreamPipes)) => config.stream_pipes += 1,
             Some((_, Setting::Masters)) => config.masters -= 1,
+            Some((_, Setting::Voters)) => config.voters -= 1,
             Some((_, Setting::Lease)) => config.lease += 5_000,
             Some((_, Setting::Patience)) => config.patience += 1,
             Some((_, Setting::Routing)) => config.routing = Routing::Grid,

@@ -1,0 +1,153 @@
+//! Nodes that come and go: one founds the cluster alone, and the places of the others are vacant at first.
+
+use super::super::harness::{Cluster, Links, Operation, Setup, node};
+use super::{delivered, rounds, ship};
+use crate::Event;
+
+fn open(nodes: usize) -> Cluster {
+    Setup { nodes, links: Links::Posted, open: true, ..Setup::default() }.start()
+}
+
+/// Time enough for a node to be let in, or declared down.
+fn run(c: &mut Cluster) {
+    for _ in 0..60 {
+        rounds(c, 2);
+        c.now = c.now.after(500);
+    }
+}
+
+fn meet(c: &mut Cluster, nodes: &[usize]) {
+    for (i, a) in nodes.iter().enumerate() {
+        nodes[i + 1..].iter().for_each(|b| c.mend(*a, *b));
+    }
+    run(c);
+}
+
+fn members(c: &mut Cluster, i: usize) -> std::vec::Vec<usize> {
+    c.host(i).engine.members().map(|node| node.index()).collect()
+}
+
+fn has_seen(c: &mut Cluster, i: usize, is_it: impl Fn(&Event) -> bool) -> bool {
+    c.host(i).pipes.events.iter().any(is_it)
+}
+
+#[test]
+fn a_founder_is_ready_alone_and_vacant_places_hold_no_blocks() {
+    let mut c = open(4);
+    run(&mut c);
+    assert!(c.host(0).engine.is_ready() && (1..4).all(|i| !c.host(i).engine.is_ready()));
+    assert_eq!(members(&mut c, 0), [0]);
+    let (own, control) = (c.setup.initial, c.setup.control_blocks(0));
+    assert_eq!(c.host(0).engine.free_blocks(), c.setup.blocks(0) - own - control);
+    meet(&mut c, &[0, 1]);
+    for i in 0..2 {
+        assert!(c.host(i).engine.is_ready(), "node {i}");
+        assert_eq!(members(&mut c, i), [0, 1]);
+        assert!(has_seen(&mut c, i, |e| matches!(e, Event::NodeUp { node: up } if *up == node(1))));
+    }
+    // What its link needs: as many blocks to send and to receive into as any row begins with, and two for control messages.
+    let link = 2 * c.setup.initial + 2;
+    assert_eq!(c.host(0).engine.free_blocks(), c.setup.blocks(0) - own - control - link);
+    c.close();
+}
+
+#[test]
+fn messages_reach_a_node_that_has_come() {
+    let mut c = open(3);
+    run(&mut c);
+    meet(&mut c, &[0, 2]);
+    let part = c.host(2).engine.register("late", crate::tables::PartKind::Cpu).unwrap();
+    run(&mut c);
+    assert_eq!(c.host(0).engine.lookup(node(2), "late").map(|found| found.id), Some(part));
+    assert!(!c.host(0).engine.has_failed(node(2)) && c.host(0).engine.has_failed(node(1)));
+    c.close();
+}
+
+#[test]
+fn barriers_wait_for_members_and_one_that_comes_learns_which_is_next() {
+    let mut c = open(3);
+    run(&mut c);
+    for number in 1..=3 {
+        assert_eq!(c.host(0).engine.arrive(), number);
+        assert!(c.host(0).engine.barrier_passed(number), "alone");
+    }
+    meet(&mut c, &[0, 1]);
+    assert_eq!(c.host(0).engine.arrive(), 4);
+    run(&mut c);
+    assert!(!c.host(0).engine.barrier_passed(4));
+    assert_eq!(c.host(0).engine.barrier_missing(4).collect::<std::vec::Vec<_>>(), [node(1)]);
+    // Another comes while one waits: it is waited for, too.
+    meet(&mut c, &[0, 1, 2]);
+    assert_eq!(c.host(1).engine.arrive(), 4);
+    run(&mut c);
+    assert!((0..2).all(|i| !c.host(i).engine.barrier_passed(4)));
+    assert_eq!(c.host(2).engine.arrive(), 4);
+    run(&mut c);
+    assert!((0..3).all(|i| c.host(i).engine.barrier_passed(4)));
+    // Those that are left do not wait for one that has gone.
+    for i in 0..2 {
+        assert_eq!(c.host(i).engine.arrive(), 5);
+    }
+    run(&mut c);
+    assert!((0..2).all(|i| !c.host(i).engine.barrier_passed(5)));
+    c.kill(2);
+    run(&mut c);
+    assert!((0..2).all(|i| c.host(i).engine.barrier_passed(5)));
+    assert_eq!(members(&mut c, 0), [0, 1]);
+    c.close();
+}
+
+/// A member that did not know would take the next process in the place for the one that it knows.
+#[test]
+fn a_place_is_given_up_when_all_members_know_that_its_node_is_down() {
+    let mut c = open(3);
+    run(&mut c);
+    meet(&mut c, &[0, 1, 2]);
+    c.apply(Operation::Gate { from: 0, to: 2, closed: true });
+    c.kill(1);
+    run(&mut c);
+    assert_eq!((members(&mut c, 0), members(&mut c, 2)), (std::vec![0, 2], std::vec![0, 1, 2]));
+    assert!(c.net.borrow().vacated.is_empty());
+    c.apply(Operation::Gate { from: 0, to: 2, closed: false });
+    run(&mut c);
+    assert_eq!(members(&mut c, 2), [0, 2]);
+    assert!(c.net.borrow().vacated.contains(&(0, 1)));
+    c.close();
+}
+
+#[test]
+fn a_process_that_goes_before_it_is_let_in_leaves_its_place() {
+    let mut c = open(2);
+    run(&mut c);
+    c.mend(0, 1);
+    c.poll(0);
+    c.kill(1);
+    run(&mut c);
+    assert_eq!(members(&mut c, 0), [0]);
+    assert!(!has_seen(&mut c, 0, |e| matches!(e, Event::NodeUp { node: up } if *up == node(1))));
+    assert_eq!(c.net.borrow().vacated, [(0, 1)]);
+    c.close();
+}
+
+#[test]
+fn quiet_comes_among_those_that_are_there() {
+    let mut c = open(3);
+    run(&mut c);
+    let asked = c.host(0).engine.ask_quiescence();
+    run(&mut c);
+    assert!(c.host(0).engine.is_quiescent(asked), "alone");
+    meet(&mut c, &[0, 1]);
+    for i in 0..2 {
+        let part = c.host(i).engine.register("p0", crate::tables::PartKind::Cpu).unwrap();
+        let pipe = c.host(i).engine.bind_pipe(part).unwrap();
+        c.host(i).pipes.owner.insert(pipe.0, 0);
+    }
+    run(&mut c);
+    ship(&mut c, 0, 1);
+    ship(&mut c, 1, 0);
+    let asked = [0, 1].map(|i| c.host(i).engine.ask_quiescence());
+    run(&mut c);
+    assert!((0..2).all(|i| c.host(i).engine.is_quiescent(asked[i])));
+    assert_eq!(delivered(&c), 2);
+    c.close();
+}
