@@ -72,7 +72,7 @@ pub struct Cli {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub decoders: Option<u16>,
 
-    /// What decodes: libav (libavcodec, which is loaded when it is there and takes half of the time and a third of the memory), openh264
+    /// What decodes: libav (libavcodec, which is loaded when it is there and takes half of the time and less than half of the memory), openh264
     /// (part of the program), auto (libav where it is there), or the path of a libavcodec. All give the same pictures, but for
     /// B pictures, of which openh264 gets some samples slightly wrong.
     #[arg(long, value_name = "auto|libav|openh264|PATH", default_value_t)]

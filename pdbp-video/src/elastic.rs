@@ -32,11 +32,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::clips::{Clip, ClipError};
 use crate::decode::{self, Codec};
-use crate::measure::{Analyser, Threads};
+use crate::measure::{Analyser, Scores, Sight, Threads, Watcher};
 use crate::report::csv::text;
 
-/// The first line of the table.
-pub const HEADER: &str = "clip,class,piece,picture,blur,blockiness,smoothness\n";
+/// The first line of the table. `change` is empty for the first picture of a piece, which is not compared with another.
+pub const HEADER: &str = "clip,class,piece,picture,blur,blockiness,smoothness,black,change\n";
 
 /// Bytes of clips whose pieces are under way at a time, unless one alone has more.
 const WINDOW: usize = 128 << 20;
@@ -54,8 +54,8 @@ pub struct Piece {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Measured {
     first: u32,
-    /// Blur, blockiness and smoothness of each picture.
-    scores: Vec<[f32; 3]>,
+    /// Of each picture blur, blockiness, smoothness and blackness, and how far it differs from the one before.
+    scores: Vec<([f32; 4], Option<f32>)>,
     /// Why there are no more.
     fault: Option<String>,
 }
@@ -65,6 +65,8 @@ pub struct Measured {
 pub struct Joined {
     lines: Bytes,
     pictures: u32,
+    black: u32,
+    repeats: u32,
     faults: Vec<String>,
 }
 
@@ -103,13 +105,14 @@ pub fn cut(clip: &Clip) -> impl Iterator<Item = Piece> {
 }
 
 fn measure_piece(codec: Codec, piece: &Piece) -> Measured {
-    let mut analyser = Analyser::new(Threads::Caller);
+    let (mut analyser, mut watcher) = (Analyser::new(Threads::Caller), Watcher::default());
     let mut scores = Vec::new();
     let clip = Clip::new("piece", piece.data.to_vec()).map_err(|error| error.to_string());
     let end = clip.and_then(|clip| {
         let each = |picture: &decode::Yuv<'_>| {
-            let of = analyser.analyse(picture);
-            scores.push([of.blur, of.blockiness, of.smoothness]);
+            let Scores { blur, blockiness, smoothness } = analyser.analyse(picture);
+            let Sight { black, change } = watcher.look(picture);
+            scores.push(([blur, blockiness, smoothness, black], change));
         };
         decode::whole(codec, &clip, each).map_err(|error| error.to_string())
     });
@@ -118,22 +121,27 @@ fn measure_piece(codec: Codec, piece: &Piece) -> Measured {
 
 fn join(head: &Head, pieces: &[Measured]) -> Joined {
     let (mut lines, mut pictures, mut faults) = (String::new(), 0, Vec::new());
+    let (mut dark, mut repeats) = (0, 0);
     let name = text(&head.name);
     for (number, piece) in pieces.iter().enumerate() {
-        for (picture, [blur, blockiness, smoothness]) in (piece.first..).zip(&piece.scores) {
+        for (picture, ([blur, blockiness, smoothness, black], change)) in (piece.first..).zip(&piece.scores) {
             let class = &head.class;
             // Nothing can fail in memory.
             let _ = writeln!(
                 lines,
-                "{name},{class},{number},{picture},{blur:.4},{blockiness:.4},{smoothness:.4}"
+                "{name},{class},{number},{picture},{blur:.4},{blockiness:.4},{smoothness:.4},{black:.4},{}",
+                change.map_or_else(String::new, |change| format!("{change:.4}"))
             );
+            let sight = Sight { black: *black, change: *change };
             pictures += 1;
+            dark += u32::from(sight.is_black());
+            repeats += u32::from(sight.is_repeat());
         }
         faults.extend(piece.fault.as_ref().map(|fault| {
             format!("{}: piece {number}, pictures from {} on: {fault}", head.name, piece.first)
         }));
     }
-    Joined { lines: lines.into_bytes().into(), pictures, faults }
+    Joined { lines: lines.into_bytes().into(), pictures, black: dark, repeats, faults }
 }
 
 /// What was done in all.
@@ -145,6 +153,10 @@ pub struct Total {
     pub pieces: usize,
     /// Pictures that were measured.
     pub pictures: u64,
+    /// Those that are black.
+    pub black: u64,
+    /// Those that repeat the one before: freezes, if there are several in a row.
+    pub repeats: u64,
     /// What is missing, and why.
     pub faults: Vec<String>,
 }
@@ -210,11 +222,13 @@ fn begin<'t>(tasks: &'t Tasks<'t>, kinds: Kinds, clip: &Clip) -> Result<Pending<
 fn finish(pending: Option<Pending<'_>>, table: &mut dyn Write, total: &mut Total) -> Result<usize, Error> {
     let Some(Pending { name, job, joined, bytes, pieces }) = pending else { return Ok(0) };
     match job.wait(&joined) {
-        Ok(Joined { lines, pictures, faults }) => {
+        Ok(Joined { lines, pictures, black, repeats, faults }) => {
             table.write_all(&lines)?;
             total.clips += 1;
             total.pieces += pieces;
             total.pictures += u64::from(pictures);
+            total.black += u64::from(black);
+            total.repeats += u64::from(repeats);
             total.faults.extend(faults);
         }
         Err(Error::Task { error, .. }) => total.faults.push(format!("{name}: {error}")),
@@ -239,7 +253,13 @@ mod tests {
         let entries: Vec<_> = clip.index().entries.iter().map(|entry| entry.picture).collect();
         assert_eq!(firsts, entries);
         let apart: Vec<_> = pieces.iter().flat_map(|piece| piece.scores.iter().copied()).collect();
-        assert_eq!(apart, whole.iter().map(|of| [of.blur, of.blockiness, of.smoothness]).collect::<Vec<_>>());
+        let scores = |([blur, blockiness, smoothness, _], _): &([f32; 4], _)| Scores {
+            blur: *blur,
+            blockiness: *blockiness,
+            smoothness: *smoothness,
+        };
+        assert_eq!(apart.iter().map(scores).collect::<Vec<_>>(), whole);
+        assert!(pieces.iter().all(|piece| piece.scores.iter().skip(1).all(|(_, change)| change.is_some())));
         assert_eq!(apart.len(), clip.index().pictures.len());
     }
 

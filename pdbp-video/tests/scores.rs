@@ -3,7 +3,7 @@
 use pdbp_video::annexb::PictureSize;
 use pdbp_video::clips::{self, Clip};
 use pdbp_video::decode::{Codec, Sampler, Yuv, whole};
-use pdbp_video::measure::{Analyser, Scores, Threads};
+use pdbp_video::measure::{Analyser, Scores, Sight, Threads, Watcher};
 
 /// A picture that can be changed.
 #[derive(Clone)]
@@ -23,11 +23,23 @@ impl Picture {
         Self { size: yuv.size(), planes }
     }
 
-    fn scores(&self) -> Scores {
+    fn yuv(&self) -> Yuv<'_> {
         let width = usize::from(self.size.width);
         let planes = [&self.planes[0][..], &self.planes[1], &self.planes[2]];
-        let yuv = Yuv::new(self.size, planes, [width, width.div_ceil(2)]).unwrap();
-        Analyser::new(Threads::Caller).analyse(&yuv)
+        Yuv::new(self.size, planes, [width, width.div_ceil(2)]).unwrap()
+    }
+
+    fn scores(&self) -> Scores {
+        Analyser::new(Threads::Caller).analyse(&self.yuv())
+    }
+
+    /// Luma on the way to `other`'s: 0 is this picture, 1 the other.
+    fn towards(&self, share: f64, other: impl Fn(usize) -> u8) -> Self {
+        let mut out = self.clone();
+        for (place, sample) in out.planes[0].iter_mut().enumerate() {
+            *sample = (f64::from(*sample) * (1.0 - share) + f64::from(other(place)) * share).round() as u8;
+        }
+        out
     }
 
     /// The luma plane blurred with a Gaussian of this deviation, in samples.
@@ -94,9 +106,9 @@ fn rank_correlation(values: &[f32]) -> f64 {
 }
 
 /// A score of the same pictures, spoilt step by step: its mean at each step, and the mean of each picture's rank correlation.
-fn follow(name: &str, steps: &[Vec<Scores>], of: fn(&Scores) -> f32) -> (Vec<f64>, f64) {
+fn follow<S>(name: &str, steps: &[Vec<S>], of: fn(&S) -> f32) -> (Vec<f64>, f64) {
     let mean =
-        |scores: &Vec<Scores>| scores.iter().map(|s| f64::from(of(s))).sum::<f64>() / scores.len() as f64;
+        |scores: &Vec<S>| scores.iter().map(|score| f64::from(of(score))).sum::<f64>() / scores.len() as f64;
     let means: Vec<f64> = steps.iter().map(mean).collect();
     let number = steps[0].len();
     let of_picture =
@@ -148,4 +160,54 @@ fn blockiness_rises_with_the_quantiser() {
     assert!(steps.iter().all(|scores| scores.len() == 6));
     let (blockiness, correlation) = follow("blockiness by quantiser", &steps, |scores| scores.blockiness);
     assert!(rises(&blockiness) && correlation > 0.9, "{blockiness:?} {correlation}");
+}
+
+#[test]
+fn blackness_rises_on_the_way_to_black_and_change_falls_on_the_way_to_a_freeze() {
+    let pictures = pictures();
+    let spoil = |share: f64| -> Vec<Sight> {
+        pictures
+            .iter()
+            .map(|picture| Watcher::default().look(&picture.towards(share, |_| 16).yuv()))
+            .collect()
+    };
+    let steps = [0.0, 0.5, 0.7, 0.8, 0.9, 1.0].map(spoil);
+    let (black, correlation) = follow("black by fade", &steps, |sight| sight.black);
+    assert!(rises(&black[..5]) && correlation > 0.95, "{black:?} {correlation}");
+    assert!(steps[5].iter().all(Sight::is_black) && !steps[0].iter().any(Sight::is_black));
+
+    let pairs: Vec<_> = pictures.windows(2).filter(|pair| pair[0].size == pair[1].size).collect();
+    let spoil = |share: f64| -> Vec<Sight> {
+        let look = |pair: &&[Picture]| {
+            let mut watcher = Watcher::default();
+            watcher.look(&pair[0].yuv());
+            watcher.look(&pair[1].towards(share, |place| pair[0].planes[0][place]).yuv())
+        };
+        pairs.iter().map(look).collect()
+    };
+    let steps = [0.0, 0.3, 0.6, 0.8, 0.95, 1.0].map(spoil);
+    let (change, correlation) =
+        follow("change by share of the picture before", &steps, |sight| sight.change.unwrap());
+    assert!(falls(&change) && correlation < -0.99, "{change:?} {correlation}");
+    assert!(steps[5].iter().all(Sight::is_repeat) && !steps[0].iter().any(Sight::is_repeat));
+}
+
+#[test]
+fn freezes_and_black_pictures_of_an_encoded_stream_are_found() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/streams/freeze_black.264");
+    let clip = Clip::new("freeze_black", std::fs::read(file).unwrap()).unwrap();
+    let (mut watcher, mut sights) = (Watcher::default(), Vec::new());
+    whole(Codec::default(), &clip, |picture| sights.push(watcher.look(picture))).unwrap();
+    let found = |is: fn(&Sight) -> bool| -> Vec<usize> {
+        sights.iter().enumerate().filter(|(_, sight)| is(sight)).map(|(number, _)| number).collect()
+    };
+    assert_eq!(sights.len(), 36);
+    // Picture 8 is shown up to 16; 24 to 29 are black, which is a freeze, too. The film has 24 pictures a second and the clip 25, so
+    // that one in 25 is shown twice: picture 7 is the first of them.
+    assert_eq!(found(Sight::is_black), (24..30).collect::<Vec<_>>(), "{sights:?}");
+    assert_eq!(
+        found(Sight::is_repeat),
+        [7].into_iter().chain(9..17).chain(25..30).collect::<Vec<_>>(),
+        "{sights:?}"
+    );
 }

@@ -14,7 +14,7 @@ use pdbp_video::clips::{self, Clip, ClipError};
 use pdbp_video::decode::{Codec, Wanted};
 use pdbp_video::elastic::{self, Kinds, Total};
 
-/// Measures blur, blockiness and smoothness of all pictures of H.264 files, and writes them as a table.
+/// Measures blur, blockiness and smoothness of all pictures of H.264 files, finds black and frozen ones, and writes a table.
 ///
 /// Files are cut at their key frames, and the pieces are decoded and measured on all processors: here, under an MPI launcher, or over
 /// sockets, where the process with PDBP_LISTEN reads and writes the files and those with PDBP_JOIN compute. Processes that compute may
@@ -124,8 +124,8 @@ fn measure(tasks: &Tasks<'_>, kinds: Kinds, cli: &Cli) -> Result<Total, Error> {
     if !cli.quiet {
         let counts = tasks.counts();
         eprintln!(
-            "{} clips, {} pieces, {} pictures; {} pieces of processors that were lost, {} copies of late ones",
-            total.clips, total.pieces, total.pictures, counts.lost, counts.copies
+            "{} clips, {} pieces, {} pictures, {} of them black and {} like the one before; {} pieces of processors that were lost, {} copies of late ones",
+            total.clips, total.pieces, total.pictures, total.black, total.repeats, counts.lost, counts.copies
         );
     }
     Ok(total)

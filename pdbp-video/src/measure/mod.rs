@@ -8,14 +8,19 @@
 //! | [smoothness](jpeg) | 0 rough … 1 smooth | same paper: one minus its feature Z |
 //!
 //! Each follows what is done to pictures. Means of ten key frames of the bundled clips, or of six pictures encoded anew; of every picture
-//! by itself the rank correlation (Spearman) with the steps is 1, or −1 for noise (`tests/scores.rs`):
+//! by itself the rank correlation (Spearman) with the steps is 1, or −1 where the measure falls (0.99 for black, whose last two steps are equal;
+//! `tests/scores.rs`):
 //!
 //! | spoilt by | measure | from the least to the most |
 //! |---|---|---|
 //! | Gaussian blur, deviation 0, 0.6, 1, 1.5, 2, 3 and 4 samples | blur | 0.311, 0.401, 0.500, 0.605, 0.688, 0.787, 0.829 |
 //! | the same | smoothness | 0.721, 0.806, 0.889, 0.943, 0.969, 0.988, 0.994 |
 //! | noise of up to 0, 2, 4, 8, 16 and 32 levels | smoothness | 0.721, 0.610, 0.555, 0.488, 0.421, 0.375 |
+//! | fade to black of 0, 50, 70, 80, 90 and 100 % | black ([`Sight`]) | 0.030, 0.105, 0.332, 0.553, 1, 1 |
+//! | blending with the picture before of 0, 30, 60, 80, 95 and 100 % | change ([`Sight`]) | 17.55, 12.29, 7.00, 3.49, 0.82, 0 |
 //! | x264's quantiser 26, 30, 34, 38, 42, 46 and 50, not deblocked | blockiness | 1.165, 1.327, 1.593, 2.053, 2.817, 4.281, 6.871 |
+//!
+//! [`Watcher`] says besides how much of a picture is black, and how far it differs from the one before; `pdbp-clips` writes both.
 //!
 //! All arithmetic up to the final division is in integers, row by row, so that splitting a picture into bands changes
 //! nothing: large frames are analysed by several `rayon` threads, small ones by the caller's thread alone. For the same reason a
@@ -29,6 +34,7 @@ pub mod restore;
 
 mod place;
 mod scorer;
+mod still;
 
 #[cfg(test)]
 mod naive;
@@ -42,6 +48,7 @@ use crate::decode::Yuv;
 pub use place::{NoGpu, Place, Wanted};
 use restore::Rgb;
 pub use scorer::{ScoreError, Scorer};
+pub use still::{Sight, Watcher};
 
 /// The three measures of one picture.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
