@@ -283,7 +283,7 @@ impl<T: Transport> Cluster<T> {
     /// In an open cluster a process gets a place when that of the one before has been given up.
     fn has_to_wait(&self, node: u16) -> bool {
         let is_new = self.lives.get(usize::from(node)) == Some(&0);
-        self.setup.open && !self.setup.is_careless() && !is_new && !self.network.is_vacated(node)
+        self.setup.open && !is_new && !self.network.is_vacated(node)
     }
 
     fn pause(&mut self, node: u16, paused: bool) {

@@ -286,6 +286,10 @@ impl<T: Transport> Host<T> {
         work.blocks += u64::from(self.endpoint.poll(local));
         self.hear()?;
         self.part(&mut work);
+        if work.passed.is_some() && self.engine().config().is_open() {
+            // Nobody may be left whose messages would wake it for the next.
+            work.wants(now);
+        }
         let mut clerk = Clerk { now, warm, latencies };
         for _ in 0..reads {
             let before = self.totals;

@@ -49,9 +49,6 @@ pub struct Setup {
     pub open: bool,
     /// In an open cluster: nodes that are not there from the start; [`Fault::Restart`](super::Fault::Restart) lets them come.
     pub late: Vec<u16>,
-    /// Places are given away before that: what tests break, to see that the checks notice.
-    #[cfg(test)]
-    pub(super) careless: bool,
     /// Nanoseconds of a lease; 0: there are none.
     pub lease: u64,
     /// Nanoseconds that a standby waits before it stands for election.
@@ -90,8 +87,6 @@ impl Setup {
             masters: 2,
             open: false,
             late: Vec::new(),
-            #[cfg(test)]
-            careless: false,
             lease: 0,
             patience: 1_000_000,
             costs: HostCosts::default(),
@@ -164,16 +159,6 @@ impl Setup {
             config.start = if node.index() == 0 { Start::Alone } else { Start::Joining };
         }
         config
-    }
-
-    #[cfg(test)]
-    pub(super) fn is_careless(&self) -> bool {
-        self.careless
-    }
-
-    #[cfg(not(test))]
-    pub(super) fn is_careless(&self) -> bool {
-        false
     }
 
     pub(super) fn division(&self, node: NodeId) -> Division {
