@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 pub use super::mapping::Location;
 use super::mapping::Mapping;
-use super::sync::{AtomicU64, Ordering, fence, zeros};
+use super::sync::{AtomicU64, Ordering, fence, spin_loop, zeros};
 use super::words::{load_lines, store_lines};
 
 /// Messages that are under way from one member to another, at most.
@@ -238,6 +238,21 @@ impl End {
             return true;
         }
         false
+    }
+
+    /// Looks up to so many times whether a message of one member has come, and does nothing else. Returns whether it has.
+    pub fn watch(&self, from: usize, looks: u32) -> bool {
+        let Some(counts) = self.counts.get(from) else { return false };
+        let Some((flag, _)) = self.slate.slot(from, self.rank, counts.taken) else { return false };
+        let next = flag_of(counts.taken + 1, 0) >> 32;
+        (0..looks).any(|_| {
+            // `take` looks again, and orders what it reads.
+            let has_come = flag.load(Ordering::Relaxed) >> 32 == next;
+            if !has_come {
+                spin_loop();
+            }
+            has_come
+        })
     }
 
     /// Says that this member is about to sleep. Returns whether it may: nothing has come. It then has to [`rouse`](Self::rouse) itself.

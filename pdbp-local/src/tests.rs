@@ -95,3 +95,23 @@ fn messages_of_slates_are_the_same_whatever_way_they_are_copied() {
         }
     }
 }
+
+#[test]
+fn who_watches_sees_the_next_message_of_that_member_and_leaves_it_there() {
+    use crate::slate::{End, Put, Slate};
+
+    let slate = Slate::new(3, 64).unwrap();
+    let [mut one, mut two, mut reader] = [0, 1, 2].map(|rank| End::new(&slate, rank).unwrap());
+    assert!(!reader.watch(0, 3));
+    assert!(!reader.watch(3, 3), "no member");
+    assert_eq!(two.put(2, &[], &[1]), Put::Done);
+    assert!(!reader.watch(0, 3), "it is another member's");
+    assert_eq!(one.put(2, &[], &[0]), Put::Done);
+    assert!(reader.watch(0, 1));
+    assert!(!reader.watch(0, 0));
+    for _ in 0..2 {
+        assert!(reader.watch(0, 1) || reader.watch(1, 1));
+        assert!(reader.take(|from, message| assert_eq!(message, [from as u8])));
+    }
+    assert!(!reader.watch(0, 1) && !reader.watch(1, 1));
+}

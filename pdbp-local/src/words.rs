@@ -23,8 +23,9 @@ pub(crate) fn store_lines(into: &[AtomicU64], from: &[u8]) -> Range<usize> {
         return 0..0;
     }
     // SAFETY: reads and writes `length` bytes, a multiple of the 64 of each turn and not 0, within both slices, and nothing else; the words
-    // begin on a multiple of 64. They may be changed through a shared reference and by others at the same time, as atomics; no code of the
-    // compiler's sees them in between. What the fence orders is what the stores would lack for `Release` after them.
+    // begin on a multiple of 64. They may be changed through a shared reference and by others at the same time, as atomics; the compiler
+    // takes the block for one that reads and writes memory, and moves no access across it. The processor may delay stores past the caches
+    // beyond later ones: `sfence` rules that out, so that whoever sees a `Release` store made after this sees these, too.
     unsafe {
         asm!(
             "2:",
@@ -54,7 +55,7 @@ pub(crate) fn store_lines(into: &[AtomicU64], from: &[u8]) -> Range<usize> {
     first..first + length / WORD
 }
 
-/// Loads most of `into` from words. Returns how many words.
+/// Loads whole cache lines of `into` from words, 16 bytes at a time. Returns how many words.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) fn load_lines(from: &[AtomicU64], into: &mut [u8]) -> usize {
     use std::arch::asm;
@@ -64,7 +65,9 @@ pub(crate) fn load_lines(from: &[AtomicU64], into: &mut [u8]) -> usize {
     if length == 0 {
         return 0;
     }
-    // SAFETY: as above, the other way round; nothing needs to be aligned.
+    // SAFETY: reads and writes `length` bytes, a multiple of the 64 of each turn and not 0, within both slices, and nothing else; nothing needs
+    // to be aligned. Words that others write at the same time give bytes of either value. These are ordinary loads, which the processor does
+    // not make before an earlier load: an `Acquire` load before this orders them.
     unsafe {
         asm!(
             "2:",

@@ -6,6 +6,7 @@
 mod slate;
 
 mod sync {
+    pub(super) use loom::hint::spin_loop;
     pub(super) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 
     pub(super) fn zeros(words: usize) -> Option<Box<[AtomicU64]>> {

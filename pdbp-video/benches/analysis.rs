@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use pdbp_video::clips::bundled;
-use pdbp_video::decode::{Follower, Yuv};
+use pdbp_video::decode::{Codec, Follower, Yuv};
 use pdbp_video::frame::{FrameId, StreamClass, frame_len, read_frame, write_frame};
 use pdbp_video::measure::{Analyser, Scores, Threads};
 use pdbp_video::streams::StreamNo;
@@ -86,7 +86,7 @@ fn planes(frame: &[u8]) -> usize {
 fn decoded(class: StreamClass) -> Result<Vec<Vec<u8>>, Failed> {
     let mut frames = Vec::new();
     for clip in bundled().clips.iter().filter(|clip| clip.class() == class) {
-        let mut follower = Follower::new(&clip.index().entries[0]);
+        let mut follower = Follower::new(Codec::default(), &clip.index().entries[0]);
         for _ in 0..clip.index().pictures.len() {
             let id = FrameId { stream: StreamNo(0), frame: 0, pass: 0, captured_ns: 0 };
             follower.step(clip, |_, picture| {

@@ -8,7 +8,8 @@ use clap::{Parser, ValueEnum};
 use pdbp::{Builder, ConfigError, Launch};
 
 use crate::clips::{self, Clip, Loaded};
-use crate::decode::memory;
+use crate::decode::memory::{self, Needs};
+use crate::decode::{self, Codec, NoLibav};
 use crate::frame::StreamClass;
 use crate::measure::{NoGpu, Place, Wanted};
 use crate::plan::{Layout, Mode, Plan};
@@ -70,6 +71,12 @@ pub struct Cli {
     /// Decoding threads of all nodes together [default: one per core; over MPI one per decoding node].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub decoders: Option<u16>,
+
+    /// What decodes: libav (libavcodec, which is loaded when it is there and takes half of the time and a third of the memory), openh264
+    /// (part of the program), auto (libav where it is there), or the path of a libavcodec. All give the same pictures, but for
+    /// B pictures, of which openh264 gets some samples slightly wrong.
+    #[arg(long, value_name = "auto|libav|openh264|PATH", default_value_t)]
+    pub decoder: decode::Wanted,
 
     /// Where frames are analysed. The devices that CUDA_VISIBLE_DEVICES leaves are shared by the analysing nodes in turn.
     #[arg(long, value_enum, default_value_t = Wanted::Auto)]
@@ -179,6 +186,9 @@ pub enum SetupError {
     /// No GPU can be used, and nothing else was wanted.
     #[error(transparent)]
     NoGpu(#[from] NoGpu),
+    /// The decoder that was wanted cannot be used.
+    #[error(transparent)]
+    NoLibav(#[from] NoLibav),
     /// Not even one decoder fits.
     #[error(
         "not enough memory for one decoder: a stream takes {needed} bytes, {available} are available; free some memory"
@@ -202,6 +212,10 @@ pub struct Setup {
     pub streams: Streams,
     /// How to go through them.
     pub plan: Plan,
+    /// What decodes in this process.
+    pub codec: Codec,
+    /// What live decoders take and how many have room, if each stream keeps one.
+    pub room: Option<String>,
     /// Where this process analyses frames.
     pub place: Place,
     /// Nodes of the cluster; 0 for a run without transport.
@@ -239,6 +253,7 @@ impl Cli {
     /// [`SetupError`] if there is nothing to analyse; the notices collected so far come with it.
     pub fn setup(&self, job: Option<Launch>) -> Result<Setup, (SetupError, Vec<String>)> {
         let nodes = self.nodes_in(job).map_err(|error| (error, Vec::new()))?;
+        let codec = Codec::choose(&self.decoder).map_err(|error| (error.into(), Vec::new()))?;
         let Loaded { clips, refused } =
             if self.paths.is_empty() { clips::bundled() } else { clips::load(&self.paths) };
         let refused: Vec<String> = refused.iter().map(ToString::to_string).collect();
@@ -257,11 +272,21 @@ impl Cli {
             (false, false) => Mode::Sample,
         };
         let mut streams = Streams::new(clips, self.streams);
+        let mut room = None;
         if self.continuous {
-            streams = match fit(streams, memory::available_bytes(), &mut notices) {
-                Ok(streams) => streams,
+            let available = memory::available_bytes();
+            let needs = Needs::measure(codec, streams.clips());
+            (streams, room) = match fit(streams, needs.zip(available), &mut notices) {
+                Ok(fitted) => fitted,
                 Err(error) => return Err((error, notices)),
             };
+        }
+        let inexact = streams.clips().iter().filter(|clip| clip.index().b_pictures > 0).count();
+        if self.continuous && !codec.is_libav() && inexact > 0 {
+            notices.push(format!(
+                "{inexact} clips have B pictures, of which openh264 gets some samples slightly wrong; libavcodec decodes them exactly \
+                 (--decoder libav)"
+            ));
         }
         let passes = self.passes.unwrap_or(if self.continuous { 50 } else { 1 });
         let threads = match job {
@@ -275,7 +300,7 @@ impl Cli {
             Ok(place) => place,
             Err(error) => return Err((error.into(), notices)),
         };
-        Ok(Setup { streams, plan, place, nodes, refused, notices })
+        Ok(Setup { streams, plan, codec, room, place, nodes, refused, notices })
     }
 
     /// Where this process analyses frames; nowhere in particular if none of its nodes does.
@@ -321,26 +346,42 @@ impl Cli {
     }
 }
 
-/// As many of the streams as have room for a decoder each; says how many that is.
-fn fit(streams: Streams, available: Option<u64>, notices: &mut Vec<String>) -> Result<Streams, SetupError> {
-    let Some(available) = available else {
-        notices.push("this system does not tell how much memory is free; all streams are tried".into());
-        return Ok(streams);
+/// As many of the streams as have room for a decoder each; says how many that is, and what decoders take.
+fn fit(
+    streams: Streams,
+    known: Option<(Needs, u64)>,
+    notices: &mut Vec<String>,
+) -> Result<(Streams, Option<String>), SetupError> {
+    let Some((needs, available)) = known else {
+        notices.push(
+            "this system does not tell how much memory is free and what a decoder takes; all streams are tried"
+                .into(),
+        );
+        return Ok((streams, None));
     };
     let sizes = (0..streams.count()).filter_map(|stream| Some(streams.clip(StreamNo(stream))?.size()));
-    let count = memory::streams_that_fit(sizes, available);
+    let count = needs.streams_that_fit(sizes.clone(), available);
     if count == 0 {
-        let needed = streams.clips().first().map_or(0, |clip| memory::decoder_bytes(clip.size()));
+        let needed = sizes.clone().next().map_or(0, |size| needs.bytes(size));
         return Err(SetupError::NoMemory { needed, available });
     }
-    let (gibibytes, wanted) = (available as f64 / f64::from(1 << 30), streams.count());
+    let gibibytes = available as f64 / f64::from(1 << 30);
+    let most = needs.streams_that_fit(sizes.clone().cycle().take(ENOUGH), available);
+    let most = if most as usize == ENOUGH {
+        "a million and more".to_owned()
+    } else {
+        pdbp_plots::count(most.into())
+    };
+    let room = format!("a live decoder takes {needs}; {gibibytes:.1} GiB are available, room for {most}");
+    let wanted = streams.count();
     if count < wanted {
-        notices.push(format!(
-            "{count} of {wanted} streams run continuously: each keeps a decoder alive, and {gibibytes:.1} GiB are available"
-        ));
+        notices.push(format!("{count} of {wanted} streams run continuously: {room}"));
     }
-    Ok(Streams::new(streams.clips().to_vec(), count))
+    Ok((Streams::new(streams.clips().to_vec(), count), Some(room)))
 }
+
+/// More decoders than that are not counted.
+const ENOUGH: usize = 1_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -405,10 +446,33 @@ mod tests {
     fn continuous_runs_are_cut_to_the_memory_there_is() {
         let streams = Streams::new(clips::bundled().clips, 1000);
         let mut notices = Vec::new();
-        let fitted = fit(streams.clone(), Some(1 << 30), &mut notices).unwrap();
-        assert!((50..300).contains(&fitted.count()), "{}", fitted.count());
+        let needs = || Needs::of([((176, 144), 4 << 20), ((352, 288), 4 << 20), ((704, 576), 12 << 20)]);
+        let (fitted, room) = fit(streams.clone(), Some((needs(), 1 << 30)), &mut notices).unwrap();
+        assert!((100..205).contains(&fitted.count()), "{}", fitted.count());
         assert!(notices[0].contains("of 1000 streams") && notices[0].contains("1.0 GiB"), "{notices:?}");
-        assert!(matches!(fit(streams, Some(1 << 20), &mut notices), Err(SetupError::NoMemory { .. })));
+        assert!(room.unwrap().contains(&format!("room for {}", fitted.count())));
+        let refused = fit(streams.clone(), Some((needs(), 1 << 20)), &mut notices);
+        assert!(matches!(refused, Err(SetupError::NoMemory { .. })));
+        let (all, _) = fit(streams, None, &mut notices).unwrap();
+        assert!(all.count() == 1000 && notices[1].contains("does not tell"), "{notices:?}");
+    }
+
+    #[test]
+    fn a_decoder_that_is_not_there_is_refused_with_what_was_looked_for() {
+        let (error, _) = cli(&["--decoder", "/absent/libavcodec.so.59"]).setup(None).unwrap_err();
+        assert!(error.to_string().contains("/absent/libavcodec.so.59"), "{error}");
+        assert!(!cli(&["--decoder", "openh264"]).setup(None).unwrap().codec.is_libav());
+        let error = Cli::try_parse_from(["pdbp-video", "--decoder", "x264"]).unwrap_err().to_string();
+        assert!(error.contains("x264") && error.contains("auto, libav, openh264"), "{error}");
+    }
+
+    #[test]
+    fn streams_that_openh264_does_not_decode_exactly_are_announced() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/streams/cabac_b.264");
+        let arguments = ["--continuous", "--streams", "2", "--decoder", "openh264", file];
+        let setup = cli(&arguments).setup(None).unwrap();
+        assert!(setup.notices.iter().any(|notice| notice.contains("1 clips have B pictures")));
+        assert!(cli(&arguments[1..]).setup(None).unwrap().notices.is_empty(), "only key frames are sampled");
     }
 
     #[test]

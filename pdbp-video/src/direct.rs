@@ -6,7 +6,7 @@
 use std::thread;
 
 use crate::account::{RunClock, Stopwatch, Work, process_cpu_ns};
-use crate::decode::{DecodeError, Follower, Reel, Sampler, Yuv};
+use crate::decode::{Codec, DecodeError, Follower, Reel, Sampler, Yuv};
 use crate::frame::{FrameId, ScoreRecord, frame_len, write_frame};
 use crate::measure::{Place, ScoreError, Scorer, Threads};
 use crate::outcome::{Arrival, Fault, Outcome, PassTime};
@@ -14,7 +14,7 @@ use crate::pipeline::PipelineError;
 use crate::plan::{Mode, Plan, Pool};
 use crate::streams::{StreamNo, Streams};
 
-/// Runs all passes in this process, with analysis in `place`; `progress` is called with the number of streams done, from any thread.
+/// Runs all passes in this process, decoded by `codec` and analysed in `place`; `progress` is called with the number of streams done, from any thread.
 ///
 /// # Errors
 ///
@@ -22,19 +22,20 @@ use crate::streams::{StreamNo, Streams};
 pub fn run(
     streams: &Streams,
     plan: Plan,
+    codec: Codec,
     place: &Place,
     clock: RunClock,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Outcome, PipelineError> {
     let mut workers: Vec<Worker> =
-        (0..plan.decoders.max(1)).map(|number| Worker::new(number, place, clock)).collect();
+        (0..plan.decoders.max(1)).map(|number| Worker::new(number, codec, place, clock)).collect();
     if plan.mode == Mode::Continuous {
         let shares = u32::try_from(workers.len()).unwrap_or(u32::MAX);
         for (share, worker) in (0..shares).zip(&mut workers) {
-            worker.follow(streams, share, shares);
+            worker.follow(codec, streams, share, shares);
         }
     }
-    let reel = if plan.mode == Mode::Replay { Reel::record(streams.clips()) } else { Reel::default() };
+    let reel = if plan.mode == Mode::Replay { Reel::record(codec, streams.clips()) } else { Reel::default() };
     let pool = Pool::new(vec![streams.share(0, 1)]);
     let mut outcome = Outcome { mode: plan.mode, streams: streams.count(), ..Outcome::default() };
     let cpu = process_cpu_ns();
@@ -63,6 +64,9 @@ pub fn run(
             *outcome.analysed.entry(name.clone()).or_default() += frames;
         }
     }
+    if outcome.work.decoded > 0 {
+        outcome.decoded.insert(codec.to_string(), outcome.work.decoded);
+    }
     outcome.arrivals.sort_by_key(|arrival| arrival.received_ns);
     Ok(outcome)
 }
@@ -81,12 +85,12 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(number: usize, place: &Place, clock: RunClock) -> Self {
+    fn new(number: usize, codec: Codec, place: &Place, clock: RunClock) -> Self {
         let scorer = Scorer::new(place, number, Threads::Caller);
         Self {
             number,
             clock,
-            sampler: Sampler::new(),
+            sampler: Sampler::new(codec),
             followers: Vec::new(),
             desk: Desk { scorer, message: Vec::new() },
             work: Work::default(),
@@ -96,10 +100,11 @@ impl Worker {
         }
     }
 
-    fn follow(&mut self, streams: &Streams, share: u32, shares: u32) {
+    fn follow(&mut self, codec: Codec, streams: &Streams, share: u32, shares: u32) {
         let own = streams.share(share, shares).map(StreamNo);
-        self.followers =
-            own.filter_map(|stream| Some((stream, Follower::new(streams.entry(stream, 0)?.1)))).collect();
+        self.followers = own
+            .filter_map(|stream| Some((stream, Follower::new(codec, streams.entry(stream, 0)?.1))))
+            .collect();
     }
 
     fn pass(
@@ -244,7 +249,8 @@ mod tests {
     fn every_stream_is_scored_once_in_every_pass() {
         let streams = Streams::new(bundled().clips, 23);
         let outcome =
-            run(&streams, plan(Mode::Sample, 3), &Place::cpu(), RunClock::start(), &|_| ()).unwrap();
+            run(&streams, plan(Mode::Sample, 3), Codec::default(), &Place::cpu(), RunClock::start(), &|_| ())
+                .unwrap();
         let expected: Vec<_> = (0..3)
             .flat_map(|pass| (0..23).map(move |stream| (pass, stream)))
             .map(|(pass, stream)| (pass, stream, streams.entry(StreamNo(stream), pass).unwrap().1.picture))
@@ -259,9 +265,15 @@ mod tests {
         let index = crate::annexb::Index::new(&data).unwrap();
         data.drain(index.pictures[0].end - 3000..index.pictures[0].end);
         let clips = vec![Clip::new("cut", data).unwrap(), Clip::new("whole", BUNDLED[0].data).unwrap()];
-        let outcome =
-            run(&Streams::new(clips, 4), plan(Mode::Sample, 1), &Place::cpu(), RunClock::start(), &|_| ())
-                .unwrap();
+        let outcome = run(
+            &Streams::new(clips, 4),
+            plan(Mode::Sample, 1),
+            Codec::default(),
+            &Place::cpu(),
+            RunClock::start(),
+            &|_| (),
+        )
+        .unwrap();
         let faults: Vec<_> = outcome.faults.iter().map(|fault| fault.stream).collect();
         assert_eq!(faults, [StreamNo(0)]);
         assert_eq!(pictures(&outcome), [(0, 1, 0), (0, 2, 30), (0, 3, 30)]);
@@ -270,8 +282,15 @@ mod tests {
     #[test]
     fn continuous_passes_show_consecutive_pictures() {
         let streams = Streams::new(vec![Clip::new("qcif", BUNDLED[0].data).unwrap()], 3);
-        let outcome =
-            run(&streams, plan(Mode::Continuous, 12), &Place::cpu(), RunClock::start(), &|_| ()).unwrap();
+        let outcome = run(
+            &streams,
+            plan(Mode::Continuous, 12),
+            Codec::default(),
+            &Place::cpu(),
+            RunClock::start(),
+            &|_| (),
+        )
+        .unwrap();
         let of_stream_1: Vec<_> =
             pictures(&outcome).into_iter().filter(|(_, stream, _)| *stream == 1).collect();
         assert!(of_stream_1.len() >= 9);

@@ -7,10 +7,10 @@
 //!
 //! ```
 //! use pdbp_tasks::Program;
-//! use pdbp_video::{clips, elastic};
+//! use pdbp_video::{clips, decode::Codec, elastic};
 //!
 //! let mut program = Program::new("clips");
-//! let kinds = elastic::kinds(&mut program);
+//! let kinds = elastic::kinds(&mut program, Codec::default());
 //! program.run(|tasks| {
 //!     let mut table = Vec::new();
 //!     let clips = clips::bundled().clips.into_iter().map(Ok);
@@ -31,7 +31,7 @@ use pdbp_tasks::{Error, Handle, Job, Kind, Program, Tasks};
 use serde::{Deserialize, Serialize};
 
 use crate::clips::{Clip, ClipError};
-use crate::decode;
+use crate::decode::{self, Codec};
 use crate::measure::{Analyser, Threads};
 use crate::report::csv::text;
 
@@ -82,10 +82,10 @@ pub struct Head {
     class: String,
 }
 
-/// Registers the functions; every process of the cluster does.
-pub fn kinds(program: &mut Program) -> Kinds {
+/// Registers the functions; every process of the cluster does. This one decodes with `codec`.
+pub fn kinds(program: &mut Program, codec: Codec) -> Kinds {
     Kinds {
-        piece: program.kind("piece", |piece: Piece| measure_piece(&piece)),
+        piece: program.kind("piece", move |piece: Piece| measure_piece(codec, &piece)),
         clip: program.kind("clip", |(head, pieces): (Head, Vec<Measured>)| join(&head, &pieces)),
     }
 }
@@ -102,7 +102,7 @@ pub fn cut(clip: &Clip) -> impl Iterator<Item = Piece> {
     })
 }
 
-fn measure_piece(piece: &Piece) -> Measured {
+fn measure_piece(codec: Codec, piece: &Piece) -> Measured {
     let mut analyser = Analyser::new(Threads::Caller);
     let mut scores = Vec::new();
     let clip = Clip::new("piece", piece.data.to_vec()).map_err(|error| error.to_string());
@@ -111,7 +111,7 @@ fn measure_piece(piece: &Piece) -> Measured {
             let of = analyser.analyse(picture);
             scores.push([of.blur, of.blockiness, of.smoothness]);
         };
-        decode::whole(&clip, each).map_err(|error| error.to_string())
+        decode::whole(codec, &clip, each).map_err(|error| error.to_string())
     });
     Measured { first: piece.first, scores, fault: end.err() }
 }
@@ -231,10 +231,10 @@ mod tests {
     #[test]
     fn pieces_give_the_scores_of_the_whole_clip() {
         let clip = Clip::new(BUNDLED[0].name, BUNDLED[0].data).unwrap();
-        let pieces: Vec<_> = cut(&clip).map(|piece| measure_piece(&piece)).collect();
+        let pieces: Vec<_> = cut(&clip).map(|piece| measure_piece(Codec::default(), &piece)).collect();
         let mut whole = Vec::new();
         let mut analyser = Analyser::new(Threads::Caller);
-        decode::whole(&clip, |picture| whole.push(analyser.analyse(picture))).unwrap();
+        decode::whole(Codec::default(), &clip, |picture| whole.push(analyser.analyse(picture))).unwrap();
         let firsts: Vec<_> = pieces.iter().map(|piece| piece.first).collect();
         let entries: Vec<_> = clip.index().entries.iter().map(|entry| entry.picture).collect();
         assert_eq!(firsts, entries);
@@ -250,7 +250,7 @@ mod tests {
         let of_third = clip.index().pictures[clip.index().entries[2].picture as usize + 1].clone();
         data[of_third.start + 8..of_third.end].fill(0x55);
         let clip = Clip::new("x,y", data).unwrap();
-        let pieces: Vec<_> = cut(&clip).map(|piece| measure_piece(&piece)).collect();
+        let pieces: Vec<_> = cut(&clip).map(|piece| measure_piece(Codec::default(), &piece)).collect();
         let head = Head { name: clip.name().to_owned(), class: "QCIF".to_owned() };
         let joined = join(&head, &pieces);
         assert_eq!(joined.faults.len(), 1);

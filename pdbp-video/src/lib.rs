@@ -5,7 +5,7 @@
 //! * [`clips`]: where streams come from — bundled clips, the user's files (Annex B, MP4);
 //! * [`annexb`]: the structure of an H.264 stream; where decoding can begin;
 //! * [`streams`]: thousands of concurrent streams served from a few clips;
-//! * [`decode`]: H.264 to YUV with a small pool of decoders;
+//! * [`decode`]: H.264 to YUV by libavcodec or openh264, with a small pool of decoders or one for each stream;
 //! * [`frame`]: frames and score records as they travel between parts;
 //! * [`measure`]: RGB restoration, blur, blockiness and smoothness, by the processor or by CUDA devices;
 //! * [`plan`], [`pipeline`]: who does what in a cluster, and the parts that do it over PDBP;
@@ -16,7 +16,7 @@
 //! * [`cli`]: the command line.
 //!
 //! # Figures
-//! On 2 cores of a virtual Intel Xeon at 2.6 GHz with nothing else to do; openh264 built with `nasm`.
+//! On 2 cores of a virtual Intel Xeon at 2.6 GHz with nothing else to do; by openh264, built with `nasm`.
 //!
 //! | command (`cargo run --release -p pdbp-video -- …`) | one pass | decoding / analysis per frame | outside both |
 //! |---|---|---|---|
@@ -31,9 +31,33 @@
 //! correspond to 1.3 s for 10,080, but only about 4,300 decoders fit in 23 GiB. Without `nasm` an IDR takes 1.1 times, all frames
 //! together 1.3 times as long.
 //!
+//! # Decoders
+//! `--decoder auto`, the default, takes libavcodec where the system has one, and else openh264, which is part of the program; the last line of
+//! the table says which it was. libavcodec is loaded when the program starts, so that nothing of it is needed to build: versions 58 to 62, those
+//! of FFmpeg 4 to 8; Debian 12 has it as `libavcodec59`. Both give the same pictures (`tests/decoders.rs`: those that x264 reconstructed),
+//! but for B pictures, of which openh264 gets some samples wrong by a few levels; `--continuous` says so when it matters. Interlaced and
+//! lossless video, and any but 8-bit 4:2:0, is refused by name with either.
+//!
+//! Processor time and resident memory on the machine above, **while other programs used it** (load 12 to 16): good for comparing the two
+//! columns, which come from one run, and not for the times above. `--example speed` prints the first rows, `--continuous` the memory
+//! that it measures before it begins.
+//!
+//! | QCIF, CIF, D1 | openh264 | libavcodec 59.37 (FFmpeg 5.1) |
+//! |---|---|---|
+//! | live decoder | 4.53, 5.81, 10.8 MB | 1.69, 2.31, 5.17 MB |
+//! | key frame, one decoder for all | 0.81, 2.65, 8.0 ms | 0.45, 1.52, 4.6 ms |
+//! | P frame, one decoder by itself | 0.10, 0.37, 1.49 ms | 0.06, 0.19, 0.75 ms |
+//! | frames of 400 and of 2,500 live QCIF decoders in turn | 0.19, 0.29 ms | 0.13, 0.15 ms |
+//! | one key frame of each of 10,080 QCIF streams, decoding / all | 8.6 / 10.3 s | 5.0 / 6.1 s |
+//! | live QCIF decoders for which 22 GiB have room | 4,190 | 11,290 |
+//!
+//! So `--continuous --class qcif --streams 10080` follows every frame of 10,080 streams on such a machine, in 17 GB, of which 16 GB are
+//! decoders; openh264 has room for less than half of them. In 31 passes a frame took 0.24 ms of decoding: about 0.12 ms, and 3 ms once for the
+//! first frame of a decoder, whose memory is new. The best of 22 passes took 0.83 s, the median 2.1 s, with other programs on both cores.
+//!
 //! # On GPUs
 //! With its feature `cuda` (a default one; it needs nothing on the machine that builds) the program analyses on CUDA devices:
-//! `--analyse gpu`, or `auto`, which is the default and takes the processor where no device can be used; the last line of the summary
+//! `--analyse gpu`, or `auto`, which is the default and takes the processor where no device can be used; a line of the summary
 //! says what analysed how many frames, and why it was not a GPU. The analysing nodes of a process share its devices in turn; over MPI
 //! the process of rank n takes device n modulo the devices of its host. Decoding needs none. **The scores are those of the processor,
 //! bit by bit**: [`measure::gpu`] says how, and `kernels/analysis.cu` what the kernels do and cost.

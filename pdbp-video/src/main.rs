@@ -89,6 +89,9 @@ fn watch(cli: &Cli) -> Result<ExitCode, Failed> {
     let title = describe(&setup);
     if speaks && !cli.quiet {
         println!("{title}");
+        if let Some(room) = &setup.room {
+            println!("{room}");
+        }
     }
     match run(cluster.as_ref(), &setup, speaks && cli.shows_progress())? {
         Some(outcome) => Ok(show(cli, &setup, cluster.as_ref(), title, &outcome)),
@@ -183,10 +186,17 @@ fn run(cluster: Option<&Cluster>, setup: &Setup, bar: bool) -> Result<Option<Out
     }
     let progress = |done| bar.inc(done);
     let outcome = match cluster {
-        None => Some(direct::run(&setup.streams, setup.plan, &setup.place, RunClock::start(), &progress)?),
+        None => Some(direct::run(
+            &setup.streams,
+            setup.plan,
+            setup.codec,
+            &setup.place,
+            RunClock::start(),
+            &progress,
+        )?),
         Some(cluster) => {
             let clock = RunClock::start();
-            pipeline::run(cluster, &setup.streams, setup.plan, &setup.place, clock, &progress)?
+            pipeline::run(cluster, &setup.streams, setup.plan, setup.codec, &setup.place, clock, &progress)?
         }
     };
     bar.finish_and_clear();
@@ -256,7 +266,8 @@ fn write_files(
         let mut settings = vec![
             ("Clips".to_owned(), clips.collect::<Vec<_>>().join(", ")),
             ("Decoding threads".to_owned(), setup.plan.decoders.to_string()),
-            ("Analysis".to_owned(), table::analysis(outcome)),
+            ("Analysis".to_owned(), table::shares(&outcome.analysed)),
+            ("Decoder".to_owned(), table::shares(&outcome.decoded)),
             transport,
         ];
         let refused =

@@ -120,6 +120,8 @@ pub struct Outcome {
     pub passes: Vec<PassTime>,
     /// Processor time of all processes.
     pub work: Work,
+    /// What decoded how many frames.
+    pub decoded: BTreeMap<String, u64>,
     /// What analysed how many frames.
     pub analysed: BTreeMap<String, u64>,
     /// What went wrong without ending the run.

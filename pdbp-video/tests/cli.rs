@@ -308,3 +308,38 @@ mod gpu {
         }
     }
 }
+
+#[test]
+fn the_last_line_says_what_decoded() {
+    let line = |decoder: &str, options: &[&str]| {
+        let output =
+            video(&[&["--streams", "6", "--class", "qcif", "--decoder", decoder], options].concat(), &[]);
+        let text = printed(&output);
+        text.trim_end().lines().last().unwrap().to_owned()
+    };
+    for options in [&["--nodes", "0"] as &[&str], &["--transport", "local"], &["--nodes", "0", "--replay"]] {
+        assert_eq!(line("openh264", options), "decoded by: openh264");
+    }
+    let output = video(&["--streams", "6", "--decoder", "libav"], &[]);
+    if output.status.success() {
+        assert!(line("auto", &[]).starts_with("decoded by: libavcodec "));
+    } else {
+        let text = said(&output);
+        assert!(text.contains("libavcodec.so.59") && text.contains("apt install libavcodec59"), "{text}");
+        assert!(line("auto", &[]).starts_with("decoded by: openh264 ("), "{}", line("auto", &[]));
+    }
+    let output = video(&["--decoder", "/absent/libavcodec.so.59"], &[]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(said(&output).contains("/absent/libavcodec.so.59"), "{output:?}");
+}
+
+#[test]
+fn what_a_live_decoder_takes_is_measured_before_the_first_pass() {
+    let arguments =
+        ["--streams", "4", "--class", "qcif", "--continuous", "--passes", "5", "--decoder", "openh264"];
+    let text = printed(&video(&[&arguments[..], &["--nodes", "0"]].concat(), &[]));
+    let (_, rest) = text.split_once("a live decoder takes ").unwrap_or_else(|| panic!("{text}"));
+    let (megabytes, rest) = rest.split_once(" MB (176×144)").unwrap();
+    let megabytes: f64 = megabytes.parse().unwrap();
+    assert!((3.0..6.0).contains(&megabytes) && rest.contains("room for "), "{text}");
+}

@@ -39,6 +39,21 @@ fn the_table_of_a_folder_is_the_same_however_many_measure_it() {
 }
 
 #[test]
+fn the_table_is_the_same_whatever_decodes() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.h264"), BUNDLED[0].data).unwrap();
+    let table = |decoder| measure(&["a.h264", "--csv", "-", "--quiet", "--decoder", decoder], folder.path());
+    let (own, auto, libav) = (table("openh264"), table("auto"), table("libav"));
+    assert!(own.status.success() && own.stdout == auto.stdout, "{own:?} {auto:?}");
+    if libav.status.success() {
+        assert!(own.stdout == libav.stdout);
+    } else {
+        let said = String::from_utf8_lossy(&libav.stderr).into_owned();
+        assert!(said.contains("apt install libavcodec59") && libav.stdout.is_empty(), "{said}");
+    }
+}
+
+#[test]
 fn what_cannot_be_read_is_named_and_the_rest_is_measured() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("good.h264"), BUNDLED[0].data).unwrap();

@@ -46,6 +46,10 @@ pub enum WaitError {
     Interrupted,
 }
 
+/// What an error says to a task that nobody would wake.
+const NOBODY_POLLS: &str = "a task waits, and with `progress` = \"inline\" nobody polls the node to wake it; set \"thread\", or \"host\" \
+    and poll the node in a loop";
+
 /// What an error says of a call that somebody has ended.
 const INTERRUPTED: &str = "interrupted before there was what the call waits for; it may be called again";
 
@@ -148,6 +152,8 @@ pub enum SendError {
         /// The destination.
         dest: NodeId,
     },
+    /// A task waits, and with [`Progress::Inline`](crate::Progress::Inline) nobody polls for it.
+    NobodyPolls,
     /// There is no such part any more.
     NoSuchPart(Target),
     /// The message is longer than a part puts together.
@@ -207,6 +213,7 @@ impl fmt::Display for SendError {
                  streams to it as `stream_pipes` says; begin again when others are over, or raise the setting",
                 number.0
             ),
+            Self::NobodyPolls => f.write_str(NOBODY_POLLS),
             Self::NoSuchPart(target) => {
                 write!(f, "there is no {target}, or no more; look it up again by its name")
             }
@@ -270,6 +277,8 @@ pub enum RecvError {
     NoPipe,
     /// Every other node has failed or left, and no other part of this node is registered: nothing can come.
     NobodyLeft,
+    /// A task waits, and with [`Progress::Inline`](crate::Progress::Inline) nobody polls for it.
+    NobodyPolls,
     /// The node has failed, so that a superstep cannot come to its end.
     PeerFailed(NodeId),
     /// Another part of this node is in a superstep.
@@ -303,6 +312,7 @@ impl fmt::Display for RecvError {
             Self::NobodyLeft => f.write_str(
                 "every other node has failed or left, and this one has no other part: nobody can send a message any more",
             ),
+            Self::NobodyPolls => f.write_str(NOBODY_POLLS),
             Self::PeerFailed(node) => write!(f, "{node} has failed, so that the superstep of all nodes cannot end"),
             Self::SuperstepTaken => f.write_str(
                 "another part of this node is in a superstep; let one part of each node call `advance`, or one after the other",
@@ -332,7 +342,9 @@ impl From<RecvError> for io::Error {
             RecvError::SuperstepTaken => io::ErrorKind::ResourceBusy,
             RecvError::OtherNode { .. } => io::ErrorKind::InvalidInput,
             // What `read_to_end` and others would take for `ErrorKind::Interrupted` is asked for again, and nobody is interrupted.
-            RecvError::Interrupted | RecvError::Direct { .. } => io::ErrorKind::Other,
+            RecvError::Interrupted | RecvError::NobodyPolls | RecvError::Direct { .. } => {
+                io::ErrorKind::Other
+            }
         };
         Self::new(kind, e)
     }

@@ -29,7 +29,9 @@
 //!   ([`Part::try_recv_batch`] reads them), and [loans](Sender::loan) filled in place. A part stays on its thread, unless it is
 //!   [registered](Node::register_shared) to be shared; [`Node::wait_any`] waits for several, and [`Node::interrupt`] ends calls that
 //!   wait. Where all parts send and receive at the same time, [`Part::advance`] ends the loop everywhere (the examples `histogram` and
-//!   `gather`), and [`Part::quiesce`] and [`Part::send_or`] take in what comes meanwhile. With the feature `cuda` it also sends from
+//!   `gather`), and [`Part::quiesce`] and [`Part::send_or`] take in what comes meanwhile. As a task a part waits by
+//!   [`Part::recv_async`], [`Part::send_async`] and the `poll_` calls beside them, on any executor; [`WakeFd`] is for loops over
+//!   descriptors, and the feature `futures-io` gives streams the traits of that crate. With the feature `cuda` it also sends from
 //!   and receives into the memory of CUDA devices: whole messages of any length (`Part::send_device`, `Part::recv_into_device`), many
 //!   small ones (`Part::send_device_each`, `Part::recv_each_into_device`), and streams (`StreamWriter::write_device`,
 //!   `StreamReader::read_device`).
@@ -61,6 +63,8 @@ mod node;
 mod part;
 mod sync;
 mod trace;
+#[cfg(unix)]
+mod wake_fd;
 
 pub use cluster::{Cluster, StartError};
 pub use config::{
@@ -93,6 +97,8 @@ pub use pdbp_core::{Bell, Event, Routing};
 #[cfg(feature = "cuda")]
 pub use pdbp_cuda as cuda;
 pub use pdbp_local::Doorbell;
+#[cfg(unix)]
+pub use wake_fd::WakeFd;
 
 /// Runs the program in the README as a test, and compiles the one for devices.
 #[cfg(all(doctest, feature = "cudarc"))]

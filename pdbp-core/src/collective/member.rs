@@ -376,7 +376,8 @@ impl<'m> Member<'m> {
         })
     }
 
-    pub(super) fn has_left(&self, rank: usize) -> bool {
+    /// Whether a member has said that it has left: nothing of it follows.
+    pub fn has_left(&self, rank: usize) -> bool {
         self.peers.get(rank).is_some_and(|peer| peer.has_left)
     }
 

@@ -15,7 +15,7 @@ use core::ops::Range;
 use std::collections::BTreeMap;
 
 pub use nal::{Nal, NalKind, Nals, nals};
-pub use params::PictureSize;
+pub use params::{PictureSize, Unsupported};
 
 /// Why a stream cannot be used at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,6 +30,9 @@ pub enum IndexError {
         /// Length of the input.
         bytes: usize,
     },
+    /// All its pictures are of a kind that is not decoded.
+    #[error("{0}")]
+    Unsupported(Unsupported),
     /// No sequence or picture parameter set could be read.
     #[error(
         "no readable {which} among {nals} NAL units: the stream was cut before its headers; re-record it from its start"
@@ -69,8 +72,10 @@ pub struct Index {
     pub pictures: Vec<Range<usize>>,
     /// Entry points, in stream order; never empty in an index made by [`Index::new`].
     pub entries: Vec<EntryPoint>,
-    /// IDR pictures left out since a parameter set they refer to is missing or unreadable.
+    /// IDR pictures left out since a parameter set they refer to is missing, unreadable or of a kind that is not decoded.
     pub orphans: u32,
+    /// Pictures with a B slice.
+    pub b_pictures: u32,
 }
 
 impl Index {
@@ -109,6 +114,7 @@ struct Open {
     /// The PPS of its first IDR slice, once one was seen.
     idr: Option<u8>,
     has_slices: bool,
+    has_b: bool,
 }
 
 #[derive(Default)]
@@ -117,6 +123,8 @@ struct Builder<'a> {
     nals: usize,
     sps: BTreeMap<u8, (Range<usize>, PictureSize)>,
     pps: BTreeMap<u8, (Range<usize>, u8)>,
+    /// Of the first sequence parameter set that is not supported.
+    refused: Option<Unsupported>,
     open: Option<Open>,
     index: Index,
 }
@@ -142,7 +150,11 @@ impl Builder<'_> {
     fn note_parameters(&mut self, nal: &Nal, payload: &[u8]) {
         match nal.kind {
             NalKind::Sps => {
-                if let Some(sps) = params::sps(payload) {
+                let Some(sps) = params::sps(payload) else { return };
+                if let Some(refused) = sps.refused {
+                    self.refused.get_or_insert(refused);
+                    self.sps.remove(&sps.id);
+                } else {
                     self.sps.insert(sps.id, (nal.range.clone(), sps.size));
                 }
             }
@@ -168,13 +180,19 @@ impl Builder<'_> {
         }
         let open = self.extend(nal);
         open.has_slices = true;
+        open.has_b |= start.is_b;
         if idr {
             open.idr.get_or_insert(start.pps);
         }
     }
 
     fn extend(&mut self, nal: &Nal) -> &mut Open {
-        let open = self.open.get_or_insert(Open { range: nal.range.clone(), idr: None, has_slices: false });
+        let open = self.open.get_or_insert(Open {
+            range: nal.range.clone(),
+            idr: None,
+            has_slices: false,
+            has_b: false,
+        });
         open.range.end = nal.range.end;
         open
     }
@@ -187,6 +205,7 @@ impl Builder<'_> {
                 None => self.index.orphans += 1,
             }
         }
+        self.index.b_pictures += u32::from(open.has_b);
         self.index.pictures.push(open.range);
     }
 
@@ -206,6 +225,9 @@ impl Builder<'_> {
             return Err(IndexError::NotAnnexB { bytes: self.data.len() });
         }
         if self.index.entries.is_empty() {
+            if let Some(refused) = self.refused {
+                return Err(IndexError::Unsupported(refused));
+            }
             let missing = [(self.sps.is_empty(), "SPS"), (self.pps.is_empty(), "PPS")];
             return Err(match missing.iter().find(|(is_missing, _)| *is_missing) {
                 Some((_, which)) => IndexError::NoParameterSets { which, nals: self.nals },

@@ -21,6 +21,44 @@ impl core::fmt::Display for PictureSize {
 pub(super) struct Sps {
     pub(super) id: u8,
     pub(super) size: PictureSize,
+    /// Why its pictures are not decoded.
+    pub(super) refused: Option<Unsupported>,
+}
+
+/// Kinds of video that are not decoded. (Some decoders could, but then it would depend on the decoder what is measured.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unsupported {
+    /// Pictures may consist of two fields (`frame_mbs_only_flag` is 0).
+    Interlaced,
+    /// Others than 8-bit 4:2:0.
+    Format {
+        /// `chroma_format_idc`: 0 is 4:0:0, 1 is 4:2:0, 2 is 4:2:2, 3 is 4:4:4.
+        chroma: u32,
+        /// Bits of a luma sample.
+        luma_bits: u32,
+        /// Bits of a chroma sample.
+        chroma_bits: u32,
+    },
+    /// With residuals that bypass the transform.
+    Lossless,
+}
+
+impl core::fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Interlaced => f.write_str("interlaced video is not decoded; deinterlace it, e.g. ffmpeg -i FILE -vf yadif NEW.mp4"),
+            Self::Format { chroma, luma_bits, chroma_bits } => {
+                let chroma = ["4:0:0", "4:2:0", "4:2:2", "4:4:4"].get(*chroma as usize).unwrap_or(&"an unknown format");
+                let bits = luma_bits.max(chroma_bits);
+                write!(
+                    f,
+                    "{chroma} with {bits} bits is not decoded, only 4:2:0 with 8 bits; convert it, e.g. ffmpeg -i FILE -pix_fmt yuv420p NEW.mp4"
+                )
+            }
+            Self::Lossless => f.write_str("lossless video (High 4:4:4 Predictive) is not decoded; convert it, e.g. ffmpeg -i FILE -c:v libx264 -crf 18 NEW.mp4"),
+        }
+    }
 }
 
 /// A picture parameter set: its own number and that of the SPS it refers to.
@@ -32,6 +70,8 @@ pub(super) struct Pps {
 /// The beginning of a slice header.
 pub(super) struct SliceStart {
     pub(super) first_macroblock: u32,
+    /// Whether it may be predicted from two pictures at once.
+    pub(super) is_b: bool,
     pub(super) pps: u8,
 }
 
@@ -41,7 +81,9 @@ pub(super) fn sps(payload: &[u8]) -> Option<Sps> {
     let profile = bits.bits(8)?;
     bits.bits(16)?; // constraint flags, level
     let id = u8::try_from(bits.ue()?).ok().filter(|id| *id < 32)?;
-    let chroma = if has_chroma_format(profile) { high_profile_fields(&mut bits)? } else { 1 };
+    let plain = Samples { chroma: 1, luma_bits: 8, chroma_bits: 8, is_lossless: false };
+    let samples = if has_chroma_format(profile) { high_profile_fields(&mut bits)? } else { plain };
+    let chroma = samples.chroma;
     bits.ue()?; // log2_max_frame_num_minus4
     picture_order(&mut bits)?;
     bits.ue()?; // max_num_ref_frames
@@ -66,22 +108,42 @@ pub(super) fn sps(payload: &[u8]) -> Option<Sps> {
     let width = width.checked_sub(left.checked_add(right)?.checked_mul(unit_x)?)?;
     let height = height.checked_sub(top.checked_add(bottom)?.checked_mul(unit_y)?)?;
     let size = PictureSize { width: width.try_into().ok()?, height: height.try_into().ok()? };
-    (size.width > 0 && size.height > 0).then_some(Sps { id, size })
+    (size.width > 0 && size.height > 0).then_some(Sps { id, size, refused: samples.refused(frames_only) })
 }
 
 fn has_chroma_format(profile: u32) -> bool {
     matches!(profile, 100 | 110 | 122 | 244 | 44 | 83 | 86 | 118 | 128 | 138 | 139 | 134 | 135)
 }
 
-/// The fields that only the High profiles have; returns `chroma_format_idc`.
-fn high_profile_fields(bits: &mut Bits<'_>) -> Option<u32> {
+/// What samples are, and how they are coded.
+struct Samples {
+    /// `chroma_format_idc`
+    chroma: u32,
+    luma_bits: u32,
+    chroma_bits: u32,
+    is_lossless: bool,
+}
+
+impl Samples {
+    fn refused(&self, frames_only: bool) -> Option<Unsupported> {
+        let &Self { chroma, luma_bits, chroma_bits, is_lossless } = self;
+        if (chroma, luma_bits, chroma_bits) != (1, 8, 8) {
+            return Some(Unsupported::Format { chroma, luma_bits, chroma_bits });
+        }
+        let kinds = [(!frames_only, Unsupported::Interlaced), (is_lossless, Unsupported::Lossless)];
+        kinds.into_iter().find(|(is, _)| *is).map(|(_, kind)| kind)
+    }
+}
+
+/// The fields that only the High profiles have.
+fn high_profile_fields(bits: &mut Bits<'_>) -> Option<Samples> {
     let chroma = bits.ue()?;
     if chroma == 3 {
         bits.bit()?;
     }
-    bits.ue()?; // bit_depth_luma_minus8
-    bits.ue()?; // bit_depth_chroma_minus8
-    bits.bit()?;
+    let luma_bits = bits.ue()?.checked_add(8)?;
+    let chroma_bits = bits.ue()?.checked_add(8)?;
+    let is_lossless = bits.flag()?; // qpprime_y_zero_transform_bypass_flag
     if bits.flag()? {
         for list in 0..if chroma == 3 { 12 } else { 8 } {
             if bits.flag()? {
@@ -89,7 +151,7 @@ fn high_profile_fields(bits: &mut Bits<'_>) -> Option<u32> {
             }
         }
     }
-    Some(chroma)
+    Some(Samples { chroma, luma_bits, chroma_bits, is_lossless })
 }
 
 fn skip_scaling_list(bits: &mut Bits<'_>, entries: u32) -> Option<()> {
@@ -136,7 +198,7 @@ pub(super) fn pps(payload: &[u8]) -> Option<Pps> {
 pub(super) fn slice_start(payload: &[u8]) -> Option<SliceStart> {
     let mut bits = Bits::new(payload);
     let first_macroblock = bits.ue()?;
-    bits.ue()?; // slice_type
+    let is_b = bits.ue()? % 5 == 1; // slice_type
     let pps = u8::try_from(bits.ue()?).ok()?;
-    Some(SliceStart { first_macroblock, pps })
+    Some(SliceStart { first_macroblock, is_b, pps })
 }

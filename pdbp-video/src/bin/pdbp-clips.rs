@@ -11,6 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use pdbp::Launch;
 use pdbp_tasks::{Error, Limits, Program, Tasks, timeline};
 use pdbp_video::clips::{self, Clip, ClipError};
+use pdbp_video::decode::{Codec, Wanted};
 use pdbp_video::elastic::{self, Kinds, Total};
 
 /// Measures blur, blockiness and smoothness of all pictures of H.264 files, and writes them as a table.
@@ -26,6 +27,10 @@ struct Cli {
     /// The table to write; - is the standard output
     #[arg(long, value_name = "FILE", default_value = "clips.csv")]
     csv: PathBuf,
+    /// What decodes here: libav (libavcodec, loaded when it is there), openh264 (part of the program), auto, or the path of a
+    /// libavcodec. Tables of undamaged files without B pictures are the same
+    #[arg(long, value_name = "NAME", default_value_t)]
+    decoder: Wanted,
     /// Pieces at a time: of each process that computes [default: one per processor; one in a process of an MPI job]
     #[arg(long, value_name = "N")]
     slots: Option<usize>,
@@ -64,7 +69,8 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<Option<Total>, Error> {
     let mut program = Program::new("pdbp-clips");
-    let kinds = elastic::kinds(&mut program);
+    let codec = Codec::choose(&cli.decoder).map_err(Error::other)?;
+    let kinds = elastic::kinds(&mut program, codec);
     if let Some(slots) = cli.slots {
         program.slots(slots);
     }

@@ -1,29 +1,113 @@
-//! How many decoders fit into memory.
+//! How many live decoders fit into memory.
 //!
-//! A live openh264 decoder keeps its bit stream buffers (about 3 MiB whatever the picture size) and a pool of reference
-//! pictures with their side data. [`decoder_bytes`] is fitted to resident sizes measured for QCIF, CIF and D1.
+//! [`Needs::measure`] decodes some pictures of each size with a few decoders and looks how much the process has grown: what a decoder
+//! takes depends on which one it is, on the size of the pictures, and on how many of them its streams refer to. Figures are in
+//! [`crate`]'s documentation.
 
+use std::collections::BTreeMap;
 use std::fs;
 
+use super::{Codec, Follower};
 use crate::annexb::PictureSize;
+use crate::clips::Clip;
 
-/// Resident bytes of a live decoder apart from pictures.
-const FIXED_BYTES: u64 = 4_150_000;
-/// Resident bytes of a live decoder per luma sample.
-const BYTES_PER_SAMPLE: u64 = 17;
 /// Part of the available memory that decoders may take, in percent; the rest is for blocks, clips and the system.
 const SHARE_PERCENT: u64 = 80;
+/// Decoders of a size of pictures that are measured together, at most.
+const MOST_DECODERS: u64 = 8;
+/// Luma samples that they have together, unless one has more.
+const MOST_SAMPLES: u64 = 2_000_000;
+/// Pictures that each decodes: a decoder keeps up to 16.
+const PICTURES: usize = 18;
 
-/// Resident bytes that one live decoder of this picture size takes.
-pub fn decoder_bytes(size: PictureSize) -> u64 {
-    FIXED_BYTES + BYTES_PER_SAMPLE * u64::from(size.width) * u64::from(size.height)
+/// Memory that a live decoder takes, by the size of its pictures.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Needs(BTreeMap<(u16, u16), u64>);
+
+impl Needs {
+    #[cfg(test)]
+    pub(crate) fn of(needs: impl Into<BTreeMap<(u16, u16), u64>>) -> Self {
+        Self(needs.into())
+    }
+
+    /// Measures what decoders of `codec` take, on streams of `clips`. Takes some milliseconds for each size of pictures, seconds for very
+    /// large ones. `None` where the system does not tell how much memory a process has.
+    pub fn measure(codec: Codec, clips: &[Clip]) -> Option<Self> {
+        let mut of_size: BTreeMap<_, Vec<&Clip>> = BTreeMap::new();
+        for clip in clips {
+            of_size.entry((clip.size().width, clip.size().height)).or_default().push(clip);
+        }
+        // All live until the end: what one gave back the next would get, and it would seem to take nothing.
+        let mut live = Vec::new();
+        let mut needs = Self::default();
+        for (size, clips) in of_size {
+            let samples = u64::from(size.0) * u64::from(size.1);
+            let number = (MOST_SAMPLES / samples.max(1)).clamp(2, MOST_DECODERS);
+            let mut several = clips.into_iter().cycle();
+            // The first takes what is free already.
+            live.extend(several.next().and_then(|clip| run(codec, clip)));
+            let before = resident_bytes()?;
+            let more = several.take(number as usize).filter_map(|clip| run(codec, clip)); // 8 at most
+            let (had, _) = (live.len(), live.extend(more));
+            let grown = resident_bytes()?.saturating_sub(before);
+            needs.0.insert(size, grown / (live.len() - had).max(1) as u64);
+        }
+        Some(needs)
+    }
+
+    /// Resident bytes of a live decoder for pictures of this size; 0 if none was measured.
+    pub fn bytes(&self, size: PictureSize) -> u64 {
+        self.0.get(&(size.width, size.height)).copied().unwrap_or_default()
+    }
+
+    /// How many of `sizes`, taken in order, can be followed at once with `available` bytes.
+    pub fn streams_that_fit(&self, sizes: impl Iterator<Item = PictureSize>, available: u64) -> u32 {
+        let mut left = available / 100 * SHARE_PERCENT;
+        let mut count = 0;
+        for size in sizes {
+            match left.checked_sub(self.bytes(size)) {
+                Some(rest) => left = rest,
+                None => break,
+            }
+            count += 1;
+        }
+        count
+    }
+}
+
+/// Such as `0.93 MB (176×144), 1.5 MB (352×288)`.
+impl core::fmt::Display for Needs {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        for (number, ((width, height), bytes)) in self.0.iter().enumerate() {
+            let comma = if number == 0 { "" } else { ", " };
+            write!(f, "{comma}{:.2} MB ({width}×{height})", *bytes as f64 / 1e6)?;
+        }
+        Ok(())
+    }
+}
+
+/// A decoder that has decoded some pictures of `clip`.
+fn run(codec: Codec, clip: &Clip) -> Option<Follower> {
+    let mut follower = Follower::new(codec, clip.index().entries.first()?);
+    for _ in 0..PICTURES {
+        // A damaged picture is reported when it is measured.
+        let _ = follower.step(clip, |_, _| ());
+    }
+    Some(follower)
+}
+
+/// Memory of this process that is not shared with files, in bytes.
+fn resident_bytes() -> Option<u64> {
+    let field = |file: &str, name: &str| kibibytes(&fs::read_to_string(file).ok()?, name);
+    // The first is exact; the second lags behind by up to 64 pages for each processor.
+    field("/proc/self/smaps_rollup", "Anonymous:").or_else(|| field("/proc/self/status", "RssAnon:"))
 }
 
 /// Memory that processes can still take without swapping, in bytes: `MemAvailable` of `/proc/meminfo`, and no more than
 /// the control group allows. `None` where the system does not tell.
 pub fn available_bytes() -> Option<u64> {
     let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
-    let system = parse_meminfo(&meminfo)?;
+    let system = kibibytes(&meminfo, "MemAvailable:")?;
     let number = |file: &str| fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
     let limit = number("/sys/fs/cgroup/memory.max");
     let used = number("/sys/fs/cgroup/memory.current");
@@ -31,51 +115,46 @@ pub fn available_bytes() -> Option<u64> {
     Some(group.map_or(system, |group| group.min(system)))
 }
 
-fn parse_meminfo(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+/// The bytes of a line such as `MemFree: 12 kB`.
+fn kibibytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)
-}
-
-/// How many of `sizes`, taken in order, can be followed at once with `available` bytes.
-///
-/// ```
-/// use pdbp_video::{annexb::PictureSize, decode::memory};
-///
-/// let qcif = PictureSize { width: 176, height: 144 };
-/// let fits = memory::streams_that_fit(std::iter::repeat_n(qcif, 10_080), 24 << 30);
-/// assert!((3_000..8_000).contains(&fits), "{fits}");
-/// ```
-pub fn streams_that_fit(sizes: impl Iterator<Item = PictureSize>, available: u64) -> u32 {
-    let mut left = available / 100 * SHARE_PERCENT;
-    let mut count = 0;
-    for size in sizes {
-        match left.checked_sub(decoder_bytes(size)) {
-            Some(rest) => left = rest,
-            None => break,
-        }
-        count += 1;
-    }
-    count
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clips::bundled;
 
     #[test]
     fn meminfo_is_read() {
         let text = "MemTotal:       24000000 kB\nMemFree:  1 kB\nMemAvailable:   20000000 kB\n";
-        assert_eq!(parse_meminfo(text), Some(20_000_000 * 1024));
-        assert_eq!(parse_meminfo("MemTotal: 1 kB\n"), None);
+        assert_eq!(kibibytes(text, "MemAvailable:"), Some(20_000_000 * 1024));
+        assert_eq!(kibibytes("MemTotal: 1 kB\n", "MemAvailable:"), None);
     }
 
     #[test]
     fn larger_pictures_leave_room_for_fewer_streams() {
-        let fits = |width, height| {
-            streams_that_fit(std::iter::repeat_n(PictureSize { width, height }, 1_000_000), 8 << 30)
+        let needs = Needs::of([((176, 144), 1_000_000), ((352, 288), 3_000_000)]);
+        let fits = |width, height, available| {
+            let size = PictureSize { width, height };
+            needs.streams_that_fit(std::iter::repeat_n(size, 1_000_000), available)
         };
-        assert!(fits(176, 144) > fits(352, 288) && fits(352, 288) > fits(704, 576));
-        assert_eq!(streams_that_fit(std::iter::empty(), u64::MAX), 0);
+        assert_eq!((fits(176, 144, 100_000_000), fits(352, 288, 100_000_000)), (80, 26));
+        assert_eq!(needs.streams_that_fit(std::iter::empty(), u64::MAX), 0);
+        assert_eq!(needs.to_string(), "1.00 MB (176×144), 3.00 MB (352×288)");
+    }
+
+    #[test]
+    fn what_a_decoder_takes_is_measured() {
+        if resident_bytes().is_none() {
+            return eprintln!("skipped: this system does not tell how much memory a process has");
+        }
+        for codec in crate::decode::tests::codecs() {
+            let needs = Needs::measure(codec, &bundled().clips).unwrap();
+            // Other tests of this process take and return memory at the same time: no more can be said than that all were measured.
+            assert_eq!(needs.0.keys().copied().collect::<Vec<_>>(), [(176, 144), (352, 288), (704, 576)]);
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::{DecodeError, Sampler, Yuv};
+use super::{Codec, DecodeError, Sampler, Yuv};
 use crate::annexb::EntryPoint;
 use crate::clips::Clip;
 use crate::frame::{FrameId, frame_len, read_frame, write_frame};
@@ -20,9 +20,9 @@ pub struct Reel {
 
 impl Reel {
     /// Decodes up to eight pictures of each clip, on `rayon`'s threads.
-    pub fn record(clips: &[Clip]) -> Self {
+    pub fn record(codec: Codec, clips: &[Clip]) -> Self {
         let entries = |clip: &Clip| {
-            let mut sampler = Sampler::new();
+            let mut sampler = Sampler::new(codec);
             let entries = clip.index().entries.iter().take(MOST_PICTURES);
             entries.map(|entry| develop(&mut sampler, clip, entry)).collect()
         };

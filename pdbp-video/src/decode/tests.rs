@@ -11,18 +11,31 @@ fn planes(yuv: &Yuv<'_>) -> Vec<u8> {
     out
 }
 
+/// The decoders that there are here; `PDBP_REQUIRE_LIBAV` in the environment makes it an error if libavcodec is not among them.
+pub(super) fn codecs() -> Vec<Codec> {
+    let mut codecs = vec![Codec::default()];
+    match Codec::choose(&Wanted::Libav) {
+        Ok(codec) => codecs.push(codec),
+        Err(error) if std::env::var_os("PDBP_REQUIRE_LIBAV").is_some() => panic!("{error}"),
+        Err(error) => eprintln!("libavcodec: skipped: {error}"),
+    }
+    codecs
+}
+
 fn fresh(clip: &Clip, entry: usize) -> Vec<u8> {
-    Sampler::new().sample(clip, &clip.index().entries[entry], planes).unwrap()
+    Sampler::new(Codec::default()).sample(clip, &clip.index().entries[entry], planes).unwrap()
 }
 
 #[test]
 fn a_decoder_reused_across_sizes_gives_what_a_fresh_one_gives() {
     let clips = bundled().clips;
-    let mut sampler = Sampler::new();
-    for turn in 0..15 {
-        let (clip, entry) = (&clips[turn * 7 % clips.len()], turn % 5);
-        let picture = sampler.sample(clip, &clip.index().entries[entry], planes).unwrap();
-        assert!(picture == fresh(clip, entry), "{} entry {entry}", clip.name());
+    for codec in codecs() {
+        let mut sampler = Sampler::new(codec);
+        for turn in 0..15 {
+            let (clip, entry) = (&clips[turn * 7 % clips.len()], turn % 5);
+            let picture = sampler.sample(clip, &clip.index().entries[entry], planes).unwrap();
+            assert!(picture == fresh(clip, entry), "{} entry {entry}, {codec}", clip.name());
+        }
     }
 }
 
@@ -40,19 +53,23 @@ fn broken_clip() -> Clip {
 fn a_broken_stream_does_not_poison_the_next() {
     let clips = bundled().clips;
     let broken = broken_clip();
-    let mut sampler = Sampler::new();
-    for clip in &clips {
-        let result = sampler.sample(&broken, &broken.index().entries[1], |_| ());
-        let expected = DecodeError::Damaged { picture: 30, reason: "bit stream error".into() };
-        assert_eq!(result, Err(expected));
-        let picture = sampler.sample(clip, &clip.index().entries[1], planes).unwrap();
-        assert!(picture == fresh(clip, 1), "{}", clip.name());
+    for codec in codecs() {
+        let mut sampler = Sampler::new(codec);
+        for clip in &clips {
+            let result = sampler.sample(&broken, &broken.index().entries[1], |_| ());
+            assert!(matches!(result, Err(DecodeError::Damaged { picture: 30, .. })), "{codec}: {result:?}");
+            if !codec.is_libav() {
+                assert!(result.unwrap_err().to_string().contains("bit stream error"));
+            }
+            let picture = sampler.sample(clip, &clip.index().entries[1], planes).unwrap();
+            assert!(picture == fresh(clip, 1), "{}, {codec}", clip.name());
+        }
     }
 }
 
 /// Numbers and pictures that come out in `steps` steps, and how many steps failed.
-fn follow(clip: &Clip, entry: usize, steps: usize) -> (Vec<(u32, Vec<u8>)>, usize) {
-    let mut follower = Follower::new(&clip.index().entries[entry]);
+fn follow(codec: Codec, clip: &Clip, entry: usize, steps: usize) -> (Vec<(u32, Vec<u8>)>, usize) {
+    let mut follower = Follower::new(codec, &clip.index().entries[entry]);
     let mut pictures = Vec::new();
     let mut errors = 0;
     for _ in 0..steps {
@@ -71,30 +88,37 @@ fn numbers(pictures: &[(u32, Vec<u8>)]) -> Vec<u32> {
 #[test]
 fn a_follower_gives_every_picture_of_a_clip() {
     for clip in &bundled().clips {
-        let (pictures, errors) = follow(clip, 0, 140);
-        let expected: Vec<_> = (0..132).chain(0..8).take(pictures.len()).collect();
-        assert_eq!((numbers(&pictures), errors), (expected, 0), "{}", clip.name());
-        assert!(pictures.len() >= 137, "{}: only {} pictures", clip.name(), pictures.len());
+        let followed = codecs().into_iter().map(|codec| follow(codec, clip, 0, 140)).collect::<Vec<_>>();
+        for (pictures, errors) in &followed {
+            let expected: Vec<_> = (0..132).chain(0..8).take(pictures.len()).collect();
+            assert_eq!((numbers(pictures), *errors), (expected, 0), "{}", clip.name());
+            assert!(pictures.len() >= 137, "{}: only {} pictures", clip.name(), pictures.len());
+            assert!(pictures.iter().zip(&followed[0].0).all(|(one, other)| one == other), "{}", clip.name());
+        }
     }
 }
 
 #[test]
 fn following_from_a_later_entry_point_shows_the_same_pictures() {
     let clip = Clip::new("qcif", BUNDLED[0].data).unwrap();
-    let (whole, _) = follow(&clip, 0, 110);
-    let (late, _) = follow(&clip, 2, 40);
-    assert_eq!(late[0].0, 60);
-    assert!(late.iter().all(|picture| whole.contains(picture) || picture.0 >= 105));
+    for codec in codecs() {
+        let (whole, _) = follow(codec, &clip, 0, 110);
+        let (late, _) = follow(codec, &clip, 2, 40);
+        assert_eq!(late[0].0, 60);
+        assert!(late.iter().all(|picture| whole.contains(picture) || picture.0 >= 105));
+    }
 }
 
 #[test]
 fn a_follower_resumes_at_the_entry_point_after_the_damage() {
-    let (pictures, errors) = follow(&broken_clip(), 0, 40);
-    assert_eq!(errors, 1);
-    let numbers = numbers(&pictures);
-    let resumed = numbers.iter().position(|number| *number == 60).expect("resumed");
-    assert_eq!(numbers[..resumed], (0..resumed as u32).collect::<Vec<_>>()[..]);
-    assert!(resumed >= 27 && numbers.len() > resumed + 3, "{numbers:?}");
+    for codec in codecs() {
+        let (pictures, errors) = follow(codec, &broken_clip(), 0, 40);
+        assert_eq!(errors, 1);
+        let numbers = numbers(&pictures);
+        let resumed = numbers.iter().position(|number| *number == 60).expect("resumed");
+        assert_eq!(numbers[..resumed], (0..resumed as u32).collect::<Vec<_>>()[..]);
+        assert!(resumed >= 27 && numbers.len() > resumed + 3, "{numbers:?}");
+    }
 }
 
 proptest::proptest! {
@@ -108,13 +132,17 @@ proptest::proptest! {
             data[place] ^= 1 << bit;
         }
         let good = Clip::new("good", BUNDLED[3].data).unwrap();
-        let mut sampler = Sampler::new();
-        if let Ok(mutated) = Clip::new("mutated", data) {
-            for entry in &mutated.index().entries {
-                let _ = sampler.sample(&mutated, entry, |_| ());
+        let mutated = Clip::new("mutated", data);
+        for codec in codecs() {
+            let mut sampler = Sampler::new(codec);
+            if let Ok(mutated) = &mutated {
+                for entry in &mutated.index().entries {
+                    let _ = sampler.sample(mutated, entry, |_| ());
+                }
+                let _ = whole(codec, mutated, |_| ());
             }
+            let picture = sampler.sample(&good, &good.index().entries[0], planes).unwrap();
+            proptest::prop_assert!(picture == fresh(&good, 0));
         }
-        let picture = sampler.sample(&good, &good.index().entries[0], planes).unwrap();
-        proptest::prop_assert!(picture == fresh(&good, 0));
     }
 }

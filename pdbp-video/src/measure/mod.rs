@@ -7,6 +7,16 @@
 //! | [blockiness](jpeg) | about 1 without blocks, more with | Wang, Sheikh, Bovik: *No-reference perceptual quality assessment of JPEG compressed images*, ICIP 2002: its features B over A |
 //! | [smoothness](jpeg) | 0 rough … 1 smooth | same paper: one minus its feature Z |
 //!
+//! Each follows what is done to pictures. Means of ten key frames of the bundled clips, or of six pictures encoded anew; of every picture
+//! by itself the rank correlation (Spearman) with the steps is 1, or −1 for noise (`tests/scores.rs`):
+//!
+//! | spoilt by | measure | from the least to the most |
+//! |---|---|---|
+//! | Gaussian blur, deviation 0, 0.6, 1, 1.5, 2, 3 and 4 samples | blur | 0.311, 0.401, 0.500, 0.605, 0.688, 0.787, 0.829 |
+//! | the same | smoothness | 0.721, 0.806, 0.889, 0.943, 0.969, 0.988, 0.994 |
+//! | noise of up to 0, 2, 4, 8, 16 and 32 levels | smoothness | 0.721, 0.610, 0.555, 0.488, 0.421, 0.375 |
+//! | x264's quantiser 26, 30, 34, 38, 42, 46 and 50, not deblocked | blockiness | 1.165, 1.327, 1.593, 2.053, 2.817, 4.281, 6.871 |
+//!
 //! All arithmetic up to the final division is in integers, row by row, so that splitting a picture into bands changes
 //! nothing: large frames are analysed by several `rayon` threads, small ones by the caller's thread alone. For the same reason a
 //! [device](gpu) gives the same scores. A [`Scorer`] does it for a part, in the [`Place`] that a user wants.
@@ -91,12 +101,12 @@ pub enum Threads {
 /// Analyses frames one after the other, keeping its buffers.
 ///
 /// ```
-/// use pdbp_video::{clips, decode::Sampler, measure::{Analyser, Threads}};
+/// use pdbp_video::{clips, decode::{Codec, Sampler}, measure::{Analyser, Threads}};
 ///
 /// let clips = clips::bundled().clips;
 /// let mut analyser = Analyser::new(Threads::Caller);
 /// let mut score = |clip: &clips::Clip| {
-///     Sampler::new().sample(clip, &clip.index().entries[1], |picture| analyser.analyse(picture))
+///     Sampler::new(Codec::default()).sample(clip, &clip.index().entries[1], |picture| analyser.analyse(picture))
 /// };
 /// let (sharp, blurred) = (score(&clips[1])?, score(&clips[2])?);
 /// assert!(blurred.blur > sharp.blur && blurred.smoothness > sharp.smoothness);

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::annexb::PictureSize;
 use crate::clips::{Clip, bundled};
-use crate::decode::Sampler;
+use crate::decode::{Codec, Sampler};
 
 /// A picture made sample by sample, chroma from the same function.
 fn with_picture<R>(
@@ -40,7 +40,7 @@ fn assert_close(fast: Scores, naive: Scores) {
 fn clip_scores(name: &str) -> Scores {
     let clips = bundled().clips;
     let clip: &Clip = clips.iter().find(|clip| clip.name() == name).unwrap();
-    let mut sampler = Sampler::new();
+    let mut sampler = Sampler::new(Codec::default());
     let entries = &clip.index().entries;
     let mut mean = Scores::default();
     for entry in entries {
@@ -65,7 +65,7 @@ fn the_spoilt_clips_score_as_they_were_spoilt() {
 #[test]
 fn real_pictures_score_as_by_the_formula() {
     for clip in &bundled().clips {
-        let mut sampler = Sampler::new();
+        let mut sampler = Sampler::new(Codec::default());
         sampler
             .sample(clip, &clip.index().entries[1], |picture| {
                 assert_close(score(picture), naive::scores(picture))
@@ -111,7 +111,7 @@ fn blurring_a_picture_raises_blur_and_smoothness() {
 fn splitting_among_threads_changes_nothing() {
     let clips = bundled().clips;
     let clip = clips.iter().find(|clip| clip.name() == "bbb_d1").unwrap();
-    Sampler::new()
+    Sampler::new(Codec::default())
         .sample(clip, &clip.index().entries[3], |picture| {
             let (mut alone, mut split) = (Analyser::new(Threads::Caller), Analyser::new(Threads::Split));
             assert_eq!(alone.analyse(picture), split.analyse(picture));

@@ -2,6 +2,7 @@
 //!
 //! Like the analysers it never just waits for room to send: what fills the room may be scores that it has not taken yet.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use pdbp::{Batch, Interest, Node, Part, PartKind, RecvError, SendError, Target};
@@ -191,7 +192,8 @@ impl Console<'_> {
                     self.outcome.densities.push(density(bytemuck::pod_read_unaligned(bytes)));
                 }
             }
-            command::ANALYSED => self.take_share(message)?,
+            command::ANALYSED => take_share(message, &mut self.outcome.analysed)?,
+            command::DECODED => take_share(message, &mut self.outcome.decoded)?,
             command::NOTE => self.outcome.notes.push(String::from_utf8_lossy(message).into_owned()),
             command::FAILED => return Err(String::from_utf8_lossy(message).into_owned()),
             other => return Err(format!("unknown command {other}: the nodes run different versions")),
@@ -219,15 +221,6 @@ impl Console<'_> {
         self.outcome.carried(Traffic { pass, from, to, frames: done.frames.into(), bytes: done.bytes });
     }
 
-    fn take_share(&mut self, message: &[u8]) -> Result<(), String> {
-        let (frames, name) = message
-            .split_first_chunk()
-            .ok_or_else(|| format!("a share of analysis of {} bytes", message.len()))?;
-        let name = String::from_utf8_lossy(name).into_owned();
-        *self.outcome.analysed.entry(name).or_default() += u64::from_le_bytes(*frames);
-        Ok(())
-    }
-
     fn take_fault(&mut self, message: &[u8]) -> Result<(), String> {
         let (head, reason) = message
             .split_at_checked(size_of::<FaultHead>())
@@ -240,6 +233,15 @@ impl Console<'_> {
         });
         Ok(())
     }
+}
+
+/// Adds a number of frames to what `name` has done.
+fn take_share(message: &[u8], shares: &mut BTreeMap<String, u64>) -> Result<(), String> {
+    let (frames, name) =
+        message.split_first_chunk().ok_or_else(|| format!("a share of frames of {} bytes", message.len()))?;
+    let name = String::from_utf8_lossy(name).into_owned();
+    *shares.entry(name).or_default() += u64::from_le_bytes(*frames);
+    Ok(())
 }
 
 fn value<T: bytemuck::Pod>(number: u16, message: &[u8]) -> Result<T, String> {

@@ -8,7 +8,7 @@ use crate::account::{Stopwatch, Work};
 use crate::decode::{DecodeError, Follower, Sampler, Yuv};
 use crate::frame::{FrameBytes, FrameId, frame_len, write_frame};
 use crate::plan::{Mode, Pair};
-use crate::streams::{StreamNo, Streams};
+use crate::streams::StreamNo;
 
 /// Does what the console commands, until it says stop.
 pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> Result<(), String> {
@@ -35,6 +35,10 @@ pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> 
         }
     }
     desk.writer.finish().map_err(|error| text(&error))?;
+    if desk.work.decoded > 0 {
+        let share = [&desk.work.decoded.to_le_bytes(), job.codec.to_string().as_bytes()].concat();
+        part.sender(console).command(command::DECODED).send(&share).map_err(|error| text(&error))?;
+    }
     part.sender(console)
         .command(command::WORK)
         .send(bytemuck::bytes_of(&desk.work))
@@ -52,18 +56,17 @@ impl Shower {
     /// Of the decoder of a pair, when `streams` streams take part.
     fn new(job: &Job<'_>, pair: Pair, streams: u32) -> Self {
         match job.plan.mode {
-            Mode::Sample => Self::Sample(Sampler::new()),
+            Mode::Sample => Self::Sample(Sampler::new(job.codec)),
             Mode::Replay => Self::Replay,
-            Mode::Continuous => {
-                Self::Follow(followers(&job.streams.first(streams), pair.number, job.layout.pairs.len()))
-            }
+            Mode::Continuous => Self::Follow(followers(job, streams, pair.number)),
         }
     }
 }
 
-fn followers(streams: &Streams, number: u32, pairs: usize) -> Vec<(StreamNo, Follower)> {
-    let own = streams.share(number, u32::try_from(pairs).unwrap_or(u32::MAX)).map(StreamNo);
-    own.filter_map(|stream| Some((stream, Follower::new(streams.entry(stream, 0)?.1)))).collect()
+fn followers(job: &Job<'_>, streams: u32, number: u32) -> Vec<(StreamNo, Follower)> {
+    let (streams, pairs) = (job.streams.first(streams), u32::try_from(job.layout.pairs.len()));
+    let own = streams.share(number, pairs.unwrap_or(u32::MAX)).map(StreamNo);
+    own.filter_map(|stream| Some((stream, Follower::new(job.codec, streams.entry(stream, 0)?.1)))).collect()
 }
 
 /// What a decoder works with.

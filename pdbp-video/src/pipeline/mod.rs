@@ -29,7 +29,7 @@ use std::time::Instant;
 use pdbp::{Cluster, Event, Node, Part, PartKind, RecvError, Target};
 
 use crate::account::RunClock;
-use crate::decode::Reel;
+use crate::decode::{Codec, Reel};
 use crate::measure::Place;
 use crate::outcome::Outcome;
 use crate::plan::{Layout, Mode, Plan, Pool};
@@ -67,6 +67,7 @@ impl PipelineError {
 struct Job<'a> {
     streams: &'a Streams,
     plan: Plan,
+    codec: Codec,
     place: &'a Place,
     clock: RunClock,
     layout: Layout,
@@ -154,8 +155,8 @@ impl Job<'_> {
     }
 }
 
-/// Runs all passes on the nodes of `cluster` that this process hosts; what these analyse is analysed in `place`. `progress` is called by the console with the number
-/// of streams done. Returns the outcome in the process that hosts node 0, and `None` in the others.
+/// Runs all passes on the nodes of `cluster` that this process hosts; what these decode is decoded by `codec`, what they analyse is
+/// analysed in `place`. `progress` is called by the console with the number of streams done. Returns the outcome in the process that hosts node 0, and `None` in the others.
 ///
 /// # Errors
 ///
@@ -164,6 +165,7 @@ pub fn run(
     cluster: &Cluster,
     streams: &Streams,
     plan: Plan,
+    codec: Codec,
     place: &Place,
     clock: RunClock,
     progress: &(dyn Fn(u64) + Sync),
@@ -174,8 +176,8 @@ pub fn run(
     let pool = Pool::new(shares(&layout, streams, |node| hosts(node).is_some()));
     let decodes = layout.pairs.iter().any(|pair| hosts(pair.decodes).is_some());
     let replays = decodes && plan.mode == Mode::Replay;
-    let reel = if replays { Reel::record(streams.clips()) } else { Reel::default() };
-    let job = &Job { streams, plan, place, clock, layout, pool, reel, error: Mutex::default() };
+    let reel = if replays { Reel::record(codec, streams.clips()) } else { Reel::default() };
+    let job = &Job { streams, plan, codec, place, clock, layout, pool, reel, error: Mutex::default() };
     let outcome = thread::scope(|scope| {
         for pair in &job.layout.pairs {
             if let Some(node) = hosts(pair.analyses) {

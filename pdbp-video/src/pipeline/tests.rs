@@ -7,7 +7,9 @@ use crate::streams::StreamNo;
 
 fn over(nodes: u16, streams: &Streams, plan: Plan) -> Outcome {
     let cluster = Cluster::local(nodes).unwrap();
-    run(&cluster, streams, plan, &Place::cpu(), RunClock::start(), &|_| ()).unwrap().unwrap()
+    run(&cluster, streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &|_| ())
+        .unwrap()
+        .unwrap()
 }
 
 /// What was scored, without times and places, in a fixed order.
@@ -25,7 +27,9 @@ fn scored(outcome: &Outcome) -> Vec<String> {
 fn over_any_number_of_nodes_the_scores_are_those_without_transport() {
     let streams = Streams::new(bundled().clips, 30);
     let plan = Plan { mode: Mode::Sample, passes: 2, decoders: 2 };
-    let expected = scored(&direct::run(&streams, plan, &Place::cpu(), RunClock::start(), &|_| ()).unwrap());
+    let expected = scored(
+        &direct::run(&streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &|_| ()).unwrap(),
+    );
     assert_eq!(expected.len(), 60);
     for nodes in 1..=5 {
         let outcome = over(nodes, &streams, plan);
@@ -40,10 +44,15 @@ fn replayed_pictures_get_the_scores_of_decoded_ones() {
     // No bundled clip has more entry points than are kept.
     let streams = Streams::new(bundled().clips, 30);
     let plan = Plan { mode: Mode::Sample, passes: 2, decoders: 2 };
-    let expected = scored(&direct::run(&streams, plan, &Place::cpu(), RunClock::start(), &|_| ()).unwrap());
+    let expected = scored(
+        &direct::run(&streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &|_| ()).unwrap(),
+    );
     let plan = Plan { mode: Mode::Replay, ..plan };
     assert!(
-        scored(&direct::run(&streams, plan, &Place::cpu(), RunClock::start(), &|_| ()).unwrap()) == expected
+        scored(
+            &direct::run(&streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &|_| ())
+                .unwrap()
+        ) == expected
     );
     let outcome = over(4, &streams, plan);
     assert!(scored(&outcome) == expected);
@@ -81,7 +90,9 @@ fn continuous_streams_are_followed_over_the_transport() {
     let streams = Streams::new(bundled().clips, 10);
     let plan = Plan { mode: Mode::Continuous, passes: 8, decoders: 2 };
     // With the same number of decoders the shares are the same.
-    let expected = scored(&direct::run(&streams, plan, &Place::cpu(), RunClock::start(), &|_| ()).unwrap());
+    let expected = scored(
+        &direct::run(&streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &|_| ()).unwrap(),
+    );
     assert!(expected.len() >= 40);
     assert!(scored(&over(4, &streams, plan)) == expected);
 }
@@ -99,6 +110,8 @@ fn parts_of_one_node_do_not_lock_each_other_out() {
     let clips = bundled().clips.into_iter().filter(|clip| clip.name() == "bbb_cif_blocky").collect();
     let streams = Streams::new(clips, 16);
     let plan = Plan { mode: Mode::Continuous, passes: 40, decoders: 3 };
-    let outcome = run(&cluster, &streams, plan, &Place::cpu(), RunClock::start(), &|_| ()).unwrap().unwrap();
+    let outcome = run(&cluster, &streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &|_| ())
+        .unwrap()
+        .unwrap();
     assert!(outcome.arrivals.len() >= 16 * 36);
 }

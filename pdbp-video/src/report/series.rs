@@ -35,9 +35,13 @@ pub(super) fn length(outcome: &Outcome) -> f64 {
     (last.saturating_sub(origin) as f64 * 1e-9).max(1e-6)
 }
 
-fn step_of(outcome: &Outcome, at_ns: u64) -> usize {
-    let seconds = at_ns.saturating_sub(origin(outcome)) as f64 * 1e-9;
-    ((seconds / length(outcome) * STEPS as f64) as usize).min(STEPS - 1)
+/// The step of the x axis to which a moment belongs.
+fn step_of(outcome: &Outcome) -> impl Fn(u64) -> usize + use<> {
+    let (origin, length) = (origin(outcome), length(outcome));
+    move |at_ns| {
+        let seconds = at_ns.saturating_sub(origin) as f64 * 1e-9;
+        ((seconds / length * STEPS as f64) as usize).min(STEPS - 1)
+    }
 }
 
 /// Name shown for a clip: the last part of its path.
@@ -57,10 +61,11 @@ pub(super) fn by_clip<'a>(streams: &'a Streams, outcome: &Outcome) -> Vec<(&'a s
     if shown < clips.len() {
         groups.push(("all others", Vec::new()));
     }
+    let step = step_of(outcome);
     for arrival in &outcome.arrivals {
         let clip = streams.clip_index(arrival.record.id().stream).unwrap_or_default();
         if let Some((_, scores)) = groups.get_mut(clip.min(shown)) {
-            scores.push((step_of(outcome, arrival.received_ns), arrival.record.scores()));
+            scores.push((step(arrival.received_ns), arrival.record.scores()));
         }
     }
     groups
@@ -116,8 +121,9 @@ pub(super) fn distribution(
 /// Frames per second over time, as steps.
 pub(super) fn throughput(outcome: &Outcome) -> Series {
     let mut counts = [0u32; STEPS];
+    let step = step_of(outcome);
     for arrival in &outcome.arrivals {
-        counts[step_of(outcome, arrival.received_ns)] += 1;
+        counts[step(arrival.received_ns)] += 1;
     }
     let width = length(outcome) / STEPS as f64;
     let points = counts.iter().enumerate().flat_map(|(step, count)| {

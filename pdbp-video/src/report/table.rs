@@ -2,6 +2,8 @@
 
 use core::fmt::Write as _;
 
+use std::collections::BTreeMap;
+
 use pdbp_plots::count;
 
 use crate::outcome::{ClassSummary, Outcome, PairSummary};
@@ -94,13 +96,13 @@ fn row(summary: &ClassSummary, passes: usize) -> [String; 9] {
     ]
 }
 
-/// What analysed the frames.
-pub fn analysis(outcome: &Outcome) -> String {
-    let share = |(name, frames): (&String, &u64)| match outcome.analysed.len() {
+/// Who did the work, of [`Outcome::decoded`] or [`Outcome::analysed`]; how much each did, if there are several.
+pub fn shares(of: &BTreeMap<String, u64>) -> String {
+    let share = |(name, frames): (&String, &u64)| match of.len() {
         1 => name.clone(),
         _ => format!("{} frames {name}", count(*frames)),
     };
-    outcome.analysed.iter().map(share).collect::<Vec<_>>().join(", ")
+    of.iter().map(share).collect::<Vec<_>>().join(", ")
 }
 
 /// Where the processor time went.
@@ -121,8 +123,10 @@ fn times(outcome: &Outcome) -> String {
         work.outside_share() * 100.0,
         duration(work.total_ns),
     );
-    if !outcome.analysed.is_empty() {
-        let _ = writeln!(out, "analysed by: {}", analysis(outcome));
+    for (done, by) in [("analysed", &outcome.analysed), ("decoded", &outcome.decoded)] {
+        if !by.is_empty() {
+            let _ = writeln!(out, "{done} by: {}", shares(by));
+        }
     }
     out
 }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::account::RunClock;
 use crate::clips::bundled;
+use crate::decode::Codec;
 use crate::direct;
 use crate::measure::Place;
 use crate::outcome::{Density, Fault, PassTime, Traffic};
@@ -10,7 +11,8 @@ use crate::streams::StreamNo;
 fn run() -> (Streams, Outcome) {
     let streams = Streams::new(bundled().clips, 20);
     let plan = Plan { mode: Mode::Sample, passes: 2, decoders: 2 };
-    let mut outcome = direct::run(&streams, plan, &Place::cpu(), RunClock::start(), &|_| ()).unwrap();
+    let mut outcome =
+        direct::run(&streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &|_| ()).unwrap();
     outcome.faults.push(Fault { stream: StreamNo(7), pass: 1, reason: "cut, \"here\" <b>".into() });
     let at_ns = outcome.passes[0].start_ns;
     outcome.densities.push(Density { at_ns, row: "node0 → node1".into(), density: 0.25, utilisation: 0.5 });
@@ -105,4 +107,15 @@ fn numbers_are_short_and_legible() {
     assert_eq!([0, 999, 1000, 1_234_567].map(pdbp_plots::count), ["0", "999", "1,000", "1,234,567"]);
     let durations = [5, 1_500, 29_960, 123_456_789, 4_000_000_000].map(table::duration);
     assert_eq!(durations, ["5.00 ns", "1.50 µs", "30.0 µs", "123 ms", "4.00 s"]);
+}
+
+/// The time that a page takes grew with the square of the number of scores: this one was not done within minutes.
+#[test]
+fn a_page_of_many_scores_is_written() {
+    let (streams, mut outcome) = run();
+    outcome.arrivals = outcome.arrivals.iter().copied().cycle().take(100_000).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let facts = Facts { title: "many".into(), settings: Vec::new() };
+    let page = std::fs::read_to_string(write(folder.path(), &facts, &streams, &outcome).unwrap()).unwrap();
+    assert!(page.contains("100,000"), "the number of frames");
 }

@@ -13,8 +13,11 @@ use crate::part::{Interest, Message, Part, Target};
 const FAREWELL: Duration = Duration::from_secs(1);
 /// With a slate the part is looked at every so many polls: what comes there is who wakes this member, and who has given up joining.
 const LOOKS: u32 = 64;
+/// Between two polls that find nothing a member looks so many times at the flag of the one that it waits for: a poll takes some 590
+/// instructions, a look five.
+const WATCH: u32 = 16;
 /// Polls in a row that find nothing before a member gives its processor away, where there is one for each, and where there is not.
-const SPINS: (u32, u32) = (400, 4);
+const SPINS: (u32, u32) = (200, 4);
 /// How often it then gives it away before it sleeps.
 const YIELDS: u32 = 100;
 /// How long a member sleeps that waits for a slot: who takes a message does not wake it.
@@ -51,13 +54,12 @@ impl Line {
         self.slate.is_some()
     }
 
-    /// Waits a moment before another poll, after so many that have found nothing. Returns whether it did; if not it is time to sleep.
-    pub(super) fn linger(&self, idle: u32) -> bool {
-        if self.slate.is_none() || idle > self.spins + YIELDS {
-            return false;
-        }
+    /// Waits a moment for a member before another poll, after so many that have found nothing. Returns whether it did; if not it is time to
+    /// sleep.
+    pub(super) fn linger(&self, rank: usize, idle: u32) -> bool {
+        let Some(end) = self.slate.as_ref().filter(|_| idle <= self.spins + YIELDS) else { return false };
         if idle < self.spins {
-            std::hint::spin_loop()
+            end.watch(rank, WATCH);
         } else {
             std::thread::yield_now()
         }

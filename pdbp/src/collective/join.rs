@@ -180,11 +180,12 @@ impl Joining {
                 others.filter(|rank| !self.greet(*rank) || !self.is_heard(*rank)).collect();
             self.group.line.part().flush();
             if missing.is_empty() && self.has_settled() {
-                return Ok(self.into_group());
+                return self.into_group();
             }
-            let missing = if missing.is_empty() { self.silent() } else { missing };
-            let line = &self.group.line;
-            if let Some(rank) = missing.iter().copied().find(|rank| line.has_failed(*rank)) {
+            let missing = if missing.is_empty() { self.unsettled() } else { missing };
+            let Group { line, member, .. } = &self.group;
+            let is_gone = |rank: &usize| line.has_failed(*rank) || member.has_left(*rank);
+            if let Some(rank) = missing.iter().copied().find(is_gone) {
                 return Err(JoinError::Lost { rank, address: line.address(rank) });
             }
             let waited = began.elapsed();
@@ -212,9 +213,14 @@ impl Joining {
         (0..self.group.size()).filter(move |rank| *rank != own)
     }
 
-    /// Those that have not said whether they have the slate.
-    fn silent(&self) -> Vec<usize> {
-        self.others().filter(|rank| self.said(*rank).is_none_or(|said| said.answer.is_none())).collect()
+    /// Those that have not said whether they have the slate, or that could not be told.
+    fn unsettled(&self) -> Vec<usize> {
+        let is_silent = |rank| self.said(rank).is_none_or(|said| said.answer.is_none());
+        let is_told = |rank| {
+            let target = self.group.line.target(rank);
+            target.is_some() && self.greeted.get(rank) == Some(&target)
+        };
+        self.others().filter(|rank| is_silent(*rank) || !is_told(*rank)).collect()
     }
 
     /// All have greeted each other: whether all know what there is to know of the slate.
@@ -248,23 +254,27 @@ impl Joining {
         }
         let told = self.others().filter(|rank| self.greet(*rank)).count();
         self.group.line.part().flush();
-        told == members - 1 && self.silent().is_empty()
+        told == members - 1 && self.unsettled().is_empty()
     }
 
     /// The group, with the slate if all have it.
-    fn into_group(mut self) -> Group {
+    fn into_group(mut self) -> Result<Group, JoinError> {
         let answer = self.greeting.answer.filter(|answer| *answer != Answer::HasNot);
         let all = self.others().all(|rank| self.said(rank).is_some_and(|said| said.answer == answer));
         let (rank, members) = (self.group.rank(), self.group.size());
         if let Some(end) = self.end.take().filter(|_| answer.is_some() && all)
             && let Some(piece) = slate::slot_piece(members, self.greeting.piece as usize)
-            // Nothing has come yet: those that have settled before use the slate.
+            // No call has come yet: those that have settled before use the slate.
             && let Ok(member) = Member::new(rank, members, piece, MemberStorage::allocate(members, piece))
         {
+            let gave_up = |rank: &usize| self.group.member.has_left(*rank);
+            if let Some(rank) = self.others().find(gave_up) {
+                return Err(JoinError::Lost { rank, address: self.group.line.address(rank) });
+            }
             self.group.line.set_slate(end);
             self.group.member = member;
         }
-        self.group
+        Ok(self.group)
     }
 
     /// Greets a member where it is, unless it was. Returns whether that is done.
@@ -320,5 +330,68 @@ impl Joining {
         let address = self.group.line.address(rank);
         let (members, piece) = ((theirs.members, ours.members), (theirs.piece, ours.piece));
         Err(JoinError::Differs { rank, address, members, piece })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pdbp_core::collective::{Carrier, Sent};
+
+    use super::*;
+    use crate::Cluster;
+
+    const PATIENCE: Duration = Duration::from_secs(600);
+
+    /// A part that says what a member would.
+    struct Actor(Part, Target);
+
+    impl Actor {
+        fn say(&self, message: &[u8]) {
+            while self.0.try_send(self.1, message).is_err() {
+                std::thread::yield_now();
+            }
+            self.0.flush();
+        }
+    }
+
+    impl Carrier for Actor {
+        fn try_send(&mut self, _to: usize, header: &[u8], data: &[u8]) -> Sent {
+            self.say(&[header, data].concat());
+            Sent::Done
+        }
+
+        fn try_recv(&mut self, _take: impl FnOnce(&[u8])) -> bool {
+            false
+        }
+
+        fn flush(&mut self) {}
+    }
+
+    /// Member 1 greets, hears of the slate, and gives up instead of saying whether it has it.
+    #[test]
+    fn who_leaves_before_it_has_answered_is_lost_and_not_waited_for() {
+        Cluster::local(2).unwrap().run(|node| {
+            if node.id().index() == 0 {
+                let error = Group::of_nodes(&node, "all", PATIENCE).unwrap_err();
+                assert_eq!(error, JoinError::Lost { rank: 1, address: "all#1@node1".to_owned() });
+                return;
+            }
+            let part = node.register("all#1", PartKind::Cpu).unwrap();
+            let target = part.find("all#0@node0", PATIENCE).unwrap();
+            let mut actor = Actor(part, target);
+            let mut member = Member::new(1, 2, GRAIN, MemberStorage::allocate(2, GRAIN)).unwrap();
+            loop {
+                actor.0.wait(Interest::Recv, PATIENCE).unwrap();
+                let Some(message) = actor.0.try_recv() else { continue };
+                let Some(theirs) = greeting(&message) else { continue };
+                let theirs = Greeting::from_words(bytemuck::pod_read_unaligned(theirs));
+                if theirs.answer.is_some() {
+                    break;
+                }
+                // What it says of itself holds for a member of the same process.
+                actor.say(&[&member.greeting()[..], bytemuck::bytes_of(&theirs.to_words())].concat());
+            }
+            assert!(member.leave(&mut actor));
+        });
     }
 }

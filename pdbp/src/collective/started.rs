@@ -56,7 +56,7 @@ impl<'g> Started<'g> {
                 (moved, since, is_shown, idle) = (now, None, false, 0);
             }
             // The clock is read by who has waited for a while.
-            if self.group.line.linger(idle) {
+            if self.group.line.linger(rank, idle) {
                 idle += 1;
                 continue;
             }

@@ -12,6 +12,8 @@ use pdbp_core::{Delivery, Event};
 use pdbp_local::Doorbell;
 
 use super::Shared;
+use super::shared::TaskKey;
+use crate::sync::Waiting;
 
 /// A private pipe.
 pub(crate) struct Pipe {
@@ -27,6 +29,8 @@ pub(crate) struct Pipe {
     pub(crate) bell: Doorbell,
     /// The bell on which its part sleeps.
     pub(crate) sleeps_on: AtomicU8,
+    /// The tasks that wait for something in it.
+    pub(crate) tasks: Waiting<TaskKey>,
 }
 
 /// What its part is to know, in the order of what arrives.
@@ -55,6 +59,7 @@ impl Pipe {
             has_notices: AtomicBool::new(false),
             bell: Doorbell::default(),
             sleeps_on: AtomicU8::new(Self::OWN_BELL),
+            tasks: Waiting::default(),
         }
     }
 
@@ -126,6 +131,7 @@ impl Pipe {
             Self::SEVERALS_BELL => shared.several.ring(),
             _ => {}
         }
+        shared.tasks.come(&self.tasks);
     }
 
     /// For the next part that gets the pipe: what there is to know was for the part before.
@@ -163,12 +169,17 @@ impl PrivatePipes for Sink<'_> {
                 self.flush_wanted = true;
                 return;
             }
-            Event::Changed { .. } => return,
+            Event::Changed { .. } => {
+                self.look_around();
+                return;
+            }
             Event::PartsForgotten { .. } => {
                 self.shared.recurrence.note(&event);
                 self.shared.disturb_lanes();
+                self.look_around();
                 return;
             }
+            Event::NodeDown { .. } => self.look_around(),
             Event::StreamBroken { mapping } => {
                 if let Some(pipe) = self.shared.pipes.get(usize::from(mapping.pipe.0)) {
                     pipe.notify(Notice::StreamBroken(mapping.source, mapping.number));
@@ -186,6 +197,12 @@ impl PrivatePipes for Sink<'_> {
 }
 
 impl Sink<'_> {
+    /// A part or a node has gone, or come: tasks that wait for a message look whether anybody is left who could send one.
+    fn look_around(&self) {
+        // They look under the engine's lock, so no fence is needed.
+        self.shared.pipes.iter().for_each(|pipe| self.shared.tasks.come(&pipe.tasks));
+    }
+
     /// No more comes from a node, nor from those that it is the relay of.
     fn failed(&self, node: NodeId) {
         let (settings, me) = (&self.shared.settings, self.shared.id);

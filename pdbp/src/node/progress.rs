@@ -3,7 +3,7 @@
 //! Parts poll whenever they call, and while they [wait](super::waiting). The first part of a node that sleeps does so on the node's
 //! bell, which peers ring (it is the *leader*, and polls for all when it wakes), the others on the bells of their pipes. A progress
 //! thread takes the leader's place when no part is there: it looks every [`TICK`] whether anybody else polls, and keeps out of the way
-//! if so.
+//! if so. Parts that wait as tasks do not poll: for them it stays the leader, and takes the place of one that goes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -28,6 +28,8 @@ impl Driver {
         let (weak, stopped) = (Arc::downgrade(shared), Arc::clone(&stop));
         let thread =
             thread::Builder::new().name(format!("pdbp-{}", shared.id)).spawn(move || run(&weak, &stopped))?;
+        // A node has one.
+        let _ = shared.driver.set(thread.thread().clone());
         Ok(Self { stop, thread: Mutex::new(Some(thread)) })
     }
 }
@@ -52,26 +54,23 @@ fn run(shared: &Weak<Shared>, stop: &AtomicBool) {
         let Some(shared) = shared.upgrade() else { return };
         let seen = shared.polls.load(Ordering::Relaxed);
         let busy = std::mem::replace(&mut polls, seen) != seen;
-        if busy {
-            // Somebody polls; only blocks past their time may need help.
-            shared.poll();
-            drop(shared);
-            thread::sleep(TICK);
+        if (!busy || shared.tasks.any())
+            && let Ok(_leader) = shared.leader.try_lock()
+        {
+            lead(&shared, stop, seen);
             continue;
         }
-        let Ok(leader) = shared.leader.try_lock() else {
-            shared.poll();
-            thread::sleep(TICK);
-            continue;
-        };
-        lead(&shared, stop, seen);
-        drop(leader);
+        // Somebody polls; only blocks past their time may need help.
+        shared.poll();
+        drop(shared);
+        thread::park_timeout(TICK);
     }
 }
 
-/// Polls whenever the bell rings, until parts poll themselves.
+/// Polls whenever the bell rings, until parts poll themselves and no task waits: tasks do not poll while they wait.
 fn lead(shared: &Shared, stop: &AtomicBool, polls: u64) {
-    while !stop.load(Ordering::Acquire) && shared.polls.load(Ordering::Relaxed) == polls {
+    let is_needed = || shared.polls.load(Ordering::Relaxed) == polls || shared.tasks.any();
+    while !stop.load(Ordering::Acquire) && is_needed() {
         let polled = shared.poll_with(&mut shared.engine());
         if polled.worked == 0 {
             // Parts ring the bell too, when they open a block that may have to be flushed.

@@ -1,14 +1,17 @@
 //! What the threads of a node share: its engine, its pipes, its lanes.
 
 use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
+use std::task::Waker;
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
 use pdbp_core::cdu::{Packer, VIA_HEADER};
 use pdbp_core::engine::{PrivatePipes, RoomToken, Storage};
-use pdbp_core::id::{Address, NodeId, PipeId, Time};
+use pdbp_core::id::{Address, NodeId, PipeId, StreamNo, Time};
 use pdbp_core::outbox::Due;
 use pdbp_core::policy::Choice;
 use pdbp_core::umb::{BlockMemory, Space, stride};
@@ -22,6 +25,7 @@ use super::{Backend, Memory, backend};
 use crate::config::{ConfigError, Progress, Settings};
 use crate::monitor::Monitor;
 use crate::part::{Lanes, NOBODY, Recurrence, SharedLanes, Target};
+use crate::sync::{Tasks, Waiting};
 use crate::trace::NodeTrace;
 
 pub(crate) type NodeEngine = Engine<'static, Backend, Memory, Choice>;
@@ -34,6 +38,53 @@ pub(crate) struct Turn {
     pub(crate) worked: u32,
     pub(crate) next: Option<Time>,
     pub(crate) now: Time,
+}
+
+/// The engine, with its lock. When that is given back, tasks that are due are woken.
+pub(crate) struct Locked<'s> {
+    // In this order: fields are dropped from the first to the last.
+    engine: MutexGuard<'s, NodeEngine>,
+    _then: Wakes<'s>,
+}
+
+impl Deref for Locked<'_> {
+    type Target = NodeEngine;
+    #[inline]
+    fn deref(&self) -> &NodeEngine {
+        &self.engine
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut NodeEngine {
+        &mut self.engine
+    }
+}
+
+struct Wakes<'s>(&'s Tasks);
+
+impl Drop for Wakes<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.wake();
+    }
+}
+
+/// A task that waits at a node: of which part, and for what.
+pub(crate) type TaskKey = (Target, Awaited);
+
+/// What a task waits for. Two that wait for the same of a part are one, whose last waker counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    Message,
+    Stream,
+    Ready,
+    Room,
+    /// Of a stream that is read, of which node.
+    Segment(NodeId, StreamNo),
+    /// Of a stream that is written.
+    Writer(StreamNo),
 }
 
 /// What the threads of a node share.
@@ -58,6 +109,11 @@ pub(crate) struct Shared {
     pub(crate) bell: Arc<dyn Bell>,
     /// Rung when something was put into a pipe of a thread that waits for several.
     pub(crate) several: Doorbell,
+    pub(crate) tasks: Tasks,
+    /// Those that wait until anything happens at this node: there may be room then.
+    senders: Waiting<TaskKey>,
+    /// The progress thread, if there is one.
+    pub(super) driver: OnceLock<Thread>,
     /// Held by whoever sleeps on the bell.
     pub(crate) leader: Mutex<()>,
     /// Polls made by parts: tells the progress thread whether it is needed.
@@ -131,6 +187,9 @@ impl Shared {
             rooms: ArrayQueue::new(64),
             bell,
             several: Doorbell::default(),
+            tasks: Tasks::default(),
+            senders: Waiting::default(),
+            driver: OnceLock::new(),
             leader: Mutex::new(()),
             polls: AtomicU64::new(0),
             turns: AtomicU64::new(0),
@@ -177,17 +236,42 @@ impl Shared {
         self.clock.now()
     }
 
-    /// The engine. A part takes this lock once per block, never per message.
-    pub(crate) fn engine(&self) -> MutexGuard<'_, NodeEngine> {
+    /// The engine. A part takes this lock once per block, never per message. No borrow of a part may outlive it.
+    pub(crate) fn engine(&self) -> Locked<'_> {
+        Locked { engine: self.engine_within(), _then: Wakes(&self.tasks) }
+    }
+
+    pub(crate) fn try_engine(&self) -> Option<Locked<'_>> {
+        let engine = match self.engine.try_lock() {
+            Ok(engine) => engine,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(Locked { engine, _then: Wakes(&self.tasks) })
+    }
+
+    /// The engine, where the inbox of a part is borrowed, or may be: no task is woken. Not to poll.
+    pub(crate) fn engine_within(&self) -> MutexGuard<'_, NodeEngine> {
         // A panic while the lock was held cannot leave the engine half changed in a way that is unsafe: tokens are values.
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn try_engine(&self) -> Option<MutexGuard<'_, NodeEngine>> {
-        match self.engine.try_lock() {
-            Ok(engine) => Some(engine),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
+    /// Lets a task wait, until something comes into a pipe, until anything happens at this node, or both. It has to look once more.
+    pub(crate) fn wait_as_task(&self, pipe: Option<&Pipe>, room: bool, key: TaskKey, waker: &Waker) {
+        let pipe = pipe.map(|pipe| &pipe.tasks);
+        let mut first = false;
+        for list in pipe.into_iter().chain(room.then_some(&self.senders)) {
+            first |= self.tasks.wait_on(list, key, waker.clone());
+        }
+        if first {
+            self.summon();
+        }
+    }
+
+    /// The progress thread is needed now.
+    pub(super) fn summon(&self) {
+        if let Some(driver) = self.driver.get() {
+            driver.unpark();
         }
     }
 
@@ -251,6 +335,8 @@ impl Shared {
         if progress.worked > 0 {
             // Only a hint (see `Part::is_stalled`), so no order is needed.
             self.turns.fetch_add(1, Ordering::Relaxed);
+            // Who waits for room looks once more under the engine's lock, so no fence is needed.
+            self.tasks.come(&self.senders);
         }
         let next = [progress.next, due].into_iter().flatten().min();
         Turn { worked: progress.worked, next, now }
@@ -264,14 +350,14 @@ impl Shared {
     /// Takes back what a reader is done with.
     pub(crate) fn release(&self, delivery: Delivery) {
         if let Err(delivery) = self.released.push(delivery) {
-            self.engine().release(delivery);
+            self.engine_within().release(delivery);
         }
     }
 
     /// Takes back the room of a long message.
     pub(crate) fn give_room(&self, room: RoomToken) {
         if let Err(room) = self.rooms.push(room) {
-            self.engine().give_room(room);
+            self.engine_within().give_room(room);
         }
     }
 

@@ -94,6 +94,6 @@ impl<S: Share> Arrivals for Source<'_, S> {
     }
 
     fn lost(&mut self, node: NodeId) {
-        self.0.shared().engine().lose_rooms(self.0.id(), node);
+        self.0.shared().engine_within().lose_rooms(self.0.id(), node);
     }
 }

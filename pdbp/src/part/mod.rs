@@ -7,6 +7,7 @@ mod known;
 mod lanes;
 mod loan;
 mod message;
+mod polling;
 mod readiness;
 mod returned;
 mod room;
@@ -90,6 +91,8 @@ pub struct Part<S: Share = Local> {
     stalled: Box<[Cell<(u64, u32)>]>,
     /// Polls in a row that have found nothing; begins anew when the processor was given away for it.
     idle: Cell<u32>,
+    /// Of a task that waits: until when it polls before it sleeps.
+    polls_until: Cell<Option<Instant>>,
     superstep: Superstep,
     /// The node that a loan is for.
     loaned: Cell<Option<NodeId>>,
@@ -135,6 +138,7 @@ impl<S: Share> Part<S> {
             is_sending_long: Cell::new(false),
             stalled: (0..nodes).map(|_| Cell::new((u64::MAX, 0))).collect(),
             idle: Cell::new(0),
+            polls_until: Cell::new(None),
             superstep: Superstep::default(),
             loaned: Cell::new(None),
             node: node.clone(),
@@ -429,6 +433,8 @@ impl<S: Share> Part<S> {
                 engine.release(delivery);
             }
             pipe.forget_notices();
+            // They are told that there is no pipe.
+            self.shared().tasks.come(&pipe.tasks);
         }
     }
 }

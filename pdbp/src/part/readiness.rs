@@ -37,14 +37,14 @@ impl Ready {
 }
 
 impl Interest {
-    fn target(self) -> Option<Target> {
+    pub(super) fn target(self) -> Option<Target> {
         match self {
             Self::Send(target) | Self::Either(target) => Some(target),
             Self::Recv => None,
         }
     }
 
-    fn wants_recv(self) -> bool {
+    pub(super) fn wants_recv(self) -> bool {
         !matches!(self, Self::Send(_))
     }
 }
@@ -67,7 +67,7 @@ impl<S: Share> Part<S> {
     }
 
     /// What there is of it now.
-    fn look(&self, interest: Interest) -> Result<Ready, RecvError> {
+    pub(super) fn look(&self, interest: Interest) -> Result<Ready, RecvError> {
         let (recv, stream) = if interest.wants_recv() {
             self.pipe()?;
             self.has_arrived()

@@ -17,7 +17,7 @@ pub(crate) struct Room {
 impl Room {
     /// What was reserved for a message when its sender asked for it; `None` if that has not, or has asked for less.
     pub(crate) fn take<S: Share>(part: &Part<S>, source: PartId, message: u32, total: u32) -> Option<Self> {
-        let token = part.shared().engine().take_room(part.id(), source, message, u64::from(total))?;
+        let token = part.shared().engine_within().take_room(part.id(), source, message, u64::from(total))?;
         Some(Self { token: Some(token), shared: Arc::clone(part.shared()) })
     }
 

@@ -1,6 +1,5 @@
 //! Sending messages.
 
-use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,7 @@ use pdbp_core::engine::OpenError;
 use pdbp_core::id::{NodeId, Time};
 use pdbp_core::outbox::{self, Hop, LongSend, Outbox, Outgoing, SetSend};
 
-use super::{Message, Part, Share, Target};
+use super::{HoldsPart, Message, Part, Share, Target};
 use crate::config::Progress;
 use crate::error::SendError;
 use crate::node::{NodeEngine, Turn, Waiter};
@@ -41,12 +40,59 @@ impl Patience {
     }
 }
 
-/// Unsets a flag in the end, after a panic too.
-struct End<'f>(&'f Cell<bool>);
+/// A message longer than a block on its way. A part has one at a time; who drops it before it was sent gives it up.
+pub(super) struct Long<'m, P: HoldsPart> {
+    part: P,
+    sending: LongSend<&'m [u8]>,
+    bytes: usize,
+    sent: bool,
+}
 
-impl Drop for End<'_> {
+impl<'m, P: HoldsPart> Long<'m, P> {
+    pub(super) fn begin(holder: P, to: Target, message: &'m [u8]) -> Result<Self, SendError> {
+        let part = holder.part();
+        part.check_length(message)?;
+        if part.is_sending_long.replace(true) {
+            return Err(part.needs_waiting(message));
+        }
+        let number = part.next_message.get();
+        part.next_message.set(number.wrapping_add(1));
+        let most = part.shared().longest_to(to.node()) - size_of::<SegmentHeader>();
+        let sending = LongSend::new((part.id, to), number, message, most);
+        Ok(Self { part: holder, sending, bytes: message.len(), sent: false })
+    }
+
+    pub(super) fn part(&self) -> &Part<P::Share> {
+        self.part.part()
+    }
+
+    /// Sends pieces, when the receiver has room for it, until all are sent; what arrives meanwhile is handed to `receive`, if there is one.
+    pub(super) fn advance(
+        &mut self,
+        patience: Patience,
+        receive: Option<&mut (dyn FnMut(Message<P::Share>) + '_)>,
+    ) -> Result<(), SendError> {
+        let Self { part, sending, bytes, sent } = self;
+        let (part, node) = (part.part(), sending.dest().node());
+        let all = part.when_room((node, *bytes), patience, receive, |engine, now| {
+            // Whoever is handed what arrives may have asked for a loan.
+            if part.loaned.get() == Some(node) {
+                return Ok(Err(SendError::Loaned(node)));
+            }
+            let all = part.lanes.send(now, |outbox| sending.poll(outbox, engine, now, Hop::to_node(node)));
+            all.map(Ok)
+        });
+        let all = all.and_then(|all| all);
+        *sent = all.is_ok();
+        all
+    }
+}
+
+impl<P: HoldsPart> Drop for Long<'_, P> {
     fn drop(&mut self) {
-        self.0.set(false);
+        let part = self.part.part();
+        self.sending.end(&mut part.shared().engine(), self.sent);
+        part.is_sending_long.set(false);
     }
 }
 
@@ -227,8 +273,7 @@ impl<S: Share> Part<S> {
         !tries.wrapping_add(1).is_multiple_of(RETRY)
     }
 
-    /// Sends a message longer than a block, in pieces, when its receiver has room for it; what arrives meanwhile is handed to `receive`, if
-    /// there is one. A part has one such message on its way at a time.
+    /// Sends a message longer than a block; what arrives meanwhile is handed to `receive`, if there is one.
     pub(super) fn send_long(
         &self,
         to: Target,
@@ -236,27 +281,7 @@ impl<S: Share> Part<S> {
         timeout: Duration,
         receive: Option<&mut (dyn FnMut(Message<S>) + '_)>,
     ) -> Result<(), SendError> {
-        self.check_length(message)?;
-        if self.is_sending_long.replace(true) {
-            return Err(self.needs_waiting(message));
-        }
-        let _end = End(&self.is_sending_long);
-        let number = self.next_message.get();
-        self.next_message.set(number.wrapping_add(1));
-        let (node, most) = (to.node(), self.shared().longest_to(to.node()) - size_of::<SegmentHeader>());
-        let mut sending = LongSend::new((self.id, to), number, message, most);
-        let (bytes, patience) = (message.len(), Patience::For(timeout));
-        let sent = self.when_room((node, bytes), patience, receive, |engine, now| {
-            // Whoever is handed what arrives may have asked for a loan.
-            if self.loaned.get() == Some(node) {
-                return Ok(Err(SendError::Loaned(node)));
-            }
-            let sent = self.lanes.send(now, |outbox| sending.poll(outbox, engine, now, Hop::to_node(node)));
-            sent.map(Ok)
-        });
-        let sent = sent.and_then(|sent| sent);
-        sending.end(&mut self.shared().engine(), sent.is_ok());
-        sent
+        Long::begin(self, to, message)?.advance(Patience::For(timeout), receive)
     }
 
     /// Packs into the open block to a node, or into a new one.
@@ -359,6 +384,13 @@ impl<S: Share> Part<S> {
             waiter.worked(&self.node);
         } else {
             waiter.pause(&self.node, pipe.as_slice());
+        }
+    }
+
+    /// The next attempt to send to the node looks for room, whether or not something has happened.
+    pub(super) fn look_again(&self, node: NodeId) {
+        if let Some(stalled) = self.stalled.get(node.index()) {
+            stalled.set((u64::MAX, 0));
         }
     }
 

@@ -21,9 +21,10 @@ pub enum Shared {}
 impl Share for Local {}
 impl Share for Shared {}
 
-/// Something that holds a part: `&Part` or `Rc<Part>`. Streams, loans and device operations hold the part that they belong to
-/// so; with an `Rc` they need not live shorter than a borrow of it ([`StreamWriter::open`](super::StreamWriter::open)).
-pub trait HoldsPart: Clone + sealed::HoldsPart {
+/// Something that holds a part: `&Part`, `&mut Part` or `Rc<Part>`. Streams, loans and device operations hold the part that they belong to
+/// so; with an `Rc` they need not live shorter than a borrow of it ([`StreamWriter::open`](super::StreamWriter::open)), and with a `&mut`
+/// to a part that is [`Shared`] they may go to another thread, as tasks do.
+pub trait HoldsPart: sealed::HoldsPart {
     /// Of the part.
     type Share: Share;
 
@@ -34,6 +35,13 @@ pub trait HoldsPart: Clone + sealed::HoldsPart {
 impl<S: Share> HoldsPart for &Part<S> {
     type Share = S;
     #[inline(always)]
+    fn part(&self) -> &Part<S> {
+        self
+    }
+}
+
+impl<S: Share> HoldsPart for &mut Part<S> {
+    type Share = S;
     fn part(&self) -> &Part<S> {
         self
     }
@@ -69,5 +77,6 @@ pub(super) mod sealed {
     pub trait HoldsPart {}
 
     impl<S: super::Share> HoldsPart for &Part<S> {}
+    impl<S: super::Share> HoldsPart for &mut Part<S> {}
     impl<S: super::Share> HoldsPart for Rc<Part<S>> {}
 }

@@ -4,6 +4,8 @@
 mod announced;
 #[cfg(feature = "cuda")]
 pub(super) mod device;
+#[cfg(feature = "futures-io")]
+mod futures;
 
 use std::fmt;
 use std::io;
@@ -37,7 +39,7 @@ const SEGMENT: u16 = 0;
 /// `stream_pipes` says. For one more it has no room, and the writer gets [`SendError::StreamStopped`]; of one that was dropped before,
 /// nothing arrives.
 pub struct StreamWriter<P: HoldsPart> {
-    part: P,
+    pub(super) part: P,
     out: StreamOut,
     /// For a block.
     patience: Patience,
@@ -166,20 +168,42 @@ impl<P: HoldsPart> StreamWriter<P> {
     /// # Errors
     /// See [`SendError`]; the stream is given up then, if its last segment has not left.
     pub fn finish(mut self) -> Result<(), SendError> {
-        self.send_segment(SEGMENT, Ending::Last)?;
+        self.send_last()?;
         let shared = self.part.part().shared();
-        if self.out.state(&shared.engine()) == StreamState::Taken {
-            return Ok(());
+        if let Some(taken) = self.taken(&mut shared.engine()) {
+            return taken;
         }
         let dest = self.out.dest().node();
-        let ended = |engine: &mut NodeEngine| {
-            let taken = self.out.poll_taken(engine)?;
-            Some(taken.map_err(|error| self.failure(engine, error)))
-        };
         let missing = "taken the stream, which goes by the first of these to the second";
+        let taken = |engine: &mut NodeEngine| self.taken(engine);
         let ended =
-            self.part.part().node.wait_for(shared.settings.timeout, missing, ended, |e| route_nodes(e, dest));
+            self.part.part().node.wait_for(shared.settings.timeout, missing, taken, |e| route_nodes(e, dest));
         ended?
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.out.is_over()
+    }
+
+    pub(super) fn send_last(&mut self) -> Result<(), SendError> {
+        self.send_segment(SEGMENT, Ending::Last)
+    }
+
+    /// Whether the stream has been taken by whom it goes to, of one that was sent to its end.
+    pub(super) fn taken(&self, engine: &mut NodeEngine) -> Option<Result<(), SendError>> {
+        if self.out.state(engine) == StreamState::Taken {
+            return Some(Ok(()));
+        }
+        let taken = self.out.poll_taken(engine)?;
+        Some(taken.map_err(|error| self.failure(engine, error)))
+    }
+
+    /// Calls `f`, in which this does not wait for room.
+    pub(super) fn without_waiting<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
+        let patience = std::mem::replace(&mut self.patience, Patience::None);
+        let result = f(self);
+        self.patience = patience;
+        result
     }
 
     /// Errors that prevent delivery of what was sent.
@@ -253,6 +277,12 @@ pub struct Segment<S: Share = Local> {
     start: u32,
 }
 
+impl<S: Share> Segment<S> {
+    pub(super) fn whole(run: Pointer<S>) -> Self {
+        Self { run, start: 0 }
+    }
+}
+
 impl<S: Share> Deref for Segment<S> {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
@@ -276,8 +306,8 @@ fn segment_data(bytes: &[u8]) -> &[u8] {
 /// node writes several streams at a time, or several nodes that reach it by the same relay, has to read them side by side, as it
 /// has to read its messages.
 pub struct StreamReader<P: HoldsPart> {
-    part: P,
-    key: StreamKey,
+    pub(super) part: P,
+    pub(super) key: StreamKey,
     source: Target,
     current: Option<Pointer<P::Share>>,
     at: usize,
@@ -312,7 +342,7 @@ impl<P: HoldsPart> StreamReader<P> {
         Ok(stream.map(|stream| Self::of(holder, stream)))
     }
 
-    fn of(holder: P, stream: Accepted) -> Self {
+    pub(super) fn of(holder: P, stream: Accepted) -> Self {
         Self {
             key: stream.key,
             source: holder.part().shared().resolve(stream.source.address()),
@@ -343,14 +373,13 @@ impl<P: HoldsPart> StreamReader<P> {
     /// [`RecvError::StreamBroken`] when the stream ended before its last segment, [`RecvError::Timeout`], and
     /// [`RecvError::NoPipe`].
     pub fn next_segment(&mut self, timeout: Duration) -> Result<Option<Segment<P::Share>>, RecvError> {
-        if let Some(run) = self.current.take() {
-            let start = std::mem::take(&mut self.at) as u32;
-            return Ok(Some(Segment { run, start }));
+        if let Some(rest) = self.rest() {
+            return Ok(Some(rest));
         }
         let mut waiter: Option<Waiter> = None;
         loop {
             if let Some(found) = self.take()? {
-                return Ok(found.map(|run| Segment { run, start: 0 }));
+                return Ok(found.map(Segment::whole));
             }
             let waiter = waiter.get_or_insert_with(|| {
                 // The request for the stream may be among what this part has packed.
@@ -362,7 +391,7 @@ impl<P: HoldsPart> StreamReader<P> {
             if worked > 0
                 && let Some(found) = self.take()?
             {
-                return Ok(found.map(|run| Segment { run, start: 0 }));
+                return Ok(found.map(Segment::whole));
             }
             if waiter.is_over() {
                 let peers = vec![self.key.source()];
@@ -375,6 +404,12 @@ impl<P: HoldsPart> StreamReader<P> {
                 waiter.pause(&self.part.part().node, &[self.part.part().pipe()?]);
             }
         }
+    }
+
+    /// What was not read of the last segment.
+    pub(super) fn rest(&mut self) -> Option<Segment<P::Share>> {
+        let run = self.current.take()?;
+        Some(Segment { run, start: std::mem::take(&mut self.at) as u32 })
     }
 
     /// Reads what there is of a segment, at least a byte, and returns how much; 0 at the end of the stream, and for no room. Waits at
@@ -406,7 +441,7 @@ impl<P: HoldsPart> StreamReader<P> {
         not(feature = "mpi"),
         expect(clippy::never_loop, reason = "what MPI announces is passed over")
     )]
-    fn take(&mut self) -> Result<Option<Option<Pointer<P::Share>>>, RecvError> {
+    pub(super) fn take(&mut self) -> Result<Option<Option<Pointer<P::Share>>>, RecvError> {
         if self.over {
             return Ok(Some(None));
         }

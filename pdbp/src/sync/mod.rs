@@ -5,6 +5,8 @@ mod biased;
 mod biased_tests;
 mod counted;
 mod primitives;
+mod tasks;
 
 pub(crate) use biased::{Owner, Visitor, Windowed};
 pub(crate) use counted::{Count, Counted, Inner};
+pub(crate) use tasks::{Tasks, Waiting};

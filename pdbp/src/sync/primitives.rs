@@ -1,10 +1,10 @@
-//! What the biased lock is made of. `tests/biased.rs` puts loom's in its place.
+//! What the biased lock and the lists of wakers are made of. `tests/biased.rs` and `tests/tasks.rs` put loom's in its place.
 
-use std::sync::atomic::{compiler_fence, fence};
-
-pub(super) use std::sync::Mutex;
 use std::sync::TryLockError;
-pub(super) use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::compiler_fence;
+
+pub(super) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence};
+pub(super) use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A cell without checks.
 pub(super) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);

@@ -14,6 +14,8 @@ mod relays;
 mod sharing;
 mod streams;
 mod supersteps;
+#[cfg(target_os = "linux")]
+mod tasks;
 mod together;
 
 use std::time::Duration;

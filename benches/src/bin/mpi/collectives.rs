@@ -29,6 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) enum Kind {
     Barrier,
     Bcast,
+    /// The root writes its bytes anew before each call: those of `Bcast` lie in the caches of all.
+    BcastWritten,
     Reduce,
     Allreduce,
     Gather,
@@ -38,9 +40,10 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Barrier,
         Self::Bcast,
+        Self::BcastWritten,
         Self::Reduce,
         Self::Allreduce,
         Self::Gather,
@@ -53,6 +56,7 @@ impl Kind {
         match self {
             Self::Barrier => "barrier",
             Self::Bcast => "bcast",
+            Self::BcastWritten => "bcast-written",
             Self::Reduce => "reduce",
             Self::Allreduce => "allreduce",
             Self::Gather => "gather",
@@ -101,7 +105,9 @@ impl Data {
         let blocks = || self.got_all.chunks(self.own.len()).enumerate();
         let is_right = match kind {
             Kind::Barrier => true,
-            Kind::Bcast | Kind::Scatter => self.got.iter().all(|value| *value == of(ROOT)),
+            Kind::Bcast | Kind::BcastWritten | Kind::Scatter => {
+                self.got.iter().all(|value| *value == of(ROOT))
+            }
             Kind::Reduce => !is_root || self.got.iter().all(|value| *value == sum),
             Kind::Allreduce => self.got.iter().all(|value| *value == sum),
             Kind::Gather if !is_root => true,
@@ -150,7 +156,7 @@ fn call_mpi(world: &SimpleCommunicator, kind: Kind, data: &mut Data) {
     let is_root = world.rank() == ROOT as i32;
     match kind {
         Kind::Barrier => world.barrier(),
-        Kind::Bcast => root.broadcast_into(&mut data.got[..]),
+        Kind::Bcast | Kind::BcastWritten => root.broadcast_into(&mut data.got[..]),
         Kind::Reduce if is_root => {
             root.reduce_into_root(&data.own[..], &mut data.got[..], SystemOperation::sum())
         }
@@ -169,7 +175,7 @@ fn call_mpi(world: &SimpleCommunicator, kind: Kind, data: &mut Data) {
 fn call_pdbp(group: &mut Group, kind: Kind, data: &mut Data) -> Result<(), Box<dyn Error>> {
     match kind {
         Kind::Barrier => group.barrier()?,
-        Kind::Bcast => group.broadcast(ROOT, &mut data.got)?,
+        Kind::Bcast | Kind::BcastWritten => group.broadcast(ROOT, &mut data.got)?,
         Kind::Reduce => {
             data.got.copy_from_slice(&data.own);
             group.reduce(ROOT, &mut data.got, Sum)?;
@@ -240,7 +246,11 @@ fn measure(task: &Task, kinds: &[Kind], part: Part, ranks: &mut Ranks) -> Result
 /// The median of so many calls, in microseconds, its mean over the ranks. All get the same.
 fn time(ranks: &mut Ranks, kind: Kind, data: &mut Data, calls: usize) -> Result<f64, Box<dyn Error>> {
     let mut times = Vec::with_capacity(calls);
+    let (rank, size) = ranks.place();
     for _ in 0..calls {
+        if kind == Kind::BcastWritten && rank == ROOT {
+            data.got.copy_from_slice(&data.own);
+        }
         ranks.call(Kind::Barrier, data)?;
         let start = Instant::now();
         ranks.call(kind, data)?;
@@ -248,7 +258,6 @@ fn time(ranks: &mut Ranks, kind: Kind, data: &mut Data, calls: usize) -> Result<
     }
     times.sort_unstable();
     let median = times[calls / 2].as_secs_f64() * 1e6;
-    let (_, size) = ranks.place();
     Ok(ranks.sum(median)? / size as f64)
 }
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::clips::bundled;
-use crate::decode::Follower;
+use crate::decode::{Codec, Follower};
 use crate::measure::{Threads, restore};
 
 /// The first device, or `None` after having said why there is none.
@@ -87,7 +87,7 @@ fn pictures_of_all_clips_get_the_sums_and_colours_of_the_processor() {
         return;
     };
     for clip in &bundled().clips {
-        let mut follower = Follower::new(&clip.index().entries[0]);
+        let mut follower = Follower::new(Codec::default(), &clip.index().entries[0]);
         let mut pictures = Vec::new();
         for _ in 0..clip.index().pictures.len() {
             follower.step(clip, |_, picture| pictures.push(Owned::of(picture))).unwrap();

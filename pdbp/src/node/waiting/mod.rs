@@ -84,6 +84,20 @@ impl Habits {
     }
 }
 
+impl Shared {
+    /// How long somebody polls who begins to wait now and lets others run in between.
+    pub(crate) fn polling(&self, now: Instant) -> Duration {
+        if self.crowded {
+            return Duration::ZERO;
+        }
+        let policy = self.habits.load();
+        match policy.processors_at(now.duration_since(self.habits.epoch)) {
+            Processors::Free => policy.polling(Processors::Free),
+            Processors::Contended => Duration::ZERO,
+        }
+    }
+}
+
 /// A thread that waits: how long it has, and how it has waited so far.
 pub(crate) struct Waiter {
     started: Instant,
@@ -222,7 +236,7 @@ fn sleep(shared: &Shared, pipes: &[&Pipe], left: Duration) -> bool {
     // Pairs with the load in `Pipe::ring`: another part that polls may deliver while this one sleeps.
     let sleeps_on = |bell| pipes.iter().for_each(|pipe| pipe.sleeps_on.store(bell, Ordering::Relaxed));
     match (shared.leader.try_lock(), pipes) {
-        (Ok(_leader), _) => {
+        (Ok(leader), _) => {
             sleeps_on(Pipe::NODES_BELL);
             let mut worked = 0;
             shared.bell.sleep(left, &mut || {
@@ -230,7 +244,13 @@ fn sleep(shared: &Shared, pipes: &[&Pipe], left: Duration) -> bool {
                 worked == 0 && nothing()
             });
             sleeps_on(Pipe::OWN_BELL);
-            worked + shared.poll() > 0 || !nothing()
+            let came = worked + shared.poll() > 0 || !nothing();
+            drop(leader);
+            if came && shared.tasks.any() {
+                // Tasks do not poll.
+                shared.summon();
+            }
+            came
         }
         (Err(_), []) => {
             thread::sleep(left.min(Duration::from_micros(100)));

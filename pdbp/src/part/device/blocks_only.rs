@@ -13,7 +13,7 @@ pub(super) struct DirectSend<D>(std::convert::Infallible, std::marker::PhantomDa
 pub(super) struct DirectRecv<D>(std::convert::Infallible, std::marker::PhantomData<D>);
 
 /// Nothing is announced.
-pub(super) fn listen<P: HoldsPart>(reader: StreamReader<P>) -> StreamReader<P> {
+pub(super) fn listen<P: HoldsPart + Clone>(reader: StreamReader<P>) -> StreamReader<P> {
     reader
 }
 
@@ -26,7 +26,7 @@ impl<D: Device> DirectSend<D> {
         match self.0 {}
     }
 
-    pub(super) fn poll<P: HoldsPart, B: VacantBlock>(
+    pub(super) fn poll<P: HoldsPart + Clone, B: VacantBlock>(
         &mut self,
         _: &Outflow<D, B>,
         _: &mut StreamWriter<P>,
@@ -36,7 +36,7 @@ impl<D: Device> DirectSend<D> {
 }
 
 impl<D: Device> DirectRecv<D> {
-    pub(super) fn begin<P: HoldsPart, B: HostBlock>(
+    pub(super) fn begin<P: HoldsPart + Clone, B: HostBlock>(
         _: &mut StreamReader<P>,
         _: &mut Inflow<D, B>,
     ) -> Result<Option<Self>, FlowError<RecvError>> {
@@ -47,7 +47,7 @@ impl<D: Device> DirectRecv<D> {
         match self.0 {}
     }
 
-    pub(super) fn poll<P: HoldsPart, B: HostBlock>(
+    pub(super) fn poll<P: HoldsPart + Clone, B: HostBlock>(
         &mut self,
         _: &mut Inflow<D, B>,
         _: &mut StreamReader<P>,

@@ -64,7 +64,7 @@ impl<D: Device> DirectSend<D> {
     }
 
     /// `None`: the receiver wants it through blocks.
-    pub(super) fn poll<P: HoldsPart, B: VacantBlock>(
+    pub(super) fn poll<P: HoldsPart + Clone, B: VacantBlock>(
         &mut self,
         flow: &Outflow<D, B>,
         writer: &mut StreamWriter<P>,
@@ -120,7 +120,7 @@ fn not_sent(node: NodeId, e: &MpiError) -> FlowError<SendError> {
 }
 
 /// A reader that gives what is announced to [`DirectRecv::begin`].
-pub(super) fn listen<P: HoldsPart>(reader: StreamReader<P>) -> StreamReader<P> {
+pub(super) fn listen<P: HoldsPart + Clone>(reader: StreamReader<P>) -> StreamReader<P> {
     reader.taking_announcements()
 }
 
@@ -146,7 +146,7 @@ enum Receiving<D: Device> {
 
 impl<D: Device> DirectRecv<D> {
     /// Takes what the stream announces; `None` when it goes through blocks.
-    pub(super) fn begin<P: HoldsPart, B: HostBlock>(
+    pub(super) fn begin<P: HoldsPart + Clone, B: HostBlock>(
         reader: &mut StreamReader<P>,
         flow: &mut Inflow<D, B>,
     ) -> Result<Option<Self>, FlowError<RecvError>> {
@@ -170,7 +170,7 @@ impl<D: Device> DirectRecv<D> {
         matches!(self.state, Receiving::Begun { .. })
     }
 
-    pub(super) fn poll<P: HoldsPart, B: HostBlock>(
+    pub(super) fn poll<P: HoldsPart + Clone, B: HostBlock>(
         &mut self,
         flow: &mut Inflow<D, B>,
         reader: &mut StreamReader<P>,

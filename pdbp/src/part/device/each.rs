@@ -30,13 +30,13 @@ use crate::part::{HoldsPart, Part, Share, Target};
 /// To each part they arrive in the order in which they were given, and behind all that this part has sent there before. What it
 /// sends until they have left may overtake them. Blocks under way to the host are those of the rows of their nodes, so that a row with
 /// no more of them than the copier has in flight has none for anything else until they have left.
-pub struct DeviceSendEach<P: HoldsPart, D: Device> {
+pub struct DeviceSendEach<P: HoldsPart + Clone, D: Device> {
     flow: Gather<D, Lent<OpenBlock, OpenHome>>,
     packing: Packing<P>,
 }
 
 /// What is to be packed.
-struct Packing<P: HoldsPart> {
+struct Packing<P: HoldsPart + Clone> {
     part: P,
     groups: Vec<Group>,
     /// The group whose turn it is.
@@ -164,7 +164,7 @@ impl<S: Share> Part<S> {
     }
 }
 
-impl<P: HoldsPart, D: Device> DeviceSendEach<P, D> {
+impl<P: HoldsPart + Clone, D: Device> DeviceSendEach<P, D> {
     /// As [`Part::send_device_to_each`], for an operation that keeps its part: with an `Rc` of it.
     ///
     /// # Errors
@@ -215,7 +215,7 @@ impl<P: HoldsPart, D: Device> DeviceSendEach<P, D> {
     }
 }
 
-impl<P: HoldsPart, D: Device> Steps for DeviceSendEach<P, D> {
+impl<P: HoldsPart + Clone, D: Device> Steps for DeviceSendEach<P, D> {
     type Error = SendError;
 
     fn step(&mut self) -> Result<Step, FlowError<SendError>> {
@@ -232,7 +232,7 @@ impl<P: HoldsPart, D: Device> Steps for DeviceSendEach<P, D> {
     }
 }
 
-impl<P: HoldsPart> Packing<P> {
+impl<P: HoldsPart + Clone> Packing<P> {
     fn new(
         holder: P,
         pieces: impl IntoIterator<Item = (Range<usize>, Target)>,
@@ -270,7 +270,7 @@ impl<P: HoldsPart> Packing<P> {
     }
 }
 
-impl<P: HoldsPart> Bundles for Packing<P> {
+impl<P: HoldsPart + Clone> Bundles for Packing<P> {
     type Block = Lent<OpenBlock, OpenHome>;
     type Error = SendError;
 
@@ -311,7 +311,7 @@ impl<P: HoldsPart> Bundles for Packing<P> {
     }
 }
 
-impl<P: HoldsPart> Outgoing for Packing<P> {
+impl<P: HoldsPart + Clone> Outgoing for Packing<P> {
     /// Writes the headers: the bytes of the messages are where they were laid out.
     fn send(&mut self, block: Self::Block) -> Result<(), SendError> {
         let (Some(laid), Some(mut block)) = (self.laid.pop_front(), block.into_token()) else {
@@ -384,7 +384,7 @@ fn pack(
     packed
 }
 
-impl<P: HoldsPart, D: Device> fmt::Debug for DeviceSendEach<P, D> {
+impl<P: HoldsPart + Clone, D: Device> fmt::Debug for DeviceSendEach<P, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DeviceSendEach({} sent)", self.sent())
     }

@@ -75,7 +75,7 @@ pub use stream::{DeviceRead, DeviceWrite};
 /// });
 /// # Ok::<(), pdbp::StartError>(())
 /// ```
-pub struct DeviceSend<P: HoldsPart, D: Device> {
+pub struct DeviceSend<P: HoldsPart + Clone, D: Device> {
     part: P,
     to: Target,
     /// If MPI carries it, as far as is known.
@@ -87,7 +87,7 @@ pub struct DeviceSend<P: HoldsPart, D: Device> {
 }
 
 /// A message that is being received into device memory. Dropping it discards what is left of the message.
-pub struct DeviceRecv<P: HoldsPart, D: Device> {
+pub struct DeviceRecv<P: HoldsPart + Clone, D: Device> {
     part: P,
     state: State<P, D>,
     source: Option<Target>,
@@ -98,7 +98,7 @@ pub struct DeviceRecv<P: HoldsPart, D: Device> {
 type SliceBack<D, E> = NotStarted<Slice<D>, FlowError<E>>;
 
 /// How far a message has come.
-enum State<P: HoldsPart, D: Device> {
+enum State<P: HoldsPart + Clone, D: Device> {
     Awaited,
     Begun(StreamReader<P>),
     /// MPI carries it.
@@ -138,7 +138,7 @@ impl<S: Share> Part<S> {
     }
 }
 
-impl<P: HoldsPart, D: Device> DeviceSend<P, D> {
+impl<P: HoldsPart + Clone, D: Device> DeviceSend<P, D> {
     /// As [`Part::send_device`], for an operation that keeps its part: with an `Rc` of it.
     ///
     /// # Errors
@@ -204,7 +204,7 @@ impl<P: HoldsPart, D: Device> DeviceSend<P, D> {
     }
 }
 
-impl<P: HoldsPart, D: Device> DeviceRecv<P, D> {
+impl<P: HoldsPart + Clone, D: Device> DeviceRecv<P, D> {
     /// As [`Part::recv_into_device`], for an operation that keeps its part: with an `Rc` of it.
     ///
     /// # Errors
@@ -339,7 +339,7 @@ fn wait<S: Steps>(
     }
 }
 
-impl<P: HoldsPart, D: Device> Steps for DeviceSend<P, D> {
+impl<P: HoldsPart + Clone, D: Device> Steps for DeviceSend<P, D> {
     type Error = SendError;
 
     fn step(&mut self) -> Result<Step, FlowError<SendError>> {
@@ -359,7 +359,7 @@ impl<P: HoldsPart, D: Device> Steps for DeviceSend<P, D> {
     }
 }
 
-impl<P: HoldsPart, D: Device> Steps for DeviceRecv<P, D> {
+impl<P: HoldsPart + Clone, D: Device> Steps for DeviceRecv<P, D> {
     type Error = RecvError;
 
     fn step(&mut self) -> Result<Step, FlowError<RecvError>> {
@@ -385,13 +385,13 @@ impl<P: HoldsPart, D: Device> Steps for DeviceRecv<P, D> {
     }
 }
 
-impl<P: HoldsPart, D: Device> fmt::Debug for DeviceSend<P, D> {
+impl<P: HoldsPart + Clone, D: Device> fmt::Debug for DeviceSend<P, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DeviceSend({} bytes to {})", self.sent(), self.to)
     }
 }
 
-impl<P: HoldsPart, D: Device> fmt::Debug for DeviceRecv<P, D> {
+impl<P: HoldsPart + Clone, D: Device> fmt::Debug for DeviceRecv<P, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DeviceRecv({} bytes)", self.received())
     }

@@ -25,7 +25,7 @@ use crate::part::{HoldsPart, Part, Share, Target};
 /// at a time. Nothing waits but `wait`.
 ///
 /// Messages that are under way to the buffer when this is dropped, or fails, or the buffer is taken, are gone.
-pub struct DeviceRecvEach<P: HoldsPart, D: Device> {
+pub struct DeviceRecvEach<P: HoldsPart + Clone, D: Device> {
     flow: Scatter<D, Lent<Delivery, ReadHome>>,
     slots: Slots<P>,
 }
@@ -41,7 +41,7 @@ pub struct DeviceMessage {
 }
 
 /// Where messages go.
-struct Slots<P: HoldsPart> {
+struct Slots<P: HoldsPart + Clone> {
     part: P,
     slot_bytes: usize,
     /// Messages to be received.
@@ -108,7 +108,7 @@ impl<S: Share> Part<S> {
     }
 }
 
-impl<P: HoldsPart, D: Device> DeviceRecvEach<P, D> {
+impl<P: HoldsPart + Clone, D: Device> DeviceRecvEach<P, D> {
     /// As [`Part::recv_each_into_device`], for an operation that keeps its part: with an `Rc` of it. `slots`: the bytes of
     /// each, and how many.
     ///
@@ -200,7 +200,7 @@ impl DeviceMessage {
     }
 }
 
-impl<P: HoldsPart> Slots<P> {
+impl<P: HoldsPart + Clone> Slots<P> {
     /// Takes messages of a train, as many as fit; says how many.
     fn take(&mut self, pieces: &mut Pieces<'_>, info: Info, at: usize, bytes: usize, left: u32) -> u32 {
         if bytes > self.slot_bytes && left > 0 && self.taken.len() < self.count {
@@ -242,7 +242,7 @@ impl<P: HoldsPart> Slots<P> {
     }
 }
 
-impl<P: HoldsPart> Bundles for Slots<P> {
+impl<P: HoldsPart + Clone> Bundles for Slots<P> {
     type Block = Lent<Delivery, ReadHome>;
     type Error = RecvError;
 
@@ -261,7 +261,7 @@ impl<P: HoldsPart> Bundles for Slots<P> {
     }
 }
 
-impl<P: HoldsPart, D: Device> Steps for DeviceRecvEach<P, D> {
+impl<P: HoldsPart + Clone, D: Device> Steps for DeviceRecvEach<P, D> {
     type Error = RecvError;
 
     fn step(&mut self) -> Result<Step, FlowError<RecvError>> {
@@ -282,7 +282,7 @@ impl<P: HoldsPart, D: Device> Steps for DeviceRecvEach<P, D> {
     }
 }
 
-impl<P: HoldsPart, D: Device> fmt::Debug for DeviceRecvEach<P, D> {
+impl<P: HoldsPart + Clone, D: Device> fmt::Debug for DeviceRecvEach<P, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DeviceRecvEach({} of {} messages)", self.messages().len(), self.slots.count)
     }

@@ -20,7 +20,7 @@ use crate::part::{HoldsPart, StreamReader, StreamWriter};
 
 /// A slice of device memory that is being written to a stream. Dropping it before its end gives the stream up, since nobody could
 /// tell what is missing.
-pub struct DeviceWrite<'w, P: HoldsPart, D: Device> {
+pub struct DeviceWrite<'w, P: HoldsPart + Clone, D: Device> {
     /// Dropped first, as in [`DeviceSend`](super::DeviceSend).
     flow: Outflow<D, Lent<OpenBlock, StreamHome>>,
     writer: &'w mut StreamWriter<P>,
@@ -28,12 +28,12 @@ pub struct DeviceWrite<'w, P: HoldsPart, D: Device> {
 }
 
 /// Device memory into which a stream is being read. Dropping it loses what was taken out of the stream and has not arrived.
-pub struct DeviceRead<'r, P: HoldsPart, D: Device> {
+pub struct DeviceRead<'r, P: HoldsPart + Clone, D: Device> {
     flow: Inflow<D, Lent<Delivery, ReadHome>>,
     reader: &'r mut StreamReader<P>,
 }
 
-impl<P: HoldsPart> StreamWriter<P> {
+impl<P: HoldsPart + Clone> StreamWriter<P> {
     /// Begins to write a slice of device memory, when `after` is over: the event of the work that writes it. It follows what was
     /// written before, from the host or a device.
     ///
@@ -95,7 +95,7 @@ impl<P: HoldsPart> StreamWriter<P> {
     }
 }
 
-impl<P: HoldsPart> StreamReader<P> {
+impl<P: HoldsPart + Clone> StreamReader<P> {
     /// Begins to read into these bytes of a buffer, when `after` is over: the event of the work that used the buffer before. It is
     /// done when they are full, or the stream has ended; what follows is left in the stream. Example:
     /// [`write_device`](StreamWriter::write_device).
@@ -114,7 +114,7 @@ impl<P: HoldsPart> StreamReader<P> {
     }
 }
 
-impl<P: HoldsPart, D: Device> DeviceWrite<'_, P, D> {
+impl<P: HoldsPart + Clone, D: Device> DeviceWrite<'_, P, D> {
     /// Goes on without waiting.
     ///
     /// # Errors
@@ -157,13 +157,13 @@ impl<P: HoldsPart, D: Device> DeviceWrite<'_, P, D> {
     }
 }
 
-impl<P: HoldsPart, D: Device> Drop for DeviceWrite<'_, P, D> {
+impl<P: HoldsPart + Clone, D: Device> Drop for DeviceWrite<'_, P, D> {
     fn drop(&mut self) {
         self.give_up();
     }
 }
 
-impl<P: HoldsPart, D: Device> DeviceRead<'_, P, D> {
+impl<P: HoldsPart + Clone, D: Device> DeviceRead<'_, P, D> {
     /// Goes on without waiting.
     ///
     /// # Errors
@@ -193,7 +193,7 @@ impl<P: HoldsPart, D: Device> DeviceRead<'_, P, D> {
     }
 }
 
-impl<P: HoldsPart, D: Device> Steps for DeviceWrite<'_, P, D> {
+impl<P: HoldsPart + Clone, D: Device> Steps for DeviceWrite<'_, P, D> {
     type Error = SendError;
 
     fn step(&mut self) -> Result<Step, FlowError<SendError>> {
@@ -209,7 +209,7 @@ impl<P: HoldsPart, D: Device> Steps for DeviceWrite<'_, P, D> {
     }
 }
 
-impl<P: HoldsPart, D: Device> Steps for DeviceRead<'_, P, D> {
+impl<P: HoldsPart + Clone, D: Device> Steps for DeviceRead<'_, P, D> {
     type Error = RecvError;
 
     fn step(&mut self) -> Result<Step, FlowError<RecvError>> {
@@ -232,13 +232,13 @@ impl<P: HoldsPart, D: Device> Steps for DeviceRead<'_, P, D> {
     }
 }
 
-impl<P: HoldsPart, D: Device> fmt::Debug for DeviceWrite<'_, P, D> {
+impl<P: HoldsPart + Clone, D: Device> fmt::Debug for DeviceWrite<'_, P, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DeviceWrite({} bytes sent)", self.sent())
     }
 }
 
-impl<P: HoldsPart, D: Device> fmt::Debug for DeviceRead<'_, P, D> {
+impl<P: HoldsPart + Clone, D: Device> fmt::Debug for DeviceRead<'_, P, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DeviceRead({} bytes received)", self.received())
     }

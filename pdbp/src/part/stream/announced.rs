@@ -30,7 +30,7 @@ pub(super) fn refuse(shared: &Shared, source: NodeId, [number, _]: [u64; 2]) {
 }
 
 #[cfg(feature = "cuda")]
-impl<P: HoldsPart> StreamWriter<P> {
+impl<P: HoldsPart + Clone> StreamWriter<P> {
     /// Sends an announcement; `false` when there is no room now.
     pub(crate) fn announce(&mut self, words: [u64; 2]) -> Result<bool, SendError> {
         if !self.has_block()? {
@@ -62,7 +62,7 @@ impl<P: HoldsPart> StreamWriter<P> {
 }
 
 #[cfg(feature = "cuda")]
-impl<P: HoldsPart> StreamReader<P> {
+impl<P: HoldsPart + Clone> StreamReader<P> {
     /// Keeps an announcement for [`take_announcement`](Self::take_announcement) instead of refusing it.
     pub(crate) fn taking_announcements(mut self) -> Self {
         self.takes_announcements = true;

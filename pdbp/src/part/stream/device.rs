@@ -49,7 +49,7 @@ impl Home<OpenBlock> for StreamHome {
     }
 }
 
-impl<P: HoldsPart> StreamReader<P> {
+impl<P: HoldsPart + Clone> StreamReader<P> {
     pub(crate) fn holder(&self) -> P {
         self.part.clone()
     }
@@ -59,7 +59,7 @@ impl<P: HoldsPart> StreamReader<P> {
     }
 }
 
-impl<P: HoldsPart> StreamWriter<P> {
+impl<P: HoldsPart + Clone> StreamWriter<P> {
     pub(crate) fn holder(&self) -> P {
         self.part.clone()
     }
@@ -110,7 +110,7 @@ impl<P: HoldsPart> StreamWriter<P> {
 }
 
 /// Segments that a device fills: several may be open at a time, and leave in the order in which they are sent.
-impl<P: HoldsPart> Outlet for StreamWriter<P> {
+impl<P: HoldsPart + Clone> Outlet for StreamWriter<P> {
     type Block = Lent<OpenBlock, StreamHome>;
     type Error = SendError;
 
@@ -146,7 +146,7 @@ impl<P: HoldsPart> Outlet for StreamWriter<P> {
 }
 
 /// Segments that a device reads.
-impl<P: HoldsPart> Inlet for StreamReader<P> {
+impl<P: HoldsPart + Clone> Inlet for StreamReader<P> {
     type Block = Lent<Delivery, ReadHome>;
     type Error = RecvError;
 

@@ -1,0 +1,173 @@
+//! What decoders have in common, and which one is used.
+
+use core::fmt;
+use core::ops::Range;
+use core::str::FromStr;
+use std::path::PathBuf;
+
+use super::libav::{Libav, NoLibav};
+use super::openh264::OpenH264;
+use super::{DecodeError, Yuv};
+
+/// Where pictures go.
+pub(super) type Take<'a> = dyn FnMut(&Yuv<'_>) + 'a;
+
+/// Decodes one stream at a time, and returns its pictures in the order in which they are shown.
+///
+/// After an error it must not be used again: what it does then is not defined.
+pub(super) trait Decoder: Send {
+    /// Decodes one picture, all of its slices, with the parameter sets before it if the decoder has not seen them: `pieces` of `data`, in
+    /// order. Hands the picture that is to be shown next to `take`, unless the order of the pictures is not certain yet.
+    ///
+    /// # Errors
+    /// What the decoder does not like.
+    fn decode(&mut self, data: &[u8], pieces: &[Range<usize>], take: &mut Take<'_>) -> Result<(), String>;
+
+    /// Hands out the pictures that were kept back. An entry point must follow, of any stream.
+    ///
+    /// # Errors
+    /// What the decoder does not like.
+    fn drain(&mut self, take: &mut Take<'_>) -> Result<(), String>;
+}
+
+/// The decoder that a user wants.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Wanted {
+    /// libavcodec where there is one that can be used, else openh264.
+    #[default]
+    Auto,
+    /// libavcodec, the newest that the system's loader finds.
+    Libav,
+    /// openh264, which is part of the program.
+    OpenH264,
+    /// This file, a libavcodec.
+    File(PathBuf),
+}
+
+/// The text is none of `auto`, `libav`, `openh264` and no path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("use auto, libav, openh264, or the path of a library, such as /opt/ffmpeg/lib/libavcodec.so.61")]
+pub struct UnknownDecoder;
+
+impl FromStr for Wanted {
+    type Err = UnknownDecoder;
+
+    /// The name of a choice, or a path, which has a `/`.
+    fn from_str(text: &str) -> Result<Self, UnknownDecoder> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "libav" => Ok(Self::Libav),
+            "openh264" => Ok(Self::OpenH264),
+            path if path.contains('/') => Ok(Self::File(path.into())),
+            _ => Err(UnknownDecoder),
+        }
+    }
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Libav => f.write_str("libav"),
+            Self::OpenH264 => f.write_str("openh264"),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// What makes decoders: openh264, unless another was chosen. All give the same pictures, bit by bit, but for B pictures by
+/// openh264, which differ a little.
+///
+/// ```
+/// use pdbp_video::{clips, decode::{Codec, Sampler, Wanted}};
+///
+/// let codec = Codec::choose(&Wanted::Auto)?;
+/// let clip = &clips::bundled().clips[0];
+/// Sampler::new(codec).sample(clip, &clip.index().entries[0], |picture| println!("{}: {}", codec, picture.size()))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Codec {
+    libav: Option<&'static Libav>,
+    /// Why it is not libavcodec, which was looked for.
+    why_not: Option<&'static str>,
+}
+
+impl Codec {
+    /// The one that is wanted.
+    ///
+    /// # Errors
+    /// [`NoLibav`] if only libavcodec will do, and there is none that can be used.
+    pub fn choose(wanted: &Wanted) -> Result<Self, NoLibav> {
+        let libav = match wanted {
+            Wanted::OpenH264 => return Ok(Self::default()),
+            Wanted::File(path) => Libav::open(path)?,
+            Wanted::Libav => Libav::find()?,
+            Wanted::Auto => match Libav::find() {
+                Ok(libav) => libav,
+                Err(NoLibav::Absent { .. }) => {
+                    return Ok(Self { libav: None, why_not: Some("there is no libavcodec") });
+                }
+                Err(_) => {
+                    let why_not = Some("no libavcodec that can be used; --decoder libav says why");
+                    return Ok(Self { libav: None, why_not });
+                }
+            },
+        };
+        Ok(Self { libav: Some(libav), why_not: None })
+    }
+
+    /// Whether it is libavcodec.
+    pub fn is_libav(&self) -> bool {
+        self.libav.is_some()
+    }
+
+    /// A new decoder.
+    pub(super) fn decoder(&self) -> Result<Box<dyn Decoder>, DecodeError> {
+        let made = match self.libav {
+            Some(libav) => libav.h264().map(|decoder| Box::new(decoder) as Box<dyn Decoder>),
+            None => OpenH264::new().map(|decoder| Box::new(decoder) as Box<dyn Decoder>),
+        };
+        made.map_err(|reason| DecodeError::NoDecoder { reason })
+    }
+}
+
+/// Its name, and version if there may be several; why it is not libavcodec, if that would have been taken.
+impl fmt::Display for Codec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.libav, self.why_not) {
+            (Some(libav), _) => libav.fmt(f),
+            (None, None) => f.write_str("openh264"),
+            (None, Some(reason)) => write!(f, "openh264 ({reason})"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decoders_are_named_as_they_are_printed() {
+        for text in ["auto", "libav", "openh264", "/opt/ffmpeg/lib/libavcodec.so.61"] {
+            assert_eq!(text.parse::<Wanted>().unwrap().to_string(), text);
+        }
+        assert!("x264".parse::<Wanted>().unwrap_err().to_string().contains("openh264"));
+    }
+
+    #[test]
+    fn auto_takes_libavcodec_where_there_is_one_and_else_says_so() {
+        assert_eq!(Codec::choose(&Wanted::OpenH264).unwrap().to_string(), "openh264");
+        let auto = Codec::choose(&Wanted::Auto).unwrap();
+        match Codec::choose(&Wanted::Libav) {
+            Ok(libav) => {
+                assert!(auto.is_libav() && libav.is_libav());
+                assert!(auto.to_string().starts_with("libavcodec "), "{auto}");
+            }
+            Err(error) => {
+                assert!(!auto.is_libav() && auto.to_string().starts_with("openh264 ("), "{auto}");
+                assert!(error.to_string().contains("openh264"), "{error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! Waiting as a task does: a call that finds nothing leaves a waker behind, and whoever brings what it waits for wakes that.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use super::inbox::Source;
+use super::readiness::Interest;
+use super::sending::{Long, Patience};
+use super::{HoldsPart, Message, Part, Ready, Segment, Share, StreamReader, StreamWriter, Target};
+use crate::config::Progress;
+use crate::error::{RecvError, SendError};
+use crate::node::Awaited;
+
+/// Why a task waits for nothing, where nobody would wake it.
+trait NobodyPolls {
+    const ERROR: Self;
+}
+
+impl NobodyPolls for RecvError {
+    const ERROR: Self = Self::NobodyPolls;
+}
+
+impl NobodyPolls for SendError {
+    const ERROR: Self = Self::NobodyPolls;
+}
+
+/// When a task is to look again.
+#[derive(Clone, Copy)]
+struct Until {
+    awaited: Awaited,
+    /// When something has come into the part's pipe.
+    arrival: bool,
+    /// When anything has happened at the node.
+    progress: bool,
+}
+
+impl Until {
+    const fn arrival(awaited: Awaited) -> Self {
+        Self { awaited, arrival: true, progress: false }
+    }
+
+    const fn progress(awaited: Awaited) -> Self {
+        Self { awaited, arrival: false, progress: true }
+    }
+}
+
+/// Tries until there is something, or a task has to wait for it. The last attempt, after which it waits, is told that it is.
+fn poll_until<T, S: Share, R, E: NobodyPolls>(
+    waits: &mut T,
+    part: fn(&T) -> &Part<S>,
+    until: Until,
+    cx: &mut Context<'_>,
+    attempt: impl FnMut(&mut T, bool) -> Result<Option<R>, E>,
+) -> Poll<Result<R, E>> {
+    let polled = poll_or_wait(waits, part, until, cx, attempt);
+    if polled.is_ready() {
+        part(waits).polls_until.set(None);
+    }
+    polled
+}
+
+fn poll_or_wait<T, S: Share, R, E: NobodyPolls>(
+    waits: &mut T,
+    part: fn(&T) -> &Part<S>,
+    until: Until,
+    cx: &mut Context<'_>,
+    mut attempt: impl FnMut(&mut T, bool) -> Result<Option<R>, E>,
+) -> Poll<Result<R, E>> {
+    if let Some(done) = attempt(waits, false).transpose() {
+        return Poll::Ready(done);
+    }
+    part(waits).advance_node();
+    if let Some(done) = attempt(waits, false).transpose() {
+        return Poll::Ready(done);
+    }
+    let this = part(waits);
+    if this.shared().settings.progress == Progress::Inline {
+        return Poll::Ready(Err(E::ERROR));
+    }
+    if this.polls_on() {
+        cx.waker().wake_by_ref();
+        return Poll::Pending;
+    }
+    let pipe = this.pipe().ok().filter(|_| until.arrival);
+    this.shared().wait_as_task(pipe, until.progress, (this.id, until.awaited), cx.waker());
+    match attempt(waits, true).transpose() {
+        Some(done) => Poll::Ready(done),
+        None => Poll::Pending,
+    }
+}
+
+/// Waiting as a task: on any executor, since nothing but [`std::task`] is used. Each of these calls does what the call without `poll_` or
+/// `_async` does, on the thread that makes it; only the waiting is left to the executor. Two calls that wait for the same of a part are one: the
+/// last task is woken. A call that waits submits first what the part has packed, as all that wait do.
+///
+/// A part that tasks of several threads are to have, one after the other, is [`Shared`](super::Shared). The futures borrow it for themselves, so
+/// that they may go to another thread; a task that receives from one part and sends by another at the same time has two. Whoever
+/// wants both of one part has the `poll_` calls, which borrow it as the others do.
+///
+/// What wakes is whoever polls the node: with [`Progress::Thread`] its own thread, and with [`Progress::Host`] the host's loop,
+/// which is to go on while tasks wait. With [`Progress::Inline`] nobody would, and who has to wait gets the error
+/// `NobodyPolls`. Starting a cluster, registering, looking names up, dropping a part, barriers, collective operations and device
+/// operations wait as they do elsewhere: make them before there are tasks, or on a thread that may block.
+///
+/// ```
+/// use pdbp::{Cluster, PartKind};
+///
+/// let cluster = Cluster::local(2)?;
+/// let part = |n| cluster.node(n).unwrap().register_shared("part", PartKind::Cpu).unwrap();
+/// let (mut client, mut server) = (part(0), part(1));
+/// let to = server.id();
+/// let serving = async move {
+///     let request = server.recv_async().await?;
+///     server.send_async(request.source(), &request.to_ascii_uppercase()).await.unwrap();
+///     server.flush(); // as ever, where nothing that waits follows
+///     Ok::<_, pdbp::RecvError>(())
+/// };
+/// let asking = async move {
+///     client.send_async(to, b"a request").await.unwrap();
+///     assert_eq!(*client.recv_async().await?, *b"A REQUEST");
+///     Ok::<_, pdbp::RecvError>(())
+/// };
+/// tokio::runtime::Runtime::new()?.block_on(async {
+///     let serving = tokio::spawn(serving);
+///     asking.await?;
+///     serving.await??;
+///     Ok::<_, Box<dyn std::error::Error>>(())
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+impl<S: Share> Part<S> {
+    /// The next message, as [`recv`](Self::recv). Any number of messages may follow by [`try_recv`](Self::try_recv) before this is
+    /// called again, which has to be done until it is pending for the task to be woken. Nothing is lost when a task ends that
+    /// waits: the message is had by the next call.
+    ///
+    /// # Errors
+    /// [`RecvError::NobodyLeft`], [`RecvError::NoPipe`] and [`RecvError::NobodyPolls`].
+    pub fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<Result<Message<S>, RecvError>> {
+        if let Some(message) = self.train.next().or_else(|| self.train.next_train()) {
+            return Poll::Ready(Ok(message));
+        }
+        poll_until(
+            &mut &*self,
+            |part| part,
+            Until::arrival(Awaited::Message),
+            cx,
+            |part, last| {
+                part.pipe()?;
+                let message = part.next_message();
+                if last && message.is_none() && part.is_alone() {
+                    return Err(RecvError::NobodyLeft);
+                }
+                Ok(message)
+            },
+        )
+    }
+
+    /// The next message, as [`poll_recv`](Self::poll_recv).
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn recv_async(&mut self) -> Result<Message<S>, RecvError> {
+        let part = self;
+        poll_fn(move |cx| part.poll_recv(cx)).await
+    }
+
+    /// Whether something can be received, or a short message sent, as [`wait`](Self::wait).
+    ///
+    /// # Errors
+    /// [`RecvError::NoPipe`] and [`RecvError::NobodyPolls`].
+    pub fn poll_ready(&self, interest: Interest, cx: &mut Context<'_>) -> Poll<Result<Ready, RecvError>> {
+        let until = Until {
+            awaited: Awaited::Ready,
+            arrival: interest.wants_recv(),
+            progress: interest.target().is_some(),
+        };
+        poll_until(
+            &mut &*self,
+            |part| part,
+            until,
+            cx,
+            |part, _| Ok(Some(part.look(interest)?).filter(Ready::any)),
+        )
+    }
+
+    /// Whether something can be received, or a short message sent, as [`poll_ready`](Self::poll_ready).
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn ready_async(&mut self, interest: Interest) -> Result<Ready, RecvError> {
+        let part = self;
+        poll_fn(move |cx| part.poll_ready(interest, cx)).await
+    }
+
+    /// Sends a message that fits a block, as [`try_send`](Self::try_send): as soon as there is room.
+    ///
+    /// # Errors
+    /// See [`SendError`]; [`SendError::NeedsWaiting`] for a longer message, which [`send_async`](Self::send_async) sends.
+    pub fn poll_send(&self, to: Target, message: &[u8], cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        if self.lanes.push_next(to, message) {
+            return Poll::Ready(Ok(()));
+        }
+        poll_until(
+            &mut &*self,
+            |part| part,
+            Until::progress(Awaited::Room),
+            cx,
+            |part, last| {
+                if last {
+                    part.look_again(to.node());
+                }
+                unless_full(part.try_send(to, message))
+            },
+        )
+    }
+
+    /// Sends a message of any length, as [`send`](Self::send), without a time-out. A task that ends while it waits has not sent a
+    /// message that fits a block; a longer one is given up, and its receiver discards what has come of it.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub async fn send_async(&mut self, to: Target, message: &[u8]) -> Result<(), SendError> {
+        if message.len() <= self.longest() {
+            let part = self;
+            return poll_fn(move |cx| part.poll_send(to, message, cx)).await;
+        }
+        self.check_target(to)?;
+        let mut long = Long::begin(self, to, message)?;
+        poll_fn(move |cx| {
+            poll_until(&mut long, Long::part, Until::progress(Awaited::Room), cx, |long, last| {
+                if last {
+                    long.part().look_again(to.node());
+                }
+                unless_full(long.advance(Patience::None, None))
+            })
+        })
+        .await
+    }
+
+    /// The next stream that somebody opened to this part, as [`accept_stream`](Self::accept_stream).
+    ///
+    /// # Errors
+    /// [`RecvError::NoPipe`] and [`RecvError::NobodyPolls`].
+    pub fn poll_stream(&self, cx: &mut Context<'_>) -> Poll<Result<StreamReader<&Self>, RecvError>> {
+        StreamReader::poll_accept(&mut Some(self), cx)
+    }
+
+    /// The next stream that somebody opened to this part, as [`accept_stream`](Self::accept_stream). The reader may go to another thread if
+    /// the part may.
+    ///
+    /// # Errors
+    /// As [`poll_stream`](Self::poll_stream).
+    pub async fn accept_async(&mut self) -> Result<StreamReader<&mut Self>, RecvError> {
+        let mut part = Some(self);
+        poll_fn(move |cx| StreamReader::poll_accept(&mut part, cx)).await
+    }
+
+    /// Submits what is packed, and lets the node make progress.
+    fn advance_node(&self) {
+        let mut engine = self.shared().engine();
+        self.lanes.flush(&mut engine);
+        self.poll_with(&mut engine);
+    }
+
+    /// Whether a task that waits is to poll once more, after the other tasks of its executor, before it sleeps: for as long as a thread
+    /// would that waits, since to be woken takes longer than most answers.
+    fn polls_on(&self) -> bool {
+        let now = Instant::now();
+        let until = self.polls_until.get().unwrap_or_else(|| now + self.shared().polling(now));
+        self.polls_until.set(Some(until));
+        now < until
+    }
+}
+
+/// `None`: a task has to wait for room.
+fn unless_full<R>(sent: Result<R, SendError>) -> Result<Option<R>, SendError> {
+    match sent {
+        Err(SendError::WouldBlock) => Ok(None),
+        sent => sent.map(Some),
+    }
+}
+
+impl<P: HoldsPart> StreamReader<P> {
+    /// The next stream to a part, which is taken when there is one.
+    fn poll_accept(holder: &mut Option<P>, cx: &mut Context<'_>) -> Poll<Result<Self, RecvError>> {
+        let Some(held) = holder else { return Poll::Ready(Err(RecvError::NoPipe)) };
+        let until = Until::arrival(Awaited::Stream);
+        let accepted = poll_until(held, P::part, until, cx, |held, _| {
+            let part = held.part();
+            part.pipe()?;
+            Ok::<_, RecvError>(part.inbox().accept(&mut Source(part)))
+        });
+        accepted.map(|stream| {
+            let stream = stream?;
+            let held = holder.take();
+            held.map(|holder| Self::of(holder, stream)).ok_or(RecvError::NoPipe)
+        })
+    }
+
+    /// The next segment, as [`next_segment`](Self::next_segment).
+    ///
+    /// # Errors
+    /// [`RecvError::StreamBroken`], [`RecvError::NoPipe`] and [`RecvError::NobodyPolls`].
+    pub fn poll_segment(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Segment<P::Share>>, RecvError>> {
+        if let Some(rest) = self.rest() {
+            return Poll::Ready(Ok(Some(rest)));
+        }
+        let key = Awaited::Segment(self.key.source(), self.key.number());
+        poll_until(
+            self,
+            |reader| reader.part.part(),
+            Until::arrival(key),
+            cx,
+            |reader, _| Ok(reader.take()?.map(|found| found.map(Segment::whole))),
+        )
+    }
+
+    /// The next segment, as [`poll_segment`](Self::poll_segment).
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn segment_async(&mut self) -> Result<Option<Segment<P::Share>>, RecvError> {
+        poll_fn(move |cx| self.poll_segment(cx)).await
+    }
+}
+
+impl<P: HoldsPart> StreamWriter<P> {
+    /// Writes as many of the bytes as a segment has room for, at least one, as [`write_some`](Self::write_some).
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub fn poll_write(&mut self, data: &[u8], cx: &mut Context<'_>) -> Poll<Result<usize, SendError>> {
+        let until = Until::progress(Awaited::Writer(self.number()));
+        poll_until(
+            self,
+            |writer| writer.part.part(),
+            until,
+            cx,
+            |writer, _| unless_full(writer.without_waiting(|writer| writer.write_some(data))),
+        )
+    }
+
+    /// Writes all of the bytes. A task that ends meanwhile has written the first of them.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub async fn write_async(&mut self, mut data: &[u8]) -> Result<(), SendError> {
+        while !data.is_empty() {
+            let written = poll_fn(|cx| self.poll_write(data, cx)).await?;
+            data = data.get(written..).unwrap_or(&[]);
+        }
+        Ok(())
+    }
+
+    /// Sends what is left and ends the stream, as [`finish`](Self::finish): `Ready` when its relay has taken it, if it has one.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        let until = Until::progress(Awaited::Writer(self.number()));
+        poll_until(
+            self,
+            |writer| writer.part.part(),
+            until,
+            cx,
+            |writer, _| {
+                if !writer.is_over()
+                    && let None = unless_full(writer.without_waiting(|writer| writer.send_last()))?
+                {
+                    return Ok(None);
+                }
+                writer.taken(&mut writer.part.part().shared().engine()).transpose()
+            },
+        )
+    }
+
+    /// Sends what is left and ends the stream, as [`finish`](Self::finish).
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub async fn finish_async(mut self) -> Result<(), SendError> {
+        poll_fn(move |cx| self.poll_finish(cx)).await
+    }
+}

@@ -1,0 +1,115 @@
+//! A waker for loops that wait for descriptors.
+
+use std::fmt;
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake, Waker};
+
+/// A descriptor that is readable as soon as something has come that a part was asked for in vain: for loops over `poll`, `epoll`, `kqueue` or a
+/// library that has one. It can serve any number of parts and streams. It is the reading end of a pipe, with a byte in it or none, which
+/// nobody else is to read.
+///
+/// Clear it, ask with its [`context`](Self::context) until everything is pending, and then wait for it: what comes after a call
+/// was pending makes it readable, also before the wait has begun. See [`Part::poll_recv`](crate::Part::poll_recv) for which calls there are,
+/// and who has to poll the node.
+///
+/// ```
+/// use pdbp::{Cluster, PartKind, WakeFd};
+/// use std::task::Poll;
+///
+/// let cluster = Cluster::local(2)?;
+/// let [part, peer] = [0, 1].map(|n| cluster.node(n).unwrap().register("part", PartKind::Cpu).unwrap());
+/// let waker = WakeFd::new()?;
+/// let mut messages = 0;
+/// while messages < 2 {
+///     waker.clear();
+///     while let Poll::Ready(message) = part.poll_recv(&mut waker.context()) {
+///         assert_eq!(*message?, *b"something");
+///         messages += 1;
+///     }
+///     peer.send(part.id(), b"something")?;
+///     peer.flush();
+///     # #[cfg(target_os = "linux")] {
+///     use rustix::event::{PollFd, PollFlags, poll};
+///     poll(&mut [PollFd::new(&waker, PollFlags::IN)], None)?; // and for other descriptors
+///     # }
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct WakeFd {
+    bell: Arc<PipeBell>,
+    waker: Waker,
+}
+
+struct PipeBell {
+    reader: PipeReader,
+    writer: PipeWriter,
+    /// Whether there is a byte in the pipe, or one is on its way there.
+    rung: AtomicBool,
+}
+
+impl WakeFd {
+    /// A descriptor that is not readable.
+    ///
+    /// # Errors
+    /// The process, or the system, has as many descriptors as it may have.
+    pub fn new() -> io::Result<Self> {
+        let (reader, writer) = io::pipe()?;
+        let bell = Arc::new(PipeBell { reader, writer, rung: AtomicBool::new(false) });
+        Ok(Self { waker: Waker::from(Arc::clone(&bell)), bell })
+    }
+
+    /// What calls are asked with that shall make it readable.
+    pub fn context(&self) -> Context<'_> {
+        Context::from_waker(&self.waker)
+    }
+
+    /// Whether something has come since it was cleared: whether the descriptor is readable, or is about to be.
+    pub fn is_rung(&self) -> bool {
+        self.bell.rung.load(Ordering::Acquire)
+    }
+
+    /// Makes it unreadable, before everything is asked for that it waits for.
+    pub fn clear(&self) {
+        // Not set back before the byte is out: there is never a second one.
+        if self.is_rung() {
+            let mut byte = [0];
+            // Whoever has set it writes the byte at once. A pipe of which this has both ends has no errors but interrupts, at which
+            // this reads again.
+            while let Err(error) = (&self.bell.reader).read(&mut byte)
+                && error.kind() == io::ErrorKind::Interrupted
+            {}
+            self.bell.rung.store(false, Ordering::Release);
+        }
+    }
+}
+
+impl AsFd for WakeFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.reader.as_fd()
+    }
+}
+
+impl fmt::Debug for WakeFd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WakeFd").field("fd", &self.as_fd()).field("is_rung", &self.is_rung()).finish()
+    }
+}
+
+impl Wake for PipeBell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // Acquire: the byte before this one has been read.
+        if !self.rung.swap(true, Ordering::AcqRel) {
+            // As for reading. An empty pipe has room.
+            while let Err(error) = (&self.writer).write(&[1])
+                && error.kind() == io::ErrorKind::Interrupted
+            {}
+        }
+    }
+}

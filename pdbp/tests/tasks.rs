@@ -1,0 +1,106 @@
+//! Tasks that wait, under loom: in no interleaving is what comes neither seen by the task nor the task woken.
+
+#[path = "../src/sync/tasks.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod tasks;
+
+mod primitives {
+    pub(super) use std::sync::PoisonError;
+
+    pub(super) use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+    pub(super) use loom::sync::{Mutex, MutexGuard};
+}
+
+use std::task::{Wake, Waker};
+
+use loom::sync::atomic::{AtomicUsize, Ordering, fence};
+use loom::sync::{Arc, Mutex};
+use loom::thread;
+
+use tasks::{Tasks, Waiting};
+
+/// Counts how often it woke. The count is the only thing that the model knows of it.
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A node with an engine's lock, a pipe, and tasks.
+#[derive(Default)]
+struct Node {
+    tasks: Tasks,
+    list: Waiting<u8>,
+    pipe: AtomicUsize,
+    engine: Mutex<()>,
+}
+
+impl Node {
+    /// As whoever polls puts something into the pipe.
+    fn deliver(&self) {
+        let engine = self.engine.lock().unwrap();
+        self.pipe.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.tasks.come(&self.list);
+        drop(engine);
+        self.tasks.wake();
+    }
+
+    /// Whether the task finds something when it looks once more.
+    fn wait(&self, key: u8, waker: &std::sync::Arc<Count>) -> bool {
+        self.tasks.wait_on(&self.list, key, Waker::from(std::sync::Arc::clone(waker)));
+        self.pipe.load(Ordering::Relaxed) > 0
+    }
+}
+
+fn model(f: impl Fn() + Sync + Send + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(f);
+}
+
+#[test]
+fn a_task_finds_what_came_or_is_woken() {
+    model(|| {
+        let node = Arc::new(Node::default());
+        let count = std::sync::Arc::new(Count(AtomicUsize::new(0)));
+        let other = Arc::clone(&node);
+        let deliverer = thread::spawn(move || other.deliver());
+        let found = node.wait(0, &count);
+        deliverer.join().unwrap();
+        assert!(found || count.0.load(Ordering::SeqCst) == 1);
+    });
+}
+
+#[test]
+fn two_tasks_that_wait_for_one_thing_are_both_woken() {
+    model(|| {
+        let node = Arc::new(Node::default());
+        let counts = [(); 2].map(|()| std::sync::Arc::new(Count(AtomicUsize::new(0))));
+        let first = node.wait(0, &counts[0]);
+        let (other, second) = (Arc::clone(&node), std::sync::Arc::clone(&counts[1]));
+        let waits = thread::spawn(move || other.wait(1, &second));
+        node.deliver();
+        let second = waits.join().unwrap();
+        // Nobody polls any more: who was neither woken nor has found something would sleep.
+        assert!(!first && counts[0].0.load(Ordering::SeqCst) == 1);
+        assert!(second || counts[1].0.load(Ordering::SeqCst) == 1);
+    });
+}
+
+#[test]
+fn two_that_poll_wake_a_task_once() {
+    model(|| {
+        let node = Arc::new(Node::default());
+        let count = std::sync::Arc::new(Count(AtomicUsize::new(0)));
+        assert!(!node.wait(0, &count));
+        let other = Arc::clone(&node);
+        let deliverer = thread::spawn(move || other.deliver());
+        node.deliver();
+        deliverer.join().unwrap();
+        assert_eq!(count.0.load(Ordering::SeqCst), 1);
+        assert!(!node.tasks.any());
+    });
+}
