@@ -203,7 +203,7 @@ impl View {
                 continue;
             };
             let old = earlier(before, figures);
-            let name = |peer: u16| now.nodes.get(usize::from(peer)).map_or("?", |n| &n.name);
+            let name = |peer: u16| now.nodes.iter().find(|n| n.node == peer).map_or("?", |n| &n.name);
             let kinds =
                 [("→", &figures.send, old.map(|o| &o.send)), ("←", &figures.recv, old.map(|o| &o.recv))];
             for (arrow, list, old_list) in kinds {
@@ -248,7 +248,7 @@ fn nodes<'a>(before: &'a ClusterFigures, now: &'a ClusterFigures) -> Vec<NodeLin
 
 /// What the node has said before, if it has said something since.
 fn earlier<'a>(before: &'a ClusterFigures, now: &NodeFigures) -> Option<&'a NodeFigures> {
-    let old = before.nodes.get(usize::from(now.node))?.figures.as_ref()?;
+    let old = before.nodes.iter().find(|node| node.node == now.node)?.figures.as_ref()?;
     (now.nanos > old.nanos).then_some(old)
 }
 

@@ -83,8 +83,11 @@ impl<T: Transport> Cluster<T> {
             steps: 0,
             rung: Vec::new(),
         };
-        for (node, port) in ports.into_iter().enumerate() {
-            cluster.start(node as u16, port)?;
+        for (node, port) in (0..).zip(ports) {
+            // A port that is dropped is a node that is not there.
+            if !cluster.setup.late.contains(&node) {
+                cluster.start(node, port)?;
+            }
         }
         Ok(cluster)
     }
@@ -245,6 +248,13 @@ impl<T: Transport> Cluster<T> {
             Fault::Cut { from, to } => self.network.cut(from, to),
             Fault::Heal => self.network.heal(),
             Fault::Crash(node) => self.crash(node),
+            Fault::Restart(node) if self.has_to_wait(node) => {
+                self.crash(node);
+                let later = self.network.now() + self.setup.physics.give_up / 8;
+                if later < self.setup.traffic_until {
+                    self.plan(later, fault)?;
+                }
+            }
             Fault::Restart(node) => {
                 self.crash(node);
                 let port = self.network.attach(node).ok_or(ClusterError::NoSuchNode(node))?;
@@ -268,6 +278,12 @@ impl<T: Transport> Cluster<T> {
             }
         }
         Ok(())
+    }
+
+    /// In an open cluster a process gets a place when that of the one before has been given up.
+    fn has_to_wait(&self, node: u16) -> bool {
+        let is_new = self.lives.get(usize::from(node)) == Some(&0);
+        self.setup.open && !is_new && !self.network.is_vacated(node)
     }
 
     fn pause(&mut self, node: u16, paused: bool) {

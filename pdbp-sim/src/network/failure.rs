@@ -24,7 +24,7 @@ impl Net {
             }
         }
         let life = self.nodes.get_mut(usize::from(node)).map_or(0, |state| {
-            state.alive = true;
+            (state.alive, state.vacated) = (true, false);
             state.life += 1;
             state.ready.clear();
             state.life

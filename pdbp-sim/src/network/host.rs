@@ -135,6 +135,8 @@ impl Held {
 pub(super) struct Told {
     /// Peers whose link has failed, now or before.
     pub(super) failed: BTreeSet<u16>,
+    /// Nodes that were declared down, now or before.
+    pub(super) down: BTreeSet<u16>,
     #[cfg(test)]
     pub(super) hides: Option<super::sabotage::Hidden>,
 }
@@ -284,6 +286,10 @@ impl<T: Transport> Host<T> {
         work.blocks += u64::from(self.endpoint.poll(local));
         self.hear()?;
         self.part(&mut work);
+        if work.passed.is_some() && self.engine().config().is_open() {
+            // Nobody may be left whose messages would wake it for the next.
+            work.wants(now);
+        }
         let mut clerk = Clerk { now, warm, latencies };
         for _ in 0..reads {
             let before = self.totals;
@@ -318,6 +324,7 @@ impl<T: Transport> Host<T> {
             }
             match event {
                 Event::PeerFailed { peer, .. } => self.peer_failed(peer.raw()),
+                Event::NodeDown { node } => _ = self.told.down.insert(node.raw()),
                 Event::StreamStopped { number, .. } => self.streams.stop(number),
                 Event::Unroutable { part, messages, .. } => self.guests.note_astray(part, messages),
                 _ => {}

@@ -53,6 +53,9 @@ impl Meetings {
     }
 }
 
+/// Nanoseconds after which a node that is not let in yet looks again.
+const LOOK: u64 = 100_000;
+
 /// Whether something has to come to an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ends {
@@ -75,10 +78,18 @@ impl<T: Transport> Host<T> {
     pub(super) fn meet(&mut self, now: u64, until: u64, work: &mut Work) -> Result<(), Breach> {
         let meetings = &mut self.meetings;
         if meetings.barrier.is_none() {
-            if meetings.arrived < meetings.due(now.min(until)) {
+            // Who comes later has to learn first which is next.
+            let (is_open, is_ready) =
+                (self.endpoint.engine().config().is_open(), self.endpoint.engine().is_ready());
+            if is_open && !is_ready {
+                (meetings.barriers > 0).then(|| work.wants(now + LOOK));
+            } else if meetings.arrived < meetings.due(now.min(until)) {
                 meetings.arrived += 1;
                 let barrier = self.endpoint.barrier();
                 meetings.barrier = Some(barrier);
+                if is_open {
+                    meetings.arrived = barrier.number();
+                }
                 if barrier.number() != meetings.arrived {
                     let what = format!("the endpoint calls barrier {} {barrier:?}", meetings.arrived);
                     return Err(Breach::new(Invariant::Barriers, what));
@@ -135,7 +146,11 @@ impl<T: Transport> Cluster<T> {
             *most = (*most).max(host.meetings.arrived);
         }
         if let Some(passed) = work.passed
-            && let Some(missing) = self.arrivals.iter().position(|arrived| *arrived < passed)
+            && let Some(missing) = self
+                .arrivals
+                .iter()
+                .zip(0..)
+                .position(|(arrived, node)| *arrived < passed && self.is_waited_for(node))
         {
             let what = format!("barrier {passed} was passed, and node{missing} had not arrived at it");
             return Err(Breach::new(Invariant::Barriers, what));
@@ -217,8 +232,21 @@ impl<T: Transport> Cluster<T> {
         Ok(())
     }
 
-    /// Whether barriers end: all nodes arrive at them if none has crashed.
+    /// Whether no barrier may be passed without the node: in an open cluster, if it has been a member since it arrived at one.
+    fn is_waited_for(&self, node: u16) -> bool {
+        let host = |node: u16| self.hosts.get(usize::from(node))?.as_ref();
+        let stays = || {
+            let (founder, host) = (host(0)?, host(node)?);
+            Some(host.meetings.arrived > 0 && !founder.told.down.contains(&node))
+        };
+        !self.setup.open || stays().unwrap_or(false)
+    }
+
+    /// Whether barriers end: all nodes arrive at them if none has crashed, and those of an open cluster that are there.
     pub(super) fn barriers_end(&self) -> Ends {
+        if self.setup.open {
+            return Ends::Certainly;
+        }
         let whole = self.hosts.iter().all(Option::is_some) && self.lives.iter().all(|lives| *lives == 1);
         if whole { Ends::Certainly } else { Ends::Perhaps }
     }

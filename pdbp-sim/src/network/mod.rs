@@ -237,6 +237,11 @@ impl Network {
         lock(&self.0).crash(node);
     }
 
+    /// Whether node 0 has given up the place of a node, so that another process may have it.
+    pub fn is_vacated(&self, node: u16) -> bool {
+        lock(&self.0).nodes.get(usize::from(node)).is_some_and(|state| state.vacated)
+    }
+
     /// Blocks that `node` has posted for `peer` and has not got back, filled or unused.
     pub fn posted(&self, node: u16, peer: u16) -> u32 {
         let mut net = lock(&self.0);

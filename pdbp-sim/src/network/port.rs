@@ -152,6 +152,16 @@ impl Transport for Port {
         true
     }
 
+    fn vacate(&mut self, peer: NodeId) {
+        let mut net = lock(&self.net);
+        // Only who founded the cluster knows to whom it gives places.
+        if self.node == 0
+            && let Some(state) = net.nodes.get_mut(peer.index())
+        {
+            state.vacated = true;
+        }
+    }
+
     fn submit(&mut self, op: Op) -> Result<(), Refused<Cause>> {
         let (Op::Send { peer, .. } | Op::Recv { peer, .. } | Op::Return { peer, .. }) = &op;
         let Some(to) = self.index_of(*peer) else {

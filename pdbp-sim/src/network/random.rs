@@ -50,6 +50,33 @@ impl Scenario {
         (scenario, until)
     }
 
+    /// The same as [`random`](Self::random) of an open cluster: node 0 founds it alone and stays, of the others some are there
+    /// early and some come later, crash, and come again.
+    pub fn random_open(seed: u64) -> (Self, u64) {
+        let (mut scenario, until) = Self::drawn(seed, Routing::Direct);
+        let mut random = Random::new(seed ^ 0x6F70_656E);
+        let random = &mut random;
+        scenario.setup.open = true;
+        scenario.faults.retain(|(_, fault)| !matches!(fault, Fault::Crash(0) | Fault::Restart(0)));
+        for node in 1..scenario.setup.nodes as u16 {
+            let mut at = 0;
+            if one_in(2, random) {
+                at = random.below(until / 2);
+                scenario.setup.late.push(node);
+                scenario.faults.push((at, Fault::restart(node)));
+            }
+            for _ in 0..random.below(3) {
+                at += random.below((until - at).max(1));
+                scenario.faults.push((at, Fault::crash(node)));
+                at += random.below((until - at).max(1));
+                if !one_in(4, random) {
+                    scenario.faults.push((at, Fault::restart(node)));
+                }
+            }
+        }
+        (scenario, until)
+    }
+
     fn drawn(seed: u64, routing: Routing) -> (Self, u64) {
         let mut random = Random::new(seed ^ 0x5CE9_A210);
         let random = &mut random;

@@ -269,8 +269,10 @@ impl<T: Transport> Host<T> {
     fn take(&mut self, payload: Payload, bytes: usize, clerk: &mut Clerk<'_>) -> Result<(), Breach> {
         let Payload { source, life, channel, number, .. } = payload;
         let failed = self.may_lose(source);
-        // Messages to this node's life before are not this one's.
-        let next = if self.life > 1 { number } else { 0 };
+        // Messages to this node's life before are not this one's. Nor are those that came before it was let in: of the end of that session
+        // only their sender is told, whose books are looked at when all has come to rest.
+        let is_later = self.life > 1 || self.engine().config().is_open();
+        let next = if is_later { number } else { 0 };
         let received = self.received.entry((source, channel)).or_insert_with(|| Received {
             life,
             next,

@@ -42,8 +42,13 @@ pub struct Setup {
     pub checksum: Checksum,
     /// Nanoseconds after which a message leaves in a block that is not full.
     pub flush_after: u64,
-    /// Nodes that may become primary master.
+    /// Nodes that may become primary master. Of an open cluster there is one.
     pub masters: u16,
+    /// Whether node 0 founds an [open](Config::voters) cluster alone, and the others join. A place that was left is taken again only when
+    /// node 0 has given it up ([`Transport::vacate`](pdbp_core::Transport::vacate)).
+    pub open: bool,
+    /// In an open cluster: nodes that are not there from the start; [`Fault::Restart`](super::Fault::Restart) lets them come.
+    pub late: Vec<u16>,
     /// Nanoseconds of a lease; 0: there are none.
     pub lease: u64,
     /// Nanoseconds that a standby waits before it stands for election.
@@ -80,6 +85,8 @@ impl Setup {
             checksum: Checksum::Off,
             flush_after: 20_000,
             masters: 2,
+            open: false,
+            late: Vec::new(),
             lease: 0,
             patience: 1_000_000,
             costs: HostCosts::default(),
@@ -117,7 +124,7 @@ impl Setup {
     }
 
     fn masters(&self) -> u16 {
-        self.masters.min(self.nodes as u16).max(1)
+        if self.open { 1 } else { self.masters.min(self.nodes as u16).max(1) }
     }
 
     /// The longest message.
@@ -147,6 +154,10 @@ impl Setup {
         config.patience = self.patience;
         config.routing = self.routing;
         config.start = if joining { Start::Joining } else { Start::Together };
+        if self.open {
+            config.voters = 1;
+            config.start = if node.index() == 0 { Start::Alone } else { Start::Joining };
+        }
         config
     }
 

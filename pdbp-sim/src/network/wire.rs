@@ -82,6 +82,8 @@ impl Ready {
 pub(super) struct NodeState {
     pub(super) alive: bool,
     pub(super) life: u32,
+    /// Some engine has given up its place since it started last.
+    pub(super) vacated: bool,
     pub(super) ready: VecDeque<Ready>,
     /// It is in the list of nodes for which something is ready.
     pub(super) rung: bool,

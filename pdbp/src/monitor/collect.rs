@@ -50,7 +50,11 @@ impl Shared {
             };
             NodeReport { node: id.raw(), name, state, figures }
         });
-        let nodes = nodes.collect();
+        // In an open cluster a place that nobody has had is no node that has failed.
+        let is_known = |report: &NodeReport| {
+            !engine.config().is_open() || engine.nodes().any(|entry| entry.id.raw() == report.node)
+        };
+        let nodes = nodes.filter(is_known).collect();
         ClusterFigures { asked: self.id.raw(), took_ms: began.elapsed().as_secs_f64() * 1e3, nodes }
     }
 

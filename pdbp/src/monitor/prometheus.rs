@@ -155,7 +155,7 @@ impl Figures {
     }
 
     fn peer(&self, node: &NodeReport, row: &RowFigures) -> Labels {
-        let peer = self.0.nodes.get(usize::from(row.peer)).map_or("", |peer| &peer.name);
+        let peer = self.0.nodes.iter().find(|node| node.node == row.peer).map_or("", |peer| &peer.name);
         vec![("node", escaped(&node.name)), ("peer", escaped(peer))]
     }
 }

@@ -118,6 +118,13 @@ fn random_scenarios_hold_where_nodes_stand_still() {
     assert!(reports.iter().map(|r| r.delivered).sum::<u64>() > 2_000);
 }
 
+#[test]
+fn random_scenarios_hold_where_nodes_come_and_go() {
+    let reports = random_steps(Scenario::random_open, 0, 100_000);
+    let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
+    assert!(sum(|r| r.links.failures) > 0 && sum(|r| r.delivered) > 5_000 && sum(|r| r.barriers) > 100);
+}
+
 /// A lease after the other nobody has heard of anybody; all are there as before when they go on.
 #[test]
 fn a_cluster_that_stands_still_as_a_whole_goes_on_without_a_link_lost() {
@@ -171,7 +178,8 @@ fn overnight() {
         let grid = random_steps(Scenario::random_grid, seed, 1);
         seed += direct.len().min(grid.len()) as u64;
         let pauses = random_steps(Scenario::random_pauses, seed, 1);
-        steps += direct.iter().chain(&grid).chain(&pauses).map(|r| r.steps).sum::<u64>();
+        let open = random_steps(Scenario::random_open, seed, 1);
+        steps += direct.iter().chain(&grid).chain(&pauses).chain(&open).map(|r| r.steps).sum::<u64>();
     }
     println!("{steps} steps up to seed {seed} in {} s", began.elapsed().as_secs());
 }
