@@ -6,10 +6,10 @@ mod announced;
 pub(super) mod device;
 #[cfg(feature = "futures-io")]
 mod futures;
+mod segment;
 
 use std::fmt;
 use std::io;
-use std::ops::Deref;
 use std::time::Duration;
 
 use pdbp_core::id::StreamNo;
@@ -19,11 +19,12 @@ use pdbp_core::pipe::{PipeError, StreamState};
 
 use super::inbox::Pointer;
 use super::inbox::Source;
-use super::message::Run;
 use super::sending::{Patience, failed, route_nodes};
-use super::{HoldsPart, Local, Part, Share, Target};
+use super::{HoldsPart, Part, Share, Target};
 use crate::error::{RecvError, SendError};
 use crate::node::{NodeEngine, Waiter};
+
+pub use segment::Segment;
 
 /// What the command field of a segment says that is data.
 const SEGMENT: u16 = 0;
@@ -269,35 +270,6 @@ impl<P: HoldsPart> Drop for StreamWriter<P> {
             shared.poll_with(&mut engine);
         }
     }
-}
-
-/// One segment of a stream, read where it arrived. Its block is used again when it is dropped.
-pub struct Segment<S: Share = Local> {
-    run: Pointer<S>,
-    start: u32,
-}
-
-impl<S: Share> Segment<S> {
-    pub(super) fn whole(run: Pointer<S>) -> Self {
-        Self { run, start: 0 }
-    }
-}
-
-impl<S: Share> Deref for Segment<S> {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        data_of(&self.run).get(self.start as usize..).unwrap_or(&[])
-    }
-}
-
-fn data_of(run: &Run) -> &[u8] {
-    segment_data(run.bytes())
-}
-
-/// The bytes of a segment: a stream's block holds one CDU.
-fn segment_data(bytes: &[u8]) -> &[u8] {
-    let train = pdbp_core::cdu::Cdus::new(bytes).next().and_then(Result::ok);
-    train.map_or(&[], |train| train.data())
 }
 
 /// The reading end of a stream. Dropping it before the end discards the rest as it comes.

@@ -4,12 +4,12 @@ use pdbp_core::id::NodeId;
 #[cfg(feature = "cuda")]
 use pdbp_core::outbox::Ending;
 
-use super::Run;
 #[cfg(feature = "cuda")]
 use super::{HoldsPart, SEGMENT, StreamReader, StreamWriter};
 #[cfg(feature = "cuda")]
 use crate::error::{RecvError, SendError};
 use crate::node::Shared;
+use crate::part::message::Run;
 
 /// Command of a stream segment that carries no data but announces a transfer: its number and its length in bytes.
 pub(super) const ANNOUNCEMENT: u16 = 1;

@@ -9,10 +9,12 @@ use pdbp_core::outbox;
 use pdbp_core::{Delivery, OpenBlock};
 use pdbp_cuda::flow::{Arrived, Ending, Home, Inlet, Lent, Outlet};
 
-use super::{HoldsPart, Part, Run, SEGMENT, StreamReader, StreamWriter, segment_data};
+use super::segment::segment_data;
+use super::{HoldsPart, Part, SEGMENT, StreamReader, StreamWriter};
 use crate::error::{RecvError, SendError};
 use crate::node::Shared;
 use crate::part::device::{ReadHome, vacate};
+use crate::part::message::Run;
 use crate::part::sending::Patience;
 
 /// Counts the blocks of a stream that flows have. Streams of a part that may go to another thread go with it, so the count is atomic; nothing

@@ -6,7 +6,8 @@ use std::task::{Context, Poll, ready};
 
 use futures_io::{AsyncBufRead, AsyncRead, AsyncWrite};
 
-use super::{HoldsPart, StreamReader, StreamWriter, data_of};
+use super::segment::data_of;
+use super::{HoldsPart, StreamReader, StreamWriter};
 
 impl<P: HoldsPart + Unpin> AsyncBufRead for StreamReader<P> {
     /// Bytes of one segment, where they arrived; none at the end of the stream.
