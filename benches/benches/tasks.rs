@@ -1,4 +1,5 @@
-//! Criterion: round trips of 64 bytes between tasks, beside those of threads that block, and of tasks over the channels of tokio.
+//! Criterion: round trips of 64 bytes between tasks, beside those of threads that block, and of tasks over the channels of tokio: one after the
+//! other, and with a pause before each, in which both ends fall asleep.
 
 use std::sync::mpsc;
 use std::thread;
@@ -52,16 +53,26 @@ async fn echo(mut part: Part<Shared>) {
     }
 }
 
-async fn ping(part: &mut Part<Shared>, to: Target, times: u64) -> Duration {
-    let began = Instant::now();
-    for _ in 0..times {
-        part.send_async(to, &MESSAGE).await.unwrap();
-        part.recv_async().await.unwrap();
+/// Sleeps, if at all: 0 would be a system call.
+fn rest(pause: Duration) {
+    if !pause.is_zero() {
+        thread::sleep(pause);
     }
-    began.elapsed()
 }
 
-fn threads(times: u64) -> Duration {
+async fn ping(part: &mut Part<Shared>, to: Target, times: u64, pause: Duration) -> Duration {
+    let mut took = Duration::ZERO;
+    for _ in 0..times {
+        rest(pause);
+        let began = Instant::now();
+        part.send_async(to, &MESSAGE).await.unwrap();
+        part.recv_async().await.unwrap();
+        took += began.elapsed();
+    }
+    took
+}
+
+fn threads(times: u64, pause: Duration) -> Duration {
     let pair = Pair::new(|part| {
         let thread = thread::spawn(move || {
             loop {
@@ -74,23 +85,25 @@ fn threads(times: u64) -> Duration {
         });
         Box::new(|| thread.join().unwrap())
     });
-    let began = Instant::now();
+    let mut took = Duration::ZERO;
     for _ in 0..times {
+        rest(pause);
+        let began = Instant::now();
         pair.pings.send(pair.echo, &MESSAGE).unwrap();
         pair.pings.recv().unwrap();
+        took += began.elapsed();
     }
-    let took = began.elapsed();
     pair.end();
     took
 }
 
 /// A runtime of one thread for each.
-fn tasks_of_two_threads(times: u64) -> Duration {
+fn tasks_of_two_threads(times: u64, pause: Duration) -> Duration {
     let mut pair = Pair::new(|part| {
         let thread = thread::spawn(move || runtime(1).block_on(echo(part)));
         Box::new(|| thread.join().unwrap())
     });
-    let took = runtime(1).block_on(ping(&mut pair.pings, pair.echo, times));
+    let took = runtime(1).block_on(ping(&mut pair.pings, pair.echo, times, pause));
     pair.end();
     took
 }
@@ -107,7 +120,7 @@ fn tasks_of_one_runtime(threads: usize, times: u64) -> Duration {
     let Pair { mut pings, echo, .. } = pair;
     runtime.block_on(async move {
         let pinging = tokio::spawn(async move {
-            let took = ping(&mut pings, echo, times).await;
+            let took = ping(&mut pings, echo, times, Duration::ZERO).await;
             pings.sender(echo).command(END).send(&[]).unwrap();
             took
         });
@@ -118,7 +131,7 @@ fn tasks_of_one_runtime(threads: usize, times: u64) -> Duration {
 }
 
 /// What tokio's own channels take, with a runtime of one thread for each.
-fn channels_of_two_threads(times: u64) -> Duration {
+fn channels_of_two_threads(times: u64, pause: Duration) -> Duration {
     let (there, mut arrivals) = tokio::sync::mpsc::unbounded_channel::<[u8; 64]>();
     let (back, mut answers) = tokio::sync::mpsc::unbounded_channel();
     let echoes = thread::spawn(move || {
@@ -129,12 +142,15 @@ fn channels_of_two_threads(times: u64) -> Duration {
         });
     });
     let took = runtime(1).block_on(async {
-        let began = Instant::now();
+        let mut took = Duration::ZERO;
         for _ in 0..times {
+            rest(pause);
+            let began = Instant::now();
             there.send(MESSAGE).unwrap();
             answers.recv().await.unwrap();
+            took += began.elapsed();
         }
-        began.elapsed()
+        took
     });
     drop(there);
     echoes.join().unwrap();
@@ -142,14 +158,26 @@ fn channels_of_two_threads(times: u64) -> Duration {
 }
 
 fn all(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("round trip");
-    group.warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(2)).sample_size(20);
-    group.bench_function("threads that block", |b| b.iter_custom(threads));
-    group.bench_function("tasks, a runtime each", |b| b.iter_custom(tasks_of_two_threads));
-    group.bench_function("tasks, one runtime of 2", |b| b.iter_custom(|n| tasks_of_one_runtime(2, n)));
-    group.bench_function("tasks, one runtime of 1", |b| b.iter_custom(|n| tasks_of_one_runtime(1, n)));
-    group.bench_function("tokio's channels, a runtime each", |b| b.iter_custom(channels_of_two_threads));
-    group.finish();
+    for (name, pause) in [("round trip", Duration::ZERO), ("round trip after 1 ms", Duration::from_millis(1))]
+    {
+        let mut group = criterion.benchmark_group(name);
+        group
+            .warm_up_time(Duration::from_millis(300))
+            .measurement_time(Duration::from_secs(2))
+            .sample_size(20);
+        group.bench_function("threads that block", |b| b.iter_custom(|n| threads(n, pause)));
+        group.bench_function("tasks, a runtime each", |b| b.iter_custom(|n| tasks_of_two_threads(n, pause)));
+        if pause.is_zero() {
+            group
+                .bench_function("tasks, one runtime of 2", |b| b.iter_custom(|n| tasks_of_one_runtime(2, n)));
+            group
+                .bench_function("tasks, one runtime of 1", |b| b.iter_custom(|n| tasks_of_one_runtime(1, n)));
+        }
+        group.bench_function("tokio's channels, a runtime each", |b| {
+            b.iter_custom(|n| channels_of_two_threads(n, pause));
+        });
+        group.finish();
+    }
 }
 
 criterion_group!(benches, all);

@@ -115,6 +115,26 @@ fn a_task_whose_host_polls_is_woken_by_that() {
 }
 
 #[test]
+fn a_message_wakes_a_task_once() {
+    const MESSAGES: u64 = 100;
+    let cluster = small(2, Progress::Thread);
+    let [a, b] = [0, 1].map(|n| part(&cluster.node(n).unwrap(), "part"));
+    let (woken, mut wakes) = (this_thread(), 0);
+    for number in 0..MESSAGES {
+        sleep_with(&woken, |cx| b.poll_recv(cx).is_pending());
+        a.send_value(b.id(), &number).unwrap();
+        a.flush();
+        while woken.times.load(Ordering::Relaxed) == 0 {
+            thread::yield_now();
+        }
+        assert_eq!(b.recv_timeout(SOON).unwrap().value(), Some(number));
+        wakes += woken.times.load(Ordering::Relaxed);
+    }
+    // News of the tables, of which there are few, wake it as well.
+    assert!(wakes <= MESSAGES + 5, "{wakes} wake-ups");
+}
+
+#[test]
 fn a_task_that_nobody_would_wake_is_told_so() {
     let cluster = small(2, Progress::Inline);
     let [mut a, b] = shared_pair(&cluster);
