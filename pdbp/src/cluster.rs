@@ -25,7 +25,8 @@ pub struct Cluster {
 }
 
 /// Why a cluster did not start.
-#[derive(Debug)]
+///
+/// `Debug` writes what `Display` does, since that is what a program prints whose `main` returns the error: what is wrong, and what to do.
 #[non_exhaustive]
 pub enum StartError {
     /// The configuration cannot work.
@@ -72,6 +73,12 @@ pub enum StartError {
         /// What the launcher says.
         ranks: Option<usize>,
     },
+}
+
+impl std::fmt::Debug for StartError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 impl std::fmt::Display for StartError {
