@@ -27,13 +27,21 @@
 //! until it disowns it and another adopts it; there is no lock. Messages, batches and ends of streams may be released on any thread.
 //!
 //! # What is not here yet
-//! Memory of CUDA devices (`pdbp_cuda.h`), communicators of the program (`pdbp_mpi.h`), descriptors to wait for a part by `poll`
-//! (`pdbp_fd`, `pdbp_arm`: the runtime has no wakers yet), and classes for C++. `pdbp_send_all` has no time to wait of its own: who it did not
-//! reach could not be told.
+//! Memory of CUDA devices (`pdbp_cuda.h`), communicators of the program (`pdbp_mpi.h`) and classes for C++. `pdbp_send_all` has no time to wait of
+//! its own: who it did not reach could not be told.
 //!
 //! # What a call costs
 //! `cargo bench -p pdbp-benches --bench instructions_c` counts the instructions of a message that is sent, received and released beside those
-//! in Rust, of a [`Part<Shared>`](pdbp::Shared).
+//! in Rust, of a [`Part<Shared>`](pdbp::Shared):
+//!
+//! | | C | Rust |
+//! |---|---|---|
+//! | one by one: `pdbp_send`, `pdbp_recv`, `pdbp_release` | **272** | 57 |
+//! | received and released by 32 | **208** | 57 |
+//! | trains of 100 | 16 | 15 |
+//!
+//! The aims are 40 more than Rust one by one, and no more than Rust by 32: both are missed. Of the 215 more some 100 are of `pdbp_send`, 80 of `pdbp_recv`
+//! and 35 of `pdbp_release`: checks of the handle and the thread, the frame that catches panics, and what is inlined in Rust and cannot be here.
 #![cfg(target_pointer_width = "64")]
 
 pub mod cluster;
