@@ -1,6 +1,6 @@
 //! All decoders give what the encoder says, bit by bit, but for B pictures by openh264. `streams/make` makes the streams.
 //!
-//! Without libavcodec only openh264 is tested; `PDBP_REQUIRE_LIBAV` in the environment makes that an error.
+//! Without libavcodec only openh264 is tested; `REQUIRE_LIBAV` in the environment makes that an error.
 
 use pdbp_video::annexb::PictureSize;
 use pdbp_video::clips::{self, Clip};
@@ -58,7 +58,7 @@ fn codecs() -> Vec<Codec> {
     let mut codecs = vec![Codec::default()];
     match Codec::choose(&Wanted::Libav) {
         Ok(codec) => codecs.push(codec),
-        Err(error) if std::env::var_os("PDBP_REQUIRE_LIBAV").is_some() => panic!("{error}"),
+        Err(error) if std::env::var_os("REQUIRE_LIBAV").is_some() => panic!("{error}"),
         Err(error) => eprintln!("libavcodec: skipped: {error}"),
     }
     codecs

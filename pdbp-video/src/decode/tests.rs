@@ -11,12 +11,12 @@ fn planes(yuv: &Yuv<'_>) -> Vec<u8> {
     out
 }
 
-/// The decoders that there are here; `PDBP_REQUIRE_LIBAV` in the environment makes it an error if libavcodec is not among them.
+/// The decoders that there are here; `REQUIRE_LIBAV` in the environment makes it an error if libavcodec is not among them.
 pub(super) fn codecs() -> Vec<Codec> {
     let mut codecs = vec![Codec::default()];
     match Codec::choose(&Wanted::Libav) {
         Ok(codec) => codecs.push(codec),
-        Err(error) if std::env::var_os("PDBP_REQUIRE_LIBAV").is_some() => panic!("{error}"),
+        Err(error) if std::env::var_os("REQUIRE_LIBAV").is_some() => panic!("{error}"),
         Err(error) => eprintln!("libavcodec: skipped: {error}"),
     }
     codecs
