@@ -400,7 +400,7 @@ const _: () = {
     }
     fits::<BlockInfo>(20);
     fits::<Element>(56);
-    fits::<crate::engine::Link>(824);
+    fits::<crate::engine::Link>(832);
     fits::<Lane>(128);
     fits::<Option<NodeEntry>>(48);
     fits::<Option<PartEntry>>(56);
