@@ -6,7 +6,7 @@ import weakref
 from ._errors import NoRoom
 
 # For each loop: the futures of those who wait, by descriptor.
-_waiting = weakref.WeakKeyDictionary()
+_waiting: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 async def recv(part):

@@ -5,6 +5,8 @@
 //! thread takes the leader's place when no part is there: it looks every [`TICK`] whether anybody else polls, and keeps out of the way
 //! if so. Parts that wait as tasks do not poll: for them it stays the leader, and takes the place of one that goes.
 
+use std::cell::Cell;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
@@ -40,7 +42,7 @@ impl Drop for Driver {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         // The thread may itself hold the last handle; it must not wait for itself.
         if let Some(thread) = thread
-            && thread.thread().id() != thread::current().id()
+            && DRIVES.get() != Arc::as_ptr(&self.stop)
         {
             // A progress thread that panicked has said so on stderr; there is nothing to add.
             let _ = thread.join();
@@ -48,7 +50,13 @@ impl Drop for Driver {
     }
 }
 
+thread_local! {
+    /// On a progress thread, its `stop`. (`thread::current` would allocate on the main thread of a program in C, and nothing frees that.)
+    static DRIVES: Cell<*const AtomicBool> = const { Cell::new(ptr::null()) };
+}
+
 fn run(shared: &Weak<Shared>, stop: &AtomicBool) {
+    DRIVES.set(stop);
     let mut polls = 0;
     while !stop.load(Ordering::Acquire) {
         let Some(shared) = shared.upgrade() else { return };
