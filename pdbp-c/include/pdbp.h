@@ -127,6 +127,9 @@ void pdbp_settings_free(pdbp_settings *settings);
 pdbp_status pdbp_start_abi(uint32_t abi, pdbp_settings *settings_or_null, pdbp_cluster **out);
 #define pdbp_start(settings_or_null, out) pdbp_start_abi(PDBP_ABI, settings_or_null, out)
 
+/* As pdbp_start, on a communicator of a program that calls MPI itself: pdbp_start_on of pdbp_mpi.h. */
+pdbp_status pdbp_start_comm(uint32_t abi, pdbp_settings *settings_or_null, uintptr_t comm, pdbp_cluster **out);
+
 /* Nodes of the whole cluster; 0 when it fails. */
 uint16_t pdbp_cluster_size(const pdbp_cluster *cluster);
 /* A handle of a node that this process hosts. Each call makes another. */

@@ -194,6 +194,7 @@ plain! {
     u16, "uint16_t", 0, |_world| 0;
     u32, "uint32_t", 0, |_world| 1;
     usize, "size_t", 0, |_world| 1;
+    CommBits, "uintptr_t", CommBits(0), |_world| CommBits(0);
     Status, "pdbp_status", Status::DONE, |_world| Status::E_NULL;
     *const c_void, "const void *", std::ptr::null(), |world| world.room::<c_void>();
     *mut c_void, "void *", std::ptr::null_mut(), |world| world.room();
@@ -227,6 +228,18 @@ impl Wait {
     pub(crate) fn failure(self, error: impl Into<Failure>) -> Failure {
         let failure = error.into();
         if self.is_none() && failure.status() == Status::TIMEOUT { Failure::WOULD_BLOCK } else { failure }
+    }
+}
+
+/// A handle of a communicator, as a number.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct CommBits(usize);
+
+impl CommBits {
+    /// The number.
+    pub(crate) fn get(self) -> usize {
+        self.0
     }
 }
 

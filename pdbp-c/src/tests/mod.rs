@@ -215,6 +215,9 @@ fn each_function_works_after_the_cluster_was_freed() {
             // Its progress is "inline".
             "pdbp_arm" => Status::E_SETTINGS,
             "pdbp_filled" => Status::E_ARGUMENT,
+            // There is no MPI, or this program has not initialised it.
+            "pdbp_start_comm" if status == Some(Status::E_UNSUPPORTED) => Status::E_UNSUPPORTED,
+            "pdbp_start_comm" => Status::E_START,
             "pdbp_recv" | "pdbp_recv_many" | "pdbp_recv_batch" | "pdbp_returned" | "pdbp_wait"
             | "pdbp_accept" => Status::WOULD_BLOCK,
             _ => Status::DONE,
