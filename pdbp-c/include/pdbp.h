@@ -73,6 +73,7 @@ typedef struct pdbp_reader pdbp_reader;
 #define PDBP_E_STREAM (-21)        /* the stream is finished, broken, or goes no further */
 #define PDBP_E_NOBODY_LEFT (-22)   /* nobody is left who could send anything */
 #define PDBP_E_OTHER (-23)         /* something else: see pdbp_error() */
+#define PDBP_E_DEVICE (-24)        /* pdbp_cuda.h: there is no such device, or it has failed */
 
 /* A message, read where it arrived. It is the caller's memory: it may be moved, not copied. All zeroes is no message. The bytes stay, and
  * with them the sender's room, until pdbp_release. Only pdbp_release may change the last two fields. */

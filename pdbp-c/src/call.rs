@@ -193,6 +193,7 @@ macro_rules! plain {
 plain! {
     u16, "uint16_t", 0, |_world| 0;
     u32, "uint32_t", 0, |_world| 1;
+    u64, "uint64_t", 0, |_world| 1;
     usize, "size_t", 0, |_world| 1;
     CommBits, "uintptr_t", CommBits(0), |_world| CommBits(0);
     Status, "pdbp_status", Status::DONE, |_world| Status::E_NULL;
@@ -238,6 +239,7 @@ pub struct CommBits(usize);
 
 impl CommBits {
     /// The number.
+    #[cfg(feature = "mpi")]
     pub(crate) fn get(self) -> usize {
         self.0
     }
