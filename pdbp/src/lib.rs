@@ -50,7 +50,14 @@ pub mod collective;
 pub mod config;
 
 mod cluster;
+#[cfg(feature = "desk")]
+mod desk;
+#[cfg(not(feature = "desk"))]
+#[path = "desk/absent.rs"]
+mod desk;
 mod error;
+#[cfg(any(feature = "desk", feature = "metrics"))]
+mod http;
 mod launch;
 #[cfg(feature = "metrics")]
 pub mod monitor;
@@ -61,6 +68,7 @@ mod monitor;
 mod net;
 mod node;
 mod part;
+mod served;
 mod sync;
 mod trace;
 #[cfg(unix)]
@@ -71,6 +79,8 @@ pub use config::{
     Builder, Codec, ConfigError, MonitorKind, MpiLibrary, PinMemory, PolicyKind, Progress, Settings, Tls,
     TransportKind,
 };
+#[cfg(feature = "desk")]
+pub use desk::Desk;
 pub use error::{
     LookupError, NoSuchNode, RecvError, RegisterError, SendError, SettingsDiffer, Timeout, WaitError,
 };

@@ -4,7 +4,6 @@ use pdbp_core::id::NodeId;
 
 use super::NodeEngine;
 use crate::error::LookupError;
-use crate::monitor;
 use crate::part::Target;
 
 pub(crate) fn lookup(engine: &NodeEngine, address: &str) -> Result<Target, LookupError> {
@@ -29,9 +28,13 @@ pub(crate) fn lookup(engine: &NodeEngine, address: &str) -> Result<Target, Looku
 }
 
 pub(crate) fn parts(engine: &NodeEngine) -> Vec<String> {
-    // What the runtime itself has registered is no part of the program.
-    let of_program = engine.parts().filter(|p| p.name.as_str() != monitor::NAME);
+    let of_program = engine.parts().filter(|p| !is_own(p.name.as_str()));
     of_program.map(|p| format!("{}@{}", p.name, node_name(engine, p.id.node()))).collect()
+}
+
+/// Whether the runtime itself has registered the part, which then is no part of the program.
+pub(crate) fn is_own(name: &str) -> bool {
+    name.starts_with("pdbp.")
 }
 
 fn node_name(engine: &NodeEngine, node: NodeId) -> String {

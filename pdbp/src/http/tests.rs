@@ -2,8 +2,6 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use super::request::Hosts;
-use super::server::{Limits, Page, Pages};
 use super::*;
 
 /// Longer than any test takes. A test that waits for the end of it fails.
@@ -16,23 +14,34 @@ const LONG: usize = 64 << 20;
 /// A long page and a short one.
 struct TwoPages;
 
-impl Pages for TwoPages {
-    fn renew(&mut self) {}
+impl Site for TwoPages {
+    fn admit(&mut self, _: &Request) -> Result<usize, Answer> {
+        Ok(0)
+    }
 
-    fn page(&mut self, path: &str) -> Page {
-        match path {
-            "/long" => Page::text("200 OK", &"x".repeat(LONG)),
-            _ => Page::text("200 OK", "short\n"),
-        }
+    fn ask(&mut self, _: Ticket, request: &Request, _: Vec<u8>) -> Option<Answer> {
+        Some(match request.path.as_str() {
+            "/long" => Answer::text("200 OK", &"x".repeat(LONG)),
+            _ => Answer::text("200 OK", "short\n"),
+        })
     }
 }
 
 /// No limit of time, and room for two.
-const PATIENT: Limits = Limits { clients: 2, bytes: 8 << 10, request: NEVER, answer: NEVER, close: NEVER };
+const PATIENT: Limits = Limits {
+    clients: 2,
+    head: 8 << 10,
+    request: NEVER,
+    pace: NEVER,
+    least: usize::MAX,
+    idle: None,
+    close: NEVER,
+    held: usize::MAX,
+};
 
-fn serve(limits: Limits) -> Endpoint {
+fn serve(limits: Limits) -> Service {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    Endpoint::serve(listener, limits, Hosts::default(), TwoPages, "http".to_owned()).unwrap()
+    Service::start(listener, limits, Hosts::default(), "http".to_owned(), |_| TwoPages).unwrap()
 }
 
 fn connect(address: SocketAddr) -> TcpStream {
@@ -120,7 +129,7 @@ fn a_client_that_does_not_close_keeps_nobody_waiting() {
 
 #[test]
 fn a_client_that_does_not_take_its_answer_is_left() {
-    let server = serve(Limits { clients: 1, answer: Duration::from_millis(100), ..PATIENT });
+    let server = serve(Limits { clients: 1, pace: Duration::from_millis(100), ..PATIENT });
     let mut slow = ask(server.address(), "/long");
     begin(&mut slow);
     ask_until_served(server.address());
@@ -129,7 +138,7 @@ fn a_client_that_does_not_take_its_answer_is_left() {
 
 #[test]
 fn a_client_that_takes_its_answer_in_small_steps_is_left() {
-    let server = serve(Limits { clients: 1, answer: Duration::from_millis(100), ..PATIENT });
+    let server = serve(Limits { clients: 1, pace: Duration::from_millis(100), ..PATIENT });
     let mut slow = ask(server.address(), "/long");
     begin(&mut slow);
     let address = server.address();
