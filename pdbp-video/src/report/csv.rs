@@ -94,7 +94,7 @@ fn all_streams(streams: &Streams, outcome: &Outcome) -> String {
 }
 
 fn passes(outcome: &Outcome) -> String {
-    let mut out = String::from("pass,start_s,end_s,seconds,frames\n");
+    let mut out = String::from("pass,start_s,end_s,seconds,frames,streams_behind\n");
     let origin = origin(outcome);
     let mut frames = vec![0u32; outcome.passes.len()];
     for arrival in &outcome.arrivals {
@@ -104,7 +104,8 @@ fn passes(outcome: &Outcome) -> String {
     }
     for (number, (pass, frames)) in outcome.passes.iter().zip(frames).enumerate() {
         let (start, end) = (seconds_since(origin, pass.start_ns), seconds_since(origin, pass.end_ns));
-        let _ = writeln!(out, "{number},{start:.6},{end:.6},{:.6},{frames}", pass.seconds());
+        let behind = outcome.behind.get(number).copied().unwrap_or_default();
+        let _ = writeln!(out, "{number},{start:.6},{end:.6},{:.6},{frames},{behind}", pass.seconds());
     }
     out
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use pdbp_plots::count;
 
-use crate::outcome::{ClassSummary, Outcome, PairSummary};
+use crate::outcome::{ClassSummary, Outcome, PairSummary, PassTime};
 use crate::plan::Mode;
 use crate::streams::Streams;
 
@@ -30,6 +30,9 @@ pub fn table(streams: &Streams, outcome: &Outcome) -> String {
         let _ = write!(out, "\n{}", grid(PAIRS, &pairs));
     }
     out.push('\n');
+    if outcome.mode == Mode::Continuous {
+        out.push_str(&pace(outcome));
+    }
     out.push_str(&times(outcome));
     out
 }
@@ -103,6 +106,22 @@ pub fn shares(of: &BTreeMap<String, u64>) -> String {
         _ => format!("{} frames {name}", count(*frames)),
     };
     of.iter().map(share).collect::<Vec<_>>().join(", ")
+}
+
+/// How many streams did not keep up.
+fn pace(outcome: &Outcome) -> String {
+    let most = outcome.behind.iter().max().copied().unwrap_or_default();
+    let last = outcome.behind.last().copied().unwrap_or_default();
+    let quickest = outcome.passes.iter().map(PassTime::seconds).fold(f64::INFINITY, f64::min);
+    let quickest = if quickest.is_finite() { duration((quickest * 1e9) as u64) } else { "–".to_owned() };
+    match most {
+        0 => format!("no stream fell behind; quickest pass {quickest}\n"),
+        _ => format!(
+            "{} streams behind in the last pass, {} in the worst; quickest pass {quickest}\n",
+            count(last.into()),
+            count(most.into())
+        ),
+    }
 }
 
 /// Where the processor time went.
