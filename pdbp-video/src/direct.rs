@@ -30,7 +30,7 @@ pub fn run(
     observer: &dyn Observer,
 ) -> Result<Outcome, PipelineError> {
     let mut workers: Vec<Worker> =
-        (0..plan.decoders.max(1)).map(|number| Worker::new(number, codec, place, clock)).collect();
+        (0..plan.decoders.max(1)).map(|number| Worker::new(number, plan.mode, codec, place, clock)).collect();
     if plan.mode == Mode::Continuous {
         let shares = u32::try_from(workers.len()).unwrap_or(u32::MAX);
         for (share, worker) in (0..shares).zip(&mut workers) {
@@ -97,8 +97,8 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(number: usize, codec: Codec, place: &Place, clock: RunClock) -> Self {
-        let scorer = Scorer::new(place, number, Threads::Caller);
+    fn new(number: usize, mode: Mode, codec: Codec, place: &Place, clock: RunClock) -> Self {
+        let scorer = Scorer::new(place, number, Threads::Caller, mode.compare());
         Self {
             number,
             clock,
@@ -178,10 +178,10 @@ impl Worker {
 
     /// Takes in what has been scored.
     fn collect(&mut self) {
-        while let Some((header, scores)) = self.desk.scorer.take() {
+        while let Some((header, scores, sight)) = self.desk.scorer.take() {
             self.work.analysed += 1;
             let received_ns = self.clock.now_ns();
-            let record = ScoreRecord::new(&header, scores, 0, received_ns);
+            let record = ScoreRecord::new(&header, scores, sight, 0, received_ns);
             self.arrivals.push(Arrival { record, received_ns });
         }
     }

@@ -1,9 +1,11 @@
 //! What a run produced: scores, faults, times. The table and the report are made from it.
 
+use core::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::account::Work;
 use crate::frame::{ScoreRecord, StreamClass};
+use crate::measure::Tally;
 use crate::plan::Mode;
 use crate::streams::{StreamNo, Streams};
 
@@ -241,6 +243,26 @@ impl Outcome {
         pairs.into_values().collect()
     }
 
+    /// What was seen of each stream: black pictures and freezes.
+    pub fn tallies(&self) -> Vec<Tally> {
+        let mut tallies = vec![Tally::default(); self.streams as usize];
+        for Arrival { record, .. } in &self.arrivals {
+            let id = record.id();
+            if let Some(tally) = tallies.get_mut(id.stream.0 as usize) {
+                tally.add(id.frame, record.sight());
+            }
+        }
+        tallies
+    }
+
+    /// The streams that were black or froze, those with the longest freeze first.
+    pub fn still(&self) -> Vec<(StreamNo, Tally)> {
+        let all = (0..).map(StreamNo).zip(self.tallies());
+        let mut still: Vec<_> = all.filter(|(_, tally)| tally.black > 0 || tally.froze()).collect();
+        still.sort_by_key(|(stream, tally)| (Reverse((tally.freeze, tally.black)), *stream));
+        still
+    }
+
     /// A summary per class that occurs, then one of all streams.
     pub fn summaries(&self, streams: &Streams) -> Vec<ClassSummary> {
         let classes = StreamClass::ALL.into_iter().map(Some).filter(|class| {
@@ -289,14 +311,20 @@ pub fn percentile(sorted: &[u64], rank: f64) -> u64 {
 mod tests {
     use super::*;
     use crate::frame::{FrameHeader, FrameId};
-    use crate::measure::Scores;
+    use crate::measure::{Scores, Sight};
 
     #[test]
     fn streams_that_give_no_picture_in_a_pass_are_behind_until_they_give_one() {
         let size = crate::annexb::PictureSize { width: 16, height: 16 };
         let arrival = |stream: u32, pass: u32| {
             let id = FrameId { stream: StreamNo(stream), frame: pass, pass, captured_ns: 0 };
-            let record = ScoreRecord::new(&FrameHeader::new(id, size), Scores::default(), 0, 0);
+            let record = ScoreRecord::new(
+                &FrameHeader::new(id, size),
+                Scores::default(),
+                Sight { black: 0.0, change: None },
+                0,
+                0,
+            );
             Arrival { record, received_ns: 0 }
         };
         let mut outcome = Outcome { streams: 4, ..Outcome::default() };
