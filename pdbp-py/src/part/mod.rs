@@ -1,5 +1,6 @@
 //! Parts: what sends and receives.
 
+mod device;
 mod held;
 mod loan;
 mod message;
@@ -19,6 +20,7 @@ use crate::buffer::{with_bytes, with_rows};
 use crate::calls::Patience;
 use crate::error::Failure;
 use crate::node::Node;
+pub(crate) use device::{_recv_device, _send_device};
 pub(crate) use held::{PartCell, PartHandle};
 pub(crate) use loan::Loan;
 pub(crate) use message::{Batch, Batches, Message};
@@ -437,6 +439,28 @@ impl Part {
     ) -> PyResult<Bound<'py, PyAny>> {
         static RECV: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         RECV.import(py, "pypdbp._arrays", "recv")?.call1((self.accept(py, timeout)?, out))
+    }
+
+    /// Sends an array of a CUDA device (with `__cuda_array_interface__`: CuPy, Numba, PyTorch) as one message, when its stream is done with it.
+    #[pyo3(signature = (to, array, timeout = None))]
+    fn send_device(
+        slf: Bound<'_, Self>,
+        to: Bound<'_, Target>,
+        array: Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        slf.py().import("pypdbp._devices")?.call_method1("send", (&slf, to, array, timeout))?;
+        Ok(())
+    }
+
+    /// Receives what send_device has sent, or a stream, into an array of a CUDA device. Returns the source and how many bytes came.
+    #[pyo3(signature = (out, timeout = None))]
+    fn recv_device<'py>(
+        slf: Bound<'py, Self>,
+        out: Bound<'py, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("pypdbp._devices")?.call_method1("recv", (&slf, out, timeout))
     }
 
     /// Frees the part and its name; streams that are open are given up. Messages that were received can still be read.
