@@ -32,6 +32,8 @@ mod answer;
 mod envelope;
 mod exchange;
 mod fault;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 #[cfg(test)]
 mod tests;
 

@@ -30,9 +30,13 @@ pub(super) struct Connection {
     pub(super) stream: TcpStream,
     pub(super) id: Ticket,
     /// Whether the socket may have something to read, or room to write.
-    pub(super) is_ready: bool,
+    is_ready: bool,
+    /// Whether the client has said that it sends no more.
+    is_ending: bool,
     /// Whether it takes one of the places.
     pub(super) is_served: bool,
+    /// Whether the last read has taken all there was, so that the next one would be in vain.
+    is_drained: bool,
     stage: Stage,
     /// What has come and was not used.
     input: Vec<u8>,
@@ -82,7 +86,9 @@ impl Connection {
             stream,
             id,
             is_ready: true,
+            is_ending: false,
             is_served,
+            is_drained: false,
             stage: Stage::Asking { fresh: false },
             input: Vec::new(),
             deadline: Some(Instant::now() + limits.request),
@@ -94,6 +100,13 @@ impl Connection {
             connection.answer(Answer::refusal("503 Service Unavailable", &why), limits, Method::Get, false);
         }
         connection
+    }
+
+    /// The socket has something to read, or room to write; whether the client has said that it sends no more.
+    pub(super) fn has_event(&mut self, is_ending: bool) {
+        self.is_ready = true;
+        self.is_drained = false;
+        self.is_ending |= is_ending;
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -344,8 +357,13 @@ impl Connection {
 
     /// Reads some of what has come.
     fn read(&mut self) -> io::Result<usize> {
+        // What comes later is an event of its own. (Elsewhere than on Unix only a read in vain asks for one.)
+        if std::mem::take(&mut self.is_drained) && cfg!(unix) && !self.is_ending {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         let mut some = [0; PIECE];
         let read = read(&mut self.stream, &mut some)?;
+        self.is_drained = read > 0 && read < PIECE;
         self.input.extend_from_slice(some.get(..read).unwrap_or(&[]));
         Ok(read)
     }

@@ -15,6 +15,8 @@
 
 mod body;
 mod connection;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod request;
 mod server;
 #[cfg(test)]

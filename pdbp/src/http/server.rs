@@ -27,6 +27,8 @@ pub(super) struct Server<S> {
     poll: Poll,
     listener: TcpListener,
     stop: Arc<AtomicBool>,
+    /// Whether somebody may be waiting to be accepted.
+    may_accept: bool,
     connections: Vec<Connection>,
     /// Connections there have been.
     count: usize,
@@ -49,7 +51,7 @@ impl<S: Site> Server<S> {
         let waker = Arc::new(Waker::new(poll.registry(), WOKEN)?);
         let shop = Shop { limits, hosts, site: site(&waker), held: 0 };
         let (connections, answers) = (Vec::new(), Vec::new());
-        Ok((Self { poll, listener, stop, connections, count: 0, shop, answers }, waker))
+        Ok((Self { poll, listener, stop, may_accept: true, connections, count: 0, shop, answers }, waker))
     }
 
     /// Serves until it is stopped.
@@ -70,8 +72,9 @@ impl<S: Site> Server<S> {
                 let id = event.token().0.checked_sub(CONNECTIONS);
                 let found = self.connections.iter_mut().find(|one| Some(one.id.0 as usize) == id);
                 if let Some(connection) = found {
-                    connection.is_ready = true;
+                    connection.has_event(event.is_read_closed() || event.is_error());
                 }
+                self.may_accept |= event.token() == LISTENER;
             }
         }
     }
@@ -114,11 +117,14 @@ impl<S: Site> Server<S> {
 
     /// Returns when to try again, if the system said no.
     fn accept(&mut self) -> Option<Duration> {
-        while self.connections.len() < 2 * self.shop.limits.clients {
+        while self.may_accept && self.connections.len() < 2 * self.shop.limits.clients {
             let mut stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock => return None,
+                    io::ErrorKind::WouldBlock => {
+                        self.may_accept = false;
+                        return None;
+                    }
                     // Of somebody who has gone again.
                     io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
                     _ => return Some(RETRY),
