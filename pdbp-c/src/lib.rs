@@ -8,7 +8,8 @@
 //! # The map
 //! * `call` has the macro that makes every exported function, with its checks of parameters; `handle` what C has pointers to; `status` the
 //!   statuses, and what errors of the runtime become.
-//! * `cluster` has versions, settings and clusters, `node` nodes, `part` parts, `message` what they receive, `stream` streams.
+//! * `cluster` has versions, settings and clusters, `node` nodes, `part` parts, `message` what they receive, `stream` streams, `device` memory of CUDA
+//!   devices (`pdbp_cuda.h`).
 //!
 //! # Shapes
 //! Handles are pointers to opaque structs, each freed by a function of its own; they keep what they need, so that these are called in any
@@ -45,6 +46,7 @@
 #![cfg(target_pointer_width = "64")]
 
 pub mod cluster;
+pub mod device;
 pub mod message;
 pub mod node;
 pub mod part;

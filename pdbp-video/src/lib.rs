@@ -12,6 +12,7 @@
 //! * [`direct`]: all of this on the threads of one process, without transport;
 //! * [`elastic`]: the other program, `pdbp-clips`: files cut at their entry points and measured as tasks;
 //! * [`account`], [`outcome`]: where the time went, and what a run produced;
+//! * [`progress`]: what a run tells while it goes on;
 //! * [`report`]: the table on the terminal, the HTML page and the CSV files;
 //! * [`cli`]: the command line.
 //!
@@ -92,5 +93,6 @@ pub mod measure;
 pub mod outcome;
 pub mod pipeline;
 pub mod plan;
+pub mod progress;
 pub mod report;
 pub mod streams;

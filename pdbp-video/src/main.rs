@@ -8,7 +8,6 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Parser as _;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pdbp::{Cluster, Launch, StartError, TransportKind};
 
 use pdbp_video::account::RunClock;
@@ -18,6 +17,7 @@ use pdbp_video::frame::StreamClass;
 use pdbp_video::outcome::Outcome;
 use pdbp_video::pipeline::{self, PipelineError};
 use pdbp_video::plan::Mode;
+use pdbp_video::progress::{Bar, Shown};
 use pdbp_video::report::{self, Facts, table};
 use pdbp_video::streams::{StreamNo, Streams};
 
@@ -82,6 +82,12 @@ fn watch(cli: &Cli) -> Result<ExitCode, Failed> {
         error
     })?;
     say(&setup.notices);
+    if cli.room {
+        if let Some(room) = setup.room.as_ref().filter(|_| speaks) {
+            println!("{room}");
+        }
+        return Ok(if setup.all_fit(cli) { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
     let cluster = match setup.nodes {
         0 => None,
         nodes => Some(builder.nodes(nodes).start()?),
@@ -93,7 +99,8 @@ fn watch(cli: &Cli) -> Result<ExitCode, Failed> {
             println!("{room}");
         }
     }
-    match run(cluster.as_ref(), &setup, speaks && cli.shows_progress())? {
+    let shown = if speaks && cli.shows_progress() { Shown::Yes } else { Shown::No };
+    match run(cluster.as_ref(), &setup, shown)? {
         Some(outcome) => Ok(show(cli, &setup, cluster.as_ref(), title, &outcome)),
         // Another process hosts the console.
         None => Ok(ExitCode::SUCCESS),
@@ -176,30 +183,15 @@ fn describe(setup: &Setup) -> String {
     )
 }
 
-fn run(cluster: Option<&Cluster>, setup: &Setup, bar: bool) -> Result<Option<Outcome>, Failed> {
-    let total = u64::from(setup.streams.count()) * u64::from(setup.plan.passes);
-    let target = if bar { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let bar = ProgressBar::with_draw_target(Some(total), target);
-    let style = "{bar:40.cyan/blue} {human_pos}/{human_len} pictures · {per_sec} · {eta} left";
-    if let Ok(style) = ProgressStyle::with_template(style) {
-        bar.set_style(style);
-    }
-    let progress = |done| bar.inc(done);
+fn run(cluster: Option<&Cluster>, setup: &Setup, shown: Shown) -> Result<Option<Outcome>, Failed> {
+    let Setup { streams, plan, codec, place, .. } = setup;
+    let bar = Bar::new(streams.count(), *plan, shown);
+    let clock = RunClock::start();
     let outcome = match cluster {
-        None => Some(direct::run(
-            &setup.streams,
-            setup.plan,
-            setup.codec,
-            &setup.place,
-            RunClock::start(),
-            &progress,
-        )?),
-        Some(cluster) => {
-            let clock = RunClock::start();
-            pipeline::run(cluster, &setup.streams, setup.plan, setup.codec, &setup.place, clock, &progress)?
-        }
+        None => Some(direct::run(streams, *plan, *codec, place, clock, &bar)?),
+        Some(cluster) => pipeline::run(cluster, streams, *plan, *codec, place, clock, &bar)?,
     };
-    bar.finish_and_clear();
+    bar.finish();
     Ok(outcome)
 }
 

@@ -23,7 +23,7 @@ use super::{Device, DeviceError, DeviceMemory as _, check_bounds};
 pub(crate) use check::{bind, check, check_room};
 pub use events::CudaEvent;
 use events::Spare;
-pub use memory::CudaMemory;
+pub use memory::{CudaMemory, Lease};
 pub use pieces::CudaTable;
 use pieces::Pieces;
 
