@@ -12,7 +12,8 @@ use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token, Waker};
 
 use super::connection::{Connection, Shop};
-use super::{Answer, Hosts, Limits, Site, Ticket};
+use super::stream::Stream;
+use super::{Answer, Certificate, Hosts, Limits, Site, Ticket};
 
 /// Time until the next try, where the system has no connection to give: out of file descriptors, for example. It may pass.
 const RETRY: Duration = Duration::from_millis(50);
@@ -29,6 +30,7 @@ pub(super) struct Server<S> {
     stop: Arc<AtomicBool>,
     /// Whether somebody may be waiting to be accepted.
     may_accept: bool,
+    certificate: Option<Certificate>,
     connections: Vec<Connection>,
     /// Connections there have been.
     count: usize,
@@ -42,6 +44,7 @@ impl<S: Site> Server<S> {
         listener: std::net::TcpListener,
         limits: Limits,
         hosts: Hosts,
+        certificate: Option<Certificate>,
         site: impl FnOnce(&Arc<Waker>) -> S,
         stop: Arc<AtomicBool>,
     ) -> io::Result<(Self, Arc<Waker>)> {
@@ -51,7 +54,20 @@ impl<S: Site> Server<S> {
         let waker = Arc::new(Waker::new(poll.registry(), WOKEN)?);
         let shop = Shop { limits, hosts, site: site(&waker), held: 0 };
         let (connections, answers) = (Vec::new(), Vec::new());
-        Ok((Self { poll, listener, stop, may_accept: true, connections, count: 0, shop, answers }, waker))
+        Ok((
+            Self {
+                poll,
+                listener,
+                stop,
+                may_accept: true,
+                certificate,
+                connections,
+                count: 0,
+                shop,
+                answers,
+            },
+            waker,
+        ))
     }
 
     /// Serves until it is stopped.
@@ -133,7 +149,9 @@ impl<S: Site> Server<S> {
             let is_served = self.has_place();
             let interest = Interest::READABLE | Interest::WRITABLE;
             // Without its events it would be forgotten.
-            if self.poll.registry().register(&mut stream, Token(CONNECTIONS + self.count), interest).is_ok() {
+            if self.poll.registry().register(&mut stream, Token(CONNECTIONS + self.count), interest).is_ok()
+                && let Ok(stream) = Stream::new(stream, self.certificate.as_ref())
+            {
                 let id = Ticket(self.count as u64);
                 self.connections.push(Connection::new(stream, id, is_served, &self.shop.limits));
             }

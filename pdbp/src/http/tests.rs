@@ -41,7 +41,7 @@ const PATIENT: Limits = Limits {
 
 fn serve(limits: Limits) -> Service {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    Service::start(listener, limits, Hosts::default(), "http".to_owned(), |_| TwoPages).unwrap()
+    Service::start(listener, limits, Hosts::default(), None, "http".to_owned(), |_| TwoPages).unwrap()
 }
 
 fn connect(address: SocketAddr) -> TcpStream {
@@ -283,7 +283,7 @@ const KEPT: Limits = Limits { idle: Some(NEVER), ..PATIENT };
 
 fn serve_kept(limits: Limits) -> Service {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    Service::start(listener, limits, Hosts::default(), "http".to_owned(), |_| Echo::default()).unwrap()
+    Service::start(listener, limits, Hosts::default(), None, "http".to_owned(), |_| Echo::default()).unwrap()
 }
 
 fn post(stream: &mut TcpStream, path: &str, length: usize, body: &str) {
