@@ -56,6 +56,9 @@ mod desk;
 #[path = "desk/absent.rs"]
 mod desk;
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(any(feature = "desk", feature = "metrics"))]
 mod http;
 mod launch;

@@ -414,6 +414,12 @@ pub(crate) const KEYS: &[Key] = &[
         show: |s| s.desk_node.to_string(),
     },
     Key {
+        name: "desk_tls",
+        expected: "\"off\", or a folder with cert.pem and key.pem for the host name that clients ask for: `desk` speaks TLS 1.3 then",
+        set: |s, v| optional(v, |path| (!path.is_empty()).then(|| PathBuf::from(path)), &mut s.desk_tls),
+        show: |s| s.desk_tls.as_ref().map_or_else(|| "off".to_owned(), |path| path.display().to_string()),
+    },
+    Key {
         name: "client_token_file",
         expected: "\"off\", or a file with a secret of 32 characters or more that clients of `desk` and `metrics` send as bearer",
         set: |s, v| {
