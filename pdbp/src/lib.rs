@@ -51,6 +51,8 @@ pub mod config;
 
 mod cluster;
 mod error;
+#[cfg(feature = "net")]
+mod grid;
 mod launch;
 #[cfg(feature = "metrics")]
 pub mod monitor;
@@ -69,7 +71,7 @@ mod wake_fd;
 pub use cluster::{Cluster, StartError};
 pub use config::{
     Builder, Codec, ConfigError, MonitorKind, MpiLibrary, PinMemory, PolicyKind, Progress, Settings, Tls,
-    TransportKind,
+    TransportKind, Trunk,
 };
 pub use error::{
     LookupError, NoSuchNode, RecvError, RegisterError, SendError, SettingsDiffer, Timeout, WaitError,

@@ -3,9 +3,12 @@
 use pdbp_core::id::NodeId;
 
 use super::NodeEngine;
+use crate::config::Settings;
 use crate::error::LookupError;
-use crate::monitor;
 use crate::part::Target;
+
+/// What names of parts begin with that the runtime itself has registered.
+const RUNTIME: &str = "pdbp.";
 
 pub(crate) fn lookup(engine: &NodeEngine, address: &str) -> Result<Target, LookupError> {
     let unknown = || LookupError::UnknownPart { address: address.to_owned(), known: parts(engine) };
@@ -28,9 +31,15 @@ pub(crate) fn lookup(engine: &NodeEngine, address: &str) -> Result<Target, Looku
     Ok(first.id)
 }
 
+/// An address in this cluster: without the cluster's own name, which may stand behind that of the node.
+pub(crate) fn here<'a>(address: &'a str, settings: &Settings) -> &'a str {
+    let own = settings.grid.as_deref().and_then(|grid| address.strip_suffix(grid)?.strip_suffix('.'));
+    own.filter(|own| own.contains('@')).unwrap_or(address)
+}
+
 pub(crate) fn parts(engine: &NodeEngine) -> Vec<String> {
     // What the runtime itself has registered is no part of the program.
-    let of_program = engine.parts().filter(|p| p.name.as_str() != monitor::NAME);
+    let of_program = engine.parts().filter(|p| !p.name.as_str().starts_with(RUNTIME));
     of_program.map(|p| format!("{}@{}", p.name, node_name(engine, p.id.node()))).collect()
 }
 
