@@ -424,8 +424,7 @@ impl Part {
     /// Sends an array of any length, with its shape and the format of its elements, as a stream.
     fn send_array(&self, py: Python<'_>, to: PyRef<'_, Target>, array: &Bound<'_, PyAny>) -> PyResult<()> {
         static SEND: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        SEND.import(py, "pypdbp._arrays", "send")?.call1((self.open(py, to)?, array))?;
-        Ok(())
+        SEND.import(py, "pypdbp._arrays", "send")?.call1((self.open(py, to)?, array)).map(drop)
     }
 
     /// Receives an array that send_array has sent: into `out`, which has to have its shape and format, or into a new one (of numpy; without that,
@@ -443,14 +442,13 @@ impl Part {
 
     /// Sends an array of a CUDA device (with `__cuda_array_interface__`: CuPy, Numba, PyTorch) as one message, when its stream is done with it.
     #[pyo3(signature = (to, array, timeout = None))]
-    fn send_device(
-        slf: Bound<'_, Self>,
-        to: Bound<'_, Target>,
-        array: Bound<'_, PyAny>,
+    fn send_device<'py>(
+        slf: Bound<'py, Self>,
+        to: Bound<'py, Target>,
+        array: Bound<'py, PyAny>,
         timeout: Option<f64>,
-    ) -> PyResult<()> {
-        slf.py().import("pypdbp._devices")?.call_method1("send", (&slf, to, array, timeout))?;
-        Ok(())
+    ) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("pypdbp._devices")?.call_method1("send", (&slf, to, array, timeout))
     }
 
     /// Receives what send_device has sent, or a stream, into an array of a CUDA device. Returns the source and how many bytes came.
