@@ -72,6 +72,8 @@ mod monitor;
 #[cfg(feature = "net")]
 mod net;
 mod node;
+#[cfg(feature = "metrics")]
+mod pages;
 mod part;
 mod served;
 mod sync;
@@ -91,6 +93,8 @@ pub use error::{
 };
 pub use launch::Launch;
 pub use node::{Backend, BackendError, Memory, Node, NodeStats, Polled, interruptible};
+#[cfg(feature = "metrics")]
+pub use pages::{Page, Pages};
 #[doc(inline)]
 pub use part::Target;
 pub use part::{
