@@ -16,6 +16,7 @@ pub(crate) struct Certificate(Arc<ServerConfig>);
 
 impl Certificate {
     /// Reads `cert.pem`, which has the certificate and those it was signed by, and `key.pem`.
+    #[cfg_attr(not(feature = "desk"), expect(dead_code, reason = "the figures have no certificate"))]
     pub(crate) fn read(folder: &Path) -> io::Result<Self> {
         let of_file = |name: &str, error: String| {
             let path = folder.join(name);
