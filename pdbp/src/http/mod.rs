@@ -23,9 +23,9 @@ mod server;
 mod stream;
 #[cfg(test)]
 mod tests;
-#[cfg(feature = "tls")]
+#[cfg(all(feature = "desk", feature = "tls"))]
 mod tls;
-#[cfg(not(feature = "tls"))]
+#[cfg(not(all(feature = "desk", feature = "tls")))]
 #[path = "without_tls.rs"]
 mod tls;
 

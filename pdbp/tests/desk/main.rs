@@ -1,5 +1,7 @@
 //! Clients that are no part of the cluster: what they get, and what those get that are none.
 
+#[cfg(feature = "net")]
+mod net;
 mod strangers;
 #[cfg(feature = "tls")]
 mod tls;
