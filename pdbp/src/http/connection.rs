@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::body::Body;
 use super::request::{Hosts, Refused};
 use super::stream::Stream;
-use super::{Answer, Limits, Method, Request, Site, Ticket};
+use super::{Answer, Counts, Limits, Method, Request, Site, Ticket};
 
 /// Bytes that a connection may read or write in a turn.
 const TURN: usize = 256 << 10;
@@ -19,6 +19,7 @@ pub(super) struct Shop<S> {
     pub(super) limits: Limits,
     pub(super) hosts: Hosts,
     pub(super) site: S,
+    pub(super) counts: Arc<Counts>,
     /// Bytes of bodies and answers that all connections have.
     pub(super) held: usize,
 }
@@ -77,7 +78,8 @@ enum Stage {
 }
 
 impl Connection {
-    pub(super) fn new(stream: Stream, id: Ticket, is_served: bool, limits: &Limits) -> Self {
+    pub(super) fn new<S>(stream: Stream, id: Ticket, is_served: bool, shop: &mut Shop<S>) -> Self {
+        let limits = &shop.limits;
         let mut connection = Self {
             stream,
             id,
@@ -93,7 +95,7 @@ impl Connection {
         };
         if !is_served {
             let why = format!("{} clients are being served, which is the limit; try again\n", limits.clients);
-            connection.answer(Answer::refusal("503 Service Unavailable", &why), limits, Method::Get, false);
+            connection.refuse("503 Service Unavailable", &why, shop);
         }
         connection
     }
@@ -156,7 +158,7 @@ impl Connection {
         self.is_ready = outcome.is_ok();
         match outcome {
             Err(error) if self.stream.gives_up_tls(&error) => {
-                self.refuse("400 Bad Request", "this address speaks TLS: ask by https\n", &shop.limits);
+                self.refuse("400 Bad Request", "this address speaks TLS: ask by https\n", shop);
                 true
             }
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
@@ -165,23 +167,26 @@ impl Connection {
                 false
             }
             // Only now, since it may be this thread that is late, and the client may not.
-            _ if is_late(self.deadline) => self.expire(&shop.limits),
+            _ if is_late(self.deadline) => self.expire(shop),
             outcome => outcome.is_ok(),
         }
     }
 
     /// Its time is over; whether there is more to do.
-    fn expire(&mut self, limits: &Limits) -> bool {
+    fn expire<S>(&mut self, shop: &Shop<S>) -> bool {
+        let limits = &shop.limits;
         let done = match &mut self.stage {
             Stage::Sending { body, .. } => body.len(),
             Stage::Answering { written, .. } => *written,
             Stage::Asking { .. } if limits.idle.is_some() && self.input.is_empty() => {
+                shop.counts.expired.add();
                 self.stage = Stage::Over;
                 return false;
             }
             Stage::Asking { .. } => {
+                shop.counts.expired.add();
                 let why = format!("the request was not complete after {:?}\n", limits.request);
-                self.refuse("408 Request Timeout", &why, limits);
+                self.refuse("408 Request Timeout", &why, shop);
                 return true;
             }
             Stage::Delaying(answer) => {
@@ -198,9 +203,10 @@ impl Connection {
             (self.before, self.deadline) = (done, Some(Instant::now() + limits.pace));
             return self.is_ready;
         }
+        shop.counts.expired.add();
         if let Stage::Sending { .. } = self.stage {
             let why = format!("the body got less than {} bytes further in {:?}\n", limits.least, limits.pace);
-            self.refuse("408 Request Timeout", &why, limits);
+            self.refuse("408 Request Timeout", &why, shop);
             return true;
         }
         self.stage = Stage::Over;
@@ -226,7 +232,7 @@ impl Connection {
                 self.input.drain(..length.min(self.input.len()));
                 self.admit(request, shop)?;
             }
-            Err(Refused { status, why }) => self.refuse(status, &why, &shop.limits),
+            Err(Refused { status, why }) => self.refuse(status, &why, shop),
         }
         Ok(read)
     }
@@ -236,13 +242,14 @@ impl Connection {
         let most = match shop.site.admit(&request) {
             Ok(most) => most,
             Err(refusal) => {
+                shop.counts.refused.add();
                 self.answer(Answer { closes: true, ..refusal }, &shop.limits, request.method, false);
                 return Ok(());
             }
         };
         if matches!(request.body, Body::Bytes(length) if length > most as u64) {
             let Refused { status, why } = Refused::too_large(most);
-            self.refuse(status, &why, &shop.limits);
+            self.refuse(status, &why, shop);
             return Ok(());
         }
         // Who has not waited is not told.
@@ -270,11 +277,11 @@ impl Connection {
         shop.held += body.len() - before;
         match used {
             Ok(used) => self.input.drain(..used.min(self.input.len())),
-            Err(Refused { status, why }) => return self.refuse(status, &why, &shop.limits),
+            Err(Refused { status, why }) => return self.refuse(status, &why, shop),
         };
         if shop.held > shop.limits.held {
             let why = "other clients are sending too much; try again\n";
-            return self.refuse("503 Service Unavailable", why, &shop.limits);
+            return self.refuse("503 Service Unavailable", why, shop);
         }
         if !request.body.is_whole() {
             return;
@@ -291,19 +298,20 @@ impl Connection {
     }
 
     /// The site has an answer for the request that it was given.
-    pub(super) fn reply(&mut self, answer: Answer, limits: &Limits, held: &mut usize) {
+    pub(super) fn reply<S>(&mut self, answer: Answer, shop: &mut Shop<S>) {
         let Stage::Waiting { method, is_kept } = self.stage else { return };
-        *held += answer.body.len();
-        if *held > limits.held {
+        shop.held += answer.body.len();
+        if shop.held > shop.limits.held {
             let why = "the request was carried out, and there is no memory for its answer: other clients do not take theirs\n";
-            return self.refuse("503 Service Unavailable", why, limits);
+            return self.refuse("503 Service Unavailable", why, shop);
         }
-        self.answer(answer, limits, method, is_kept);
+        self.answer(answer, &shop.limits, method, is_kept);
         self.is_ready = true;
     }
 
-    fn refuse(&mut self, status: &'static str, why: &str, limits: &Limits) {
-        self.answer(Answer::refusal(status, why), limits, Method::Get, false);
+    fn refuse<S>(&mut self, status: &'static str, why: &str, shop: &Shop<S>) {
+        shop.counts.refused.add();
+        self.answer(Answer::refusal(status, why), &shop.limits, Method::Get, false);
     }
 
     fn answer(&mut self, answer: Answer, limits: &Limits, method: Method, is_kept: bool) {

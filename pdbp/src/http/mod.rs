@@ -33,7 +33,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -120,11 +120,41 @@ pub(crate) trait Site {
     }
 }
 
+/// What became of clients since the start.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Connections accepted.
+    pub(crate) connections: Count,
+    /// Requests refused with a status of HTTP.
+    pub(crate) refused: Count,
+    /// Connections that did not get on in time, or had no request for too long.
+    pub(crate) expired: Count,
+    /// Silent connections whose place another client was given.
+    pub(crate) displaced: Count,
+}
+
+/// It is read by anybody, and counted up by the server.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    pub(crate) fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[cfg(feature = "desk")]
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// A server on a thread of its own, which ends when this is dropped and waits for no client then.
 pub(crate) struct Service {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
     waker: Arc<Waker>,
+    #[cfg(feature = "desk")]
+    counts: Arc<Counts>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -141,8 +171,23 @@ impl Service {
         let address = listener.local_addr()?;
         let stop = Arc::new(AtomicBool::new(false));
         let (mut server, waker) = Server::new(listener, limits, hosts, certificate, site, Arc::clone(&stop))?;
+        #[cfg(feature = "desk")]
+        let counts = server.counts();
         let thread = thread::Builder::new().name(name).spawn(move || server.run())?;
-        Ok(Self { address, stop, waker, thread: Some(thread) })
+        Ok(Self {
+            address,
+            stop,
+            waker,
+            #[cfg(feature = "desk")]
+            counts,
+            thread: Some(thread),
+        })
+    }
+
+    /// What became of clients.
+    #[cfg(feature = "desk")]
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.counts
     }
 
     /// Where it listens: with port 0 in the setting, the port that it was given.
