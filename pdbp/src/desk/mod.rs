@@ -77,7 +77,7 @@ PDBP desk: the parts of a cluster, by SOAP 1.1 and 1.2
 /// 1.1 and 1.2, described at `http://HOST:PORT/pdbp?wsdl`.
 ///
 /// **Clients.** One thread serves up to 64 at a time, on connections that are kept for as long as requests come, and waits for none of
-/// them. When all places are taken, that of the client that has been silent for the longest time is given away; if none is silent, who comes
+/// them. When all places are taken, that of a client that has gone without waiting for its answer is given away, or of the one that has been silent for the longest time; if there is none, who comes
 /// gets status 503. The head of a request has 8 KiB, 64 fields and 5 seconds; a body and an answer may take as long as they get 160 KiB
 /// further in 10 seconds; a connection without a request is closed after 60 seconds. A message has 4 MiB at most, all bodies and answers
 /// together 64 MiB.
@@ -226,6 +226,13 @@ impl Site for Counter {
                 None
             }
             Err(error) => Some(self.fault(version, &unknown(&to, &error))),
+        }
+    }
+
+    fn abandon(&mut self, ticket: Ticket) {
+        self.versions.retain(|(one, _)| *one != ticket);
+        if let Some(exchanges) = &mut self.exchanges {
+            exchanges.abandon(ticket);
         }
     }
 

@@ -36,6 +36,8 @@ pub(super) struct Connection {
     pub(super) is_served: bool,
     /// Whether the last read has taken all there was, so that the next one would be in vain.
     is_drained: bool,
+    /// Whether it has ended while the site had the request.
+    is_abandoned: bool,
     stage: Stage,
     /// What has come and was not used.
     input: Vec<u8>,
@@ -87,6 +89,7 @@ impl Connection {
             is_ending: false,
             is_served,
             is_drained: false,
+            is_abandoned: false,
             stage: Stage::Asking { fresh: false },
             input: Vec::new(),
             deadline: Some(Instant::now() + limits.request),
@@ -100,20 +103,35 @@ impl Connection {
         connection
     }
 
-    /// The socket has something to read, or room to write; whether the client has said that it sends no more.
-    pub(super) fn has_event(&mut self, is_ending: bool) {
+    /// The socket has something to read, or room to write; whether the client has said that it sends no more, and whether it is gone.
+    pub(super) fn has_event(&mut self, is_ending: bool, is_gone: bool) {
         self.is_ready = true;
         self.is_drained = false;
         self.is_ending |= is_ending;
+        if is_gone && self.is_waiting() {
+            self.stage = Stage::Over;
+            self.is_abandoned = true;
+        }
+    }
+
+    /// Whether the site has the request.
+    fn is_waiting(&self) -> bool {
+        matches!(self.stage, Stage::Waiting { .. })
     }
 
     pub(super) fn is_over(&self) -> bool {
         matches!(self.stage, Stage::Over)
     }
 
-    /// Whether it is kept for a request of which nothing has come.
-    pub(super) fn is_idle(&self) -> bool {
-        matches!(self.stage, Stage::Asking { .. }) && self.input.is_empty() && self.is_served
+    /// Whether another client may have its place: nothing has come of its next request, or it has ended while the site has one.
+    pub(super) fn gives_way(&self) -> bool {
+        let is_idle = matches!(self.stage, Stage::Asking { .. }) && self.input.is_empty();
+        self.is_served && (is_idle || self.is_waiting() && self.is_ending)
+    }
+
+    /// Whether it is over and the site still has its request. Once.
+    pub(super) fn takes_back(&mut self) -> bool {
+        std::mem::take(&mut self.is_abandoned)
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
@@ -121,6 +139,7 @@ impl Connection {
     }
 
     pub(super) fn close(&mut self) {
+        self.is_abandoned = self.is_waiting();
         self.stage = Stage::Over;
     }
 

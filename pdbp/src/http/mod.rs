@@ -113,6 +113,11 @@ pub(crate) trait Site {
     /// A request is complete. `None`: `advance` will answer it.
     fn ask(&mut self, ticket: Ticket, request: &Request, body: Vec<u8>) -> Option<Answer>;
 
+    /// Nobody waits for this answer any more.
+    fn abandon(&mut self, ticket: Ticket) {
+        let _ = ticket;
+    }
+
     /// Goes on with what is answered later. Returns when it wants to be called again even if nothing wakes it.
     fn advance(&mut self, answers: &mut Vec<(Ticket, Answer)>) -> Option<Instant> {
         let _ = answers;
@@ -129,7 +134,7 @@ pub(crate) struct Counts {
     pub(crate) refused: Count,
     /// Connections that did not get on in time, or had no request for too long.
     pub(crate) expired: Count,
-    /// Silent connections whose place another client was given.
+    /// Connections whose place another client was given: silent ones, and those that had been ended while the site had the request.
     pub(crate) displaced: Count,
 }
 

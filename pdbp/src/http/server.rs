@@ -93,7 +93,7 @@ impl<S: Site> Server<S> {
                 let id = event.token().0.checked_sub(CONNECTIONS);
                 let found = self.connections.iter_mut().find(|one| Some(one.id.0 as usize) == id);
                 if let Some(connection) = found {
-                    connection.has_event(event.is_read_closed() || event.is_error());
+                    connection.has_event(event.is_read_closed(), event.is_error() || event.is_write_closed());
                 }
                 self.may_accept |= event.token() == LISTENER;
             }
@@ -124,6 +124,11 @@ impl<S: Site> Server<S> {
             // The next request of such a connection may have been there already. What is answered now goes out with the next turn.
             wanted = self.shop.site.advance(&mut self.answers);
             goes_on |= !self.answers.is_empty();
+        }
+        for connection in &mut self.connections {
+            if connection.takes_back() {
+                self.shop.site.abandon(connection.id);
+            }
         }
         let before = self.connections.len();
         self.connections.retain(|connection| !connection.is_over());
@@ -175,8 +180,9 @@ impl<S: Site> Server<S> {
         if self.shop.limits.idle.is_none() {
             return false;
         }
-        let idle = self.connections.iter_mut().filter(|one| one.is_idle() && !one.is_over());
-        let longest = idle.min_by_key(|one| one.deadline());
+        let silent = self.connections.iter_mut().filter(|one| one.gives_way());
+        // Those that have ended have no deadline, and go first.
+        let longest = silent.min_by_key(|one| one.deadline());
         let Some(longest) = longest else { return false };
         longest.close();
         self.shop.counts.displaced.add();
