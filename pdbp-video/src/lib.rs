@@ -13,6 +13,7 @@
 //! * [`elastic`]: the other program, `pdbp-clips`: files cut at their entry points and measured as tasks;
 //! * [`account`], [`outcome`]: where the time went, and what a run produced;
 //! * [`progress`]: what a run tells while it goes on;
+//! * [`live`]: the page that `--serve` shows meanwhile;
 //! * [`report`]: the table on the terminal, the HTML page and the CSV files;
 //! * [`cli`]: the command line.
 //!
@@ -89,6 +90,7 @@ pub mod decode;
 pub mod direct;
 pub mod elastic;
 pub mod frame;
+pub mod live;
 pub mod measure;
 pub mod outcome;
 pub mod pipeline;

@@ -14,6 +14,7 @@ use pdbp_video::account::RunClock;
 use pdbp_video::cli::{Cli, Setup, SetupError};
 use pdbp_video::direct;
 use pdbp_video::frame::StreamClass;
+use pdbp_video::live::Live;
 use pdbp_video::outcome::Outcome;
 use pdbp_video::pipeline::{self, PipelineError};
 use pdbp_video::plan::Mode;
@@ -99,8 +100,18 @@ fn watch(cli: &Cli) -> Result<ExitCode, Failed> {
             println!("{room}");
         }
     }
+    let live = match cli.serve.as_ref().filter(|_| speaks) {
+        Some(address) => {
+            let live = Live::new(title.clone(), setup.streams.clone(), setup.plan, setup.codec);
+            let served = live.serve(address)?;
+            // Also with --quiet: who asks for port 0 has to know which it is.
+            println!("live page: http://{}/", served.address());
+            Some((live, served))
+        }
+        None => None,
+    };
     let shown = if speaks && cli.shows_progress() { Shown::Yes } else { Shown::No };
-    match run(cluster.as_ref(), &setup, shown)? {
+    match run(cluster.as_ref(), &setup, shown, live.as_ref().map(|(live, _)| live))? {
         Some(outcome) => Ok(show(cli, &setup, cluster.as_ref(), title, &outcome)),
         // Another process hosts the console.
         None => Ok(ExitCode::SUCCESS),
@@ -183,15 +194,20 @@ fn describe(setup: &Setup) -> String {
     )
 }
 
-fn run(cluster: Option<&Cluster>, setup: &Setup, shown: Shown) -> Result<Option<Outcome>, Failed> {
+fn run(
+    cluster: Option<&Cluster>,
+    setup: &Setup,
+    shown: Shown,
+    live: Option<&Live>,
+) -> Result<Option<Outcome>, Failed> {
     let Setup { streams, plan, codec, place, .. } = setup;
-    let bar = Bar::new(streams.count(), *plan, shown);
+    let both = (Bar::new(streams.count(), *plan, shown), live);
     let clock = RunClock::start();
     let outcome = match cluster {
-        None => Some(direct::run(streams, *plan, *codec, place, clock, &bar)?),
-        Some(cluster) => pipeline::run(cluster, streams, *plan, *codec, place, clock, &bar)?,
+        None => Some(direct::run(streams, *plan, *codec, place, clock, &both)?),
+        Some(cluster) => pipeline::run(cluster, streams, *plan, *codec, place, clock, &both)?,
     };
-    bar.finish();
+    both.0.finish();
     Ok(outcome)
 }
 

@@ -56,7 +56,7 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
 }
 
 /// Nobody, or one.
-impl<A: Observer> Observer for Option<A> {
+impl<A: Observer> Observer for Option<&A> {
     fn done(&self, streams: u64) {
         self.iter().for_each(|one| one.done(streams));
     }

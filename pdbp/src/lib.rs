@@ -59,6 +59,8 @@ mod error;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+#[cfg(feature = "net")]
+mod grid;
 #[cfg(any(feature = "desk", feature = "metrics"))]
 mod http;
 mod launch;
@@ -70,6 +72,8 @@ mod monitor;
 #[cfg(feature = "net")]
 mod net;
 mod node;
+#[cfg(feature = "metrics")]
+mod pages;
 mod part;
 mod served;
 mod sync;
@@ -80,7 +84,7 @@ mod wake_fd;
 pub use cluster::{Cluster, StartError};
 pub use config::{
     Builder, Codec, ConfigError, MonitorKind, MpiLibrary, PinMemory, PolicyKind, Progress, Settings, Tls,
-    TransportKind,
+    TransportKind, Trunk,
 };
 #[cfg(feature = "desk")]
 pub use desk::{Desk, DeskStats};
@@ -89,6 +93,8 @@ pub use error::{
 };
 pub use launch::Launch;
 pub use node::{Backend, BackendError, Memory, Node, NodeStats, Polled, interruptible};
+#[cfg(feature = "metrics")]
+pub use pages::{Page, Pages};
 #[doc(inline)]
 pub use part::Target;
 pub use part::{

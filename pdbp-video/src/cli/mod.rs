@@ -86,6 +86,11 @@ pub struct Cli {
     #[arg(long, value_enum, default_value_t = Wanted::Auto)]
     pub analyse: Wanted,
 
+    /// Show a page that follows the run in a browser: http://127.0.0.1:8080/. Port 0 takes any that is free. Nobody is asked who he is: let it
+    /// listen where only those can connect who may see the pictures.
+    #[arg(long, value_name = "IP:PORT")]
+    pub serve: Option<String>,
+
     /// Write an HTML page with plots, and CSV files, into this folder.
     #[arg(long, value_name = "DIR")]
     pub report: Option<PathBuf>,

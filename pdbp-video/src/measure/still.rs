@@ -15,8 +15,9 @@ const BLACK: u8 = 37;
 const BLACK_SHARE: f32 = 0.98;
 /// Levels of change below which a picture repeats the one before: 60 dB below 255.
 const REPEAT: f32 = 0.255;
-/// Repeats in a row that are a freeze. A single one may be how a film came to more pictures a second.
-const FREEZE: u32 = 2;
+/// Repeats in a row that are a freeze: a fifth of a second of 25 pictures. One may be how a film came to more pictures a second, and encoders
+/// leave still scenes as they are for some.
+const FREEZE: u32 = 5;
 
 /// What a picture shows.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -121,7 +122,7 @@ pub struct Tally {
     pub black: u32,
     /// Pictures that repeat the one before.
     pub repeats: u32,
-    /// Repeats in a row: the longest freeze, if there are two or more.
+    /// Most repeats in a row: the longest freeze, if there are five or more.
     pub freeze: u32,
     /// Number of the first of them.
     pub freeze_from: u32,
@@ -177,9 +178,17 @@ mod tests {
             assert_eq!(tally.is_black(), black >= BLACK_SHARE);
         }
         assert_eq!((tally.black, tally.repeats, tally.freeze, tally.freeze_from), (2, 3, 2, 13));
+        let add = |tally: &mut Tally, picture, change| {
+            tally.add(picture, Sight { black: 0.0, change: Some(change) })
+        };
+        for picture in 15..18 {
+            assert!(!tally.froze() && !tally.is_frozen());
+            add(&mut tally, picture, 0.0);
+        }
         assert!(tally.froze() && tally.is_frozen());
-        tally.add(15, Sight { black: 0.0, change: Some(3.0) });
+        add(&mut tally, 18, 3.0);
         assert!(tally.froze() && !tally.is_frozen());
+        assert_eq!((tally.repeats, tally.freeze, tally.freeze_from), (6, 5, 13));
     }
 
     #[test]

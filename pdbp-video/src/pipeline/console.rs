@@ -195,6 +195,12 @@ impl Console<'_> {
                     self.outcome.densities.push(density(bytemuck::pod_read_unaligned(bytes)));
                 }
             }
+            command::NOW => {
+                let samples = message.chunks_exact(size_of::<RowSample>());
+                let rows: Vec<_> =
+                    samples.map(|bytes| density(bytemuck::pod_read_unaligned(bytes))).collect();
+                self.observer.rows(&rows);
+            }
             command::ANALYSED => take_share(message, &mut self.outcome.analysed)?,
             command::DECODED => take_share(message, &mut self.outcome.decoded)?,
             command::NOTE => self.outcome.notes.push(String::from_utf8_lossy(message).into_owned()),
