@@ -105,7 +105,8 @@
 //! `--example codec` measures.
 //!
 //! # What there is not yet
-//! Open clusters with several masters, that outlive their founder; several connections for a link; clusters joined by trunks.
+//! Open clusters with several masters, that outlive their founder; several connections for a link. (Clusters are joined by trunks in the crate
+//! `pdbp`, by an open cluster of their gateways.)
 #![forbid(unsafe_code)]
 
 mod connection;

@@ -21,7 +21,8 @@ fn main() -> Result<()> {
         if builder.settings().desk.is_none() { builder.desk("127.0.0.1:0".to_owned()) } else { builder };
     let cluster = builder.start()?;
     let address = cluster.node(0)?.desk().ok_or("node 0 has no desk")?.address();
-    println!("http://{address}/pdbp?wsdl");
+    let scheme = if cluster.settings().desk_tls.is_some() { "https" } else { "http" };
+    println!("{scheme}://{address}/pdbp?wsdl");
 
     // The part knows nothing of SOAP: it answers whoever asks.
     let worker = cluster.node(1)?.register_shared("worker", PartKind::Cpu)?;

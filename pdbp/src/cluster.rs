@@ -189,6 +189,13 @@ impl Cluster {
         usize::from(self.settings.nodes)
     }
 
+    /// Where the gateway of this cluster takes trunks of others, if it is in this process: the setting `listen` of a cluster that has a
+    /// name, `grid`. Needs the feature `net`.
+    #[cfg(feature = "net")]
+    pub fn address(&self) -> Option<std::net::SocketAddr> {
+        self.nodes.iter().find_map(|node| node.gateway.as_ref()?.address())
+    }
+
     /// The settings in effect; prints as a TOML file with the origin of each value.
     pub fn settings(&self) -> &Settings {
         &self.settings
@@ -273,6 +280,12 @@ impl Builder {
 
     #[cfg(feature = "net")]
     fn start_net(self) -> Result<Cluster, StartError> {
+        Ok(self.start_net_at()?.0)
+    }
+
+    /// Starts this process' node of a cluster over sockets; with the address at which it listens.
+    #[cfg(feature = "net")]
+    pub(crate) fn start_net_at(self) -> Result<(Cluster, std::net::SocketAddr), StartError> {
         let mut settings = self.settings;
         settings.prepare_for_net();
         let end = crate::net::connect(&settings)?;
@@ -281,13 +294,14 @@ impl Builder {
             // The founder alone votes on the tables, so that all others may go at any time.
             settings.masters = 1;
         }
+        let address = end.address();
         let generation = end.is_open().then(|| end.generation());
         let bytes = settings.memory_of(pdbp_core::Transport::capabilities(&end).node);
         let memory = HeapMemory::new(bytes).ok_or(ConfigError::Memory { bytes })?;
         let (bell, crowded) = (end.bell(), end.is_crowded());
         let mut backend = Backend::new(end, bell).crowded(crowded);
         backend.generation = generation;
-        Self::from(settings).start_on(vec![(backend, Box::new(memory))])
+        Ok((Self::from(settings).start_on(vec![(backend, Box::new(memory))])?, address))
     }
 
     #[cfg(not(feature = "mpi"))]
@@ -415,7 +429,15 @@ impl Builder {
                 Progress::Thread => Some(Arc::new(Driver::start(&shared).map_err(StartError::Thread)?)),
                 Progress::Inline | Progress::Host => None,
             };
-            let mut node = Node { seen: Seen::all(&shared), shared, driver, endpoint: None, desk: None };
+            let mut node = Node {
+                seen: Seen::all(&shared),
+                shared,
+                driver,
+                endpoint: None,
+                desk: None,
+                #[cfg(feature = "net")]
+                gateway: None,
+            };
             listeners.serve(&mut node).map_err(StartError::Thread)?;
             nodes.push(node);
         }
@@ -434,6 +456,10 @@ impl Builder {
                 Err(Late::Timeout(late)) => return Err(StartError::Timeout(late)),
                 Err(Late::Interrupted) => return Err(StartError::Interrupted),
             }
+        }
+        #[cfg(feature = "net")]
+        if let Some(first) = nodes.iter_mut().find(|node| node.id().index() == 0) {
+            first.gateway = crate::grid::Gateway::start(first, &settings)?.map(Arc::new);
         }
         Ok(Cluster { nodes, settings })
     }

@@ -1,5 +1,7 @@
 //! What can go wrong, by operation. Every message names the value and what to do.
 
+mod lookup;
+
 use std::fmt;
 use std::io;
 use std::time::Duration;
@@ -9,6 +11,8 @@ use pdbp_core::id::{NodeId, PartId as Target, StreamNo};
 use pdbp_core::pipe::PipeError;
 
 use crate::node::Late;
+
+pub use lookup::LookupError;
 
 /// A call waited as long as it may.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -384,63 +388,6 @@ impl fmt::Display for RegisterError {
 }
 
 impl std::error::Error for RegisterError {}
-
-/// Why a name does not lead to a part.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LookupError {
-    /// No node has that name.
-    UnknownNode {
-        /// The name.
-        node: String,
-        /// The nodes there are.
-        known: Vec<String>,
-    },
-    /// No such part, on the node named or on any.
-    UnknownPart {
-        /// The address as given.
-        address: String,
-        /// The parts there are.
-        known: Vec<String>,
-    },
-    /// Several nodes have a part of that name.
-    Ambiguous {
-        /// The name.
-        name: String,
-        /// The addresses that it could mean.
-        candidates: Vec<String>,
-    },
-    /// Somebody has ended the wait ([`Node::interrupt`](crate::Node::interrupt), [`interruptible`](crate::interruptible)).
-    Interrupted,
-}
-
-impl fmt::Display for LookupError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownNode { node, known } => {
-                write!(f, "no node is named \"{node}\"; known: {}", list(known))
-            }
-            Self::UnknownPart { address, known } => {
-                write!(f, "no part \"{address}\" is registered; known: {}", list(known))
-            }
-            Self::Ambiguous { name, candidates } => {
-                write!(f, "\"{name}\" could be any of {}; add @ and the node's name", list(candidates))
-            }
-            Self::Interrupted => f.write_str(INTERRUPTED),
-        }
-    }
-}
-
-impl std::error::Error for LookupError {}
-
-fn list(names: &[String]) -> String {
-    const SHOWN: usize = 8;
-    let mut text = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
-    if names.len() > SHOWN {
-        text.push_str(&format!(" and {} more", names.len() - SHOWN));
-    }
-    if text.is_empty() { "none".to_owned() } else { text }
-}
 
 /// No node of that index is hosted by this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

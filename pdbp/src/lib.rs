@@ -56,6 +56,11 @@ mod desk;
 #[path = "desk/absent.rs"]
 mod desk;
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
+#[cfg(feature = "net")]
+mod grid;
 #[cfg(any(feature = "desk", feature = "metrics"))]
 mod http;
 mod launch;
@@ -79,7 +84,7 @@ mod wake_fd;
 pub use cluster::{Cluster, StartError};
 pub use config::{
     Builder, Codec, ConfigError, MonitorKind, MpiLibrary, PinMemory, PolicyKind, Progress, Settings, Tls,
-    TransportKind,
+    TransportKind, Trunk,
 };
 #[cfg(feature = "desk")]
 pub use desk::Desk;

@@ -57,7 +57,7 @@ impl Pages {
     pub fn serve(address: &str, page: impl FnMut(&str) -> Option<Page> + Send + 'static) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         let hosts = Hosts::new(address.rsplit_once(':').map(|(host, _)| host).into_iter());
-        Service::start(listener, LIMITS, hosts, "pdbp-pages".to_owned(), |_| Shown(page)).map(Self)
+        Service::start(listener, LIMITS, hosts, None, "pdbp-pages".to_owned(), |_| Shown(page)).map(Self)
     }
 
     /// Where it listens.

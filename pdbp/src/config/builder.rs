@@ -9,7 +9,7 @@ use pdbp_core::policy::Threshold;
 
 use super::{
     Codec, ConfigError, MonitorKind, MpiLibrary, Origin, PinMemory, PolicyKind, Progress, Settings, Tls,
-    TransportKind, position,
+    TransportKind, Trunk, position,
 };
 
 /// Collects the settings of a cluster, then [starts](Self::start) it.
@@ -64,6 +64,9 @@ setters! {
     listen: listen, "listen", String;
     join: join, "join", String;
     found: found, "found", bool;
+    grid: grid, "grid", String;
+    trunks: trunks, "trunks", Vec<Trunk>;
+    trunk_bytes: trunk_bytes, "trunk_bytes", usize;
     token_file: token_file, "token_file", PathBuf;
     tls: tls, "tls", Tls;
     plain: plain, "plain", bool;
@@ -101,6 +104,7 @@ setters! {
     metrics_node: metrics_node, "metrics_node", u16;
     desk: desk, "desk", String;
     desk_node: desk_node, "desk_node", u16;
+    desk_tls: desk_tls, "desk_tls", PathBuf;
     client_token_file: client_token_file, "client_token_file", PathBuf;
     trace: trace, "trace", PathBuf;
     trace_events: trace_events, "trace_events", usize;
@@ -126,6 +130,15 @@ impl Builder {
     /// See [`ConfigError`].
     pub fn file(path: &Path) -> Result<Self, ConfigError> {
         Settings::load(Some(path)).map(Self::from)
+    }
+
+    /// Joins the cluster to another, `cluster`, whose gateway listens at an address, host and port: one more of [`Settings::trunks`]. It takes
+    /// a name for this one, [`grid`](Self::grid).
+    #[must_use]
+    pub fn trunk(self, cluster: &str, address: impl std::fmt::Display) -> Self {
+        let known = self.settings.trunks.iter().map(|t| format!("{}={}", t.cluster, t.address));
+        let all: Vec<_> = known.chain([format!("{cluster}={address}")]).collect();
+        self.set("trunks", &all.join(","))
     }
 
     /// Sets any value by its name, as text: `set("block_bytes", "32768")`.

@@ -9,7 +9,9 @@ use pdbp_core::Routing;
 use pdbp_core::engine::Checksum;
 use pdbp_core::policy::Threshold;
 
-use super::{Codec, MonitorKind, MpiLibrary, PinMemory, PolicyKind, Progress, Settings, Tls, TransportKind};
+use super::{
+    Codec, MonitorKind, MpiLibrary, PinMemory, PolicyKind, Progress, Settings, Tls, TransportKind, Trunk,
+};
 
 /// A setting. `set` returns `None` for a value out of range.
 pub(crate) struct Key {
@@ -73,6 +75,20 @@ fn address(text: &str) -> Option<String> {
     (plain && port.parse::<u16>().is_ok()).then(|| text.to_owned())
 }
 
+/// The name of a cluster among others.
+fn cluster(text: &str) -> Option<String> {
+    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
+    (plain && text.len() <= 16 && text.starts_with(|c: char| c.is_ascii_alphabetic()))
+        .then(|| text.to_owned())
+}
+
+/// A cluster and where it listens.
+fn trunk(text: &str) -> Option<Trunk> {
+    let (name, url) = text.trim().split_once('=')?;
+    let at = url.strip_prefix("tcp://").unwrap_or(url);
+    Some(Trunk { cluster: cluster(name)?, address: address(at)? })
+}
+
 /// Names of hosts with commas between them, without ports.
 fn hosts(text: &str) -> Option<Vec<String>> {
     let names = text.split(',').map(str::trim);
@@ -128,6 +144,33 @@ pub(crate) const KEYS: &[Key] = &[
                    and leave while it runs",
         set: |s, v| choice(v, &FOUNDS, &mut s.found),
         show: |s| chosen(&s.found, &FOUNDS),
+    },
+    Key {
+        name: "grid",
+        expected: "\"off\", or the name of this cluster for others that it is joined with by trunks: a letter, then letters, digits, - and _, 16 at most",
+        set: |s, v| optional(v, cluster, &mut s.grid),
+        show: |s| s.grid.clone().unwrap_or_else(|| "off".to_owned()),
+    },
+    Key {
+        name: "trunks",
+        expected: "\"off\", or clusters that this one calls, as west=tcp://host:7210, with commas between them; takes `grid`, the name of \
+                   this one",
+        set: |s, v| {
+            s.trunks =
+                if v == "off" { Vec::new() } else { v.split(',').map(trunk).collect::<Option<_>>()? };
+            Some(())
+        },
+        show: |s| {
+            let shown =
+                s.trunks.iter().map(|t| format!("{}=tcp://{}", t.cluster, t.address)).collect::<Vec<_>>();
+            if shown.is_empty() { "off".to_owned() } else { shown.join(",") }
+        },
+    },
+    Key {
+        name: "trunk_bytes",
+        expected: "bytes that a gateway holds for other clusters, 4194304 or more",
+        set: |s, v| number(v, 4 << 20..=usize::MAX / 2, &mut s.trunk_bytes),
+        show: |s| s.trunk_bytes.to_string(),
     },
     Key {
         name: "token_file",
@@ -412,6 +455,12 @@ pub(crate) const KEYS: &[Key] = &[
         expected: "the index of the node that serves `desk`, 0 to 65534",
         set: |s, v| number(v, 0..=65_534, &mut s.desk_node),
         show: |s| s.desk_node.to_string(),
+    },
+    Key {
+        name: "desk_tls",
+        expected: "\"off\", or a folder with cert.pem and key.pem for the host name that clients ask for: `desk` speaks TLS 1.3 then",
+        set: |s, v| optional(v, |path| (!path.is_empty()).then(|| PathBuf::from(path)), &mut s.desk_tls),
+        show: |s| s.desk_tls.as_ref().map_or_else(|| "off".to_owned(), |path| path.display().to_string()),
     },
     Key {
         name: "client_token_file",

@@ -171,3 +171,12 @@ impl fmt::Display for Origin {
         }
     }
 }
+
+/// A cluster that is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trunk {
+    /// Its name, the setting `grid` there.
+    pub cluster: String,
+    /// Where its gateway listens, as host and port.
+    pub address: String,
+}

@@ -29,7 +29,7 @@ pub use builder::Builder;
 pub use error::ConfigError;
 pub(crate) use keys::KEYS;
 pub use kinds::{
-    Codec, MonitorKind, MpiLibrary, Origin, PinMemory, PolicyKind, Progress, Tls, TransportKind,
+    Codec, MonitorKind, MpiLibrary, Origin, PinMemory, PolicyKind, Progress, Tls, TransportKind, Trunk,
 };
 
 /// Where a setting stands in [`KEYS`]; behind all of them for a name that is none.
@@ -77,6 +77,15 @@ pub struct Settings {
     /// Over sockets: whether this process, alone, founds an *open* cluster of [`nodes`](Self::nodes) places (16 if nothing is set). Others
     /// [`join`](Self::join) it whenever they like, and leave; the cluster ends with this process. Needs [`listen`](Self::listen).
     pub found: bool,
+    /// The name of this cluster among those that it is joined with by trunks: a letter, then letters, digits, `-` and `_`, 16
+    /// at most. The process with node 0
+    /// carries the trunks; they are taken at [`listen`](Self::listen). Needs the feature `net`.
+    pub grid: Option<String>,
+    /// The clusters that this one calls, each with where its gateway listens. It takes a name for this one, [`grid`](Self::grid).
+    pub trunks: Vec<Trunk>,
+    /// Bytes that a gateway takes from parts of its cluster before the gateway of the other has handed them on, for each trunk; of one part
+    /// of the other cluster an eighth of it at most. What exceeds it waits with its senders.
+    pub trunk_bytes: usize,
     /// A file with the secret that all processes of a cluster over sockets know: 32 characters or more. A founder writes it if it
     /// does not exist.
     pub token_file: Option<PathBuf>,
@@ -163,11 +172,14 @@ pub struct Settings {
     /// Index of the node that serves them.
     pub metrics_node: u16,
     /// Where programs without PDBP talk to parts by SOAP, as host and port; port 0 is any free one. An address in reach of other hosts takes
-    /// a [`client_token_file`](Self::client_token_file) and [`plain`](Self::plain), since the secret then travels as it is. Needs the feature
+    /// a [`client_token_file`](Self::client_token_file), and [`desk_tls`](Self::desk_tls) or [`plain`](Self::plain). Needs the feature
     /// `desk`, and somebody else than the program's calls who makes [`progress`](Self::progress).
     pub desk: Option<String>,
     /// Index of the node that serves it.
     pub desk_node: u16,
+    /// A folder with the certificate `cert.pem`, those it was signed by behind it, and its key `key.pem`: with it [`desk`](Self::desk) speaks TLS
+    /// 1.3. Needs the feature `tls`.
+    pub desk_tls: Option<PathBuf>,
     /// A file with the secret that clients of `desk` and `metrics` send as bearer. Another one than
     /// [`token_file`](Self::token_file): who may ask may not join.
     pub client_token_file: Option<PathBuf>,
@@ -186,6 +198,9 @@ impl Default for Settings {
             listen: None,
             join: None,
             found: false,
+            grid: None,
+            trunks: Vec::new(),
+            trunk_bytes: 64 << 20,
             token_file: None,
             tls: Tls::Off,
             plain: false,
@@ -223,6 +238,7 @@ impl Default for Settings {
             metrics_node: 0,
             desk: None,
             desk_node: 0,
+            desk_tls: None,
             client_token_file: None,
             trace: None,
             trace_events: 1_000_000,
@@ -309,10 +325,23 @@ impl Settings {
         match self.transport {
             TransportKind::Auto if self.join.is_some() || self.found => TransportKind::Net,
             TransportKind::Auto if in_job => TransportKind::Mpi,
-            TransportKind::Auto if self.listen.is_some() => TransportKind::Net,
+            TransportKind::Auto if self.listen.is_some() && self.grid.is_none() => TransportKind::Net,
             TransportKind::Auto => TransportKind::Local,
             chosen => chosen,
         }
+    }
+
+    /// Whether `listen` is where the gateway takes trunks: over sockets it is where other processes join.
+    #[cfg(feature = "net")]
+    pub(crate) fn is_gateway_listening(&self) -> bool {
+        self.grid.is_some() && self.transport != TransportKind::Net
+    }
+
+    /// How long a trunk may be without a connection.
+    #[cfg(feature = "net")]
+    pub(crate) fn trunk_outage(&self) -> Duration {
+        let is_set = self.origins.get(position("outage_ms")).is_some_and(|origin| *origin != Origin::Default);
+        if is_set { self.outage } else { Duration::from_secs(60) }
     }
 
     /// Sets what has another default over sockets.
@@ -361,11 +390,13 @@ impl Settings {
             let is_local = self.transport == TransportKind::Local;
             let needed = match known.name {
                 "desk" if self.desk.is_some() => Some(("desk", cfg!(feature = "desk"))),
+                "desk_tls" if self.desk_tls.is_some() => Some(("tls", cfg!(feature = "tls"))),
                 "metrics" if self.metrics.is_some() => Some(metrics),
                 "monitor" if self.monitor == MonitorKind::On => Some(metrics),
                 "listen" if self.listen.is_some() && !is_local => Some(net),
                 "join" if self.join.is_some() && !is_local => Some(net),
                 "found" if self.found && !is_local => Some(net),
+                "grid" if self.grid.is_some() => Some(net),
                 "transport" if self.transport == TransportKind::Net => Some(net),
                 _ => None,
             };
@@ -373,7 +404,9 @@ impl Settings {
                 let origin = origin.clone();
                 return Err(ConfigError::NotBuilt { key: known.name, value, origin, feature });
             }
-            if (known.set)(&mut self.clone(), &value).is_none() {
+            // A trunk has two named ends.
+            let unnamed = known.name == "trunks" && !self.trunks.is_empty() && self.grid.is_none();
+            if unnamed || (known.set)(&mut self.clone(), &value).is_none() {
                 let (origin, expected) = (origin.clone(), known.expected);
                 return Err(ConfigError::Value { key: known.name, value, origin, expected });
             }

@@ -59,7 +59,7 @@ fn unknown_keys_are_reported_with_their_origin() {
 fn values_out_of_range_say_what_would_fit() {
     for key in KEYS {
         // Any other text is the name of a file or of a folder.
-        let senseless = if ["token_file", "tls"].contains(&key.name) {
+        let senseless = if ["client_token_file", "desk_tls", "token_file", "tls"].contains(&key.name) {
             &[""][..]
         } else {
             &["", "no sense", "-1", "99999999999999999999"]

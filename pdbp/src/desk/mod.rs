@@ -32,6 +32,8 @@ mod answer;
 mod envelope;
 mod exchange;
 mod fault;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 #[cfg(test)]
 mod tests;
 
@@ -41,7 +43,7 @@ use std::time::Duration;
 
 use crate::config::{Progress, Settings};
 use crate::error::LookupError;
-use crate::http::{Answer, Hosts, Limits, Method, Request, Secret, Service, Site, Ticket};
+use crate::http::{Answer, Certificate, Hosts, Limits, Method, Request, Secret, Service, Site, Ticket};
 use crate::node::Node;
 use envelope::{Operation, Version};
 use exchange::{Exchanges, Order};
@@ -77,9 +79,9 @@ PDBP desk: the parts of a cluster, by SOAP 1.1 and 1.2
 /// together 64 MiB.
 ///
 /// **Who may ask.** Anybody on this host, where it listens on a loopback address. With the setting `client_token_file` only who sends the
-/// secret in that file as bearer (`Authorization: Bearer SECRET`); without it another address than a loopback address is refused. The
-/// secret travels as it is, so that such an address takes `plain` besides: let a proxy do the TLS where the network is not trusted. As for
-/// the figures, requests have to be for an IP address, for `localhost`, for the host in the setting `desk`, or one in `metrics_hosts`.
+/// secret in that file as bearer (`Authorization: Bearer SECRET`); without it another address than a loopback address is refused, as it is
+/// without `desk_tls`, the folder of a certificate with which it speaks TLS 1.3 (and nothing else), or `plain`, which lets the secret travel as it is.
+/// As for the figures, requests have to be for an IP address, for `localhost`, for the host in the setting `desk`, or one in `metrics_hosts`.
 pub struct Desk(Service);
 
 impl Desk {
@@ -92,6 +94,7 @@ impl Desk {
             );
         }
         let secret = Secret::read(settings.client_token_file.as_deref())?;
+        let certificate = certificate(settings)?;
         let listener = TcpListener::bind(address)?;
         if listener.local_addr()?.ip().is_loopback() {
             return Ok(listener);
@@ -101,10 +104,10 @@ impl Desk {
                 "other hosts reach it, and anybody could send to parts: set `client_token_file`, or take 127.0.0.1",
             );
         }
-        if !settings.plain {
+        if !settings.plain && certificate.is_none() {
             return refused(
-                "other hosts reach it, and clients send their secret as it is: set `plain` = \"on\" on a network that you trust, or take 127.0.0.1 \
-                 behind a proxy that does TLS",
+                "other hosts reach it, and clients send their secret as it is: set `desk_tls`, or `plain` = \"on\" on a network that you trust, or \
+                 take 127.0.0.1",
             );
         }
         Ok(listener)
@@ -116,12 +119,22 @@ impl Desk {
         let secret = Secret::read(settings.client_token_file.as_deref())?;
         let own = settings.desk.as_deref().and_then(|address| address.rsplit_once(':')).map(|(host, _)| host);
         let hosts = Hosts::new(own.into_iter().chain(settings.metrics_hosts.iter().map(String::as_str)));
+        let certificate = certificate(settings)?;
+        let scheme = if certificate.is_some() { "https" } else { "http" };
         let (address, timeout) = (listener.local_addr()?, settings.timeout);
         let name = format!("pdbp-http-{}", node.id());
         let mut failed = None;
-        let service = Service::start(listener, LIMITS, hosts, name, |waker| {
+        let service = Service::start(listener, LIMITS, hosts, certificate, name, |waker| {
             let exchanges = Exchanges::start(node, waker).map_err(|error| failed = Some(error)).ok();
-            Counter { exchanges, secret, address, timeout, versions: Vec::new(), outcomes: Vec::new() }
+            Counter {
+                exchanges,
+                secret,
+                scheme,
+                address,
+                timeout,
+                versions: Vec::new(),
+                outcomes: Vec::new(),
+            }
         })?;
         match failed {
             Some(error) => Err(error),
@@ -135,11 +148,17 @@ impl Desk {
     }
 }
 
+/// That of the setting `desk_tls`.
+fn certificate(settings: &Settings) -> io::Result<Option<Certificate>> {
+    settings.desk_tls.as_deref().map(Certificate::read).transpose()
+}
+
 /// What clients ask.
 struct Counter {
     /// Without, the start has failed, and it is not asked.
     exchanges: Option<Exchanges>,
     secret: Secret,
+    scheme: &'static str,
     address: SocketAddr,
     timeout: Duration,
     /// How clients that wait are answered.
@@ -213,10 +232,8 @@ impl Site for Counter {
 
 impl Counter {
     fn page(&self, request: &Request) -> Answer {
-        let url = match &request.authority {
-            Some(authority) => format!("http://{authority}{PATH}"),
-            None => format!("http://{}{PATH}", self.address),
-        };
+        let own = self.address.to_string();
+        let url = format!("{}://{}{PATH}", self.scheme, request.authority.as_ref().unwrap_or(&own));
         match request.query.to_ascii_lowercase().as_str() {
             "wsdl" | "singlewsdl" => Answer::new("200 OK", "text/xml; charset=utf-8", answer::wsdl(&url)),
             "xsd" => Answer::new("200 OK", "text/xml; charset=utf-8", answer::XSD),

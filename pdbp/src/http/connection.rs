@@ -1,14 +1,12 @@
 //! One client.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::Instant;
 
-use mio::net::TcpStream;
-
 use super::body::Body;
 use super::request::{Hosts, Refused};
+use super::stream::Stream;
 use super::{Answer, Limits, Method, Request, Site, Ticket};
 
 /// Bytes that a connection may read or write in a turn.
@@ -27,12 +25,16 @@ pub(super) struct Shop<S> {
 
 /// A client.
 pub(super) struct Connection {
-    pub(super) stream: TcpStream,
+    stream: Stream,
     pub(super) id: Ticket,
     /// Whether the socket may have something to read, or room to write.
-    pub(super) is_ready: bool,
+    is_ready: bool,
+    /// Whether the client has said that it sends no more.
+    is_ending: bool,
     /// Whether it takes one of the places.
     pub(super) is_served: bool,
+    /// Whether the last read has taken all there was, so that the next one would be in vain.
+    is_drained: bool,
     stage: Stage,
     /// What has come and was not used.
     input: Vec<u8>,
@@ -75,14 +77,14 @@ enum Stage {
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, id: Ticket, is_served: bool, limits: &Limits) -> Self {
-        // Answers are written whole, and a client that asks again waits for the last bytes of the one before.
-        let _ = stream.set_nodelay(true);
+    pub(super) fn new(stream: Stream, id: Ticket, is_served: bool, limits: &Limits) -> Self {
         let mut connection = Self {
             stream,
             id,
             is_ready: true,
+            is_ending: false,
             is_served,
+            is_drained: false,
             stage: Stage::Asking { fresh: false },
             input: Vec::new(),
             deadline: Some(Instant::now() + limits.request),
@@ -94,6 +96,13 @@ impl Connection {
             connection.answer(Answer::refusal("503 Service Unavailable", &why), limits, Method::Get, false);
         }
         connection
+    }
+
+    /// The socket has something to read, or room to write; whether the client has said that it sends no more.
+    pub(super) fn has_event(&mut self, is_ending: bool) {
+        self.is_ready = true;
+        self.is_drained = false;
+        self.is_ending |= is_ending;
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -146,6 +155,10 @@ impl Connection {
         };
         self.is_ready = outcome.is_ok();
         match outcome {
+            Err(error) if self.stream.gives_up_tls(&error) => {
+                self.refuse("400 Bad Request", "this address speaks TLS: ask by https\n", &shop.limits);
+                true
+            }
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
                 // Clients that go before they have their answer are no concern of the cluster.
                 self.stage = Stage::Over;
@@ -320,6 +333,7 @@ impl Connection {
             Some(of_body) => body.as_bytes().get(of_body..).unwrap_or(&[]),
         };
         if rest.is_empty() {
+            self.stream.flush()?;
             self.weight = 0;
             if *is_kept && let Some(idle) = limits.idle {
                 let fresh = !self.input.is_empty();
@@ -329,7 +343,7 @@ impl Connection {
                 self.stage = Stage::Asking { fresh };
                 return Ok(0);
             }
-            self.stream.shutdown(Shutdown::Write)?;
+            self.stream.shut_down()?;
             (self.stage, self.is_served) = (Stage::Closing, false);
             self.deadline = Some(Instant::now() + limits.close);
             return Ok(0);
@@ -344,8 +358,13 @@ impl Connection {
 
     /// Reads some of what has come.
     fn read(&mut self) -> io::Result<usize> {
+        // What comes later is an event of its own.
+        if std::mem::take(&mut self.is_drained) && !self.is_ending {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         let mut some = [0; PIECE];
         let read = read(&mut self.stream, &mut some)?;
+        self.is_drained = read > 0 && read < PIECE && self.stream.is_drained_by_short_reads();
         self.input.extend_from_slice(some.get(..read).unwrap_or(&[]));
         Ok(read)
     }
@@ -362,7 +381,7 @@ fn head(answer: &Answer, is_kept: bool) -> String {
 }
 
 /// Reads some; that there is no more is an error.
-fn read(stream: &mut TcpStream, some: &mut [u8]) -> io::Result<usize> {
+fn read(stream: &mut Stream, some: &mut [u8]) -> io::Result<usize> {
     match stream.read(some) {
         Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),

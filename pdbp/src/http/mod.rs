@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  clients ◀──HTTP──▶ server: one thread, sockets that never block ──requests──▶ Site: the figures, or the desk
+//!                        ├── stream: a socket, with TLS or without
 //!                        ├── connection: one client, what it is doing and until when
 //!                        ├── request: what is asked for, and under which host
 //!                        └── body: what comes after the head
@@ -15,10 +16,18 @@
 
 mod body;
 mod connection;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod request;
 mod server;
+mod stream;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "without_tls.rs"]
+mod tls;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -32,6 +41,7 @@ use mio::Waker;
 
 pub(crate) use request::{Hosts, Method, Request};
 use server::Server;
+pub(crate) use tls::Certificate;
 
 /// Characters of the shortest secret of clients.
 const SHORTEST_SECRET: usize = 32;
@@ -119,17 +129,18 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// `site` gets what wakes the server.
+    /// With a certificate it speaks TLS, and nothing else. `site` gets what wakes the server.
     pub(crate) fn start<S: Site + Send + 'static>(
         listener: TcpListener,
         limits: Limits,
         hosts: Hosts,
+        certificate: Option<Certificate>,
         name: String,
         site: impl FnOnce(&Arc<Waker>) -> S,
     ) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let stop = Arc::new(AtomicBool::new(false));
-        let (mut server, waker) = Server::new(listener, limits, hosts, site, Arc::clone(&stop))?;
+        let (mut server, waker) = Server::new(listener, limits, hosts, certificate, site, Arc::clone(&stop))?;
         let thread = thread::Builder::new().name(name).spawn(move || server.run())?;
         Ok(Self { address, stop, waker, thread: Some(thread) })
     }

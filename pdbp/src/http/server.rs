@@ -12,7 +12,8 @@ use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token, Waker};
 
 use super::connection::{Connection, Shop};
-use super::{Answer, Hosts, Limits, Site, Ticket};
+use super::stream::Stream;
+use super::{Answer, Certificate, Hosts, Limits, Site, Ticket};
 
 /// Time until the next try, where the system has no connection to give: out of file descriptors, for example. It may pass.
 const RETRY: Duration = Duration::from_millis(50);
@@ -27,6 +28,9 @@ pub(super) struct Server<S> {
     poll: Poll,
     listener: TcpListener,
     stop: Arc<AtomicBool>,
+    /// Whether somebody may be waiting to be accepted.
+    may_accept: bool,
+    certificate: Option<Certificate>,
     connections: Vec<Connection>,
     /// Connections there have been.
     count: usize,
@@ -40,6 +44,7 @@ impl<S: Site> Server<S> {
         listener: std::net::TcpListener,
         limits: Limits,
         hosts: Hosts,
+        certificate: Option<Certificate>,
         site: impl FnOnce(&Arc<Waker>) -> S,
         stop: Arc<AtomicBool>,
     ) -> io::Result<(Self, Arc<Waker>)> {
@@ -49,7 +54,20 @@ impl<S: Site> Server<S> {
         let waker = Arc::new(Waker::new(poll.registry(), WOKEN)?);
         let shop = Shop { limits, hosts, site: site(&waker), held: 0 };
         let (connections, answers) = (Vec::new(), Vec::new());
-        Ok((Self { poll, listener, stop, connections, count: 0, shop, answers }, waker))
+        Ok((
+            Self {
+                poll,
+                listener,
+                stop,
+                may_accept: true,
+                certificate,
+                connections,
+                count: 0,
+                shop,
+                answers,
+            },
+            waker,
+        ))
     }
 
     /// Serves until it is stopped.
@@ -70,8 +88,9 @@ impl<S: Site> Server<S> {
                 let id = event.token().0.checked_sub(CONNECTIONS);
                 let found = self.connections.iter_mut().find(|one| Some(one.id.0 as usize) == id);
                 if let Some(connection) = found {
-                    connection.is_ready = true;
+                    connection.has_event(event.is_read_closed() || event.is_error());
                 }
+                self.may_accept |= event.token() == LISTENER;
             }
         }
     }
@@ -114,11 +133,14 @@ impl<S: Site> Server<S> {
 
     /// Returns when to try again, if the system said no.
     fn accept(&mut self) -> Option<Duration> {
-        while self.connections.len() < 2 * self.shop.limits.clients {
+        while self.may_accept && self.connections.len() < 2 * self.shop.limits.clients {
             let mut stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock => return None,
+                    io::ErrorKind::WouldBlock => {
+                        self.may_accept = false;
+                        return None;
+                    }
                     // Of somebody who has gone again.
                     io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
                     _ => return Some(RETRY),
@@ -127,7 +149,9 @@ impl<S: Site> Server<S> {
             let is_served = self.has_place();
             let interest = Interest::READABLE | Interest::WRITABLE;
             // Without its events it would be forgotten.
-            if self.poll.registry().register(&mut stream, Token(CONNECTIONS + self.count), interest).is_ok() {
+            if self.poll.registry().register(&mut stream, Token(CONNECTIONS + self.count), interest).is_ok()
+                && let Ok(stream) = Stream::new(stream, self.certificate.as_ref())
+            {
                 let id = Ticket(self.count as u64);
                 self.connections.push(Connection::new(stream, id, is_served, &self.shop.limits));
             }

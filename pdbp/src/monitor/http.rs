@@ -61,7 +61,7 @@ impl Endpoint {
         let secret = Secret::read(settings.client_token_file.as_deref())?;
         let figures = Figures { shared: Arc::downgrade(shared), secret, ..Figures::default() };
         let name = format!("pdbp-http-{}", shared.id);
-        Service::start(listener, LIMITS, hosts(settings), name, |_| figures).map(Self)
+        Service::start(listener, LIMITS, hosts(settings), None, name, |_| figures).map(Self)
     }
 
     /// Where it listens: with port 0 in the setting, the port that it was given.

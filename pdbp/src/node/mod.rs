@@ -41,6 +41,12 @@ use crate::error::{LookupError, RegisterError, WaitError};
 use crate::monitor::Endpoint;
 use crate::part::{self, Part, Target};
 
+/// A part of this cluster for somebody in another one; or what he is told.
+#[cfg(feature = "net")]
+pub(crate) fn find_here(node: &Node, address: &str) -> Result<Target, String> {
+    names::lookup(&node.shared.engine(), address).map_err(|error| error.to_string())
+}
+
 /// Block memory of any kind.
 pub type Memory = Box<dyn BlockMemory + Send>;
 
@@ -54,6 +60,9 @@ pub struct Node {
     pub(crate) endpoint: Option<Arc<Endpoint>>,
     /// If this is the node that serves clients.
     pub(crate) desk: Option<Arc<Desk>>,
+    /// If this is the node that carries trunks to other clusters.
+    #[cfg(feature = "net")]
+    pub(crate) gateway: Option<Arc<crate::grid::Gateway>>,
 }
 
 impl Clone for Node {
@@ -64,6 +73,8 @@ impl Clone for Node {
             driver: self.driver.clone(),
             endpoint: self.endpoint.clone(),
             desk: self.desk.clone(),
+            #[cfg(feature = "net")]
+            gateway: self.gateway.clone(),
         }
     }
 }
@@ -163,12 +174,18 @@ impl Node {
         Part::register(self, name, kind)
     }
 
-    /// The part with an address such as `"analyser@node2"`, or a name that only one node has.
+    /// The part with an address such as `"analyser@node2"`, or a name that only one node has; with `"analyser@node2.east"` a part of
+    /// another cluster, to which there is a trunk (the settings `grid` and `trunks`). For that it asks the other cluster, and waits for the
+    /// answer as long as the setting `timeout_ms` says.
     ///
     /// # Errors
     /// See [`LookupError`]; it lists what there is.
     pub fn lookup(&self, address: &str) -> Result<Target, LookupError> {
-        names::lookup(&self.shared.engine(), address)
+        #[cfg(feature = "net")]
+        if let Some(remote) = crate::grid::Remote::of(self, address) {
+            return remote.lookup(self);
+        }
+        names::lookup(&self.shared.engine(), names::here(address, self.settings()))
     }
 
     /// As [`lookup`](Self::lookup), but waits for the part to be registered.
@@ -176,6 +193,11 @@ impl Node {
     /// # Errors
     /// What `lookup` says when the time is over.
     pub fn find(&self, address: &str, timeout: Duration) -> Result<Target, LookupError> {
+        #[cfg(feature = "net")]
+        if let Some(remote) = crate::grid::Remote::of(self, address) {
+            return remote.find(self, timeout);
+        }
+        let address = names::here(address, self.settings());
         let found = self.wait_for(
             timeout,
             "registered the part",

@@ -3,6 +3,7 @@
 use pdbp_core::id::NodeId;
 
 use super::NodeEngine;
+use crate::config::Settings;
 use crate::error::LookupError;
 use crate::part::Target;
 
@@ -25,6 +26,12 @@ pub(crate) fn lookup(engine: &NodeEngine, address: &str) -> Result<Target, Looku
         });
     }
     Ok(first.id)
+}
+
+/// An address in this cluster: without the cluster's own name, which may stand behind that of the node.
+pub(crate) fn here<'a>(address: &'a str, settings: &Settings) -> &'a str {
+    let own = settings.grid.as_deref().and_then(|grid| address.strip_suffix(grid)?.strip_suffix('.'));
+    own.filter(|own| own.contains('@')).unwrap_or(address)
 }
 
 pub(crate) fn parts(engine: &NodeEngine) -> Vec<String> {

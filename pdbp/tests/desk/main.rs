@@ -1,6 +1,8 @@
 //! Clients that are no part of the cluster: what they get, and what those get that are none.
 
 mod strangers;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};

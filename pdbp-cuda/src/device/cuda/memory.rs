@@ -125,17 +125,23 @@ impl CudaMemory {
     }
 }
 
+/// The number of the device to which an address belongs. A context is current.
+pub(super) fn device_of(address: u64) -> Result<c_int, DeviceError> {
+    let mut owner: c_int = 0;
+    let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
+    // SAFETY: a place for the answer, which is of that type.
+    let asked = unsafe { sys::cuPointerGetAttribute((&raw mut owner).cast(), attribute, address) };
+    check("cuPointerGetAttribute", asked.result())?;
+    Ok(owner)
+}
+
 /// Whether there are bytes, and they are the device's.
 fn check_place(device: &Cuda, address: u64, bytes: usize) -> Result<(), DeviceError> {
     if bytes == 0 {
         return Err(DeviceError::Empty);
     }
     device.bind()?;
-    let mut owner: c_int = 0;
-    let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
-    // SAFETY: a place for the answer, which is of that type.
-    let asked = unsafe { sys::cuPointerGetAttribute((&raw mut owner).cast(), attribute, address) };
-    check("cuPointerGetAttribute", asked.result())?;
+    let owner = device_of(address)?;
     if owner != device.primary().cu_device() {
         let owner = format!("device {owner}");
         return Err(DeviceError::OtherDevice { owner, device: name_of(device.primary()) });

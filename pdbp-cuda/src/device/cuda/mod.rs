@@ -115,6 +115,21 @@ impl Cuda {
         Self::open(in_use.unwrap_or(0))
     }
 
+    /// The device to which an address of device memory belongs.
+    ///
+    /// # Errors
+    /// As [`devices`](Self::devices), and what the driver says, such as that it does not know the address.
+    pub fn of_memory(address: u64) -> Result<Self, DeviceError> {
+        let some = Self::in_use_or_first()?;
+        some.bind()?;
+        let number = memory::device_of(address)?;
+        if number == some.primary().cu_device() {
+            Ok(some)
+        } else {
+            Self::open(number.try_into().unwrap_or(0))
+        }
+    }
+
     /// The device of a context that the program has.
     #[cfg(feature = "cudarc")]
     pub fn of(context: &Arc<CudaContext>) -> Self {

@@ -1,0 +1,106 @@
+//! Why a part was not found by its address.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::INTERRUPTED;
+
+/// Why a name does not lead to a part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LookupError {
+    /// No node has that name.
+    UnknownNode {
+        /// The name.
+        node: String,
+        /// The nodes there are.
+        known: Vec<String>,
+    },
+    /// No such part, on the node named or on any.
+    UnknownPart {
+        /// The address as given.
+        address: String,
+        /// The parts there are.
+        known: Vec<String>,
+    },
+    /// Several nodes have a part of that name.
+    Ambiguous {
+        /// The name.
+        name: String,
+        /// The addresses that it could mean.
+        candidates: Vec<String>,
+    },
+    /// There is no trunk to the cluster that the address names.
+    NoTrunk {
+        /// The cluster.
+        cluster: String,
+        /// The clusters to which there are trunks.
+        known: Vec<String>,
+        /// What keeps the gateway from having one, where it is in this process.
+        reason: Option<String>,
+    },
+    /// The other cluster has not got the part, or cannot give it to this one.
+    Remote {
+        /// The cluster.
+        cluster: String,
+        /// What it says.
+        reason: String,
+    },
+    /// The gateway, or that of the other cluster, has not answered in time.
+    NoAnswer {
+        /// The cluster.
+        cluster: String,
+        /// How long this has waited.
+        waited: Duration,
+    },
+    /// Somebody has ended the wait ([`Node::interrupt`](crate::Node::interrupt), [`interruptible`](crate::interruptible)).
+    Interrupted,
+}
+
+impl fmt::Display for LookupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownNode { node, known } => {
+                write!(f, "no node is named \"{node}\"; known: {}", list(known))
+            }
+            Self::UnknownPart { address, known } => {
+                write!(f, "no part \"{address}\" is registered; known: {}", list(known))
+            }
+            Self::Ambiguous { name, candidates } => {
+                write!(f, "\"{name}\" could be any of {}; add @ and the node's name", list(candidates))
+            }
+            Self::NoTrunk { cluster, known, reason } => {
+                write!(
+                    f,
+                    "there is no trunk to cluster \"{cluster}\"; there are trunks to: {}",
+                    list(known)
+                )?;
+                match reason {
+                    Some(reason) => write!(f, "; the last try: {reason}"),
+                    None => write!(
+                        f,
+                        "; set `grid` and `listen` in one cluster, `grid` and `trunks` = \"{cluster}=tcp://host:port\" in the other, and see \
+                         that both run"
+                    ),
+                }
+            }
+            Self::Remote { cluster, reason } => write!(f, "cluster \"{cluster}\" says: {reason}"),
+            Self::NoAnswer { cluster, waited } => write!(
+                f,
+                "no answer from cluster \"{cluster}\" after {waited:?}: its line is slow or cut; wait longer, or see what `outage_ms` gives it"
+            ),
+            Self::Interrupted => f.write_str(INTERRUPTED),
+        }
+    }
+}
+
+impl std::error::Error for LookupError {}
+
+fn list(names: &[String]) -> String {
+    const SHOWN: usize = 8;
+    let mut text = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if names.len() > SHOWN {
+        text.push_str(&format!(" and {} more", names.len() - SHOWN));
+    }
+    if text.is_empty() { "none".to_owned() } else { text }
+}

@@ -1,0 +1,150 @@
+//! Clusters joined by trunks: parts of other clusters, by names such as `"worker@node1.west"`.
+//!
+//! ```text
+//!  cluster east                                                                    cluster west
+//!  part ──▶ proxy of the far part ─┐                                        ┌─ proxy of the sender ──▶ part
+//!           (a part of node 0)     ├─ gateway ══ trunk, a link of pdbp-net ══ gateway ─┤  (a part of node 0)
+//!  part ──▶ pdbp.gate.west ────────┘   frames                               └─ pdbp.gate.east
+//! ```
+//! * The process with node 0 of a cluster is its *gateway*. A *trunk* is a link of [`pdbp_net`] to another gateway: it outlives its connections,
+//!   and nothing on it is lost or doubled as long as an outage is shorter than `outage_ms` (60 s here, unless it is set).
+//! * **A part of another cluster is a part of this one**: its *proxy*, which the gateway registers when the part is looked up, or sends its
+//!   first message. So a message to it, and one from it, is like any other: there is nothing new in headers, and messages inside the cluster
+//!   cost what they did. The proxy goes when the part has gone.
+//! * Clusters share nothing: each has its own tables, master, settings and programs. A part `pdbp.gate.west` in the tables says that west is in
+//!   reach; look-ups go there as commands.
+//! * A gateway hands on what comes over a trunk to many parts, and keeps for each pair of parts what finds no room: a part that does not read
+//!   holds up neither others nor the trunk. How much it may keep is bounded by the window ([`Settings::trunk_bytes`]) that the other gateway
+//!   keeps to: it is given back when a message has been handed on.
+//!
+//! Behind the trunk stands an [open cluster](crate::Settings::found) of gateways, founded by who listens, in which each gateway is a node. When
+//! a node has gone, the session with that cluster is over.
+
+mod gate;
+mod names;
+mod proxy;
+mod session;
+mod trunk;
+mod wire;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+pub(crate) use names::Remote;
+
+use crate::cluster::StartError;
+use crate::config::Settings;
+use crate::node::Node;
+use crate::part::Target;
+
+/// What the name of the part begins with that says that a cluster is in reach.
+const GATE: &str = "pdbp.gate.";
+/// What names of proxies begin with, before that of their cluster.
+const PROXY: &str = "pdbp.far.";
+
+/// The name of the part that says that a cluster is in reach.
+fn gate_of(cluster: &str) -> String {
+    format!("{GATE}{cluster}")
+}
+
+/// The gateway of a cluster, until it is dropped.
+pub(crate) struct Gateway {
+    common: Arc<Common>,
+    address: Option<SocketAddr>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What the threads of a gateway have in common.
+struct Common {
+    stop: AtomicBool,
+    /// What keeps a cluster's trunk from being there.
+    errors: Mutex<HashMap<String, String>>,
+}
+
+impl Common {
+    /// Whether the gateway is to end.
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn note(&self, cluster: &str, error: String) {
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner).insert(cluster.to_owned(), error);
+    }
+}
+
+impl Gateway {
+    /// Opens the trunks that the settings name, on the node that carries them; listens before it returns, and dials afterwards.
+    pub(crate) fn start(node: &Node, settings: &Settings) -> Result<Option<Self>, StartError> {
+        let Some(own) = settings.grid.clone() else { return Ok(None) };
+        let common = Arc::new(Common { stop: AtomicBool::new(false), errors: Mutex::default() });
+        let mut gateway = Self { common, address: None, threads: Vec::new() };
+        let listens = settings.listen.clone().filter(|_| settings.is_gateway_listening());
+        if let Some(listen) = listens {
+            let (domain, address) = trunk::Domain::listen(&listen, settings, &own)?;
+            gateway.address = Some(address);
+            let mut domain = Some(domain);
+            gateway.spawn(node, settings, move |_| domain.take())?;
+        }
+        for trunk in settings.trunks.clone() {
+            let (own, of) = (own.clone(), settings.clone());
+            gateway.spawn(node, settings, move |common| trunk::Domain::dial(&trunk, &of, &own, common))?;
+        }
+        Ok(Some(gateway))
+    }
+
+    /// A thread for the trunks of one domain; `open` is called again when it has ended, and gives up by `None`.
+    fn spawn(
+        &mut self,
+        node: &Node,
+        settings: &Settings,
+        open: impl FnMut(&Common) -> Option<trunk::Domain> + Send + 'static,
+    ) -> Result<(), StartError> {
+        let (common, node, settings) = (Arc::clone(&self.common), node.clone(), settings.clone());
+        let thread = std::thread::Builder::new().name("pdbp-gate".to_owned());
+        let thread = thread.spawn(move || gate::run(&common, &node, &settings, open));
+        self.threads.push(thread.map_err(StartError::Thread)?);
+        Ok(())
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// What keeps a cluster's trunk from being there.
+    pub(crate) fn last_error(&self, cluster: &str) -> Option<String> {
+        self.common.errors.lock().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.common.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // One that has panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Node {
+    /// The clusters to which there are trunks, by their names. Needs the feature `net`.
+    pub fn clusters(&self) -> Vec<String> {
+        let engine = self.shared.engine();
+        let names = engine.parts().filter_map(|part| part.name.as_str().strip_prefix(GATE));
+        let mut names: Vec<_> = names.map(str::to_owned).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// The cluster that a part belongs to; `None` for one of this cluster. Needs the feature `net`.
+    pub fn cluster_of(&self, part: Target) -> Option<String> {
+        let engine = self.shared.engine();
+        let entry = engine.parts().find(|entry| entry.id == part)?;
+        let (cluster, _) = entry.name.as_str().strip_prefix(PROXY)?.rsplit_once('.')?;
+        Some(cluster.to_owned())
+    }
+}

@@ -1,0 +1,108 @@
+//! Parts of other clusters by their addresses: `"worker@node1.west"`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::gate_of;
+use super::wire::command;
+use crate::error::{LookupError, RecvError, RegisterError};
+use crate::node::{Late, Node};
+use crate::part::Target;
+use pdbp_core::tables::PartKind;
+
+/// Between two questions for a part that is not there yet.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// An address in another cluster.
+pub(crate) struct Remote<'a> {
+    /// What it is there.
+    address: &'a str,
+    cluster: &'a str,
+}
+
+impl<'a> Remote<'a> {
+    /// `None` for an address in the node's own cluster.
+    pub(crate) fn of(node: &Node, address: &'a str) -> Option<Self> {
+        let (part, place) = address.split_once('@')?;
+        let (host, cluster) = place.rsplit_once('.')?;
+        let is_own = node.settings().grid.as_deref() == Some(cluster);
+        (!is_own).then_some(Self { address: address.get(..part.len() + 1 + host.len())?, cluster })
+    }
+
+    pub(crate) fn lookup(&self, node: &Node) -> Result<Target, LookupError> {
+        let gate = self.gate(node).ok_or_else(|| self.no_trunk(node))?;
+        self.ask(node, gate, node.settings().timeout)
+    }
+
+    /// Asks until there is such a part.
+    pub(crate) fn find(&self, node: &Node, timeout: Duration) -> Result<Target, LookupError> {
+        let end = Instant::now() + timeout;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let (found, known) = match self.gate(node) {
+                Some(gate) => (self.ask(node, gate, left), true),
+                None => (Err(self.no_trunk(node)), false),
+            };
+            let left = end.saturating_duration_since(Instant::now());
+            let again = matches!(found, Err(LookupError::NoTrunk { .. } | LookupError::Remote { .. }));
+            if !again || left.is_zero() {
+                return found;
+            }
+            // A trunk is seen when it is there; a part has to be asked for.
+            let name = gate_of(self.cluster);
+            let wait = if known { AGAIN.min(left) } else { left };
+            let waited = node.wait_for(
+                wait,
+                "got a trunk",
+                |engine| engine.parts().any(|p| !known && p.name.as_str() == name).then_some(()),
+                |_| Vec::new(),
+            );
+            if let Err(Late::Interrupted) = waited {
+                return Err(LookupError::Interrupted);
+            }
+        }
+    }
+
+    fn gate(&self, node: &Node) -> Option<Target> {
+        let name = gate_of(self.cluster);
+        let engine = node.shared.engine();
+        engine.parts().find(|part| part.name.as_str() == name).map(|part| part.id)
+    }
+
+    fn no_trunk(&self, node: &Node) -> LookupError {
+        let reason = node.gateway.as_ref().and_then(|gateway| gateway.last_error(self.cluster));
+        LookupError::NoTrunk { cluster: self.cluster.to_owned(), known: node.clusters(), reason }
+    }
+
+    /// Asks the gateway, by a part made for it.
+    fn ask(&self, node: &Node, gate: Target, timeout: Duration) -> Result<Target, LookupError> {
+        static QUESTIONS: AtomicU64 = AtomicU64::new(0);
+        let cluster = || self.cluster.to_owned();
+        let failed = |error: &dyn std::fmt::Display| LookupError::Remote {
+            cluster: cluster(),
+            reason: format!("it cannot be asked: {error}"),
+        };
+        let name = format!("pdbp.ask.{}", QUESTIONS.fetch_add(1, Ordering::Relaxed));
+        let asker = match node.register(&name, PartKind::Communication) {
+            Ok(part) => part,
+            Err(RegisterError::Interrupted) => return Err(LookupError::Interrupted),
+            Err(error) => return Err(failed(&error)),
+        };
+        asker.sender(gate).command(command::FIND).send(self.address.as_bytes()).map_err(|e| failed(&e))?;
+        let answer = match asker.recv_timeout(timeout) {
+            Ok(answer) => answer,
+            Err(RecvError::Interrupted) => return Err(LookupError::Interrupted),
+            Err(RecvError::Timeout(_)) => {
+                return Err(LookupError::NoAnswer { cluster: cluster(), waited: timeout });
+            }
+            Err(error) => return Err(failed(&error)),
+        };
+        match (answer.command(), answer.value().and_then(Target::from_bits)) {
+            (command::FOUND, Some(target)) => Ok(target),
+            _ => Err(LookupError::Remote {
+                cluster: cluster(),
+                reason: String::from_utf8_lossy(&answer).into_owned(),
+            }),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! A trunk's domain: an open cluster over sockets, in which each gateway is a node with two parts.
+//!
+//! `gate.NAME` receives, on a thread of its own, which is the one that polls; by the other part the gateway sends.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use pdbp_core::id::NodeId;
+use pdbp_core::tables::PartKind;
+
+use super::Common;
+use crate::cluster::{Cluster, StartError};
+use crate::config::{Builder, Progress, Settings, TransportKind, Trunk};
+use crate::node::Node;
+use crate::part::{Message, Part, Shared, Target};
+
+/// Bytes of a block on a trunk, the same everywhere: a block of a cluster with the defaults, and a frame's head.
+const BLOCK: usize = 132 << 10;
+/// Gateways that may dial one that listens.
+const PLACES: u16 = 16;
+/// What the names of gateways' parts begin with.
+const NAME: &str = "gate.";
+/// How long a try to dial takes, and the pause behind it.
+const TRY: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long the receiver sleeps at most before it looks whether it is to end.
+const NAP: Duration = Duration::from_millis(50);
+
+/// One end of a domain of trunks.
+pub(super) struct Domain {
+    pub(super) node: Node,
+    /// What frames are sent by.
+    pub(super) out: Part<Shared>,
+    /// What receives them, until the receiver has it.
+    receiver: Option<Part<Shared>>,
+    pub(super) own: String,
+    /// If this end has dialled.
+    founder: Option<NodeId>,
+}
+
+impl Domain {
+    /// Listens for gateways of other clusters.
+    pub(super) fn listen(at: &str, settings: &Settings, own: &str) -> Result<(Self, SocketAddr), StartError> {
+        let (cluster, address) = builder(settings).listen(at.to_owned()).found(true).start_net_at()?;
+        Ok((Self::enter(cluster, own, None)?, address))
+    }
+
+    /// Dials until the gateway there is reached, or this one is to end.
+    pub(super) fn dial(trunk: &Trunk, settings: &Settings, own: &str, common: &Common) -> Option<Self> {
+        while !common.is_over() {
+            let tried = builder(settings).join(trunk.address.clone()).timeout(TRY).start_net_at();
+            match tried.and_then(|(cluster, _)| Self::enter(cluster, own, NodeId::new(0))) {
+                Ok(domain) => return Some(domain),
+                Err(error) => common.note(&trunk.cluster, error.to_string()),
+            }
+            std::thread::sleep(PAUSE);
+        }
+        None
+    }
+
+    fn enter(cluster: Cluster, own: &str, founder: Option<NodeId>) -> Result<Self, StartError> {
+        let failed = |error| StartError::Sockets(Box::new(error));
+        let node = cluster.into_nodes().pop().ok_or(StartError::NoAddress)?;
+        let out = node.register_shared("out", PartKind::Communication).map_err(failed)?;
+        let receiver = node.register_shared(&format!("{NAME}{own}"), PartKind::Communication);
+        let receiver = Some(receiver.map_err(failed)?);
+        Ok(Self { node, out, receiver, own: own.to_owned(), founder })
+    }
+
+    /// Gateways in reach: their clusters' names, and the parts that take frames.
+    pub(super) fn peers(&self) -> Vec<(String, Target)> {
+        let engine = self.node.shared.engine();
+        let (me, out) = (engine.config().node, |node| engine.has_failed(node));
+        let others = engine.parts().filter(|part| part.id.node() != me && !out(part.id.node()));
+        let named =
+            others.filter_map(|part| Some((part.name.as_str().strip_prefix(NAME)?.to_owned(), part.id)));
+        named.collect()
+    }
+
+    /// Whether who listens has gone; who has dialled begins anew then.
+    pub(super) fn is_over(&self) -> bool {
+        let engine = self.node.shared.engine();
+        self.founder.is_some_and(|founder| engine.has_failed(founder))
+    }
+
+    /// Starts the thread that receives, and wakes the gateway by messages to its part.
+    pub(super) fn receive(&mut self, waker: Part<Shared>, gate: Target) -> std::io::Result<Receiver> {
+        let frames = Arc::new(Frames::default());
+        let (here, part) = (Arc::clone(&frames), self.receiver.take());
+        let thread = std::thread::Builder::new().name("pdbp-trunk".to_owned()).spawn(move || {
+            if let Some(part) = part {
+                here.fill(&part, &waker, gate);
+            }
+        })?;
+        Ok(Receiver { frames, thread: Some(thread) })
+    }
+}
+
+fn builder(settings: &Settings) -> Builder {
+    let mut of = Settings::default();
+    of.token_file.clone_from(&settings.token_file);
+    of.tls.clone_from(&settings.tls);
+    (of.plain, of.codec) = (settings.plain, settings.codec);
+    (of.timeout, of.outage) = (settings.timeout, settings.trunk_outage());
+    (of.local_parts, of.private_pipes, of.parts) = (8, 8, 8 * usize::from(PLACES));
+    (of.block_bytes, of.progress, of.lease) = (BLOCK, Progress::Inline, Duration::ZERO);
+    // The founder is not asked which it takes.
+    Builder::from(of).nodes(PLACES).transport(TransportKind::Net).row_blocks(16)
+}
+
+/// Frames that have come and that the gateway has not taken yet. They keep their blocks, so there are no more than the link has room for.
+#[derive(Default)]
+struct Frames {
+    queue: Mutex<VecDeque<Message<Shared>>>,
+    /// Whether the gateway sleeps.
+    sleeps: AtomicBool,
+    stop: AtomicBool,
+}
+
+impl Frames {
+    fn fill(&self, part: &Part<Shared>, waker: &Part<Shared>, gate: Target) {
+        while !self.stop.load(Ordering::Relaxed) {
+            let Ok(first) = part.recv_timeout(NAP) else { continue };
+            {
+                let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+                queue.push_back(first);
+                queue.extend(std::iter::from_fn(|| part.try_recv()));
+            }
+            // Pairs with the store in `sleep`.
+            if self.sleeps.swap(false, Ordering::SeqCst) && waker.try_send(gate, &[]).is_ok() {
+                waker.flush();
+            }
+        }
+    }
+}
+
+/// The receiving end of a domain; it ends when this is dropped.
+pub(super) struct Receiver {
+    frames: Arc<Frames>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Receiver {
+    /// All frames that have come.
+    pub(super) fn take(&self) -> VecDeque<Message<Shared>> {
+        self.frames.sleeps.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *self.frames.queue.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// From now on frames that come are announced. Whether there is none yet.
+    pub(super) fn sleep(&self) -> bool {
+        // Pairs with the swap in `fill`: a frame that was put in place before it is seen below.
+        self.frames.sleeps.store(true, Ordering::SeqCst);
+        self.frames.queue.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.frames.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // One that has panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}

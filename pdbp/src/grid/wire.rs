@@ -1,0 +1,132 @@
+//! What gateways say to each other, and parts to their gateway.
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// Messages of one part to another: a train of messages of one length.
+    Data = 1,
+    /// So many bytes for a part of the other cluster have been handed on, or returned.
+    Taken = 2,
+    /// Asks for a part by its address; the question has a number.
+    Find = 3,
+    /// The part that was asked for.
+    Found = 4,
+    /// There is none; says why.
+    Unknown = 5,
+    /// A part that the other cluster has heard of has gone.
+    Gone = 6,
+    /// Messages that could not be handed on; `Data` as it came.
+    Return = 7,
+}
+
+impl Kind {
+    fn read(byte: u8) -> Option<Self> {
+        const ALL: [Kind; 7] =
+            [Kind::Data, Kind::Taken, Kind::Find, Kind::Found, Kind::Unknown, Kind::Gone, Kind::Return];
+        ALL.into_iter().find(|kind| *kind as u8 == byte)
+    }
+}
+
+/// In [`Head::flags`]: sent as a command.
+pub(crate) const COMMAND: u8 = 1;
+/// In [`Head::flags`]: more bytes of this come in the next frame.
+pub(crate) const MORE: u8 = 2;
+
+/// What each frame begins with. Numbers are little-endian on the wire.
+///
+/// ```text
+///  0      1       2         4        8       12    16       24     32
+///  +------+-------+---------+--------+-------+-----+--------+------+
+///  | kind | flags | command | length | count | 0   | origin | dest | bytes
+///  +------+-------+---------+--------+-------+-----+--------+------+
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) kind: Kind,
+    pub(crate) flags: u8,
+    /// `COM` of the messages.
+    pub(crate) command: u16,
+    /// Bytes of each message; of `Taken` bytes that were taken; of questions and answers their number.
+    pub(crate) length: u32,
+    /// Messages.
+    pub(crate) count: u32,
+    /// The part that has sent them, as its own cluster knows it.
+    pub(crate) origin: u64,
+    /// The part that they are for, as its own cluster knows it.
+    pub(crate) dest: u64,
+}
+
+/// Bytes of a head.
+pub(crate) const HEAD: usize = 32;
+
+impl Head {
+    pub(crate) fn new(kind: Kind) -> Self {
+        Self { kind, flags: 0, command: 0, length: 0, count: 0, origin: 0, dest: 0 }
+    }
+
+    pub(crate) fn to_bytes(self) -> [u8; HEAD] {
+        let Self { kind, flags, command, length, count, origin, dest } = self;
+        let first = u64::from(kind as u8)
+            | u64::from(flags) << 8
+            | u64::from(command) << 16
+            | u64::from(length) << 32;
+        let words = [first, u64::from(count), origin, dest].map(u64::to_le_bytes);
+        let mut bytes = [0; HEAD];
+        bytes.copy_from_slice(words.as_flattened());
+        bytes
+    }
+
+    /// A frame's head and its bytes; `None` if it is none of this version.
+    pub(crate) fn read(frame: &[u8]) -> Option<(Self, &[u8])> {
+        let (head, bytes) = frame.split_first_chunk::<HEAD>()?;
+        let (words, _) = head.as_chunks::<8>();
+        let [first, count, origin, dest] = <[[u8; 8]; 4]>::try_from(words).ok()?.map(u64::from_le_bytes);
+        let [kind, flags, ..] = first.to_le_bytes();
+        let head = Self {
+            kind: Kind::read(kind)?,
+            flags: Some(flags).filter(|flags| flags & !(COMMAND | MORE) == 0)?,
+            command: (first >> 16) as u16,
+            length: (first >> 32) as u32,
+            count: u32::try_from(count).ok()?,
+            origin,
+            dest,
+        };
+        Some((head, bytes))
+    }
+}
+
+/// Commands between a part that looks another cluster's part up and its gateway.
+pub(crate) mod command {
+    /// To the gateway: the address, without the cluster.
+    pub(crate) const FIND: u16 = 1;
+    /// From it: the target, as its bits.
+    pub(crate) const FOUND: u16 = 2;
+    /// From it: why there is none.
+    pub(crate) const UNKNOWN: u16 = 3;
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Whatever is taken for a frame is written back as it came, and nothing panics.
+        #[test]
+        fn frames_that_are_read_are_written_the_same(bytes in proptest::collection::vec(0u8..9, 0..48)) {
+            match Head::read(&bytes) {
+                Some((head, rest)) => {
+                    prop_assert_eq!(&head.to_bytes()[..], &bytes[..HEAD]);
+                    prop_assert_eq!(rest, &bytes[HEAD..]);
+                }
+                None => prop_assert!(
+                    bytes.len() < HEAD || !(1..=7).contains(&bytes[0]) || bytes[1] > 3 || bytes[12..16] != [0; 4]
+                ),
+            }
+        }
+    }
+}
