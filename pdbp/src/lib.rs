@@ -76,6 +76,8 @@ pub use config::{
 pub use error::{
     LookupError, NoSuchNode, RecvError, RegisterError, SendError, SettingsDiffer, Timeout, WaitError,
 };
+#[cfg(feature = "net")]
+pub use grid::RETURNED;
 pub use launch::Launch;
 pub use node::{Backend, BackendError, Memory, Node, NodeStats, Polled, interruptible};
 #[doc(inline)]
