@@ -20,7 +20,7 @@
 //!   a line that is cut, does not fill the links of this cluster. What exceeds that waits with its senders.
 //! * What cannot be handed on, since the part or the trunk has gone, comes back as commands with the number [`RETURNED`], as far as this end still
 //!   has it; what the other gateway had taken and not handed on when it ended is lost.
-//! * Streams do not cross trunks yet: nobody accepts them, and who writes one is told so by its timeout.
+//! * Streams do not cross trunks yet; who writes one is told so ([`SendError::OtherCluster`](crate::SendError::OtherCluster)).
 //!
 //! Behind the trunk stands an [open cluster](crate::Settings::found) of gateways, founded by who listens, in which each gateway is a node. When
 //! a node has gone, the session with that cluster is over.

@@ -62,6 +62,11 @@ fn a_part_of_another_cluster_is_found_and_answers_messages_and_commands() {
         );
         assert_eq!((node.clusters(), node.cluster_of(part.id())), (vec!["west".to_owned()], None));
         assert_eq!(node.parts(), ["asker@node1"], "what the runtime has registered is not shown");
+        let mut stream = part.open_stream(worker).unwrap();
+        let _ = stream.write_some(b"nobody accepts it").unwrap();
+        let refused = stream.finish().unwrap_err();
+        assert_eq!(refused, pdbp::SendError::OtherCluster { cluster: "west".to_owned() });
+        assert!(refused.to_string().contains("west"), "{refused}");
         for length in 0..100usize {
             let question: Vec<u8> = (0..length as u8).collect();
             part.send(worker, &question).unwrap();
