@@ -73,6 +73,7 @@ typedef struct pdbp_reader pdbp_reader;
 #define PDBP_E_STREAM (-21)        /* the stream is finished, broken, or goes no further */
 #define PDBP_E_NOBODY_LEFT (-22)   /* nobody is left who could send anything */
 #define PDBP_E_OTHER (-23)         /* something else: see pdbp_error() */
+#define PDBP_E_DEVICE (-24)        /* pdbp_cuda.h: there is no such device, or it has failed */
 
 /* A message, read where it arrived. It is the caller's memory: it may be moved, not copied. All zeroes is no message. The bytes stay, and
  * with them the sender's room, until pdbp_release. Only pdbp_release may change the last two fields. */
@@ -126,6 +127,9 @@ void pdbp_settings_free(pdbp_settings *settings);
  * pdbp_settings_new. The settings stay the caller's. */
 pdbp_status pdbp_start_abi(uint32_t abi, pdbp_settings *settings_or_null, pdbp_cluster **out);
 #define pdbp_start(settings_or_null, out) pdbp_start_abi(PDBP_ABI, settings_or_null, out)
+
+/* As pdbp_start, on a communicator of a program that calls MPI itself: pdbp_start_on of pdbp_mpi.h. */
+pdbp_status pdbp_start_comm(uint32_t abi, pdbp_settings *settings_or_null, uintptr_t comm, pdbp_cluster **out);
 
 /* Nodes of the whole cluster; 0 when it fails. */
 uint16_t pdbp_cluster_size(const pdbp_cluster *cluster);

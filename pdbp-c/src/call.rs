@@ -193,7 +193,9 @@ macro_rules! plain {
 plain! {
     u16, "uint16_t", 0, |_world| 0;
     u32, "uint32_t", 0, |_world| 1;
+    u64, "uint64_t", 0, |_world| 1;
     usize, "size_t", 0, |_world| 1;
+    CommBits, "uintptr_t", CommBits(0), |_world| CommBits(0);
     Status, "pdbp_status", Status::DONE, |_world| Status::E_NULL;
     *const c_void, "const void *", std::ptr::null(), |world| world.room::<c_void>();
     *mut c_void, "void *", std::ptr::null_mut(), |world| world.room();
@@ -227,6 +229,19 @@ impl Wait {
     pub(crate) fn failure(self, error: impl Into<Failure>) -> Failure {
         let failure = error.into();
         if self.is_none() && failure.status() == Status::TIMEOUT { Failure::WOULD_BLOCK } else { failure }
+    }
+}
+
+/// A handle of a communicator, as a number.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct CommBits(usize);
+
+impl CommBits {
+    /// The number.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn get(self) -> usize {
+        self.0
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use pdbp::config::Origin;
 use pdbp::{Builder, Cluster, Settings};
 
-use crate::call::{Out, Text, exports};
+use crate::call::{CommBits, Out, Text, exports};
 use crate::handle::{Free, Handle, Header, In, Look, Maybe};
 use crate::node::NodeHandle;
 use crate::status::{Failure, Status};
@@ -83,6 +83,36 @@ pub(crate) unsafe fn unboxed<T>(handle: NonNull<T>) -> Box<T> {
     unsafe { Box::from_raw(handle.as_ptr()) }
 }
 
+/// What a cluster is started with, if the program was compiled for this library.
+fn builder(abi: u32, settings: Option<&SettingsHandle>) -> Result<Builder, Failure> {
+    if abi != ABI {
+        let [(major, minor), (own_major, own_minor)] = [abi, ABI].map(|abi| (abi >> 16, abi & 0xffff));
+        return Err(Failure::new(
+            Status::E_VERSION,
+            format!(
+                "the program was compiled with pdbp.h {major}.{minor}, and this is libpdbp {own_major}.{own_minor}; compile it again"
+            ),
+        ));
+    }
+    let settings = match settings {
+        Some(settings) => settings.settings.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        None => Settings::load(None)?,
+    };
+    Ok(Builder::from(settings))
+}
+
+#[cfg(feature = "mpi")]
+fn start_on(builder: Builder, comm: CommBits) -> Result<Cluster, Failure> {
+    // SAFETY: `pdbp_start_on` hands over a communicator of the MPI that the program has; one of another MPI is refused.
+    Ok(unsafe { builder.start_on_raw_communicator(comm.get()) }?)
+}
+
+#[cfg(not(feature = "mpi"))]
+fn start_on(_: Builder, _: CommBits) -> Result<Cluster, Failure> {
+    let text = "this libpdbp was built without MPI; build it with the feature `mpi`, which is on by default";
+    Err(Failure::new(Status::E_UNSUPPORTED, text.to_owned()))
+}
+
 exports! {
     /// The version of the ABI that this library has.
     fn pdbp_abi() -> u32 {
@@ -118,17 +148,14 @@ exports! {
 
     /// Starts the nodes that this process hosts; `pdbp_start` in the header passes its version along.
     fn pdbp_start_abi(abi: u32, settings: Maybe<SettingsHandle>, out: Out<*mut ClusterHandle>) -> Status {
-        if abi != ABI {
-            let [(major, minor), (own_major, own_minor)] = [abi, ABI].map(|abi| (abi >> 16, abi & 0xffff));
-            return Err(Failure::new(Status::E_VERSION, format!(
-                "the program was compiled with pdbp.h {major}.{minor}, and this is libpdbp {own_major}.{own_minor}; compile it again"
-            )));
-        }
-        let settings = match settings {
-            Some(settings) => settings.settings.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-            None => Settings::load(None)?,
-        };
-        let cluster = Builder::from(settings).start()?;
+        let cluster = builder(abi, settings)?.start()?;
+        out.put(boxed(ClusterHandle { header: Header::new::<ClusterHandle>(), cluster }));
+        Ok(Status::DONE)
+    }
+
+    /// Starts the node of this process on an MPI communicator of the program; `pdbp_start_on` in `pdbp_mpi.h` hands it over as a number.
+    fn pdbp_start_comm(abi: u32, settings: Maybe<SettingsHandle>, comm: CommBits, out: Out<*mut ClusterHandle>) -> Status {
+        let cluster = start_on(builder(abi, settings)?, comm)?;
         out.put(boxed(ClusterHandle { header: Header::new::<ClusterHandle>(), cluster }));
         Ok(Status::DONE)
     }

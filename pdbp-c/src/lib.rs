@@ -1,6 +1,6 @@
 //! The C library `libpdbp`: parts of a cluster that send messages and streams to each other by name, for programs in C and C++.
 //!
-//! What the functions do, and what they promise, is in `include/pdbp.h`, which is written by hand; tests compare it, `abi.txt` and what is
+//! What the functions do, and what they promise, is in `include/pdbp.h` (with `pdbp_cuda.h` and `pdbp_mpi.h`), which is written by hand; tests compare it, `abi.txt` and what is
 //! exported here. `ci/install-c PREFIX` installs library, header, and files for pkg-config and CMake; `examples` has programs.
 //!
 //! A function translates types, ownership and errors, and has no logic of its own: that is in [`pdbp`].
@@ -8,7 +8,8 @@
 //! # The map
 //! * `call` has the macro that makes every exported function, with its checks of parameters; `handle` what C has pointers to; `status` the
 //!   statuses, and what errors of the runtime become.
-//! * `cluster` has versions, settings and clusters, `node` nodes, `part` parts, `message` what they receive, `stream` streams.
+//! * `cluster` has versions, settings and clusters, `node` nodes, `part` parts, `message` what they receive, `stream` streams, `device` memory of CUDA
+//!   devices (`pdbp_cuda.h`).
 //!
 //! # Shapes
 //! Handles are pointers to opaque structs, each freed by a function of its own; they keep what they need, so that these are called in any
@@ -27,8 +28,8 @@
 //! until it disowns it and another adopts it; there is no lock. Messages, batches and ends of streams may be released on any thread.
 //!
 //! # What is not here yet
-//! Memory of CUDA devices (`pdbp_cuda.h`), communicators of the program (`pdbp_mpi.h`) and classes for C++. `pdbp_send_all` has no time to wait of
-//! its own: who it did not reach could not be told.
+//! Classes for C++. `pdbp_send_all` has no time to wait of its own: who it did not reach could not be told. Many small messages from and to device
+//! memory at a time, and streams of it, which [`pdbp`] has.
 //!
 //! # What a call costs
 //! `cargo bench -p pdbp-benches --bench instructions_c` counts the instructions of a message that is sent, received and released beside those
@@ -45,6 +46,7 @@
 #![cfg(target_pointer_width = "64")]
 
 pub mod cluster;
+pub mod device;
 pub mod message;
 pub mod node;
 pub mod part;

@@ -17,6 +17,7 @@ use pdbp::{
 };
 
 use crate::call::{MaybeOut, Out, Text, Wait, bytes, exports, named, room, values};
+use crate::device::Copiers;
 use crate::handle::{Foreign, Free, Handle, Header, In, Look, this_thread};
 use crate::message::{BatchInfo, MessageInfo};
 use crate::node::{NodeHandle, TargetBits};
@@ -35,6 +36,8 @@ pub struct PartHandle {
     left: Mutex<Vec<End>>,
     /// From the first call that asks for it.
     wakes: OnceCell<WakeFd>,
+    /// For operations with device memory.
+    pub(crate) copiers: Copiers,
     /// Dropped before the part.
     loan: RefCell<Option<Loan<&'static Part<Shared>>>>,
     part: Part<Shared>,
@@ -121,6 +124,14 @@ impl PartHandle {
     fn recv_within(&self, wait: Wait) -> Result<Message<Shared>, Failure> {
         Ok(self.part.recv_timeout(wait.on(self.node()))?)
     }
+}
+
+/// A share of the part that C has a handle of.
+pub(crate) fn share_of(part: &PartHandle) -> Arc<PartHandle> {
+    // SAFETY: `pdbp_register` has made it of an `Arc`, of which the handle is a share.
+    unsafe { Arc::increment_strong_count(part) };
+    // SAFETY: the share that was just counted.
+    unsafe { Arc::from_raw(part) }
 }
 
 /// A way to a part that waits for room as long as a call may.
@@ -222,6 +233,7 @@ exports! {
             id: part.id().into(),
             left: Mutex::default(),
             wakes: OnceCell::new(),
+            copiers: Copiers::default(),
             loan: RefCell::default(),
             part,
         });

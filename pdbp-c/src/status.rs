@@ -94,6 +94,8 @@ statuses! {
     E_NOBODY_LEFT = -22;
     /// Something that this version has no code for: `pdbp_error` says what.
     E_OTHER = -23;
+    /// There is no such device, or it has failed.
+    E_DEVICE = -24;
 }
 
 /// Why a call has not done what it is for.

@@ -11,7 +11,7 @@ use crate::cluster::{boxed, unboxed};
 use crate::handle::{Free, Handle, Header, In};
 use crate::message::MessageInfo;
 use crate::node::TargetBits;
-use crate::part::{End, PartHandle};
+use crate::part::{End, PartHandle, share_of};
 use crate::status::{Failure, Status};
 
 /// `pdbp_writer`.
@@ -52,14 +52,6 @@ impl WriterHandle {
 
 fn finished() -> Failure {
     Failure::new(Status::E_STREAM, "the stream is finished; pdbp_open begins another".to_owned())
-}
-
-/// A share of the part that C has a handle of.
-fn share_of(part: &PartHandle) -> Arc<PartHandle> {
-    // SAFETY: `pdbp_register` has made it of an `Arc`, of which the handle is a share.
-    unsafe { Arc::increment_strong_count(part) };
-    // SAFETY: the share that was just counted.
-    unsafe { Arc::from_raw(part) }
 }
 
 macro_rules! ends {

@@ -49,6 +49,26 @@ fn a_frame_shows_nodes_and_rows_and_who_has_failed() {
 }
 
 #[test]
+fn figures_that_are_only_for_those_who_know_the_secret_are_shown_with_it() {
+    let secret = std::env::temp_dir().join(format!("pdbp-top-secret-{}", std::process::id()));
+    std::fs::write(&secret, "0123456789abcdef0123456789abcdef\n").unwrap();
+    let builder = Cluster::builder().nodes(1).timeout(SOON).set("metrics", "127.0.0.1:0");
+    let cluster = builder.client_token_file(secret.clone()).start().unwrap();
+    let address = cluster.node(0).unwrap().endpoint().expect("node 0 serves").address().to_string();
+    let mut with = Command::new(env!("CARGO_BIN_EXE_pdbp"));
+    with.args(["top", "--once", "--interval", "200ms", "--connect", &address]);
+    with.env("PDBP_CLIENT_TOKEN_FILE", &secret);
+    assert!(printed(&with.output().unwrap()).contains("node0 "));
+    let without = top(&["--once", "--connect", &address]);
+    let said = String::from_utf8(without.stderr).unwrap();
+    assert!(
+        !without.status.success() && said.contains("401") && said.contains("client_token_file"),
+        "{said}"
+    );
+    std::fs::remove_file(secret).unwrap();
+}
+
+#[test]
 fn it_says_what_to_do_when_there_is_no_cluster() {
     // An address that was free a moment ago, of a host of this test's own: ports of the usual one may go to other programs.
     let place = TcpListener::bind(("127.83.0.2", 0)).unwrap().local_addr().unwrap().to_string();

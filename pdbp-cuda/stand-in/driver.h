@@ -116,8 +116,8 @@ inline int begin(const char *function, Needs needs) {
 }
 
 inline std::shared_ptr<Stream> stream_of(void *handle) {
-    // The default stream, which nobody owns.
-    if (!handle) return std::shared_ptr<Stream>(std::shared_ptr<Stream>(), &default_stream);
+    // The default stream, which nobody owns, also by its handles CU_STREAM_LEGACY and CU_STREAM_PER_THREAD.
+    if (reinterpret_cast<uintptr_t>(handle) <= 2) return std::shared_ptr<Stream>(std::shared_ptr<Stream>(), &default_stream);
     for (const auto &stream : streams)
         if (stream.get() == handle) return stream;
     return nullptr;

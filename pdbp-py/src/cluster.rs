@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use pdbp::Builder;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyList, PyTuple};
 
@@ -38,15 +39,27 @@ pub(crate) fn _close_all(py: Python<'_>) {
 
 /// Starts a cluster, as far as this process hosts it, and returns when all its nodes know each other. Settings are keywords, each with the
 /// name that it has in a file (`pdbp config` prints all); others come from the environment (PDBP_NODES …) and the file PDBP_CONFIG. Without
-/// any, all nodes are of this process; PDBP_LISTEN and PDBP_JOIN connect processes by sockets.
+/// any, all nodes are of this process; PDBP_LISTEN and PDBP_JOIN connect processes by sockets. With a communicator of mpi4py as comm, the
+/// cluster is of its processes, all of which call this; it works on a duplicate.
 #[pyfunction]
-#[pyo3(signature = (**settings))]
-pub(crate) fn start(py: Python<'_>, settings: Option<&Bound<'_, PyDict>>) -> PyResult<Cluster> {
+#[pyo3(signature = (*, comm=None, **settings))]
+pub(crate) fn start(
+    py: Python<'_>,
+    comm: Option<&Bound<'_, PyAny>>,
+    settings: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Cluster> {
     let mut builder = Builder::from_env().map_err(Failure::from)?;
     for (key, value) in settings.into_iter().flatten() {
         builder = builder.set(&key.extract::<String>()?, &text_of(&value)?);
     }
-    let cluster = calls::wait(py, || Ok(builder.start()?))?;
+    let cluster = match comm {
+        None => calls::wait(py, || Ok(builder.start()?))?,
+        Some(comm) => {
+            let handle = handle_of(comm)?;
+            // It is lent until the call is over.
+            calls::wait(py, || start_on(builder, handle))?
+        }
+    };
     let settings = cluster.settings().entries().map(|entry| (entry.key, entry.value)).collect();
     let size = cluster.size();
     let nodes: Vec<_> = cluster.into_nodes().into_iter().map(NodeCell::new).map(Arc::new).collect();
@@ -54,6 +67,31 @@ pub(crate) fn start(py: Python<'_>, settings: Option<&Bound<'_, PyDict>>) -> PyR
     all.retain(|node| node.strong_count() > 0);
     all.extend(nodes.iter().map(Arc::downgrade));
     Ok(Cluster { size, nodes, settings })
+}
+
+/// The handle of a communicator of mpi4py, as a number.
+fn handle_of(comm: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let modules = comm.py().import("sys")?.getattr("modules")?;
+    let mpi = modules.call_method1("get", ("mpi4py.MPI",))?;
+    if mpi.is_none() || !comm.is_instance(&mpi.getattr("Comm")?)? {
+        let text =
+            format!("comm has to be a communicator of mpi4py (mpi4py.MPI.COMM_WORLD), not {}", comm.repr()?);
+        return Err(PyTypeError::new_err(text));
+    }
+    // An address, or a number that may have a sign.
+    mpi.call_method1("_handleof", (comm,))?.call_method1("__and__", (usize::MAX,))?.extract()
+}
+
+#[cfg(feature = "mpi")]
+#[expect(unsafe_code, reason = "the handle of a communicator")]
+fn start_on(builder: Builder, comm: usize) -> Result<pdbp::Cluster, Failure> {
+    // SAFETY: of a communicator of mpi4py, and so of an MPI that this process has; one of another MPI is refused.
+    Ok(unsafe { builder.start_on_raw_communicator(comm) }?)
+}
+
+#[cfg(not(feature = "mpi"))]
+fn start_on(_: Builder, _: usize) -> Result<pdbp::Cluster, Failure> {
+    Err(pdbp::StartError::NoMpi { ranks: None }.into())
 }
 
 /// Whether a launcher has started this process as one of several.

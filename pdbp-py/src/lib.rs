@@ -3,13 +3,11 @@
 //!
 //! # The map
 //! * `cluster` and `node`: `start`, and what it gives.
-//! * `part`: sending and receiving. `part::held` has the one lock of a part, `part::message` what arrives, `part::loan` and `part::stream` the rest.
+//! * `part`: sending and receiving. `part::held` has the one lock of a part, `part::message` what arrives, `part::device` memory of CUDA
+//!   devices, `part::loan` and `part::stream` the rest.
 //! * `buffer`: bytes of Python objects, and ours for them.
 //! * `calls`: the GIL, Ctrl-C, the end of the interpreter, forks.
 //! * `error`: what is raised.
-//!
-//! # What is not there
-//! asyncio, the memory of devices, and Python objects as messages.
 //!
 //! # Figures
 //! `benches/messages.py` and, under `mpirun -n 2`, `benches/arrays.py` measure beside mpi4py, in one run; their first lines say how.
@@ -37,7 +35,9 @@ mod _pypdbp {
     #[pymodule_export]
     use crate::node::Node;
     #[pymodule_export]
-    use crate::part::{Batch, Batches, Loan, Message, Part, RawReader, RawWriter, Ready, Target};
+    use crate::part::{
+        _recv_device, _send_device, Batch, Batches, Loan, Message, Part, RawReader, RawWriter, Ready, Target,
+    };
 
     use pyo3::prelude::*;
     use pyo3::types::PyModule;

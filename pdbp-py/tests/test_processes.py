@@ -1,5 +1,6 @@
 """Processes: clusters over sockets, forks, the end of the interpreter, settings."""
 
+import glob
 import os
 import shutil
 import subprocess
@@ -53,15 +54,15 @@ def test_two_processes_over_sockets():
     assert [output(process) for process in processes] == ["node 0 of 2\n", "a stream\nnode 1 of 2\n"]
 
 
-def mpirun(names: tuple[str, ...], ranks: int, code: str) -> subprocess.Popen:
+def mpirun(names: tuple[str, ...], ranks: int, code: str, **environment: str) -> subprocess.Popen:
     """A job of a launcher, whose MPI the module has to find by itself."""
     launcher = next(filter(None, map(shutil.which, names)), None)
     if launcher is None:
         pytest.skip(f"there is no {names[0]}")
     flags = [] if "mpich" in names[0] else ["--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]
-    environment = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     command = [launcher, "-n", str(ranks), *flags, sys.executable, "-X", "faulthandler", "-c", code]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 needs_mpi = pytest.mark.skipif(not pypdbp.HAS_MPI, reason="the module was built without MPI")
@@ -76,6 +77,54 @@ def test_two_ranks_of_a_job(names):
     out, errors = process.communicate(timeout=2 * SOON)
     assert process.returncode == 0, errors
     assert sorted(out.split("\n")) == ["", "a stream", "node 0 of 2", "node 1 of 2"]
+
+
+# Half of the job each: a cluster on a communicator that the program has split off, while its own calls go on.
+ON_COMMUNICATORS = """
+import sys, pypdbp
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+half = world.Split(world.rank % 2)
+with pypdbp.start(comm=half) as cluster:
+    node = cluster.node
+    assert (cluster.size, node.index) == (half.size, half.rank) == (2, world.rank // 2)
+    part = node.register("worker")
+    peer = part.find(f"worker@node{1 - node.index}", timeout=60)
+    part.send(peer, world.rank.to_bytes(4, "little"))
+    with part.recv(timeout=60) as message:
+        got = int.from_bytes(message, "little")
+    assert world.allreduce(got) == 6
+    node.barrier(60)
+half.Free()
+try:
+    pypdbp.start(comm=MPI.COMM_NULL)
+except pypdbp.StartError as error:
+    assert "is no communicator of" in str(error), error
+else:
+    raise AssertionError("null is no communicator")
+sys.stdout.write(f"{world.rank} got {got}\\n")
+"""
+
+
+@needs_mpi
+@both_mpis
+def test_clusters_on_communicators_of_mpi4py(names, tmp_path):
+    pytest.importorskip("mpi4py")
+    environment = {"MPI4PY_MPIABI": "openmpi"}
+    if "mpich" in names[0]:
+        # The wheels of mpi4py know the library by the name that it has everywhere but in Debian.
+        environment = {"MPI4PY_MPIABI": "mpich", "LD_LIBRARY_PATH": str(tmp_path)}
+        for library in glob.glob("/usr/lib/*/libmpich.so.12"):
+            (tmp_path / "libmpi.so.12").symlink_to(library)
+    process = mpirun(names, 4, ON_COMMUNICATORS, **environment)
+    out, errors = process.communicate(timeout=2 * SOON)
+    assert process.returncode == 0, errors
+    assert sorted(out.split("\n")) == ["", "0 got 2", "1 got 3", "2 got 0", "3 got 1"]
+
+
+def test_only_communicators_of_mpi4py_are_taken():
+    with pytest.raises(TypeError, match="communicator of mpi4py.*not 'world'"):
+        pypdbp.start(comm="world")
 
 
 @needs_mpi

@@ -12,9 +12,11 @@ use crate::measure::{Place, ScoreError, Scorer, Threads};
 use crate::outcome::{Arrival, Fault, Outcome, PassTime};
 use crate::pipeline::PipelineError;
 use crate::plan::{Mode, Plan, Pool};
+use crate::progress::Observer;
 use crate::streams::{StreamNo, Streams};
 
-/// Runs all passes in this process, decoded by `codec` and analysed in `place`; `progress` is called with the number of streams done, from any thread.
+/// Runs all passes in this process, decoded by `codec` and analysed in `place`; `observer` is told of streams that are done from any
+/// thread, of their scores at the end of each pass.
 ///
 /// # Errors
 ///
@@ -25,10 +27,10 @@ pub fn run(
     codec: Codec,
     place: &Place,
     clock: RunClock,
-    progress: &(dyn Fn(u64) + Sync),
+    observer: &dyn Observer,
 ) -> Result<Outcome, PipelineError> {
     let mut workers: Vec<Worker> =
-        (0..plan.decoders.max(1)).map(|number| Worker::new(number, codec, place, clock)).collect();
+        (0..plan.decoders.max(1)).map(|number| Worker::new(number, plan.mode, codec, place, clock)).collect();
     if plan.mode == Mode::Continuous {
         let shares = u32::try_from(workers.len()).unwrap_or(u32::MAX);
         for (share, worker) in (0..shares).zip(&mut workers) {
@@ -43,10 +45,16 @@ pub fn run(
         let start_ns = clock.now_ns();
         thread::scope(|scope| {
             for worker in &mut workers {
-                scope.spawn(|| worker.pass(streams, (plan.mode, &reel), pass, &pool, progress));
+                scope.spawn(|| worker.pass(streams, (plan.mode, &reel), pass, &pool, observer));
             }
         });
-        outcome.passes.push(PassTime { start_ns, end_ns: clock.now_ns() });
+        let before = (outcome.arrivals.len(), outcome.faults.len());
+        for worker in &mut workers {
+            outcome.arrivals.append(&mut worker.arrivals);
+            outcome.faults.append(&mut worker.faults);
+        }
+        tell(observer, &outcome, before);
+        observer.pass(&outcome.end_pass(PassTime { start_ns, end_ns: clock.now_ns() }));
     }
     outcome.work.total_ns = process_cpu_ns() - cpu;
     for mut worker in workers {
@@ -57,8 +65,6 @@ pub fn run(
             });
         }
         outcome.work += worker.work;
-        outcome.arrivals.extend(worker.arrivals);
-        outcome.faults.extend(worker.faults);
         outcome.notes.extend(worker.desk.scorer.take_note());
         for (name, frames) in worker.desk.scorer.shares() {
             *outcome.analysed.entry(name.clone()).or_default() += frames;
@@ -69,6 +75,12 @@ pub fn run(
     }
     outcome.arrivals.sort_by_key(|arrival| arrival.received_ns);
     Ok(outcome)
+}
+
+/// Tells what a pass has brought; `before` it there were so many scores and faults.
+fn tell(observer: &dyn Observer, outcome: &Outcome, (arrivals, faults): (usize, usize)) {
+    observer.scored(outcome.arrivals.get(arrivals..).unwrap_or_default());
+    outcome.faults.iter().skip(faults).for_each(|fault| observer.fault(fault));
 }
 
 struct Worker {
@@ -85,8 +97,8 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(number: usize, codec: Codec, place: &Place, clock: RunClock) -> Self {
-        let scorer = Scorer::new(place, number, Threads::Caller);
+    fn new(number: usize, mode: Mode, codec: Codec, place: &Place, clock: RunClock) -> Self {
+        let scorer = Scorer::new(place, number, Threads::Caller, mode.compare());
         Self {
             number,
             clock,
@@ -113,9 +125,9 @@ impl Worker {
         (mode, reel): (Mode, &Reel),
         pass: u32,
         pool: &Pool,
-        progress: &(dyn Fn(u64) + Sync),
+        observer: &dyn Observer,
     ) {
-        self.show(streams, (mode, reel), pass, pool, progress);
+        self.show(streams, (mode, reel), pass, pool, observer);
         if self.error.is_none() {
             let mut watch = Stopwatch::start();
             self.error = self.desk.scorer.finish().err();
@@ -131,7 +143,7 @@ impl Worker {
         (mode, reel): (Mode, &Reel),
         pass: u32,
         pool: &Pool,
-        progress: &(dyn Fn(u64) + Sync),
+        observer: &dyn Observer,
     ) {
         if mode == Mode::Continuous {
             let mut followers = core::mem::take(&mut self.followers);
@@ -139,7 +151,7 @@ impl Worker {
                 if let Some(clip) = streams.clip(*stream) {
                     self.one(*stream, pass, |take| follower.step(clip, take));
                 }
-                progress(1);
+                observer.done(1);
             }
             self.followers = followers;
             return;
@@ -160,16 +172,16 @@ impl Worker {
                 });
                 self.sampler = sampler;
             }
-            progress(taken);
+            observer.done(taken);
         }
     }
 
     /// Takes in what has been scored.
     fn collect(&mut self) {
-        while let Some((header, scores)) = self.desk.scorer.take() {
+        while let Some((header, scores, sight)) = self.desk.scorer.take() {
             self.work.analysed += 1;
             let received_ns = self.clock.now_ns();
-            let record = ScoreRecord::new(&header, scores, 0, received_ns);
+            let record = ScoreRecord::new(&header, scores, sight, 0, received_ns);
             self.arrivals.push(Arrival { record, received_ns });
         }
     }
@@ -249,7 +261,7 @@ mod tests {
     fn every_stream_is_scored_once_in_every_pass() {
         let streams = Streams::new(bundled().clips, 23);
         let outcome =
-            run(&streams, plan(Mode::Sample, 3), Codec::default(), &Place::cpu(), RunClock::start(), &|_| ())
+            run(&streams, plan(Mode::Sample, 3), Codec::default(), &Place::cpu(), RunClock::start(), &())
                 .unwrap();
         let expected: Vec<_> = (0..3)
             .flat_map(|pass| (0..23).map(move |stream| (pass, stream)))
@@ -271,7 +283,7 @@ mod tests {
             Codec::default(),
             &Place::cpu(),
             RunClock::start(),
-            &|_| (),
+            &(),
         )
         .unwrap();
         let faults: Vec<_> = outcome.faults.iter().map(|fault| fault.stream).collect();
@@ -288,7 +300,7 @@ mod tests {
             Codec::default(),
             &Place::cpu(),
             RunClock::start(),
-            &|_| (),
+            &(),
         )
         .unwrap();
         let of_stream_1: Vec<_> =

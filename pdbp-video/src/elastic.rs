@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clips::{Clip, ClipError};
 use crate::decode::{self, Codec};
-use crate::measure::{Analyser, Scores, Sight, Threads, Watcher};
+use crate::measure::{Analyser, Scores, Sight, Tally, Threads, Watcher};
 use crate::report::csv::text;
 
 /// The first line of the table. `change` is empty for the first picture of a piece, which is not compared with another.
@@ -67,6 +67,7 @@ pub struct Joined {
     pictures: u32,
     black: u32,
     repeats: u32,
+    freeze: u32,
     faults: Vec<String>,
 }
 
@@ -121,7 +122,7 @@ fn measure_piece(codec: Codec, piece: &Piece) -> Measured {
 
 fn join(head: &Head, pieces: &[Measured]) -> Joined {
     let (mut lines, mut pictures, mut faults) = (String::new(), 0, Vec::new());
-    let (mut dark, mut repeats) = (0, 0);
+    let mut tally = Tally::default();
     let name = text(&head.name);
     for (number, piece) in pieces.iter().enumerate() {
         for (picture, ([blur, blockiness, smoothness, black], change)) in (piece.first..).zip(&piece.scores) {
@@ -134,14 +135,15 @@ fn join(head: &Head, pieces: &[Measured]) -> Joined {
             );
             let sight = Sight { black: *black, change: *change };
             pictures += 1;
-            dark += u32::from(sight.is_black());
-            repeats += u32::from(sight.is_repeat());
+            tally.add(picture, sight);
         }
         faults.extend(piece.fault.as_ref().map(|fault| {
             format!("{}: piece {number}, pictures from {} on: {fault}", head.name, piece.first)
         }));
     }
-    Joined { lines: lines.into_bytes().into(), pictures, black: dark, repeats, faults }
+    let freeze = if tally.froze() { tally.freeze } else { 0 };
+    let Tally { black, repeats, .. } = tally;
+    Joined { lines: lines.into_bytes().into(), pictures, black, repeats, freeze, faults }
 }
 
 /// What was done in all.
@@ -157,6 +159,8 @@ pub struct Total {
     pub black: u64,
     /// Those that repeat the one before: freezes, if there are several in a row.
     pub repeats: u64,
+    /// Most repeats in a row; 0 if there is no freeze.
+    pub freeze: u32,
     /// What is missing, and why.
     pub faults: Vec<String>,
 }
@@ -222,13 +226,14 @@ fn begin<'t>(tasks: &'t Tasks<'t>, kinds: Kinds, clip: &Clip) -> Result<Pending<
 fn finish(pending: Option<Pending<'_>>, table: &mut dyn Write, total: &mut Total) -> Result<usize, Error> {
     let Some(Pending { name, job, joined, bytes, pieces }) = pending else { return Ok(0) };
     match job.wait(&joined) {
-        Ok(Joined { lines, pictures, black, repeats, faults }) => {
+        Ok(Joined { lines, pictures, black, repeats, freeze, faults }) => {
             table.write_all(&lines)?;
             total.clips += 1;
             total.pieces += pieces;
             total.pictures += u64::from(pictures);
             total.black += u64::from(black);
             total.repeats += u64::from(repeats);
+            total.freeze = total.freeze.max(freeze);
             total.faults.extend(faults);
         }
         Err(Error::Task { error, .. }) => total.faults.push(format!("{name}: {error}")),

@@ -12,6 +12,8 @@
 //! * [`direct`]: all of this on the threads of one process, without transport;
 //! * [`elastic`]: the other program, `pdbp-clips`: files cut at their entry points and measured as tasks;
 //! * [`account`], [`outcome`]: where the time went, and what a run produced;
+//! * [`progress`]: what a run tells while it goes on;
+//! * [`live`]: the page that `--serve` shows meanwhile;
 //! * [`report`]: the table on the terminal, the HTML page and the CSV files;
 //! * [`cli`]: the command line.
 //!
@@ -88,9 +90,11 @@ pub mod decode;
 pub mod direct;
 pub mod elastic;
 pub mod frame;
+pub mod live;
 pub mod measure;
 pub mod outcome;
 pub mod pipeline;
 pub mod plan;
+pub mod progress;
 pub mod report;
 pub mod streams;

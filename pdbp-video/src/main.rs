@@ -8,16 +8,17 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Parser as _;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pdbp::{Cluster, Launch, StartError, TransportKind};
 
 use pdbp_video::account::RunClock;
 use pdbp_video::cli::{Cli, Setup, SetupError};
 use pdbp_video::direct;
 use pdbp_video::frame::StreamClass;
+use pdbp_video::live::Live;
 use pdbp_video::outcome::Outcome;
 use pdbp_video::pipeline::{self, PipelineError};
 use pdbp_video::plan::Mode;
+use pdbp_video::progress::{Bar, Shown};
 use pdbp_video::report::{self, Facts, table};
 use pdbp_video::streams::{StreamNo, Streams};
 
@@ -82,6 +83,12 @@ fn watch(cli: &Cli) -> Result<ExitCode, Failed> {
         error
     })?;
     say(&setup.notices);
+    if cli.room {
+        if let Some(room) = setup.room.as_ref().filter(|_| speaks) {
+            println!("{room}");
+        }
+        return Ok(if setup.all_fit(cli) { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
     let cluster = match setup.nodes {
         0 => None,
         nodes => Some(builder.nodes(nodes).start()?),
@@ -93,7 +100,18 @@ fn watch(cli: &Cli) -> Result<ExitCode, Failed> {
             println!("{room}");
         }
     }
-    match run(cluster.as_ref(), &setup, speaks && cli.shows_progress())? {
+    let live = match cli.serve.as_ref().filter(|_| speaks) {
+        Some(address) => {
+            let live = Live::new(title.clone(), setup.streams.clone(), setup.plan, setup.codec);
+            let served = live.serve(address)?;
+            // Also with --quiet: who asks for port 0 has to know which it is.
+            println!("live page: http://{}/", served.address());
+            Some((live, served))
+        }
+        None => None,
+    };
+    let shown = if speaks && cli.shows_progress() { Shown::Yes } else { Shown::No };
+    match run(cluster.as_ref(), &setup, shown, live.as_ref().map(|(live, _)| live))? {
         Some(outcome) => Ok(show(cli, &setup, cluster.as_ref(), title, &outcome)),
         // Another process hosts the console.
         None => Ok(ExitCode::SUCCESS),
@@ -176,30 +194,20 @@ fn describe(setup: &Setup) -> String {
     )
 }
 
-fn run(cluster: Option<&Cluster>, setup: &Setup, bar: bool) -> Result<Option<Outcome>, Failed> {
-    let total = u64::from(setup.streams.count()) * u64::from(setup.plan.passes);
-    let target = if bar { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let bar = ProgressBar::with_draw_target(Some(total), target);
-    let style = "{bar:40.cyan/blue} {human_pos}/{human_len} pictures · {per_sec} · {eta} left";
-    if let Ok(style) = ProgressStyle::with_template(style) {
-        bar.set_style(style);
-    }
-    let progress = |done| bar.inc(done);
+fn run(
+    cluster: Option<&Cluster>,
+    setup: &Setup,
+    shown: Shown,
+    live: Option<&Live>,
+) -> Result<Option<Outcome>, Failed> {
+    let Setup { streams, plan, codec, place, .. } = setup;
+    let both = (Bar::new(streams.count(), *plan, shown), live);
+    let clock = RunClock::start();
     let outcome = match cluster {
-        None => Some(direct::run(
-            &setup.streams,
-            setup.plan,
-            setup.codec,
-            &setup.place,
-            RunClock::start(),
-            &progress,
-        )?),
-        Some(cluster) => {
-            let clock = RunClock::start();
-            pipeline::run(cluster, &setup.streams, setup.plan, setup.codec, &setup.place, clock, &progress)?
-        }
+        None => Some(direct::run(streams, *plan, *codec, place, clock, &both)?),
+        Some(cluster) => pipeline::run(cluster, streams, *plan, *codec, place, clock, &both)?,
     };
-    bar.finish_and_clear();
+    both.0.finish();
     Ok(outcome)
 }
 

@@ -1,9 +1,11 @@
 //! What a run produced: scores, faults, times. The table and the report are made from it.
 
+use core::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::account::Work;
 use crate::frame::{ScoreRecord, StreamClass};
+use crate::measure::Tally;
 use crate::plan::Mode;
 use crate::streams::{StreamNo, Streams};
 
@@ -118,6 +120,10 @@ pub struct Outcome {
     pub faults: Vec<Fault>,
     /// One per pass.
     pub passes: Vec<PassTime>,
+    /// Streams that fell behind in each pass: they gave no picture, though they had been heard of before.
+    pub behind: Vec<u32>,
+    /// What is needed to tell which these are.
+    pub(crate) pace: Pace,
     /// Processor time of all processes.
     pub work: Work,
     /// What decoded how many frames.
@@ -131,6 +137,40 @@ pub struct Outcome {
     /// Frames between nodes, pass after pass, one entry for each pair of nodes; empty without transport.
     pub traffic: Vec<Traffic>,
 }
+
+/// A pass that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PassEnd {
+    /// Its number, from 0.
+    pub pass: u32,
+    /// When it was.
+    pub time: PassTime,
+    /// Frames that were scored.
+    pub frames: usize,
+    /// Streams that gave no picture, though they had given one before, or were broken.
+    pub behind: u32,
+}
+
+impl PassEnd {
+    /// Frames scored per second.
+    pub fn frames_per_second(&self) -> f64 {
+        let seconds = self.time.seconds();
+        if seconds > 0.0 { self.frames as f64 / seconds } else { 0.0 }
+    }
+}
+
+/// When streams were heard of last.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Pace {
+    /// Of each stream the pass in which it gave its last picture, plus 1; 0 if nothing is known of it, [`BROKEN`] if only faults.
+    last: Vec<u32>,
+    /// Scores and faults that were looked at.
+    scores: usize,
+    faults: usize,
+}
+
+/// Of a stream that has given no picture.
+const BROKEN: u32 = u32::MAX;
 
 /// Summary of one stream class, or of all streams together.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -156,6 +196,32 @@ impl ClassSummary {
 }
 
 impl Outcome {
+    /// Ends a pass, all scores and faults of which have arrived: counts the streams that fell behind. A stream of which nothing has been heard
+    /// has a decoder that keeps its first pictures back, and is not behind.
+    pub(crate) fn end_pass(&mut self, time: PassTime) -> PassEnd {
+        let pass = u32::try_from(self.passes.len()).unwrap_or(u32::MAX);
+        let Pace { last, scores, faults } = &mut self.pace;
+        last.resize(self.streams as usize, 0);
+        for fault in self.faults.iter().skip(*faults) {
+            if let Some(last) = last.get_mut(fault.stream.0 as usize).filter(|last| **last == 0) {
+                *last = BROKEN;
+            }
+        }
+        let arrived = self.arrivals.get(*scores..).unwrap_or_default();
+        for arrival in arrived {
+            if let Some(last) = last.get_mut(arrival.record.id().stream.0 as usize) {
+                *last = pass + 1;
+            }
+        }
+        let behind = last.iter().filter(|last| **last != 0 && **last != pass + 1).count();
+        let behind = u32::try_from(behind).unwrap_or(u32::MAX);
+        let end = PassEnd { pass, time, frames: arrived.len(), behind };
+        (*scores, *faults) = (self.arrivals.len(), self.faults.len());
+        self.passes.push(time);
+        self.behind.push(behind);
+        end
+    }
+
     /// Counts frames that a decoder sent.
     pub(crate) fn carried(&mut self, more: Traffic) {
         let same = |have: &&mut Traffic| (have.pass, have.from, have.to) == (more.pass, more.from, more.to);
@@ -175,6 +241,26 @@ impl Outcome {
             (pair.frames, pair.bytes) = (pair.frames + frames, pair.bytes + bytes);
         }
         pairs.into_values().collect()
+    }
+
+    /// What was seen of each stream: black pictures and freezes.
+    pub fn tallies(&self) -> Vec<Tally> {
+        let mut tallies = vec![Tally::default(); self.streams as usize];
+        for Arrival { record, .. } in &self.arrivals {
+            let id = record.id();
+            if let Some(tally) = tallies.get_mut(id.stream.0 as usize) {
+                tally.add(id.frame, record.sight());
+            }
+        }
+        tallies
+    }
+
+    /// The streams that were black or froze, those with the longest freeze first.
+    pub fn still(&self) -> Vec<(StreamNo, Tally)> {
+        let all = (0..).map(StreamNo).zip(self.tallies());
+        let mut still: Vec<_> = all.filter(|(_, tally)| tally.black > 0 || tally.froze()).collect();
+        still.sort_by_key(|(stream, tally)| (Reverse((tally.freeze, tally.black)), *stream));
+        still
     }
 
     /// A summary per class that occurs, then one of all streams.
@@ -224,6 +310,37 @@ pub fn percentile(sorted: &[u64], rank: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::{FrameHeader, FrameId};
+    use crate::measure::{Scores, Sight};
+
+    #[test]
+    fn streams_that_give_no_picture_in_a_pass_are_behind_until_they_give_one() {
+        let size = crate::annexb::PictureSize { width: 16, height: 16 };
+        let arrival = |stream: u32, pass: u32| {
+            let id = FrameId { stream: StreamNo(stream), frame: pass, pass, captured_ns: 0 };
+            let record = ScoreRecord::new(
+                &FrameHeader::new(id, size),
+                Scores::default(),
+                Sight { black: 0.0, change: None },
+                0,
+                0,
+            );
+            Arrival { record, received_ns: 0 }
+        };
+        let mut outcome = Outcome { streams: 4, ..Outcome::default() };
+        let time = PassTime { start_ns: 0, end_ns: 500_000_000 };
+        // Stream 1 begins late, which decoders do, 2 is broken from the start, 3 for a while.
+        for (pass, streams) in (0..).zip([&[0, 3][..], &[0, 1], &[0, 1, 3], &[0, 1, 2, 3]]) {
+            outcome.arrivals.extend(streams.iter().map(|stream| arrival(*stream, pass)));
+            if pass == 0 {
+                outcome.faults.push(Fault { stream: StreamNo(2), pass, reason: "cut".into() });
+            }
+            let end = outcome.end_pass(time);
+            assert_eq!((end.pass, end.frames), (pass, streams.len()));
+            assert_eq!(end.frames_per_second(), streams.len() as f64 * 2.0);
+        }
+        assert_eq!((outcome.behind, outcome.passes.len()), (vec![1, 2, 1, 0], 4));
+    }
 
     #[test]
     fn percentiles_follow_the_nearest_rank() {

@@ -7,6 +7,8 @@
 use core::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::measure::Compare;
+
 /// What a pass shows of each stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
@@ -17,6 +19,16 @@ pub enum Mode {
     Replay,
     /// The next picture; every stream has a decoder of its own.
     Continuous,
+}
+
+impl Mode {
+    /// Whether pictures of a stream follow one another, so that they can be compared.
+    pub fn compare(self) -> Compare {
+        match self {
+            Self::Continuous => Compare::Streams,
+            Self::Sample | Self::Replay => Compare::Nothing,
+        }
+    }
 }
 
 /// How a run is done.

@@ -343,3 +343,37 @@ fn what_a_live_decoder_takes_is_measured_before_the_first_pass() {
     let megabytes: f64 = megabytes.parse().unwrap();
     assert!((3.0..6.0).contains(&megabytes) && rest.contains("room for "), "{text}");
 }
+
+#[test]
+fn a_continuous_run_says_whether_streams_fell_behind() {
+    let live = ["--class", "qcif", "--continuous", "--passes", "6", "--decoder", "openh264"];
+    for nodes in ["0", "4"] {
+        let text = printed(&video(&[&live[..], &["--streams", "4", "--nodes", nodes]].concat(), &[]));
+        assert!(text.contains("no stream fell behind; quickest pass "), "{text}");
+    }
+    let sampled = printed(&video(&["--streams", "4", "--nodes", "0"], &[]));
+    assert!(!sampled.contains("behind"), "{sampled}");
+
+    // Damaged in the middle: the stream goes on at its next key frame, which is due in the next pass.
+    let clips = Clips::new();
+    let mut data = BUNDLED[0].data.to_vec();
+    let index = pdbp_video::annexb::Index::new(&data).unwrap();
+    data[index.pictures[4].start + 8..index.pictures[4].end].fill(0x55);
+    clips.write("damaged.h264", &data);
+    let output = clips.measure(&["damaged.h264", "good.h264"], &live[2..]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text.contains(" in the worst; quickest pass "), "{output:?}");
+}
+
+#[test]
+fn whether_all_live_streams_have_room_is_the_status() {
+    let ask = ["--room", "--continuous", "--class", "qcif", "--decoder", "openh264"];
+    let some = video(&[&ask[..], &["--streams", "2"]].concat(), &[]);
+    let text = printed(&some);
+    assert!(text.starts_with("a live decoder takes ") && text.lines().count() == 1, "{text}");
+    // 400 TB.
+    let many = video(&[&ask[..], &["--streams", "100000000"]].concat(), &[]);
+    assert_eq!(many.status.code(), Some(1), "{many:?}");
+    assert!(said(&many).contains(" of 100000000 streams run continuously"), "{many:?}");
+}

@@ -1,9 +1,18 @@
 //! The scores follow what was done to the pictures: on pictures spoilt in known steps each moves in one direction, step by step.
 
+use openh264::OpenH264API;
+use openh264::encoder::{Encoder, EncoderConfig, IntraFramePeriod, QpRange, RateControlMode};
+use openh264::formats::YUVSlices;
+use pdbp::Cluster;
+use pdbp_video::account::RunClock;
 use pdbp_video::annexb::PictureSize;
 use pdbp_video::clips::{self, Clip};
 use pdbp_video::decode::{Codec, Sampler, Yuv, whole};
-use pdbp_video::measure::{Analyser, Scores, Sight, Threads, Watcher};
+use pdbp_video::measure::{Analyser, Place, Scores, Sight, Threads, Watcher};
+use pdbp_video::plan::{Mode, Plan};
+use pdbp_video::report::{self, Facts};
+use pdbp_video::streams::Streams;
+use pdbp_video::{direct, pipeline};
 
 /// A picture that can be changed.
 #[derive(Clone)]
@@ -210,4 +219,80 @@ fn freezes_and_black_pictures_of_an_encoded_stream_are_found() {
         [7].into_iter().chain(9..17).chain(25..30).collect::<Vec<_>>(),
         "{sights:?}"
     );
+}
+
+/// Pictures of a bundled clip, in order.
+fn film(number: usize) -> Vec<Picture> {
+    let clips = clips::bundled().clips;
+    let mut pictures = Vec::new();
+    whole(Codec::default(), &clips[0], |picture| pictures.push(Picture::new(picture))).unwrap();
+    // From a cut on where no picture of the film is shown twice for a while.
+    pictures.split_off(8).into_iter().take(number).collect()
+}
+
+/// The byte stream of an encoder.
+fn encoded(pictures: &[Picture]) -> Vec<u8> {
+    let config = EncoderConfig::new()
+        .rate_control_mode(RateControlMode::Off)
+        .skip_frames(false)
+        // A key frame in the middle of a freeze encodes the picture anew, and ends it.
+        .intra_frame_period(IntraFramePeriod::from_num_frames(60))
+        .qp(QpRange::new(26, 26));
+    let mut encoder = Encoder::with_api_config(OpenH264API::from_source(), config).unwrap();
+    let mut data = Vec::new();
+    for picture in pictures {
+        let size = (usize::from(picture.size.width), usize::from(picture.size.height));
+        let [y, u, v] = &picture.planes;
+        let yuv = YUVSlices::new((y, u, v), size, (size.0, size.0 / 2, size.0 / 2));
+        encoder.encode(&yuv).unwrap().write_vec(&mut data);
+    }
+    data
+}
+
+/// Clips that are spoilt in known steps, followed picture by picture on four nodes: what the run says is what was done to them.
+#[test]
+fn freezes_and_black_pictures_of_streams_are_as_long_as_they_were_made() {
+    let (good, lengths) = (film(20), [0_usize, 1, 2, 4, 8, 12]);
+    let spoilt = |length: usize, spoil: &dyn Fn(&mut [Picture])| -> Vec<u8> {
+        let mut pictures = good.clone();
+        spoil(&mut pictures[3..4 + length]);
+        encoded(&pictures)
+    };
+    let freeze = |part: &mut [Picture]| {
+        let first = part[0].clone();
+        part.fill(first);
+    };
+    let black = |part: &mut [Picture]| {
+        for picture in part.iter_mut().skip(1) {
+            picture.planes =
+                [(16, 0), (128, 1), (128, 2)].map(|(level, plane)| vec![level; picture.planes[plane].len()]);
+        }
+    };
+    let frozen =
+        lengths.map(|length| Clip::new(format!("frozen_{length}"), spoilt(length, &freeze)).unwrap());
+    let dark = lengths.map(|length| Clip::new(format!("black_{length}"), spoilt(length, &black)).unwrap());
+    let clips: Vec<_> = frozen.into_iter().chain(dark).collect();
+    let streams = Streams::new(clips, 12);
+    let plan = Plan { mode: Mode::Continuous, passes: 24, decoders: 2 };
+    let place = Place::cpu();
+    let direct = direct::run(&streams, plan, Codec::default(), &place, RunClock::start(), &()).unwrap();
+    let cluster = Cluster::local(4).unwrap();
+    let over = pipeline::run(&cluster, &streams, plan, Codec::default(), &place, RunClock::start(), &());
+    for outcome in [direct, over.unwrap().unwrap()] {
+        assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);
+        let tallies = outcome.tallies();
+        for (number, length) in lengths.into_iter().enumerate() {
+            let (length, frozen, dark) = (length as u32, &tallies[number], &tallies[number + 6]);
+            assert_eq!((frozen.freeze, frozen.black, frozen.froze()), (length, 0, length >= 5), "{frozen:?}");
+            assert!(length == 0 || frozen.freeze_from == 4, "{frozen:?}");
+            // Black pictures repeat one another, but for the first.
+            assert_eq!((dark.black, dark.freeze), (length, length.saturating_sub(1)), "{dark:?}");
+        }
+        // Two froze, and five had black pictures.
+        assert_eq!(outcome.still().len(), 7);
+        let table = report::table::table(&streams, &outcome);
+        assert!(table.contains("12 from picture 4") && table.contains(" all 7 "), "{table}");
+        let page = report::html::page(&Facts::default(), &streams, &outcome);
+        assert!(page.contains("Black or frozen") && page.contains("11 from picture 5"), "{page}");
+    }
 }

@@ -1,6 +1,5 @@
 //! The cluster: which nodes there are and what connects them.
 
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,8 +12,8 @@ use pdbp_mpi::{Hosts, Mpi, MpiMemory, Options, Threads};
 use crate::config::{Builder, ConfigError, Progress, Settings, TransportKind};
 use crate::error::{NoSuchNode, SettingsDiffer, Timeout};
 use crate::launch::Launch;
-use crate::monitor::Endpoint;
 use crate::node::{self, Backend, Driver, Late, Memory, Node, NodeEngine, Seen, Shared};
+use crate::served::Listeners;
 use crate::trace::Trace;
 
 /// A running cluster, as far as this process hosts it. Nodes stop when the cluster, their [`Node`]s and their parts are dropped;
@@ -52,6 +51,13 @@ pub enum StartError {
         /// The setting `metrics`.
         address: String,
         /// What the system says.
+        error: std::io::Error,
+    },
+    /// The desk cannot be had.
+    Desk {
+        /// The setting `desk`.
+        address: String,
+        /// What the system says, or what is missing.
         error: std::io::Error,
     },
     /// The file for the trace cannot be written.
@@ -105,6 +111,9 @@ impl std::fmt::Display for StartError {
                 f,
                 "cannot serve figures at `metrics` = \"{address}\": {error}; use another port, port 0 for any free one, or \"off\""
             ),
+            Self::Desk { address, error } => {
+                write!(f, "cannot serve clients at `desk` = \"{address}\": {error}; or set `desk` = \"off\"")
+            }
             Self::Trace { path, error } => {
                 write!(
                     f,
@@ -303,11 +312,11 @@ impl Builder {
     #[cfg(feature = "mpi")]
     fn start_mpi(self, launch: Option<Launch>) -> Result<Cluster, StartError> {
         // A process that fails when the others wait for it keeps them waiting until their time is up.
-        let serves = launch.is_some_and(|launch| launch.rank == usize::from(self.settings.metrics_node));
-        if let Some(address) = self.settings.metrics.clone().filter(|_| serves)
-            && let Err(error) = Endpoint::bind(&address)
-        {
-            return Err(StartError::Metrics { address, error });
+        if let Some(node) = launch.and_then(|launch| NodeId::new(u16::try_from(launch.rank).ok()?)) {
+            let ranks = launch.and_then(|launch| u16::try_from(launch.ranks).ok());
+            let mut settings = self.settings.clone();
+            settings.nodes = ranks.unwrap_or(settings.nodes);
+            Listeners::bind(&settings, &[node])?;
         }
         self.join_mpi(launch.map(|launch| (launch.rank, launch.ranks)), Mpi::start)
     }
@@ -391,7 +400,7 @@ impl Builder {
         }
         settings.check()?;
         let ids: Vec<_> = nodes.iter().map(|(b, _)| pdbp_core::Transport::capabilities(b).node).collect();
-        let listener = listen(&settings, &ids)?;
+        let listeners = Listeners::bind(&settings, &ids)?;
         let trace = trace(&settings, &ids)?;
         let (backends, memories): (Vec<_>, Vec<_>) = nodes.into_iter().unzip();
         let memories = node::pin(settings.pin_memory, memories)?;
@@ -400,14 +409,14 @@ impl Builder {
             let trace = trace.as_ref().and_then(|trace| trace.of(id));
             hosted.push(Arc::new(Shared::new(id, settings.nodes, settings.clone(), backend, memory, trace)?));
         }
-        Self::connect(hosted, settings, listener)
+        Self::connect(hosted, settings, listeners)
     }
 
     /// Introduces the nodes of this process to each other, starts their threads and waits until all are ready.
     fn connect(
         hosted: Vec<Arc<Shared>>,
         settings: Settings,
-        mut listener: Option<TcpListener>,
+        mut listeners: Listeners,
     ) -> Result<Cluster, StartError> {
         for node in &hosted {
             let siblings = hosted.iter().map(Arc::downgrade).collect();
@@ -420,17 +429,17 @@ impl Builder {
                 Progress::Thread => Some(Arc::new(Driver::start(&shared).map_err(StartError::Thread)?)),
                 Progress::Inline | Progress::Host => None,
             };
-            let serves = shared.id.index() == usize::from(settings.metrics_node);
-            let endpoint = listener.take_if(|_| serves).map(|listener| Endpoint::start(listener, &shared));
-            let endpoint = endpoint.transpose().map_err(StartError::Thread)?.map(Arc::new);
-            nodes.push(Node {
+            let mut node = Node {
                 seen: Seen::all(&shared),
                 shared,
                 driver,
-                endpoint,
+                endpoint: None,
+                desk: None,
                 #[cfg(feature = "net")]
                 gateway: None,
-            });
+            };
+            listeners.serve(&mut node).map_err(StartError::Thread)?;
+            nodes.push(node);
         }
         for node in &nodes {
             let ready = node.wait_for(
@@ -460,24 +469,6 @@ impl Builder {
 fn unlinked(engine: &NodeEngine) -> impl Iterator<Item = NodeId> {
     let (me, is_open) = (engine.config().node, engine.config().is_open());
     engine.members().filter(move |node| is_open && *node != me && engine.has_failed(*node))
-}
-
-/// Takes the address of the setting `metrics`, if one of these nodes serves it.
-fn listen(settings: &Settings, hosted: &[NodeId]) -> Result<Option<TcpListener>, StartError> {
-    let Some(address) = &settings.metrics else { return Ok(None) };
-    if settings.metrics_node >= settings.nodes {
-        let error = format!(
-            "`metrics_node` is {}, and there are nodes 0 to {}",
-            settings.metrics_node,
-            settings.nodes - 1
-        );
-        return Err(StartError::Metrics { address: address.clone(), error: std::io::Error::other(error) });
-    }
-    if hosted.iter().all(|node| node.raw() != settings.metrics_node) {
-        return Ok(None);
-    }
-    let listener = Endpoint::bind(address);
-    listener.map(Some).map_err(|error| StartError::Metrics { address: address.clone(), error })
 }
 
 fn trace(settings: &Settings, hosted: &[NodeId]) -> Result<Option<Arc<Trace>>, StartError> {

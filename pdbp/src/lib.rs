@@ -50,9 +50,19 @@ pub mod collective;
 pub mod config;
 
 mod cluster;
+#[cfg(feature = "desk")]
+mod desk;
+#[cfg(not(feature = "desk"))]
+#[path = "desk/absent.rs"]
+mod desk;
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(feature = "net")]
 mod grid;
+#[cfg(any(feature = "desk", feature = "metrics"))]
+mod http;
 mod launch;
 #[cfg(feature = "metrics")]
 pub mod monitor;
@@ -62,7 +72,10 @@ mod monitor;
 #[cfg(feature = "net")]
 mod net;
 mod node;
+#[cfg(feature = "metrics")]
+mod pages;
 mod part;
+mod served;
 mod sync;
 mod trace;
 #[cfg(unix)]
@@ -73,6 +86,8 @@ pub use config::{
     Builder, Codec, ConfigError, MonitorKind, MpiLibrary, PinMemory, PolicyKind, Progress, Settings, Tls,
     TransportKind, Trunk,
 };
+#[cfg(feature = "desk")]
+pub use desk::Desk;
 pub use error::{
     LookupError, NoSuchNode, RecvError, RegisterError, SendError, SettingsDiffer, Timeout, WaitError,
 };
@@ -80,6 +95,8 @@ pub use error::{
 pub use grid::RETURNED;
 pub use launch::Launch;
 pub use node::{Backend, BackendError, Memory, Node, NodeStats, Polled, interruptible};
+#[cfg(feature = "metrics")]
+pub use pages::{Page, Pages};
 #[doc(inline)]
 pub use part::Target;
 pub use part::{

@@ -35,7 +35,8 @@ fn get(address: &str, path: &str) -> io::Result<Vec<u8>> {
     // By its IP address, which every endpoint takes: names have to be in its settings, since a page in a browser can make them up.
     let peer = stream.peer_addr()?;
     let host = SocketAddr::new(peer.ip(), peer.port());
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
+    let secret = secret()?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\n{secret}Connection: close\r\n\r\n")?;
     let (mut answer, mut some) = (Vec::new(), [0; 16 << 10]);
     loop {
         let left = (2 * PATIENCE).saturating_sub(began.elapsed());
@@ -53,6 +54,17 @@ fn get(address: &str, path: &str) -> io::Result<Vec<u8>> {
             return Err(io::Error::other("its answer does not end"));
         }
     }
+}
+
+/// The line with the secret of the setting `client_token_file`, if there is one.
+fn secret() -> io::Result<String> {
+    let Some(path) = pdbp::Settings::load(None).map_err(io::Error::other)?.client_token_file else {
+        return Ok(String::new());
+    };
+    let secret = std::fs::read_to_string(&path).map_err(|error| {
+        io::Error::other(format!("`client_token_file` = \"{}\": {error}", path.display()))
+    })?;
+    Ok(format!("Authorization: Bearer {}\r\n", secret.trim()))
 }
 
 fn connect(address: &str) -> io::Result<TcpStream> {

@@ -20,7 +20,7 @@ use pdbp_core::Space;
 
 #[cfg(test)]
 pub(crate) use cuda::tests::device as device_or_skip;
-pub use cuda::{Cuda, CudaEvent, CudaMemory, CudaQueue, CudaTable, DeviceInfo};
+pub use cuda::{Cuda, CudaEvent, CudaMemory, CudaQueue, CudaTable, DeviceInfo, Lease};
 pub(crate) use cuda::{bind, check, check_room};
 pub use error::DeviceError;
 pub use in_use::InUse;

@@ -149,14 +149,20 @@ impl Loaded {
     /// Whether a number can be the handle of a communicator here, which tells programs that were compiled for another MPI.
     pub(crate) fn may_be_communicator(&self, bits: usize) -> bool {
         match self.kind {
-            // Four bits of a handle say what it is of, and the upper half of a wide number is the sign.
-            Kind::Mpich => matches!((bits as u64) >> 32, 0 | 0xffff_ffff) && (bits >> 26) & 0xf == 1,
+            // Four bits of a handle say what it is of, two above them that it is of something, and the upper half of a wide number is the
+            // sign.
+            Kind::Mpich => {
+                matches!((bits as u64) >> 32, 0 | 0xffff_ffff)
+                    && (bits >> 26) & 0xf == 1
+                    && (bits >> 30) & 3 != 0
+            }
             // The address of a struct: not MPICH's number of its world, nor one that was widened with its sign.
             Kind::OpenMpi => {
                 bits >= 4096
                     && bits != 0x4400_0000
                     && bits.cast_signed() > 0
                     && bits.is_multiple_of(align_of::<usize>())
+                    && bits != self.find(c"ompi_mpi_comm_null").addr()
             }
             Kind::Other => true,
         }

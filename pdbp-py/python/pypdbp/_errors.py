@@ -61,6 +61,10 @@ class ConfigError(PdbpError, ValueError):
     """A setting that cannot be used, in a keyword, the environment or a file."""
 
 
+class DeviceError(PdbpError):
+    """There is no CUDA device, or it has failed."""
+
+
 class StartError(PdbpError):
     """The cluster did not start."""
 

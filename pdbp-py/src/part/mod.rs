@@ -1,5 +1,6 @@
 //! Parts: what sends and receives.
 
+mod device;
 mod held;
 mod loan;
 mod message;
@@ -19,6 +20,7 @@ use crate::buffer::{with_bytes, with_rows};
 use crate::calls::Patience;
 use crate::error::Failure;
 use crate::node::Node;
+pub(crate) use device::{_recv_device, _send_device};
 pub(crate) use held::{PartCell, PartHandle};
 pub(crate) use loan::Loan;
 pub(crate) use message::{Batch, Batches, Message};
@@ -422,8 +424,7 @@ impl Part {
     /// Sends an array of any length, with its shape and the format of its elements, as a stream.
     fn send_array(&self, py: Python<'_>, to: PyRef<'_, Target>, array: &Bound<'_, PyAny>) -> PyResult<()> {
         static SEND: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        SEND.import(py, "pypdbp._arrays", "send")?.call1((self.open(py, to)?, array))?;
-        Ok(())
+        SEND.import(py, "pypdbp._arrays", "send")?.call1((self.open(py, to)?, array)).map(drop)
     }
 
     /// Receives an array that send_array has sent: into `out`, which has to have its shape and format, or into a new one (of numpy; without that,
@@ -437,6 +438,27 @@ impl Part {
     ) -> PyResult<Bound<'py, PyAny>> {
         static RECV: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         RECV.import(py, "pypdbp._arrays", "recv")?.call1((self.accept(py, timeout)?, out))
+    }
+
+    /// Sends an array of a CUDA device (with `__cuda_array_interface__`: CuPy, Numba, PyTorch) as one message, when its stream is done with it.
+    #[pyo3(signature = (to, array, timeout = None))]
+    fn send_device<'py>(
+        slf: Bound<'py, Self>,
+        to: Bound<'py, Target>,
+        array: Bound<'py, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("pypdbp._devices")?.call_method1("send", (&slf, to, array, timeout))
+    }
+
+    /// Receives what send_device has sent, or a stream, into an array of a CUDA device. Returns the source and how many bytes came.
+    #[pyo3(signature = (out, timeout = None))]
+    fn recv_device<'py>(
+        slf: Bound<'py, Self>,
+        out: Bound<'py, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("pypdbp._devices")?.call_method1("recv", (&slf, out, timeout))
     }
 
     /// Frees the part and its name; streams that are open are given up. Messages that were received can still be read.

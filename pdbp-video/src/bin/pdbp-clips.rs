@@ -124,8 +124,15 @@ fn measure(tasks: &Tasks<'_>, kinds: Kinds, cli: &Cli) -> Result<Total, Error> {
     if !cli.quiet {
         let counts = tasks.counts();
         eprintln!(
-            "{} clips, {} pieces, {} pictures, {} of them black and {} like the one before; {} pieces of processors that were lost, {} copies of late ones",
-            total.clips, total.pieces, total.pictures, total.black, total.repeats, counts.lost, counts.copies
+            "{} clips, {} pieces, {} pictures, {} of them black and {} like the one before, {} in a row at most; {} pieces of processors that were lost, {} copies of late ones",
+            total.clips,
+            total.pieces,
+            total.pictures,
+            total.black,
+            total.repeats,
+            total.freeze,
+            counts.lost,
+            counts.copies
         );
     }
     Ok(total)

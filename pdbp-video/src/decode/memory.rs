@@ -60,12 +60,14 @@ impl Needs {
         self.0.get(&(size.width, size.height)).copied().unwrap_or_default()
     }
 
-    /// How many of `sizes`, taken in order, can be followed at once with `available` bytes.
+    /// How many of `sizes`, taken in order, can be followed at once with `available` bytes: each with a decoder, and the luma plane of the
+    /// picture that the next one is compared with.
     pub fn streams_that_fit(&self, sizes: impl Iterator<Item = PictureSize>, available: u64) -> u32 {
         let mut left = available / 100 * SHARE_PERCENT;
         let mut count = 0;
         for size in sizes {
-            match left.checked_sub(self.bytes(size)) {
+            let luma = u64::from(size.width) * u64::from(size.height);
+            match left.checked_sub(self.bytes(size) + luma) {
                 Some(rest) => left = rest,
                 None => break,
             }
@@ -141,7 +143,7 @@ mod tests {
             let size = PictureSize { width, height };
             needs.streams_that_fit(std::iter::repeat_n(size, 1_000_000), available)
         };
-        assert_eq!((fits(176, 144, 100_000_000), fits(352, 288, 100_000_000)), (80, 26));
+        assert_eq!((fits(176, 144, 100_000_000), fits(352, 288, 100_000_000)), (78, 25));
         assert_eq!(needs.streams_that_fit(std::iter::empty(), u64::MAX), 0);
         assert_eq!(needs.to_string(), "1.00 MB (176×144), 3.00 MB (352×288)");
     }

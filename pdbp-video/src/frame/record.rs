@@ -3,10 +3,10 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::{FrameHeader, FrameId, StreamClass};
-use crate::measure::Scores;
+use crate::measure::{Scores, Sight};
 use crate::streams::StreamNo;
 
-/// Scores of one frame: a plain value of 48 bytes, sent as a typed message in the byte order of the cluster's machines.
+/// Scores of one frame: a plain value of 56 bytes, sent as a typed message in the byte order of the cluster's machines.
 #[derive(Debug, Clone, Copy, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 pub struct ScoreRecord {
@@ -20,16 +20,19 @@ pub struct ScoreRecord {
     blur: f32,
     blockiness: f32,
     smoothness: f32,
+    black: f32,
+    /// Negative: there is none.
+    change: f32,
     node: u16,
     class: u8,
     reserved: [u8; 5],
 }
 
-const _: () = assert!(size_of::<ScoreRecord>() == 48);
+const _: () = assert!(size_of::<ScoreRecord>() == 56);
 
 impl ScoreRecord {
     /// The record of a frame scored by node `node` at `scored_ns`.
-    pub fn new(header: &FrameHeader, scores: Scores, node: u16, scored_ns: u64) -> Self {
+    pub fn new(header: &FrameHeader, scores: Scores, sight: Sight, node: u16, scored_ns: u64) -> Self {
         let id = header.id();
         Self {
             captured_ns: id.captured_ns,
@@ -40,6 +43,8 @@ impl ScoreRecord {
             blur: scores.blur,
             blockiness: scores.blockiness,
             smoothness: scores.smoothness,
+            black: sight.black,
+            change: sight.change.unwrap_or(-1.0),
             node,
             class: header.class() as u8,
             reserved: [0; 5],
@@ -69,5 +74,10 @@ impl ScoreRecord {
     /// The three measures.
     pub fn scores(&self) -> Scores {
         Scores { blur: self.blur, blockiness: self.blockiness, smoothness: self.smoothness }
+    }
+
+    /// How black the picture is, and how far it differs from the one before.
+    pub fn sight(&self) -> Sight {
+        Sight { black: self.black, change: (self.change >= 0.0).then_some(self.change) }
     }
 }

@@ -20,7 +20,8 @@
 //! | blending with the picture before of 0, 30, 60, 80, 95 and 100 % | change ([`Sight`]) | 17.55, 12.29, 7.00, 3.49, 0.82, 0 |
 //! | x264's quantiser 26, 30, 34, 38, 42, 46 and 50, not deblocked | blockiness | 1.165, 1.327, 1.593, 2.053, 2.817, 4.281, 6.871 |
 //!
-//! [`Watcher`] says besides how much of a picture is black, and how far it differs from the one before; `pdbp-clips` writes both.
+//! [`Watcher`] says besides how much of a picture is black, and how far it differs from the one before; [`Tally`] finds freezes. Both programs write
+//! all of it; `pdbp-video` compares pictures with `--continuous` only, since samples do not follow one another.
 //!
 //! All arithmetic up to the final division is in integers, row by row, so that splitting a picture into bands changes
 //! nothing: large frames are analysed by several `rayon` threads, small ones by the caller's thread alone. For the same reason a
@@ -48,7 +49,7 @@ use crate::decode::Yuv;
 pub use place::{NoGpu, Place, Wanted};
 use restore::Rgb;
 pub use scorer::{ScoreError, Scorer};
-pub use still::{Sight, Watcher};
+pub use still::{Compare, Sight, Tally, Watcher, Watchers};
 
 /// The three measures of one picture.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

@@ -7,21 +7,25 @@ use pdbp_cuda::device::DeviceError;
 
 #[cfg(feature = "cuda")]
 use super::gpu::GpuAnalyser;
-use super::{Analyser, Place, Scores, Threads};
+use super::{Analyser, Compare, Place, Scores, Sight, Threads, Watchers};
 use crate::frame::{FrameError, FrameHeader, read_frame};
+
+/// A frame, and what the processor has seen of it.
+type Seen = (FrameHeader, Sight);
 
 /// Scores frames in the order in which they come.
 pub struct Scorer {
+    watchers: Watchers,
     cpu: Analyser,
     #[cfg(feature = "cuda")]
-    gpu: Option<GpuAnalyser<FrameHeader>>,
+    gpu: Option<GpuAnalyser<Seen>>,
     /// Frames that a device has scored.
     #[cfg(feature = "cuda")]
     by_gpu: (String, u64),
     by_cpu: (String, u64),
     #[cfg(feature = "cuda")]
     falls_back: bool,
-    scored: VecDeque<(FrameHeader, Scores)>,
+    scored: VecDeque<(Seen, Scores)>,
     note: Option<String>,
 }
 
@@ -43,13 +47,15 @@ pub enum ScoreError {
 }
 
 impl Scorer {
-    /// The scorer of analyser `number`, which splits large frames among threads of the processor as `threads` says.
-    pub fn new(place: &Place, number: usize, threads: Threads) -> Self {
+    /// The scorer of analyser `number`, which splits large frames among threads of the processor as `threads` says. What is black or
+    /// frozen the processor finds in any case.
+    pub fn new(place: &Place, number: usize, threads: Threads, compare: Compare) -> Self {
         #[cfg(feature = "cuda")]
         let gpu = place.gpu(number);
         #[cfg(not(feature = "cuda"))]
         let _ = number;
         Self {
+            watchers: Watchers::new(compare),
             cpu: Analyser::new(threads),
             #[cfg(feature = "cuda")]
             gpu: gpu.map(GpuAnalyser::new),
@@ -69,9 +75,10 @@ impl Scorer {
     /// It is none, or the device has failed.
     pub fn push(&mut self, frame: &[u8]) -> Result<(), ScoreError> {
         let (header, picture) = read_frame(frame)?;
+        let seen = (*header, self.watchers.look(header.id().stream.0, &picture));
         #[cfg(feature = "cuda")]
         if let Some(gpu) = &mut self.gpu {
-            match gpu.push(*header, &picture) {
+            match gpu.push(seen, &picture) {
                 Ok(()) => {
                     self.collect();
                     return Ok(());
@@ -79,7 +86,7 @@ impl Scorer {
                 Err(error) => self.fail(&error)?,
             }
         }
-        self.scored.push_back((*header, self.cpu.analyse(&picture)));
+        self.scored.push_back((seen, self.cpu.analyse(&picture)));
         self.by_cpu.1 += 1;
         Ok(())
     }
@@ -115,8 +122,9 @@ impl Scorer {
     }
 
     /// The next frame that is scored.
-    pub fn take(&mut self) -> Option<(FrameHeader, Scores)> {
-        self.scored.pop_front()
+    pub fn take(&mut self) -> Option<(FrameHeader, Scores, Sight)> {
+        let ((header, sight), scores) = self.scored.pop_front()?;
+        Some((header, scores, sight))
     }
 
     /// Frames that a device has not scored yet.
@@ -147,7 +155,7 @@ impl Scorer {
 impl Scorer {
     fn with_gpu(
         &mut self,
-        act: impl FnOnce(&mut GpuAnalyser<FrameHeader>) -> Result<(), DeviceError>,
+        act: impl FnOnce(&mut GpuAnalyser<Seen>) -> Result<(), DeviceError>,
     ) -> Result<(), ScoreError> {
         if let Err(error) = self.gpu.as_mut().map_or(Ok(()), act) {
             return self.fail(&error);

@@ -1,7 +1,10 @@
 //! Black pictures and frozen ones, which operators of monitors watch for first. A freeze is a run of pictures that repeat the one before; a
 //! single repeat may be how a film came to more pictures a second.
 //!
-//! Thresholds are those of FFmpeg's filters `blackdetect` and `freezedetect`.
+//! Thresholds are those of FFmpeg's filters `blackdetect` and `freezedetect`. As with these, a key frame within a freeze, which encodes the same
+//! picture anew, may differ by more and divide it in two.
+
+use std::collections::HashMap;
 
 use crate::annexb::PictureSize;
 use crate::decode::Yuv;
@@ -12,6 +15,9 @@ const BLACK: u8 = 37;
 const BLACK_SHARE: f32 = 0.98;
 /// Levels of change below which a picture repeats the one before: 60 dB below 255.
 const REPEAT: f32 = 0.255;
+/// Repeats in a row that are a freeze: a fifth of a second of 25 pictures. One may be how a film came to more pictures a second, and encoders
+/// leave still scenes as they are for some.
+const FREEZE: u32 = 5;
 
 /// What a picture shows.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -71,5 +77,134 @@ impl Watcher {
         self.size = Some(picture.size());
         let share = |sum: u64| (sum as f64 / samples as f64) as f32;
         Sight { black: share(black), change: is_comparable.then(|| share(change)) }
+    }
+}
+
+/// Whether pictures are compared with the ones before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compare {
+    /// With the one before of the same stream.
+    Streams,
+    /// With none: they are samples that do not follow one another.
+    Nothing,
+}
+
+/// Looks at the pictures of many streams. Keeps the luma plane of each if it compares them.
+#[derive(Debug)]
+pub struct Watchers {
+    compare: Compare,
+    any: Watcher,
+    of: HashMap<u32, Watcher>,
+}
+
+impl Watchers {
+    /// Of no streams yet.
+    pub fn new(compare: Compare) -> Self {
+        Self { compare, any: Watcher::default(), of: HashMap::new() }
+    }
+
+    /// Looks at the next picture of a stream.
+    pub fn look(&mut self, stream: u32, picture: &Yuv<'_>) -> Sight {
+        match self.compare {
+            Compare::Streams => self.of.entry(stream).or_default().look(picture),
+            Compare::Nothing => {
+                self.any.size = None;
+                self.any.look(picture)
+            }
+        }
+    }
+}
+
+/// What was seen of one stream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Black pictures.
+    pub black: u32,
+    /// Pictures that repeat the one before.
+    pub repeats: u32,
+    /// Most repeats in a row: the longest freeze, if there are five or more.
+    pub freeze: u32,
+    /// Number of the first of them.
+    pub freeze_from: u32,
+    is_black: bool,
+    run: u32,
+    run_from: u32,
+}
+
+impl Tally {
+    /// Counts the next picture of the stream, which has this number.
+    pub fn add(&mut self, picture: u32, sight: Sight) {
+        self.is_black = sight.is_black();
+        self.black += u32::from(self.is_black);
+        if !sight.is_repeat() {
+            self.run = 0;
+            return;
+        }
+        if self.run == 0 {
+            self.run_from = picture;
+        }
+        (self.run, self.repeats) = (self.run + 1, self.repeats + 1);
+        if self.run > self.freeze {
+            (self.freeze, self.freeze_from) = (self.run, self.run_from);
+        }
+    }
+
+    /// Whether its pictures have frozen at some time.
+    pub fn froze(&self) -> bool {
+        self.freeze >= FREEZE
+    }
+
+    /// Whether its last picture was black.
+    pub fn is_black(&self) -> bool {
+        self.is_black
+    }
+
+    /// Whether its last pictures were frozen.
+    pub fn is_frozen(&self) -> bool {
+        self.run >= FREEZE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_run_of_repeats_is_the_freeze() {
+        let mut tally = Tally::default();
+        let sights = [(0.0, None), (0.0, Some(0.1)), (1.0, Some(9.0)), (0.99, Some(0.0)), (0.5, Some(0.2))];
+        for (picture, (black, change)) in (10..).zip(sights) {
+            tally.add(picture, Sight { black, change });
+            assert_eq!(tally.is_black(), black >= BLACK_SHARE);
+        }
+        assert_eq!((tally.black, tally.repeats, tally.freeze, tally.freeze_from), (2, 3, 2, 13));
+        let add = |tally: &mut Tally, picture, change| {
+            tally.add(picture, Sight { black: 0.0, change: Some(change) })
+        };
+        for picture in 15..18 {
+            assert!(!tally.froze() && !tally.is_frozen());
+            add(&mut tally, picture, 0.0);
+        }
+        assert!(tally.froze() && tally.is_frozen());
+        add(&mut tally, 18, 3.0);
+        assert!(tally.froze() && !tally.is_frozen());
+        assert_eq!((tally.repeats, tally.freeze, tally.freeze_from), (6, 5, 13));
+    }
+
+    #[test]
+    fn pictures_are_compared_with_those_of_their_own_stream() {
+        let planes = |luma: u8| [vec![luma; 256], vec![128; 64], vec![128; 64]];
+        let size = PictureSize { width: 16, height: 16 };
+        let look = |watchers: &mut Watchers, stream, luma| {
+            let [y, u, v] = planes(luma);
+            watchers.look(stream, &Yuv::new(size, [&y, &u, &v], [16, 8]).unwrap())
+        };
+        let mut watchers = Watchers::new(Compare::Streams);
+        let changes =
+            [(0, 16), (1, 100), (0, 18), (1, 100)].map(|(s, luma)| look(&mut watchers, s, luma).change);
+        assert_eq!(changes, [None, None, Some(2.0), Some(0.0)]);
+        let mut watchers = Watchers::new(Compare::Nothing);
+        let sights = [(0, 16), (0, 16)].map(|(s, luma)| look(&mut watchers, s, luma));
+        assert!(sights.iter().all(|sight| sight.change.is_none() && sight.is_black()));
     }
 }

@@ -37,7 +37,7 @@ pub(super) fn serve(part: &Part, console: Target, pair: Pair, job: &Job<'_>) -> 
         console,
         node: pair.analyses,
         job,
-        scorer: Scorer::new(job.place, usize::from(pair.analyses), Threads::Split),
+        scorer: Scorer::new(job.place, usize::from(pair.analyses), Threads::Split, job.plan.mode.compare()),
         resting: true,
         work: Work::default(),
         kept: VecDeque::new(),
@@ -127,9 +127,10 @@ impl Desk<'_> {
         let mut watch = Stopwatch::start();
         act(&mut self.scorer).map_err(|error| error.to_string())?;
         self.work.analyse_ns += watch.lap();
-        while let Some((header, scores)) = self.scorer.take() {
+        while let Some((header, scores, sight)) = self.scorer.take() {
             self.work.analysed += 1;
-            self.kept.push_back(ScoreRecord::new(&header, scores, self.node, self.job.clock.now_ns()));
+            let now_ns = self.job.clock.now_ns();
+            self.kept.push_back(ScoreRecord::new(&header, scores, sight, self.node, now_ns));
         }
         Ok(())
     }

@@ -13,10 +13,11 @@ use crate::account::Work;
 use crate::frame::ScoreRecord;
 use crate::outcome::{Arrival, Density, Fault, Outcome, PassTime, Traffic};
 use crate::plan::Layout;
+use crate::progress::Observer;
 use crate::streams::StreamNo;
 
 /// Leads the run; `None` if it failed, which the job then knows.
-pub(super) fn run(node: &Node, job: &Job<'_>, progress: &dyn Fn(u64)) -> Option<Outcome> {
+pub(super) fn run(node: &Node, job: &Job<'_>, observer: &dyn Observer) -> Option<Outcome> {
     let part = match node.register(CONSOLE_NAME, PartKind::Cpu) {
         Ok(part) => part,
         Err(error) => {
@@ -25,7 +26,7 @@ pub(super) fn run(node: &Node, job: &Job<'_>, progress: &dyn Fn(u64)) -> Option<
         }
     };
     let (mut decoders, mut stewards) = (Vec::new(), Vec::new());
-    match lead(&part, job, progress, &mut decoders, &mut stewards) {
+    match lead(&part, job, observer, &mut decoders, &mut stewards) {
         Ok(outcome) => Some(outcome),
         Err(reason) => {
             job.fail(&address(CONSOLE_NAME, Layout::CONSOLE), reason);
@@ -44,14 +45,14 @@ pub(super) fn run(node: &Node, job: &Job<'_>, progress: &dyn Fn(u64)) -> Option<
 fn lead(
     part: &Part,
     job: &Job<'_>,
-    progress: &dyn Fn(u64),
+    observer: &dyn Observer,
     decoders: &mut Vec<Target>,
     stewards: &mut Vec<Target>,
 ) -> Result<Outcome, String> {
     let streams = job.streams.count();
     let outcome = Outcome { mode: job.plan.mode, streams, ..Outcome::default() };
     let mut console =
-        Console { part, job, progress, outcome, tally: Tally::default(), ready: 0, reported: 0 };
+        Console { part, job, observer, outcome, tally: Tally::default(), ready: 0, reported: 0 };
     for node in 0..job.layout.nodes {
         stewards.push(job.find(part, &address(&steward_name(usize::from(node)), node))?);
     }
@@ -84,7 +85,7 @@ struct Tally {
 struct Console<'a> {
     part: &'a Part,
     job: &'a Job<'a>,
-    progress: &'a dyn Fn(u64),
+    observer: &'a dyn Observer,
     outcome: Outcome,
     tally: Tally,
     /// Stewards that have said their first word.
@@ -101,8 +102,9 @@ impl Console<'_> {
         while self.tally.done < decoders.len() || self.tally.scores < self.tally.frames {
             self.take()?;
         }
-        self.outcome.passes.push(PassTime { start_ns, end_ns: self.job.clock.now_ns() });
         self.show(u64::from(self.outcome.streams));
+        let end_ns = self.job.clock.now_ns();
+        self.observer.pass(&self.outcome.end_pass(PassTime { start_ns, end_ns }));
         Ok(())
     }
 
@@ -146,7 +148,7 @@ impl Console<'_> {
     /// Brings the progress display up to `streams` streams of this pass.
     fn show(&mut self, streams: u64) {
         if streams > self.tally.shown {
-            (self.progress)(streams - self.tally.shown);
+            self.observer.done(streams - self.tally.shown);
             self.tally.shown = streams;
         }
     }
@@ -162,13 +164,14 @@ impl Console<'_> {
     }
 
     fn take_scores(&mut self, batch: &Batch) -> Result<(), String> {
-        let received_ns = self.job.clock.now_ns();
+        let (received_ns, before) = (self.job.clock.now_ns(), self.outcome.arrivals.len());
         for bytes in batch.iter() {
             let record: ScoreRecord = bytemuck::try_pod_read_unaligned(bytes)
                 .map_err(|error| format!("a score record of {} bytes: {error}", bytes.len()))?;
             self.outcome.arrivals.push(Arrival { record, received_ns });
             self.tally.scores += 1;
         }
+        self.observer.scored(self.outcome.arrivals.get(before..).unwrap_or_default());
         self.show(self.tally.scores);
         Ok(())
     }
@@ -191,6 +194,12 @@ impl Console<'_> {
                 for bytes in message.chunks_exact(size_of::<RowSample>()) {
                     self.outcome.densities.push(density(bytemuck::pod_read_unaligned(bytes)));
                 }
+            }
+            command::NOW => {
+                let samples = message.chunks_exact(size_of::<RowSample>());
+                let rows: Vec<_> =
+                    samples.map(|bytes| density(bytemuck::pod_read_unaligned(bytes))).collect();
+                self.observer.rows(&rows);
             }
             command::ANALYSED => take_share(message, &mut self.outcome.analysed)?,
             command::DECODED => take_share(message, &mut self.outcome.decoded)?,
@@ -226,11 +235,10 @@ impl Console<'_> {
             .split_at_checked(size_of::<FaultHead>())
             .ok_or_else(|| format!("a fault of {} bytes", message.len()))?;
         let head: FaultHead = bytemuck::pod_read_unaligned(head);
-        self.outcome.faults.push(Fault {
-            stream: StreamNo(head.stream),
-            pass: head.pass,
-            reason: String::from_utf8_lossy(reason).into_owned(),
-        });
+        let (stream, pass) = (StreamNo(head.stream), head.pass);
+        let fault = Fault { stream, pass, reason: String::from_utf8_lossy(reason).into_owned() };
+        self.observer.fault(&fault);
+        self.outcome.faults.push(fault);
         Ok(())
     }
 }

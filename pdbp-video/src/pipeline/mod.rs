@@ -33,6 +33,7 @@ use crate::decode::{Codec, Reel};
 use crate::measure::Place;
 use crate::outcome::Outcome;
 use crate::plan::{Layout, Mode, Plan, Pool};
+use crate::progress::Observer;
 use crate::streams::Streams;
 
 /// How long parts look for each other at the start, and for the last words at the end.
@@ -156,7 +157,7 @@ impl Job<'_> {
 }
 
 /// Runs all passes on the nodes of `cluster` that this process hosts; what these decode is decoded by `codec`, what they analyse is
-/// analysed in `place`. `progress` is called by the console with the number of streams done. Returns the outcome in the process that hosts node 0, and `None` in the others.
+/// analysed in `place`. `observer` is told by the console what arrives. Returns the outcome in the process that hosts node 0, and `None` in the others.
 ///
 /// # Errors
 ///
@@ -168,7 +169,7 @@ pub fn run(
     codec: Codec,
     place: &Place,
     clock: RunClock,
-    progress: &(dyn Fn(u64) + Sync),
+    observer: &dyn Observer,
 ) -> Result<Option<Outcome>, PipelineError> {
     let nodes = u16::try_from(cluster.size()).unwrap_or(u16::MAX);
     let layout = Layout::new(nodes, plan.decoders);
@@ -204,7 +205,7 @@ pub fn run(
                 });
             });
         }
-        hosts(Layout::CONSOLE).and_then(|node| console::run(node, job, progress))
+        hosts(Layout::CONSOLE).and_then(|node| console::run(node, job, observer))
     });
     if let Some(error) = job.error().take() {
         return Err(error);

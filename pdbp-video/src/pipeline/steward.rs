@@ -1,7 +1,8 @@
 //! The steward of a node: says at the start what its process has been given, looks whether other nodes fail, writes down the
-//! state of the buffer rows, and reports it at the end.
+//! state of the buffer rows, and reports it at the end; now and then also what it is at that moment.
 
 use core::time::Duration;
+use std::time::Instant;
 
 use pdbp::{Node, Part, RowStats, Target};
 
@@ -11,6 +12,8 @@ use crate::account::{Work, process_cpu_ns};
 
 /// Time between two looks.
 const INTERVAL: Duration = Duration::from_millis(20);
+/// Time between two reports of the moment, at least.
+const NEWS: Duration = Duration::from_secs(1);
 /// Samples in one message.
 const CHUNK: usize = 1_000;
 /// Samples kept; then every second one is dropped, and looks become half as frequent.
@@ -31,15 +34,16 @@ pub(super) fn serve(part: &Part, console: Target, speaks: Speaks, job: &Job<'_>)
         .send(bytemuck::bytes_of(&ready))
         .map_err(|error| error.to_string())?;
     let cpu = process_cpu_ns();
-    let samples = watch(part, job)?;
+    let samples = watch(part, console, job)?;
     let total_ns = if speaks == Speaks::ForProcess { process_cpu_ns() - cpu } else { 0 };
     report(part, console, &samples, Work { total_ns, ..Work::default() }).map_err(|error| error.to_string())
 }
 
 /// Looks at the rows until the console says stop.
-fn watch(part: &Part, job: &Job<'_>) -> Result<Vec<RowSample>, String> {
+fn watch(part: &Part, console: Target, job: &Job<'_>) -> Result<Vec<RowSample>, String> {
     let mut samples = Vec::new();
     let mut interval = INTERVAL;
+    let mut told = Instant::now();
     loop {
         match part.recv_timeout(interval) {
             Ok(message) => match Order::read(&message) {
@@ -56,7 +60,14 @@ fn watch(part: &Part, job: &Job<'_>) -> Result<Vec<RowSample>, String> {
             Err(error) => return Err(error.to_string()),
         }
         look_at_peers(part.node())?;
+        let before = samples.len();
         look(part.node(), job.clock.now_ns(), &mut samples);
+        if told.elapsed() >= NEWS {
+            told = Instant::now();
+            let now = samples.get(before..).unwrap_or_default();
+            let news = part.sender(console).command(command::NOW);
+            news.send(bytemuck::cast_slice(now)).map_err(|error| error.to_string())?;
+        }
         if samples.len() > MOST_SAMPLES {
             let mut keep = false;
             samples.retain(|_| {

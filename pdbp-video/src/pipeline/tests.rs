@@ -7,9 +7,7 @@ use crate::streams::StreamNo;
 
 fn over(nodes: u16, streams: &Streams, plan: Plan) -> Outcome {
     let cluster = Cluster::local(nodes).unwrap();
-    run(&cluster, streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &|_| ())
-        .unwrap()
-        .unwrap()
+    run(&cluster, streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &()).unwrap().unwrap()
 }
 
 /// What was scored, without times and places, in a fixed order.
@@ -28,7 +26,7 @@ fn over_any_number_of_nodes_the_scores_are_those_without_transport() {
     let streams = Streams::new(bundled().clips, 30);
     let plan = Plan { mode: Mode::Sample, passes: 2, decoders: 2 };
     let expected = scored(
-        &direct::run(&streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &|_| ()).unwrap(),
+        &direct::run(&streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &()).unwrap(),
     );
     assert_eq!(expected.len(), 60);
     for nodes in 1..=5 {
@@ -45,13 +43,12 @@ fn replayed_pictures_get_the_scores_of_decoded_ones() {
     let streams = Streams::new(bundled().clips, 30);
     let plan = Plan { mode: Mode::Sample, passes: 2, decoders: 2 };
     let expected = scored(
-        &direct::run(&streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &|_| ()).unwrap(),
+        &direct::run(&streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &()).unwrap(),
     );
     let plan = Plan { mode: Mode::Replay, ..plan };
     assert!(
         scored(
-            &direct::run(&streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &|_| ())
-                .unwrap()
+            &direct::run(&streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &()).unwrap()
         ) == expected
     );
     let outcome = over(4, &streams, plan);
@@ -91,7 +88,7 @@ fn continuous_streams_are_followed_over_the_transport() {
     let plan = Plan { mode: Mode::Continuous, passes: 8, decoders: 2 };
     // With the same number of decoders the shares are the same.
     let expected = scored(
-        &direct::run(&streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &|_| ()).unwrap(),
+        &direct::run(&streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &()).unwrap(),
     );
     assert!(expected.len() >= 40);
     assert!(scored(&over(4, &streams, plan)) == expected);
@@ -110,7 +107,7 @@ fn parts_of_one_node_do_not_lock_each_other_out() {
     let clips = bundled().clips.into_iter().filter(|clip| clip.name() == "bbb_cif_blocky").collect();
     let streams = Streams::new(clips, 16);
     let plan = Plan { mode: Mode::Continuous, passes: 40, decoders: 3 };
-    let outcome = run(&cluster, &streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &|_| ())
+    let outcome = run(&cluster, &streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &())
         .unwrap()
         .unwrap();
     assert!(outcome.arrivals.len() >= 16 * 36);

@@ -22,6 +22,8 @@ pub(super) mod command {
     pub(in crate::pipeline) const NOTE: u16 = 8;
     /// Decoder to console, before its last word: a number of frames, 8 bytes, and the name of what decoded them as text.
     pub(in crate::pipeline) const DECODED: u16 = 9;
+    /// Steward to console, now and then: the [`RowSample`](super::RowSample)s of this moment, for who watches.
+    pub(in crate::pipeline) const NOW: u16 = 10;
 }
 
 /// What the console tells decoders and stewards. A plain message, since those can be sent without waiting for room.

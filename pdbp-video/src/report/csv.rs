@@ -41,14 +41,15 @@ fn clip_name(streams: &Streams, stream: StreamNo) -> String {
 
 pub(super) fn frames(streams: &Streams, outcome: &Outcome) -> String {
     let mut out = String::from(
-        "pass,stream,clip,class,frame,captured_s,received_s,latency_ms,node,blur,blockiness,smoothness\n",
+        "pass,stream,clip,class,frame,captured_s,received_s,latency_ms,node,blur,blockiness,smoothness,black,change\n",
     );
     let origin = origin(outcome);
     for arrival in &outcome.arrivals {
-        let (record, id, scores) = (&arrival.record, arrival.record.id(), arrival.record.scores());
+        let record = &arrival.record;
+        let (id, scores, sight) = (record.id(), record.scores(), record.sight());
         let _ = writeln!(
             out,
-            "{},{},{},{},{},{:.6},{:.6},{:.3},{},{:.4},{:.4},{:.4}",
+            "{},{},{},{},{},{:.6},{:.6},{:.3},{},{:.4},{:.4},{:.4},{:.4},{}",
             id.pass,
             id.stream.0,
             clip_name(streams, id.stream),
@@ -61,12 +62,14 @@ pub(super) fn frames(streams: &Streams, outcome: &Outcome) -> String {
             scores.blur,
             scores.blockiness,
             scores.smoothness,
+            sight.black,
+            sight.change.map_or_else(String::new, |change| format!("{change:.4}")),
         );
     }
     out
 }
 
-/// Means per stream.
+/// Means per stream, black pictures, those that repeat the one before, and most repeats in a row.
 fn all_streams(streams: &Streams, outcome: &Outcome) -> String {
     let mut sums = vec![(0u32, [0f64; 3]); streams.count() as usize];
     for arrival in &outcome.arrivals {
@@ -78,8 +81,10 @@ fn all_streams(streams: &Streams, outcome: &Outcome) -> String {
             }
         }
     }
-    let mut out = String::from("stream,clip,class,frames,mean_blur,mean_blockiness,mean_smoothness\n");
-    for (stream, (frames, sum)) in (0..).map(StreamNo).zip(sums) {
+    let mut out = String::from(
+        "stream,clip,class,frames,mean_blur,mean_blockiness,mean_smoothness,black,repeats,longest_freeze\n",
+    );
+    for ((stream, (frames, sum)), tally) in (0..).map(StreamNo).zip(sums).zip(outcome.tallies()) {
         let class = streams.clip(stream).map_or("?", |clip| clip.class().name());
         let _ = write!(out, "{},{},{class},{frames}", stream.0, clip_name(streams, stream));
         for sum in sum {
@@ -88,13 +93,14 @@ fn all_streams(streams: &Streams, outcome: &Outcome) -> String {
                 _ => _ = write!(out, ",{:.4}", sum / f64::from(frames)),
             }
         }
-        out.push('\n');
+        let freeze = if tally.froze() { tally.freeze } else { 0 };
+        let _ = writeln!(out, ",{},{},{freeze}", tally.black, tally.repeats);
     }
     out
 }
 
 fn passes(outcome: &Outcome) -> String {
-    let mut out = String::from("pass,start_s,end_s,seconds,frames\n");
+    let mut out = String::from("pass,start_s,end_s,seconds,frames,streams_behind\n");
     let origin = origin(outcome);
     let mut frames = vec![0u32; outcome.passes.len()];
     for arrival in &outcome.arrivals {
@@ -104,7 +110,8 @@ fn passes(outcome: &Outcome) -> String {
     }
     for (number, (pass, frames)) in outcome.passes.iter().zip(frames).enumerate() {
         let (start, end) = (seconds_since(origin, pass.start_ns), seconds_since(origin, pass.end_ns));
-        let _ = writeln!(out, "{number},{start:.6},{end:.6},{:.6},{frames}", pass.seconds());
+        let behind = outcome.behind.get(number).copied().unwrap_or_default();
+        let _ = writeln!(out, "{number},{start:.6},{end:.6},{:.6},{frames},{behind}", pass.seconds());
     }
     out
 }

@@ -7,7 +7,7 @@ use pdbp_plots::{Axis, Plot, Scale, Series, Shape, count, escape};
 
 use super::Facts;
 use super::series::{self, MEASURES};
-use super::table::duration;
+use super::table::{self, duration};
 use crate::outcome::Outcome;
 use crate::streams::Streams;
 
@@ -28,6 +28,7 @@ pub fn page(facts: &Facts, streams: &Streams, outcome: &Outcome) -> String {
     pair_table(&mut out, outcome);
     scores(&mut out, streams, outcome);
     transport(&mut out, outcome);
+    still(&mut out, streams, outcome);
     faults(&mut out, streams, outcome);
     settings(&mut out, facts);
     out.push_str(FOOTER);
@@ -162,6 +163,31 @@ fn transport(out: &mut String, outcome: &Outcome) {
     let y = Axis { label: "density factor DF", scale: Scale::Zero };
     figure(out, &Plot { title, note, y, shape: Shape::Lines, series, ..throughput });
     out.push_str("</div>");
+}
+
+/// Rows of the table of black and frozen streams.
+const MOST_STILL: usize = 25;
+
+fn still(out: &mut String, streams: &Streams, outcome: &Outcome) {
+    let still = outcome.still();
+    if still.is_empty() {
+        return;
+    }
+    out.push_str(
+        "<h2>Black or frozen</h2><div class=scroll><table><tr><th>stream<th class=text>clip<th>black pictures<th>repeats of the one before\
+         <th>longest freeze</tr>",
+    );
+    for (stream, tally) in still.iter().take(MOST_STILL) {
+        let clip = escape(streams.clip(*stream).map_or("?", |clip| clip.name()));
+        let [black, repeats] = [tally.black, tally.repeats].map(|number| count(number.into()));
+        let freeze = table::freeze(tally);
+        let _ =
+            write!(out, "<tr><td>{}<td class=text>{clip}<td>{black}<td>{repeats}<td>{freeze}</tr>", stream.0);
+    }
+    out.push_str("</table></div>");
+    if let Some(more) = still.len().checked_sub(MOST_STILL).filter(|more| *more > 0) {
+        let _ = write!(out, "<p class=note>and {more} more streams; all are in streams.csv</p>");
+    }
 }
 
 /// Rows of the fault table.

@@ -5,6 +5,8 @@ pub mod html;
 mod series;
 pub mod table;
 
+pub(crate) use series::{MEASURES, short_name};
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -11,13 +11,13 @@ use crate::streams::Streams;
 
 /// One of the three measures.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Measure {
-    pub(super) name: &'static str,
-    pub(super) meaning: &'static str,
-    pub(super) of: fn(&Scores) -> f32,
+pub(crate) struct Measure {
+    pub(crate) name: &'static str,
+    pub(crate) meaning: &'static str,
+    pub(crate) of: fn(&Scores) -> f32,
 }
 
-pub(super) const MEASURES: [Measure; 3] = [
+pub(crate) const MEASURES: [Measure; 3] = [
     Measure { name: "Blur", meaning: "0 sharp … 1 blurred", of: |scores| scores.blur },
     Measure { name: "Blockiness", meaning: "about 1 without visible blocks", of: |scores| scores.blockiness },
     Measure { name: "Smoothness", meaning: "0 rough … 1 smooth", of: |scores| scores.smoothness },
@@ -45,7 +45,7 @@ fn step_of(outcome: &Outcome) -> impl Fn(u64) -> usize + use<> {
 }
 
 /// Name shown for a clip: the last part of its path.
-pub(super) fn short_name(name: &str) -> &str {
+pub(crate) fn short_name(name: &str) -> &str {
     name.rsplit(['/', '\\']).next().unwrap_or(name)
 }
 

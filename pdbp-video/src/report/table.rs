@@ -6,17 +6,22 @@ use std::collections::BTreeMap;
 
 use pdbp_plots::count;
 
-use crate::outcome::{ClassSummary, Outcome, PairSummary};
+use super::series::short_name;
+use crate::measure::Tally;
+use crate::outcome::{ClassSummary, Outcome, PairSummary, PassTime};
 use crate::plan::Mode;
-use crate::streams::Streams;
+use crate::streams::{StreamNo, Streams};
 
 const CLASSES: [&str; 9] =
     ["class", "streams", "frames", "frames/s", "pass", "latency p50", "p90", "p99", "max"];
 const PAIRS: [&str; 4] = ["frames carried", "frames", "MB", "Mb/s"];
+const STILL: [&str; 5] = ["black or frozen", "clip", "black", "repeats", "longest freeze"];
+/// Streams that are listed one by one.
+const MOST_STILL: usize = 8;
 /// Pairs of nodes that are listed one by one.
 const MOST_PAIRS: usize = 16;
 
-/// The table by stream class, one line per class and one for all; with a transport what each pair of nodes carried; and the share
+/// The table by stream class, one line per class and one for all; with a transport what each pair of nodes carried; black and frozen streams; and the share
 /// of time spent outside the real work.
 pub fn table(streams: &Streams, outcome: &Outcome) -> String {
     let summaries = outcome.summaries(streams);
@@ -29,7 +34,17 @@ pub fn table(streams: &Streams, outcome: &Outcome) -> String {
     if !pairs.is_empty() {
         let _ = write!(out, "\n{}", grid(PAIRS, &pairs));
     }
+    let still = outcome.still();
+    if !still.is_empty() {
+        let _ = write!(out, "\n{}", grid(STILL, &still_rows(streams, &still)));
+    }
     out.push('\n');
+    if outcome.mode == Mode::Continuous && still.is_empty() {
+        out.push_str("no stream was black or frozen\n");
+    }
+    if outcome.mode == Mode::Continuous {
+        out.push_str(&pace(outcome));
+    }
     out.push_str(&times(outcome));
     out
 }
@@ -96,6 +111,36 @@ fn row(summary: &ClassSummary, passes: usize) -> [String; 9] {
     ]
 }
 
+/// A line per stream, and one of all if there are several.
+fn still_rows(streams: &Streams, still: &[(StreamNo, Tally)]) -> Vec<[String; 5]> {
+    let line = |(stream, tally): &(StreamNo, Tally)| {
+        let clip = streams.clip(*stream).map_or("?", |clip| short_name(clip.name())).to_owned();
+        let [black, repeats] = [tally.black, tally.repeats].map(|number| count(number.into()));
+        [stream.to_string(), clip, black, repeats, freeze(tally)]
+    };
+    let mut lines: Vec<_> = still.iter().take(MOST_STILL).map(line).collect();
+    if still.len() > MOST_STILL {
+        let more = format!("… and {} more", count((still.len() - MOST_STILL) as u64));
+        lines.push([more, String::new(), String::new(), String::new(), String::new()]);
+    }
+    if still.len() > 1 {
+        let sum = |of: fn(&Tally) -> u32| count(still.iter().map(|(_, tally)| u64::from(of(tally))).sum());
+        let all = format!("all {}", count(still.len() as u64));
+        let longest = still.first().map(|(_, tally)| freeze(tally)).unwrap_or_default();
+        let (black, repeats) = (sum(|tally| tally.black), sum(|tally| tally.repeats));
+        lines.push([all, String::new(), black, repeats, longest]);
+    }
+    lines
+}
+
+/// Such as `9 from picture 8`: so many repeats in a row.
+pub(super) fn freeze(tally: &Tally) -> String {
+    if !tally.froze() {
+        return "–".to_owned();
+    }
+    format!("{} from picture {}", count(tally.freeze.into()), tally.freeze_from)
+}
+
 /// Who did the work, of [`Outcome::decoded`] or [`Outcome::analysed`]; how much each did, if there are several.
 pub fn shares(of: &BTreeMap<String, u64>) -> String {
     let share = |(name, frames): (&String, &u64)| match of.len() {
@@ -103,6 +148,22 @@ pub fn shares(of: &BTreeMap<String, u64>) -> String {
         _ => format!("{} frames {name}", count(*frames)),
     };
     of.iter().map(share).collect::<Vec<_>>().join(", ")
+}
+
+/// How many streams did not keep up.
+fn pace(outcome: &Outcome) -> String {
+    let most = outcome.behind.iter().max().copied().unwrap_or_default();
+    let last = outcome.behind.last().copied().unwrap_or_default();
+    let quickest = outcome.passes.iter().map(PassTime::seconds).fold(f64::INFINITY, f64::min);
+    let quickest = if quickest.is_finite() { duration((quickest * 1e9) as u64) } else { "–".to_owned() };
+    match most {
+        0 => format!("no stream fell behind; quickest pass {quickest}\n"),
+        _ => format!(
+            "{} streams behind in the last pass, {} in the worst; quickest pass {quickest}\n",
+            count(last.into()),
+            count(most.into())
+        ),
+    }
 }
 
 /// Where the processor time went.

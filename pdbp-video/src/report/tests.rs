@@ -12,7 +12,7 @@ fn run() -> (Streams, Outcome) {
     let streams = Streams::new(bundled().clips, 20);
     let plan = Plan { mode: Mode::Sample, passes: 2, decoders: 2 };
     let mut outcome =
-        direct::run(&streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &|_| ()).unwrap();
+        direct::run(&streams, plan, Codec::default(), &Place::cpu(), RunClock::start(), &()).unwrap();
     outcome.faults.push(Fault { stream: StreamNo(7), pass: 1, reason: "cut, \"here\" <b>".into() });
     let at_ns = outcome.passes[0].start_ns;
     outcome.densities.push(Density { at_ns, row: "node0 → node1".into(), density: 0.25, utilisation: 0.5 });

@@ -102,6 +102,10 @@ setters! {
     metrics: metrics, "metrics", String;
     metrics_hosts: metrics_hosts, "metrics_hosts", Vec<String>;
     metrics_node: metrics_node, "metrics_node", u16;
+    desk: desk, "desk", String;
+    desk_node: desk_node, "desk_node", u16;
+    desk_tls: desk_tls, "desk_tls", PathBuf;
+    client_token_file: client_token_file, "client_token_file", PathBuf;
     trace: trace, "trace", PathBuf;
     trace_events: trace_events, "trace_events", usize;
 }

@@ -430,8 +430,8 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "metrics_hosts",
-        expected: "\"off\", or names of hosts without ports, such as node7.lan,node7: under these `metrics` answers too, and not \
-                   only under its own name, localhost and IP addresses",
+        expected: "\"off\", or names of hosts without ports, such as node7.lan,node7: under these `metrics` and `desk` answer too, and not \
+                   only under their own names, localhost and IP addresses",
         set: |s, v| {
             s.metrics_hosts = if v == "off" { Vec::new() } else { hosts(v)? };
             Some(())
@@ -443,6 +443,34 @@ pub(crate) const KEYS: &[Key] = &[
         expected: "the index of the node that serves `metrics`, 0 to 65534",
         set: |s, v| number(v, 0..=65_534, &mut s.metrics_node),
         show: |s| s.metrics_node.to_string(),
+    },
+    Key {
+        name: "desk",
+        expected: "\"off\", or an address such as 127.0.0.1:7211 that serves programs without PDBP: parts by SOAP, its WSDL at /pdbp?wsdl",
+        set: |s, v| optional(v, address, &mut s.desk),
+        show: |s| s.desk.clone().unwrap_or_else(|| "off".to_owned()),
+    },
+    Key {
+        name: "desk_node",
+        expected: "the index of the node that serves `desk`, 0 to 65534",
+        set: |s, v| number(v, 0..=65_534, &mut s.desk_node),
+        show: |s| s.desk_node.to_string(),
+    },
+    Key {
+        name: "desk_tls",
+        expected: "\"off\", or a folder with cert.pem and key.pem for the host name that clients ask for: `desk` speaks TLS 1.3 then",
+        set: |s, v| optional(v, |path| (!path.is_empty()).then(|| PathBuf::from(path)), &mut s.desk_tls),
+        show: |s| s.desk_tls.as_ref().map_or_else(|| "off".to_owned(), |path| path.display().to_string()),
+    },
+    Key {
+        name: "client_token_file",
+        expected: "\"off\", or a file with a secret of 32 characters or more that clients of `desk` and `metrics` send as bearer",
+        set: |s, v| {
+            optional(v, |path| (!path.is_empty()).then(|| PathBuf::from(path)), &mut s.client_token_file)
+        },
+        show: |s| {
+            s.client_token_file.as_ref().map_or_else(|| "off".to_owned(), |path| path.display().to_string())
+        },
     },
     Key {
         name: "trace",

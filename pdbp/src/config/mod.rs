@@ -166,11 +166,23 @@ pub struct Settings {
     pub monitor: MonitorKind,
     /// Where the figures of all nodes are served over HTTP, as host and port; port 0 is any free one. Needs the feature `metrics`.
     pub metrics: Option<String>,
-    /// Names of hosts under which they are asked for, besides the one in `metrics`, `localhost` and any IP address; see
+    /// Names of hosts under which clients ask for them, and for `desk`, besides those in these settings, `localhost` and any IP address; see
     /// `monitor::Endpoint`.
     pub metrics_hosts: Vec<String>,
     /// Index of the node that serves them.
     pub metrics_node: u16,
+    /// Where programs without PDBP talk to parts by SOAP, as host and port; port 0 is any free one. An address in reach of other hosts takes
+    /// a [`client_token_file`](Self::client_token_file), and [`desk_tls`](Self::desk_tls) or [`plain`](Self::plain). Needs the feature
+    /// `desk`, and somebody else than the program's calls who makes [`progress`](Self::progress).
+    pub desk: Option<String>,
+    /// Index of the node that serves it.
+    pub desk_node: u16,
+    /// A folder with the certificate `cert.pem`, those it was signed by behind it, and its key `key.pem`: with it [`desk`](Self::desk) speaks TLS
+    /// 1.3. Needs the feature `tls`.
+    pub desk_tls: Option<PathBuf>,
+    /// A file with the secret that clients of `desk` and `metrics` send as bearer. Another one than
+    /// [`token_file`](Self::token_file): who may ask may not join.
+    pub client_token_file: Option<PathBuf>,
     /// The file for a trace of what nodes do.
     pub trace: Option<PathBuf>,
     /// The most events of a trace.
@@ -224,6 +236,10 @@ impl Default for Settings {
             metrics: None,
             metrics_hosts: Vec::new(),
             metrics_node: 0,
+            desk: None,
+            desk_node: 0,
+            desk_tls: None,
+            client_token_file: None,
             trace: None,
             trace_events: 1_000_000,
             origins: vec![Origin::Default; KEYS.len()],
@@ -373,6 +389,8 @@ impl Settings {
             // Within one process nobody listens or joins.
             let is_local = self.transport == TransportKind::Local;
             let needed = match known.name {
+                "desk" if self.desk.is_some() => Some(("desk", cfg!(feature = "desk"))),
+                "desk_tls" if self.desk_tls.is_some() => Some(("tls", cfg!(feature = "tls"))),
                 "metrics" if self.metrics.is_some() => Some(metrics),
                 "monitor" if self.monitor == MonitorKind::On => Some(metrics),
                 "listen" if self.listen.is_some() && !is_local => Some(net),

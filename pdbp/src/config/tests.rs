@@ -59,7 +59,7 @@ fn unknown_keys_are_reported_with_their_origin() {
 fn values_out_of_range_say_what_would_fit() {
     for key in KEYS {
         // Any other text is the name of a file or of a folder.
-        let senseless = if ["token_file", "tls"].contains(&key.name) {
+        let senseless = if ["client_token_file", "desk_tls", "token_file", "tls"].contains(&key.name) {
             &[""][..]
         } else {
             &["", "no sense", "-1", "99999999999999999999"]
@@ -137,15 +137,25 @@ fn values_written_into_the_fields_are_checked_too() {
     assert!(start(|s| s.flush_after = Duration::ZERO).contains("flush_after_us"));
 }
 
-#[cfg(not(feature = "metrics"))]
+#[cfg(not(all(feature = "desk", feature = "metrics")))]
 #[test]
 fn settings_for_which_it_was_not_built_are_named_with_the_remedy() {
-    for (key, value) in [("metrics", "127.0.0.1:0"), ("monitor", "on")] {
+    let missing = [
+        ("desk", "127.0.0.1:0", "desk", cfg!(feature = "desk")),
+        ("metrics", "127.0.0.1:0", "metrics", cfg!(feature = "metrics")),
+        ("monitor", "on", "metrics", cfg!(feature = "metrics")),
+    ];
+    for (key, value, feature, is_there) in missing {
+        if is_there {
+            continue;
+        }
         let start = crate::Cluster::builder().set(key, value).start();
         let said = start.map(|_| ()).unwrap_err().to_string();
-        for part in
-            [&format!("`{key}` is \"{value}\" (builder)"), "feature `metrics`", &format!("{key} = \"off\"")]
-        {
+        for part in [
+            &format!("`{key}` is \"{value}\" (builder)"),
+            &format!("feature `{feature}`"),
+            &format!("{key} = \"off\""),
+        ] {
             assert!(said.contains(part), "{part}: {said}");
         }
     }

@@ -4,6 +4,7 @@ use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
 
+use crate::config::Settings;
 use crate::node::{NodeEngine, Pipe, Shared};
 
 /// Name of the part that answers on nodes of programs that have the feature.
@@ -30,7 +31,7 @@ impl Monitor {
 pub(crate) enum Endpoint {}
 
 impl Endpoint {
-    pub(crate) fn bind(_: &str) -> io::Result<TcpListener> {
+    pub(crate) fn bind(_: &str, _: &Settings) -> io::Result<TcpListener> {
         Err(io::ErrorKind::Unsupported.into())
     }
 

@@ -5,7 +5,8 @@ use pdbp_core::id::NodeId;
 use pdbp_core::pipe::PipeKind;
 use serde::{Deserialize, Serialize};
 
-use super::{Monitor, NAME, State, Traffic};
+use super::{Monitor, State, Traffic};
+use crate::node::names::is_own;
 use crate::node::{NodeEngine, Shared};
 
 /// What one node sees of the cluster.
@@ -226,7 +227,7 @@ pub(super) fn of(shared: &Shared, engine: &NodeEngine, state: Option<&State>) ->
     };
     let mut counts = Counts::from(engine.counters());
     counts.undelivered = counts.undelivered.saturating_sub(state.map_or(0, |s| s.undelivered));
-    let mine = engine.parts().filter(|part| part.id.node() == me && part.name.as_str() != NAME);
+    let mine = engine.parts().filter(|part| part.id.node() == me && !is_own(part.name.as_str()));
     NodeFigures {
         node: me.raw(),
         nanos: shared.now().0,

@@ -4,7 +4,7 @@
 mod backend;
 mod clock;
 mod devices;
-mod names;
+pub(crate) mod names;
 mod pipes;
 mod progress;
 mod shared;
@@ -36,6 +36,7 @@ pub use waiting::interruptible;
 pub(crate) use waiting::{Late, Seen, Waiter};
 
 use crate::config::Settings;
+use crate::desk::Desk;
 use crate::error::{LookupError, RegisterError, WaitError};
 use crate::monitor::Endpoint;
 use crate::part::{self, Part, Target};
@@ -57,6 +58,8 @@ pub struct Node {
     pub(crate) driver: Option<Arc<Driver>>,
     /// If this is the node that serves the figures.
     pub(crate) endpoint: Option<Arc<Endpoint>>,
+    /// If this is the node that serves clients.
+    pub(crate) desk: Option<Arc<Desk>>,
     /// If this is the node that carries trunks to other clusters.
     #[cfg(feature = "net")]
     pub(crate) gateway: Option<Arc<crate::grid::Gateway>>,
@@ -69,6 +72,7 @@ impl Clone for Node {
             shared: Arc::clone(&self.shared),
             driver: self.driver.clone(),
             endpoint: self.endpoint.clone(),
+            desk: self.desk.clone(),
             #[cfg(feature = "net")]
             gateway: self.gateway.clone(),
         }
@@ -118,6 +122,12 @@ impl Node {
     /// The settings it runs with.
     pub fn settings(&self) -> &Settings {
         &self.shared.settings
+    }
+
+    /// Where programs without PDBP talk to parts, if this is the node that serves them (the settings `desk` and `desk_node`).
+    #[cfg(feature = "desk")]
+    pub fn desk(&self) -> Option<&Desk> {
+        self.desk.as_deref()
     }
 
     /// What kind of memory its blocks are in: [`Space::Pinned`] when CUDA devices copy from and to them at full speed (the setting

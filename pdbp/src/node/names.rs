@@ -7,9 +7,6 @@ use crate::config::Settings;
 use crate::error::LookupError;
 use crate::part::Target;
 
-/// What names of parts begin with that the runtime itself has registered.
-const RUNTIME: &str = "pdbp.";
-
 pub(crate) fn lookup(engine: &NodeEngine, address: &str) -> Result<Target, LookupError> {
     let unknown = || LookupError::UnknownPart { address: address.to_owned(), known: parts(engine) };
     if let Some((name, node)) = address.split_once('@') {
@@ -38,9 +35,13 @@ pub(crate) fn here<'a>(address: &'a str, settings: &Settings) -> &'a str {
 }
 
 pub(crate) fn parts(engine: &NodeEngine) -> Vec<String> {
-    // What the runtime itself has registered is no part of the program.
-    let of_program = engine.parts().filter(|p| !p.name.as_str().starts_with(RUNTIME));
+    let of_program = engine.parts().filter(|p| !is_own(p.name.as_str()));
     of_program.map(|p| format!("{}@{}", p.name, node_name(engine, p.id.node()))).collect()
+}
+
+/// Whether the runtime itself has registered the part, which then is no part of the program.
+pub(crate) fn is_own(name: &str) -> bool {
+    name.starts_with("pdbp.")
 }
 
 fn node_name(engine: &NodeEngine, node: NodeId) -> String {

@@ -3,8 +3,7 @@
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
-#[cfg(feature = "cudarc")]
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use cudarc::driver::result::ctx;
 #[cfg(feature = "cudarc")]
@@ -25,6 +24,21 @@ pub struct CudaMemory {
     address: sys::CUdeviceptr,
     bytes: usize,
     device: Cuda,
+    /// The program frees it, when nobody has this any more.
+    lent: Option<Arc<()>>,
+}
+
+/// What the program keeps of memory that it has [lent](CudaMemory::lend).
+#[derive(Debug)]
+pub struct Lease(Weak<()>);
+
+impl Lease {
+    /// Whether the memory is the program's again: nothing holds it, and no copy is under way in it. What was dropped with copies under
+    /// way gives it back when its [`Copier`](crate::flow::Copier) is polled or [settles](crate::flow::Copier::settle), and what MPI
+    /// transfers when that is over.
+    pub fn is_over(&self) -> bool {
+        self.0.strong_count() == 0
+    }
 }
 
 impl CudaMemory {
@@ -33,7 +47,7 @@ impl CudaMemory {
         device.bind()?;
         // SAFETY: what the memory holds is set before anybody sees it.
         let address = check_room("cuMemAlloc", bytes, unsafe { result::malloc_sync(bytes) })?;
-        let memory = Self { address, bytes, device: device.clone() };
+        let memory = Self { address, bytes, device: device.clone(), lent: None };
         // SAFETY: the memory is as long.
         check("cuMemsetD8", unsafe { result::memset_d8_sync(address, 0, bytes) })?;
         // Of device memory it may return early, and other streams are not ordered with the default one, on which it runs.
@@ -53,20 +67,24 @@ impl CudaMemory {
     /// program has asked the device to do with them is over, or ordered by an event, when the value is handed on; so is their
     /// allocation, where that is in the order of a stream.
     pub unsafe fn adopt(device: &Cuda, address: u64, bytes: usize) -> Result<Self, DeviceError> {
-        if bytes == 0 {
-            return Err(DeviceError::Empty);
-        }
-        device.bind()?;
-        let mut owner: c_int = 0;
-        let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
-        // SAFETY: a place for the answer, which is of that type.
-        let asked = unsafe { sys::cuPointerGetAttribute((&raw mut owner).cast(), attribute, address) };
-        check("cuPointerGetAttribute", asked.result())?;
-        if owner != device.primary().cu_device() {
-            let owner = format!("device {owner}");
-            return Err(DeviceError::OtherDevice { owner, device: name_of(device.primary()) });
-        }
-        Ok(Self { address, bytes, device: device.clone() })
+        check_place(device, address, bytes)?;
+        Ok(Self { address, bytes, device: device.clone(), lent: None })
+    }
+
+    /// Takes memory that the program goes on to have, and frees itself: when the lease is over.
+    ///
+    /// # Errors
+    /// As [`adopt`](Self::adopt).
+    ///
+    /// # Safety
+    /// `bytes` bytes at `address` were allocated in the context of that device, and stay until the lease is over, as long as nobody else
+    /// writes them, or reads what is written there. What the program has asked the device to do with them is over, or ordered by an event,
+    /// when the value is handed on.
+    pub unsafe fn lend(device: &Cuda, address: u64, bytes: usize) -> Result<(Self, Lease), DeviceError> {
+        check_place(device, address, bytes)?;
+        let lent = Arc::new(());
+        let lease = Lease(Arc::downgrade(&lent));
+        Ok((Self { address, bytes, device: device.clone(), lent: Some(lent) }, lease))
     }
 
     /// Takes memory that the program has by `cudarc`. Waits until what it has asked for on the stream of the memory is over, and
@@ -81,7 +99,7 @@ impl CudaMemory {
     pub fn of<T>(device: &Cuda, mut memory: CudaSlice<T>) -> Result<Self, NotStarted<CudaSlice<T>>> {
         let bytes = memory.num_bytes();
         match settle(device, &mut memory) {
-            Ok(()) => Ok(Self { address: memory.leak(), bytes, device: device.clone() }),
+            Ok(()) => Ok(Self { address: memory.leak(), bytes, device: device.clone(), lent: None }),
             Err(error) => Err(NotStarted { memory, error }),
         }
     }
@@ -102,8 +120,33 @@ impl CudaMemory {
         let (address, bytes) = (memory.address, memory.bytes);
         // SAFETY: not used again, since the value is never dropped.
         unsafe { std::ptr::drop_in_place(&raw mut memory.device) };
+        memory.lent = None;
         (address, bytes)
     }
+}
+
+/// The number of the device to which an address belongs. A context is current.
+pub(super) fn device_of(address: u64) -> Result<c_int, DeviceError> {
+    let mut owner: c_int = 0;
+    let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
+    // SAFETY: a place for the answer, which is of that type.
+    let asked = unsafe { sys::cuPointerGetAttribute((&raw mut owner).cast(), attribute, address) };
+    check("cuPointerGetAttribute", asked.result())?;
+    Ok(owner)
+}
+
+/// Whether there are bytes, and they are the device's.
+fn check_place(device: &Cuda, address: u64, bytes: usize) -> Result<(), DeviceError> {
+    if bytes == 0 {
+        return Err(DeviceError::Empty);
+    }
+    device.bind()?;
+    let owner = device_of(address)?;
+    if owner != device.primary().cu_device() {
+        let owner = format!("device {owner}");
+        return Err(DeviceError::OtherDevice { owner, device: name_of(device.primary()) });
+    }
+    Ok(())
 }
 
 /// Waits until nothing is under way in the memory, which is of that device.
@@ -144,7 +187,7 @@ impl Drop for CudaMemory {
     /// Waits for what is under way on the device: the driver does so itself only for memory of `cuMemAlloc`, and a program's own work
     /// may be under way in the memory, or in what it was adopted from. Where nobody can wait, nothing is freed.
     fn drop(&mut self) {
-        if self.device.bind().is_ok() && ctx::synchronize().is_ok() {
+        if self.lent.is_none() && self.device.bind().is_ok() && ctx::synchronize().is_ok() {
             // SAFETY: of `allocate`, or taken over, and freed only here, when nothing is under way.
             let _ = unsafe { result::free_sync(self.address) };
         }

@@ -23,7 +23,7 @@ use super::{Device, DeviceError, DeviceMemory as _, check_bounds};
 pub(crate) use check::{bind, check, check_room};
 pub use events::CudaEvent;
 use events::Spare;
-pub use memory::CudaMemory;
+pub use memory::{CudaMemory, Lease};
 pub use pieces::CudaTable;
 use pieces::Pieces;
 
@@ -113,6 +113,21 @@ impl Cuda {
         let devices = driver()?;
         let in_use = (0..devices).find(|ordinal| is_in_use(*ordinal).unwrap_or(false));
         Self::open(in_use.unwrap_or(0))
+    }
+
+    /// The device to which an address of device memory belongs.
+    ///
+    /// # Errors
+    /// As [`devices`](Self::devices), and what the driver says, such as that it does not know the address.
+    pub fn of_memory(address: u64) -> Result<Self, DeviceError> {
+        let some = Self::in_use_or_first()?;
+        some.bind()?;
+        let number = memory::device_of(address)?;
+        if number == some.primary().cu_device() {
+            Ok(some)
+        } else {
+            Self::open(number.try_into().unwrap_or(0))
+        }
     }
 
     /// The device of a context that the program has.

@@ -2,8 +2,6 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use super::request::Hosts;
-use super::server::{Limits, Page, Pages};
 use super::*;
 
 /// Longer than any test takes. A test that waits for the end of it fails.
@@ -16,23 +14,34 @@ const LONG: usize = 64 << 20;
 /// A long page and a short one.
 struct TwoPages;
 
-impl Pages for TwoPages {
-    fn renew(&mut self) {}
+impl Site for TwoPages {
+    fn admit(&mut self, _: &Request) -> Result<usize, Answer> {
+        Ok(0)
+    }
 
-    fn page(&mut self, path: &str) -> Page {
-        match path {
-            "/long" => Page::text("200 OK", &"x".repeat(LONG)),
-            _ => Page::text("200 OK", "short\n"),
-        }
+    fn ask(&mut self, _: Ticket, request: &Request, _: Vec<u8>) -> Option<Answer> {
+        Some(match request.path.as_str() {
+            "/long" => Answer::text("200 OK", &"x".repeat(LONG)),
+            _ => Answer::text("200 OK", "short\n"),
+        })
     }
 }
 
 /// No limit of time, and room for two.
-const PATIENT: Limits = Limits { clients: 2, bytes: 8 << 10, request: NEVER, answer: NEVER, close: NEVER };
+const PATIENT: Limits = Limits {
+    clients: 2,
+    head: 8 << 10,
+    request: NEVER,
+    pace: NEVER,
+    least: usize::MAX,
+    idle: None,
+    close: NEVER,
+    held: usize::MAX,
+};
 
-fn serve(limits: Limits) -> Endpoint {
+fn serve(limits: Limits) -> Service {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    Endpoint::serve(listener, limits, Hosts::default(), TwoPages, "http".to_owned()).unwrap()
+    Service::start(listener, limits, Hosts::default(), None, "http".to_owned(), |_| TwoPages).unwrap()
 }
 
 fn connect(address: SocketAddr) -> TcpStream {
@@ -120,7 +129,7 @@ fn a_client_that_does_not_close_keeps_nobody_waiting() {
 
 #[test]
 fn a_client_that_does_not_take_its_answer_is_left() {
-    let server = serve(Limits { clients: 1, answer: Duration::from_millis(100), ..PATIENT });
+    let server = serve(Limits { clients: 1, pace: Duration::from_millis(100), ..PATIENT });
     let mut slow = ask(server.address(), "/long");
     begin(&mut slow);
     ask_until_served(server.address());
@@ -129,7 +138,7 @@ fn a_client_that_does_not_take_its_answer_is_left() {
 
 #[test]
 fn a_client_that_takes_its_answer_in_small_steps_is_left() {
-    let server = serve(Limits { clients: 1, answer: Duration::from_millis(100), ..PATIENT });
+    let server = serve(Limits { clients: 1, pace: Duration::from_millis(100), ..PATIENT });
     let mut slow = ask(server.address(), "/long");
     begin(&mut slow);
     let address = server.address();
@@ -237,4 +246,182 @@ fn a_request_for_another_host_is_refused_with_a_remedy() {
         answer.starts_with("HTTP/1.1 421 ") && answer.contains("PDBP_METRICS_HOSTS=evil.example)"),
         "{answer}"
     );
+}
+
+/// Sends back what it is posted, and keeps the connection: at once, or at `/later` when it has been asked twice.
+#[derive(Default)]
+struct Echo {
+    later: Vec<(Ticket, Vec<u8>)>,
+}
+
+fn echo(body: Vec<u8>) -> Answer {
+    Answer::text("200 OK", std::str::from_utf8(&body).unwrap())
+}
+
+impl Site for Echo {
+    fn admit(&mut self, _: &Request) -> Result<usize, Answer> {
+        Ok(LONG)
+    }
+
+    fn ask(&mut self, ticket: Ticket, request: &Request, body: Vec<u8>) -> Option<Answer> {
+        if request.path != "/later" {
+            return Some(echo(body));
+        }
+        self.later.push((ticket, body));
+        None
+    }
+
+    fn advance(&mut self, answers: &mut Vec<(Ticket, Answer)>) -> Option<Instant> {
+        if self.later.len() >= 2 {
+            answers.extend(self.later.drain(..).map(|(ticket, body)| (ticket, echo(body))));
+        }
+        None
+    }
+}
+
+const KEPT: Limits = Limits { idle: Some(NEVER), ..PATIENT };
+
+fn serve_kept(limits: Limits) -> Service {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    Service::start(listener, limits, Hosts::default(), None, "http".to_owned(), |_| Echo::default()).unwrap()
+}
+
+fn post(stream: &mut TcpStream, path: &str, length: usize, body: &str) {
+    write!(stream, "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}")
+        .unwrap();
+}
+
+/// The status and the body of the next answer on a connection that is kept.
+fn next(stream: &mut TcpStream) -> (String, String) {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).unwrap();
+    let mut body = vec![0; length.parse().unwrap()];
+    stream.read_exact(&mut body).unwrap();
+    (head[9..12].to_owned(), String::from_utf8(body).unwrap())
+}
+
+fn ok(body: &str) -> (String, String) {
+    ("200".to_owned(), body.to_owned())
+}
+
+#[test]
+fn a_connection_is_kept_and_answers_that_come_later_go_to_who_asked() {
+    let server = serve_kept(KEPT);
+    let [mut a, mut b] = [0, 1].map(|_| connect(server.address()));
+    for round in ["one", "two", "three"] {
+        post(&mut a, "/", round.len(), round);
+        assert_eq!(next(&mut a), ok(round));
+    }
+    post(&mut a, "/later", 1, "a");
+    post(&mut b, "/later", 1, "b");
+    assert_eq!((next(&mut a), next(&mut b)), (ok("a"), ok("b")));
+    // Several requests at once, of which the second has to wait for somebody else.
+    let text =
+        |path, body| format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n{body}");
+    a.write_all([text("/", "1"), text("/later", "2"), text("/", "3")].concat().as_bytes()).unwrap();
+    assert_eq!(next(&mut a), ok("1"));
+    post(&mut b, "/later", 1, "4");
+    assert_eq!((next(&mut a), next(&mut a), next(&mut b)), (ok("2"), ok("3"), ok("4")));
+}
+
+#[test]
+fn a_body_that_trickles_is_refused_and_one_that_gets_on_is_not() {
+    let server = serve_kept(Limits { clients: 8, pace: Duration::from_millis(100), least: 1000, ..KEPT });
+    let mut trickling = connect(server.address());
+    post(&mut trickling, "/", 1 << 20, "");
+    let mut writing = trickling.try_clone().unwrap();
+    let writer = thread::spawn(move || {
+        while writing.write_all(b"x").is_ok() {
+            thread::sleep(Duration::from_millis(10));
+        }
+    });
+    assert_eq!(next(&mut trickling).0, "408");
+    trickling.shutdown(std::net::Shutdown::Both).unwrap();
+    writer.join().unwrap();
+    // On a machine that holds this thread up for longer it is refused as well, and tries again.
+    let began = Instant::now();
+    loop {
+        let mut steady = connect(server.address());
+        post(&mut steady, "/", 400_000, "");
+        let whole = (0..40).all(|_| {
+            thread::sleep(Duration::from_millis(10));
+            steady.write_all(&[b'x'; 10_000]).is_ok()
+        });
+        if whole && next(&mut steady).0 == "200" {
+            break;
+        }
+        assert!(began.elapsed() < SOON, "a steady client is refused");
+    }
+}
+
+#[test]
+fn a_connection_without_a_request_is_closed_without_a_word() {
+    let server = serve_kept(Limits { idle: Some(Duration::from_millis(50)), ..KEPT });
+    let mut stream = connect(server.address());
+    post(&mut stream, "/", 2, "hi");
+    assert_eq!(next(&mut stream), ok("hi"));
+    assert_eq!(rest(stream), None);
+}
+
+#[test]
+fn a_request_that_does_not_go_on_is_refused_on_a_connection_that_was_kept() {
+    let server = serve_kept(Limits { request: Duration::from_millis(200), ..KEPT });
+    let mut stream = connect(server.address());
+    post(&mut stream, "/", 2, "hi");
+    assert_eq!(next(&mut stream), ok("hi"));
+    stream.write_all(b"POST / HT").unwrap();
+    assert_eq!(next(&mut stream).0, "408");
+}
+
+#[test]
+fn the_client_that_has_been_silent_for_the_longest_time_gives_way() {
+    let server = serve_kept(KEPT);
+    let [mut first, mut second] = [0, 1].map(|_| connect(server.address()));
+    for stream in [&mut first, &mut second] {
+        post(stream, "/", 2, "hi");
+        assert_eq!(next(stream), ok("hi"));
+    }
+    // Both places are taken, and the first has been silent for longer.
+    let mut third = connect(server.address());
+    post(&mut third, "/", 2, "ho");
+    assert_eq!(next(&mut third), ok("ho"));
+    assert_eq!(rest(first), None);
+    // Whoever is being served keeps the place.
+    post(&mut second, "/later", 1, "2");
+    post(&mut third, "/", 9, "");
+    let refused = ask(server.address(), "/");
+    assert_eq!(status(refused), "503");
+    third.write_all(b"the rest.").unwrap();
+    assert_eq!(next(&mut third), ok("the rest."));
+    post(&mut third, "/later", 1, "3");
+    assert_eq!((next(&mut second), next(&mut third)), (ok("2"), ok("3")));
+}
+
+#[test]
+fn clients_that_send_too_much_together_are_refused_and_the_others_are_served() {
+    let server = serve_kept(Limits { clients: 4, held: 300_000, ..KEPT });
+    let mut holders: Vec<_> = (0..2).map(|_| connect(server.address())).collect();
+    for holder in &mut holders {
+        post(holder, "/", 150_000, &"x".repeat(140_000));
+    }
+    let mut third = connect(server.address());
+    // Until the bodies of the others have been read, there is room for its own.
+    let began = Instant::now();
+    loop {
+        post(&mut third, "/", 50_000, &"x".repeat(50_000));
+        match next(&mut third).0.as_str() {
+            "503" => break,
+            "200" => assert!(began.elapsed() < SOON, "there is room for all"),
+            other => panic!("{other}"),
+        }
+    }
+    for holder in &mut holders {
+        holder.write_all("x".repeat(10_000).as_bytes()).unwrap();
+        assert_eq!(next(holder).0, "200");
+    }
 }

@@ -1,0 +1,7 @@
+//! What somebody sends to the desk: requests over HTTP in pieces, and envelopes. What is taken is within the limits, and the same however it is
+//! cut; the rest gets a fault.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| pdbp::fuzzing::desk(bytes));

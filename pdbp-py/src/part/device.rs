@@ -1,0 +1,152 @@
+//! Memory of CUDA devices: messages from it and into it. `pypdbp/_devices.py` knows the objects that have it.
+
+use std::num::NonZeroUsize;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use pdbp::Node;
+use pdbp::cuda::Buffer;
+use pdbp::cuda::device::{Cuda, CudaEvent, CudaMemory, DeviceError, Lease};
+use pdbp::cuda::flow::{Copier, FlowError};
+use pyo3::prelude::*;
+
+use super::{Part, Target};
+use crate::calls::Patience;
+use crate::error::Failure;
+
+/// Copies under way at a time: one, the block before it, and the one after.
+const COPIES: NonZeroUsize = NonZeroUsize::new(3).unwrap();
+
+/// Where bytes of a device lie, and the stream whose work so far is about them: a CUstream, or the numbers 1 and 2 of the default ones.
+#[derive(Clone, Copy)]
+struct Place {
+    address: u64,
+    bytes: usize,
+    stream: Option<u64>,
+}
+
+/// Memory that is lent to a message.
+struct Lent {
+    copier: Rc<Copier<Cuda>>,
+    buffer: Buffer<Cuda>,
+    after: Option<CudaEvent>,
+    lease: Lease,
+}
+
+impl Place {
+    /// # Safety
+    /// The memory is the device's, and stays until [`give_back`] says so; what is received is for nobody else until then, and nobody writes what is
+    /// sent. The stream is alive.
+    #[expect(unsafe_code, reason = "the caller's promise for memory and stream")]
+    unsafe fn lend(self) -> Result<Lent, DeviceError> {
+        let device = Cuda::of_memory(self.address)?;
+        // SAFETY: the caller's promise.
+        let (memory, lease) = unsafe { CudaMemory::lend(&device, self.address, self.bytes) }?;
+        let stream = self.stream.map(|stream| std::ptr::without_provenance_mut(stream as usize));
+        // SAFETY: the caller's promise.
+        let after = stream.map(|stream| unsafe { device.end_of_raw(stream) }).transpose()?;
+        Ok(Lent { copier: Rc::new(Copier::new(&device, COPIES)), buffer: Buffer::of(memory), after, lease })
+    }
+}
+
+/// Waits until nothing is under way in memory that was lent, of which no operation is left. `false`: a transfer goes on, nobody knows for how long.
+fn give_back(copier: &Copier<Cuda>, lease: &Lease, node: &Node) -> bool {
+    let began = Instant::now();
+    loop {
+        copier.settle();
+        if lease.is_over() || began.elapsed() > node.settings().timeout {
+            return lease.is_over();
+        }
+        node.poll();
+        std::thread::yield_now();
+    }
+}
+
+fn timeout(patience: Patience, node: &Node) -> Duration {
+    patience.or(node.settings().timeout)
+}
+
+impl<E: Into<Failure> + std::fmt::Display> From<FlowError<E>> for Failure {
+    fn from(e: FlowError<E>) -> Self {
+        match e {
+            FlowError::Device(e) => e.into(),
+            FlowError::Link(e) => e.into(),
+            FlowError::TooLong { .. } => Self::new("TooLong", e),
+            e => Self::new("PdbpError", e),
+        }
+    }
+}
+
+impl From<DeviceError> for Failure {
+    fn from(e: DeviceError) -> Self {
+        Self::new("DeviceError", e)
+    }
+}
+
+/// The end of a call: what it gives, once nothing uses the memory any more. Where that cannot be had, the object that has it is never freed.
+fn ended<R>(owner: &Bound<'_, PyAny>, (result, is_back): (Result<R, Failure>, bool)) -> PyResult<R> {
+    if !is_back {
+        std::mem::forget(owner.clone());
+    }
+    Ok(result?)
+}
+
+/// Sends bytes of a device, which `owner` has, as one message.
+#[pyfunction]
+#[pyo3(signature = (part, to, owner, address, bytes, stream, timeout_s))]
+#[expect(unsafe_code, reason = "the owner's promise for memory and stream")]
+#[expect(clippy::too_many_arguments, reason = "of Python, by one caller")]
+pub(crate) fn _send_device(
+    py: Python<'_>,
+    part: PyRef<'_, Part>,
+    to: PyRef<'_, Target>,
+    owner: &Bound<'_, PyAny>,
+    address: u64,
+    bytes: usize,
+    stream: Option<u64>,
+    timeout_s: Option<f64>,
+) -> PyResult<()> {
+    let (patience, to, place) = (Patience::of(timeout_s)?, to.0, Place { address, bytes, stream });
+    let went = part.cell.wait(py, |held| {
+        // SAFETY: `owner` says so by its interface, and is there until the call ends, or for ever.
+        let lent = unsafe { place.lend() }?;
+        let (node, part) = (held.part().node(), held.part());
+        let sending = part.send_device(&lent.copier, lent.buffer.into_slice(), lent.after.as_ref(), to);
+        let sent = match sending {
+            Ok(mut sending) => sending.wait(timeout(patience, node)).map_err(Failure::from),
+            Err(refused) => Err(refused.error.into()),
+        };
+        Ok((sent, give_back(&lent.copier, &lent.lease, node)))
+    })?;
+    ended(owner, went)
+}
+
+/// Receives a message into memory of a device, which `owner` has; who has sent it, and its bytes.
+#[pyfunction]
+#[pyo3(signature = (part, owner, address, bytes, stream, timeout_s))]
+#[expect(unsafe_code, reason = "the owner's promise for memory and stream")]
+pub(crate) fn _recv_device(
+    py: Python<'_>,
+    part: PyRef<'_, Part>,
+    owner: &Bound<'_, PyAny>,
+    address: u64,
+    bytes: usize,
+    stream: Option<u64>,
+    timeout_s: Option<f64>,
+) -> PyResult<(Option<Target>, usize)> {
+    let (patience, place) = (Patience::of(timeout_s)?, Place { address, bytes, stream });
+    let went = part.cell.wait(py, |held| {
+        // SAFETY: as in `_send_device`.
+        let lent = unsafe { place.lend() }?;
+        let (node, part) = (held.part().node(), held.part());
+        let received = match part.recv_into_device(&lent.copier, lent.buffer, lent.after.as_ref()) {
+            Ok(mut receiving) => {
+                let went = receiving.wait(timeout(patience, node)).map_err(Failure::from);
+                went.map(|()| (receiving.source().map(Target), receiving.received()))
+            }
+            Err(refused) => Err(refused.error.into()),
+        };
+        Ok((received, give_back(&lent.copier, &lent.lease, node)))
+    })?;
+    ended(owner, went)
+}

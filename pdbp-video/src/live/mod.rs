@@ -1,0 +1,246 @@
+//! The live page: what `--serve` shows of a run while it goes on.
+//!
+//! [`Live`] is told what arrives and keeps the last of each stream, scores over time and the density of the rows, as much as a page shows,
+//! however long the run. A browser asks for the page once, then for its contents again and again. Pictures are not kept, but decoded
+//! again for the page, from the clips, which every process has. The server is that of the cluster's figures ([`pdbp::Pages`]).
+
+mod picture;
+mod view;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use pdbp::{Page, Pages};
+
+use crate::decode::Codec;
+use crate::frame::{ScoreRecord, StreamClass};
+use crate::measure::Tally;
+use crate::outcome::{Arrival, Density, Fault, PassEnd};
+use crate::plan::Plan;
+use crate::progress::Observer;
+use crate::streams::Streams;
+
+/// Points of a line. When there are more, every second one is left out.
+const MOST_POINTS: usize = 240;
+/// Seconds between the first points.
+const STEP: f64 = 0.25;
+
+/// What is known of a run while it goes on. Cheap to clone; all clones are one.
+#[derive(Clone)]
+pub struct Live(Arc<Shared>);
+
+struct Shared {
+    title: String,
+    streams: Streams,
+    plan: Plan,
+    codec: Codec,
+    begun: Instant,
+    state: Mutex<State>,
+}
+
+/// What is known of a stream.
+#[derive(Debug, Clone, Default)]
+struct Known {
+    last: Option<ScoreRecord>,
+    tally: Tally,
+    fault: Option<Fault>,
+}
+
+impl Known {
+    /// What was wrong, if there has been no picture since.
+    fn broken(&self) -> Option<&Fault> {
+        self.fault.as_ref().filter(|fault| self.last.is_none_or(|last| last.id().pass < fault.pass))
+    }
+}
+
+/// Scores that have arrived since the last point.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sums {
+    frames: u32,
+    scores: [f64; 3],
+}
+
+/// Means of a class at some time; `None` if nothing arrived.
+#[derive(Debug, Clone, Copy)]
+struct Point {
+    at: f64,
+    frames_per_second: f64,
+    means: [Option<[f64; 3]>; StreamClass::ALL.len()],
+}
+
+#[derive(Debug)]
+struct State {
+    known: Vec<Known>,
+    pass: Option<PassEnd>,
+    /// Of the pass that goes on, by class.
+    latencies: [Vec<u64>; StreamClass::ALL.len()],
+    /// Of the pass before, sorted.
+    latencies_before: [Vec<u64>; StreamClass::ALL.len()],
+    sums: [Sums; StreamClass::ALL.len()],
+    points: Vec<Point>,
+    /// Seconds between points, and when the next is due.
+    step: f64,
+    due: f64,
+    rows: BTreeMap<String, Vec<(f64, f64)>>,
+}
+
+impl Live {
+    /// Nothing is known yet of a run over `streams`, which `title` describes; `codec` decodes what is looked at.
+    pub fn new(title: String, streams: Streams, plan: Plan, codec: Codec) -> Self {
+        let state = State {
+            known: vec![Known::default(); streams.count() as usize],
+            pass: None,
+            latencies: Default::default(),
+            latencies_before: Default::default(),
+            sums: Default::default(),
+            points: Vec::new(),
+            step: STEP,
+            due: STEP,
+            rows: BTreeMap::new(),
+        };
+        let begun = Instant::now();
+        Self(Arc::new(Shared { title, streams, plan, codec, begun, state: Mutex::new(state) }))
+    }
+
+    /// Serves the page at an address such as `127.0.0.1:8080` until what is returned is dropped.
+    ///
+    /// # Errors
+    /// [`ServeError`] if nobody can listen there.
+    pub fn serve(&self, address: &str) -> Result<Served, ServeError> {
+        let live = self.clone();
+        let page = move |path: &str| {
+            let body = match path {
+                "/" => view::page(&live.0),
+                "/view" => view::view(&live.0),
+                _ => return None,
+            };
+            Some(Page { kind: "text/html; charset=utf-8", body })
+        };
+        let failed = |source| ServeError { address: address.to_owned(), source };
+        Pages::serve(address, page).map(Served).map_err(failed)
+    }
+}
+
+/// The page is served as long as this is there.
+pub struct Served(Pages);
+
+impl Served {
+    /// Where.
+    pub fn address(&self) -> SocketAddr {
+        self.0.address()
+    }
+}
+
+/// Why there is no live page.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "--serve {address}: {source}; give an IP address of this host and a free port, such as 127.0.0.1:8080, or port 0 for any"
+)]
+pub struct ServeError {
+    /// The address asked for.
+    pub address: String,
+    /// What the system said.
+    pub source: io::Error,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Every change leaves figures that can be shown.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Seconds since the run began.
+    fn now(&self) -> f64 {
+        self.begun.elapsed().as_secs_f64()
+    }
+}
+
+impl State {
+    fn take(&mut self, arrival: &Arrival) {
+        let record = &arrival.record;
+        let (id, scores, class) = (record.id(), record.scores(), record.class() as usize);
+        if let Some(known) = self.known.get_mut(id.stream.0 as usize) {
+            known.last = Some(*record);
+            known.tally.add(id.frame, record.sight());
+        }
+        let sums = &mut self.sums[class];
+        sums.frames += 1;
+        for (sum, score) in sums.scores.iter_mut().zip([scores.blur, scores.blockiness, scores.smoothness]) {
+            *sum += f64::from(score);
+        }
+        self.latencies[class].push(arrival.latency_ns());
+    }
+
+    /// Makes a point of what has arrived, if one is due.
+    fn advance(&mut self, now: f64) {
+        if now < self.due {
+            return;
+        }
+        let since = now - (self.due - self.step);
+        let sums = core::mem::take(&mut self.sums);
+        let mean =
+            |sums: Sums| (sums.frames > 0).then(|| sums.scores.map(|sum| sum / f64::from(sums.frames)));
+        let frames: u32 = sums.iter().map(|sums| sums.frames).sum();
+        let frames_per_second = f64::from(frames) / since;
+        self.points.push(Point { at: now, frames_per_second, means: sums.map(mean) });
+        if self.points.len() > MOST_POINTS {
+            thin(&mut self.points);
+            self.step *= 2.0;
+        }
+        self.due = now + self.step;
+    }
+
+    fn add_rows(&mut self, now: f64, rows: &[Density]) {
+        for row in rows {
+            let points = self.rows.entry(row.row.clone()).or_default();
+            points.push((now, row.density));
+            if points.len() > MOST_POINTS {
+                thin(points);
+            }
+        }
+    }
+}
+
+/// Leaves every second one out, but for the last.
+fn thin<T>(points: &mut Vec<T>) {
+    let mut keep = points.len().is_multiple_of(2);
+    points.retain(|_| {
+        keep = !keep;
+        keep
+    });
+}
+
+impl Observer for Live {
+    fn scored(&self, arrivals: &[Arrival]) {
+        let now = self.0.now();
+        let mut state = self.0.state();
+        arrivals.iter().for_each(|arrival| state.take(arrival));
+        state.advance(now);
+    }
+
+    fn fault(&self, fault: &Fault) {
+        if let Some(known) = self.0.state().known.get_mut(fault.stream.0 as usize) {
+            known.fault = Some(fault.clone());
+        }
+    }
+
+    fn rows(&self, rows: &[Density]) {
+        let now = self.0.now();
+        self.0.state().add_rows(now, rows);
+    }
+
+    fn pass(&self, end: &PassEnd) {
+        let mut state = self.0.state();
+        let state = &mut *state;
+        state.pass = Some(*end);
+        core::mem::swap(&mut state.latencies, &mut state.latencies_before);
+        state.latencies.iter_mut().for_each(Vec::clear);
+        state.latencies_before.iter_mut().for_each(|latencies| latencies.sort_unstable());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! What a run tells whoever watches it while it goes on: a progress line, or a live page.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use pdbp_plots::count;
+
+use crate::outcome::{Arrival, Density, Fault, PassEnd};
+use crate::plan::{Mode, Plan};
+
+/// Is told what happens, by the process that hosts node 0. Calls may come from any thread; they hold the run up, so they should be short.
+pub trait Observer: Sync {
+    /// So many more streams are done with in this pass.
+    fn done(&self, _streams: u64) {}
+
+    /// Scores have arrived.
+    fn scored(&self, _arrivals: &[Arrival]) {}
+
+    /// A stream has given no picture.
+    fn fault(&self, _fault: &Fault) {}
+
+    /// The present state of some buffer rows.
+    fn rows(&self, _rows: &[Density]) {}
+
+    /// A pass has ended.
+    fn pass(&self, _end: &PassEnd) {}
+}
+
+/// Nobody watches.
+impl Observer for () {}
+
+/// Both are told.
+impl<A: Observer, B: Observer> Observer for (A, B) {
+    fn done(&self, streams: u64) {
+        self.0.done(streams);
+        self.1.done(streams);
+    }
+
+    fn scored(&self, arrivals: &[Arrival]) {
+        self.0.scored(arrivals);
+        self.1.scored(arrivals);
+    }
+
+    fn fault(&self, fault: &Fault) {
+        self.0.fault(fault);
+        self.1.fault(fault);
+    }
+
+    fn rows(&self, rows: &[Density]) {
+        self.0.rows(rows);
+        self.1.rows(rows);
+    }
+
+    fn pass(&self, end: &PassEnd) {
+        self.0.pass(end);
+        self.1.pass(end);
+    }
+}
+
+/// Nobody, or one.
+impl<A: Observer> Observer for Option<&A> {
+    fn done(&self, streams: u64) {
+        self.iter().for_each(|one| one.done(streams));
+    }
+
+    fn scored(&self, arrivals: &[Arrival]) {
+        self.iter().for_each(|one| one.scored(arrivals));
+    }
+
+    fn fault(&self, fault: &Fault) {
+        self.iter().for_each(|one| one.fault(fault));
+    }
+
+    fn rows(&self, rows: &[Density]) {
+        self.iter().for_each(|one| one.rows(rows));
+    }
+
+    fn pass(&self, end: &PassEnd) {
+        self.iter().for_each(|one| one.pass(end));
+    }
+}
+
+/// A progress line on the standard error output.
+#[derive(Debug)]
+pub struct Bar {
+    bar: ProgressBar,
+    passes: u32,
+}
+
+impl Bar {
+    /// The line of a run over `streams` streams; none is drawn if it is not `shown`.
+    pub fn new(streams: u32, plan: Plan, shown: Shown) -> Self {
+        let target = match shown {
+            Shown::Yes => ProgressDrawTarget::stderr(),
+            Shown::No => ProgressDrawTarget::hidden(),
+        };
+        let total = u64::from(streams) * u64::from(plan.passes);
+        let bar = ProgressBar::with_draw_target(Some(total), target);
+        let style = match plan.mode {
+            Mode::Continuous => "{bar:30.cyan/blue} {msg} · {eta} left",
+            Mode::Sample | Mode::Replay => {
+                "{bar:40.cyan/blue} {human_pos}/{human_len} pictures · {per_sec} · {eta} left"
+            }
+        };
+        if let Ok(style) = ProgressStyle::with_template(style) {
+            bar.set_style(style);
+        }
+        bar.set_message(format!("pass 1 of {}", count(plan.passes.into())));
+        Self { bar, passes: plan.passes }
+    }
+
+    /// Takes the line away.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    /// What the line says after a pass: `pass 3 of 10 · 8,213 frames/s · no stream behind`.
+    fn line(&self, end: &PassEnd) -> String {
+        let next = (u64::from(end.pass) + 2).min(self.passes.into());
+        let behind = match end.behind {
+            0 => "no stream behind".to_owned(),
+            1 => "1 stream behind".to_owned(),
+            many => format!("{} streams behind", count(many.into())),
+        };
+        let rate = count(end.frames_per_second().round() as u64);
+        format!("pass {} of {} · {rate} frames/s · {behind}", count(next), count(self.passes.into()))
+    }
+}
+
+/// Whether there is something to see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    /// There is.
+    Yes,
+    /// There is not.
+    No,
+}
+
+impl Observer for Bar {
+    fn done(&self, streams: u64) {
+        self.bar.inc(streams);
+    }
+
+    fn pass(&self, end: &PassEnd) {
+        self.bar.set_message(self.line(end));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::PassTime;
+
+    #[test]
+    fn the_line_says_passes_frames_per_second_and_streams_behind() {
+        let plan = Plan { mode: Mode::Continuous, passes: 10, decoders: 2 };
+        let bar = Bar::new(10_080, plan, Shown::No);
+        assert_eq!(bar.bar.message(), "pass 1 of 10");
+        let time = PassTime { start_ns: 0, end_ns: 2_000_000_000 };
+        bar.pass(&PassEnd { pass: 1, time, frames: 10_080, behind: 0 });
+        assert_eq!(bar.bar.message(), "pass 3 of 10 · 5,040 frames/s · no stream behind");
+        bar.pass(&PassEnd { pass: 9, time, frames: 8_880, behind: 1_200 });
+        assert_eq!(bar.bar.message(), "pass 10 of 10 · 4,440 frames/s · 1,200 streams behind");
+    }
+}

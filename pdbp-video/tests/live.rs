@@ -1,0 +1,123 @@
+//! The live page of the program `pdbp-video`, fetched while it runs: by hand, and by a browser where there is one.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A run that does not end by itself.
+struct Run {
+    child: Child,
+    /// Kept, so that the program can write.
+    _out: BufReader<ChildStdout>,
+    address: String,
+}
+
+impl Run {
+    fn start(arguments: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pdbp-video"));
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("PDBP_")) {
+            command.env_remove(name);
+        }
+        let endless = ["--serve", "127.0.0.1:0", "--passes", "1000000", "--quiet", "--transport", "local"];
+        let mut child = command.args(endless).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("live page: http://").and_then(|rest| rest.strip_suffix('/'));
+        let address = address.unwrap_or_else(|| panic!("{line}")).to_owned();
+        Self { child, _out: out, address }
+    }
+
+    fn get(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.address).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 OK"), "{path}: {head}");
+        body.to_owned()
+    }
+
+    /// Asks until the view is as wanted.
+    fn wait_for(&self, is_there: impl Fn(&str) -> bool) -> String {
+        let began = Instant::now();
+        loop {
+            let view = self.get("/view");
+            if is_there(&view) {
+                return view;
+            }
+            assert!(began.elapsed() < Duration::from_secs(120), "{view}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether everything that the page has to show is there: pictures, lines of the scores, and of the rows, which come once a second.
+fn is_whole(view: &str) -> bool {
+    view.contains("data:image/bmp")
+        && view.matches("<svg").count() == 5
+        && view.contains("send: node0 → node2")
+}
+
+const STILL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/streams/freeze_black.264");
+
+#[test]
+fn the_page_can_be_fetched_while_the_program_runs() {
+    let run = Run::start(&["--streams", "8", "--continuous", "--decoder", "openh264", STILL]);
+    let page = run.get("/");
+    assert!(page.starts_with("<!doctype html>") && page.contains("8 streams (8 QCIF)"), "{page}");
+    assert!(!page.contains("src=http") && !page.contains("href="), "nothing from outside");
+    let view = run.wait_for(is_whole);
+    assert!(view.contains("passes done") && view.contains("<td>QCIF<td>8<td>"), "{view}");
+    // It goes on.
+    let passes =
+        |view: &str| view.split_once(" of 1,000,000").unwrap().0.rsplit_once('>').unwrap().1.to_owned();
+    let before = passes(&view);
+    run.wait_for(|view| passes(view) != before);
+    // In every 36 pictures some are black, and some are frozen.
+    run.wait_for(|view| view.contains("<b>black</b>"));
+    run.wait_for(|view| view.contains("<b>frozen</b>"));
+}
+
+#[test]
+fn a_browser_shows_the_page_and_follows_the_run() {
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    let works =
+        |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|out| out.status.success());
+    let Some(browser) = names.into_iter().find(works) else {
+        return eprintln!("skipped: there is no browser (Debian: apt install chromium)");
+    };
+    let run = Run::start(&["--streams", "12", "--continuous", "--decoder", "openh264"]);
+    run.wait_for(is_whole);
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("live");
+    fs::create_dir_all(&folder).unwrap();
+    let profile = tempfile::tempdir().unwrap();
+    let browse = |what: &str| {
+        let mut command = Command::new(browser);
+        command.args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"]);
+        command.arg(format!("--user-data-dir={}", profile.path().display()));
+        command.args(["--window-size=1240,1900", "--virtual-time-budget=4000", what]);
+        let output = command.arg(format!("http://{}/", run.address)).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let dom = browse("--dump-dom");
+    // The script has run, and its answer is in the page.
+    assert!(dom.contains("Live: asked for anew every second."), "{dom}");
+    assert!(is_whole(&dom) && dom.contains("Worst streams"), "{dom}");
+    let picture = folder.join("live.png");
+    let _ = fs::remove_file(&picture);
+    browse(&format!("--screenshot={}", picture.display()));
+    let picture = fs::read(&picture).unwrap();
+    assert!(picture.starts_with(b"\x89PNG") && picture.len() > 50_000, "{} bytes", picture.len());
+}

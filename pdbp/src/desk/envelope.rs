@@ -1,0 +1,386 @@
+//! Reading what clients ask for: SOAP 1.1 and 1.2 envelopes, within limits.
+//!
+//! A SOAP message has no DTD (SOAP 1.1 section 3, SOAP 1.2 part 1 section 5), so nothing in it is ever expanded or fetched.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use quick_xml::XmlVersion;
+use quick_xml::events::{BytesStart, Event};
+use quick_xml::name::ResolveResult;
+use quick_xml::reader::NsReader;
+
+use super::fault::{Code, Fault, Reason};
+
+/// The namespace of the desk's operations.
+pub(super) const DESK: &str = "urn:pdbp:desk";
+/// The most bytes of a message.
+pub(super) const CONTENT: usize = 4 << 20;
+/// The most bytes of an envelope: those of a message as base64, in lines if need be, and of what is around it.
+pub(super) const ENVELOPE: usize = CONTENT / 3 * 4 + CONTENT / 16 + TEXT;
+/// The most bytes of text that is not the message.
+const TEXT: usize = 64 << 10;
+/// The deepest that elements are nested.
+const DEPTH: usize = 16;
+/// The most attributes of an element.
+const ATTRIBUTES: usize = 32;
+/// The most bytes of a name, of an attribute's value, and of an address.
+const NAME: usize = 1 << 10;
+/// The longest that a call waits.
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// Which SOAP an envelope is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    V11,
+    V12,
+}
+
+impl Version {
+    pub(super) const fn namespace(self) -> &'static str {
+        match self {
+            Self::V11 => "http://schemas.xmlsoap.org/soap/envelope/",
+            Self::V12 => "http://www.w3.org/2003/05/soap-envelope",
+        }
+    }
+}
+
+/// What a client wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    Send { to: String, content: Vec<u8> },
+    Call { to: String, content: Vec<u8>, timeout: Option<Duration> },
+    Parts,
+}
+
+/// Reads an envelope. A fault is of the version that the envelope has, if it is known by then, and else of the one given.
+pub(super) fn read(bytes: &[u8], version: Version) -> Result<(Version, Operation), (Version, Fault)> {
+    let text =
+        std::str::from_utf8(bytes).map_err(|_| (version, Fault::malformed("the envelope is not UTF-8")))?;
+    let mut xml = NsReader::from_str(text);
+    xml.config_mut().expand_empty_elements = true;
+    let mut reader = Reader { xml, depth: 0, text: 0 };
+    let version = reader.envelope().map_err(|fault| (version, fault))?;
+    let operation = reader.rest(version).map_err(|fault| (version, fault))?;
+    Ok((version, operation))
+}
+
+struct Reader<'a> {
+    xml: NsReader<&'a [u8]>,
+    depth: usize,
+    /// Bytes of text so far, without those of the message.
+    text: usize,
+}
+
+/// What comes next.
+enum Item {
+    Start(Element),
+    Text(String),
+    End,
+    Over,
+}
+
+struct Element {
+    namespace: String,
+    name: String,
+    /// Whether whoever does not know it must say so. Of a header.
+    is_required: bool,
+}
+
+impl Element {
+    fn is(&self, namespace: &str, name: &str) -> bool {
+        self.namespace == namespace && self.name == name
+    }
+}
+
+impl Reader<'_> {
+    /// The start of the envelope.
+    fn envelope(&mut self) -> Result<Version, Fault> {
+        let Some(element) = self.element("an Envelope")? else {
+            return Err(Fault::malformed("there is no Envelope"));
+        };
+        match [Version::V11, Version::V12].into_iter().find(|v| element.is(v.namespace(), "Envelope")) {
+            Some(version) => Ok(version),
+            None if element.name == "Envelope" => Err(Fault::new(
+                Code::VersionMismatch,
+                Reason::Malformed,
+                format!("\"{}\" is not the namespace of SOAP 1.1 or SOAP 1.2", element.namespace),
+            )),
+            None => Err(Fault::malformed(format!("there is \"{}\" and no Envelope", element.name))),
+        }
+    }
+
+    /// All that is in the envelope.
+    fn rest(&mut self, version: Version) -> Result<Operation, Fault> {
+        let of_soap = version.namespace();
+        let mut element = self.element("a Body")?;
+        if element.as_ref().is_some_and(|element| element.is(of_soap, "Header")) {
+            while let Some(header) = self.element("a header")? {
+                if header.is_required {
+                    let message = format!("the header \"{}\" is required and not known", header.name);
+                    return Err(Fault::new(Code::MustUnderstand, Reason::Malformed, message));
+                }
+                self.skip()?;
+            }
+            element = self.element("a Body")?;
+        }
+        if !element.is_some_and(|element| element.is(of_soap, "Body")) {
+            return Err(Fault::malformed("there is no Body where it should be"));
+        }
+        let Some(asked) = self.element("an operation")? else {
+            return Err(Fault::malformed("the Body is empty: ask for Send, Call or Parts"));
+        };
+        let operation = self.operation(&asked)?;
+        for outer in ["the Body", "the Envelope"] {
+            if self.element(outer)?.is_some() {
+                return Err(Fault::malformed(format!("{outer} has one element too many")));
+            }
+        }
+        loop {
+            match self.next()? {
+                Item::Over => return Ok(operation),
+                Item::Text(text) if text.trim_ascii().is_empty() => {}
+                _ => return Err(Fault::malformed("something follows the Envelope")),
+            }
+        }
+    }
+
+    fn operation(&mut self, asked: &Element) -> Result<Operation, Fault> {
+        let known: &[&str] = match asked.name.as_str() {
+            _ if asked.namespace != DESK => &[],
+            "Send" => &["To", "Content"],
+            "Call" => &["To", "Content", "TimeoutMs"],
+            "Parts" => {
+                return match self.element("the end of Parts")? {
+                    None => Ok(Operation::Parts),
+                    Some(more) => Err(Fault::malformed(format!("Parts has no \"{}\"", more.name))),
+                };
+            }
+            _ => &[],
+        };
+        if known.is_empty() {
+            let Element { namespace, name, .. } = asked;
+            return Err(Fault::malformed(format!(
+                "there is no operation \"{name}\" of \"{namespace}\": ask for Send, Call or Parts of \"{DESK}\""
+            )));
+        }
+        let mut fields: [Option<String>; 3] = [const { None }; 3];
+        // The schema has them in this order; who has another is understood all the same.
+        while let Some(field) = self.element("a field")? {
+            let place = known.iter().position(|name| field.is(DESK, name));
+            let place = place.and_then(|place| fields.get_mut(place)).filter(|place| place.is_none());
+            let Some(place) = place else {
+                let (name, within) = (field.name, &asked.name);
+                return Err(Fault::malformed(format!(
+                    "{within} has no \"{name}\" of \"{DESK}\", or no second one"
+                )));
+            };
+            let most = if field.name == "Content" { ENVELOPE } else { NAME };
+            *place = Some(self.text_of(&field.name, most)?);
+        }
+        let [to, content, timeout] = fields;
+        let to = to.map(|to| to.trim().to_owned()).filter(|to| !to.is_empty());
+        let to =
+            to.ok_or_else(|| Fault::malformed(format!("{} has no To, the address of a part", asked.name)))?;
+        let content = content.ok_or_else(|| Fault::malformed(format!("{} has no Content", asked.name)))?;
+        let content = decode(content)?;
+        if asked.name == "Send" {
+            return Ok(Operation::Send { to, content });
+        }
+        Ok(Operation::Call { to, content, timeout: timeout.as_deref().map(milliseconds).transpose()? })
+    }
+
+    /// The next element, or `None` at the end of the one around it. Nothing but white space may come before.
+    fn element(&mut self, expected: &str) -> Result<Option<Element>, Fault> {
+        loop {
+            match self.next()? {
+                Item::Start(element) => return Ok(Some(element)),
+                Item::End => return Ok(None),
+                Item::Text(text) if text.trim_ascii().is_empty() => {}
+                Item::Text(_) => {
+                    return Err(Fault::malformed(format!("there is text in place of {expected}")));
+                }
+                Item::Over => {
+                    return Err(Fault::malformed(format!("the envelope ends in place of {expected}")));
+                }
+            }
+        }
+    }
+
+    /// The text of an element that has nothing else, to its end.
+    fn text_of(&mut self, name: &str, most: usize) -> Result<String, Fault> {
+        let mut all = String::new();
+        loop {
+            match self.next()? {
+                Item::Text(text) if all.len() + text.len() > most => {
+                    return Err(Fault::new(
+                        Code::Sender,
+                        Reason::TooLong,
+                        format!("{name} has more than {most} bytes"),
+                    ));
+                }
+                Item::Text(text) if all.is_empty() => all = text,
+                Item::Text(text) => all.push_str(&text),
+                Item::End => return Ok(all),
+                _ => return Err(Fault::malformed(format!("{name} has text only"))),
+            }
+            if name == "Content" {
+                self.text = 0;
+            }
+        }
+    }
+
+    /// To the end of the element that has begun.
+    fn skip(&mut self) -> Result<(), Fault> {
+        let outside = self.depth - 1;
+        while self.depth > outside {
+            if let Item::Over = self.next()? {
+                return Err(Fault::malformed("the envelope ends within a header"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What comes next, within the limits.
+    fn next(&mut self) -> Result<Item, Fault> {
+        loop {
+            let event = self
+                .xml
+                .read_event()
+                .map_err(|error| Fault::malformed(format!("this is no XML: {error}")))?;
+            let text = match event {
+                Event::Start(start) => return self.start(&start).map(Item::Start),
+                Event::End(_) => {
+                    self.depth = self.depth.saturating_sub(1);
+                    return Ok(Item::End);
+                }
+                Event::Eof if self.depth == 0 => return Ok(Item::Over),
+                Event::Eof => return Err(Fault::malformed("the envelope is cut short")),
+                Event::Text(text) => text.decode().map(|text| text.into_owned()).map_err(no_text)?,
+                Event::CData(text) => text.decode().map(|text| text.into_owned()).map_err(no_text)?,
+                Event::GeneralRef(reference) => {
+                    let name = reference.decode().map_err(no_text)?;
+                    match reference.resolve_char_ref() {
+                        Ok(Some(character)) => character.to_string(),
+                        Ok(None) => {
+                            predefined(&name).ok_or_else(|| no_dtd("an entity of its own"))?.to_owned()
+                        }
+                        Err(error) => return Err(Fault::malformed(format!("this is no character: {error}"))),
+                    }
+                }
+                Event::DocType(_) => return Err(no_dtd("a DOCTYPE")),
+                Event::PI(_) => return Err(no_dtd("a processing instruction")),
+                Event::Decl(declaration) => {
+                    let encoding = declaration.encoding().and_then(Result::ok);
+                    if encoding.is_some_and(|encoding| !encoding.eq_ignore_ascii_case(b"utf-8")) {
+                        return Err(Fault::malformed("the envelope is to be in UTF-8"));
+                    }
+                    continue;
+                }
+                Event::Comment(_) | Event::Empty(_) => continue,
+            };
+            self.text += text.len();
+            if self.text > ENVELOPE {
+                return Err(Fault::new(Code::Sender, Reason::TooLong, "there is too much text".to_owned()));
+            }
+            return Ok(Item::Text(text));
+        }
+    }
+
+    fn start(&mut self, start: &BytesStart<'_>) -> Result<Element, Fault> {
+        self.depth += 1;
+        if self.depth > DEPTH {
+            return Err(Fault::malformed(format!("elements are more than {DEPTH} deep")));
+        }
+        if start.name().as_ref().len() > NAME {
+            return Err(Fault::malformed(format!("a name has more than {NAME} bytes")));
+        }
+        let (namespace, name) = self.xml.resolver().resolve_element(start.name());
+        let namespace = namespace_of(&namespace)?;
+        let (mut count, mut must, mut is_for_others) = (0, false, false);
+        for attribute in start.attributes() {
+            let attribute =
+                attribute.map_err(|error| Fault::malformed(format!("an attribute is wrong: {error}")))?;
+            count += 1;
+            if count > ATTRIBUTES || attribute.key.as_ref().len() > NAME || attribute.value.len() > NAME {
+                return Err(Fault::malformed(format!(
+                    "an element has more than {ATTRIBUTES} attributes, or one with more than {NAME} bytes"
+                )));
+            }
+            let value = attribute
+                .normalized_value(XmlVersion::Implicit1_0)
+                .map_err(|_| no_dtd("an entity of its own"))?;
+            let (of, key) = self.xml.resolver().resolve_attribute(attribute.key);
+            let of = namespace_of(&of)?;
+            if [Version::V11, Version::V12].iter().any(|version| version.namespace() == of) {
+                match key.as_ref() {
+                    b"mustUnderstand" => must = matches!(value.trim(), "1" | "true"),
+                    b"role" | b"actor" => is_for_others = !is_own_role(value.trim()),
+                    _ => {}
+                }
+            }
+        }
+        let name = String::from_utf8_lossy(name.as_ref()).into_owned();
+        Ok(Element { namespace, name, is_required: must && !is_for_others })
+    }
+}
+
+fn namespace_of(resolved: &ResolveResult<'_>) -> Result<String, Fault> {
+    match resolved {
+        ResolveResult::Bound(namespace) => Ok(String::from_utf8_lossy(namespace.as_ref()).into_owned()),
+        ResolveResult::Unbound => Ok(String::new()),
+        ResolveResult::Unknown(prefix) => {
+            let prefix = String::from_utf8_lossy(prefix);
+            Err(Fault::malformed(format!("the prefix \"{prefix}\" is of no namespace")))
+        }
+    }
+}
+
+/// Whether a header for this role is for the desk.
+fn is_own_role(role: &str) -> bool {
+    let last = role.rsplit('/').next().unwrap_or_default();
+    matches!(last, "" | "next" | "ultimateReceiver")
+}
+
+fn predefined(name: &str) -> Option<&'static str> {
+    match name {
+        "lt" => Some("<"),
+        "gt" => Some(">"),
+        "amp" => Some("&"),
+        "apos" => Some("'"),
+        "quot" => Some("\""),
+        _ => None,
+    }
+}
+
+fn no_dtd(what: &str) -> Fault {
+    Fault::malformed(format!("a SOAP message has no DTD, and this one has {what}"))
+}
+
+fn no_text(error: impl std::fmt::Display) -> Fault {
+    Fault::malformed(format!("this is no text: {error}"))
+}
+
+/// The bytes of a base64Binary, which may have white space anywhere.
+fn decode(mut text: String) -> Result<Vec<u8>, Fault> {
+    if text.bytes().any(|byte| byte.is_ascii_whitespace()) {
+        text.retain(|c| !c.is_ascii_whitespace());
+    }
+    let bytes = STANDARD.decode(text.as_bytes());
+    let bytes =
+        bytes.map_err(|error| Fault::malformed(format!("the Content is no base64Binary: {error}")))?;
+    if bytes.len() > CONTENT {
+        let message = format!("the Content has {} bytes, and {CONTENT} are the most", bytes.len());
+        return Err(Fault::new(Code::Sender, Reason::TooLong, message));
+    }
+    Ok(bytes)
+}
+
+fn milliseconds(text: &str) -> Result<Duration, Fault> {
+    let most = LONGEST.as_millis() as u64;
+    let read = text.trim().parse().ok().filter(|n| (1..=most).contains(n));
+    read.map(Duration::from_millis).ok_or_else(|| {
+        Fault::malformed(format!("TimeoutMs is \"{}\" and has to be 1 to {most}", text.trim()))
+    })
+}

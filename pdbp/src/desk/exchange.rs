@@ -1,0 +1,339 @@
+//! What is under way between clients and parts.
+//!
+//! A part of the cluster sees a call as a message of one of the desk's own parts, and answers its source as it answers any. An own part
+//! carries one call at a time, so that its next message from the part that was called is the answer. One whose call was given up may get its
+//! answer still, and is replaced by a new one.
+//!
+//! Registering and freeing a part takes an agreement of the cluster, which may take time: a thread beside the server does both.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pdbp_core::tables::PartKind;
+
+use super::envelope::CONTENT;
+use super::fault::{Code, Fault, Reason};
+use crate::error::{RecvError, SendError};
+use crate::http::Ticket;
+use crate::node::Node;
+use crate::part::{Part, Shared, Target};
+
+/// What the names of the desk's own parts begin with.
+const NAME: &str = "pdbp.desk";
+/// How long a message waits for room before the client is told that the part is busy.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How often to look whether a part that was called is still there.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What came of an exchange: the answer of the part that was called, none of one that was only sent to.
+pub(super) type Outcome = Result<Option<Vec<u8>>, Fault>;
+
+/// What a client wants of a part.
+pub(super) struct Order {
+    pub(super) ticket: Ticket,
+    pub(super) to: Target,
+    /// As the client wrote it.
+    pub(super) address: String,
+    pub(super) content: Vec<u8>,
+    /// How long to wait for an answer, if one is wanted.
+    pub(super) answer: Option<Duration>,
+}
+
+type Run = Pin<Box<dyn Future<Output = (Part<Shared>, Outcome)> + Send>>;
+
+struct Exchange {
+    ticket: Ticket,
+    to: Target,
+    address: String,
+    run: Run,
+    /// Whether all of the message is on its way.
+    sent: Arc<AtomicBool>,
+    began: Instant,
+    /// How long it may wait for room, and for the answer.
+    patience: Duration,
+    timeout: Duration,
+}
+
+/// Work for the thread beside the server.
+enum Task {
+    Register(usize),
+    /// Given up, with the part that is in it.
+    Free(Run),
+}
+
+pub(super) struct Exchanges {
+    node: Node,
+    bell: Arc<Bell>,
+    waker: Waker,
+    /// Parts without a call, the one that has been idle for the longest time first.
+    idle: VecDeque<Part<Shared>>,
+    orders: VecDeque<(Order, Instant)>,
+    under_way: Vec<Exchange>,
+    tasks: Sender<Task>,
+    registered: Receiver<Result<Part<Shared>, String>>,
+    /// Parts that have been asked for, and not come.
+    coming: usize,
+    /// Parts that have ever been asked for.
+    count: usize,
+    looked: Instant,
+}
+
+/// Wakes the server when something has come for one of the exchanges.
+struct Bell {
+    rung: AtomicBool,
+    waker: Arc<mio::Waker>,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // Pairs with the swap of the server, which then looks at all exchanges.
+        if !self.rung.swap(true, Ordering::AcqRel) {
+            // It fails when the server is gone.
+            let _ = self.waker.wake();
+        }
+    }
+}
+
+impl Exchanges {
+    pub(super) fn start(node: Node, waker: &Arc<mio::Waker>) -> std::io::Result<Self> {
+        let bell = Arc::new(Bell { rung: AtomicBool::new(false), waker: Arc::clone(waker) });
+        let (tasks, todo) = channel::<Task>();
+        let (done, registered) = channel();
+        let (registrar, wakes) = (node.clone(), Arc::clone(&bell));
+        let name = format!("pdbp-desk-{}", node.id());
+        thread::Builder::new().name(name).spawn(move || {
+            while let Ok(task) = todo.recv() {
+                match task {
+                    Task::Free(run) => drop(run),
+                    Task::Register(number) => {
+                        let part = registrar.register_shared(&format!("{NAME}.{number}"), PartKind::Cpu);
+                        // Nobody takes it when the server is gone, and it is freed.
+                        let _ = done.send(part.map_err(|error| error.to_string()));
+                        wakes.wake_by_ref();
+                    }
+                }
+            }
+        })?;
+        let mut exchanges = Self {
+            node,
+            waker: Waker::from(Arc::clone(&bell)),
+            bell,
+            idle: VecDeque::new(),
+            orders: VecDeque::new(),
+            under_way: Vec::new(),
+            tasks,
+            registered,
+            coming: 0,
+            count: 0,
+            looked: Instant::now(),
+        };
+        exchanges.register();
+        Ok(exchanges)
+    }
+
+    pub(super) fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Begins when one of the desk's parts is free. There are as many as clients are served, at most.
+    pub(super) fn begin(&mut self, order: Order) {
+        self.orders.push_back((order, Instant::now()));
+        self.bell.rung.store(true, Ordering::Release);
+    }
+
+    /// Goes on with all. Returns when to be called again if nothing has come before.
+    pub(super) fn advance(&mut self, done: &mut Vec<(Ticket, Outcome)>) -> Option<Instant> {
+        let now = Instant::now();
+        while let Ok(registered) = self.registered.try_recv() {
+            self.coming -= 1;
+            match registered {
+                Ok(part) => self.idle.push_back(part),
+                Err(error) => self.refuse(&error, done),
+            }
+        }
+        while !self.orders.is_empty()
+            && let Some(part) = self.idle.pop_front()
+        {
+            if let Some((order, began)) = self.orders.pop_front() {
+                self.under_way.push(self.exchange(part, order, began));
+            }
+        }
+        while self.coming < self.orders.len() {
+            self.register();
+        }
+        // Pairs with that of the bell: what comes from here on rings it again.
+        if self.bell.rung.swap(false, Ordering::AcqRel) {
+            self.poll(done);
+        }
+        self.give_up(now, done);
+        let ends = self.under_way.iter().map(Exchange::end);
+        let orders = self.orders.iter().map(|(_, began)| *began + PATIENCE);
+        let look = (!self.under_way.is_empty()).then(|| self.looked + LOOK);
+        ends.chain(orders).chain(look).min()
+    }
+
+    fn register(&mut self) {
+        self.count += 1;
+        self.coming += 1;
+        // It is there for as long as this is.
+        let _ = self.tasks.send(Task::Register(self.count));
+    }
+
+    fn exchange(&self, part: Part<Shared>, order: Order, began: Instant) -> Exchange {
+        let sent = Arc::new(AtomicBool::new(false));
+        let (to, said, content) = (order.to, Arc::clone(&sent), order.content);
+        let is_call = order.answer.is_some();
+        let run = async move {
+            let mut part = part;
+            let outcome = carry_out(&mut part, to, content, is_call, &said).await;
+            (part, outcome)
+        };
+        let timeout = order.answer.unwrap_or(PATIENCE);
+        Exchange {
+            ticket: order.ticket,
+            to,
+            address: order.address,
+            run: Box::pin(run),
+            sent,
+            began,
+            patience: timeout.min(PATIENCE),
+            timeout,
+        }
+    }
+
+    fn poll(&mut self, done: &mut Vec<(Ticket, Outcome)>) {
+        let mut context = Context::from_waker(&self.waker);
+        let mut i = 0;
+        while let Some(exchange) = self.under_way.get_mut(i) {
+            match exchange.run.as_mut().poll(&mut context) {
+                Poll::Ready((part, outcome)) => {
+                    let ticket = exchange.ticket;
+                    self.under_way.swap_remove(i);
+                    self.idle.push_back(part);
+                    done.push((ticket, outcome));
+                }
+                Poll::Pending => i += 1,
+            }
+        }
+    }
+
+    /// Ends what has taken too long, and calls of parts that are gone.
+    fn give_up(&mut self, now: Instant, done: &mut Vec<(Ticket, Outcome)>) {
+        let looks = now >= self.looked + LOOK;
+        if looks {
+            self.looked = now;
+        }
+        let mut i = 0;
+        while let Some(exchange) = self.under_way.get(i) {
+            let fault = if now >= exchange.end() {
+                Some(exchange.late())
+            } else if looks && !is_there(&self.node, exchange.to) {
+                let why = format!("{} has gone, and has not answered", exchange.address);
+                Some(Fault::receiver(Reason::PartGone, why))
+            } else {
+                None
+            };
+            match fault {
+                Some(fault) => {
+                    let exchange = self.under_way.swap_remove(i);
+                    done.push((exchange.ticket, Err(fault)));
+                    let _ = self.tasks.send(Task::Free(exchange.run));
+                }
+                None => i += 1,
+            }
+        }
+        while self.orders.front().is_some_and(|(_, began)| now >= *began + PATIENCE) {
+            self.refuse("the desk has no part left to send it by", done);
+        }
+    }
+
+    /// Tells the client that has waited longest for a part of the desk that there is none.
+    fn refuse(&mut self, why: &str, done: &mut Vec<(Ticket, Outcome)>) {
+        if let Some((order, _)) = self.orders.pop_front() {
+            let why = format!("nothing was sent to {}: {why}; try again", order.address);
+            done.push((order.ticket, Err(Fault::receiver(Reason::Busy, why))));
+        }
+    }
+}
+
+impl Exchange {
+    /// When it is given up.
+    fn end(&self) -> Instant {
+        self.began + if self.sent.load(Ordering::Relaxed) { self.timeout } else { self.patience }
+    }
+
+    fn late(&self) -> Fault {
+        let Self { address, patience, timeout, .. } = self;
+        if self.sent.load(Ordering::Relaxed) {
+            let why = format!("{address} has the message and has not answered in {timeout:?}");
+            return Fault::receiver(Reason::Timeout, why);
+        }
+        let why = format!(
+            "{address} has made no room for the message in {patience:?}: it does not read; try again"
+        );
+        Fault::receiver(Reason::Busy, why)
+    }
+}
+
+/// Whether the tables have the part, and its node can be reached.
+fn is_there(node: &Node, part: Target) -> bool {
+    let engine = node.shared.engine();
+    engine.part(part).is_some_and(|entry| entry.id == part) && !engine.has_failed(part.node())
+}
+
+async fn carry_out(
+    part: &mut Part<Shared>,
+    to: Target,
+    content: Vec<u8>,
+    is_call: bool,
+    sent: &AtomicBool,
+) -> Outcome {
+    // What was said to an earlier client: a second answer, or what came back.
+    while part.try_recv().is_some() {}
+    while let Ok(Some(_)) = part.try_returned() {}
+    part.send_async(to, &content).await.map_err(|error| not_sent(&error))?;
+    drop(content);
+    sent.store(true, Ordering::Relaxed);
+    if !is_call {
+        part.flush();
+        return Ok(None);
+    }
+    loop {
+        let message = part.recv_async().await.map_err(|error| no_answer(&error))?;
+        if message.source() != to {
+            continue;
+        }
+        if message.len() > CONTENT {
+            let why = format!("the answer has {} bytes, and {CONTENT} are the most", message.len());
+            return Err(Fault::receiver(Reason::TooLong, why));
+        }
+        return Ok(Some(message.to_vec()));
+    }
+}
+
+fn not_sent(error: &SendError) -> Fault {
+    match error {
+        SendError::NoSuchPart(_) => Fault::new(Code::Sender, Reason::NoSuchPart, error.to_string()),
+        SendError::PeerFailed(_) | SendError::RelayFailed { .. } => {
+            Fault::receiver(Reason::PartGone, format!("nothing was sent: {error}"))
+        }
+        SendError::TooLong { .. } => Fault::new(Code::Sender, Reason::TooLong, error.to_string()),
+        _ => Fault::receiver(Reason::Failed, format!("nothing was sent: {error}")),
+    }
+}
+
+fn no_answer(error: &RecvError) -> Fault {
+    let reason = if *error == RecvError::NobodyLeft { Reason::PartGone } else { Reason::Failed };
+    Fault::receiver(reason, format!("sent, and no answer can come: {error}"))
+}

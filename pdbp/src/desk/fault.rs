@@ -1,0 +1,88 @@
+//! What is said when something cannot be done.
+
+use super::envelope::Version;
+
+/// Whose fault it is (SOAP 1.2 part 1 section 5.4.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Code {
+    /// The client's: asked the same way again, it fails again.
+    Sender,
+    /// Ours, or that of the part: it may pass.
+    Receiver,
+    VersionMismatch,
+    MustUnderstand,
+}
+
+impl Code {
+    pub(super) const fn name(self, version: Version) -> &'static str {
+        match (self, version) {
+            (Self::Sender, Version::V11) => "Client",
+            (Self::Receiver, Version::V11) => "Server",
+            (Self::Sender, Version::V12) => "Sender",
+            (Self::Receiver, Version::V12) => "Receiver",
+            (Self::VersionMismatch, _) => "VersionMismatch",
+            (Self::MustUnderstand, _) => "MustUnderstand",
+        }
+    }
+}
+
+/// What it is, for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// No envelope, or none with an operation of the desk.
+    Malformed,
+    /// Longer than a message may be, there or back.
+    TooLong,
+    NoSuchPart,
+    /// The part has not read what was sent before, or the desk has no place. Nothing was sent.
+    Busy,
+    /// Sent, and not answered in time.
+    Timeout,
+    /// The part, or its node, has gone before it answered.
+    PartGone,
+    /// Anything else; the message says what.
+    Failed,
+}
+
+impl Reason {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Malformed => "Malformed",
+            Self::TooLong => "TooLong",
+            Self::NoSuchPart => "NoSuchPart",
+            Self::Busy => "Busy",
+            Self::Timeout => "Timeout",
+            Self::PartGone => "PartGone",
+            Self::Failed => "Failed",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub(super) code: Code,
+    pub(super) reason: Reason,
+    pub(super) message: String,
+}
+
+impl Fault {
+    pub(super) fn new(code: Code, reason: Reason, message: String) -> Self {
+        Self { code, reason, message }
+    }
+
+    pub(super) fn malformed(message: impl Into<String>) -> Self {
+        Self::new(Code::Sender, Reason::Malformed, message.into())
+    }
+
+    pub(super) fn receiver(reason: Reason, message: impl Into<String>) -> Self {
+        Self::new(Code::Receiver, reason, message.into())
+    }
+
+    /// That of HTTP (SOAP 1.1 section 6.2, SOAP 1.2 part 2 section 7.4.2).
+    pub(super) const fn status(&self, version: Version) -> &'static str {
+        match (version, self.code) {
+            (Version::V12, Code::Sender) => "400 Bad Request",
+            _ => "500 Internal Server Error",
+        }
+    }
+}

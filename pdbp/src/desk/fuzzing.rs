@@ -1,0 +1,20 @@
+//! What the fuzz target `desk` calls.
+
+use super::answer;
+use super::envelope::{CONTENT, Operation, Version, read};
+
+/// Reads an envelope; what is taken is within the limits, and what is not gets a fault.
+pub(crate) fn envelope(bytes: &[u8]) -> bool {
+    match read(bytes, Version::V11) {
+        Ok((_, Operation::Parts)) => true,
+        Ok((_, Operation::Send { to, content } | Operation::Call { to, content, .. })) => {
+            assert!(!to.is_empty() && to.len() <= 1024 && content.len() <= CONTENT, "beyond the limits");
+            true
+        }
+        Err((version, fault)) => {
+            let answer = answer::fault(version, &fault);
+            assert!(quick_xml::Reader::from_str(&answer.body).read_event().is_ok());
+            false
+        }
+    }
+}

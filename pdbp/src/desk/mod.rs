@@ -1,0 +1,258 @@
+//! The desk: parts of a running cluster for programs in any language, by SOAP.
+//!
+//! ```text
+//!  zeep, curl, … ◀──HTTP──▶ http::Service ──▶ Counter ──▶ envelope: limits, what is asked for
+//!                                                └──▶ Exchanges: own parts ◀──messages──▶ parts of the cluster
+//! ```
+//!
+//! With the setting `desk` a node serves three operations, by SOAP 1.1 and 1.2, document/literal, with messages as base64:
+//!
+//! | operation | does |
+//! |---|---|
+//! | `Send(To, Content)` | sends a message to a part; answered when it is on its way |
+//! | `Call(To, Content, TimeoutMs?)` | the same, and answers with the first message that the part sends back to the source |
+//! | `Parts()` | the addresses of all parts |
+//!
+//! `http://HOST:PORT/pdbp?wsdl` describes them (WSDL 1.1, the schema within; `?xsd` has that alone). The parts that are called know nothing
+//! of SOAP: they answer [`Message::source`](crate::Message::source) as they answer any part.
+//!
+//! A fault has a `Failure` as its detail, with one of these reasons:
+//!
+//! | reason | whose | what |
+//! |---|---|---|
+//! | `Malformed` | sender | no envelope of SOAP 1.1 or 1.2, or none with such an operation |
+//! | `TooLong` | sender, receiver | a message of more than 4 MiB, there or back |
+//! | `NoSuchPart` | sender | no part has the address, or several have the name |
+//! | `Busy` | receiver | the part does not read, or too many calls are under way: nothing was sent; with `Retry-After` |
+//! | `Timeout` | receiver | sent, and no answer has come in time |
+//! | `PartGone` | receiver | the part or its node has gone before it answered |
+//! | `Failed` | receiver | anything else, as the message says |
+
+mod answer;
+mod envelope;
+mod exchange;
+mod fault;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+use crate::config::{Progress, Settings};
+use crate::error::LookupError;
+use crate::http::{Answer, Certificate, Hosts, Limits, Method, Request, Secret, Service, Site, Ticket};
+use crate::node::Node;
+use envelope::{Operation, Version};
+use exchange::{Exchanges, Order};
+use fault::{Code, Fault, Reason};
+
+/// Where it is asked.
+const PATH: &str = "/pdbp";
+
+const LIMITS: Limits = Limits {
+    clients: 64,
+    head: 8 << 10,
+    request: Duration::from_secs(5),
+    pace: Duration::from_secs(10),
+    least: 160 << 10,
+    idle: Some(Duration::from_secs(60)),
+    close: Duration::from_secs(1),
+    held: 64 << 20,
+};
+
+const INDEX: &str = "\
+PDBP desk: the parts of a cluster, by SOAP 1.1 and 1.2
+/pdbp?wsdl  the operations Send, Call and Parts (WSDL 1.1)
+/pdbp?xsd   the schema of their bodies
+";
+
+/// Serves clients that are no part of the cluster, from one of its nodes, as the setting `desk` says: `Send`, `Call` and `Parts` by SOAP
+/// 1.1 and 1.2, described at `http://HOST:PORT/pdbp?wsdl`.
+///
+/// **Clients.** One thread serves up to 64 at a time, on connections that are kept for as long as requests come, and waits for none of
+/// them. When all places are taken, that of the client that has been silent for the longest time is given away; if none is silent, who comes
+/// gets status 503. The head of a request has 8 KiB, 64 fields and 5 seconds; a body and an answer may take as long as they get 160 KiB
+/// further in 10 seconds; a connection without a request is closed after 60 seconds. A message has 4 MiB at most, all bodies and answers
+/// together 64 MiB.
+///
+/// **Who may ask.** Anybody on this host, where it listens on a loopback address. With the setting `client_token_file` only who sends the
+/// secret in that file as bearer (`Authorization: Bearer SECRET`); without it another address than a loopback address is refused, as it is
+/// without `desk_tls`, the folder of a certificate with which it speaks TLS 1.3 (and nothing else), or `plain`, which lets the secret travel as it is.
+/// As for the figures, requests have to be for an IP address, for `localhost`, for the host in the setting `desk`, or one in `metrics_hosts`.
+pub struct Desk(Service);
+
+impl Desk {
+    /// Takes the address, before there is anything to serve.
+    pub(crate) fn bind(address: &str, settings: &Settings) -> io::Result<TcpListener> {
+        let refused = |why: &str| Err(io::Error::other(why.to_owned()));
+        if settings.progress == Progress::Inline {
+            return refused(
+                "with `progress` = \"inline\" nobody polls the node while calls wait; set \"thread\", or \"host\" and poll it in a loop",
+            );
+        }
+        let secret = Secret::read(settings.client_token_file.as_deref())?;
+        let certificate = certificate(settings)?;
+        let listener = TcpListener::bind(address)?;
+        if listener.local_addr()?.ip().is_loopback() {
+            return Ok(listener);
+        }
+        if !secret.is_set() {
+            return refused(
+                "other hosts reach it, and anybody could send to parts: set `client_token_file`, or take 127.0.0.1",
+            );
+        }
+        if !settings.plain && certificate.is_none() {
+            return refused(
+                "other hosts reach it, and clients send their secret as it is: set `desk_tls`, or `plain` = \"on\" on a network that you trust, or \
+                 take 127.0.0.1",
+            );
+        }
+        Ok(listener)
+    }
+
+    /// `node` must not hold what this returns.
+    pub(crate) fn start(listener: TcpListener, node: Node) -> io::Result<Self> {
+        let settings = node.settings();
+        let secret = Secret::read(settings.client_token_file.as_deref())?;
+        let own = settings.desk.as_deref().and_then(|address| address.rsplit_once(':')).map(|(host, _)| host);
+        let hosts = Hosts::new(own.into_iter().chain(settings.metrics_hosts.iter().map(String::as_str)));
+        let certificate = certificate(settings)?;
+        let scheme = if certificate.is_some() { "https" } else { "http" };
+        let (address, timeout) = (listener.local_addr()?, settings.timeout);
+        let name = format!("pdbp-http-{}", node.id());
+        let mut failed = None;
+        let service = Service::start(listener, LIMITS, hosts, certificate, name, |waker| {
+            let exchanges = Exchanges::start(node, waker).map_err(|error| failed = Some(error)).ok();
+            Counter {
+                exchanges,
+                secret,
+                scheme,
+                address,
+                timeout,
+                versions: Vec::new(),
+                outcomes: Vec::new(),
+            }
+        })?;
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(Self(service)),
+        }
+    }
+
+    /// Where it listens: with port 0 in the setting, the port that it was given.
+    pub fn address(&self) -> SocketAddr {
+        self.0.address()
+    }
+}
+
+/// That of the setting `desk_tls`.
+fn certificate(settings: &Settings) -> io::Result<Option<Certificate>> {
+    settings.desk_tls.as_deref().map(Certificate::read).transpose()
+}
+
+/// What clients ask.
+struct Counter {
+    /// Without, the start has failed, and it is not asked.
+    exchanges: Option<Exchanges>,
+    secret: Secret,
+    scheme: &'static str,
+    address: SocketAddr,
+    timeout: Duration,
+    /// How clients that wait are answered.
+    versions: Vec<(Ticket, Version)>,
+    outcomes: Vec<(Ticket, exchange::Outcome)>,
+}
+
+impl Site for Counter {
+    fn admit(&mut self, request: &Request) -> Result<usize, Answer> {
+        if !matches!(request.path.as_str(), PATH | "/") {
+            return Err(Answer::refusal("404 Not Found", INDEX));
+        }
+        self.secret.check(request)?;
+        match request.method {
+            Method::Get | Method::Head => Ok(0),
+            Method::Post if request.path == PATH => match request.kind.as_str() {
+                "text/xml" | "application/soap+xml" => Ok(envelope::ENVELOPE),
+                _ => Err(Answer::refusal(
+                    "415 Unsupported Media Type",
+                    "send an envelope as text/xml (SOAP 1.1) or application/soap+xml (SOAP 1.2)\n",
+                )),
+            },
+            _ => {
+                let refusal = Answer::refusal("405 Method Not Allowed", INDEX);
+                Err(Answer { more: "Allow: GET, HEAD, POST\r\n", ..refusal })
+            }
+        }
+    }
+
+    fn ask(&mut self, ticket: Ticket, request: &Request, body: Vec<u8>) -> Option<Answer> {
+        if request.method != Method::Post {
+            return Some(self.page(request));
+        }
+        let version = if request.kind == "text/xml" { Version::V11 } else { Version::V12 };
+        let (version, operation) = match envelope::read(&body, version) {
+            Ok(read) => read,
+            Err((version, fault)) => return Some(answer::fault(version, &fault)),
+        };
+        drop(body);
+        let exchanges = self.exchanges.as_mut()?;
+        let (to, content, wait) = match operation {
+            Operation::Parts => return Some(answer::parts(version, &exchanges.node().parts())),
+            Operation::Send { to, content } => (to, content, None),
+            Operation::Call { to, content, timeout } => (to, content, Some(timeout.unwrap_or(self.timeout))),
+        };
+        match exchanges.node().lookup(&to) {
+            Ok(target) => {
+                self.versions.push((ticket, version));
+                exchanges.begin(Order { ticket, to: target, address: to, content, answer: wait });
+                None
+            }
+            Err(error) => Some(answer::fault(version, &unknown(&to, &error))),
+        }
+    }
+
+    fn advance(&mut self, answers: &mut Vec<(Ticket, Answer)>) -> Option<std::time::Instant> {
+        let next = self.exchanges.as_mut()?.advance(&mut self.outcomes);
+        for (ticket, outcome) in self.outcomes.drain(..) {
+            let Some(i) = self.versions.iter().position(|(one, _)| *one == ticket) else { continue };
+            let (_, version) = self.versions.swap_remove(i);
+            let answer = match outcome {
+                Ok(None) => answer::sent(version),
+                Ok(Some(content)) => answer::called(version, &content),
+                Err(fault) => answer::fault(version, &fault),
+            };
+            answers.push((ticket, answer));
+        }
+        next
+    }
+}
+
+impl Counter {
+    fn page(&self, request: &Request) -> Answer {
+        let own = self.address.to_string();
+        let url = format!("{}://{}{PATH}", self.scheme, request.authority.as_ref().unwrap_or(&own));
+        match request.query.to_ascii_lowercase().as_str() {
+            "wsdl" | "singlewsdl" => Answer::new("200 OK", "text/xml; charset=utf-8", answer::wsdl(&url)),
+            "xsd" => Answer::new("200 OK", "text/xml; charset=utf-8", answer::XSD),
+            _ => Answer::text("200 OK", INDEX),
+        }
+    }
+}
+
+/// The most characters of an address that a fault repeats.
+const REPEATED: usize = 100;
+
+fn unknown(address: &str, error: &LookupError) -> Fault {
+    let shown: String = address.chars().take(REPEATED).collect();
+    // Which parts there are says `Parts`; there may be a thousand.
+    let why = match error {
+        LookupError::Ambiguous { .. } => {
+            format!("several parts are called \"{shown}\": name the node, as in \"{shown}@node0\"")
+        }
+        _ => format!("no part has the address \"{shown}\"; the operation Parts lists those there are"),
+    };
+    Fault::new(Code::Sender, Reason::NoSuchPart, why)
+}

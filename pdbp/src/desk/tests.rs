@@ -1,0 +1,222 @@
+//! What the reader of envelopes takes, and what it says of the rest.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::envelope::{CONTENT, DESK, Operation, Version, read};
+use super::fault::{Code, Fault, Reason};
+use super::{answer, fault};
+
+const V11: &str = Version::V11.namespace();
+const V12: &str = Version::V12.namespace();
+
+fn envelope(namespace: &str, body: &str) -> String {
+    format!("<e:Envelope xmlns:e=\"{namespace}\"><e:Body>{body}</e:Body></e:Envelope>")
+}
+
+fn asked(text: &str) -> Result<(Version, Operation), Fault> {
+    read(text.as_bytes(), Version::V11).map_err(|(_, fault)| fault)
+}
+
+/// The fault that an envelope gets.
+fn refused(text: &str) -> Fault {
+    asked(text).expect_err(text)
+}
+
+/// An element of the desk's own namespace.
+fn own(name: &str, inner: &str) -> String {
+    format!("<{name} xmlns=\"{DESK}\">{inner}</{name}>")
+}
+
+#[test]
+fn envelopes_are_read_as_clients_write_them() {
+    let call = Operation::Call { to: "a@node1".to_owned(), content: b"hello".to_vec(), timeout: None };
+    let slow = Operation::Call {
+        to: "a & b".to_owned(),
+        content: Vec::new(),
+        timeout: Some(Duration::from_millis(1500)),
+    };
+    let fields = "<To>a@node1</To><Content>aGVsbG8=</Content>";
+    for (text, version, operation) in [
+        (envelope(V11, &own("Call", fields)), Version::V11, &call),
+        // As zeep does it.
+        (
+            format!(
+                "<?xml version='1.0' encoding='utf-8'?>\n<soap-env:Envelope xmlns:soap-env=\"{V12}\"><soap-env:Body><ns0:Call xmlns:ns0=\"{DESK}\">\
+                 <ns0:To>a@node1</ns0:To><ns0:Content>aGVsbG8=</ns0:Content></ns0:Call></soap-env:Body></soap-env:Envelope>"
+            ),
+            Version::V12,
+            &call,
+        ),
+        // As gSOAP does it: all prefixes at the top, white space, an encoding style, an empty header.
+        (
+            format!(
+                "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<SOAP-ENV:Envelope xmlns:SOAP-ENV=\"{V11}\" xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" \
+                 xmlns:d=\"{DESK}\">\n <SOAP-ENV:Header/>\n <SOAP-ENV:Body SOAP-ENV:encodingStyle=\"\">\n  <d:Call>\n   <d:To>a@node1</d:To>\n   \
+                 <d:Content>\n aGVs\n bG8=\n </d:Content>\n  </d:Call>\n </SOAP-ENV:Body>\n</SOAP-ENV:Envelope>\n"
+            ),
+            Version::V11,
+            &call,
+        ),
+        (
+            envelope(V12, &own("Call", "<To>a &amp; &#98;</To><TimeoutMs> 1500 </TimeoutMs><Content/>")),
+            Version::V12,
+            &slow,
+        ),
+        (
+            envelope(
+                V12,
+                &own(
+                    "Call",
+                    "<To><![CDATA[a@]]>node1</To><!-- a word --><Content>aGVs<!-- -->bG8=</Content>",
+                ),
+            ),
+            Version::V12,
+            &call,
+        ),
+        (envelope(V11, &own("Parts", " ")), Version::V11, &Operation::Parts),
+        // A header that need not be understood, and one for somebody on the way.
+        (
+            format!(
+                "<e:Envelope xmlns:e=\"{V12}\"><e:Header><a b='c'><d/>text</a><x:y xmlns:x='z' e:mustUnderstand='true' e:role='urn:other'/></e:Header>\
+                 <e:Body>{}</e:Body></e:Envelope>",
+                own("Parts", "")
+            ),
+            Version::V12,
+            &Operation::Parts,
+        ),
+    ] {
+        assert_eq!(asked(&text), Ok((version, operation.clone())), "{text}");
+    }
+    let send = Operation::Send { to: "a".to_owned(), content: vec![0; 3] };
+    assert_eq!(
+        asked(&envelope(V11, &own("Send", "<To>a</To><Content>AAAA</Content>"))),
+        Ok((Version::V11, send))
+    );
+}
+
+#[test]
+fn what_is_no_envelope_is_refused_with_the_reason() {
+    let parts = own("Parts", "");
+    let nested = |depth: usize| format!("{}{}", "<a>".repeat(depth), "</a>".repeat(depth));
+    let with = |header: &str| {
+        format!(
+            "<e:Envelope xmlns:e=\"{V12}\"><e:Header>{header}</e:Header><e:Body>{parts}</e:Body></e:Envelope>"
+        )
+    };
+    for (text, said) in [
+        (String::new(), "cut short|ends in place"),
+        ("{}".to_owned(), "text in place of"),
+        ("<a/>".to_owned(), "\"a\" and no Envelope"),
+        (
+            format!("<!DOCTYPE a [<!ENTITY b 'c'>]>{}", envelope(V11, &parts)),
+            "no DTD, and this one has a DOCTYPE",
+        ),
+        (format!("<?php go?>{}", envelope(V11, &parts)), "a processing instruction"),
+        (envelope(V11, &own("Call", "<To>&xxe;</To>")), "an entity of its own"),
+        (with("<a b='&xxe;'/>"), "an entity of its own"),
+        (envelope(V11, &own("Call", "<To>&#xffffffff;</To>")), "no character"),
+        (with(&nested(15)), "more than 16 deep"),
+        (
+            with(&format!("<a {}/>", (0..33).map(|i| format!("b{i}='c' ")).collect::<String>())),
+            "more than 32 attributes",
+        ),
+        (with(&format!("<a b='{}'/>", "c".repeat(1025))), "more than 1024 bytes"),
+        (with(&format!("<{}/>", "a".repeat(1025))), "more than 1024 bytes"),
+        (with("<a b='c' b='d'/>"), "an attribute is wrong"),
+        (with("<x:a/>"), "\"x\" is of no namespace"),
+        (with("<a x:b='c'/>"), "\"x\" is of no namespace"),
+        (envelope(V11, ""), "the Body is empty"),
+        (envelope(V11, &format!("{parts}{parts}")), "one element too many"),
+        (envelope(V11, "<Parts/>"), "no operation \"Parts\" of \"\""),
+        (envelope(V11, &own("Steal", "")), "no operation \"Steal\""),
+        (envelope(V11, &own("Parts", "<To>a</To>")), "Parts has no \"To\""),
+        (envelope(V11, &own("Call", "<Content/>")), "Call has no To"),
+        (envelope(V11, &own("Call", "<To> </To><Content/>")), "Call has no To"),
+        (envelope(V11, &own("Send", "<To>a</To>")), "Send has no Content"),
+        (envelope(V11, &own("Send", "<To>a</To><Content>?</Content>")), "no base64Binary"),
+        (envelope(V11, &own("Send", "<To>a</To><Content>AAA</Content>")), "no base64Binary"),
+        (envelope(V11, &own("Send", "<To>a</To><To>b</To><Content/>")), "no second one"),
+        (
+            envelope(V11, &own("Send", "<To>a</To><Content/><TimeoutMs>1</TimeoutMs>")),
+            "Send has no \"TimeoutMs\"",
+        ),
+        (envelope(V11, &own("Send", "<To>a<b/></To><Content/>")), "To has text only"),
+        (envelope(V11, &own("Call", "<To>a</To><Content/><TimeoutMs>0</TimeoutMs>")), "TimeoutMs is \"0\""),
+        (
+            envelope(V11, &own("Call", "<To>a</To><Content/><TimeoutMs>600001</TimeoutMs>")),
+            "has to be 1 to 600000",
+        ),
+        (format!("{}<more/>", envelope(V11, &parts)), "follows the Envelope"),
+        (format!("<?xml version='1.0' encoding='latin1'?>{}", envelope(V11, &parts)), "UTF-8"),
+    ] {
+        let fault = refused(&text);
+        assert_eq!((fault.code, fault.reason), (Code::Sender, Reason::Malformed), "{text}: {fault:?}");
+        assert!(said.split('|').any(|said| fault.message.contains(said)), "{text}: {fault:?}");
+    }
+    let whole = envelope(V12, &own("Call", "<To>a</To><Content>aGVsbG8=</Content>"));
+    for end in 0..whole.len() {
+        assert_eq!(refused(&whole[..end]).code, Code::Sender, "cut at {end}");
+    }
+    assert_eq!(read(b"\xff", Version::V12).unwrap_err().0, Version::V12);
+}
+
+#[test]
+fn what_is_for_others_or_too_long_has_a_code_of_its_own() {
+    let parts = own("Parts", "");
+    assert_eq!(refused(&envelope("urn:soap-9", &parts)).code, Code::VersionMismatch);
+    let header = "<x:Security xmlns:x='urn:x' e:mustUnderstand='1'/>";
+    let text = format!(
+        "<e:Envelope xmlns:e=\"{V11}\"><e:Header>{header}</e:Header><e:Body>{parts}</e:Body></e:Envelope>"
+    );
+    let fault = refused(&text);
+    assert_eq!(fault.code, Code::MustUnderstand);
+    assert!(fault.message.contains("Security"));
+    let content = |bytes: usize| {
+        use base64::Engine as _;
+        let content = base64::engine::general_purpose::STANDARD.encode(vec![7; bytes]);
+        envelope(V12, &own("Send", &format!("<To>a</To><Content>{content}</Content>")))
+    };
+    assert!(asked(&content(CONTENT)).is_ok());
+    assert_eq!(refused(&content(CONTENT + 1)).reason, Reason::TooLong);
+    let to = own("Send", &format!("<To>{}</To><Content/>", "a".repeat(2000)));
+    assert_eq!(refused(&envelope(V12, &to)).reason, Reason::TooLong);
+}
+
+#[test]
+fn answers_are_envelopes_whatever_they_say() {
+    for version in [Version::V11, Version::V12] {
+        let fault = fault::Fault::receiver(Reason::Busy, "a <part> & \u{1}its \"name\"");
+        let said = answer::fault(version, &fault);
+        assert!(said.more.starts_with("Retry-After"));
+        for one in [said, answer::parts(version, &["a<b>@node0".to_owned()]), answer::called(version, b"]]>")]
+        {
+            let mut xml = quick_xml::NsReader::from_str(&one.body);
+            while !matches!(xml.read_resolved_event().unwrap().1, quick_xml::events::Event::Eof) {}
+        }
+    }
+    let wsdl = answer::wsdl("http://host/a&b");
+    assert!(
+        wsdl.contains("location=\"http://host/a&amp;b\"")
+            && wsdl.contains("</xs:schema>")
+            && !wsdl.contains('{')
+    );
+}
+
+proptest! {
+    /// Any bytes are read or refused, also those that are nearly an envelope.
+    #[test]
+    fn envelopes_of_any_bytes_are_read_or_refused(
+        any in prop::collection::vec(any::<u8>(), 0..200),
+        place in 0..300usize,
+        cut in 0..40usize,
+    ) {
+        let _ = read(&any, Version::V12);
+        let mut near = envelope(V12, &own("Call", "<To>a</To><Content>aGVsbG8=</Content>")).into_bytes();
+        let place = place.min(near.len());
+        let end = (place + cut).min(near.len());
+        near.splice(place..end, any);
+        let _ = read(&near, Version::V11);
+    }
+}

@@ -1,0 +1,390 @@
+//! One client.
+
+use std::io::{self, Read as _, Write as _};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::body::Body;
+use super::request::{Hosts, Refused};
+use super::stream::Stream;
+use super::{Answer, Limits, Method, Request, Site, Ticket};
+
+/// Bytes that a connection may read or write in a turn.
+const TURN: usize = 256 << 10;
+/// Bytes that are read at a time.
+const PIECE: usize = 16 << 10;
+
+/// What connections need.
+pub(super) struct Shop<S> {
+    pub(super) limits: Limits,
+    pub(super) hosts: Hosts,
+    pub(super) site: S,
+    /// Bytes of bodies and answers that all connections have.
+    pub(super) held: usize,
+}
+
+/// A client.
+pub(super) struct Connection {
+    stream: Stream,
+    pub(super) id: Ticket,
+    /// Whether the socket may have something to read, or room to write.
+    is_ready: bool,
+    /// Whether the client has said that it sends no more.
+    is_ending: bool,
+    /// Whether it takes one of the places.
+    pub(super) is_served: bool,
+    /// Whether the last read has taken all there was, so that the next one would be in vain.
+    is_drained: bool,
+    stage: Stage,
+    /// What has come and was not used.
+    input: Vec<u8>,
+    /// When the stage must have ended, or got further; `None` while the site has the request.
+    deadline: Option<Instant>,
+    /// How far it was when the deadline was set.
+    before: usize,
+    /// Bytes of the body of the request that is being answered.
+    weight: usize,
+}
+
+enum Stage {
+    /// The head is to come. `fresh`: what is there already has not been looked at.
+    Asking {
+        fresh: bool,
+    },
+    /// The body is to come.
+    Sending {
+        request: Box<Request>,
+        body: Vec<u8>,
+        most: usize,
+    },
+    /// The site has the request.
+    Waiting {
+        method: Method,
+        is_kept: bool,
+    },
+    /// The answer, until the deadline.
+    Delaying(Box<Answer>),
+    /// The answer, and how much of it has gone.
+    Answering {
+        head: String,
+        body: Arc<str>,
+        written: usize,
+        is_kept: bool,
+    },
+    /// What still comes is thrown away: closed with bytes unread, a connection takes the answer away from the client.
+    Closing,
+    Over,
+}
+
+impl Connection {
+    pub(super) fn new(stream: Stream, id: Ticket, is_served: bool, limits: &Limits) -> Self {
+        let mut connection = Self {
+            stream,
+            id,
+            is_ready: true,
+            is_ending: false,
+            is_served,
+            is_drained: false,
+            stage: Stage::Asking { fresh: false },
+            input: Vec::new(),
+            deadline: Some(Instant::now() + limits.request),
+            before: 0,
+            weight: 0,
+        };
+        if !is_served {
+            let why = format!("{} clients are being served, which is the limit; try again\n", limits.clients);
+            connection.answer(Answer::refusal("503 Service Unavailable", &why), limits, Method::Get, false);
+        }
+        connection
+    }
+
+    /// The socket has something to read, or room to write; whether the client has said that it sends no more.
+    pub(super) fn has_event(&mut self, is_ending: bool) {
+        self.is_ready = true;
+        self.is_drained = false;
+        self.is_ending |= is_ending;
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Over)
+    }
+
+    /// Whether it is kept for a request of which nothing has come.
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(self.stage, Stage::Asking { .. }) && self.input.is_empty() && self.is_served
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    pub(super) fn close(&mut self) {
+        self.stage = Stage::Over;
+    }
+
+    /// Bytes of bodies and answers.
+    pub(super) fn held(&self) -> usize {
+        self.weight
+            + match &self.stage {
+                Stage::Sending { body, .. } => body.len(),
+                Stage::Answering { body, .. } => body.len(),
+                _ => 0,
+            }
+    }
+
+    /// Does what can be done now; whether there may be more.
+    pub(super) fn advance<S: Site>(&mut self, shop: &mut Shop<S>) -> bool {
+        let is_late = |deadline: Option<Instant>| deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        if !self.is_ready && !is_late(self.deadline) {
+            return false;
+        }
+        let mut budget = TURN;
+        let outcome = loop {
+            let outcome = match &mut self.stage {
+                Stage::Asking { .. } => self.ask(shop),
+                Stage::Sending { .. } => self.take_body(shop),
+                Stage::Waiting { .. } | Stage::Delaying(_) => Err(io::ErrorKind::WouldBlock.into()),
+                Stage::Answering { .. } => self.write(&shop.limits),
+                Stage::Closing => read(&mut self.stream, &mut [0; PIECE]),
+                Stage::Over => return false,
+            };
+            match outcome {
+                Ok(bytes) if bytes < budget => budget -= bytes,
+                other => break other,
+            }
+        };
+        self.is_ready = outcome.is_ok();
+        match outcome {
+            Err(error) if self.stream.gives_up_tls(&error) => {
+                self.refuse("400 Bad Request", "this address speaks TLS: ask by https\n", &shop.limits);
+                true
+            }
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                // Clients that go before they have their answer are no concern of the cluster.
+                self.stage = Stage::Over;
+                false
+            }
+            // Only now, since it may be this thread that is late, and the client may not.
+            _ if is_late(self.deadline) => self.expire(&shop.limits),
+            outcome => outcome.is_ok(),
+        }
+    }
+
+    /// Its time is over; whether there is more to do.
+    fn expire(&mut self, limits: &Limits) -> bool {
+        let done = match &mut self.stage {
+            Stage::Sending { body, .. } => body.len(),
+            Stage::Answering { written, .. } => *written,
+            Stage::Asking { .. } if limits.idle.is_some() && self.input.is_empty() => {
+                self.stage = Stage::Over;
+                return false;
+            }
+            Stage::Asking { .. } => {
+                let why = format!("the request was not complete after {:?}\n", limits.request);
+                self.refuse("408 Request Timeout", &why, limits);
+                return true;
+            }
+            Stage::Delaying(answer) => {
+                let answer = Answer { delay: std::time::Duration::ZERO, ..(**answer).clone() };
+                self.answer(answer, limits, Method::Get, false);
+                return true;
+            }
+            _ => {
+                self.stage = Stage::Over;
+                return false;
+            }
+        };
+        if done - self.before >= limits.least {
+            (self.before, self.deadline) = (done, Some(Instant::now() + limits.pace));
+            return self.is_ready;
+        }
+        if let Stage::Sending { .. } = self.stage {
+            let why = format!("the body got less than {} bytes further in {:?}\n", limits.least, limits.pace);
+            self.refuse("408 Request Timeout", &why, limits);
+            return true;
+        }
+        self.stage = Stage::Over;
+        false
+    }
+
+    /// Takes what has come of the head, and goes on when it is complete.
+    fn ask<S: Site>(&mut self, shop: &mut Shop<S>) -> io::Result<usize> {
+        let Stage::Asking { fresh } = &mut self.stage else { return Ok(0) };
+        let read = if std::mem::take(fresh) { 0 } else { self.read()? };
+        let was_idle = shop.limits.idle.is_some() && read > 0 && read == self.input.len();
+        if was_idle && self.before > 0 {
+            self.deadline = Some(Instant::now() + shop.limits.request);
+        }
+        let asked = Request::read(&self.input, shop.limits.head);
+        let asked = asked.and_then(|asked| match asked {
+            Some((request, length)) => shop.hosts.check(&request).map(|()| Some((request, length))),
+            None => Ok(None),
+        });
+        match asked {
+            Ok(None) => {}
+            Ok(Some((request, length))) => {
+                self.input.drain(..length.min(self.input.len()));
+                self.admit(request, shop)?;
+            }
+            Err(Refused { status, why }) => self.refuse(status, &why, &shop.limits),
+        }
+        Ok(read)
+    }
+
+    /// The head is complete: who may send a body does so now.
+    fn admit<S: Site>(&mut self, mut request: Request, shop: &mut Shop<S>) -> io::Result<()> {
+        let most = match shop.site.admit(&request) {
+            Ok(most) => most,
+            Err(refusal) => {
+                self.answer(Answer { closes: true, ..refusal }, &shop.limits, request.method, false);
+                return Ok(());
+            }
+        };
+        if matches!(request.body, Body::Bytes(length) if length > most as u64) {
+            let Refused { status, why } = Refused::too_large(most);
+            self.refuse(status, &why, &shop.limits);
+            return Ok(());
+        }
+        // Who has not waited is not told.
+        if std::mem::take(&mut request.waits) && !request.body.is_whole() && self.input.is_empty() {
+            // There is room: all that was written before has been read.
+            self.stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+        }
+        (self.before, self.deadline) = (0, Some(Instant::now() + shop.limits.pace));
+        self.stage = Stage::Sending { request: Box::new(request), body: Vec::new(), most };
+        self.use_body(shop);
+        Ok(())
+    }
+
+    /// Takes what has come of the body, and passes the request on when it is complete.
+    fn take_body<S: Site>(&mut self, shop: &mut Shop<S>) -> io::Result<usize> {
+        let read = self.read()?;
+        self.use_body(shop);
+        Ok(read)
+    }
+
+    fn use_body<S: Site>(&mut self, shop: &mut Shop<S>) {
+        let Stage::Sending { request, body, most } = &mut self.stage else { return };
+        let before = body.len();
+        let used = request.body.take(&self.input, body, *most);
+        shop.held += body.len() - before;
+        match used {
+            Ok(used) => self.input.drain(..used.min(self.input.len())),
+            Err(Refused { status, why }) => return self.refuse(status, &why, &shop.limits),
+        };
+        if shop.held > shop.limits.held {
+            let why = "other clients are sending too much; try again\n";
+            return self.refuse("503 Service Unavailable", why, &shop.limits);
+        }
+        if !request.body.is_whole() {
+            return;
+        }
+        let Stage::Sending { request, body, .. } = std::mem::replace(&mut self.stage, Stage::Closing) else {
+            return;
+        };
+        let (method, is_kept) = (request.method, request.is_kept && shop.limits.idle.is_some());
+        self.weight = body.len();
+        match shop.site.ask(self.id, &request, body) {
+            Some(answer) => self.answer(answer, &shop.limits, method, is_kept),
+            None => (self.stage, self.deadline) = (Stage::Waiting { method, is_kept }, None),
+        }
+    }
+
+    /// The site has an answer for the request that it was given.
+    pub(super) fn reply(&mut self, answer: Answer, limits: &Limits, held: &mut usize) {
+        let Stage::Waiting { method, is_kept } = self.stage else { return };
+        *held += answer.body.len();
+        if *held > limits.held {
+            let why = "the request was carried out, and there is no memory for its answer: other clients do not take theirs\n";
+            return self.refuse("503 Service Unavailable", why, limits);
+        }
+        self.answer(answer, limits, method, is_kept);
+        self.is_ready = true;
+    }
+
+    fn refuse(&mut self, status: &'static str, why: &str, limits: &Limits) {
+        self.answer(Answer::refusal(status, why), limits, Method::Get, false);
+    }
+
+    fn answer(&mut self, answer: Answer, limits: &Limits, method: Method, is_kept: bool) {
+        self.is_ready = true;
+        if !answer.delay.is_zero() {
+            self.deadline = Some(Instant::now() + answer.delay);
+            self.stage = Stage::Delaying(Box::new(answer));
+            return;
+        }
+        let is_kept = is_kept && !answer.closes;
+        let head = head(&answer, is_kept);
+        let body = if method == Method::Head { "".into() } else { answer.body };
+        (self.before, self.deadline) = (0, Some(Instant::now() + limits.pace));
+        self.stage = Stage::Answering { head, body, written: 0, is_kept };
+    }
+
+    fn write(&mut self, limits: &Limits) -> io::Result<usize> {
+        let Stage::Answering { head, body, written, is_kept } = &mut self.stage else { return Ok(0) };
+        let rest = match written.checked_sub(head.len()) {
+            // A short answer goes in one piece, which wakes the client once.
+            None if *written == 0 && body.len() <= PIECE => {
+                head.push_str(body);
+                *body = "".into();
+                head.as_bytes()
+            }
+            None => head.as_bytes().get(*written..).unwrap_or(&[]),
+            Some(of_body) => body.as_bytes().get(of_body..).unwrap_or(&[]),
+        };
+        if rest.is_empty() {
+            self.stream.flush()?;
+            self.weight = 0;
+            if *is_kept && let Some(idle) = limits.idle {
+                let fresh = !self.input.is_empty();
+                let time = if fresh { limits.request } else { idle };
+                // Not 0, so that the first byte of a request begins its time anew.
+                (self.before, self.deadline) = (1, Some(Instant::now() + time));
+                self.stage = Stage::Asking { fresh };
+                return Ok(0);
+            }
+            self.stream.shut_down()?;
+            (self.stage, self.is_served) = (Stage::Closing, false);
+            self.deadline = Some(Instant::now() + limits.close);
+            return Ok(0);
+        }
+        let sent = match self.stream.write(rest.get(..TURN).unwrap_or(rest)) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+            sent => sent?,
+        };
+        *written += sent;
+        Ok(sent)
+    }
+
+    /// Reads some of what has come.
+    fn read(&mut self) -> io::Result<usize> {
+        // What comes later is an event of its own.
+        if std::mem::take(&mut self.is_drained) && !self.is_ending {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let mut some = [0; PIECE];
+        let read = read(&mut self.stream, &mut some)?;
+        self.is_drained = read > 0 && read < PIECE && self.stream.is_drained_by_short_reads();
+        self.input.extend_from_slice(some.get(..read).unwrap_or(&[]));
+        Ok(read)
+    }
+}
+
+/// What goes before the body of an answer.
+fn head(answer: &Answer, is_kept: bool) -> String {
+    let Answer { status, kind, more, body, .. } = answer;
+    let (length, closes) = (body.len(), if is_kept { "" } else { "Connection: close\r\n" });
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nX-Content-Type-Options: nosniff\r\n\
+         {more}{closes}\r\n"
+    )
+}
+
+/// Reads some; that there is no more is an error.
+fn read(stream: &mut Stream, some: &mut [u8]) -> io::Result<usize> {
+    match stream.read(some) {
+        Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+        read => read,
+    }
+}

@@ -1,0 +1,176 @@
+//! A server of one thread that waits for no client.
+//!
+//! Every connection has a deadline for what it is doing, and every turn of the loop gives each of them a bounded amount of work, so that
+//! none keeps the others or the end of the server waiting.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use mio::net::TcpListener;
+use mio::{Events, Interest, Poll, Token, Waker};
+
+use super::connection::{Connection, Shop};
+use super::stream::Stream;
+use super::{Answer, Certificate, Hosts, Limits, Site, Ticket};
+
+/// Time until the next try, where the system has no connection to give: out of file descriptors, for example. It may pass.
+const RETRY: Duration = Duration::from_millis(50);
+
+const WOKEN: Token = Token(0);
+const LISTENER: Token = Token(1);
+/// That of the first connection. They are counted on from there.
+const CONNECTIONS: usize = 2;
+
+/// See the module.
+pub(super) struct Server<S> {
+    poll: Poll,
+    listener: TcpListener,
+    stop: Arc<AtomicBool>,
+    /// Whether somebody may be waiting to be accepted.
+    may_accept: bool,
+    certificate: Option<Certificate>,
+    connections: Vec<Connection>,
+    /// Connections there have been.
+    count: usize,
+    shop: Shop<S>,
+    answers: Vec<(Ticket, Answer)>,
+}
+
+impl<S: Site> Server<S> {
+    /// A server, and what wakes it. It ends when it is woken and `stop` is set.
+    pub(super) fn new(
+        listener: std::net::TcpListener,
+        limits: Limits,
+        hosts: Hosts,
+        certificate: Option<Certificate>,
+        site: impl FnOnce(&Arc<Waker>) -> S,
+        stop: Arc<AtomicBool>,
+    ) -> io::Result<(Self, Arc<Waker>)> {
+        listener.set_nonblocking(true)?;
+        let (poll, mut listener) = (Poll::new()?, TcpListener::from_std(listener));
+        poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+        let waker = Arc::new(Waker::new(poll.registry(), WOKEN)?);
+        let shop = Shop { limits, hosts, site: site(&waker), held: 0 };
+        let (connections, answers) = (Vec::new(), Vec::new());
+        Ok((
+            Self {
+                poll,
+                listener,
+                stop,
+                may_accept: true,
+                certificate,
+                connections,
+                count: 0,
+                shop,
+                answers,
+            },
+            waker,
+        ))
+    }
+
+    /// Serves until it is stopped.
+    pub(super) fn run(&mut self) {
+        let mut events = Events::with_capacity(64);
+        loop {
+            let pause = self.turn();
+            // Pairs with the store of the one who stops it.
+            if self.stop.load(Ordering::Acquire) {
+                return;
+            }
+            match self.poll.poll(&mut events, pause) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => std::thread::sleep(RETRY),
+            }
+            for event in &events {
+                let id = event.token().0.checked_sub(CONNECTIONS);
+                let found = self.connections.iter_mut().find(|one| Some(one.id.0 as usize) == id);
+                if let Some(connection) = found {
+                    connection.has_event(event.is_read_closed() || event.is_error());
+                }
+                self.may_accept |= event.token() == LISTENER;
+            }
+        }
+    }
+
+    /// Accepts who has come and advances all connections that have something to do. Returns how long there will be nothing to do without
+    /// an event.
+    fn turn(&mut self) -> Option<Duration> {
+        let retry = self.accept().map(|pause| Instant::now() + pause);
+        self.shop.site.renew();
+        self.shop.held = self.connections.iter().map(Connection::held).sum();
+        let mut goes_on = false;
+        for connection in &mut self.connections {
+            if self.stop.load(Ordering::Acquire) {
+                return None;
+            }
+            goes_on |= connection.advance(&mut self.shop);
+        }
+        let mut wanted = self.shop.site.advance(&mut self.answers);
+        if !self.answers.is_empty() {
+            for (ticket, answer) in self.answers.drain(..) {
+                if let Some(connection) = self.connections.iter_mut().find(|one| one.id == ticket) {
+                    connection.reply(answer, &self.shop.limits, &mut self.shop.held);
+                    goes_on |= connection.advance(&mut self.shop);
+                }
+            }
+            // The next request of such a connection may have been there already. What is answered now goes out with the next turn.
+            wanted = self.shop.site.advance(&mut self.answers);
+            goes_on |= !self.answers.is_empty();
+        }
+        let before = self.connections.len();
+        self.connections.retain(|connection| !connection.is_over());
+        // Somebody may have waited to be accepted.
+        if goes_on || self.connections.len() < before {
+            return Some(Duration::ZERO);
+        }
+        let deadlines = self.connections.iter().filter_map(Connection::deadline);
+        let next = deadlines.chain(retry).chain(wanted).min()?;
+        Some(next.saturating_duration_since(Instant::now()))
+    }
+
+    /// Returns when to try again, if the system said no.
+    fn accept(&mut self) -> Option<Duration> {
+        while self.may_accept && self.connections.len() < 2 * self.shop.limits.clients {
+            let mut stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => {
+                        self.may_accept = false;
+                        return None;
+                    }
+                    // Of somebody who has gone again.
+                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
+                    _ => return Some(RETRY),
+                },
+            };
+            let is_served = self.has_place();
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            // Without its events it would be forgotten.
+            if self.poll.registry().register(&mut stream, Token(CONNECTIONS + self.count), interest).is_ok()
+                && let Ok(stream) = Stream::new(stream, self.certificate.as_ref())
+            {
+                let id = Ticket(self.count as u64);
+                self.connections.push(Connection::new(stream, id, is_served, &self.shop.limits));
+            }
+            self.count = self.count.wrapping_add(1);
+        }
+        None
+    }
+
+    /// Whether there is a place for one more, if need be that of the client that has been silent for the longest time.
+    fn has_place(&mut self) -> bool {
+        let served = self.connections.iter().filter(|one| one.is_served && !one.is_over()).count();
+        if served < self.shop.limits.clients {
+            return true;
+        }
+        if self.shop.limits.idle.is_none() {
+            return false;
+        }
+        let idle = self.connections.iter_mut().filter(|one| one.is_idle() && !one.is_over());
+        let longest = idle.min_by_key(|one| one.deadline());
+        longest.map(Connection::close).is_some()
+    }
+}

@@ -1,0 +1,103 @@
+//! TLS 1.3 with clients, and nothing older: the certificate is the server's, and a client shows that it may ask by its secret.
+
+use std::fs;
+use std::io::{self, ErrorKind, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::version::TLS13;
+use rustls::{ServerConfig, ServerConnection};
+
+/// The certificate of a folder, with its key.
+pub(crate) struct Certificate(Arc<ServerConfig>);
+
+impl Certificate {
+    /// Reads `cert.pem`, which has the certificate and those it was signed by, and `key.pem`.
+    #[cfg_attr(not(feature = "desk"), expect(dead_code, reason = "the figures have no certificate"))]
+    pub(crate) fn read(folder: &Path) -> io::Result<Self> {
+        let of_file = |name: &str, error: String| {
+            let path = folder.join(name);
+            io::Error::other(format!(
+                "`desk_tls`: cannot use {}: {error}; the folder has cert.pem and key.pem, for the host name that clients ask for",
+                path.display()
+            ))
+        };
+        let read = |name: &str| fs::read(folder.join(name)).map_err(|error| of_file(name, error.to_string()));
+        let (certificates, key) = (read("cert.pem")?, read("key.pem")?);
+        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&certificates).collect();
+        let certificates = certificates.map_err(|error| of_file("cert.pem", error.to_string()))?;
+        let key =
+            PrivateKeyDer::from_pem_slice(&key).map_err(|error| of_file("key.pem", error.to_string()))?;
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_protocol_versions(&[&TLS13])
+            .and_then(|config| config.with_no_client_auth().with_single_cert(certificates, key));
+        config.map(|config| Self(Arc::new(config))).map_err(|error| of_file("cert.pem", error.to_string()))
+    }
+
+    pub(super) fn begin(&self) -> io::Result<Session> {
+        let session = ServerConnection::new(Arc::clone(&self.0)).map_err(invalid)?;
+        Ok(Session(Box::new(session)))
+    }
+}
+
+/// One end of a session, without its stream. It holds up to 64 KiB that the stream has not taken yet.
+pub(super) struct Session(Box<ServerConnection>);
+
+impl Session {
+    /// As [`Read::read`] of the stream. Carries out the handshake, too.
+    pub(super) fn read(&mut self, stream: &mut (impl Read + Write), room: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.0.reader().read(room) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                read => return read,
+            }
+            // What the handshake has to say. If the stream does not take it, it may still give something.
+            match self.flush(stream) {
+                Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
+                _ => {}
+            }
+            if self.0.read_tls(stream)? == 0 {
+                return Ok(0);
+            }
+            if let Err(error) = self.0.process_new_packets() {
+                // The client is told why, if it listens.
+                let _ = self.flush(stream);
+                return Err(invalid(error));
+            }
+        }
+    }
+
+    /// As [`Write::write`] of the stream: takes what there is room for.
+    pub(super) fn write(&mut self, stream: &mut impl Write, bytes: &[u8]) -> io::Result<usize> {
+        self.flush(stream)?;
+        let taken = self.0.writer().write(bytes)?;
+        match self.flush(stream) {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
+            _ => Ok(taken),
+        }
+    }
+
+    /// Gives the stream what it has not taken yet.
+    pub(super) fn flush(&mut self, stream: &mut impl Write) -> io::Result<()> {
+        while self.0.wants_write() {
+            if self.0.write_tls(stream)? == 0 {
+                return Err(ErrorKind::WriteZero.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that nothing more will come.
+    pub(super) fn close(&mut self, stream: &mut impl Write) {
+        self.0.send_close_notify();
+        // Whoever does not take it sees the end of the stream.
+        let _ = self.flush(stream);
+    }
+}
+
+fn invalid(error: rustls::Error) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, error)
+}

@@ -1,0 +1,139 @@
+//! The figures over HTTP: `/metrics` for Prometheus, `/cluster.json` for `pdbp top` and programs.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::{ClusterFigures, prometheus};
+use crate::config::Settings;
+use crate::http::{Answer, Hosts, Limits, Method, Request, Secret, Service, Site, Ticket};
+use crate::node::Shared;
+
+/// How long nodes may take to answer before they are shown as silent.
+const ANSWER: Duration = Duration::from_millis(500);
+
+/// A request is all that a connection carries, and has no body.
+const LIMITS: Limits = Limits {
+    clients: 16,
+    head: 8 << 10,
+    request: Duration::from_secs(5),
+    pace: Duration::from_secs(10),
+    least: usize::MAX,
+    idle: None,
+    close: Duration::from_secs(1),
+    held: usize::MAX,
+};
+
+const INDEX: &str = "\
+PDBP cluster
+/metrics       for Prometheus (OpenMetrics text)
+/cluster.json  the same as JSON; what `pdbp top` shows
+";
+
+/// Serves the figures of the cluster over HTTP from one of its nodes, as the setting `metrics` says. It only reads. Without the
+/// setting `client_token_file` it asks nobody who he is: let it listen where only those can connect who may see the figures. With it clients
+/// send the secret that is in the file as bearer (`Authorization: Bearer SECRET`); who does not gets status 401.
+///
+/// **Clients.** None waits for another, and nothing waits for them: one thread serves up to 16 at a time, with sockets that
+/// never block, and tells more than that to try again (status 503). A request has 8 KiB, 64 headers and 5 seconds until it is
+/// complete, the client 10 seconds to take the whole answer, however small the steps are in which it does. Requests that come
+/// together share one look at the cluster.
+///
+/// **Hosts.** A page of another site can have its name resolve to this address (DNS rebinding), and a browser would then let it read
+/// the figures. So the request has to say that it is for an IP address, for `localhost`, for the host in the setting `metrics`, or
+/// for one of those in the setting `metrics_hosts`; any other gets status 421. Such an attack needs a name, so any IP
+/// address will do, and any port: behind a tunnel or in a container they are others than those listened on. HTTP/1.0 may
+/// leave the host out.
+///
+/// The thread ends with the last handle to the node, and waits for no client then.
+pub struct Endpoint(Service);
+
+impl Endpoint {
+    /// Takes the address, before there is anything to serve.
+    pub(crate) fn bind(address: &str, settings: &Settings) -> io::Result<TcpListener> {
+        Secret::read(settings.client_token_file.as_deref())?;
+        TcpListener::bind(address)
+    }
+
+    pub(crate) fn start(listener: TcpListener, shared: &Arc<Shared>) -> io::Result<Self> {
+        let settings = &shared.settings;
+        let secret = Secret::read(settings.client_token_file.as_deref())?;
+        let figures = Figures { shared: Arc::downgrade(shared), secret, ..Figures::default() };
+        let name = format!("pdbp-http-{}", shared.id);
+        Service::start(listener, LIMITS, hosts(settings), None, name, |_| figures).map(Self)
+    }
+
+    /// Where it listens: with port 0 in the setting, the port that it was given.
+    pub fn address(&self) -> SocketAddr {
+        self.0.address()
+    }
+}
+
+/// The hosts under which the endpoint is asked.
+fn hosts(settings: &Settings) -> Hosts {
+    let own = settings.metrics.as_deref().and_then(|address| address.rsplit_once(':')).map(|(host, _)| host);
+    Hosts::new(own.into_iter().chain(settings.metrics_hosts.iter().map(String::as_str)))
+}
+
+/// What there is to see. Pages are made at most once per turn.
+#[derive(Default)]
+struct Figures {
+    shared: Weak<Shared>,
+    secret: Secret,
+    seen: Option<ClusterFigures>,
+    metrics: Option<Answer>,
+    json: Option<Answer>,
+}
+
+impl Figures {
+    fn look(&mut self) -> Option<&ClusterFigures> {
+        if self.seen.is_none() {
+            self.seen = self.shared.upgrade().map(|shared| shared.observe(ANSWER));
+        }
+        self.seen.as_ref()
+    }
+
+    fn metrics(&mut self) -> Option<Answer> {
+        if self.metrics.is_none() {
+            let body = prometheus::text(self.look()?.clone());
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            self.metrics = Some(Answer::new("200 OK", kind, body));
+        }
+        self.metrics.clone()
+    }
+
+    fn json(&mut self) -> Option<Answer> {
+        if self.json.is_none() {
+            self.json = Some(match serde_json::to_string(self.look()?) {
+                Ok(body) => Answer::new("200 OK", "application/json", body),
+                Err(error) => Answer::text("500 Internal Server Error", &format!("{error}\n")),
+            });
+        }
+        self.json.clone()
+    }
+}
+
+impl Site for Figures {
+    fn renew(&mut self) {
+        (self.seen, self.metrics, self.json) = (None, None, None);
+    }
+
+    fn admit(&mut self, request: &Request) -> Result<usize, Answer> {
+        if !matches!(request.method, Method::Get | Method::Head) {
+            let refusal = Answer::refusal("405 Method Not Allowed", "only GET and HEAD\n");
+            return Err(Answer { more: "Allow: GET, HEAD\r\n", ..refusal });
+        }
+        self.secret.check(request).map(|()| 0)
+    }
+
+    fn ask(&mut self, _: Ticket, request: &Request, _: Vec<u8>) -> Option<Answer> {
+        let answer = match request.path.as_str() {
+            "/metrics" => self.metrics(),
+            "/cluster.json" => self.json(),
+            "/" => Some(Answer::text("200 OK", INDEX)),
+            _ => Some(Answer::text("404 Not Found", INDEX)),
+        };
+        Some(answer.unwrap_or_else(|| Answer::refusal("503 Service Unavailable", "this node has ended\n")))
+    }
+}

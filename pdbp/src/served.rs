@@ -1,0 +1,61 @@
+//! What a node serves over HTTP to those who are no part of the cluster: its figures, and the desk.
+
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use pdbp_core::id::NodeId;
+
+use crate::cluster::StartError;
+use crate::config::Settings;
+use crate::desk::Desk;
+use crate::monitor::Endpoint;
+use crate::node::Node;
+
+/// The addresses that nodes of this process serve, taken before there is anything to serve.
+#[derive(Default)]
+pub(crate) struct Listeners {
+    metrics: Option<TcpListener>,
+    desk: Option<TcpListener>,
+}
+
+impl Listeners {
+    /// Takes those addresses that one of these nodes serves.
+    pub(crate) fn bind(settings: &Settings, hosted: &[NodeId]) -> Result<Self, StartError> {
+        let is_here = |key, node: u16| {
+            if node >= settings.nodes {
+                let last = settings.nodes - 1;
+                return Err(io::Error::other(format!("`{key}` is {node}, and there are nodes 0 to {last}")));
+            }
+            Ok(hosted.iter().any(|one| one.raw() == node))
+        };
+        let mut listeners = Self::default();
+        if let Some(address) = &settings.metrics {
+            let bound = is_here("metrics_node", settings.metrics_node)
+                .and_then(|is_here| is_here.then(|| Endpoint::bind(address, settings)).transpose());
+            let failed = |error| StartError::Metrics { address: address.clone(), error };
+            listeners.metrics = bound.map_err(failed)?;
+        }
+        if let Some(address) = &settings.desk {
+            let bound = is_here("desk_node", settings.desk_node)
+                .and_then(|is_here| is_here.then(|| Desk::bind(address, settings)).transpose());
+            let failed = |error| StartError::Desk { address: address.clone(), error };
+            listeners.desk = bound.map_err(failed)?;
+        }
+        Ok(listeners)
+    }
+
+    /// Has the node serve what is its own to serve.
+    pub(crate) fn serve(&mut self, node: &mut Node) -> io::Result<()> {
+        let (index, settings) = (node.id().raw(), node.settings());
+        let (figures, desk) = (settings.metrics_node == index, settings.desk_node == index);
+        if let Some(listener) = self.metrics.take_if(|_| figures) {
+            node.endpoint = Some(Arc::new(Endpoint::start(listener, &node.shared)?));
+        }
+        if let Some(listener) = self.desk.take_if(|_| desk) {
+            // This clone has no desk, whose thread keeps it.
+            node.desk = Some(Arc::new(Desk::start(listener, node.clone())?));
+        }
+        Ok(())
+    }
+}

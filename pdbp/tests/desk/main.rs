@@ -1,0 +1,332 @@
+//! Clients that are no part of the cluster: what they get, and what those get that are none.
+
+mod strangers;
+#[cfg(feature = "tls")]
+mod tls;
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use pdbp::{Cluster, Node, Part, PartKind, Progress, Shared};
+
+/// Long enough for a loaded machine; a test that waits so long has failed.
+const SOON: Duration = Duration::from_secs(60);
+const V11: &str = "http://schemas.xmlsoap.org/soap/envelope/";
+const V12: &str = "http://www.w3.org/2003/05/soap-envelope";
+
+fn cluster(settings: &[(&str, &str)]) -> Cluster {
+    let builder = Cluster::builder().nodes(2).timeout(SOON).set("desk", "127.0.0.1:0");
+    settings.iter().fold(builder, |builder, (key, value)| builder.set(key, value)).start().unwrap()
+}
+
+fn address(cluster: &Cluster) -> SocketAddr {
+    cluster.node(0).unwrap().desk().expect("node 0 serves").address()
+}
+
+fn part(node: &Node, name: &str) -> Part<Shared> {
+    node.register_shared(name, PartKind::Cpu).unwrap()
+}
+
+/// Answers every message with what `answer` makes of it, until the cluster ends or it is sent "end".
+fn serve(
+    part: Part<Shared>,
+    answer: impl Fn(&[u8]) -> Vec<u8> + Send + 'static,
+) -> std::thread::JoinHandle<()> {
+    std::thread::spawn(move || {
+        while let Ok(message) = part.recv() {
+            if *message == *b"end" {
+                return;
+            }
+            part.send(message.source(), &answer(&message)).unwrap();
+        }
+    })
+}
+
+fn base64(bytes: &[u8]) -> String {
+    let letters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for three in bytes.chunks(3) {
+        let n = three.iter().chain([0, 0].iter()).take(3).fold(0, |n: u32, byte| n << 8 | u32::from(*byte));
+        for i in 0..4 {
+            let letter = letters[(n >> (18 - 6 * i) & 63) as usize] as char;
+            text.push(if i <= three.len() { letter } else { '=' });
+        }
+    }
+    text
+}
+
+fn envelope(version: &str, body: &str) -> String {
+    format!("<e:Envelope xmlns:e=\"{version}\" xmlns=\"urn:pdbp:desk\"><e:Body>{body}</e:Body></e:Envelope>")
+}
+
+fn call(to: &str, content: &[u8]) -> String {
+    envelope(V12, &format!("<Call><To>{to}</To><Content>{}</Content></Call>", base64(content)))
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream.set_write_timeout(Some(SOON)).unwrap();
+    stream
+}
+
+fn request(envelope: &str, more: &str) -> String {
+    let length = envelope.len();
+    format!(
+        "POST /pdbp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/soap+xml\r\n{more}Content-Length: {length}\r\n\r\n{envelope}"
+    )
+}
+
+/// One answer, head and body, of a connection that may be kept.
+fn answer(stream: &mut TcpStream) -> (String, String) {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        stream
+            .read_exact(&mut byte)
+            .unwrap_or_else(|e| panic!("{e} after {}", String::from_utf8_lossy(&head)));
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).unwrap_or("0");
+    let mut body = vec![0; length.parse().unwrap()];
+    stream.read_exact(&mut body).unwrap();
+    (head, String::from_utf8(body).unwrap())
+}
+
+/// What a request gets on a connection of its own.
+fn ask(address: SocketAddr, text: &str) -> (String, String) {
+    let mut stream = connect(address);
+    // The answer may come before all of it is written, and what comes after is not taken then.
+    let _ = stream.write_all(text.as_bytes());
+    answer(&mut stream)
+}
+
+fn content(body: &str) -> &str {
+    body.split_once("<d:Content>").and_then(|(_, rest)| rest.split_once("</d:Content>")).expect(body).0
+}
+
+#[track_caller]
+fn assert_fault((head, body): &(String, String), status: &str, code: &str, reason: &str) {
+    assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}{body}");
+    assert!(body.contains(&format!("<e:Value>e:{code}</e:Value>")), "{body}");
+    assert!(body.contains(&format!("<d:Reason>{reason}</d:Reason>")), "{body}");
+}
+
+/// Whether the server has closed the connection.
+fn is_closed(stream: &mut TcpStream) -> bool {
+    matches!(stream.read(&mut [0]), Ok(0) | Err(_))
+}
+
+#[test]
+fn calls_of_both_versions_are_answered_by_parts_on_any_node() {
+    for progress in ["thread", "host"] {
+        let cluster = cluster(&[("progress", progress)]);
+        let (address, nodes) = (address(&cluster), cluster.nodes());
+        let parts = [part(&nodes[0], "here"), part(&nodes[1], "there")];
+        let served: Vec<_> = parts.into_iter().map(|part| serve(part, |m| m.to_ascii_uppercase())).collect();
+        std::thread::scope(|scope| {
+            let client = scope.spawn(move || {
+                let mut kept = connect(address);
+                for (to, version) in
+                    [("here", V11), ("there@node1", V12), ("here@node0", V12), ("there", V11)]
+                {
+                    let body =
+                        format!("<Call><To>{to}</To><Content>{}</Content></Call>", base64(b"a question"));
+                    let text = request(&envelope(version, &body), "");
+                    kept.write_all(text.as_bytes()).unwrap();
+                    let (head, body) = answer(&mut kept);
+                    assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}{body}");
+                    assert!(
+                        head.contains(if version == V11 { "text/xml" } else { "application/soap+xml" }),
+                        "{head}"
+                    );
+                    assert!(body.contains(version) && content(&body) == base64(b"A QUESTION"), "{body}");
+                }
+                let parts = ask(address, &request(&envelope(V12, "<Parts/>"), "")).1;
+                assert!(
+                    parts.contains("<d:Part>here@node0</d:Part>") && parts.contains(">there@node1<"),
+                    "{parts}"
+                );
+                assert!(!parts.contains("pdbp."), "the desk's own parts are no part of the program: {parts}");
+                for to in ["here", "there"] {
+                    let end = format!("<Send><To>{to}</To><Content>{}</Content></Send>", base64(b"end"));
+                    let (head, body) = ask(address, &request(&envelope(V12, &end), ""));
+                    assert!(
+                        head.starts_with("HTTP/1.1 200") && body.contains("<d:SendResponse/>"),
+                        "{head}{body}"
+                    );
+                }
+            });
+            while !client.is_finished() {
+                nodes.iter().for_each(|node| assert!(node.poll().next.is_none_or(|next| next < SOON)));
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        });
+        for served in served {
+            while !served.is_finished() {
+                nodes.iter().for_each(|node| assert!(node.poll().next.is_none_or(|next| next < SOON)));
+            }
+            served.join().unwrap();
+        }
+    }
+}
+
+#[test]
+fn messages_of_all_lengths_come_back_whole() {
+    let cluster = cluster(&[]);
+    let served = serve(part(&cluster.nodes()[1], "echo"), <[u8]>::to_vec);
+    let mut kept = connect(address(&cluster));
+    for length in [0, 1, 2, 3, 64, 100_000, 1 << 20, 4 << 20] {
+        let bytes: Vec<u8> = (0..length).map(|i: usize| ((i * 7) >> 3) as u8).collect();
+        kept.write_all(request(&call("echo", &bytes), "").as_bytes()).unwrap();
+        let (head, body) = answer(&mut kept);
+        assert!(head.starts_with("HTTP/1.1 200") && content(&body) == base64(&bytes), "{length}: {head}");
+    }
+    let (head, body) = ask(address(&cluster), &request(&call("echo", b"end").replace("Call", "Send"), ""));
+    assert!(head.starts_with("HTTP/1.1 200"), "{body}");
+    served.join().unwrap();
+}
+
+#[test]
+fn many_clients_at_a_time_each_get_their_own_answer() {
+    let cluster = cluster(&[]);
+    let served = serve(part(&cluster.nodes()[1], "echo"), <[u8]>::to_vec);
+    let address = address(&cluster);
+    std::thread::scope(|scope| {
+        for client in 0..16 {
+            scope.spawn(move || {
+                let mut kept = connect(address);
+                for round in 0..50 {
+                    let bytes = format!("{client} {round}");
+                    kept.write_all(request(&call("echo", bytes.as_bytes()), "").as_bytes()).unwrap();
+                    assert_eq!(content(&answer(&mut kept).1), base64(bytes.as_bytes()));
+                }
+            });
+        }
+    });
+    ask(address, &request(&call("echo", b"end").replace("Call", "Send"), ""));
+    served.join().unwrap();
+}
+
+#[test]
+fn requests_that_come_together_are_answered_in_their_order() {
+    let cluster = cluster(&[]);
+    let served = serve(part(&cluster.nodes()[1], "echo"), <[u8]>::to_vec);
+    let mut kept = connect(address(&cluster));
+    let texts: Vec<_> = (0..20).map(|i| request(&call("echo", &[i]), "")).collect();
+    kept.write_all(texts.concat().as_bytes()).unwrap();
+    for i in 0..20 {
+        assert_eq!(content(&answer(&mut kept).1), base64(&[i]));
+    }
+    kept.write_all(
+        request(&call("echo", b"end").replace("Call", "Send"), "Connection: close\r\n").as_bytes(),
+    )
+    .unwrap();
+    assert!(answer(&mut kept).0.contains("Connection: close") && is_closed(&mut kept));
+    served.join().unwrap();
+}
+
+#[test]
+fn a_part_that_cannot_answer_is_named_by_a_fault() {
+    // Little room, so that it is soon full.
+    let settings =
+        [("block_bytes", "1024"), ("pack_bytes", "512"), ("memory_bytes", "262144"), ("pipe_depth", "2")];
+    let cluster = cluster(&settings);
+    let address = address(&cluster);
+    let mute = part(&cluster.nodes()[1], "mute");
+    assert_fault(&ask(address, &request(&call("nobody", b"x"), "")), "400", "Sender", "NoSuchPart");
+    assert_fault(&ask(address, &request(&call("mute@node7", b"x"), "")), "400", "Sender", "NoSuchPart");
+    let twin = part(&cluster.nodes()[0], "mute");
+    let said = ask(address, &request(&call("mute", b"x"), ""));
+    assert_fault(&said, "400", "Sender", "NoSuchPart");
+    assert!(said.1.contains("several parts"), "{}", said.1);
+    drop(twin);
+    let short =
+        |bytes: &[u8]| call("mute@node1", bytes).replace("</Call>", "<TimeoutMs>200</TimeoutMs></Call>");
+    let said = ask(address, &request(&short(b"x"), ""));
+    assert_fault(&said, "500", "Receiver", "Timeout");
+    assert!(said.1.contains("mute@node1 has the message and has not answered in 200ms"), "{}", said.1);
+    let v11 = short(b"x").replace(V12, V11);
+    let (head, body) = ask(address, &request(&v11, ""));
+    assert!(
+        head.starts_with("HTTP/1.1 500 ") && body.contains("<faultcode>e:Server</faultcode>"),
+        "{head}{body}"
+    );
+    // More than it has room for, and it reads nothing.
+    let began = Instant::now();
+    let said = loop {
+        let said = ask(address, &request(&call("mute@node1", &[7; 900]).replace("Call", "Send"), ""));
+        if !said.0.starts_with("HTTP/1.1 200 ") {
+            break said;
+        }
+        assert!(began.elapsed() < SOON, "it is never full");
+    };
+    assert_fault(&said, "500", "Receiver", "Busy");
+    assert!(said.0.contains("Retry-After: 1\r\n"), "{}", said.0);
+    // Another client waits for an answer when the part goes.
+    let mut waiting = connect(address);
+    while mute.try_recv().is_some() {}
+    let long = call("mute@node1", b"x").replace("</Call>", "<TimeoutMs>60000</TimeoutMs></Call>");
+    waiting.write_all(request(&long, "").as_bytes()).unwrap();
+    while *mute.recv().unwrap() != *b"x" {}
+    drop(mute);
+    assert_fault(&answer(&mut waiting), "500", "Receiver", "PartGone");
+}
+
+#[test]
+fn a_late_answer_is_not_that_of_the_next_call() {
+    let cluster = cluster(&[]);
+    let address = address(&cluster);
+    let slow = part(&cluster.nodes()[1], "slow");
+    let short = call("slow", b"first").replace("</Call>", "<TimeoutMs>100</TimeoutMs></Call>");
+    assert_fault(&ask(address, &request(&short, "")), "500", "Receiver", "Timeout");
+    let mut waiting = connect(address);
+    waiting.write_all(request(&call("slow", b"second"), "").as_bytes()).unwrap();
+    let first = slow.recv().unwrap();
+    let second = slow.recv().unwrap();
+    // Whoever asked is gone, and the part may learn of it.
+    let _ = slow.send(first.source(), b"too late");
+    slow.flush();
+    slow.send(second.source(), b"in time").unwrap();
+    // A second answer is nobody's.
+    slow.send(second.source(), b"once more").unwrap();
+    slow.flush();
+    assert_eq!(content(&answer(&mut waiting).1), base64(b"in time"));
+    waiting.write_all(request(&call("slow", b"third"), "").as_bytes()).unwrap();
+    let third = slow.recv().unwrap();
+    slow.send(third.source(), b"right").unwrap();
+    slow.flush();
+    assert_eq!(content(&answer(&mut waiting).1), base64(b"right"));
+}
+
+#[test]
+fn desks_that_cannot_be_are_named_with_a_remedy() {
+    let refused = |settings: &[(&str, &str)]| {
+        let builder = settings.iter().fold(Cluster::builder().nodes(2), |b, (key, value)| b.set(key, value));
+        builder.start().map(drop).unwrap_err().to_string()
+    };
+    let inline = refused(&[("desk", "127.0.0.1:0"), ("progress", "inline")]);
+    assert!(inline.contains("progress") && inline.contains("\"thread\""), "{inline}");
+    let nowhere = refused(&[("desk", "127.0.0.1:0"), ("desk_node", "2")]);
+    assert!(nowhere.contains("`desk_node` is 2") && nowhere.contains("nodes 0 to 1"), "{nowhere}");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = taken.local_addr().unwrap().to_string();
+    let said = refused(&[("desk", &place)]);
+    assert!(said.contains(&place) && said.contains("in use") && said.contains("\"off\""), "{said}");
+    assert!(refused(&[("desk", "7211")]).contains("127.0.0.1:7211"));
+    let cluster = Cluster::builder().nodes(3).progress(Progress::Thread).set("desk_node", "2");
+    let cluster = cluster.desk("localhost:0".to_owned()).start().unwrap();
+    let serving: Vec<_> = cluster.nodes().iter().filter(|n| n.desk().is_some()).map(Node::name).collect();
+    assert_eq!(serving, ["node2"]);
+}
+
+#[test]
+fn a_client_that_has_said_all_gets_its_answer_still() {
+    let cluster = cluster(&[]);
+    let mut stream = connect(address(&cluster));
+    stream.write_all(request(&envelope(V12, "<Parts/>"), "").as_bytes()).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert!(answer(&mut stream).0.starts_with("HTTP/1.1 200 OK"));
+    assert!(is_closed(&mut stream));
+}
