@@ -20,6 +20,8 @@
 //!   a line that is cut, does not fill the links of this cluster. What exceeds that waits with its senders.
 //! * What cannot be handed on, since the part or the trunk has gone, comes back as commands with the number [`RETURNED`], as far as this end still
 //!   has it; what the other gateway had taken and not handed on when it ended is lost.
+//! * A gateway that is killed says nothing: it is taken for a line that is cut until `outage_ms` is over, and until then neither the one that is
+//!   started in its place nor others are let in where it had dialled. One that ends is known at once.
 //! * Streams do not cross trunks yet; who writes one is told so ([`SendError::OtherCluster`](crate::SendError::OtherCluster)).
 //!
 //! Behind the trunk stands an [open cluster](crate::Settings::found) of gateways, founded by who listens, in which each gateway is a node. When
