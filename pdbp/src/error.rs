@@ -156,6 +156,11 @@ pub enum SendError {
         /// The destination.
         dest: NodeId,
     },
+    /// The stream goes to a part of another cluster. Trunks carry messages and commands.
+    OtherCluster {
+        /// The cluster.
+        cluster: String,
+    },
     /// A task waits, and with [`Progress::Inline`](crate::Progress::Inline) nobody polls for it.
     NobodyPolls,
     /// There is no such part any more.
@@ -211,6 +216,10 @@ impl fmt::Display for SendError {
             Self::RelayFailed { relay, dest } => {
                 write!(f, "{relay} has failed, by which {dest} is reached; there is no other way")
             }
+            Self::OtherCluster { cluster } => write!(
+                f,
+                "streams do not cross trunks, and the part is one of cluster \"{cluster}\"; send messages, which may be of any length"
+            ),
             Self::StreamStopped { number, relay, dest } => write!(
                 f,
                 "stream {} to {dest} goes no further than {relay}, which has no link to it any more, or passes on as many \

@@ -91,6 +91,8 @@ pub use desk::{Desk, DeskStats};
 pub use error::{
     LookupError, NoSuchNode, RecvError, RegisterError, SendError, SettingsDiffer, Timeout, WaitError,
 };
+#[cfg(feature = "net")]
+pub use grid::RETURNED;
 pub use launch::Launch;
 pub use node::{Backend, BackendError, Memory, Node, NodeStats, Polled, interruptible};
 #[cfg(feature = "metrics")]

@@ -281,6 +281,16 @@ pub enum Event {
         /// The mapping tuple that was removed.
         mapping: StreamMapping,
     },
+    /// There is a trunk to another cluster. (A host that joins clusters says so, not an engine.)
+    ClusterUp {
+        /// Its name.
+        name: crate::tables::Name,
+    },
+    /// The trunk to another cluster has gone: its parts are out of reach, and what had not been handed on there comes back.
+    ClusterDown {
+        /// Its name.
+        name: crate::tables::Name,
+    },
     /// Numbers of parts recur, and parts were forgotten, or may have been: ids have to be looked for again before something is sent
     /// to them. It is said before this node confirms that it has forgotten them.
     PartsForgotten {

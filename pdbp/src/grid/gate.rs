@@ -4,7 +4,8 @@ use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use pdbp_core::tables::PartKind;
+use pdbp_core::Event;
+use pdbp_core::tables::{Name, PartKind};
 
 use super::Common;
 use super::session::Session;
@@ -94,12 +95,26 @@ impl Gate {
                 self.sleep();
             }
         }
+        self.end();
+    }
+
+    /// The other end has gone.
+    fn end(&mut self) {
+        for session in std::mem::take(&mut self.sessions) {
+            self.note_session(&session, |name| Event::ClusterDown { name });
+            session.end(&self.node, &self.domain.out);
+        }
     }
 
     /// Begins sessions with who has come, ends those with who has gone.
     fn look(&mut self, common: &Common) {
         let peers = self.domain.peers();
-        self.sessions.retain(|session| peers.iter().any(|(_, part)| *part == session.target()));
+        let is_over = |session: &mut Session| peers.iter().all(|(_, part)| *part != session.target());
+        let ended: Vec<Session> = self.sessions.extract_if(.., is_over).collect();
+        for session in ended {
+            self.note_session(&session, |name| Event::ClusterDown { name });
+            session.end(&self.node, &self.domain.out);
+        }
         for (cluster, part) in peers {
             if cluster == self.domain.own {
                 common.note(
@@ -107,11 +122,19 @@ impl Gate {
                     format!("two clusters have the name \"{cluster}\" (`grid`); give each its own"),
                 );
             } else if self.sessions.iter().all(|session| session.target() != part) {
-                self.sessions.push(Session::new(&cluster, part, self.window));
+                let session = Session::new(&cluster, part, self.window);
+                self.note_session(&session, |name| Event::ClusterUp { name });
+                self.sessions.push(session);
             }
         }
         for session in &mut self.sessions {
             session.look(&self.node);
+        }
+    }
+
+    fn note_session(&self, session: &Session, event: impl FnOnce(Name) -> Event) {
+        if let Ok(name) = Name::new(session.cluster()) {
+            self.node.shared.note(event(name));
         }
     }
 

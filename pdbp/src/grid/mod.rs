@@ -12,10 +12,17 @@
 //!   first message. So a message to it, and one from it, is like any other: there is nothing new in headers, and messages inside the cluster
 //!   cost what they did. The proxy goes when the part has gone.
 //! * Clusters share nothing: each has its own tables, master, settings and programs. A part `pdbp.gate.west` in the tables says that west is in
-//!   reach; look-ups go there as commands.
-//! * A gateway hands on what comes over a trunk to many parts, and keeps for each pair of parts what finds no room: a part that does not read
-//!   holds up neither others nor the trunk. How much it may keep is bounded by the window ([`Settings::trunk_bytes`]) that the other gateway
-//!   keeps to: it is given back when a message has been handed on.
+//!   reach; look-ups go there as commands, and are answered in the tables.
+//! * A gateway hands on what comes over a trunk, and keeps for each pair of parts what finds no room: a part that does not read holds up others of
+//!   its node, as it does inside a cluster, and neither the trunk nor other nodes. How much a gateway may have to keep is bounded by the
+//!   window ([`Settings::trunk_bytes`]) of the other, of which a part has an eighth at most; it is given back when a message has been handed on.
+//! * **A gateway always takes** what its own cluster has for the other, up to as many bytes again, so that a part far away that does not read, or
+//!   a line that is cut, does not fill the links of this cluster. What exceeds that waits with its senders.
+//! * What cannot be handed on, since the part or the trunk has gone, comes back as commands with the number [`RETURNED`], as far as this end still
+//!   has it; what the other gateway had taken and not handed on when it ended is lost.
+//! * A gateway that is killed says nothing: it is taken for a line that is cut until `outage_ms` is over, and until then neither the one that is
+//!   started in its place nor others are let in where it had dialled. One that ends is known at once.
+//! * Streams do not cross trunks yet; who writes one is told so ([`SendError::OtherCluster`](crate::SendError::OtherCluster)).
 //!
 //! Behind the trunk stands an [open cluster](crate::Settings::found) of gateways, founded by who listens, in which each gateway is a node. When
 //! a node has gone, the session with that cluster is over.
@@ -34,6 +41,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 pub(crate) use names::Remote;
+pub use proxy::RETURNED;
 
 use crate::cluster::StartError;
 use crate::config::Settings;

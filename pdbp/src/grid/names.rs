@@ -1,12 +1,13 @@
 //! Parts of other clusters by their addresses: `"worker@node1.west"`.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::gate_of;
 use super::wire::command;
-use crate::error::{LookupError, RecvError, RegisterError};
-use crate::node::{Late, Node};
+use crate::error::{LookupError, RegisterError};
+use crate::node::{Late, Node, NodeEngine};
 use crate::part::Target;
 use pdbp_core::tables::PartKind;
 
@@ -89,20 +90,69 @@ impl<'a> Remote<'a> {
             Err(error) => return Err(failed(&error)),
         };
         asker.sender(gate).command(command::FIND).send(self.address.as_bytes()).map_err(|e| failed(&e))?;
-        let answer = match asker.recv_timeout(timeout) {
-            Ok(answer) => answer,
-            Err(RecvError::Interrupted) => return Err(LookupError::Interrupted),
-            Err(RecvError::Timeout(_)) => {
+        asker.flush();
+        let end = Instant::now() + timeout;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let found = |engine: &mut NodeEngine| Notices::look(engine, asker.id());
+            match node.wait_for(left.min(AGAIN), "answered", found, |_| Vec::new()) {
+                Ok(target) => return Ok(target),
+                Err(Late::Interrupted) => return Err(LookupError::Interrupted),
+                Err(Late::Timeout(_)) => {}
+            }
+            if let Some(answer) = asker.try_recv() {
+                let reason = String::from_utf8_lossy(&answer).into_owned();
+                return Err(LookupError::Remote { cluster: cluster(), reason });
+            }
+            if left.is_zero() {
                 return Err(LookupError::NoAnswer { cluster: cluster(), waited: timeout });
             }
-            Err(error) => return Err(failed(&error)),
-        };
-        match (answer.command(), answer.value().and_then(Target::from_bits)) {
-            (command::FOUND, Some(target)) => Ok(target),
-            _ => Err(LookupError::Remote {
-                cluster: cluster(),
-                reason: String::from_utf8_lossy(&answer).into_owned(),
-            }),
+        }
+    }
+}
+
+/// Answers to questions, in the tables: as parts with names that only who has asked looks for. Messages to a node could be stuck behind others that
+/// wait for the very part that asks.
+#[derive(Default)]
+pub(super) struct Notices(VecDeque<(Target, Instant)>);
+
+impl Notices {
+    /// How long one stays.
+    const STAYS: Duration = Duration::from_secs(2);
+
+    fn name(asker: Target) -> String {
+        format!("pdbp.at.{:08x}.", asker.raw())
+    }
+
+    /// Puts an answer up; whether there was room for it.
+    pub(super) fn put(&mut self, node: &Node, asker: Target, target: &[u8]) -> bool {
+        let Ok(target) = target.try_into().map(u64::from_le_bytes) else { return true };
+        let name = format!("{}{target:016x}", Self::name(asker));
+        let put = node.shared.engine().register(&name, PartKind::Communication);
+        put.map(|part| self.0.push_back((part, Instant::now()))).is_ok()
+    }
+
+    fn look(engine: &NodeEngine, asker: Target) -> Option<Target> {
+        let name = Self::name(asker);
+        let bits = engine.parts().find_map(|part| part.name.as_str().strip_prefix(&name))?;
+        Target::from_bits(u64::from_str_radix(bits, 16).ok()?)
+    }
+
+    /// Takes those down that have been read.
+    pub(super) fn take_down(&mut self, node: &Node) {
+        while let Some((part, since)) = self.0.front()
+            && since.elapsed() >= Self::STAYS
+            && node.shared.engine().free(*part).is_ok()
+        {
+            self.0.pop_front();
+        }
+    }
+
+    /// The session has ended.
+    pub(super) fn take_down_all(&mut self, node: &Node) {
+        for (part, _) in self.0.drain(..) {
+            // The master is asked as soon as it can be; a notice that stays up is nobody's.
+            let _ = node.shared.engine().free(part);
         }
     }
 }

@@ -10,6 +10,9 @@ use crate::part::{Batch, Message, Part, Shared, Target};
 
 /// Of the window, what one part of the other cluster may have at a time.
 const SHARE: u64 = 8;
+/// The command number of messages for a part of another cluster that come back, since they could not be handed on there: the part has gone, or the
+/// trunk. They come from the part that they were for; a message that is longer than a block in pieces.
+pub const RETURNED: u16 = u16::MAX;
 /// Batches that are read of a proxy before the next one's turn.
 const TURN: usize = 16;
 
@@ -21,6 +24,8 @@ pub(super) struct Proxy {
     pub(super) away: Option<Receiver<Back>>,
     /// What it has to hand on, by whom it is for.
     pub(super) parcels: BTreeMap<Target, VecDeque<Parcel>>,
+    /// What has come for it and exceeds the window.
+    pub(super) held: VecDeque<(Head, Vec<u8>)>,
     /// Bytes for it that were sent and are not handed on there.
     pub(super) in_flight: u64,
     /// The part has gone.
@@ -36,6 +41,8 @@ pub(super) struct Parcel {
     pub(super) bytes: Bytes,
     /// Messages that have been handed on.
     done: usize,
+    /// They come back to who has sent them, so that the other gateway waits for nothing.
+    pub(super) is_return: bool,
 }
 
 pub(super) enum Bytes {
@@ -46,7 +53,11 @@ pub(super) enum Bytes {
 
 impl Parcel {
     pub(super) fn new(head: Head, bytes: Bytes) -> Self {
-        Self { head, bytes, done: 0 }
+        Self { head, bytes, done: 0, is_return: false }
+    }
+
+    fn returned(head: Head, bytes: &[u8]) -> Self {
+        Self { is_return: true, ..Self::new(head, Bytes::Kept(bytes.to_vec())) }
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
@@ -61,6 +72,16 @@ impl Parcel {
         if let Bytes::InPlace(_) = self.bytes {
             self.bytes = Bytes::Kept(self.bytes().to_vec());
         }
+    }
+
+    /// Messages that have been handed on.
+    pub(super) fn done(&self) -> usize {
+        self.done
+    }
+
+    /// Those that have not.
+    pub(super) fn rest(&self) -> &[u8] {
+        self.bytes().get(self.done * self.head.length as usize..).unwrap_or(&[])
     }
 
     /// Message `i`, if it is not the last one's end.
@@ -87,11 +108,16 @@ pub(super) enum Handed {
 }
 
 impl Proxy {
+    /// Whether there is room for what it gets. There is as long as the gateway can hold it back from a trunk that does not take it.
     pub(super) fn may_read(&self, line: &Line) -> bool {
-        self.in_flight < line.window / SHARE && line.in_flight < line.window && self.away.is_none()
+        line.held < line.window && self.away.is_none()
     }
 
-    /// Sends what parts of this cluster have sent to it.
+    fn may_send(&self, line: &Line) -> bool {
+        self.in_flight < line.window / SHARE && line.in_flight < line.window
+    }
+
+    /// Sends what parts of this cluster have sent to it, as far as the window allows, and takes the rest in.
     pub(super) fn read(
         &mut self,
         remote: u64,
@@ -99,16 +125,35 @@ impl Proxy {
         out: &Part<Shared>,
         told: &mut BTreeSet<u64>,
     ) -> bool {
-        for turn in 0..TURN {
+        let mut worked = false;
+        while self.may_send(line)
+            && let Some((head, bytes)) = self.held.pop_front()
+        {
+            line.held -= weight(bytes.len());
+            self.send(line, out, head, &bytes);
+            worked = true;
+        }
+        for _ in 0..TURN {
             let batch =
                 if self.may_read(line) { self.part.as_ref().and_then(Part::try_recv_batch) } else { None };
-            let Some(batch) = batch else { return turn > 0 };
-            self.in_flight += weight(batch.bytes().len());
-            line.in_flight += weight(batch.bytes().len());
+            let Some(batch) = batch else { return worked };
+            worked = true;
             told.insert(batch.source().to_bits());
-            line.send(out, head_of(&batch, remote), batch.bytes());
+            let head = head_of(&batch, remote);
+            if self.held.is_empty() && self.may_send(line) {
+                self.send(line, out, head, batch.bytes());
+            } else {
+                line.held += weight(batch.bytes().len());
+                self.held.push_back((head, batch.bytes().to_vec()));
+            }
         }
-        true
+        worked
+    }
+
+    fn send(&mut self, line: &mut Line, out: &Part<Shared>, head: Head, bytes: &[u8]) {
+        self.in_flight += weight(bytes.len());
+        line.in_flight += weight(bytes.len());
+        line.send(out, head, bytes);
     }
 
     /// Hands on what waits.
@@ -167,7 +212,7 @@ impl Proxy {
         let (back, away) = channel();
         let head = parcel.head;
         let bytes = std::mem::replace(&mut parcel.bytes, Bytes::Kept(Vec::new()));
-        let long = Parcel { head, bytes, done: 0 };
+        let long = Parcel::new(head, bytes);
         std::thread::spawn(move || {
             let sent = part.send(dest, long.bytes());
             part.flush();
@@ -193,13 +238,30 @@ impl Proxy {
         true
     }
 
+    /// Messages for its part come back to who has sent them, as commands; those that are longer than a block in pieces.
+    pub(super) fn give_back(&mut self, head: &Head, bytes: &[u8]) {
+        let (Some(origin), Some(part)) = (Target::from_bits(head.origin), &self.part) else { return };
+        let most = part.longest().max(1);
+        let head = Head { flags: COMMAND, command: RETURNED, dest: head.origin, ..*head };
+        let parcels = self.parcels.entry(origin).or_default();
+        if head.length as usize <= most
+            && bytes.len() as u64 == u64::from(head.length) * u64::from(head.count)
+        {
+            return parcels.push_back(Parcel::returned(head, bytes));
+        }
+        for piece in bytes.chunks(most) {
+            let length = u32::try_from(piece.len()).unwrap_or(0);
+            parcels.push_back(Parcel::returned(Head { length, count: 1, ..head }, piece));
+        }
+    }
+
     /// Whether its part has gone and nothing is left to be done for it.
     pub(super) fn is_done(&self) -> bool {
-        self.is_leaving && self.away.is_none() && self.parcels.is_empty()
+        self.is_leaving && self.away.is_none() && self.parcels.is_empty() && self.held.is_empty()
     }
 }
 
-fn head_of(batch: &Batch<Shared>, dest: u64) -> Head {
+pub(super) fn head_of(batch: &Batch<Shared>, dest: u64) -> Head {
     Head {
         flags: if batch.is_command() { COMMAND } else { 0 },
         command: batch.command(),

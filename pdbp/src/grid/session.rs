@@ -3,16 +3,21 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use pdbp_core::id::NodeId;
 use pdbp_core::tables::PartKind;
 
-use super::proxy::{Bytes, Handed, Parcel, Proxy};
+use super::names::Notices;
+use super::proxy::{Bytes, Handed, Parcel, Proxy, head_of};
 use super::wire::{HEAD, Head, Kind, MORE, command};
 use super::{PROXY, gate_of};
 use crate::error::SendError;
 use crate::node::{Node, Pipe};
 use crate::part::{Message, Part, Shared, Target};
+
+/// How long the end of a session may take: parts that do not read get nothing back.
+const ENDING: Duration = Duration::from_secs(1);
 
 /// A session with a gateway of another cluster; it ends when one of the two does.
 pub(super) struct Session {
@@ -31,6 +36,9 @@ pub(super) struct Session {
     answers: VecDeque<(Target, u16, Vec<u8>)>,
     /// What the other gateway is to be told of, by the part that it was for.
     taken: BTreeMap<u64, u64>,
+    notices: Notices,
+    /// Messages that could not be handed on here.
+    returns: VecDeque<(Head, Vec<u8>)>,
     /// What there is of a message that takes several frames.
     partial: Vec<u8>,
 }
@@ -41,6 +49,8 @@ pub(super) struct Line {
     pub(super) waiting: VecDeque<Vec<u8>>,
     /// Bytes that were sent and are not handed on there.
     pub(super) in_flight: u64,
+    /// Bytes that proxies hold, since they exceed a window.
+    pub(super) held: u64,
     pub(super) window: u64,
 }
 
@@ -91,7 +101,7 @@ impl Session {
     pub(super) fn new(cluster: &str, to: Target, window: u64) -> Self {
         Self {
             cluster: cluster.to_owned(),
-            line: Line { to, waiting: VecDeque::new(), in_flight: 0, window },
+            line: Line { to, waiting: VecDeque::new(), in_flight: 0, held: 0, window },
             gate: None,
             proxies: BTreeMap::new(),
             told: BTreeSet::new(),
@@ -99,6 +109,8 @@ impl Session {
             next_question: 0,
             answers: VecDeque::new(),
             taken: BTreeMap::new(),
+            notices: Notices::default(),
+            returns: VecDeque::new(),
             partial: Vec::new(),
         }
     }
@@ -106,6 +118,11 @@ impl Session {
     /// The other gateway, on the trunk.
     pub(super) fn peer(&self) -> NodeId {
         self.line.to.node()
+    }
+
+    /// The name of its cluster.
+    pub(super) fn cluster(&self) -> &str {
+        &self.cluster
     }
 
     /// Its part there.
@@ -130,7 +147,7 @@ impl Session {
     pub(super) fn is_idle(&self) -> bool {
         let is_read =
             |proxy: &Proxy| proxy.part.as_ref().is_some_and(|part| part.pipe().is_ok_and(Pipe::is_empty));
-        let is_done = |proxy: &Proxy| is_read(proxy) && proxy.parcels.is_empty();
+        let is_done = |proxy: &Proxy| is_read(proxy) && proxy.held.is_empty() && proxy.parcels.is_empty();
         self.line.waiting.is_empty() && self.line.in_flight == 0 && self.proxies.values().all(is_done)
     }
 
@@ -140,8 +157,11 @@ impl Session {
             // Another session has the name as long as it is there.
             self.gate = node.register_shared(&gate_of(&self.cluster), PartKind::Communication).ok();
         }
-        let is_read =
-            |proxy: &Proxy| proxy.part.as_ref().is_none_or(|part| part.pipe().is_ok_and(Pipe::is_empty));
+        let is_read = |proxy: &Proxy| {
+            proxy.held.is_empty()
+                && proxy.part.as_ref().is_none_or(|part| part.pipe().is_ok_and(Pipe::is_empty))
+        };
+        self.notices.take_down(node);
         if !self.proxies.values().all(is_read) {
             // What it has sent goes before.
             return;
@@ -230,7 +250,13 @@ impl Session {
         let before = self.answers.len();
         while let Some(((asker, number, answer), gate)) = self.answers.front().zip(self.gate.as_ref()) {
             // Who has gone needs no answer.
-            if gate.sender(*asker).no_wait().command(*number).send(answer) == Err(SendError::WouldBlock) {
+            let sent = if *number == command::FOUND {
+                self.notices.put(gate.node(), *asker, answer)
+            } else {
+                // Who has gone needs no answer.
+                gate.sender(*asker).no_wait().command(*number).send(answer) != Err(SendError::WouldBlock)
+            };
+            if !sent {
                 break;
             }
             self.answers.pop_front();
@@ -256,6 +282,7 @@ impl Session {
                     part: Some(part),
                     away,
                     parcels,
+                    held: VecDeque::new(),
                     in_flight: 0,
                     is_leaving: false,
                 }))
@@ -283,16 +310,74 @@ impl Session {
     }
 
     fn note_taken(&mut self, parcel: &Parcel) {
+        if parcel.is_return {
+            return;
+        }
         *self.taken.entry(parcel.head.dest).or_default() += parcel.weight();
     }
 
-    /// Messages cannot be handed on.
+    /// Messages cannot be handed on: what is left of them goes back.
     fn give_back(&mut self, parcel: &Parcel) {
+        if parcel.is_return {
+            return;
+        }
         self.note_taken(parcel);
+        let bytes = parcel.rest();
+        let count = parcel.head.count - u32::try_from(parcel.done()).unwrap_or(parcel.head.count);
+        self.returns.push_back((Head { kind: Kind::Return, count, ..parcel.head }, bytes.to_vec()));
     }
 
-    /// Messages of this cluster could not be handed on.
-    fn take_back(&mut self, _parcel: &Parcel) {}
+    /// Messages of this cluster could not be handed on: those who have sent them get them back.
+    fn take_back(&mut self, parcel: &Parcel) {
+        let Some(proxy) = self.proxies.get_mut(&parcel.head.dest) else { return };
+        proxy.give_back(&parcel.head, parcel.bytes());
+    }
+
+    /// The other gateway has gone: what has not been handed on goes back to those who have sent it, as far as this end still has it.
+    pub(super) fn end(mut self, node: &Node, out: &Part<Shared>) {
+        let node_of = self.peer();
+        while let Ok(Some(frame)) = out.try_returned() {
+            if frame.targets().iter().any(|target| target.node() == node_of)
+                && let Some((head, bytes)) = Head::read(&frame)
+            {
+                self.undo(&head, bytes);
+            }
+        }
+        for frame in std::mem::take(&mut self.line.waiting) {
+            if let Some((head, bytes)) = Head::read(&frame) {
+                self.undo(&head, bytes);
+            }
+        }
+        for proxy in self.proxies.values_mut() {
+            for (head, bytes) in std::mem::take(&mut proxy.held) {
+                proxy.give_back(&head, &bytes);
+            }
+            while let Some(batch) = proxy.part.as_ref().and_then(Part::try_recv_batch) {
+                proxy.give_back(&head_of(&batch, 0), batch.bytes());
+            }
+        }
+        self.notices.take_down_all(node);
+        let end = Instant::now() + node.settings().timeout.min(ENDING);
+        let (mut done, mut refused) = (Vec::new(), Vec::new());
+        while self.proxies.values().any(|proxy| proxy.part.is_some() && !proxy.parcels.is_empty())
+            && Instant::now() < end
+        {
+            let parts = self.proxies.values_mut();
+            let worked = parts.map(|proxy| proxy.hand_on_all(&mut done, &mut refused)).filter(|w| *w).count();
+            if worked == 0 {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        }
+    }
+
+    /// A frame that the other gateway has not got.
+    fn undo(&mut self, head: &Head, bytes: &[u8]) {
+        if head.kind == Kind::Data
+            && let Some(proxy) = self.proxies.get_mut(&head.dest)
+        {
+            proxy.give_back(head, bytes);
+        }
+    }
 
     /// Does what can be done now. Whether there was anything.
     pub(super) fn turn(&mut self, out: &Part<Shared>) -> bool {
@@ -309,6 +394,9 @@ impl Session {
         }
         taken.iter().for_each(|parcel| self.note_taken(parcel));
         refused.iter().for_each(|parcel| self.give_back(parcel));
+        for (head, bytes) in std::mem::take(&mut self.returns) {
+            self.line.send(out, head, &bytes);
+        }
         for (part, bytes) in std::mem::take(&mut self.taken) {
             for length in split(bytes) {
                 self.line.send(out, Head { length, dest: part, ..Head::new(Kind::Taken) }, &[]);

@@ -100,7 +100,7 @@ impl Head {
 pub(crate) mod command {
     /// To the gateway: the address, without the cluster.
     pub(crate) const FIND: u16 = 1;
-    /// From it: the target, as its bits.
+    /// The answer: the target, as its bits. It does not travel as a command.
     pub(crate) const FOUND: u16 = 2;
     /// From it: why there is none.
     pub(crate) const UNKNOWN: u16 = 3;

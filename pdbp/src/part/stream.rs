@@ -222,6 +222,17 @@ impl<P: HoldsPart> StreamWriter<P> {
         }
     }
 
+    /// Refuses a stream to another cluster, which nobody would accept.
+    fn check_cluster(&self) -> Result<(), SendError> {
+        #[cfg(feature = "net")]
+        if self.part.part().node().settings().grid.is_some()
+            && let Some(cluster) = self.part.part().node().cluster_of(self.out.dest())
+        {
+            return Err(SendError::OtherCluster { cluster });
+        }
+        Ok(())
+    }
+
     fn take_block(&mut self) -> Result<(), SendError> {
         let block = self.part.part().open_block(self.out.dest().node(), self.patience)?.0;
         let before = self.out.give_block(block);
@@ -234,6 +245,7 @@ impl<P: HoldsPart> StreamWriter<P> {
         if self.out.segments() == 0 {
             // The others go where the first has gone.
             self.part.part().check_target(self.out.dest())?;
+            self.check_cluster()?;
         }
         if !self.out.has_block() {
             self.take_block()?;

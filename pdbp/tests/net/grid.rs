@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use pdbp::{Builder, Cluster, LookupError, Node, PartKind};
+use pdbp::{Builder, Cluster, Event, LookupError, Node, PartKind};
 
 use super::SOON;
+use super::proxy::Proxy;
 
 fn builder(name: &str) -> Builder {
     Cluster::builder().nodes(2).timeout(SOON).grid(name.to_owned())
@@ -61,6 +62,11 @@ fn a_part_of_another_cluster_is_found_and_answers_messages_and_commands() {
         );
         assert_eq!((node.clusters(), node.cluster_of(part.id())), (vec!["west".to_owned()], None));
         assert_eq!(node.parts(), ["asker@node1"], "what the runtime has registered is not shown");
+        let mut stream = part.open_stream(worker).unwrap();
+        let _ = stream.write_some(b"nobody accepts it").unwrap();
+        let refused = stream.finish().unwrap_err();
+        assert_eq!(refused, pdbp::SendError::OtherCluster { cluster: "west".to_owned() });
+        assert!(refused.to_string().contains("west"), "{refused}");
         for length in 0..100usize {
             let question: Vec<u8> = (0..length as u8).collect();
             part.send(worker, &question).unwrap();
@@ -143,4 +149,180 @@ fn settings_of_a_grid_that_cannot_work_are_refused() {
     assert!(unnamed.contains("trunks") && unnamed.contains("grid"), "{unnamed}");
     let listens = Cluster::builder().nodes(1).grid("west".to_owned()).listen("203.0.113.7:1".to_owned());
     assert!(listens.start().err().unwrap().to_string().contains("203.0.113.7"));
+}
+
+/// Messages with numbers both ways while the line is cut again and again: all come, once and in order.
+#[test]
+fn cuts_of_a_trunk_lose_and_double_nothing() {
+    const COUNT: u64 = 100_000;
+    let west = builder("west").listen("127.0.0.1:0".to_owned()).start().unwrap();
+    let line = Proxy::to(west.address().unwrap().to_string());
+    let east = builder("east").trunk("west", line.address()).start().unwrap();
+    let clusters = (west, east);
+    let talk = |node: Node, own: &str, other: &str, cut: Option<&Proxy>| {
+        let part = node.register(own, PartKind::Cpu).unwrap();
+        let to = part.find(other, SOON).unwrap();
+        let (mut sent, mut next) = (0, 0u64);
+        while next < COUNT || sent < COUNT {
+            if sent < COUNT {
+                let numbers: Vec<u64> = (sent..COUNT.min(sent + 500)).collect();
+                sent += part.sender(to).no_wait().send_each(&numbers).unwrap() as u64;
+                if sent == COUNT {
+                    part.flush();
+                }
+            }
+            while let Some(message) = part.try_recv() {
+                assert_eq!(message.value::<u64>(), Some(next));
+                next += 1;
+                if let Some(line) = cut.filter(|_| next % 10_000 == 0) {
+                    line.cut();
+                }
+            }
+        }
+    };
+    run(
+        &clusters,
+        |node| talk(node, "a", "b@node1.east", None),
+        |node| talk(node, "b", "a@node1.west", Some(&line)),
+    );
+    assert!(line.lines() > 2, "{} connections", line.lines());
+}
+
+#[test]
+fn long_messages_cross_and_a_part_that_does_not_read_holds_nobody_up() {
+    let clusters = two(|builder| builder.set("trunk_bytes", "4194304"));
+    let pattern = |length: usize| (0..length).map(|i| (i * 7 + length) as u8).collect::<Vec<_>>();
+    const LENGTHS: [usize; 5] = [3_000_000, 1, 200_000, 0, 1_000_000];
+    let west = clusters.0.node(0).unwrap();
+    let in_west = |node: Node| {
+        let idle = node.register("idle", PartKind::Cpu).unwrap();
+        // As inside a cluster, who does not read holds up others of its node.
+        let part = west.register("worker", PartKind::Cpu).unwrap();
+        for _ in LENGTHS {
+            let message = part.recv_timeout(SOON).unwrap();
+            part.send(message.source(), &message).unwrap();
+        }
+        part.flush();
+        // It has waited all the time.
+        let mut next = 0u64;
+        while let Ok(message) = idle.recv_timeout(SOON)
+            && !message.is_empty()
+        {
+            assert_eq!(message.get(..8), Some(&next.to_le_bytes()[..]));
+            next += 1;
+        }
+        next
+    };
+    let in_east = |node: Node| {
+        let part = node.register("asker", PartKind::Cpu).unwrap();
+        let [idle, worker] =
+            ["idle@node1.west", "worker@node0.west"].map(|name| part.find(name, SOON).unwrap());
+        // Less than a pipe holds, and more than is under way for a part.
+        let mut filled = [0; 20_000];
+        for number in 0..40u64 {
+            filled[..8].copy_from_slice(&number.to_le_bytes());
+            part.send(idle, &filled).unwrap();
+        }
+        for length in LENGTHS {
+            part.send(worker, &pattern(length)).unwrap();
+            let answer = part.recv_timeout(SOON).unwrap();
+            assert_eq!((answer.source(), &*answer), (worker, &pattern(length)[..]));
+        }
+        part.send(idle, &[]).unwrap();
+        part.flush();
+        40
+    };
+    assert_eq!(run(&clusters, in_west, in_east), (40, 40));
+}
+
+/// The other cluster ends and begins again.
+#[test]
+fn what_a_cluster_has_not_got_comes_back_when_it_has_gone() {
+    let (west, east) = two(|builder| builder.set("trunk_bytes", "4194304"));
+    let address = west.address().unwrap().to_string();
+    let gateway = east.node(0).unwrap();
+    let part = east.node(1).unwrap().register("asker", PartKind::Cpu).unwrap();
+    let worker = west.node(1).unwrap().register("worker", PartKind::Cpu).unwrap();
+    let to = part.find("worker@node1.west", SOON).unwrap();
+    // Nobody reads: what exceeds the window stays in this cluster, and with the sender.
+    let mut sent = 0u32;
+    let mut message = vec![0; 10_000];
+    while sent < 400 {
+        message[..4].copy_from_slice(&sent.to_le_bytes());
+        match part.sender(to).timeout(Duration::from_secs(1)).send(&message) {
+            Ok(()) => sent += 1,
+            Err(_) => break,
+        }
+    }
+    part.flush();
+    drop((worker, west));
+    let is_down = |event: &Event| matches!(event, Event::ClusterDown { name } if name.as_str() == "west");
+    let mut events = Vec::new();
+    until(|| {
+        events.extend(gateway.take_events());
+        events.iter().any(is_down).then_some(())
+    });
+    let is_up = |event: &Event| matches!(event, Event::ClusterUp { name } if name.as_str() == "west");
+    assert!(events.iter().position(is_up) < events.iter().position(is_down), "{events:?}");
+    let mut last = None;
+    while let Ok(returned) = part.recv_timeout(Duration::from_secs(1)) {
+        assert_eq!((returned.command(), returned.len()), (pdbp::RETURNED, 10_000));
+        let number = u32::from_le_bytes(returned[..4].try_into().unwrap());
+        assert!(last.is_none_or(|last| number == last + 1), "{number} behind {last:?}");
+        last = Some(number);
+    }
+    assert_eq!(last, Some(sent - 1), "of {sent}");
+    let gone = part.find("worker@node1.west", Duration::from_millis(100)).unwrap_err();
+    assert!(matches!(gone, LookupError::NoTrunk { .. }), "{gone}");
+
+    let west = builder("west").listen(address).start().unwrap();
+    let worker = west.node(1).unwrap().register("worker", PartKind::Cpu).unwrap();
+    let again = part.find("worker@node1.west", SOON).unwrap();
+    assert_ne!(again, to, "the part of a cluster that has gone is not another's");
+    part.send(again, b"again").unwrap();
+    part.flush();
+    assert_eq!(*worker.recv_timeout(SOON).unwrap(), *b"again");
+}
+
+fn until<R>(mut look: impl FnMut() -> Option<R>) -> R {
+    let end = std::time::Instant::now() + SOON;
+    loop {
+        match look() {
+            Some(found) => return found,
+            None => assert!(std::time::Instant::now() < end, "it has not happened"),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn a_trunk_is_encrypted_and_a_wrong_token_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let [token, wrong] = ["token", "wrong"].map(|name| folder.path().join(name));
+    std::fs::write(&wrong, "another secret that nobody else has").unwrap();
+    let west =
+        builder("west").listen("127.0.0.1:0".to_owned()).token_file(token.clone()).tls(pdbp::Tls::Token);
+    let west = west.start().unwrap();
+    let dial = |token| {
+        let east = builder("east").trunk("west", west.address().unwrap()).token_file(token);
+        east.tls(pdbp::Tls::Token).start().unwrap()
+    };
+    let part = west.node(1).unwrap().register("worker", PartKind::Cpu).unwrap();
+    let stranger = dial(wrong);
+    let said = until(|| match stranger.node(0).unwrap().lookup("worker@node1.west") {
+        Err(LookupError::NoTrunk { reason, .. }) => reason,
+        other => panic!("{other:?}"),
+    });
+    assert!(said.contains("token"), "{said}");
+    let east = dial(token);
+    let asker = east.node(1).unwrap().register("asker", PartKind::Cpu).unwrap();
+    let to = asker.find("worker@node1.west", SOON).unwrap();
+    asker.send(to, b"in secret").unwrap();
+    asker.flush();
+    let message = part.recv_timeout(SOON).unwrap();
+    assert_eq!(*message, *b"in secret");
+    part.send(message.source(), b"answer").unwrap();
+    part.flush();
+    assert_eq!(*asker.recv_timeout(SOON).unwrap(), *b"answer");
 }
