@@ -1,11 +1,11 @@
-//! Video quality monitor: many H.264 streams, decoded on some nodes of a cluster and analysed on others.
+//! Video quality monitor: many H.264 and H.265 streams, decoded on some nodes of a cluster and analysed on others.
 //!
 //! The modules, in the order in which a picture passes them:
 //!
 //! * [`clips`]: where streams come from — bundled clips, the user's files (Annex B, MP4);
-//! * [`annexb`]: the structure of an H.264 stream; where decoding can begin;
+//! * [`annexb`]: the structure of an H.264 or H.265 stream; where decoding can begin;
 //! * [`streams`]: thousands of concurrent streams served from a few clips;
-//! * [`decode`]: H.264 to YUV by libavcodec or openh264, with a small pool of decoders or one for each stream;
+//! * [`decode`]: H.264 to YUV by libavcodec or openh264, H.265 by libavcodec, with a small pool of decoders or one for each stream;
 //! * [`frame`]: frames and score records as they travel between parts;
 //! * [`measure`]: RGB restoration, blur, blockiness and smoothness, by the processor or by CUDA devices;
 //! * [`plan`], [`pipeline`]: who does what in a cluster, and the parts that do it over PDBP;
@@ -39,6 +39,10 @@
 //! of FFmpeg 4 to 8; Debian 12 has it as `libavcodec59`. Both give the same pictures (`tests/decoders.rs`: those that x264 reconstructed),
 //! but for B pictures, of which openh264 gets some samples wrong by a few levels; `--continuous` says so when it matters. Interlaced and
 //! lossless video, and any but 8-bit 4:2:0, is refused by name with either.
+//!
+//! H.265 is decoded by libavcodec only; without it such files are refused by name. They are byte streams (H.265 in MP4 files is not read). Pictures are those
+//! that x265 reconstructed (`tests/hevc.rs`). Of damage within slices libavcodec says nothing unless the encoder has written hashes of its
+//! pictures (`x265 --hash 1`), which are compared: then the picture is left out and reported, as damaged ones of H.264 always are.
 //!
 //! Processor time and resident memory on the machine above, **while other programs used it** (load 12 to 16): good for comparing the two
 //! columns, which come from one run, and not for the times above. `--example speed` prints the first rows, `--continuous` the memory

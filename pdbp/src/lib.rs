@@ -87,7 +87,7 @@ pub use config::{
     TransportKind, Trunk,
 };
 #[cfg(feature = "desk")]
-pub use desk::Desk;
+pub use desk::{Desk, DeskStats};
 pub use error::{
     LookupError, NoSuchNode, RecvError, RegisterError, SendError, SettingsDiffer, Timeout, WaitError,
 };

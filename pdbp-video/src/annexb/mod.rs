@@ -1,4 +1,4 @@
-//! H.264 byte streams (ITU-T H.264 annex B): NAL units, access units, and where decoding can begin.
+//! H.264 byte streams (ITU-T H.264 annex B), and those of H.265: NAL units, access units, and where decoding can begin.
 //!
 //! [`nals`] splits a stream; [`Index::new`] groups the units into access units (one picture each) and finds the
 //! *entry points*, IDR pictures whose parameter sets are known. A monitoring pass decodes one entry point of every
@@ -8,6 +8,7 @@
 //! point is complete by itself, i.e. decoding its pieces with a decoder in any earlier state gives its picture.
 
 mod bits;
+mod hevc;
 mod nal;
 mod params;
 
@@ -65,21 +66,42 @@ pub struct EntryPoint {
     pub pieces: Box<[Range<usize>]>,
 }
 
-/// The structure of one H.264 stream.
+/// How a stream is coded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Standard {
+    /// H.264, MPEG-4 AVC.
+    #[default]
+    H264,
+    /// H.265, HEVC.
+    H265,
+}
+
+impl core::fmt::Display for Standard {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::H264 => "H.264",
+            Self::H265 => "H.265",
+        })
+    }
+}
+
+/// The structure of one stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Index {
+    /// How it is coded.
+    pub standard: Standard,
     /// One range per access unit, in stream order, parameter sets included.
     pub pictures: Vec<Range<usize>>,
     /// Entry points, in stream order; never empty in an index made by [`Index::new`].
     pub entries: Vec<EntryPoint>,
     /// IDR pictures left out since a parameter set they refer to is missing, unreadable or of a kind that is not decoded.
     pub orphans: u32,
-    /// Pictures with a B slice.
+    /// Pictures with a B slice, of H.264.
     pub b_pictures: u32,
 }
 
 impl Index {
-    /// Reads the structure of `data`.
+    /// Reads the structure of `data`, which is H.264, or else H.265: parameter sets of one are none of the other.
     ///
     /// # Errors
     ///
@@ -98,7 +120,15 @@ impl Index {
             builder.add(&nal);
         }
         builder.close();
-        builder.finish()
+        let refusal = match builder.finish() {
+            Err(refusal @ (IndexError::NoParameterSets { .. } | IndexError::NoEntryPoint { .. })) => refusal,
+            done => return done,
+        };
+        match hevc::index(data) {
+            // With its parameter sets it is H.265, whatever else is missing.
+            Err(IndexError::NoParameterSets { .. }) => Err(refusal),
+            done => done,
+        }
     }
 
     /// Size of the first picture at which decoding can begin.

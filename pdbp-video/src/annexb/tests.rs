@@ -108,6 +108,22 @@ proptest! {
     }
 
     #[test]
+    fn damaged_h265_never_panics(
+        flips in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..60),
+        cut in any::<proptest::sample::Index>(),
+    ) {
+        let mut data = include_bytes!("../../tests/streams/hevc_open_gop.265").to_vec();
+        for (place, value) in flips {
+            let place = place.index(data.len());
+            data[place] = value;
+        }
+        data.truncate(cut.index(data.len() + 1));
+        if let Ok(index) = Index::new(&data) {
+            assert_ranges_hold(&data, &index);
+        }
+    }
+
+    #[test]
     fn damaged_clips_never_panic(
         flips in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..200),
         cut in any::<proptest::sample::Index>(),

@@ -29,7 +29,7 @@ for any other error. 2 for a command line that makes no sense. What was not meas
 #[derive(Debug, Clone, Parser)]
 #[command(name = "pdbp-video", version, max_term_width = 100, after_help = STATUS)]
 pub struct Cli {
-    /// H.264 byte streams (.h264, .264, .avc), MP4 files, or folders of them; none: the bundled clips.
+    /// H.264 and H.265 byte streams (.h264, .264, .avc, .h265, .265, .hevc), MP4 files with H.264, or folders of them; none: the bundled clips.
     pub paths: Vec<PathBuf>,
 
     /// Measure the files and folders that can be used when others cannot; these are listed at the end, and the exit status is 1
@@ -272,7 +272,11 @@ impl Cli {
         let codec = Codec::choose(&self.decoder).map_err(|error| (error.into(), Vec::new()))?;
         let Loaded { clips, refused } =
             if self.paths.is_empty() { clips::bundled() } else { clips::load(&self.paths) };
-        let refused: Vec<String> = refused.iter().map(ToString::to_string).collect();
+        let mut refused: Vec<String> = refused.iter().map(ToString::to_string).collect();
+        let (clips, foreign): (Vec<_>, Vec<_>) =
+            clips.into_iter().partition(|clip| codec.decodes(clip.standard()));
+        let reason = |clip: &Clip| decode::DecodeError::NotDecoded { standard: clip.standard() };
+        refused.extend(foreign.iter().map(|clip| format!("{}: {}", clip.name(), reason(clip))));
         if let (Some(first), false, false) = (refused.first(), clips.is_empty(), self.keep_going) {
             let (first, others) = (first.clone(), refused.len() - 1);
             return Err((SetupError::Unusable { first, others }, Vec::new()));

@@ -1,6 +1,6 @@
 //! Where streams come from: the bundled clips, and the user's own files and directories.
 //!
-//! A [`Clip`] is one H.264 stream in memory with its [`Index`]; any number of concurrent streams can be served from it
+//! A [`Clip`] is one H.264 or H.265 stream in memory with its [`Index`]; any number of concurrent streams can be served from it
 //! (see [`crate::streams`]). Files are told apart by what they contain, not by their names: ISO media files (`.mp4`,
 //! `.m4v`, `.mov`, fragmented ones too) are demultiplexed, everything else is taken as an Annex B byte stream. In
 //! directories only files with a known extension are read. One bad file never hides the others: [`load`] returns the
@@ -13,7 +13,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::annexb::{Index, IndexError, PictureSize};
+use crate::annexb::{Index, IndexError, PictureSize, Standard};
 use crate::frame::StreamClass;
 
 /// A clip that is part of the program.
@@ -35,7 +35,7 @@ pub const BUNDLED: [Bundled; 5] = [
     Bundled { name: "bbb_d1", data: include_bytes!("../../clips/bbb_d1.h264") },
 ];
 
-const ANNEX_B_EXTENSIONS: [&str; 5] = ["h264", "264", "avc", "h26l", "26l"];
+const ANNEX_B_EXTENSIONS: [&str; 8] = ["h264", "264", "avc", "h26l", "26l", "h265", "265", "hevc"];
 const MP4_EXTENSIONS: [&str; 4] = ["mp4", "m4v", "mov", "f4v"];
 
 /// Why a file or directory gave no clip.
@@ -96,7 +96,7 @@ pub enum ClipError {
     },
 }
 
-/// One H.264 stream in memory.
+/// One stream in memory.
 #[derive(Debug, Clone)]
 pub struct Clip {
     name: String,
@@ -135,6 +135,11 @@ impl Clip {
     /// Its access units and entry points; at least one of each.
     pub fn index(&self) -> &Index {
         &self.index
+    }
+
+    /// How it is coded.
+    pub fn standard(&self) -> Standard {
+        self.index.standard
     }
 
     /// Size of the first picture.

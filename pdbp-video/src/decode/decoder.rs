@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use super::libav::{Libav, NoLibav};
 use super::openh264::OpenH264;
 use super::{DecodeError, Yuv};
+use crate::annexb::Standard;
 
 /// Where pictures go.
 pub(super) type Take<'a> = dyn FnMut(&Yuv<'_>) + 'a;
@@ -122,10 +123,18 @@ impl Codec {
         self.libav.is_some()
     }
 
+    /// Whether it decodes streams of this kind: libavcodec all, openh264 H.264 only.
+    pub fn decodes(&self, standard: Standard) -> bool {
+        self.is_libav() || standard == Standard::H264
+    }
+
     /// A new decoder.
-    pub(super) fn decoder(&self) -> Result<Box<dyn Decoder>, DecodeError> {
+    pub(super) fn decoder(&self, standard: Standard) -> Result<Box<dyn Decoder>, DecodeError> {
+        if !self.decodes(standard) {
+            return Err(DecodeError::NotDecoded { standard });
+        }
         let made = match self.libav {
-            Some(libav) => libav.h264().map(|decoder| Box::new(decoder) as Box<dyn Decoder>),
+            Some(libav) => libav.decoder(standard).map(|decoder| Box::new(decoder) as Box<dyn Decoder>),
             None => OpenH264::new().map(|decoder| Box::new(decoder) as Box<dyn Decoder>),
         };
         made.map_err(|reason| DecodeError::NoDecoder { reason })

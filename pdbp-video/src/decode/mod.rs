@@ -1,4 +1,4 @@
-//! H.264 to YUV, by libavcodec or openh264 ([`Codec`]).
+//! H.264 to YUV, by libavcodec or openh264 ([`Codec`]); H.265 by libavcodec only.
 //!
 //! * [`Sampler`] decodes single entry points: one live decoder serves any number of streams, one picture each, whatever
 //!   their sizes. A monitoring pass runs one sampler per core.
@@ -29,7 +29,7 @@ pub use whole::whole;
 pub use yuv::Yuv;
 
 use self::decoder::Decoder;
-use crate::annexb::EntryPoint;
+use crate::annexb::{EntryPoint, Standard};
 use crate::clips::Clip;
 
 /// Why there is no picture.
@@ -41,6 +41,14 @@ pub enum DecodeError {
     NoDecoder {
         /// What the decoder said.
         reason: String,
+    },
+    /// The decoder that was chosen does not decode streams of this kind.
+    #[error(
+        "{standard} is decoded by libavcodec only; install it (Debian 12: apt install libavcodec59), and leave --decoder away"
+    )]
+    NotDecoded {
+        /// How the stream is coded.
+        standard: Standard,
     },
     /// The decoder refused the data.
     #[error("picture {picture} is damaged: {reason}; it is left out")]
@@ -74,7 +82,8 @@ pub enum DecodeError {
 #[derive(Default)]
 pub struct Sampler {
     codec: Codec,
-    decoder: Option<Box<dyn Decoder>>,
+    /// With what it decodes.
+    decoder: Option<(Standard, Box<dyn Decoder>)>,
 }
 
 impl core::fmt::Debug for Sampler {
@@ -101,9 +110,10 @@ impl Sampler {
         take: impl FnOnce(&Yuv<'_>) -> R,
     ) -> Result<R, DecodeError> {
         // Taken out while in use: only a decoder that succeeded goes back.
+        let standard = clip.standard();
         let mut decoder = match self.decoder.take() {
-            Some(decoder) => decoder,
-            None => self.codec.decoder()?,
+            Some((decodes, decoder)) if decodes == standard => decoder,
+            _ => self.codec.decoder(standard)?,
         };
         let picture = entry.picture;
         let damaged = |reason| DecodeError::Damaged { picture, reason };
@@ -114,7 +124,7 @@ impl Sampler {
             decoder.drain(&mut |yuv| first.take(yuv)).map_err(damaged)?;
         }
         let result = first.result.flatten().ok_or(DecodeError::Incomplete { picture })?;
-        self.decoder = Some(decoder);
+        self.decoder = Some((standard, decoder));
         Ok(result)
     }
 }
@@ -195,7 +205,7 @@ impl Follower {
             Some(decoder) => decoder,
             None => {
                 self.inside.clear();
-                self.codec.decoder()?
+                self.codec.decoder(clip.standard())?
             }
         };
         self.inside.push_back(picture);

@@ -24,7 +24,7 @@ use super::{Codec, DecodeError, Yuv};
 pub fn whole(codec: Codec, clip: &Clip, mut take: impl FnMut(&Yuv<'_>)) -> Result<(), DecodeError> {
     let index = clip.index();
     let Some(entry) = index.entries.first() else { return Ok(()) };
-    let mut decoder = codec.decoder()?;
+    let mut decoder = codec.decoder(index.standard)?;
     let mut shown = entry.picture;
     let mut take = |yuv: &Yuv<'_>| {
         take(yuv);

@@ -152,6 +152,14 @@ impl Exchanges {
         self.bell.rung.store(true, Ordering::Release);
     }
 
+    /// Gives up what nobody waits for. What was sent is on its way.
+    pub(super) fn abandon(&mut self, ticket: Ticket) {
+        self.orders.retain(|(order, _)| order.ticket != ticket);
+        if let Some(i) = self.under_way.iter().position(|exchange| exchange.ticket == ticket) {
+            let _ = self.tasks.send(Task::Free(self.under_way.swap_remove(i).run));
+        }
+    }
+
     /// Goes on with all. Returns when to be called again if nothing has come before.
     pub(super) fn advance(&mut self, done: &mut Vec<(Ticket, Outcome)>) -> Option<Instant> {
         let now = Instant::now();

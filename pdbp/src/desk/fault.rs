@@ -45,6 +45,16 @@ pub(super) enum Reason {
 }
 
 impl Reason {
+    pub(super) const ALL: [Self; 7] = [
+        Self::Malformed,
+        Self::TooLong,
+        Self::NoSuchPart,
+        Self::Busy,
+        Self::Timeout,
+        Self::PartGone,
+        Self::Failed,
+    ];
+
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Malformed => "Malformed",

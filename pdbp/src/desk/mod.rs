@@ -34,11 +34,13 @@ mod exchange;
 mod fault;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
+mod stats;
 #[cfg(test)]
 mod tests;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{Progress, Settings};
@@ -48,6 +50,8 @@ use crate::node::Node;
 use envelope::{Operation, Version};
 use exchange::{Exchanges, Order};
 use fault::{Code, Fault, Reason};
+pub use stats::DeskStats;
+use stats::Done;
 
 /// Where it is asked.
 const PATH: &str = "/pdbp";
@@ -73,7 +77,7 @@ PDBP desk: the parts of a cluster, by SOAP 1.1 and 1.2
 /// 1.1 and 1.2, described at `http://HOST:PORT/pdbp?wsdl`.
 ///
 /// **Clients.** One thread serves up to 64 at a time, on connections that are kept for as long as requests come, and waits for none of
-/// them. When all places are taken, that of the client that has been silent for the longest time is given away; if none is silent, who comes
+/// them. When all places are taken, that of a client that has gone without waiting for its answer is given away, or of the one that has been silent for the longest time; if there is none, who comes
 /// gets status 503. The head of a request has 8 KiB, 64 fields and 5 seconds; a body and an answer may take as long as they get 160 KiB
 /// further in 10 seconds; a connection without a request is closed after 60 seconds. A message has 4 MiB at most, all bodies and answers
 /// together 64 MiB.
@@ -82,7 +86,10 @@ PDBP desk: the parts of a cluster, by SOAP 1.1 and 1.2
 /// secret in that file as bearer (`Authorization: Bearer SECRET`); without it another address than a loopback address is refused, as it is
 /// without `desk_tls`, the folder of a certificate with which it speaks TLS 1.3 (and nothing else), or `plain`, which lets the secret travel as it is.
 /// As for the figures, requests have to be for an IP address, for `localhost`, for the host in the setting `desk`, or one in `metrics_hosts`.
-pub struct Desk(Service);
+pub struct Desk {
+    service: Service,
+    done: Arc<Done>,
+}
 
 impl Desk {
     /// Takes the address, before there is anything to serve.
@@ -123,7 +130,8 @@ impl Desk {
         let scheme = if certificate.is_some() { "https" } else { "http" };
         let (address, timeout) = (listener.local_addr()?, settings.timeout);
         let name = format!("pdbp-http-{}", node.id());
-        let mut failed = None;
+        let (mut failed, done) = (None, Arc::<Done>::default());
+        let count = Arc::clone(&done);
         let service = Service::start(listener, LIMITS, hosts, certificate, name, |waker| {
             let exchanges = Exchanges::start(node, waker).map_err(|error| failed = Some(error)).ok();
             Counter {
@@ -132,19 +140,25 @@ impl Desk {
                 scheme,
                 address,
                 timeout,
+                done: count,
                 versions: Vec::new(),
                 outcomes: Vec::new(),
             }
         })?;
         match failed {
             Some(error) => Err(error),
-            None => Ok(Self(service)),
+            None => Ok(Self { service, done }),
         }
     }
 
     /// Where it listens: with port 0 in the setting, the port that it was given.
     pub fn address(&self) -> SocketAddr {
-        self.0.address()
+        self.service.address()
+    }
+
+    /// What clients have got so far.
+    pub fn stats(&self) -> DeskStats {
+        self.done.stats(self.service.counts())
     }
 }
 
@@ -161,6 +175,7 @@ struct Counter {
     scheme: &'static str,
     address: SocketAddr,
     timeout: Duration,
+    done: Arc<Done>,
     /// How clients that wait are answered.
     versions: Vec<(Ticket, Version)>,
     outcomes: Vec<(Ticket, exchange::Outcome)>,
@@ -195,7 +210,7 @@ impl Site for Counter {
         let version = if request.kind == "text/xml" { Version::V11 } else { Version::V12 };
         let (version, operation) = match envelope::read(&body, version) {
             Ok(read) => read,
-            Err((version, fault)) => return Some(answer::fault(version, &fault)),
+            Err((version, fault)) => return Some(self.fault(version, &fault)),
         };
         drop(body);
         let exchanges = self.exchanges.as_mut()?;
@@ -210,7 +225,14 @@ impl Site for Counter {
                 exchanges.begin(Order { ticket, to: target, address: to, content, answer: wait });
                 None
             }
-            Err(error) => Some(answer::fault(version, &unknown(&to, &error))),
+            Err(error) => Some(self.fault(version, &unknown(&to, &error))),
+        }
+    }
+
+    fn abandon(&mut self, ticket: Ticket) {
+        self.versions.retain(|(one, _)| *one != ticket);
+        if let Some(exchanges) = &mut self.exchanges {
+            exchanges.abandon(ticket);
         }
     }
 
@@ -220,9 +242,18 @@ impl Site for Counter {
             let Some(i) = self.versions.iter().position(|(one, _)| *one == ticket) else { continue };
             let (_, version) = self.versions.swap_remove(i);
             let answer = match outcome {
-                Ok(None) => answer::sent(version),
-                Ok(Some(content)) => answer::called(version, &content),
-                Err(fault) => answer::fault(version, &fault),
+                Ok(None) => {
+                    self.done.sent.add();
+                    answer::sent(version)
+                }
+                Ok(Some(content)) => {
+                    self.done.called.add();
+                    answer::called(version, &content)
+                }
+                Err(fault) => {
+                    self.done.fault(fault.reason);
+                    answer::fault(version, &fault)
+                }
             };
             answers.push((ticket, answer));
         }
@@ -231,6 +262,11 @@ impl Site for Counter {
 }
 
 impl Counter {
+    fn fault(&self, version: Version, fault: &Fault) -> Answer {
+        self.done.fault(fault.reason);
+        answer::fault(version, fault)
+    }
+
     fn page(&self, request: &Request) -> Answer {
         let own = self.address.to_string();
         let url = format!("{}://{}{PATH}", self.scheme, request.authority.as_ref().unwrap_or(&own));

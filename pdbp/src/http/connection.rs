@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::body::Body;
 use super::request::{Hosts, Refused};
 use super::stream::Stream;
-use super::{Answer, Limits, Method, Request, Site, Ticket};
+use super::{Answer, Counts, Limits, Method, Request, Site, Ticket};
 
 /// Bytes that a connection may read or write in a turn.
 const TURN: usize = 256 << 10;
@@ -19,6 +19,7 @@ pub(super) struct Shop<S> {
     pub(super) limits: Limits,
     pub(super) hosts: Hosts,
     pub(super) site: S,
+    pub(super) counts: Arc<Counts>,
     /// Bytes of bodies and answers that all connections have.
     pub(super) held: usize,
 }
@@ -35,6 +36,8 @@ pub(super) struct Connection {
     pub(super) is_served: bool,
     /// Whether the last read has taken all there was, so that the next one would be in vain.
     is_drained: bool,
+    /// Whether it has ended while the site had the request.
+    is_abandoned: bool,
     stage: Stage,
     /// What has come and was not used.
     input: Vec<u8>,
@@ -77,7 +80,8 @@ enum Stage {
 }
 
 impl Connection {
-    pub(super) fn new(stream: Stream, id: Ticket, is_served: bool, limits: &Limits) -> Self {
+    pub(super) fn new<S>(stream: Stream, id: Ticket, is_served: bool, shop: &mut Shop<S>) -> Self {
+        let limits = &shop.limits;
         let mut connection = Self {
             stream,
             id,
@@ -85,6 +89,7 @@ impl Connection {
             is_ending: false,
             is_served,
             is_drained: false,
+            is_abandoned: false,
             stage: Stage::Asking { fresh: false },
             input: Vec::new(),
             deadline: Some(Instant::now() + limits.request),
@@ -93,25 +98,40 @@ impl Connection {
         };
         if !is_served {
             let why = format!("{} clients are being served, which is the limit; try again\n", limits.clients);
-            connection.answer(Answer::refusal("503 Service Unavailable", &why), limits, Method::Get, false);
+            connection.refuse("503 Service Unavailable", &why, shop);
         }
         connection
     }
 
-    /// The socket has something to read, or room to write; whether the client has said that it sends no more.
-    pub(super) fn has_event(&mut self, is_ending: bool) {
+    /// The socket has something to read, or room to write; whether the client has said that it sends no more, and whether it is gone.
+    pub(super) fn has_event(&mut self, is_ending: bool, is_gone: bool) {
         self.is_ready = true;
         self.is_drained = false;
         self.is_ending |= is_ending;
+        if is_gone && self.is_waiting() {
+            self.stage = Stage::Over;
+            self.is_abandoned = true;
+        }
+    }
+
+    /// Whether the site has the request.
+    fn is_waiting(&self) -> bool {
+        matches!(self.stage, Stage::Waiting { .. })
     }
 
     pub(super) fn is_over(&self) -> bool {
         matches!(self.stage, Stage::Over)
     }
 
-    /// Whether it is kept for a request of which nothing has come.
-    pub(super) fn is_idle(&self) -> bool {
-        matches!(self.stage, Stage::Asking { .. }) && self.input.is_empty() && self.is_served
+    /// Whether another client may have its place: nothing has come of its next request, or it has ended while the site has one.
+    pub(super) fn gives_way(&self) -> bool {
+        let is_idle = matches!(self.stage, Stage::Asking { .. }) && self.input.is_empty();
+        self.is_served && (is_idle || self.is_waiting() && self.is_ending)
+    }
+
+    /// Whether it is over and the site still has its request. Once.
+    pub(super) fn takes_back(&mut self) -> bool {
+        std::mem::take(&mut self.is_abandoned)
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
@@ -119,6 +139,7 @@ impl Connection {
     }
 
     pub(super) fn close(&mut self) {
+        self.is_abandoned = self.is_waiting();
         self.stage = Stage::Over;
     }
 
@@ -156,7 +177,7 @@ impl Connection {
         self.is_ready = outcome.is_ok();
         match outcome {
             Err(error) if self.stream.gives_up_tls(&error) => {
-                self.refuse("400 Bad Request", "this address speaks TLS: ask by https\n", &shop.limits);
+                self.refuse("400 Bad Request", "this address speaks TLS: ask by https\n", shop);
                 true
             }
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
@@ -165,23 +186,26 @@ impl Connection {
                 false
             }
             // Only now, since it may be this thread that is late, and the client may not.
-            _ if is_late(self.deadline) => self.expire(&shop.limits),
+            _ if is_late(self.deadline) => self.expire(shop),
             outcome => outcome.is_ok(),
         }
     }
 
     /// Its time is over; whether there is more to do.
-    fn expire(&mut self, limits: &Limits) -> bool {
+    fn expire<S>(&mut self, shop: &Shop<S>) -> bool {
+        let limits = &shop.limits;
         let done = match &mut self.stage {
             Stage::Sending { body, .. } => body.len(),
             Stage::Answering { written, .. } => *written,
             Stage::Asking { .. } if limits.idle.is_some() && self.input.is_empty() => {
+                shop.counts.expired.add();
                 self.stage = Stage::Over;
                 return false;
             }
             Stage::Asking { .. } => {
+                shop.counts.expired.add();
                 let why = format!("the request was not complete after {:?}\n", limits.request);
-                self.refuse("408 Request Timeout", &why, limits);
+                self.refuse("408 Request Timeout", &why, shop);
                 return true;
             }
             Stage::Delaying(answer) => {
@@ -198,9 +222,10 @@ impl Connection {
             (self.before, self.deadline) = (done, Some(Instant::now() + limits.pace));
             return self.is_ready;
         }
+        shop.counts.expired.add();
         if let Stage::Sending { .. } = self.stage {
             let why = format!("the body got less than {} bytes further in {:?}\n", limits.least, limits.pace);
-            self.refuse("408 Request Timeout", &why, limits);
+            self.refuse("408 Request Timeout", &why, shop);
             return true;
         }
         self.stage = Stage::Over;
@@ -226,7 +251,7 @@ impl Connection {
                 self.input.drain(..length.min(self.input.len()));
                 self.admit(request, shop)?;
             }
-            Err(Refused { status, why }) => self.refuse(status, &why, &shop.limits),
+            Err(Refused { status, why }) => self.refuse(status, &why, shop),
         }
         Ok(read)
     }
@@ -236,13 +261,14 @@ impl Connection {
         let most = match shop.site.admit(&request) {
             Ok(most) => most,
             Err(refusal) => {
+                shop.counts.refused.add();
                 self.answer(Answer { closes: true, ..refusal }, &shop.limits, request.method, false);
                 return Ok(());
             }
         };
         if matches!(request.body, Body::Bytes(length) if length > most as u64) {
             let Refused { status, why } = Refused::too_large(most);
-            self.refuse(status, &why, &shop.limits);
+            self.refuse(status, &why, shop);
             return Ok(());
         }
         // Who has not waited is not told.
@@ -270,11 +296,11 @@ impl Connection {
         shop.held += body.len() - before;
         match used {
             Ok(used) => self.input.drain(..used.min(self.input.len())),
-            Err(Refused { status, why }) => return self.refuse(status, &why, &shop.limits),
+            Err(Refused { status, why }) => return self.refuse(status, &why, shop),
         };
         if shop.held > shop.limits.held {
             let why = "other clients are sending too much; try again\n";
-            return self.refuse("503 Service Unavailable", why, &shop.limits);
+            return self.refuse("503 Service Unavailable", why, shop);
         }
         if !request.body.is_whole() {
             return;
@@ -291,19 +317,20 @@ impl Connection {
     }
 
     /// The site has an answer for the request that it was given.
-    pub(super) fn reply(&mut self, answer: Answer, limits: &Limits, held: &mut usize) {
+    pub(super) fn reply<S>(&mut self, answer: Answer, shop: &mut Shop<S>) {
         let Stage::Waiting { method, is_kept } = self.stage else { return };
-        *held += answer.body.len();
-        if *held > limits.held {
+        shop.held += answer.body.len();
+        if shop.held > shop.limits.held {
             let why = "the request was carried out, and there is no memory for its answer: other clients do not take theirs\n";
-            return self.refuse("503 Service Unavailable", why, limits);
+            return self.refuse("503 Service Unavailable", why, shop);
         }
-        self.answer(answer, limits, method, is_kept);
+        self.answer(answer, &shop.limits, method, is_kept);
         self.is_ready = true;
     }
 
-    fn refuse(&mut self, status: &'static str, why: &str, limits: &Limits) {
-        self.answer(Answer::refusal(status, why), limits, Method::Get, false);
+    fn refuse<S>(&mut self, status: &'static str, why: &str, shop: &Shop<S>) {
+        shop.counts.refused.add();
+        self.answer(Answer::refusal(status, why), &shop.limits, Method::Get, false);
     }
 
     fn answer(&mut self, answer: Answer, limits: &Limits, method: Method, is_kept: bool) {

@@ -23,9 +23,9 @@ mod server;
 mod stream;
 #[cfg(test)]
 mod tests;
-#[cfg(feature = "tls")]
+#[cfg(all(feature = "desk", feature = "tls"))]
 mod tls;
-#[cfg(not(feature = "tls"))]
+#[cfg(not(all(feature = "desk", feature = "tls")))]
 #[path = "without_tls.rs"]
 mod tls;
 
@@ -33,7 +33,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -113,10 +113,43 @@ pub(crate) trait Site {
     /// A request is complete. `None`: `advance` will answer it.
     fn ask(&mut self, ticket: Ticket, request: &Request, body: Vec<u8>) -> Option<Answer>;
 
+    /// Nobody waits for this answer any more.
+    fn abandon(&mut self, ticket: Ticket) {
+        let _ = ticket;
+    }
+
     /// Goes on with what is answered later. Returns when it wants to be called again even if nothing wakes it.
     fn advance(&mut self, answers: &mut Vec<(Ticket, Answer)>) -> Option<Instant> {
         let _ = answers;
         None
+    }
+}
+
+/// What became of clients since the start.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Connections accepted.
+    pub(crate) connections: Count,
+    /// Requests refused with a status of HTTP.
+    pub(crate) refused: Count,
+    /// Connections that did not get on in time, or had no request for too long.
+    pub(crate) expired: Count,
+    /// Connections whose place another client was given: silent ones, and those that had been ended while the site had the request.
+    pub(crate) displaced: Count,
+}
+
+/// It is read by anybody, and counted up by the server.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    pub(crate) fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[cfg(feature = "desk")]
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -125,6 +158,8 @@ pub(crate) struct Service {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
     waker: Arc<Waker>,
+    #[cfg(feature = "desk")]
+    counts: Arc<Counts>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -141,8 +176,23 @@ impl Service {
         let address = listener.local_addr()?;
         let stop = Arc::new(AtomicBool::new(false));
         let (mut server, waker) = Server::new(listener, limits, hosts, certificate, site, Arc::clone(&stop))?;
+        #[cfg(feature = "desk")]
+        let counts = server.counts();
         let thread = thread::Builder::new().name(name).spawn(move || server.run())?;
-        Ok(Self { address, stop, waker, thread: Some(thread) })
+        Ok(Self {
+            address,
+            stop,
+            waker,
+            #[cfg(feature = "desk")]
+            counts,
+            thread: Some(thread),
+        })
+    }
+
+    /// What became of clients.
+    #[cfg(feature = "desk")]
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.counts
     }
 
     /// Where it listens: with port 0 in the setting, the port that it was given.

@@ -52,7 +52,7 @@ impl<S: Site> Server<S> {
         let (poll, mut listener) = (Poll::new()?, TcpListener::from_std(listener));
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
         let waker = Arc::new(Waker::new(poll.registry(), WOKEN)?);
-        let shop = Shop { limits, hosts, site: site(&waker), held: 0 };
+        let shop = Shop { limits, hosts, site: site(&waker), counts: Arc::default(), held: 0 };
         let (connections, answers) = (Vec::new(), Vec::new());
         Ok((
             Self {
@@ -68,6 +68,11 @@ impl<S: Site> Server<S> {
             },
             waker,
         ))
+    }
+
+    #[cfg(feature = "desk")]
+    pub(super) fn counts(&self) -> Arc<super::Counts> {
+        Arc::clone(&self.shop.counts)
     }
 
     /// Serves until it is stopped.
@@ -88,7 +93,7 @@ impl<S: Site> Server<S> {
                 let id = event.token().0.checked_sub(CONNECTIONS);
                 let found = self.connections.iter_mut().find(|one| Some(one.id.0 as usize) == id);
                 if let Some(connection) = found {
-                    connection.has_event(event.is_read_closed() || event.is_error());
+                    connection.has_event(event.is_read_closed(), event.is_error() || event.is_write_closed());
                 }
                 self.may_accept |= event.token() == LISTENER;
             }
@@ -112,13 +117,18 @@ impl<S: Site> Server<S> {
         if !self.answers.is_empty() {
             for (ticket, answer) in self.answers.drain(..) {
                 if let Some(connection) = self.connections.iter_mut().find(|one| one.id == ticket) {
-                    connection.reply(answer, &self.shop.limits, &mut self.shop.held);
+                    connection.reply(answer, &mut self.shop);
                     goes_on |= connection.advance(&mut self.shop);
                 }
             }
             // The next request of such a connection may have been there already. What is answered now goes out with the next turn.
             wanted = self.shop.site.advance(&mut self.answers);
             goes_on |= !self.answers.is_empty();
+        }
+        for connection in &mut self.connections {
+            if connection.takes_back() {
+                self.shop.site.abandon(connection.id);
+            }
         }
         let before = self.connections.len();
         self.connections.retain(|connection| !connection.is_over());
@@ -153,7 +163,8 @@ impl<S: Site> Server<S> {
                 && let Ok(stream) = Stream::new(stream, self.certificate.as_ref())
             {
                 let id = Ticket(self.count as u64);
-                self.connections.push(Connection::new(stream, id, is_served, &self.shop.limits));
+                self.shop.counts.connections.add();
+                self.connections.push(Connection::new(stream, id, is_served, &mut self.shop));
             }
             self.count = self.count.wrapping_add(1);
         }
@@ -169,8 +180,12 @@ impl<S: Site> Server<S> {
         if self.shop.limits.idle.is_none() {
             return false;
         }
-        let idle = self.connections.iter_mut().filter(|one| one.is_idle() && !one.is_over());
-        let longest = idle.min_by_key(|one| one.deadline());
-        longest.map(Connection::close).is_some()
+        let silent = self.connections.iter_mut().filter(|one| one.gives_way());
+        // Those that have ended have no deadline, and go first.
+        let longest = silent.min_by_key(|one| one.deadline());
+        let Some(longest) = longest else { return false };
+        longest.close();
+        self.shop.counts.displaced.add();
+        true
     }
 }

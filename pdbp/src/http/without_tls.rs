@@ -1,4 +1,4 @@
-//! In place of `tls` in a program without that feature. Settings that ask for it are refused before anything is started.
+//! In place of `tls` in a program without that feature, or without `desk`. Settings that ask for it are refused before anything is started.
 
 use std::io::{self, Read, Write};
 

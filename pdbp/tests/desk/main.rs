@@ -1,5 +1,7 @@
 //! Clients that are no part of the cluster: what they get, and what those get that are none.
 
+#[cfg(feature = "net")]
+mod net;
 mod strangers;
 #[cfg(feature = "tls")]
 mod tls;
@@ -329,4 +331,23 @@ fn a_client_that_has_said_all_gets_its_answer_still() {
     stream.shutdown(Shutdown::Write).unwrap();
     assert!(answer(&mut stream).0.starts_with("HTTP/1.1 200 OK"));
     assert!(is_closed(&mut stream));
+}
+
+#[test]
+fn what_clients_have_got_is_counted() {
+    let cluster = cluster(&[]);
+    let address = address(&cluster);
+    let served = serve(part(&cluster.nodes()[1], "echo"), <[u8]>::to_vec);
+    for text in
+        [&call("echo", b"x"), &call("nobody", b"x"), "<a/>", &call("echo", b"end").replace("Call", "Send")]
+    {
+        ask(address, &request(text, ""));
+    }
+    ask(address, "PUT / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    served.join().unwrap();
+    let stats = cluster.nodes()[0].desk().unwrap().stats();
+    assert_eq!((stats.connections, stats.refused, stats.expired, stats.displaced), (5, 1, 0, 0), "{stats:?}");
+    assert_eq!((stats.sent, stats.called), (1, 1), "{stats:?}");
+    let faults: Vec<_> = stats.faults().filter(|(_, count)| *count > 0).collect();
+    assert_eq!(faults, [("Malformed", 1), ("NoSuchPart", 1)]);
 }

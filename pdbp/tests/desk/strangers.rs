@@ -188,3 +188,29 @@ fn clients_that_do_not_know_the_secret_get_nothing() {
     let error = builder.start().map(drop).unwrap_err().to_string();
     assert!(error.contains(path) && error.contains("/dev/urandom"), "{error}");
 }
+
+#[test]
+fn clients_that_go_without_waiting_for_their_answers_keep_no_place() {
+    let cluster = cluster(&[]);
+    let address = address(&cluster);
+    let mute = part(&cluster.nodes()[1], "mute");
+    let long = call("mute", b"x").replace("</Call>", "<TimeoutMs>600000</TimeoutMs></Call>");
+    for round in 0..3 {
+        let clients: Vec<_> = (0..64)
+            .map(|_| {
+                let mut client = connect(address);
+                client.write_all(request(&long, "").as_bytes()).unwrap();
+                client
+            })
+            .collect();
+        // All places are taken, and all of the messages have come.
+        (0..64).for_each(|_| drop(mute.recv().unwrap()));
+        let said = ask(address, &request(&envelope(V12, "<Parts/>"), ""));
+        assert!(said.0.starts_with("HTTP/1.1 503 "), "{round}: {}", said.0);
+        drop(clients);
+        let began = Instant::now();
+        while !ask(address, &request(&envelope(V12, "<Parts/>"), "")).0.starts_with("HTTP/1.1 200 ") {
+            assert!(began.elapsed() < super::SOON, "{round}: the places are kept");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! H.265, by libavcodec: its pictures are those that x265 reconstructed (`streams/make`), in every way in which they are decoded.
+//!
+//! Skipped without libavcodec; `REQUIRE_LIBAV` in the environment makes that an error.
+
+use std::process::{Command, Output};
+
+use pdbp_video::annexb::{PictureSize, Standard};
+use pdbp_video::clips::{BUNDLED, Clip};
+use pdbp_video::decode::{Codec, DecodeError, Follower, Sampler, Wanted, Yuv, whole};
+
+/// Streams with their pictures, the hash of what x265 says they look like, and where decoding can begin.
+const STREAMS: [(&str, usize, u64, &[u32]); 4] = [
+    ("hevc_closed_gop", 30, 0xa86c82ea6a73805e, &[0, 12, 24]),
+    // Pictures that come after the later key frames refer to some before them.
+    ("hevc_open_gop", 30, 0x23cddba083b0f6b2, &[0]),
+    ("hevc_repeated_headers", 30, 0xed14bc7e4f185258, &[0, 12, 24]),
+    ("hevc_cropped", 16, 0xb0f4d6c892684420, &[0, 12]),
+];
+
+/// Streams that are not decoded, and words of the reason.
+const REFUSED: [(&str, &str); 3] = [
+    ("hevc_ten_bits", "4:2:0 with 10 bits"),
+    ("hevc_chroma_422", "4:2:2 with 8 bits"),
+    ("hevc_interlaced", "interlaced"),
+];
+
+fn path(name: &str) -> String {
+    format!("{}/tests/streams/{name}.265", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn clip(name: &str) -> Result<Clip, String> {
+    Clip::new(name, std::fs::read(path(name)).unwrap()).map_err(|error| error.to_string())
+}
+
+fn libav() -> Option<Codec> {
+    match Codec::choose(&Wanted::Libav) {
+        Ok(codec) => Some(codec),
+        Err(error) if std::env::var_os("REQUIRE_LIBAV").is_some() => panic!("{error}"),
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+    }
+}
+
+/// The planes, one after the other.
+fn planes(picture: &Yuv<'_>) -> Vec<u8> {
+    let PictureSize { width, height } = picture.size();
+    let luma = usize::from(width) * usize::from(height);
+    let chroma = usize::from(width.div_ceil(2)) * usize::from(height.div_ceil(2));
+    let mut out = vec![0; luma + 2 * chroma];
+    let (y, rest) = out.split_at_mut(luma);
+    let (u, v) = rest.split_at_mut(chroma);
+    picture.copy_planes(y, u, v);
+    out
+}
+
+fn pictures(codec: Codec, clip: &Clip) -> Vec<Vec<u8>> {
+    let mut pictures = Vec::new();
+    whole(codec, clip, |picture| pictures.push(planes(picture))).unwrap();
+    pictures
+}
+
+/// FNV-1a.
+fn hash<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> u64 {
+    bytes
+        .into_iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[test]
+fn streams_are_told_from_h264_and_indexed() {
+    for (name, number, _, entries) in STREAMS {
+        let clip = clip(name).unwrap();
+        assert_eq!((clip.standard(), clip.index().pictures.len()), (Standard::H265, number), "{name}");
+        let found: Vec<_> = clip.index().entries.iter().map(|entry| entry.picture).collect();
+        assert_eq!(found, entries, "{name}");
+    }
+    // Two slices make one picture.
+    assert_eq!(clip("hevc_slices").unwrap().index().pictures.len(), 14);
+    assert_eq!(clip("hevc_cropped").unwrap().size(), PictureSize { width: 170, height: 98 });
+    assert!(BUNDLED.iter().all(|clip| Clip::new(clip.name, clip.data).unwrap().standard() == Standard::H264));
+    for (name, words) in REFUSED {
+        let error = clip(name).unwrap_err();
+        assert!(error.contains(name) && error.contains(words), "{error}");
+    }
+}
+
+#[test]
+fn every_picture_is_the_one_that_the_encoder_reconstructed() {
+    let Some(codec) = libav() else { return };
+    for (name, number, expected, _) in STREAMS {
+        let pictures = pictures(codec, &clip(name).unwrap());
+        assert_eq!((pictures.len(), hash(pictures.iter().flatten())), (number, expected), "{name}");
+    }
+}
+
+#[test]
+fn entry_points_by_turns_with_h264_and_every_picture_in_order_are_the_same_pictures() {
+    let Some(codec) = libav() else { return };
+    let other = Clip::new(BUNDLED[0].name, BUNDLED[0].data).unwrap();
+    let mut sampler = Sampler::new(codec);
+    for (name, number, ..) in STREAMS {
+        let clip = clip(name).unwrap();
+        let expected = pictures(codec, &clip);
+        for entry in &clip.index().entries {
+            assert!(sampler.sample(&other, &other.index().entries[1], |_| ()).is_ok());
+            let picture = sampler.sample(&clip, entry, planes).unwrap();
+            assert!(picture == expected[entry.picture as usize], "{name}, picture {}", entry.picture);
+        }
+        let mut follower = Follower::new(codec, &clip.index().entries[0]);
+        let mut shown = Vec::new();
+        // Twice, and those that a decoder keeps back.
+        for _ in 0..2 * number + 16 {
+            shown.extend(follower.step(&clip, |picture, yuv| (picture, planes(yuv))).unwrap());
+        }
+        assert!(shown.len() >= 2 * number, "{name}: {}", shown.len());
+        for (place, (picture, planes)) in shown.iter().enumerate() {
+            assert_eq!(*picture as usize, place % number, "{name}");
+            assert!(*planes == expected[place % number], "{name}, picture {picture}");
+        }
+    }
+}
+
+/// libavcodec notices damage of slices by the hash of the picture, which this stream has.
+#[test]
+fn a_damaged_picture_is_reported_and_decoding_resumes_at_the_next_entry_point() {
+    let Some(codec) = libav() else { return };
+    let good = clip("hevc_closed_gop").unwrap();
+    let expected = pictures(codec, &good);
+    let mut data = good.data().to_vec();
+    let range = good.index().pictures[3].clone();
+    data[range.start + 12..range.start + 20].fill(0x55);
+    let clip = Clip::new("damaged", data).unwrap();
+    let mut follower = Follower::new(codec, &clip.index().entries[0]);
+    let (mut shown, mut faults) = (Vec::new(), Vec::new());
+    for _ in 0..40 {
+        match follower.step(&clip, |picture, yuv| (picture, planes(yuv))) {
+            Ok(picture) => shown.extend(picture),
+            Err(fault) => faults.push(fault),
+        }
+    }
+    assert!(!faults.is_empty(), "{faults:?}");
+    assert!(faults.iter().all(|fault| matches!(fault, DecodeError::Damaged { .. })), "{faults:?}");
+    let after: Vec<_> = shown.iter().filter(|(picture, _)| *picture >= 12).collect();
+    assert!(after.len() >= 12, "{} pictures", after.len());
+    assert!(after.iter().all(|(picture, planes)| *planes == expected[*picture as usize]));
+}
+
+fn video(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pdbp-video"));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("PDBP_")) {
+        command.env_remove(name);
+    }
+    command.args(arguments).output().unwrap()
+}
+
+#[test]
+fn both_kinds_of_streams_are_in_one_table() {
+    let old = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/streams/cavlc_high.264");
+    let files = [path("hevc_closed_gop"), path("hevc_cropped")];
+    let refused = video(&["--streams", "6", "--decoder", "openh264", old, &files[0]]);
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert!(
+        text.contains("hevc_closed_gop") && text.contains("H.265 is decoded by libavcodec only"),
+        "{text}"
+    );
+    if libav().is_none() {
+        return;
+    }
+    for how in [&["--continuous", "--passes", "8"][..], &["--passes", "3"], &["--replay"]] {
+        let output =
+            video(&[&["--streams", "6", "--decoder", "libav", old, &files[0], &files[1]], how].concat());
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let cells = |name: &str| text.lines().find(|line| line.contains(name)).unwrap().replace(' ', "");
+        assert!(cells(" QCIF ").starts_with("QCIF│4│") && cells(" other ").starts_with("other│2│"), "{text}");
+    }
+}

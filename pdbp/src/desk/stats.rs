@@ -1,0 +1,60 @@
+//! What the desk has done.
+
+use std::sync::Arc;
+
+use super::fault::Reason;
+use crate::http::{Count, Counts};
+
+/// What clients have got of a [`Desk`](super::Desk) since it began.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeskStats {
+    /// Connections accepted.
+    pub connections: u64,
+    /// Requests refused with a status of HTTP, before there was an envelope: no request, no secret, no place, too large, too slow.
+    pub refused: u64,
+    /// Connections that did not get on in time, or had no request for too long.
+    pub expired: u64,
+    /// Silent connections whose place another client was given.
+    pub displaced: u64,
+    /// Messages sent (`Send`).
+    pub sent: u64,
+    /// Calls answered (`Call`).
+    pub called: u64,
+    faults: [u64; Reason::ALL.len()],
+}
+
+impl DeskStats {
+    /// Faults that clients were told, by their reasons.
+    pub fn faults(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        Reason::ALL.iter().zip(self.faults).map(|(reason, count)| (reason.name(), count))
+    }
+}
+
+/// Counted by the thread of the desk.
+#[derive(Debug, Default)]
+pub(super) struct Done {
+    pub(super) sent: Count,
+    pub(super) called: Count,
+    faults: [Count; Reason::ALL.len()],
+}
+
+impl Done {
+    pub(super) fn fault(&self, reason: Reason) {
+        if let Some(count) = self.faults.get(reason as usize) {
+            count.add();
+        }
+    }
+
+    pub(super) fn stats(self: &Arc<Self>, counts: &Counts) -> DeskStats {
+        DeskStats {
+            connections: counts.connections.get(),
+            refused: counts.refused.get(),
+            expired: counts.expired.get(),
+            displaced: counts.displaced.get(),
+            sent: self.sent.get(),
+            called: self.called.get(),
+            faults: self.faults.each_ref().map(Count::get),
+        }
+    }
+}
