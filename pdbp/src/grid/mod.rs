@@ -24,6 +24,10 @@
 //!   started in its place nor others are let in where it had dialled. One that ends is known at once.
 //! * Streams do not cross trunks yet; who writes one is told so ([`SendError::OtherCluster`](crate::SendError::OtherCluster)).
 //!
+//! Measured by `cargo run --release -p pdbp --features net --example trunk` on two cores that had other work, medians of five: messages of 128 KiB
+//! cross at 1,416 MB/s, 0.77 of what one link over sockets carries (1,846); a round trip of 64 bytes takes 263 µs, 5.2 times that of a link (51),
+//! where 4 times was the aim: each way two gateways hand it from one thread to another.
+//!
 //! Behind the trunk stands an [open cluster](crate::Settings::found) of gateways, founded by who listens, in which each gateway is a node. When
 //! a node has gone, the session with that cluster is over.
 
