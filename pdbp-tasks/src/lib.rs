@@ -118,7 +118,7 @@
 //! (`tests/virtual_time.rs`); `ci/demo-tasks` kills real processes and compares results byte by byte.
 //!
 //! Journals have worlds of their own (`src/durable/tests`): the pool is killed, the disk loses what was not synced, links break, reports come late at the next pool, and
-//! what is said is held against what is on the disk at that moment. Seven planted flaws are found, acknowledging and handing out before the sync
+//! what is said is held against what is on the disk at that moment. Six planted flaws are found, acknowledging and handing out before the sync
 //! among them; files are damaged byte by byte. `ci/kill` kills pool and processors, all of them processes, and checks each result.
 //!
 //! # Figures

@@ -82,6 +82,8 @@ pub(super) struct World {
     store: Memory,
     /// Groups that were written and not synced.
     written: VecDeque<Group>,
+    /// Reports of links that are gone.
+    late: Vec<(Processor, Up)>,
     pool: Durable,
     hosts: Vec<Host>,
     client: Client,
@@ -128,6 +130,7 @@ impl World {
             now: Duration::from_secs(1),
             store,
             written: VecDeque::new(),
+            late: Vec::new(),
             pool,
             hosts: (0..WORKERS as u64).map(Host::new).collect(),
             client,
@@ -160,7 +163,8 @@ impl World {
                     self.pool.lose_node(gone.processor.node);
                 }
                 2 => self.unlink(place),
-                3..=8 => self.sync(),
+                3..=5 => self.arrive_late(),
+                6..=8 => self.sync(),
                 9..=12 => self.client_step(),
                 13..=15 => self.client_hears(),
                 16 => self.now += Duration::from_millis(self.seed % 8000),
@@ -215,21 +219,27 @@ impl World {
 
     /// A link is lost, and what is on it; the next one is another processor's, as the pool sees it.
     fn unlink(&mut self, place: usize) {
-        let (born, late) = (self.born, self.random(4) == 0);
+        let born = self.born;
         self.born += 1;
         let host = &mut self.hosts[place];
-        // A report may arrive all the same, at whatever pool there is.
-        let report = host.up.pop_front().filter(|up| late && matches!(up, Up::Report { .. }));
-        host.up.clear();
+        let reports = host.up.drain(..).filter(|up| matches!(up, Up::Report { .. }));
+        self.late.extend(reports.map(|report| (host.processor, report)));
         host.down.clear();
         host.worker.lost();
         let gone = host.processor;
         host.processor = Host::new(born).processor;
         self.pool.lose_node(gone.node);
-        if let Some(report) = report {
-            self.pool.receive(self.now, gone, report);
-            self.pool.lose_node(gone.node);
+    }
+
+    /// A report arrives all the same, at whatever pool there is now, and perhaps again.
+    fn arrive_late(&mut self) {
+        if self.late.is_empty() {
+            return;
         }
+        let at = self.random(self.late.len() as u64) as usize;
+        let (from, report) = self.late[at].clone();
+        self.pool.receive(self.now, from, report);
+        self.pool.lose_node(from.node);
     }
 
     fn sync(&mut self) {
