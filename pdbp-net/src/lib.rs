@@ -112,7 +112,7 @@
 mod connection;
 mod door;
 mod error;
-mod frame;
+mod framing;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -135,9 +135,9 @@ mod tls;
 mod token;
 
 pub use door::DoorStats;
-pub use error::{Malformed, NetError, Refusal, StartError, TlsError, TokenError};
+pub use error::{Fault, Malformed, NetError, Refusal, StartError, TlsError, TokenError};
 pub use net::Net;
-pub use options::{Options, Tls};
+pub use options::{Framing, Options, Tls};
 pub use ring::codec::{Codec, Packing};
 pub use start::Founder;
 pub use stats::{LinkStats, Stats};
