@@ -1,5 +1,7 @@
 //! What fuzz targets call. With the feature `fuzzing` only, and not for programs.
 
+mod soap;
+
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
@@ -13,6 +15,7 @@ use crate::framing::{Head, Kind, Way};
 use crate::link::{Limits, Link};
 use crate::ring::codec::{self, Codec, Packing};
 use crate::ring::{Ring, Size};
+pub use soap::soap;
 
 const BODY: usize = 4096;
 const BLOCKS: usize = 8;

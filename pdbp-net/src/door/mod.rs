@@ -35,6 +35,8 @@ pub(crate) use members::Arrived;
 use members::Members;
 use porter::Porter;
 use roster::Roster;
+#[cfg(feature = "fuzzing")]
+pub(crate) use speech::reads;
 
 /// How long a stranger may take to prove that it is none.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);

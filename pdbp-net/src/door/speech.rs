@@ -112,6 +112,18 @@ pub(super) fn read(role: &Role, bytes: &[u8], most: usize) -> Result<Option<Hear
     Ok(Some(Heard::Message(message.word, message.bytes)))
 }
 
+/// Reads as a door does, in pieces of that length.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn reads(role: &Role, bytes: &[u8], length: usize) {
+    let mut end = 0;
+    while end < bytes.len() {
+        end = (end + length).min(bytes.len());
+        if !matches!(read(role, bytes.get(..end).unwrap_or(&[]), ROOT), Ok(None)) {
+            return;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -177,6 +177,103 @@ fn a_server_of_others_is_told_apart() {
     assert!(error.to_string().contains(&address) && error.to_string().contains("404"), "{error}");
 }
 
+/// A founder, and a connection to it of a node that is played by hand and has opened it.
+fn played_by_hand() -> (Net, TcpStream) {
+    let founder = Founder::new("127.0.0.1:0", 2, options()).unwrap();
+    let (address, token) = (founder.address(), options().token.unwrap());
+    let process = Id([3; 16]);
+    let (purpose, cluster) = (Purpose::Join, Id([0; 16]));
+    let join = Claim {
+        purpose,
+        version: VERSION,
+        from: 0,
+        to: 0,
+        port: 9,
+        longest: 1000,
+        cluster,
+        process,
+        incarnation: 0,
+    };
+    let mut stream = dial(address);
+    let answer = greet_by_soap(&mut stream, join, &token);
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    stream.write_all(&envelope::door(&Role::Caller { host: "h".to_owned() }, Word::Await, &[])).unwrap();
+    let mut roster = String::new();
+    stream.read_to_string(&mut roster).unwrap();
+    let roster = roster.split_once("<p:Roster>").unwrap().1.split_once('<').unwrap().0;
+    let cluster = Id(*hex::read(roster).unwrap()[4..].first_chunk().unwrap());
+    let mut net = founder.wait().unwrap();
+    let mut stream = dial(address);
+    let link = Claim { purpose: Purpose::Link, from: 1, cluster, incarnation: 1, ..join };
+    let answer = greet_by_soap(&mut stream, link, &token);
+    assert!(answer.contains("<p:ClaimResponse>00") || answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    stream.write_all(&message("<p:Open session=\"0\"/>")).unwrap();
+    let mut said = [0; 4096];
+    stream.set_nonblocking(true).unwrap();
+    let mut text = String::new();
+    until("the connection is opened", || {
+        let _ = net.poll_completion();
+        let count = stream.read(&mut said).unwrap_or(0);
+        text.push_str(std::str::from_utf8(&said[..count]).unwrap());
+        net.stats().links[1].connections == 1 && !text.is_empty()
+    });
+    stream.set_nonblocking(false).unwrap();
+    (net, stream)
+}
+
+/// A request about a link.
+fn message(words: &str) -> Vec<u8> {
+    let header = "<e:Header><p:Link taken=\"0\" room=\"3\"/></e:Header><e:Body>";
+    post(&body(words).replace("<e:Body>", header))
+}
+
+/// Who knows the token is told what was wrong, too; the connection ends, is counted, and nothing that came is handed on.
+#[test]
+fn a_node_that_sends_what_is_wrong_gets_a_fault_and_another_connection() {
+    let block = "<p:Block sequence=\"0\" length=\"5\"><x:Include xmlns:x=\"http://www.w3.org/2004/08/xop/include\" href=\"cid:1\"/></p:Block>";
+    let package = |root: &str, rest: &str| {
+        let root = String::from_utf8(message(root)).unwrap().split_once("\r\n\r\n").unwrap().1.to_owned();
+        let body = format!("--b\r\nContent-ID: <0>\r\n\r\n{root}\r\n--b\r\n{rest}");
+        let kind = "Content-Type: multipart/related; type=\"application/xop+xml\"; boundary=b";
+        format!("{HOST}{kind}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+    };
+    let put = |blocks: &str| format!("<p:Put>{blocks}</p:Put>");
+    let many: String = (0..17).map(|number| block.replace("cid:1", &format!("cid:{number}"))).collect();
+    let cases = [
+        ("a part is missing", package(&put(block), "Content-ID: <2>\r\n\r\nhello\r\n--b--")),
+        ("same part", package(&put(&block.repeat(2)), "Content-ID: <1>\r\n\r\nhello\r\n--b--")),
+        ("cut short", package(&put(block), "Content-ID: <1>\r\n\r\nhell")),
+        ("16 Blocks", package(&put(&many), "Content-ID: <1>\r\n\r\nhello\r\n--b--")),
+        (
+            "Blocks here",
+            package(
+                &put("<x:Include xmlns:x=\"http://www.w3.org/2004/08/xop/include\" href=\"cid:1\"/>"),
+                "",
+            ),
+        ),
+        ("no DTD", message("<p:Fetch>&own;</p:Fetch>")),
+        ("no such message", message("<p:Answer/>")),
+        ("not what is due", message("<p:Open session=\"0\"/>")),
+        (
+            "not what is due",
+            package(&put(&block.replace("\"0\"", "\"7\"")), "Content-ID: <1>\r\n\r\nhello\r\n--b--"),
+        ),
+    ];
+    for (why, said) in cases {
+        let (mut net, mut stream) = played_by_hand();
+        stream.write_all(&said).unwrap();
+        until("the connection is given up", || {
+            assert!(net.poll_completion().is_none(), "{why}");
+            net.stats().links[1].malformed == 1
+        });
+        let mut answer = Vec::new();
+        // With bytes unread the system may drop what was written.
+        let _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8(answer).unwrap();
+        assert!(answer.contains("<e:Fault>") && answer.contains(why), "{why}: {answer}");
+    }
+}
+
 #[cfg(feature = "tls")]
 #[test]
 fn plain_http_at_a_port_of_tls_gets_400_in_plain_text() {

@@ -69,8 +69,8 @@ impl Soap {
     }
 
     /// The other end has sent, or answered, what it has to.
-    #[cfg(test)]
-    pub(super) fn as_if_asked(&mut self) {
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn as_if_asked(&mut self) {
         self.under_way = HELD;
     }
 
