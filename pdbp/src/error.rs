@@ -156,8 +156,8 @@ pub enum SendError {
         /// The destination.
         dest: NodeId,
     },
-    /// The stream goes to a part of another cluster. Trunks carry messages and commands.
-    OtherCluster {
+    /// The trunk to the cluster of the part that reads the stream has gone.
+    ClusterGone {
         /// The cluster.
         cluster: String,
     },
@@ -216,9 +216,9 @@ impl fmt::Display for SendError {
             Self::RelayFailed { relay, dest } => {
                 write!(f, "{relay} has failed, by which {dest} is reached; there is no other way")
             }
-            Self::OtherCluster { cluster } => write!(
+            Self::ClusterGone { cluster } => write!(
                 f,
-                "streams do not cross trunks, and the part is one of cluster \"{cluster}\"; send messages, which may be of any length"
+                "cluster \"{cluster}\" is out of reach, and the stream with it; look its part up again when there is a trunk (`Event::ClusterUp`)"
             ),
             Self::StreamStopped { number, relay, dest } => write!(
                 f,

@@ -12,7 +12,7 @@ use super::session::Session;
 use super::trunk::{Domain, Receiver};
 use crate::config::Settings;
 use crate::node::Node;
-use crate::part::{Interest, Part, Shared};
+use crate::part::{Part, Shared};
 
 /// Between two looks at who is there.
 const LOOK: Duration = Duration::from_millis(10);
@@ -141,9 +141,8 @@ impl Gate {
     /// Until there is something to do, or it is time to look.
     fn sleep(&self) {
         let parts = self.sessions.iter().flat_map(Session::parts).chain([&self.bell]);
-        let parts: Vec<_> = parts.map(|part| (part, Interest::Recv)).collect();
+        let parts: Vec<_> = parts.collect();
         let hurries = self.sessions.iter().any(Session::has_waiting);
-        // What it has found is looked for again; an error is that of a time that is over.
-        let _ = self.node.wait_any(&parts, if hurries { RETRY } else { LOOK });
+        self.node.wait_for_any(&parts, if hurries { RETRY } else { LOOK });
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 use super::session::{Line, weight};
+use super::streams::Streams;
 use super::wire::{COMMAND, HEAD, Head, Kind};
 use crate::error::SendError;
 use crate::part::{Batch, Message, Part, Shared, Target};
@@ -22,12 +23,14 @@ pub(super) struct Proxy {
     /// It is away while a thread sends a long message for it.
     pub(super) part: Option<Part<Shared>>,
     pub(super) away: Option<Receiver<Back>>,
-    /// What it has to hand on, by whom it is for.
-    pub(super) parcels: BTreeMap<Target, VecDeque<Parcel>>,
+    /// What it has to hand on, by whom it is for,
+    /// and of which stream (0: messages).
+    pub(super) parcels: BTreeMap<(Target, u32), VecDeque<Parcel>>,
     /// What has come for it and exceeds the window.
     pub(super) held: VecDeque<(Head, Vec<u8>)>,
     /// Bytes for it that were sent and are not handed on there.
     pub(super) in_flight: u64,
+    pub(super) streams: Streams,
     /// The part has gone.
     pub(super) is_leaving: bool,
 }
@@ -43,6 +46,8 @@ pub(super) struct Parcel {
     done: usize,
     /// They come back to who has sent them, so that the other gateway waits for nothing.
     pub(super) is_return: bool,
+    /// Of a stream: bytes that were written.
+    pub(super) written: usize,
 }
 
 pub(super) enum Bytes {
@@ -53,7 +58,7 @@ pub(super) enum Bytes {
 
 impl Parcel {
     pub(super) fn new(head: Head, bytes: Bytes) -> Self {
-        Self { head, bytes, done: 0, is_return: false }
+        Self { head, bytes, done: 0, is_return: false, written: 0 }
     }
 
     fn returned(head: Head, bytes: &[u8]) -> Self {
@@ -88,6 +93,11 @@ impl Parcel {
     pub(super) fn message(&self, i: usize) -> &[u8] {
         let length = self.head.length as usize;
         self.bytes().get(i * length..(i + 1) * length).unwrap_or(&[])
+    }
+
+    /// What it is handed on behind: who it is for, and of which stream.
+    pub(super) fn key(&self, dest: Target) -> (Target, u32) {
+        (dest, if self.head.kind == Kind::Stream { self.head.count } else { 0 })
     }
 
     /// What it takes of a window.
@@ -140,14 +150,19 @@ impl Proxy {
             worked = true;
             told.insert(batch.source().to_bits());
             let head = head_of(&batch, remote);
-            if self.held.is_empty() && self.may_send(line) {
-                self.send(line, out, head, batch.bytes());
-            } else {
-                line.held += weight(batch.bytes().len());
-                self.held.push_back((head, batch.bytes().to_vec()));
-            }
+            self.pass(line, out, head, batch.bytes());
         }
         worked
+    }
+
+    /// Sends, or takes in what exceeds the window.
+    pub(super) fn pass(&mut self, line: &mut Line, out: &Part<Shared>, head: Head, bytes: &[u8]) {
+        if self.held.is_empty() && self.may_send(line) {
+            self.send(line, out, head, bytes);
+        } else {
+            line.held += weight(bytes.len());
+            self.held.push_back((head, bytes.to_vec()));
+        }
     }
 
     fn send(&mut self, line: &mut Line, out: &Part<Shared>, head: Head, bytes: &[u8]) {
@@ -159,11 +174,11 @@ impl Proxy {
     /// Hands on what waits.
     pub(super) fn hand_on_all(&mut self, taken: &mut Vec<Parcel>, refused: &mut Vec<Parcel>) -> bool {
         let mut worked = false;
-        let dests: Vec<Target> = self.parcels.keys().copied().collect();
-        for dest in dests {
-            let Some(mut parcels) = self.parcels.remove(&dest) else { continue };
+        let keys: Vec<(Target, u32)> = self.parcels.keys().copied().collect();
+        for key in keys {
+            let Some(mut parcels) = self.parcels.remove(&key) else { continue };
             while let Some(mut parcel) = parcels.pop_front() {
-                match self.hand_on(dest, &mut parcel) {
+                match self.hand_on(key.0, &mut parcel) {
                     Handed::All => taken.push(parcel),
                     Handed::Refused => refused.push(parcel),
                     Handed::Leaves => {}
@@ -175,7 +190,7 @@ impl Proxy {
                 worked = true;
             }
             if !parcels.is_empty() {
-                self.parcels.insert(dest, parcels);
+                self.parcels.insert(key, parcels);
             }
         }
         worked
@@ -183,6 +198,9 @@ impl Proxy {
 
     /// Hands messages on as far as there is room.
     pub(super) fn hand_on(&mut self, dest: Target, parcel: &mut Parcel) -> Handed {
+        if parcel.head.kind == Kind::Stream {
+            return self.hand_on_stream(dest, parcel);
+        }
         let Some(part) = &self.part else { return Handed::Later };
         let (length, count) = (parcel.head.length as usize, parcel.head.count as usize);
         let sender = part.sender(dest).no_wait();
@@ -243,7 +261,7 @@ impl Proxy {
         let (Some(origin), Some(part)) = (Target::from_bits(head.origin), &self.part) else { return };
         let most = part.longest().max(1);
         let head = Head { flags: COMMAND, command: RETURNED, dest: head.origin, ..*head };
-        let parcels = self.parcels.entry(origin).or_default();
+        let parcels = self.parcels.entry((origin, 0)).or_default();
         if head.length as usize <= most
             && bytes.len() as u64 == u64::from(head.length) * u64::from(head.count)
         {
@@ -252,6 +270,18 @@ impl Proxy {
         for piece in bytes.chunks(most) {
             let length = u32::try_from(piece.len()).unwrap_or(0);
             parcels.push_back(Parcel::returned(Head { length, count: 1, ..head }, piece));
+        }
+    }
+
+    /// Whether it holds what a part of this cluster has sent.
+    pub(super) fn holds_of(&self, origin: u64) -> bool {
+        self.held.iter().any(|(head, _)| head.origin == origin)
+    }
+
+    /// Its part has gone, or the trunk.
+    pub(super) fn end_streams(&mut self) {
+        if let Some(part) = &self.part {
+            self.streams.end(part);
         }
     }
 

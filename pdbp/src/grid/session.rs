@@ -10,6 +10,7 @@ use pdbp_core::tables::PartKind;
 
 use super::names::Notices;
 use super::proxy::{Bytes, Handed, Parcel, Proxy, head_of};
+use super::streams::Streams;
 use super::wire::{HEAD, Head, Kind, MORE, command};
 use super::{PROXY, gate_of};
 use crate::error::SendError;
@@ -52,6 +53,8 @@ pub(super) struct Line {
     /// Bytes that proxies hold, since they exceed a window.
     pub(super) held: u64,
     pub(super) window: u64,
+    /// Streams that this end has begun.
+    pub(super) streams: u32,
 }
 
 /// What bytes take of a window, with their head.
@@ -101,7 +104,7 @@ impl Session {
     pub(super) fn new(cluster: &str, to: Target, window: u64) -> Self {
         Self {
             cluster: cluster.to_owned(),
-            line: Line { to, waiting: VecDeque::new(), in_flight: 0, held: 0, window },
+            line: Line { to, waiting: VecDeque::new(), in_flight: 0, held: 0, window, streams: 0 },
             gate: None,
             proxies: BTreeMap::new(),
             told: BTreeSet::new(),
@@ -157,10 +160,8 @@ impl Session {
             // Another session has the name as long as it is there.
             self.gate = node.register_shared(&gate_of(&self.cluster), PartKind::Communication).ok();
         }
-        let is_read = |proxy: &Proxy| {
-            proxy.held.is_empty()
-                && proxy.part.as_ref().is_none_or(|part| part.pipe().is_ok_and(Pipe::is_empty))
-        };
+        let is_read =
+            |proxy: &Proxy| proxy.part.as_ref().is_none_or(|part| part.pipe().is_ok_and(Pipe::is_empty));
         self.notices.take_down(node);
         if !self.proxies.values().all(is_read) {
             // What it has sent goes before.
@@ -168,7 +169,8 @@ impl Session {
         }
         let engine = node.shared.engine();
         let gone = |part: &u64| !Target::from_bits(*part).is_some_and(|part| engine.has_part(part));
-        let gone: Vec<u64> = self.told.iter().copied().filter(gone).collect();
+        let is_held = |part: &u64| self.proxies.values().any(|proxy| proxy.holds_of(*part));
+        let gone: Vec<u64> = self.told.iter().copied().filter(|part| gone(part) && !is_held(part)).collect();
         drop(engine);
         for part in gone {
             self.told.remove(&part);
@@ -182,7 +184,7 @@ impl Session {
         if head.flags & MORE != 0 {
             return self.partial.extend_from_slice(bytes);
         }
-        if matches!(head.kind, Kind::Data | Kind::Return) {
+        if matches!(head.kind, Kind::Data | Kind::Return | Kind::Stream) {
             let bytes = if self.partial.is_empty() {
                 Bytes::InPlace(frame)
             } else {
@@ -190,13 +192,14 @@ impl Session {
                 Bytes::Kept(std::mem::take(&mut self.partial))
             };
             let parcel = Parcel::new(head, bytes);
-            if parcel.bytes().len() as u64 != u64::from(head.length) * u64::from(head.count) {
+            let count = if head.kind == Kind::Stream { 1 } else { head.count };
+            if parcel.bytes().len() as u64 != u64::from(head.length) * u64::from(count) {
                 return;
             }
-            return if head.kind == Kind::Data {
-                self.deliver(node, parcel)
-            } else {
+            return if head.kind == Kind::Return {
                 self.take_back(&parcel)
+            } else {
+                self.deliver(node, parcel)
             };
         }
         match head.kind {
@@ -214,7 +217,14 @@ impl Session {
                     proxy.is_leaving = true;
                 }
             }
-            Kind::Data | Kind::Return => {}
+            Kind::Stop => {
+                if let Some(proxy) = self.proxies.get_mut(&head.dest)
+                    && let Some(part) = &proxy.part
+                {
+                    proxy.streams.stop(part, head.count);
+                }
+            }
+            Kind::Data | Kind::Return | Kind::Stream => {}
         }
     }
 
@@ -284,6 +294,7 @@ impl Session {
                     parcels,
                     held: VecDeque::new(),
                     in_flight: 0,
+                    streams: Streams::default(),
                     is_leaving: false,
                 }))
             }
@@ -297,7 +308,8 @@ impl Session {
             return self.give_back(&parcel);
         };
         proxy.is_leaving = false;
-        if !proxy.parcels.contains_key(&dest) {
+        let key = parcel.key(dest);
+        if !proxy.parcels.contains_key(&key) {
             match proxy.hand_on(dest, &mut parcel) {
                 Handed::All => return self.note_taken(&parcel),
                 Handed::Refused => return self.give_back(&parcel),
@@ -306,7 +318,7 @@ impl Session {
             }
         }
         parcel.keep();
-        proxy.parcels.entry(dest).or_default().push_back(parcel);
+        proxy.parcels.entry(key).or_default().push_back(parcel);
     }
 
     fn note_taken(&mut self, parcel: &Parcel) {
@@ -322,6 +334,10 @@ impl Session {
             return;
         }
         self.note_taken(parcel);
+        if parcel.head.kind == Kind::Stream {
+            // As inside a cluster: what a stream's reader has not got is lost.
+            return self.returns.push_back((Head { length: 0, kind: Kind::Stop, ..parcel.head }, Vec::new()));
+        }
         let bytes = parcel.rest();
         let count = parcel.head.count - u32::try_from(parcel.done()).unwrap_or(parcel.head.count);
         self.returns.push_back((Head { kind: Kind::Return, count, ..parcel.head }, bytes.to_vec()));
@@ -350,7 +366,9 @@ impl Session {
         }
         for proxy in self.proxies.values_mut() {
             for (head, bytes) in std::mem::take(&mut proxy.held) {
-                proxy.give_back(&head, &bytes);
+                if head.kind == Kind::Data {
+                    proxy.give_back(&head, &bytes);
+                }
             }
             while let Some(batch) = proxy.part.as_ref().and_then(Part::try_recv_batch) {
                 proxy.give_back(&head_of(&batch, 0), batch.bytes());
@@ -368,6 +386,8 @@ impl Session {
                 std::thread::sleep(Duration::from_micros(200));
             }
         }
+        // Behind what had come of them.
+        self.proxies.values_mut().for_each(Proxy::end_streams);
     }
 
     /// A frame that the other gateway has not got.
@@ -387,6 +407,7 @@ impl Session {
         for (remote, proxy) in &mut self.proxies {
             worked |= proxy.come_back(&mut taken, &mut refused);
             worked |= proxy.read(*remote, &mut self.line, out, &mut self.told);
+            worked |= proxy.read_streams(*remote, &mut self.line, out, &mut self.told);
             worked |= proxy.hand_on_all(&mut taken, &mut refused);
             if let Some(part) = &proxy.part {
                 part.flush();
@@ -402,7 +423,13 @@ impl Session {
                 self.line.send(out, Head { length, dest: part, ..Head::new(Kind::Taken) }, &[]);
             }
         }
-        self.proxies.retain(|_, proxy| !proxy.is_done());
+        self.proxies.retain(|_, proxy| {
+            let is_done = proxy.is_done();
+            if is_done {
+                proxy.end_streams();
+            }
+            !is_done
+        });
         worked
     }
 

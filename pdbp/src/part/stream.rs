@@ -6,6 +6,8 @@ mod announced;
 pub(super) mod device;
 #[cfg(feature = "futures-io")]
 mod futures;
+#[cfg(feature = "net")]
+mod passing;
 mod segment;
 
 use std::fmt;
@@ -44,6 +46,9 @@ pub struct StreamWriter<P: HoldsPart> {
     out: StreamOut,
     /// For a block.
     patience: Patience,
+    /// The cluster of the part that reads it, if that is another.
+    #[cfg(feature = "net")]
+    cluster: Option<String>,
     /// Blocks that flows from devices have.
     #[cfg(feature = "cuda")]
     away: device::Away,
@@ -96,6 +101,8 @@ impl<P: HoldsPart> StreamWriter<P> {
             part,
             out,
             patience: Patience::Set,
+            #[cfg(feature = "net")]
+            cluster: None,
             #[cfg(feature = "cuda")]
             away: device::Away::default(),
         })
@@ -209,6 +216,10 @@ impl<P: HoldsPart> StreamWriter<P> {
 
     /// Errors that prevent delivery of what was sent.
     fn check(&self, engine: &NodeEngine) -> Result<(), SendError> {
+        #[cfg(feature = "net")]
+        if let Some(cluster) = &self.cluster {
+            crate::grid::check_far(engine, self.out.dest(), cluster)?;
+        }
         self.out.check(engine).map_err(|error| self.failure(engine, error))
     }
 
@@ -222,15 +233,13 @@ impl<P: HoldsPart> StreamWriter<P> {
         }
     }
 
-    /// Refuses a stream to another cluster, which nobody would accept.
-    fn check_cluster(&self) -> Result<(), SendError> {
-        #[cfg(feature = "net")]
-        if self.part.part().node().settings().grid.is_some()
-            && let Some(cluster) = self.part.part().node().cluster_of(self.out.dest())
-        {
-            return Err(SendError::OtherCluster { cluster });
+    /// From now on its writer is told when its reader's cluster is out of reach.
+    #[cfg(feature = "net")]
+    fn note_cluster(&mut self) {
+        let node = self.part.part().node();
+        if node.settings().grid.is_some() {
+            self.cluster = node.cluster_of(self.out.dest());
         }
-        Ok(())
     }
 
     fn take_block(&mut self) -> Result<(), SendError> {
@@ -245,7 +254,8 @@ impl<P: HoldsPart> StreamWriter<P> {
         if self.out.segments() == 0 {
             // The others go where the first has gone.
             self.part.part().check_target(self.out.dest())?;
-            self.check_cluster()?;
+            #[cfg(feature = "net")]
+            self.note_cluster();
         }
         if !self.out.has_block() {
             self.take_block()?;
