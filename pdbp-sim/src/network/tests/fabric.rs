@@ -4,7 +4,7 @@ use pdbp_core::Arrival::{InPlace, Posted};
 
 use super::runs::random_steps;
 use super::{bad, domain, good};
-use crate::network::{Fault, Ground, Network, Physics, Report, Scenario, Traffic, ms, us};
+use crate::network::{Fault, Ground, Physics, Report, Scenario, Traffic, ms, us};
 use crate::rapidio::{Timing, Topology};
 
 /// So many endpoints: boards of four, or switches with one or two each where that does not come out even.
