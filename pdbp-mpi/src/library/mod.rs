@@ -156,10 +156,10 @@ impl Loaded {
                     && (bits >> 26) & 0xf == 1
                     && (bits >> 30) & 3 != 0
             }
-            // The address of a struct: not MPICH's number of its world, nor one that was widened with its sign.
+            // The address of a struct: not MPICH's numbers of no communicator and of its world, nor one that was widened with its sign.
             Kind::OpenMpi => {
                 bits >= 4096
-                    && bits != 0x4400_0000
+                    && !matches!(bits, 0x0400_0000 | 0x4400_0000)
                     && bits.cast_signed() > 0
                     && bits.is_multiple_of(align_of::<usize>())
                     && bits != self.find(c"ompi_mpi_comm_null").addr()
