@@ -31,7 +31,7 @@ impl<P: HoldsPart> Loan<P> {
         if length > limit {
             return Err(SendError::LoanTooLong { bytes: length, limit });
         }
-        part.await_target(to, patience)?;
+        part.check_target(to)?;
         if let Some(node) = part.loaned.get() {
             return Err(SendError::Loaned(node));
         }
