@@ -83,8 +83,8 @@ pub struct Settings {
     pub grid: Option<String>,
     /// The clusters that this one calls, each with where its gateway listens. It takes a name for this one, [`grid`](Self::grid).
     pub trunks: Vec<Trunk>,
-    /// Bytes that a gateway takes from parts of its cluster before the gateway of the other has handed them on, for each trunk; of one part
-    /// of the other cluster an eighth of it at most. What exceeds it waits with its senders.
+    /// Bytes that a gateway holds for each trunk: half of it for what goes out, half for what comes in. Of either half one part has at most as
+    /// much as all leave free. What exceeds it waits with its senders.
     pub trunk_bytes: usize,
     /// A file with the secret that all processes of a cluster over sockets know: 32 characters or more. A founder writes it if it
     /// does not exist.
@@ -307,6 +307,11 @@ impl Settings {
             MonitorKind::On => true,
             MonitorKind::Off => false,
         }
+    }
+
+    /// Whether nodes have a part that listens to gateways.
+    pub(crate) fn has_flow(&self) -> bool {
+        cfg!(feature = "net") && self.grid.is_some()
     }
 
     /// Header and body of a block.

@@ -1,5 +1,7 @@
 //! Clusters over sockets, each node as if in a process of its own.
 
+mod far_flow;
+mod far_streams;
 mod grid;
 mod groups;
 mod open;
