@@ -45,7 +45,7 @@ pub enum MpiLibrary {
     Auto,
     /// Open MPI, version 3 or newer.
     OpenMpi,
-    /// MPICH 3.1 or newer, or an MPI with the same binary interface: Intel MPI, MVAPICH, Cray MPICH.
+    /// MPICH 3.1 or newer, or an MPI with the same binary interface (Intel MPI, MVAPICH, Cray MPICH); or MPICH by the ABI of MPI 5.
     Mpich,
     /// A file, as `/opt/openmpi/lib/libmpi.so.40`.
     File(PathBuf),
