@@ -105,7 +105,7 @@
 //! task sees. [`pool`] and [`worker`] are the two sides as state machines, without clock, thread or part; [`wire`] is what they say to each
 //! other. The modules `serve` and `slot` put them on parts: the pool on `tasks` of node 0, each processor on `tasks.slotN` of its node, by a
 //! thread of its own. With a journal `durable` is the pool and what waits for the disk, a state machine as well, `store` where the journal lies, and
-//! [`net`](crate::net) puts both on a part and a thread that commits. (Parts have names so far; a part without one would spare the tables an entry for each processor.) The pool's thread
+//! `net` puts both on a part and a thread that commits. (Parts have names so far; a part without one would spare the tables an entry for each processor.) The pool's thread
 //! never waits to send: what finds no room waits in an outbox that is no longer than what the processor has asked for.
 //!
 //! # How it is made sure

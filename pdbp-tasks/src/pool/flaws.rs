@@ -30,10 +30,12 @@ pub(crate) enum Flaw {
     /// A task runs when the first of those that it needs is over.
     RunsTooEarly,
     /// With a journal: a result is acknowledged before it is durable.
+    #[cfg_attr(not(feature = "net"), allow(dead_code, reason = "journals come with the feature"))]
     AcknowledgesEarly,
     /// With a journal: what is not durable is handed out.
     HandsOutEarly,
     /// With a journal: what an earlier pool was told is taken for this one's.
+    #[cfg_attr(not(feature = "net"), allow(dead_code, reason = "journals come with the feature"))]
     NoTerms,
 }
 

@@ -53,6 +53,7 @@ impl Inputs {
     }
 
     /// One of them; `None` behind the last.
+    #[cfg(any(feature = "net", test))]
     pub(crate) fn get(&self, at: u64) -> Option<Bytes> {
         match self {
             Self::List(list) => list.get(usize::try_from(at).ok()?).cloned(),

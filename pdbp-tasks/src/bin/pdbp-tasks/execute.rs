@@ -36,6 +36,7 @@ pub(crate) struct Output {
 
 impl Output {
     /// Whether an encoded one is that of a command that has failed.
+    #[cfg(feature = "net")]
     pub(crate) fn is_failure(encoded: &[u8]) -> bool {
         encoded.first() != Some(&0)
     }
