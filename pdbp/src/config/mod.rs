@@ -29,7 +29,8 @@ pub use builder::Builder;
 pub use error::ConfigError;
 pub(crate) use keys::KEYS;
 pub use kinds::{
-    Codec, MonitorKind, MpiLibrary, Origin, PinMemory, PolicyKind, Progress, Tls, TransportKind, Trunk,
+    Codec, Framing, MonitorKind, MpiLibrary, Origin, PinMemory, PolicyKind, Progress, Scheme, Tls,
+    TransportKind, Trunk,
 };
 
 /// Where a setting stands in [`KEYS`]; behind all of them for a name that is none.
@@ -94,6 +95,9 @@ pub struct Settings {
     pub tls: Tls,
     /// Over sockets: without [`tls`](Self::tls), what travels may be read and changed by whoever is between the hosts.
     pub plain: bool,
+    /// Over sockets: how what processes say travels on the connections that this one makes; each takes calls in either framing. Trunks have
+    /// theirs in [`trunks`](Self::trunks).
+    pub framing: Framing,
     /// Over sockets: what this process packs the blocks by that it sends. What it receives it expands, whatever this says.
     pub codec: Codec,
     /// Over sockets: how long a link without a connection is only slow, before it has failed. Nothing is lost or doubled meanwhile.
@@ -204,6 +208,7 @@ impl Default for Settings {
             token_file: None,
             tls: Tls::Off,
             plain: false,
+            framing: Framing::Tcp,
             codec: Codec::None,
             outage: Duration::from_secs(2),
             routing: Routing::Direct,

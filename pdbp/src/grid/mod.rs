@@ -33,6 +33,8 @@
 //! cross at 1,416 MB/s, 0.77 of what one link over sockets carries (1,846); a round trip of 64 bytes takes 263 µs, 5.2 times that of a link (51),
 //! where 4 times was the aim: each way two gateways hand it from one thread to another.
 //!
+//! How a trunk is called its URL says ([`Scheme`](crate::Scheme)): in frames or by SOAP. The gateway that listens takes either.
+//!
 //! Behind the trunk stands an [open cluster](crate::Settings::found) of gateways, founded by who listens, in which each gateway is a node. When
 //! a node has gone, the session with that cluster is over.
 

@@ -6,6 +6,7 @@ mod grid;
 mod groups;
 mod open;
 mod proxy;
+mod soap;
 
 use std::time::{Duration, Instant};
 
