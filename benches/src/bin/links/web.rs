@@ -120,7 +120,7 @@ impl Peer for Hyper {
                 .post(StreamBody::new(tokio_stream::iter(pieces.into_iter().map(frame))).boxed_unsync());
         }
         let mib = bytes.repeat((1 << 20) / PIECE);
-        for _ in 0..pieces * PIECE >> 20 {
+        for _ in 0..(pieces * PIECE) >> 20 {
             self.post(Full::new(Bytes::copy_from_slice(&mib)).boxed_unsync())?;
         }
         Ok(())
