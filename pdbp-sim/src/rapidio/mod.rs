@@ -32,6 +32,7 @@
 mod endpoint;
 mod fabric;
 pub(crate) mod frames;
+mod groups;
 pub mod mpirio;
 mod operation;
 mod packet;
