@@ -106,8 +106,10 @@ impl SettingsDiffer {
             Setting::Voters => ("found", |value, _| format!("with {value} voters")),
             Setting::Lease => ("lease_ms", |value, _| (value as f64 / 1e6).to_string()),
             Setting::Routing => ("routing", |value, _| if value == 0 { "direct" } else { "grid" }.to_owned()),
-            // Each node has a row more than parts, for that of its monitor.
-            Setting::Parts => ("parts", |value, nodes| value.saturating_sub(nodes.into()).to_string()),
+            // Each node has two rows more than parts, for what it may have for itself.
+            Setting::Parts => {
+                ("parts", |value, nodes| value.saturating_sub(2 * u64::from(nodes)).to_string())
+            }
             // Not set by programs: another version of this library.
             _ => ("version", |value, _| format!("with another value inside ({value})")),
         };

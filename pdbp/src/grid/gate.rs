@@ -46,7 +46,8 @@ struct Gate {
     receiver: Receiver,
     domain: Domain,
     node: Node,
-    window: u64,
+    /// What a session may hold, in either direction.
+    room: u64,
 }
 
 impl Gate {
@@ -56,8 +57,8 @@ impl Gate {
         let register = |what| node.register_shared(&format!("pdbp.{what}.{number}"), PartKind::Communication);
         let (bell, waker) = (register("trunk")?, register("waker")?);
         let receiver = domain.receive(waker, bell.id())?;
-        let window = settings.trunk_bytes as u64;
-        Ok(Self { sessions: Vec::new(), bell, receiver, domain, node: node.clone(), window })
+        let room = settings.trunk_bytes as u64 / 2;
+        Ok(Self { sessions: Vec::new(), bell, receiver, domain, node: node.clone(), room })
     }
 
     fn run(mut self, common: &Common) {
@@ -122,7 +123,7 @@ impl Gate {
                     format!("two clusters have the name \"{cluster}\" (`grid`); give each its own"),
                 );
             } else if self.sessions.iter().all(|session| session.target() != part) {
-                let session = Session::new(&cluster, part, self.window);
+                let session = Session::new(&cluster, part, self.room);
                 self.note_session(&session, |name| Event::ClusterUp { name });
                 self.sessions.push(session);
             }

@@ -14,10 +14,13 @@
 //! * Clusters share nothing: each has its own tables, master, settings and programs. A part `pdbp.gate.west` in the tables says that west is in
 //!   reach; look-ups go there as commands, and are answered in the tables.
 //! * A gateway hands on what comes over a trunk, and keeps for each pair of parts what finds no room: a part that does not read holds up others of
-//!   its node, as it does inside a cluster, and neither the trunk nor other nodes. How much a gateway may have to keep is bounded by the
-//!   window ([`Settings::trunk_bytes`]) of the other, of which a part has an eighth at most; it is given back when a message has been handed on.
-//! * **A gateway always takes** what its own cluster has for the other, up to as many bytes again, so that a part far away that does not read, or
-//!   a line that is cut, does not fill the links of this cluster. What exceeds that waits with its senders.
+//!   its node, as it does inside a cluster, and neither the trunk nor other nodes. How much a gateway may have to keep is bounded by a
+//!   window, the lesser half of both ends' [`Settings::trunk_bytes`]; it is given back when a message has been handed on.
+//! * **A gateway always takes** what its own cluster has for the other, so that a part far away that does not read, or a line that is cut, does not
+//!   fill the links of this cluster: as much as the other half of `trunk_bytes`. Before that is full it tells all nodes for which part nothing is to be
+//!   sent for a while (`flow`); those who send to it wait, and nobody else.
+//! * Of either half a part has at most as much as all leave free: however many do not read, some is left for others. A gateway that holds all
+//!   that it may has `trunk_bytes` for each trunk, and what was under way when it told the nodes, which is no more than links have room for.
 //! * What cannot be handed on, since the part or the trunk has gone, comes back as commands with the number [`RETURNED`], as far as this end still
 //!   has it; what the other gateway had taken and not handed on when it ended is lost.
 //! * A gateway that is killed says nothing: it is taken for a line that is cut until `outage_ms` is over, and until then neither the one that is
@@ -30,10 +33,14 @@
 //! cross at 1,416 MB/s, 0.77 of what one link over sockets carries (1,846); a round trip of 64 bytes takes 263 µs, 5.2 times that of a link (51),
 //! where 4 times was the aim: each way two gateways hand it from one thread to another.
 //!
+//! How a trunk is called its URL says ([`Scheme`](crate::Scheme)): in frames or by SOAP. The gateway that listens takes either.
+//!
 //! Behind the trunk stands an [open cluster](crate::Settings::found) of gateways, founded by who listens, in which each gateway is a node. When
 //! a node has gone, the session with that cluster is over.
 
+mod flow;
 mod gate;
+mod hold;
 mod names;
 mod proxy;
 mod session;
@@ -47,6 +54,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+pub(crate) use flow::{Flow, NAME as FLOW};
 pub(crate) use names::Remote;
 pub use proxy::RETURNED;
 

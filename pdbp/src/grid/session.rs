@@ -10,7 +10,6 @@ use pdbp_core::tables::PartKind;
 
 use super::names::Notices;
 use super::proxy::{Bytes, Handed, Parcel, Proxy, head_of};
-use super::streams::Streams;
 use super::wire::{HEAD, Head, Kind, MORE, command};
 use super::{PROXY, gate_of};
 use crate::error::SendError;
@@ -19,6 +18,9 @@ use crate::part::{Message, Part, Shared, Target};
 
 /// How long the end of a session may take: parts that do not read get nothing back.
 const ENDING: Duration = Duration::from_secs(1);
+
+/// What every gateway has room for, until it has said for how much.
+const LEAST: u64 = 2 << 20;
 
 /// A session with a gateway of another cluster; it ends when one of the two does.
 pub(super) struct Session {
@@ -52,6 +54,9 @@ pub(super) struct Line {
     pub(super) in_flight: u64,
     /// Bytes that proxies hold, since they exceed a window.
     pub(super) held: u64,
+    /// How many of those it may hold.
+    pub(super) room: u64,
+    /// How many bytes may be under way: what both ends have room for.
     pub(super) window: u64,
     /// Streams that this end has begun.
     pub(super) streams: u32,
@@ -101,10 +106,14 @@ impl Line {
 }
 
 impl Session {
-    pub(super) fn new(cluster: &str, to: Target, window: u64) -> Self {
+    /// `room` is what this end may hold, in either direction.
+    pub(super) fn new(cluster: &str, to: Target, room: u64) -> Self {
+        let says = Head { length: u32::try_from(room / 1024).unwrap_or(u32::MAX), ..Head::new(Kind::Room) };
+        let waiting = VecDeque::from([says.to_bytes().to_vec()]);
+        let window = room.min(LEAST);
         Self {
             cluster: cluster.to_owned(),
-            line: Line { to, waiting: VecDeque::new(), in_flight: 0, held: 0, window, streams: 0 },
+            line: Line { to, waiting, in_flight: 0, held: 0, room, window, streams: 0 },
             gate: None,
             proxies: BTreeMap::new(),
             told: BTreeSet::new(),
@@ -136,21 +145,20 @@ impl Session {
     /// Parts that there is something to be read of, as far as the window allows.
     pub(super) fn parts(&self) -> impl Iterator<Item = &Part<Shared>> {
         let line = &self.line;
-        let open = self.proxies.values().filter(|proxy| proxy.may_read(line));
-        open.filter_map(|proxy| proxy.part.as_ref()).chain(&self.gate)
+        let open = self.proxies.values().filter(|_| Proxy::may_read(line));
+        open.map(|proxy| &proxy.part).chain(&self.gate)
     }
 
     /// Whether something waits for room.
     pub(super) fn has_waiting(&self) -> bool {
-        let busy = |proxy: &Proxy| proxy.away.is_some() || proxy.is_leaving || !proxy.parcels.is_empty();
+        let busy = |proxy: &Proxy| proxy.is_leaving || !proxy.parcels.is_empty();
         !self.line.waiting.is_empty() || !self.answers.is_empty() || self.proxies.values().any(busy)
     }
 
     /// Whether nothing is under way, to the other cluster or from it.
     pub(super) fn is_idle(&self) -> bool {
-        let is_read =
-            |proxy: &Proxy| proxy.part.as_ref().is_some_and(|part| part.pipe().is_ok_and(Pipe::is_empty));
-        let is_done = |proxy: &Proxy| is_read(proxy) && proxy.held.is_empty() && proxy.parcels.is_empty();
+        let is_read = |proxy: &Proxy| proxy.part.pipe().is_ok_and(Pipe::is_empty);
+        let is_done = |proxy: &Proxy| is_read(proxy) && proxy.hold.is_empty() && proxy.parcels.is_empty();
         self.line.waiting.is_empty() && self.line.in_flight == 0 && self.proxies.values().all(is_done)
     }
 
@@ -160,8 +168,7 @@ impl Session {
             // Another session has the name as long as it is there.
             self.gate = node.register_shared(&gate_of(&self.cluster), PartKind::Communication).ok();
         }
-        let is_read =
-            |proxy: &Proxy| proxy.part.as_ref().is_none_or(|part| part.pipe().is_ok_and(Pipe::is_empty));
+        let is_read = |proxy: &Proxy| proxy.part.pipe().is_ok_and(Pipe::is_empty);
         self.notices.take_down(node);
         if !self.proxies.values().all(is_read) {
             // What it has sent goes before.
@@ -218,12 +225,11 @@ impl Session {
                 }
             }
             Kind::Stop => {
-                if let Some(proxy) = self.proxies.get_mut(&head.dest)
-                    && let Some(part) = &proxy.part
-                {
-                    proxy.streams.stop(part, head.count);
+                if let Some(proxy) = self.proxies.get_mut(&head.dest) {
+                    proxy.streams.stop(&proxy.part, head.count);
                 }
             }
+            Kind::Room => self.line.window = self.line.room.min(u64::from(head.length) * 1024),
             Kind::Data | Kind::Return | Kind::Stream => {}
         }
     }
@@ -246,7 +252,7 @@ impl Session {
     fn tell(&mut self, node: &Node, head: &Head, bytes: &[u8]) {
         let Some(asker) = self.questions.remove(&head.length) else { return };
         let found = match head.kind {
-            Kind::Found => self.proxy(node, head.dest).map(|proxy| proxy.id),
+            Kind::Found => self.proxy(node, head.dest).map(|proxy| proxy.part.id()),
             _ => Err(String::from_utf8_lossy(bytes).into_owned()),
         };
         self.answers.push_back(match found {
@@ -286,17 +292,7 @@ impl Session {
                 let part = part.map_err(|error| {
                     format!("the gateway has no place for one more part of another cluster: {error} (`local_parts`, `private_pipes`)")
                 })?;
-                let (away, parcels, id) = (None, BTreeMap::new(), part.id());
-                Ok(place.insert(Proxy {
-                    id,
-                    part: Some(part),
-                    away,
-                    parcels,
-                    held: VecDeque::new(),
-                    in_flight: 0,
-                    streams: Streams::default(),
-                    is_leaving: false,
-                }))
+                Ok(place.insert(Proxy::new(part)))
             }
         }
     }
@@ -313,7 +309,6 @@ impl Session {
             match proxy.hand_on(dest, &mut parcel) {
                 Handed::All => return self.note_taken(&parcel),
                 Handed::Refused => return self.give_back(&parcel),
-                Handed::Leaves => return,
                 Handed::Later => {}
             }
         }
@@ -365,21 +360,19 @@ impl Session {
             }
         }
         for proxy in self.proxies.values_mut() {
-            for (head, bytes) in std::mem::take(&mut proxy.held) {
+            while let Some((head, bytes)) = proxy.hold.take(&mut self.line) {
                 if head.kind == Kind::Data {
                     proxy.give_back(&head, &bytes);
                 }
             }
-            while let Some(batch) = proxy.part.as_ref().and_then(Part::try_recv_batch) {
+            while let Some(batch) = proxy.part.try_recv_batch() {
                 proxy.give_back(&head_of(&batch, 0), batch.bytes());
             }
         }
         self.notices.take_down_all(node);
         let end = Instant::now() + node.settings().timeout.min(ENDING);
         let (mut done, mut refused) = (Vec::new(), Vec::new());
-        while self.proxies.values().any(|proxy| proxy.part.is_some() && !proxy.parcels.is_empty())
-            && Instant::now() < end
-        {
+        while self.proxies.values().any(|proxy| !proxy.parcels.is_empty()) && Instant::now() < end {
             let parts = self.proxies.values_mut();
             let worked = parts.map(|proxy| proxy.hand_on_all(&mut done, &mut refused)).filter(|w| *w).count();
             if worked == 0 {
@@ -387,7 +380,13 @@ impl Session {
             }
         }
         // Behind what had come of them.
-        self.proxies.values_mut().for_each(Proxy::end_streams);
+        for proxy in self.proxies.values_mut() {
+            proxy.end_long();
+            proxy.end_streams();
+            if let Some(gate) = &self.gate {
+                proxy.hold.end(node, gate, proxy.part.id());
+            }
+        }
     }
 
     /// A frame that the other gateway has not got.
@@ -405,12 +404,12 @@ impl Session {
         worked |= self.ask(out) | self.pass_answers();
         let (mut taken, mut refused) = (Vec::new(), Vec::new());
         for (remote, proxy) in &mut self.proxies {
-            worked |= proxy.come_back(&mut taken, &mut refused);
             worked |= proxy.read(*remote, &mut self.line, out, &mut self.told);
             worked |= proxy.read_streams(*remote, &mut self.line, out, &mut self.told);
             worked |= proxy.hand_on_all(&mut taken, &mut refused);
-            if let Some(part) = &proxy.part {
-                part.flush();
+            proxy.part.flush();
+            if let Some(gate) = &self.gate {
+                worked |= proxy.hold.advance(gate.node(), gate, proxy.part.id(), &self.line);
             }
         }
         taken.iter().for_each(|parcel| self.note_taken(parcel));
@@ -427,6 +426,9 @@ impl Session {
             let is_done = proxy.is_done();
             if is_done {
                 proxy.end_streams();
+                if let Some(gate) = &self.gate {
+                    proxy.hold.end(gate.node(), gate, proxy.part.id());
+                }
             }
             !is_done
         });
@@ -438,6 +440,12 @@ impl Session {
         let mut worked = false;
         while let Some(question) = self.gate.as_ref().and_then(Part::try_recv) {
             worked = true;
+            if question.command() == command::STOPPED {
+                let bits = <[u8; 8]>::try_from(&*question).map(u64::from_le_bytes);
+                let part = bits.ok().and_then(Target::from_bits);
+                let told = self.proxies.values_mut().filter(|proxy| Some(proxy.part.id()) == part);
+                told.for_each(|proxy| proxy.hold.note_stopped(question.source().node()));
+            }
             if question.command() != command::FIND {
                 continue;
             }

@@ -91,12 +91,11 @@ impl Proxy {
         told: &mut BTreeSet<u64>,
     ) -> bool {
         let mut worked = false;
-        while self.may_read(line)
-            && let Some(part) = &self.part
-            && let Some(accepted) = part.accept_passing()
+        while Self::may_read(line)
+            && let Some(accepted) = self.part.accept_passing()
         {
             line.streams = line.streams.wrapping_add(1);
-            let origin = part.shared().resolve(accepted.source.address()).to_bits();
+            let origin = self.part.shared().resolve(accepted.source.address()).to_bits();
             told.insert(origin);
             let (number, key) = (line.streams, accepted.key);
             self.streams.read.push(Reading { number, key, origin, is_first: true });
@@ -105,11 +104,10 @@ impl Proxy {
         let mut at = 0;
         while let Some(number) = self.streams.read.get(at).map(|reading| reading.number) {
             for _ in 0..TURN {
-                let may = self.may_read(line);
-                let next = self.part.as_ref().filter(|_| may);
-                let Some((head, segment)) = next.and_then(|part| self.streams.next(at, part, remote)) else {
+                if !Self::may_read(line) {
                     break;
-                };
+                }
+                let Some((head, segment)) = self.streams.next(at, &self.part, remote) else { break };
                 worked = true;
                 self.pass(line, out, head, segment.as_deref().unwrap_or(&[]));
                 if segment.is_none() {
@@ -124,7 +122,7 @@ impl Proxy {
 
     /// Writes what has come of a stream, as far as there is room.
     pub(super) fn hand_on_stream(&mut self, dest: Target, parcel: &mut Parcel) -> Handed {
-        let Some(part) = &self.part else { return Handed::Later };
+        let part = &self.part;
         let number = parcel.head.count;
         let written = &mut self.streams.written;
         if parcel.head.flags & FIRST != 0 && !written.contains_key(&number) {

@@ -22,11 +22,13 @@ pub(crate) enum Kind {
     Stream = 8,
     /// A stream that nobody reads any more.
     Stop = 9,
+    /// What this end has room for: so many KiB.
+    Room = 10,
 }
 
 impl Kind {
     fn read(byte: u8) -> Option<Self> {
-        const ALL: [Kind; 9] = [
+        const ALL: [Kind; 10] = [
             Kind::Data,
             Kind::Taken,
             Kind::Find,
@@ -36,6 +38,7 @@ impl Kind {
             Kind::Return,
             Kind::Stream,
             Kind::Stop,
+            Kind::Room,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
@@ -123,6 +126,12 @@ pub(crate) mod command {
     pub(crate) const FOUND: u16 = 2;
     /// From it: why there is none.
     pub(crate) const UNKNOWN: u16 = 3;
+    /// To a node: nothing is to be sent to this proxy.
+    pub(crate) const STOP: u16 = 4;
+    /// To a node: it may be sent to again.
+    pub(crate) const GO: u16 = 5;
+    /// From a node: nothing for the proxy leaves any more.
+    pub(crate) const STOPPED: u16 = 6;
 }
 
 #[cfg(test)]
@@ -136,14 +145,14 @@ mod tests {
 
         /// Whatever is taken for a frame is written back as it came, and nothing panics.
         #[test]
-        fn frames_that_are_read_are_written_the_same(bytes in proptest::collection::vec(0u8..9, 0..48)) {
+        fn frames_that_are_read_are_written_the_same(bytes in proptest::collection::vec(0u8..12, 0..48)) {
             match Head::read(&bytes) {
                 Some((head, rest)) => {
                     prop_assert_eq!(&head.to_bytes()[..], &bytes[..HEAD]);
                     prop_assert_eq!(rest, &bytes[HEAD..]);
                 }
                 None => prop_assert!(
-                    bytes.len() < HEAD || !(1..=9).contains(&bytes[0]) || bytes[1] > 31 || bytes[12..16] != [0; 4]
+                    bytes.len() < HEAD || !(1..=10).contains(&bytes[0]) || bytes[1] > 31 || bytes[12..16] != [0; 4]
                 ),
             }
         }

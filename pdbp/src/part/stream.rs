@@ -97,12 +97,18 @@ impl<P: HoldsPart> StreamWriter<P> {
             let part = part.part();
             StreamOut::open(&mut part.shared().engine(), part.id(), to)?
         };
+        #[cfg(feature = "net")]
+        let cluster = {
+            // Its writer is to be told when that is out of reach.
+            let node = part.part().node();
+            if node.settings().grid.is_some() { node.cluster_of(to) } else { None }
+        };
         Ok(Self {
             part,
             out,
             patience: Patience::Set,
             #[cfg(feature = "net")]
-            cluster: None,
+            cluster,
             #[cfg(feature = "cuda")]
             away: device::Away::default(),
         })
@@ -233,16 +239,11 @@ impl<P: HoldsPart> StreamWriter<P> {
         }
     }
 
-    /// From now on its writer is told when its reader's cluster is out of reach.
-    #[cfg(feature = "net")]
-    fn note_cluster(&mut self) {
-        let node = self.part.part().node();
-        if node.settings().grid.is_some() {
-            self.cluster = node.cluster_of(self.out.dest());
-        }
-    }
-
     fn take_block(&mut self) -> Result<(), SendError> {
+        #[cfg(feature = "net")]
+        if self.cluster.is_some() {
+            self.part.part().await_target(self.out.dest(), self.patience)?;
+        }
         let block = self.part.part().open_block(self.out.dest().node(), self.patience)?.0;
         let before = self.out.give_block(block);
         debug_assert!(before.is_none(), "it was missing");
@@ -253,9 +254,7 @@ impl<P: HoldsPart> StreamWriter<P> {
     fn send_segment(&mut self, kind: u16, ending: Ending) -> Result<(), SendError> {
         if self.out.segments() == 0 {
             // The others go where the first has gone.
-            self.part.part().check_target(self.out.dest())?;
-            #[cfg(feature = "net")]
-            self.note_cluster();
+            self.part.part().await_target(self.out.dest(), self.patience)?;
         }
         if !self.out.has_block() {
             self.take_block()?;

@@ -135,7 +135,15 @@ fn settings_of_a_grid_that_cannot_work_are_refused() {
     let start = |key, value| {
         Cluster::builder().grid("east".to_owned()).set(key, value).start().err().unwrap().to_string()
     };
-    for value in ["west", "west=", "west=http://host:1", "we st=host:1", "=host:1", "west=host"] {
+    for value in [
+        "west",
+        "west=",
+        "west=ftp://host:1",
+        "west=http://host:1/path",
+        "we st=host:1",
+        "=host:1",
+        "west=host",
+    ] {
         let says = start("trunks", value);
         assert!(says.contains("trunks") && says.contains(value), "{value}: {says}");
     }
@@ -149,10 +157,15 @@ fn settings_of_a_grid_that_cannot_work_are_refused() {
 /// Messages with numbers both ways while the line is cut again and again: all come, once and in order.
 #[test]
 fn cuts_of_a_trunk_lose_and_double_nothing() {
+    cuts_lose_and_double_nothing("tcp");
+}
+
+/// Over a trunk that is called by this scheme.
+pub(crate) fn cuts_lose_and_double_nothing(scheme: &str) {
     const COUNT: u64 = 100_000;
     let west = builder("west").listen("127.0.0.1:0".to_owned()).start().unwrap();
     let line = Proxy::to(west.address().unwrap().to_string());
-    let east = builder("east").trunk("west", line.address()).start().unwrap();
+    let east = builder("east").trunk("west", format!("{scheme}://{}", line.address())).start().unwrap();
     let clusters = (west, east);
     let talk = |node: Node, own: &str, other: &str, cut: Option<&Proxy>| {
         let part = node.register(own, PartKind::Cpu).unwrap();

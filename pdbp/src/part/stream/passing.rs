@@ -1,7 +1,8 @@
-//! Streams as a gateway passes them on: it keeps their keys and ends, and uses the part when it has it. Nothing here waits or polls for what comes.
+//! Streams and long messages as a gateway passes them on: many at a time by one part, none of which waits.
 
+use pdbp_core::cdu::SegmentHeader;
 use pdbp_core::inbox::{Accepted, StreamKey};
-use pdbp_core::outbox::{Ending, Missing, StreamOut};
+use pdbp_core::outbox::{Ending, Hop, LongSend, Missing, StreamOut};
 use pdbp_core::pipe::PipeError;
 
 use super::{SEGMENT, Segment, StreamReader};
@@ -11,6 +12,30 @@ use crate::part::sending::{Patience, failed};
 use crate::part::{Part, Share, Target};
 
 impl<S: Share> Part<S> {
+    /// A message longer than a block. The part has one at a time, and sends none by other calls.
+    pub(crate) fn begin_passing(&self, to: Target, message: Vec<u8>) -> LongSend<Vec<u8>> {
+        let number = self.next_message.get();
+        self.next_message.set(number.wrapping_add(1));
+        let most = self.shared().longest_to(to.node()) - size_of::<SegmentHeader>();
+        LongSend::new((self.id(), to), number, message, most)
+    }
+
+    /// Sends as much of it as there is room for.
+    ///
+    /// # Errors
+    /// [`SendError::WouldBlock`] when some is left.
+    pub(crate) fn advance_passing(&self, long: &mut LongSend<Vec<u8>>) -> Result<(), SendError> {
+        let (node, bytes) = (long.dest().node(), long.message().len());
+        self.when_room((node, bytes), Patience::None, None, |engine, now| {
+            self.lanes.send(now, |outbox| long.poll(outbox, engine, now, Hop::to_node(node)))
+        })
+    }
+
+    /// It was sent, or is given up.
+    pub(crate) fn end_passing(&self, long: &LongSend<Vec<u8>>, sent: bool) {
+        long.end(&mut self.shared().engine(), sent);
+    }
+
     /// The next stream that somebody has opened to this part, if its first segment has come.
     pub(crate) fn accept_passing(&self) -> Option<Accepted> {
         self.inbox().accept(&mut Source(self))
