@@ -177,7 +177,11 @@ impl<'g> Started<'g> {
             return self.running.show(member, line);
         }
         let missing = line.switches().map(|switches| switches.to_show(member.number())).unwrap_or_default();
-        missing.into_iter().fold(true, |all, rank| self.running.show_to(member, line, rank) && all)
+        let mut are_all_shown = true;
+        for rank in missing {
+            are_all_shown &= self.running.show_to(member, line, rank);
+        }
+        are_all_shown
     }
 
     /// Whether the node of a member that is waited for has failed. What it had sent before has been taken by then, or comes now.
