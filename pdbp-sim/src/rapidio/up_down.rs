@@ -25,11 +25,11 @@ pub(super) fn tables(tree: &Tree) -> Vec<Vec<u8>> {
             continue;
         }
         fill(tree, &order, home, &mut ways);
-        for switch in 0..switches {
+        for (switch, table) in tables.iter_mut().enumerate() {
             let next = next(tree, switch, &ways);
             for id in &ids {
                 let port = if switch == home { Some(tree.home(*id).1) } else { spread(&next, *id) };
-                tables[switch][usize::from(*id)] = port.unwrap_or(NO_PORT);
+                table[usize::from(*id)] = port.unwrap_or(NO_PORT);
             }
         }
     }
