@@ -292,24 +292,6 @@ impl Builder {
         Err(StartError::NoFabric)
     }
 
-    #[cfg(feature = "rapidio")]
-    fn start_on_fabric(self) -> Result<Cluster, StartError> {
-        let mut settings = self.settings;
-        settings.transport = TransportKind::Rapidio;
-        let ends = crate::fabric::ends(&mut settings)?;
-        let crowded = std::thread::available_parallelism().is_ok_and(|cores| ends.len() > cores.get());
-        let nodes = ends.into_iter().zip((0..settings.nodes).filter_map(NodeId::new)).map(|(end, node)| {
-            let bytes = settings.memory_of(node);
-            let memory = HeapMemory::new(bytes).ok_or(ConfigError::Memory { bytes })?;
-            let (bell, fabric) = (end.bell(), end.fabric());
-            let mut backend = Backend::new(end, bell).crowded(crowded);
-            backend.fabric = Some(fabric);
-            Ok((backend, Box::new(memory) as Memory))
-        });
-        let nodes = nodes.collect::<Result<Vec<_>, ConfigError>>()?;
-        Self::from(settings).start_on(nodes)
-    }
-
     /// The check of the settings says that this cannot be.
     #[cfg(not(feature = "net"))]
     fn start_net(self) -> Result<Cluster, StartError> {

@@ -7,13 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pdbp_core::id::NodeId;
+use pdbp_core::umb::HeapMemory;
 use pdbp_core::{Arrival, Bell, Capabilities, Completion, Op, Refused, Transport};
 use pdbp_local::Doorbell;
 use pdbp_sim::network::{Cause, CrashSight, Ground, Network, Physics, PhysicsError, Port, s};
 use pdbp_sim::rapidio::{Timing, Topology};
 
-use crate::cluster::StartError;
-use crate::config::Settings;
+use crate::cluster::{Cluster, StartError};
+use crate::config::{Builder, ConfigError, Settings, TransportKind};
+use crate::node::{Backend, Memory};
 
 /// Virtual time in which a node that lives has answered, however long its threads are away.
 const GIVE_UP: u64 = s(1 << 20);
@@ -63,6 +65,26 @@ pub(crate) fn ends(settings: &mut Settings) -> Result<Vec<End>, StartError> {
     let bells = (0..nodes).map(|_| Doorbell::default()).collect();
     let fabric = Arc::new(Fabric { network, bells });
     Ok(ports.into_iter().map(|port| End { port, fabric: Arc::clone(&fabric) }).collect())
+}
+
+impl Builder {
+    /// Starts all nodes of a cluster on a fabric.
+    pub(crate) fn start_on_fabric(self) -> Result<Cluster, StartError> {
+        let mut settings = self.settings;
+        settings.transport = TransportKind::Rapidio;
+        let ends = ends(&mut settings)?;
+        let crowded = std::thread::available_parallelism().is_ok_and(|cores| ends.len() > cores.get());
+        let nodes = ends.into_iter().zip((0..settings.nodes).filter_map(NodeId::new)).map(|(end, node)| {
+            let bytes = settings.memory_of(node);
+            let memory = HeapMemory::new(bytes).ok_or(ConfigError::Memory { bytes })?;
+            let (bell, fabric) = (end.bell(), end.fabric());
+            let mut backend = Backend::new(end, bell).crowded(crowded);
+            backend.fabric = Some(fabric);
+            Ok((backend, Box::new(memory) as Memory))
+        });
+        let nodes = nodes.collect::<Result<Vec<_>, ConfigError>>()?;
+        Self::from(settings).start_on(nodes)
+    }
 }
 
 impl Fabric {
