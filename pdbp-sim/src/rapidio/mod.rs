@@ -44,6 +44,7 @@ mod tests;
 mod timing;
 mod topology;
 mod unit;
+mod up_down;
 
 use std::fmt;
 

@@ -135,7 +135,8 @@ impl Fabric {
         let group = &self.groups[usize::from(packet.dest)];
         let (first, count) = (usize::from(packet.run.0), usize::from(packet.run.1));
         let rank = |place: usize| (first + place) % group.ids.len();
-        let ports: Vec<_> = (0..count).map(|place| self.tree.port(at, group.ids[rank(place)])).collect();
+        let ports: Vec<_> =
+            (0..count).map(|place| self.tree.port_on_tree(at, group.ids[rank(place)])).collect();
         let mut parts = Vec::new();
         let mut start = 0;
         for same in ports.chunk_by(|a, b| a == b) {
