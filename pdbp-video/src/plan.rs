@@ -5,6 +5,7 @@
 //! both. Each decoder has an analyser of its own at the other end of its stream.
 
 use core::ops::Range;
+use core::time::Duration;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::measure::Compare;
@@ -19,17 +20,22 @@ pub enum Mode {
     Replay,
     /// The next picture; every stream has a decoder of its own.
     Continuous,
+    /// What live sources send meanwhile; a pass is a second.
+    Live,
 }
 
 impl Mode {
     /// Whether pictures of a stream follow one another, so that they can be compared.
     pub fn compare(self) -> Compare {
         match self {
-            Self::Continuous => Compare::Streams,
+            Self::Continuous | Self::Live => Compare::Streams,
             Self::Sample | Self::Replay => Compare::Nothing,
         }
     }
 }
+
+/// How long a pass over live sources lasts.
+pub const LIVE_PASS: Duration = Duration::from_secs(1);
 
 /// How a run is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
