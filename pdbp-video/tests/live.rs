@@ -100,7 +100,8 @@ fn a_browser_shows_the_page_and_follows_the_run() {
     let run = Run::start(&["--streams", "12", "--continuous", "--decoder", "openh264"]);
     run.wait_for(is_whole);
     // Where the checks put what somebody may want to look at.
-    let folder = std::env::var_os("CI_OUTPUT").map_or_else(|| env!("CARGO_TARGET_TMPDIR").into(), PathBuf::from);
+    let folder =
+        std::env::var_os("CI_OUTPUT").map_or_else(|| env!("CARGO_TARGET_TMPDIR").into(), PathBuf::from);
     fs::create_dir_all(&folder).unwrap();
     let profile = tempfile::tempdir().unwrap();
     let browse = |what: &str| {

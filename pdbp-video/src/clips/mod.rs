@@ -8,6 +8,8 @@
 
 mod demux;
 
+pub use demux::MOST_GROWTH;
+
 use std::borrow::Cow;
 use std::fs;
 use std::io;
@@ -276,9 +278,17 @@ fn load_file(path: &Path, loaded: &mut Loaded) {
             return;
         }
     };
+    let more = read(path, data);
+    loaded.clips.extend(more.clips);
+    loaded.refused.extend(more.refused);
+}
+
+/// What [`load`] makes of a file at `path` with such contents.
+pub fn read(path: &Path, data: Vec<u8>) -> Loaded {
+    let mut loaded = Loaded::default();
     if data.is_empty() {
         loaded.refused.push(ClipError::Empty { path: path.to_path_buf() });
-        return;
+        return loaded;
     }
     let name = path.display().to_string();
     if has_extension(path, &[SDP_EXTENSION]) {
@@ -288,11 +298,11 @@ fn load_file(path: &Path, loaded: &mut Loaded) {
             }
             Err(error) => loaded.refused.push(error.into()),
         }
-        return;
+        return loaded;
     }
     if !demux::is_mp4(&data) {
         loaded.add(Clip::new(name, data));
-        return;
+        return loaded;
     }
     match demux::h264_tracks(&data, path) {
         Ok(tracks) => {
@@ -307,6 +317,7 @@ fn load_file(path: &Path, loaded: &mut Loaded) {
         }
         Err(error) => loaded.refused.push(error),
     }
+    loaded
 }
 
 #[cfg(test)]

@@ -20,12 +20,13 @@ const MOST_AHEAD: i64 = 3_000;
 /// use pdbp_video::annexb::Standard;
 /// use pdbp_video::sources::{Media, RtpReader};
 ///
-/// let mut reader = RtpReader::new(&Media { standard: Standard::H264, payload_type: None, parameter_sets: Vec::new() });
+/// let parameter_sets = vec![vec![0x67, 1], vec![0x68, 2]];
+/// let mut reader = RtpReader::new(&Media { standard: Standard::H264, payload_type: None, parameter_sets });
 /// // A packet with the marker bit, number 7, and a key picture in it.
-/// let packet = [0x80, 0xe0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 9, 0x65, 0x88, 2];
+/// let packet = [0x80, 0xe0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 9, 0x65, 0x88, 3];
 /// let mut units = Vec::new();
 /// reader.push(&packet, &mut |unit| units.push(unit));
-/// assert_eq!(units[0].as_ref().unwrap().bytes, [0, 0, 0, 1, 0x65, 0x88, 2]);
+/// assert_eq!(units[0].as_ref().unwrap().bytes, [0, 0, 0, 1, 0x67, 1, 0, 0, 0, 1, 0x68, 2, 0, 0, 0, 1, 0x65, 0x88, 3]);
 /// ```
 #[derive(Debug)]
 pub struct RtpReader {
