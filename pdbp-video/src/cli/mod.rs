@@ -30,7 +30,8 @@ for any other error. 2 for a command line that makes no sense. What was not meas
 #[derive(Debug, Clone, Parser)]
 #[command(name = "pdbp-video", version, max_term_width = 100, after_help = STATUS)]
 pub struct Cli {
-    /// H.264 and H.265 byte streams (.h264, .264, .avc, .h265, .265, .hevc), MP4 files with H.264, or folders of them; none: the bundled clips.
+    /// H.264 and H.265 byte streams (.h264, .264, .avc, .h265, .265, .hevc), MP4 files with H.264, what libavformat reads
+    /// where it is there (.mkv, .ts, H.265 in MP4), or folders of them; none: the bundled clips.
     /// Or live sources, all pictures of which are measured as they come: rtsp://[USER:PASSWORD@]HOST[:PORT]/PATH (rtspu:// for packets over
     /// UDP), rtp://ADDRESS:PORT[?codec=h265] for RTP over UDP, and session descriptions (.sdp).
     #[arg(value_name = "FILE|FOLDER|URL")]
@@ -87,7 +88,7 @@ pub struct Cli {
     pub decoder: decode::Wanted,
 
     /// Put decoders into processes of their own, one for each decoding thread: one that crashes then takes no more along than pictures until the
-    /// next key picture. Linux only; a frame takes some microseconds more.
+    /// next key picture. Linux only; decoding takes two to four times as long.
     #[arg(long)]
     pub isolate: bool,
 
