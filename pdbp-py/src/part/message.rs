@@ -139,14 +139,13 @@ impl Message {
     }
 
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        let bytes = {
-            let message = slf.borrow();
-            let bytes: &[u8] = message.0.get()?;
-            (bytes.as_ptr(), bytes.len())
-        };
+        // One borrow for all of it: each takes two atomic operations. Nothing of Python's is called meanwhile.
+        let mut message = slf.borrow_mut();
+        let bytes: &[u8] = message.0.get()?;
+        let bytes = (bytes.as_ptr(), bytes.len());
         // SAFETY: the bytes of a message stay where they are, and nobody writes them, until it is dropped; it is not while there are views.
         unsafe { export(slf.as_any(), view, flags, bytes, Access::ReadOnly) }?;
-        slf.borrow_mut().0.views += 1;
+        message.0.views += 1;
         Ok(())
     }
 
@@ -248,14 +247,12 @@ impl Batch {
     }
 
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        let bytes = {
-            let batch = slf.borrow();
-            let bytes = batch.0.get()?.bytes();
-            (bytes.as_ptr(), bytes.len())
-        };
+        let mut batch = slf.borrow_mut();
+        let bytes = batch.0.get()?.bytes();
+        let bytes = (bytes.as_ptr(), bytes.len());
         // SAFETY: the bytes of a batch stay where they are, and nobody writes them, until it is dropped; it is not while there are views.
         unsafe { export(slf.as_any(), view, flags, bytes, Access::ReadOnly) }?;
-        slf.borrow_mut().0.views += 1;
+        batch.0.views += 1;
         Ok(())
     }
 

@@ -2,13 +2,11 @@
 //!
 //! A [`Clip`] is one H.264 or H.265 stream in memory with its [`Index`]; any number of concurrent streams can be served from it
 //! (see [`crate::streams`]). Files are told apart by what they contain, not by their names: ISO media files (`.mp4`,
-//! `.m4v`, `.mov`, fragmented ones too) are demultiplexed, Matroska files and transport streams are read by libavformat where there is one, and
-//! everything else is taken as an Annex B byte stream. In
+//! `.m4v`, `.mov`, fragmented ones too) are demultiplexed, everything else is taken as an Annex B byte stream. In
 //! directories only files with a known extension are read. One bad file never hides the others: [`load`] returns the
 //! clips that are usable and an error for each that is not, found by its name or in a directory.
 
 mod demux;
-mod libavformat;
 
 pub use demux::MOST_GROWTH;
 
@@ -45,8 +43,6 @@ const ANNEX_B_EXTENSIONS: [&str; 8] = ["h264", "264", "avc", "h26l", "26l", "h26
 /// Of session descriptions; in directories they are not looked for.
 const SDP_EXTENSION: &str = "sdp";
 const MP4_EXTENSIONS: [&str; 4] = ["mp4", "m4v", "mov", "f4v"];
-/// Of files that libavformat reads.
-const CONTAINER_EXTENSIONS: [&str; 4] = ["mkv", "webm", "ts", "mts"];
 
 /// Why a file or directory gave no clip.
 #[derive(Debug, thiserror::Error)]
@@ -86,14 +82,6 @@ pub enum ClipError {
         /// The file.
         path: PathBuf,
         /// What the demultiplexer found.
-        reason: String,
-    },
-    /// A Matroska file or a transport stream that cannot be read.
-    #[error("{}: {reason}", path.display())]
-    Container {
-        /// The file.
-        path: PathBuf,
-        /// Why.
         reason: String,
     },
     /// An ISO media file that ends before its pictures do. Those before can be used.
@@ -246,7 +234,7 @@ pub fn list<P: AsRef<Path>>(paths: &[P]) -> Vec<Result<PathBuf, ClipError>> {
 }
 
 fn extensions() -> Vec<&'static str> {
-    ANNEX_B_EXTENSIONS.into_iter().chain(MP4_EXTENSIONS).chain(CONTAINER_EXTENSIONS).collect()
+    ANNEX_B_EXTENSIONS.into_iter().chain(MP4_EXTENSIONS).collect()
 }
 
 fn list_directory(path: &Path) -> Vec<Result<PathBuf, ClipError>> {
@@ -290,22 +278,7 @@ fn load_file(path: &Path, loaded: &mut Loaded) {
             return;
         }
     };
-    let length = data.len();
-    let is_container = libavformat::is_container(&data);
-    let more = if is_container { Loaded::default() } else { read(path, data) };
-    // What this program does not read by itself, such as H.265 in MP4 files.
-    let no_track =
-        |error: &ClipError| matches!(error, ClipError::NoH264Track { .. } | ClipError::DamagedMp4 { .. });
-    if is_container || more.clips.is_empty() && more.refused.iter().all(no_track) {
-        match libavformat::stream(path, length.saturating_mul(MOST_GROWTH)) {
-            Ok(stream) => return loaded.add(Clip::new(path.display().to_string(), stream)),
-            Err(reason) if is_container => {
-                return loaded.refused.push(ClipError::Container { path: path.to_path_buf(), reason });
-            }
-            // The reason that is known already says more.
-            Err(_) => {}
-        }
-    }
+    let more = read(path, data);
     loaded.clips.extend(more.clips);
     loaded.refused.extend(more.refused);
 }
