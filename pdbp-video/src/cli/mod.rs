@@ -1,5 +1,7 @@
 //! The command line, and the run it asks for.
 
+mod room;
+
 use std::env;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
@@ -14,7 +16,7 @@ use crate::decode::{self, Codec, NoLibav, NotIsolated};
 use crate::frame::StreamClass;
 use crate::measure::{NoGpu, Place, Wanted};
 use crate::plan::{Layout, Mode, Plan, Side};
-use crate::streams::{StreamNo, Streams};
+use crate::streams::Streams;
 
 /// What the exit status says.
 const STATUS: &str = "\
@@ -340,7 +342,7 @@ impl Cli {
         if mode == Mode::Continuous {
             let available = memory::available_bytes();
             let needs = Needs::measure(codec, streams.clips());
-            (streams, room) = match fit(streams, needs.zip(available), &mut notices) {
+            (streams, room) = match room::fit(streams, needs.zip(available), &mut notices) {
                 Ok(fitted) => fitted,
                 Err(error) => return Err((error, notices)),
             };
@@ -470,43 +472,6 @@ impl Cli {
         Ok(clips)
     }
 }
-
-/// As many of the streams as have room for a decoder each; says how many that is, and what decoders take.
-fn fit(
-    streams: Streams,
-    known: Option<(Needs, u64)>,
-    notices: &mut Vec<String>,
-) -> Result<(Streams, Option<String>), SetupError> {
-    let Some((needs, available)) = known else {
-        notices.push(
-            "this system does not tell how much memory is free and what a decoder takes; all streams are tried"
-                .into(),
-        );
-        return Ok((streams, None));
-    };
-    let sizes = (0..streams.count()).filter_map(|stream| Some(streams.clip(StreamNo(stream))?.size()));
-    let count = needs.streams_that_fit(sizes.clone(), available);
-    if count == 0 {
-        let needed = sizes.clone().next().map_or(0, |size| needs.bytes(size));
-        return Err(SetupError::NoMemory { needed, available });
-    }
-    let gibibytes = available as f64 / f64::from(1 << 30);
-    let most = needs.streams_that_fit(sizes.clone().cycle().take(ENOUGH), available);
-    let most = if most as usize == ENOUGH {
-        "a million and more".to_owned()
-    } else {
-        pdbp_plots::count(most.into())
-    };
-    let room = format!("a live decoder takes {needs}; {gibibytes:.1} GiB are available, room for {most}");
-    let wanted = streams.count();
-    if count < wanted {
-        notices.push(format!("{count} of {wanted} streams run continuously: {room}"));
-    }
-    Ok((Streams::new(streams.clips().to_vec(), count), Some(room)))
-}
-
-/// More decoders than that are not counted.
-const ENOUGH: usize = 1_000_000;
 
 #[cfg(test)]
 mod tests;

@@ -1,3 +1,4 @@
+use super::room::fit;
 use super::*;
 
 fn cli(arguments: &[&str]) -> Cli {
