@@ -268,6 +268,7 @@ fn transport(cluster: Option<&Cluster>, side: &Side) -> String {
     let connected = match cluster.settings().transport {
         TransportKind::Mpi => "nodes, processes over MPI",
         TransportKind::Net => "nodes, processes over sockets",
+        TransportKind::Rapidio => "nodes on a simulated fabric in one process",
         _ => "nodes in one process",
     };
     let far =

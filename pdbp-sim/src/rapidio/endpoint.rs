@@ -14,6 +14,9 @@ use super::operation::{Key, Op, blank, cut, prepare, store};
 use super::packet::{DATA, Packet, What};
 use super::{Error, Mismatch};
 
+/// Calls of a group that are remembered.
+const KEPT: usize = 64;
+
 /// A message that has come, or comes.
 #[derive(Debug)]
 struct Message {
@@ -40,6 +43,8 @@ pub(super) struct Endpoint {
     numbers: u32,
     /// Groups whose members have called different things.
     broken: BTreeMap<u16, Mismatch>,
+    /// The last calls of each group, to compare with them what comes after their end.
+    made: BTreeMap<u16, VecDeque<(u32, Call)>>,
     /// Requests that it has sent and taken.
     pub(super) sent: u64,
     pub(super) received: u64,
@@ -57,6 +62,7 @@ impl Endpoint {
             partial: BTreeMap::new(),
             numbers: 0,
             broken: BTreeMap::new(),
+            made: BTreeMap::new(),
             sent: 0,
             received: 0,
         }
@@ -74,6 +80,40 @@ impl Endpoint {
         let (Key::Send(number), Some(op)) = (key, self.ops.get(&key)) else { return None };
         let mut later = self.ops.range(Key::Send(number + 1)..Key::Recv(0));
         later.find(|(_, other)| other.peer == op.peer && !other.unsent.is_empty()).map(|(key, _)| *key)
+    }
+
+    /// The number of the last call that it has begun of a group.
+    pub(super) fn begun(&self, group: u16) -> u32 {
+        self.made.get(&group).and_then(VecDeque::back).map_or(0, |(number, _)| *number)
+    }
+
+    /// How much is left of a call.
+    pub(super) fn left(&self, (group, number): (u16, u32)) -> u64 {
+        let op = self.ops.get(&Key::Call(group, number));
+        op.map_or(0, |op| (op.missing + op.unsent.len()) as u64 + u64::from(op.unanswered))
+    }
+
+    fn note_call(&mut self, group: u16, number: u32, call: Call) {
+        let made = self.made.entry(group).or_default();
+        if made.len() == KEPT {
+            made.pop_front();
+        }
+        made.push_back((number, call));
+    }
+
+    /// What it has called under a number that is over.
+    fn made(&self, group: u16, number: u32) -> Option<Call> {
+        let made = self.made.get(&group).filter(|_| self.begun(group) >= number)?;
+        let same = made.iter().find(|(of, _)| *of == number);
+        same.or(made.front()).map(|(_, call)| *call)
+    }
+
+    /// Forgets a group.
+    pub(super) fn forget(&mut self, group: u16) {
+        self.ops.retain(|key, _| !matches!(key, Key::Call(of, _) if *of == group));
+        self.early.retain(|(of, _), _| *of != group);
+        self.broken.remove(&group);
+        self.made.remove(&group);
     }
 
     /// Operations that are not done, in words.
@@ -118,6 +158,7 @@ impl Fabric {
     ) -> Key {
         let members = &self.groups[usize::from(group)];
         let (rank, members) = (members.rank(id).unwrap_or(0), members.ids.len());
+        self.endpoints[usize::from(id)].note_call(group, number, call);
         let op = Op { rank, members, ..Op::of(call, input, output) };
         self.enter(id, Key::Call(group, number), op, self.timing.message)
     }
@@ -224,10 +265,17 @@ impl Fabric {
                     self.break_group(id, group, *mismatch);
                 }
             }
+            What::Call | What::Result if self.is_closed(group) => {}
             What::Call | What::Result => {
-                let has_begun = endpoint.ops.get(&Key::Call(group, number)).is_some_and(|op| op.begun);
-                if has_begun {
+                let endpoint = &mut self.endpoints[usize::from(id)];
+                let op = endpoint.ops.get(&Key::Call(group, number));
+                let over = endpoint.made(group, number).filter(|_| op.is_none());
+                if op.is_some_and(|op| op.begun) {
                     self.take_part(id, packet);
+                } else if let Some(call) = over {
+                    // All of that call had come, so that this is of another one.
+                    let rank = self.groups[usize::from(group)].rank(id).unwrap_or(0);
+                    self.differs(id, &packet, (rank, call));
                 } else if !endpoint.broken.contains_key(&group) {
                     endpoint.early.entry((group, number)).or_default().push(packet);
                 }
@@ -256,13 +304,8 @@ impl Fabric {
         let endpoint = &mut self.endpoints[usize::from(id)];
         let Some(op) = endpoint.ops.get_mut(&Key::Call(group, number)) else { return };
         if op.call != packet.call {
-            let other = (self.groups[usize::from(group)].rank(packet.source).unwrap_or(0), packet.call);
-            let mismatch = Mismatch { number, one: (op.rank, op.call), other };
-            let told =
-                Packet { source: id, mismatch: Some(Arc::new(mismatch)), ..packet.answer(What::Mismatch) };
-            let output = endpoint.output;
-            self.break_group(id, group, mismatch);
-            return self.push(output, 0, told, None);
+            let own = (op.rank, op.call);
+            return self.differs(id, &packet, own);
         }
         store(op, &packet);
         let answer = match (packet.what, packet.call.kind) {
@@ -281,6 +324,17 @@ impl Fabric {
             self.push(output, 0, answer, None);
         }
         self.pump(id, Key::Call(group, number));
+    }
+
+    /// What has come is of another call than that of this endpoint, a rank and its call: all are told.
+    fn differs(&mut self, id: u16, packet: &Packet, own: (usize, Call)) {
+        let group = packet.dest;
+        let other = (self.groups[usize::from(group)].rank(packet.source).unwrap_or(0), packet.call);
+        let mismatch = Mismatch { number: packet.number, one: own, other };
+        let told = Packet { source: id, mismatch: Some(Arc::new(mismatch)), ..packet.answer(What::Mismatch) };
+        let output = self.endpoints[usize::from(id)].output;
+        self.break_group(id, group, mismatch);
+        self.push(output, 0, told, None);
     }
 
     fn break_group(&mut self, id: u16, group: u16, mismatch: Mismatch) {

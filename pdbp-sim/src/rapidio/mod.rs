@@ -27,11 +27,12 @@
 //!   [`most_slots`](mpirio::Report::most_slots) says how many were in use. With a window of one packet, as in the paper, a member is
 //!   never further ahead than that in what it gives to be combined; a root may be ahead with broadcasts and scatters, which its own
 //!   switch answers.
-//! * Storage, and other groups than those of all and of a board.
+//! * Storage, and in `mpirio` other groups than those of all and of a board.
 
 mod endpoint;
 mod fabric;
 pub(crate) mod frames;
+mod groups;
 pub mod mpirio;
 mod operation;
 mod packet;
@@ -43,6 +44,7 @@ mod tests;
 mod timing;
 mod topology;
 mod unit;
+mod up_down;
 
 use std::fmt;
 

@@ -57,6 +57,12 @@ impl Switch {
         self.slots.len() + self.made.len()
     }
 
+    /// Forgets a group.
+    pub(super) fn forget(&mut self, group: u16) {
+        self.slots.retain(|(of, ..), _| *of != group);
+        self.seen.retain(|(of, _), _| *of != group);
+    }
+
     /// Whether this packet of a broadcast is new; it is seen then.
     fn sees(&mut self, packet: &Packet) -> bool {
         let id = (packet.number, packet.sequence);
@@ -72,6 +78,8 @@ impl Fabric {
             (What::Message | What::Frame | What::MessageAnswer | What::NoRoute, _) => {
                 self.route(at, port, packet, place);
             }
+            // What was under way when its group was forgotten.
+            _ if self.is_closed(packet.dest) => self.release(Some(place)),
             (What::AnswerRun, _) => self.divide(at, Some(port), &packet, Some(place)),
             (What::Call, Kind::Scatter) => {
                 self.answer_source(at, port, &packet);
@@ -127,7 +135,8 @@ impl Fabric {
         let group = &self.groups[usize::from(packet.dest)];
         let (first, count) = (usize::from(packet.run.0), usize::from(packet.run.1));
         let rank = |place: usize| (first + place) % group.ids.len();
-        let ports: Vec<_> = (0..count).map(|place| self.tree.port(at, group.ids[rank(place)])).collect();
+        let ports: Vec<_> =
+            (0..count).map(|place| self.tree.port_on_tree(at, group.ids[rank(place)])).collect();
         let mut parts = Vec::new();
         let mut start = 0;
         for same in ports.chunk_by(|a, b| a == b) {
