@@ -29,7 +29,7 @@ pub(crate) use devices::knows_devices;
 pub(crate) use devices::pin;
 pub(crate) use pipes::Pipe;
 pub(crate) use progress::Driver;
-pub(crate) use shared::{Awaited, NodeEngine, Shared, Turn};
+pub(crate) use shared::{Awaited, NodeEngine, Shared, Turn, When};
 #[cfg(feature = "net")]
 pub(crate) use waiting::ask_beside;
 pub use waiting::interruptible;

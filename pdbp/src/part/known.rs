@@ -74,7 +74,7 @@ impl<S: Share> Part<S> {
 
     #[cold]
     #[inline(never)]
-    fn look_for_target(&self, to: Target) -> Result<(), SendError> {
+    pub(super) fn look_for_target(&self, to: Target) -> Result<(), SendError> {
         let engine = self.shared().engine();
         if engine.has_part(to) {
             self.known.add(to);
