@@ -12,8 +12,9 @@
  * and another adopts it; others get PDBP_E_THREAD. Messages, batches and ends of streams are released or freed on any thread, a part
  * too, while no call with it is under way.
  *
- * Handles keep what they need, so that they are freed in any order; freeing null does nothing. What was freed must not be used. In a forked
- * child, calls get PDBP_E_FORKED, and to free or release forgets.
+ * Handles keep what they need, so that they are freed in any order; freeing null does nothing. What was freed must not be used: of the last 64
+ * handles that were freed calls get PDBP_E_HANDLE, of earlier ones that is as undefined as with free of C. In a forked child, calls get
+ * PDBP_E_FORKED, and to free or release forgets.
  *
  * Pointers that are not said to be null may not be: PDBP_E_NULL. Text is UTF-8 and ends with a zero byte. */
 #ifndef PDBP_H

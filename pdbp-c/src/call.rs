@@ -39,6 +39,12 @@ pub trait Arg {
     /// Something to call the function with.
     #[cfg(test)]
     fn sample(world: &crate::tests::World) -> Self::C;
+
+    /// The same, but for a handle: one of another kind.
+    #[cfg(test)]
+    fn foreign(world: &crate::tests::World) -> Self::C {
+        Self::sample(world)
+    }
 }
 
 /// The result of an exported function.
@@ -141,6 +147,11 @@ macro_rules! exports {
             sample: |_world| {
                 // SAFETY: the handles and places of the world are as the header says.
                 let result = unsafe { $name($(<$type as $crate::call::Arg>::sample(_world)),*) };
+                $crate::call::Ret::status(&result)
+            },
+            foreign: |_world| {
+                // SAFETY: a handle of another kind is one, whose first word is looked at before anything else.
+                let result = unsafe { $name($(<$type as $crate::call::Arg>::foreign(_world)),*) };
                 $crate::call::Ret::status(&result)
             },
         }),*];

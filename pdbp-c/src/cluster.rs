@@ -1,13 +1,13 @@
 //! Versions, settings and clusters.
 
 use std::ffi::{CStr, c_char};
-use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
 use pdbp::config::Origin;
 use pdbp::{Builder, Cluster, Settings};
 
 use crate::call::{CommBits, Out, Text, exports};
+use crate::freed::{boxed, unboxed};
 use crate::handle::{Free, Handle, Header, In, Look, Maybe};
 use crate::node::NodeHandle;
 use crate::status::{Failure, Status};
@@ -36,7 +36,8 @@ pub struct SettingsHandle {
     settings: Mutex<Settings>,
 }
 
-impl Handle for SettingsHandle {
+// SAFETY: see the struct.
+unsafe impl Handle for SettingsHandle {
     const TAG: u32 = 0x5345_5454;
     #[cfg(test)]
     const POINTER: &'static str = "pdbp_settings *";
@@ -56,7 +57,8 @@ pub struct ClusterHandle {
     cluster: Cluster,
 }
 
-impl Handle for ClusterHandle {
+// SAFETY: see the struct.
+unsafe impl Handle for ClusterHandle {
     const TAG: u32 = 0x434c_5553;
     #[cfg(test)]
     const POINTER: &'static str = "pdbp_cluster *";
@@ -67,20 +69,6 @@ impl Handle for ClusterHandle {
     fn sample(world: &crate::tests::World) -> *mut Self {
         world.cluster.get()
     }
-}
-
-/// A handle on the heap, for C.
-pub(crate) fn boxed<T>(handle: T) -> *mut T {
-    Box::into_raw(Box::new(handle))
-}
-
-/// Ends a handle that [`boxed`] has made.
-///
-/// # Safety
-/// It has, and nobody uses it any more.
-pub(crate) unsafe fn unboxed<T>(handle: NonNull<T>) -> Box<T> {
-    // SAFETY: it was made by a box (contract).
-    unsafe { Box::from_raw(handle.as_ptr()) }
 }
 
 /// What a cluster is started with, if the program was compiled for this library.

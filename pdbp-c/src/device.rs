@@ -8,7 +8,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use crate::call::{MaybeOut, Out, Wait, exports, named};
-use crate::cluster::{boxed, unboxed};
+use crate::freed::{boxed, unboxed};
 use crate::handle::{Free, Handle, Header, In};
 use crate::node::TargetBits;
 use crate::part::{PartHandle, share_of};
@@ -31,7 +31,8 @@ pub struct CudaHandle {
     device: Device,
 }
 
-impl Handle for CudaHandle {
+// SAFETY: see the struct.
+unsafe impl Handle for CudaHandle {
     const TAG: u32 = 0x4355_4441;
     #[cfg(test)]
     const POINTER: &'static str = "pdbp_cuda *";
@@ -54,7 +55,8 @@ pub struct OpHandle {
     part: Arc<PartHandle>,
 }
 
-impl Handle for OpHandle {
+// SAFETY: see the struct.
+unsafe impl Handle for OpHandle {
     const TAG: u32 = 0x4f50_4552;
     #[cfg(test)]
     const POINTER: &'static str = "pdbp_op *";

@@ -10,7 +10,10 @@ use crate::call::Arg;
 use crate::status::{Failure, Status};
 
 /// Something that C has a pointer to. It is freed by a function of its own, so that the pointer is valid until then (the header's promise).
-pub trait Handle: Sized {
+///
+/// # Safety
+/// It begins with its [`Header`] (`repr(C)`).
+pub unsafe trait Handle: Sized {
     /// What kind it is.
     const TAG: u32;
     /// A pointer to it in the header.
@@ -99,6 +102,11 @@ impl Header {
         self.0.load(Ordering::Relaxed) == word(tag)
     }
 
+    /// Refuses every call from now on.
+    pub(crate) fn free(&self) {
+        self.0.store(FREED, Ordering::Relaxed);
+    }
+
     /// Refuses every call from now on, but for that which frees.
     pub(crate) fn poison(&self) {
         self.0.fetch_or(u64::from(POISONED) << 32, Ordering::Relaxed);
@@ -112,6 +120,10 @@ impl Header {
     /// Why the word is not as it should be.
     fn explain(&self, tag: u32) -> Result<(), Failure> {
         match self.kind() {
+            (0, _) => Err(Failure::new(
+                Status::E_HANDLE,
+                "the handle was freed before; nothing can be done with it".to_owned(),
+            )),
             (kind, _) if kind & !POISONED != tag => Err(Failure::new(
                 Status::E_HANDLE,
                 "the pointer is to no handle of this kind; it may have been freed".to_owned(),
@@ -134,12 +146,13 @@ fn nothing<T>() -> Result<T, Failure> {
 /// The handle, if it is one of this kind, of this process, and has not panicked.
 #[inline(always)]
 unsafe fn look<'a, T: Handle>(c: *const T) -> Result<&'a T, Failure> {
-    // SAFETY: null, or a handle that has not been freed (the header's promise); handles are shared, and what changes in them is in cells.
-    let Some(handle) = (unsafe { c.as_ref() }) else { return nothing() };
-    if !handle.header().is(T::TAG) {
-        handle.header().explain(T::TAG)?;
+    // SAFETY: null, or a handle (the header's promise), which begins with its header; that of a freed one stays for a while.
+    let Some(header) = (unsafe { c.cast::<Header>().as_ref() }) else { return nothing() };
+    if !header.is(T::TAG) {
+        header.explain(T::TAG)?;
     }
-    Ok(handle)
+    // SAFETY: a handle of this kind, that has not been freed; handles are shared, and what changes in them is in cells.
+    Ok(unsafe { &*c })
 }
 
 #[cold]
@@ -164,9 +177,9 @@ impl<T: Handle + 'static> Arg for In<T> {
         Ok(handle)
     }
     fn poison(c: *mut T) {
-        // SAFETY: null, or a handle that has not been freed (the header's promise).
-        if let Some(handle) = unsafe { c.as_ref() } {
-            handle.header().poison();
+        // SAFETY: null, or a handle (the header's promise), which begins with its header.
+        if let Some(header) = unsafe { c.cast::<Header>().as_ref() } {
+            header.poison();
         }
     }
     #[cfg(test)]
@@ -180,6 +193,10 @@ impl<T: Handle + 'static> Arg for In<T> {
     #[cfg(test)]
     fn sample(world: &crate::tests::World) -> *mut T {
         T::sample(world)
+    }
+    #[cfg(test)]
+    fn foreign(world: &crate::tests::World) -> *mut T {
+        world.of_another_kind::<T>()
     }
 }
 
@@ -208,6 +225,10 @@ impl<T: Handle + 'static> Arg for Look<T> {
     fn sample(world: &crate::tests::World) -> *const T {
         T::sample(world)
     }
+    #[cfg(test)]
+    fn foreign(world: &crate::tests::World) -> *const T {
+        world.of_another_kind::<T>()
+    }
 }
 
 /// A handle that may not be the calling thread's yet.
@@ -234,6 +255,10 @@ impl<T: Handle + 'static> Arg for Foreign<T> {
     #[cfg(test)]
     fn sample(world: &crate::tests::World) -> *mut T {
         T::sample(world)
+    }
+    #[cfg(test)]
+    fn foreign(world: &crate::tests::World) -> *mut T {
+        world.of_another_kind::<T>()
     }
 }
 
@@ -262,6 +287,10 @@ impl<T: Handle + 'static> Arg for Maybe<T> {
     fn sample(world: &crate::tests::World) -> *mut T {
         T::sample(world)
     }
+    #[cfg(test)]
+    fn foreign(world: &crate::tests::World) -> *mut T {
+        world.of_another_kind::<T>()
+    }
 }
 
 /// A handle that ends with the call. `None`: null, or one of the process that this one is a fork of, which is forgotten.
@@ -281,7 +310,7 @@ impl<T: Handle + 'static> Arg for Free<T> {
         let freed = NonNull::new(c);
         if let Some(handle) = freed {
             // SAFETY: a handle that has not been freed (it was looked at).
-            unsafe { handle.as_ref() }.header().0.store(FREED, Ordering::Relaxed);
+            unsafe { handle.as_ref() }.header().free();
         }
         Ok(freed)
     }
@@ -297,6 +326,10 @@ impl<T: Handle + 'static> Arg for Free<T> {
     fn sample(_: &crate::tests::World) -> *mut T {
         // The world is freed in the end.
         std::ptr::null_mut()
+    }
+    #[cfg(test)]
+    fn foreign(world: &crate::tests::World) -> *mut T {
+        world.of_another_kind::<T>()
     }
 }
 

@@ -6,7 +6,7 @@
 //! A function translates types, ownership and errors, and has no logic of its own: that is in [`pdbp`].
 //!
 //! # The map
-//! * `call` has the macro that makes every exported function, with its checks of parameters; `handle` what C has pointers to; `status` the
+//! * `call` has the macro that makes every exported function, with its checks of parameters; `handle` what C has pointers to, `freed` what is left of it; `status` the
 //!   statuses, and what errors of the runtime become.
 //! * `cluster` has versions, settings and clusters, `node` nodes, `part` parts, `message` what they receive, `stream` streams, `device` memory of CUDA
 //!   devices (`pdbp_cuda.h`).
@@ -21,7 +21,8 @@
 //! A function returns a status: 0 is done, above is no error (it would block, timed out, was interrupted, the end), below is one.
 //! `pdbp_error` has the text of the thread's last failure, with the value and what to do, and `pdbp_error_nodes` whom it waited for. A panic
 //! is caught, and its handles refuse everything but to be freed. Pointers to handles of another kind are refused, and those of the
-//! process that this one is a fork of; to use a handle that was freed is as undefined as with `free` of C.
+//! process that this one is a fork of. So is a handle that was freed, as long as no more than 63 others were freed since (`freed` keeps
+//! the memory of 64); later that is as undefined as with `free` of C.
 //!
 //! # Threads
 //! Clusters, nodes and settings may be used by any threads at the same time. A part and its streams belong to the thread that registered the part,
@@ -54,6 +55,7 @@ pub mod status;
 pub mod stream;
 
 mod call;
+mod freed;
 mod handle;
 #[cfg(test)]
 mod tests;

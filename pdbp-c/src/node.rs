@@ -6,7 +6,7 @@ use std::time::Duration;
 use pdbp::{Event, Node, NodeId, NodeStats, RowStats, Target};
 
 use crate::call::{MaybeOut, Out, Place, Ret, Text, Wait, exports, named};
-use crate::cluster::unboxed;
+use crate::freed::unboxed;
 use crate::handle::{Free, Handle, Header, In, Look};
 use crate::status::{Failure, Status};
 
@@ -23,7 +23,8 @@ impl NodeHandle {
     }
 }
 
-impl Handle for NodeHandle {
+// SAFETY: see the struct.
+unsafe impl Handle for NodeHandle {
     const TAG: u32 = 0x4e4f_4445;
     #[cfg(test)]
     const POINTER: &'static str = "pdbp_node *";

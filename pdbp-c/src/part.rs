@@ -18,6 +18,7 @@ use pdbp::{
 
 use crate::call::{MaybeOut, Out, Text, Wait, bytes, exports, named, room, values};
 use crate::device::Copiers;
+use crate::freed::keep;
 use crate::handle::{Foreign, Free, Handle, Header, In, Look, this_thread};
 use crate::message::{BatchInfo, MessageInfo};
 use crate::node::{NodeHandle, TargetBits};
@@ -144,7 +145,8 @@ fn sender(part: &Part<Shared>, to: Target, wait: Wait) -> Sender<'_, Shared> {
     }
 }
 
-impl Handle for PartHandle {
+// SAFETY: see the struct.
+unsafe impl Handle for PartHandle {
     const TAG: u32 = 0x5041_5254;
     #[cfg(test)]
     const POINTER: &'static str = "pdbp_part *";
@@ -270,7 +272,8 @@ exports! {
     fn pdbp_part_free(part: Free<PartHandle>) -> () {
         let Some(part) = part else { return Ok(()) };
         // SAFETY: `pdbp_register` has made it of an `Arc`, and this is the end of its share.
-        drop(unsafe { Arc::from_raw(part.as_ptr()) });
+        let part = unsafe { Arc::from_raw(part.as_ptr()) };
+        keep(Box::new(Arc::downgrade(&part)));
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pdbp::{Part, Shared, StreamReader, StreamWriter};
 
 use crate::call::{MaybeOut, Out, Wait, bytes, exports, named, room};
-use crate::cluster::{boxed, unboxed};
+use crate::freed::{boxed, unboxed};
 use crate::handle::{Free, Handle, Header, In};
 use crate::message::MessageInfo;
 use crate::node::TargetBits;
@@ -56,7 +56,8 @@ fn finished() -> Failure {
 
 macro_rules! ends {
     ($($handle:ty, $tag:literal, $pointer:literal, $sample:ident;)*) => {$(
-        impl Handle for $handle {
+        // SAFETY: see the struct.
+        unsafe impl Handle for $handle {
             const TAG: u32 = $tag;
             #[cfg(test)]
             const POINTER: &'static str = $pointer;
@@ -156,7 +157,7 @@ exports! {
     fn pdbp_writer_free(writer: Free<WriterHandle>) -> () {
         let Some(writer) = writer else { return Ok(()) };
         // SAFETY: `pdbp_open` has made it, and this is its end.
-        let WriterHandle { writer, part, .. } = *unsafe { unboxed(writer) };
+        let WriterHandle { writer, part, .. } = unsafe { unboxed(writer) };
         part.let_go(writer.into_inner().map(End::Writer));
         Ok(())
     }
@@ -206,7 +207,7 @@ exports! {
     fn pdbp_reader_free(reader: Free<ReaderHandle>) -> () {
         let Some(reader) = reader else { return Ok(()) };
         // SAFETY: `pdbp_accept` has made it, and this is its end.
-        let ReaderHandle { reader, part, .. } = *unsafe { unboxed(reader) };
+        let ReaderHandle { reader, part, .. } = unsafe { unboxed(reader) };
         part.let_go(Some(End::Reader(reader.into_inner())));
         Ok(())
     }

@@ -66,6 +66,9 @@ Commands:
     --size BYTES  Bytes of a message, 24 or more [default: 64]
     --rate N      Messages per second of each node, such as 500, 20k or 1M [default: 10k]
     --time TIME   How long there is traffic, such as 500us or 50ms; all then comes to rest [default: 50ms]
+    --fabric TOPOLOGY
+                  Let frames travel through a fabric of switches instead of wires, such as boards=4,ring or boards=16,tree=4: a node on
+                  each endpoint, if --nodes does not say fewer; with what a block of 128 KiB reaches when nothing else moves
     --latency TIME, --jitter TIME
                   What a frame takes, and how much more at most [default: 20us and 0]
     --link RATE, --host-link RATE

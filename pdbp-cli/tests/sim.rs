@@ -209,3 +209,30 @@ fn a_file_that_cannot_be_written_is_an_error() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && text.contains("/nonexistent/figures.csv"), "{text}");
 }
+
+#[test]
+fn a_fabric_has_a_node_on_each_endpoint_and_says_what_a_block_reaches() {
+    let arguments = ["--fabric", "boards=4,ring", "--time", "1ms", "--loss", "0.01"];
+    let text = printed(&arguments);
+    assert_eq!(text, printed(&arguments));
+    assert_eq!(text.lines().filter(|line| line.split_whitespace().next() == Some("16")).count(), 2, "{text}");
+    let says = text.lines().find(|line| line.starts_with("fabric boards=4,ring: 16 endpoints")).unwrap();
+    let share = says.split(", ").last().unwrap().split_whitespace().next().unwrap();
+    assert!(share.parse::<f64>().unwrap() >= 0.95, "{says}");
+    let row = &figures(&["--fabric", "boards=2,chain", "--nodes", "5", "--time", "1ms"])[0];
+    assert!(row("nodes") == 5.0 && row("sent") == row("delivered") && row("sent") > 30.0);
+}
+
+#[test]
+fn a_fabric_that_cannot_be_is_refused_by_the_word() {
+    for (arguments, part) in [
+        (&["--fabric", "boards=4,rink"][..], "\"rink\" is no step of a topology"),
+        (&["--fabric", "boards=4"], "no way leads to switch 1"),
+        (&["--fabric", "boards=2,chain", "--nodes", "9"], "9 nodes on a fabric of 8 endpoints"),
+        (&["--fabric", "boards=2,chain", "--latency", "1us"], "--latency with --fabric boards=2,chain"),
+    ] {
+        let output = sim(arguments);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && error.contains(part), "{arguments:?}: {error}");
+    }
+}

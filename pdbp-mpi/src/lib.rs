@@ -78,9 +78,9 @@
 //!
 //! # Which MPI
 //! None is needed to build this. The library is loaded when a program asks for it, and what differs between MPIs is known
-//! (`library`): one program runs under Open MPI (3 to 5), under MPICH (3.1 and newer) with its relatives Intel MPI, MVAPICH and Cray
-//! MPICH, and under none. [`Library`] says how it is chosen; `PDBP_MPI` is the setting. MPIs that offer the ABI of MPI 5 alone
-//! (`libmpi_abi`) are not supported yet.
+//! (`library`): one program runs under Open MPI (3 and newer), under MPICH (3.1 and newer) with its relatives Intel MPI, MVAPICH and Cray
+//! MPICH, under any MPI that has the ABI of MPI 5 (`libmpi_abi.so`; tested with that of MPICH 5.0.2), and under none. [`Library`] says
+//! how it is chosen; `PDBP_MPI` is the setting.
 //!
 //! With the feature `mpi-linked` the program is linked with an MPI instead, by the crate `mpi` (rsmpi), whose communicators can be handed over
 //! then; any MPI for which that crate can be built will do. It needs an MPI compiler and libclang (Debian: `libopenmpi-dev openmpi-bin

@@ -154,11 +154,6 @@ impl Gate {
         self.1
     }
 
-    /// Whether this library has initialised MPI.
-    pub(crate) fn is_ours(&self) -> bool {
-        self.0.ours
-    }
-
     /// Enters a new domain into the list.
     pub(crate) fn open_domain(&mut self, comm: Comm, host: Option<Comm>) -> Serial {
         let process = &mut *self.0;

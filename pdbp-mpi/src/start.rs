@@ -86,10 +86,8 @@ impl Mpi {
     /// See [`StartError`]. When one process fails, all do.
     pub fn start(options: &Options) -> Result<(Self, MpiMemory), StartError> {
         let gate = process::begin(&options.library, options.threads)?;
+        check_launcher(&gate)?;
         let world = result::world(&gate);
-        if gate.is_ours() {
-            library::check_ranks(gate.mpi(), usize::try_from(world.size(&gate)?).unwrap_or(0))?;
-        }
         join(gate, world, options)
     }
 
@@ -114,6 +112,12 @@ impl Mpi {
     }
 }
 
+/// Refuses an MPI that takes each process of a job for one of its own, since it is not that of the launcher: whoever has initialised it.
+fn check_launcher(gate: &Gate) -> Result<(), StartError> {
+    let ranks = result::world(gate).size(gate)?;
+    Ok(library::check_ranks(gate.mpi(), usize::try_from(ranks).unwrap_or(0))?)
+}
+
 /// The gate of an MPI that the program has initialised, and its communicator.
 fn enter(comm: &impl Communicator, library: &Library, need: Threads) -> Result<(Gate, Comm), StartError> {
     let bits = comm.handle();
@@ -125,6 +129,7 @@ fn enter(comm: &impl Communicator, library: &Library, need: Threads) -> Result<(
         return Err(StartError::Communicator { bits, library: mpi.to_string() });
     }
     let gate = process::begin(library, need)?;
+    check_launcher(&gate)?;
     // SAFETY: the promise of `Communicator`.
     let comm = unsafe { Comm::from_bits(&gate, bits) };
     Ok((gate, comm))

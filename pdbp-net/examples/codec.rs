@@ -22,7 +22,7 @@ const TEXT: &[&str] = &[
     include_str!("../../CHANGELOG.md"),
     include_str!("../../CONTRIBUTING.md"),
     include_str!("../src/link.rs"),
-    include_str!("../src/frame.rs"),
+    include_str!("../src/framing/tcp.rs"),
     include_str!("../src/net.rs"),
 ];
 

@@ -1,20 +1,17 @@
 //! One connection of a link: what is written on it, and where reading has come to.
 
-use std::collections::VecDeque;
-use std::io::{ErrorKind, IoSlice, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 
-use crate::error::Lost;
-use crate::frame::{HEAD, Head, Kind, Reader};
+use crate::error::{Lost, Malformed};
+use crate::framing::said::Said;
+use crate::framing::{Framing, Head, Kind};
 use crate::ring::codec::Packing;
 use crate::rows::Outgoing;
-
-/// Frames that go out in one call to the system.
-const GATHERED: usize = 8;
 
 /// A connection to the peer, until it is lost.
 pub(crate) struct Connection<S> {
     pub(crate) socket: S,
-    pub(crate) reader: Reader,
+    pub(crate) lane: Box<dyn Framing>,
     /// The session that this end has named.
     pub(crate) offered: u32,
     /// Whether the peer has named one.
@@ -24,60 +21,83 @@ pub(crate) struct Connection<S> {
     /// Whether there may be something to read, or room to write.
     pub(crate) readable: bool,
     pub(crate) writable: bool,
-    frames: VecDeque<Frame>,
-    /// Bytes of the first frame that are written.
-    offset: usize,
+    said: Said,
     /// The number behind the last block that is wholly written here, or that the peer had before.
     pub(crate) written: u64,
 }
 
-/// On its way out.
-struct Frame {
-    head: [u8; HEAD],
-    /// The number of the block behind it.
-    block: Option<u64>,
-}
-
 impl<S: Read + Write> Connection<S> {
     /// A new connection, on which this end names a session.
-    pub(crate) fn new(socket: S, longest: usize, open: Head) -> Self {
+    pub(crate) fn new(socket: S, lane: Box<dyn Framing>, open: Head) -> Self {
         let mut connection = Self {
             socket,
-            reader: Reader::new(longest),
+            lane,
             offered: u32::try_from(open.number).unwrap_or(u32::MAX),
             opened: false,
             said_bye: false,
             readable: true,
             writable: true,
-            frames: VecDeque::with_capacity(GATHERED),
-            offset: 0,
+            said: Said::default(),
             written: 0,
         };
         connection.push(open, None);
         connection
     }
 
-    /// Lets a frame follow those that are on their way.
+    /// Lets a record follow those that are on their way.
     pub(crate) fn push(&mut self, head: Head, block: Option<u64>) {
-        self.frames.push_back(Frame { head: head.to_bytes(), block });
+        self.lane.push(head, block, &mut self.said);
     }
 
-    /// Whether there is room for one more frame.
-    pub(crate) fn takes_frame(&self) -> bool {
-        self.frames.len() < GATHERED
+    /// Whether there is room for one more record.
+    pub(crate) fn takes_record(&self) -> bool {
+        self.lane.takes(&self.said)
+    }
+
+    /// Whether records wait for others, with which they make a message.
+    pub(crate) fn is_collecting(&self) -> bool {
+        self.lane.is_collecting()
+    }
+
+    /// Lets what was collected follow as a message.
+    pub(crate) fn seal(&mut self) {
+        self.lane.seal(&mut self.said);
     }
 
     /// Whether something is not written yet.
-    pub(crate) fn has_frames(&self) -> bool {
-        !self.frames.is_empty()
+    pub(crate) fn has_unwritten(&self) -> bool {
+        !self.said.is_empty()
     }
 
-    /// Says goodbye next, and nothing else.
+    /// Whether this end has to say something, though there are no news.
+    pub(crate) fn must_speak(&self) -> bool {
+        self.lane.must_speak()
+    }
+
+    /// Says what there is to say without news.
+    pub(crate) fn speak(&mut self, head: Head) {
+        self.lane.idle(head, &mut self.said);
+    }
+
+    /// Says goodbye next, and nothing else, if that is possible now.
     pub(crate) fn say_bye(&mut self, taken: u64) {
-        // A frame that has begun must end.
-        self.frames.truncate(usize::from(self.offset > 0));
-        self.push(frame(Kind::Bye, 0, taken, 0), None);
-        self.said_bye = true;
+        if self.lane.takes_bye() {
+            // What opens the connection goes before it.
+            if self.said.has_left() {
+                let dropped = self.said.end_after_begun();
+                self.lane.dropped(dropped);
+            }
+            self.push(frame(Kind::Bye, 0, taken, 0), None);
+            self.said_bye = true;
+        }
+    }
+
+    /// Tells a peer why its connection ends, if that can be told and is taken at once.
+    pub(crate) fn refuse(&mut self, what: Malformed) {
+        if let Some(text) = self.lane.refusal(what).filter(|_| self.said.is_empty()) {
+            // The connection ends in any case.
+            let _ = self.socket.write(&text).and_then(|_| self.socket.flush());
+        }
     }
 
     /// Writes as far as the socket takes it.
@@ -85,18 +105,15 @@ impl<S: Read + Write> Connection<S> {
     /// # Errors
     /// The end of the connection.
     pub(crate) fn flush(&mut self, blocks: &Outgoing) -> Result<(), Lost> {
-        while self.writable && !self.frames.is_empty() {
-            let mut slices = [IoSlice::new(&[]); 2 * GATHERED];
-            let mut skip = self.offset;
-            let pieces = self.frames.iter().flat_map(|frame| [&frame.head, blocks.bytes_of(frame.block)]);
-            for (slice, bytes) in slices.iter_mut().zip(pieces) {
-                let skipped = skip.min(bytes.len());
-                skip -= skipped;
-                *slice = IoSlice::new(bytes.get(skipped..).unwrap_or(&[]));
-            }
-            match self.socket.write_vectored(&slices) {
+        self.lane.seal(&mut self.said);
+        while self.writable && !self.said.is_empty() {
+            let (slices, count) = self.said.slices(|block| blocks.bytes_of(block));
+            match self.socket.write_vectored(slices.get(..count).unwrap_or(&slices)) {
                 Ok(0) => return Err(Lost::Closed),
-                Ok(count) => self.advance(count, blocks),
+                Ok(count) => {
+                    let written = &mut self.written;
+                    self.said.advance(count, |b| blocks.bytes_of(b).len(), |number| *written = number + 1);
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(Lost::Broken(error)),
@@ -116,25 +133,9 @@ impl<S: Read + Write> Connection<S> {
         }
         Ok(())
     }
-
-    /// So many bytes have left.
-    fn advance(&mut self, count: usize, blocks: &Outgoing) {
-        self.offset += count;
-        while let Some(frame) = self.frames.front() {
-            let length = HEAD + blocks.bytes_of(frame.block).len();
-            if self.offset < length {
-                return;
-            }
-            self.offset -= length;
-            if let Some(number) = frame.block {
-                self.written = number + 1;
-            }
-            self.frames.pop_front();
-        }
-    }
 }
 
-/// A frame without a block.
+/// A record without a block.
 pub(crate) fn frame(kind: Kind, number: u64, taken: u64, room: usize) -> Head {
     let room = u16::try_from(room).unwrap_or(u16::MAX);
     Head { kind, packing: Packing::Raw, room, length: 0, number, taken }

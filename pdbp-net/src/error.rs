@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use crate::frame::Malformed;
+pub use crate::framing::{Fault, Malformed};
 
 /// Why a link has failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,6 +110,13 @@ pub enum StartError {
     Encrypted {
         /// Where it is.
         address: String,
+    },
+    /// What answers talks HTTP and is no PDBP.
+    NoExchange {
+        /// Where it is.
+        address: String,
+        /// The status that it answers with; 0 if it does not even answer so.
+        status: u16,
     },
     /// No encrypted connection to the founder comes about.
     Handshake {
@@ -217,6 +224,10 @@ impl fmt::Display for StartError {
             Self::Encrypted { address } => write!(
                 f,
                 "the process at {address} encrypts its connections, and this one does not; give both the same `tls`, such as \"token\""
+            ),
+            Self::NoExchange { address, status } => write!(
+                f,
+                "what answers at {address} (status {status} of HTTP) is no PDBP that takes SOAP: name the address of a process with `listen`"
             ),
             Self::Handshake { address, error } => {
                 write!(f, "no TLS with the process at {address}: {error}; give both the same `tls`")

@@ -1,5 +1,7 @@
 //! What fuzz targets call. With the feature `fuzzing` only, and not for programs.
 
+mod soap;
+
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
@@ -9,10 +11,11 @@ use pdbp_core::id::NodeId;
 use pdbp_core::umb::{BlockPool, HeapMemory, stride};
 
 use crate::connection::frame;
-use crate::frame::{Head, Kind};
+use crate::framing::{Head, Kind, Way};
 use crate::link::{Limits, Link};
 use crate::ring::codec::{self, Codec, Packing};
 use crate::ring::{Ring, Size};
+pub use soap::soap;
 
 const BODY: usize = 4096;
 const BLOCKS: usize = 8;
@@ -92,7 +95,7 @@ pub fn link(bytes: &[u8]) {
     let mut pool = BlockPool::new(memory, own, BODY);
     let mut link = Link::new(peer, address, (limits, Codec::None), Instant::now());
     let mut ring = Ring::new(Codec::None, Size { rows: 2, longest, capacity: BLOCKS, bytes: 0 }, None);
-    link.connect(Said(said), &mut ring);
+    link.connect(Said(said), Way::Tcp, &mut ring);
     let mut expected = expected.into_iter();
     // The end of the connection is no end of the link, and nothing is left to read then.
     while !link.is_apart() {

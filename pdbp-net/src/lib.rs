@@ -21,9 +21,9 @@
 //!
 //! # Where things are
 //! ```text
-//!  engine ── submit, poll ──▶ net (Net) ──▶ link, one per peer ──▶ connection ────────────▶ frame, socket (with tls, or not)
-//!                               ▲  ▲          session, numbers,    ▲  gathers, reads into     heads of 24 bytes
-//!                               │  │          acknowledgement      │  posted blocks
+//!  engine ── submit, poll ──▶ net (Net) ──▶ link, one per peer ──▶ connection ────────────▶ framing, socket (with tls, or not)
+//!                               ▲  ▲          session, numbers,    ▲  gathers, reads into     tcp: heads of 24 bytes
+//!                               │  │          acknowledgement      │  posted blocks            soap: HTTP, SOAP, MTOM
 //!                               │  │                               └── ring: packs and expands, with a codec
 //!                  reactor ─────┘  └───── door, a thread of its own: accepts, dials, greeting (proofs), founding, roster, seats
 //!          epoll, and the bell that threads sleep on
@@ -54,6 +54,22 @@
 //!
 //! **The founder alone votes**, and gives the places: the cluster ends with it, and all others may go at any time. One that is started again
 //! founds another cluster, with another id, and those of the former one are refused.
+//!
+//! # Framings, and SOAP
+//! What is said on a connection is a sequence of *records*: which session this is, a block, an acknowledgement, a goodbye. Two framings carry
+//! them ([`Framing`]), and a link knows nothing of which: a head of 24 bytes for each (`tcp`), or HTTP/1.1 with complete messages of SOAP 1.2
+//! (`soap`), in which a *super-element*, the blocks of a link that are ready when a message is written, k of them, is one MTOM message of k
+//! attachments. Who dials chooses; a door understands either by its first bytes, on the same port, and the proof of the token travels in
+//! either. `GET /pdbp/exchange?wsdl` and `?xsd` say what the service is.
+//!
+//! * **A connection carries both directions.** Who has dialled sends `Put` (with blocks) and `Fetch` (without), up to 16 unanswered and never fewer
+//!   than four, and who was called answers the oldest with up to 16 blocks of its own. So one open port on one side is enough. The design had lanes for
+//!   either, connections of their own: requests that are answered by whatever there is to say need one socket, one handshake of TLS and no pairing.
+//! * **A strict subset of HTTP, of our own, on `httparse`**: one Content-Length; no chunks, no upgrade, no `Expect`; the root part first, and the others
+//!   in the order of their blocks. hyper does not pipeline, and wants a runtime and buffers of its own. Envelopes are read by `quick-xml` within limits
+//!   (no DTD, 16 deep, 32 attributes, 1 KiB a name, 12 KiB an envelope, 8 KiB and 64 fields a head).
+//! * **A `Fetch` waits as long as there is nothing to answer.** Nothing between the ends reads along: a proxy's CONNECT and NAT pass bytes on.
+//! * What a peer gets wrong ends the connection, as in the other framing, after a fault; what a stranger gets wrong, with a status of HTTP or a fault.
 //!
 //! # Memory
 //! The blocks of the node, and for each link 16 KiB to read ahead, the system's socket buffers, and some 100 KiB where it is encrypted. With a codec, or from peers with one,
@@ -112,7 +128,7 @@
 mod connection;
 mod door;
 mod error;
-mod frame;
+mod framing;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -135,9 +151,9 @@ mod tls;
 mod token;
 
 pub use door::DoorStats;
-pub use error::{Malformed, NetError, Refusal, StartError, TlsError, TokenError};
+pub use error::{Fault, Malformed, NetError, Refusal, StartError, TlsError, TokenError};
 pub use net::Net;
-pub use options::{Options, Tls};
+pub use options::{Framing, Options, Tls};
 pub use ring::codec::{Codec, Packing};
 pub use start::Founder;
 pub use stats::{LinkStats, Stats};

@@ -21,7 +21,7 @@ use pdbp_core::{Completion, SealedBlock, VacantBlock};
 
 use crate::connection::{Connection, frame};
 use crate::error::{Lost, Malformed, NetError};
-use crate::frame::{Head, Kind};
+use crate::framing::{Head, Kind, Way};
 use crate::ring::Ring;
 use crate::ring::codec::Codec;
 use crate::ring::workers::{Done, Work};
@@ -203,7 +203,7 @@ impl<S: Read + Write> Link<S> {
     }
 
     /// Goes on over a new connection; an old one is given up.
-    pub(crate) fn connect(&mut self, socket: S, ring: &mut Ring) {
+    pub(crate) fn connect(&mut self, socket: S, way: Way, ring: &mut Ring) {
         if self.ended {
             return;
         }
@@ -215,7 +215,7 @@ impl<S: Read + Write> Link<S> {
             _ => (self.session.saturating_add(1), (0, 0)),
         };
         let open = frame(Kind::Open, session.into(), taken, usize::try_from(room - taken).unwrap_or(0));
-        self.connection = Some(Connection::new(socket, self.limits.longest, open));
+        self.connection = Some(Connection::new(socket, way.lane(self.limits.longest), open));
         self.incoming.told = (taken, room);
         self.give_up_at = None;
         self.stats.connections += 1;
@@ -252,7 +252,7 @@ impl<S: Read + Write> Link<S> {
         }
         let connection = self.connection.as_ref()?;
         let untold = self.incoming.taken - self.incoming.told.0;
-        if connection.writable && (connection.has_frames() || self.out.has_next() || untold >= UNTOLD) {
+        if connection.writable && (connection.has_unwritten() || self.out.has_next() || untold >= UNTOLD) {
             self.write(ring);
         }
         if let Some(received) = self.read(ring) {
@@ -315,6 +315,9 @@ impl<S: Read + Write> Link<S> {
 
     /// The connection has ended.
     fn lose(&mut self, lost: Lost, ring: &mut Ring) {
+        if let (Lost::Malformed(what), Some(connection)) = (&lost, &mut self.connection) {
+            connection.refuse(*what);
+        }
         self.drop_connection(ring);
         let Lost::Malformed(what) = lost else { return };
         self.stats.malformed += 1;
@@ -408,7 +411,7 @@ impl<S: Read + Write> Link<S> {
         }
     }
 
-    /// Makes frames of what there is to say. Each tells what was taken and posted.
+    /// Makes records of what there is to say. Each tells what was taken and posted.
     fn fill(&mut self, ring: &mut Ring) {
         let (out, incoming) = (&mut self.out, &mut self.incoming);
         let Some(connection) = self.connection.as_mut().filter(|c| c.opened && !c.said_bye) else { return };
@@ -417,14 +420,19 @@ impl<S: Read + Write> Link<S> {
         }
         let news = incoming.news();
         let room = usize::try_from(news.1 - news.0).unwrap_or(0);
-        while connection.takes_frame() {
+        while connection.takes_record() {
             if let Some((number, packing)) = out.ready(ring) {
                 let length = u32::try_from(out.bytes_of(Some(number)).len()).unwrap_or(u32::MAX);
                 let head = Head { packing, length, ..frame(Kind::Data, number, news.0, room) };
                 connection.push(head, Some(number));
                 out.next += 1;
+            } else if connection.is_collecting() {
+                connection.seal();
+                continue;
             } else if incoming.told != news {
                 connection.push(frame(Kind::Ack, 0, news.0, room), None);
+            } else if connection.must_speak() {
+                connection.speak(frame(Kind::Ack, 0, news.0, room));
             } else {
                 return;
             }

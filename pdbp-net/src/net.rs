@@ -194,7 +194,7 @@ impl Net {
     /// Gives the links the connections that have come.
     #[cold]
     fn connect(&mut self, arrived: Vec<Arrived>) {
-        for Arrived { node, member, mut socket } in arrived {
+        for Arrived { node, member, mut socket, way } in arrived {
             let peer = u16::try_from(node).ok().and_then(NodeId::new).filter(|peer| *peer != self.node);
             let Some((slot, peer)) = self.links.get_mut(node).zip(peer) else { continue };
             let limits = (self.limits, self.codec);
@@ -208,7 +208,7 @@ impl Net {
             let watched = prepare(&socket.stream, self.limits.outage)
                 .and_then(|()| self.reactor.watch(node, &mut socket.stream));
             match watched {
-                Ok(()) => link.connect(socket, &mut self.ring),
+                Ok(()) => link.connect(socket, way, &mut self.ring),
                 Err(_) => self.door.call(node),
             }
         }

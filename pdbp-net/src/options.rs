@@ -21,6 +21,9 @@ pub struct Options {
     pub plain: bool,
     /// How connections are encrypted; the same in all processes. It takes a token.
     pub tls: Tls,
+    /// How what it says travels on the connections that this process makes. Those that it takes it takes either way, so processes of a cluster
+    /// may differ.
+    pub framing: Framing,
     /// What this process packs the blocks by that it sends. What it receives it expands, whatever the others have here.
     pub codec: Codec,
     /// Threads that pack and expand while who polls goes on. `None`: as many as pay, which is none where the processors are needed for
@@ -37,7 +40,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Blocks of up to `largest_block` bytes, 24 of them under way, no token, no TLS, no codec; outages of 2 s, 30 s to start, 1 s to end.
+    /// Blocks of up to `largest_block` bytes, 24 of them under way, no token, no TLS, no SOAP, no codec; outages of 2 s, 30 s to start, 1 s to end.
     pub fn new(largest_block: usize) -> Self {
         Self {
             largest_block,
@@ -45,6 +48,7 @@ impl Options {
             token: None,
             plain: false,
             tls: Tls::Off,
+            framing: Framing::Tcp,
             codec: Codec::None,
             workers: None,
             ring_bytes: 8 << 20,
@@ -67,4 +71,14 @@ pub enum Tls {
     /// With the certificates of a folder: `cert.pem` and `key.pem` of this process, the certificate being for the name `pdbp`, and
     /// `ca.pem`, who has to have signed those of the others. The token is proven all the same.
     Folder(PathBuf),
+}
+
+/// How what two nodes say to each other travels on a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Framing {
+    /// As frames of PDBP's own.
+    #[default]
+    Tcp,
+    /// As HTTP/1.1 with SOAP 1.2 messages, blocks being their attachments (MTOM): what gets through where connections have to be HTTP.
+    Soap,
 }

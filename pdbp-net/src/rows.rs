@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use pdbp_core::{SealedBlock, VacantBlock};
 
-use crate::frame::Head;
+use crate::framing::Head;
 use crate::ring::Ring;
 use crate::ring::codec::{Codec, Packing};
 use crate::ring::copr::{Blocks, SendRow};

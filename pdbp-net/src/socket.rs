@@ -15,6 +15,16 @@ impl<S> Socket<S> {
         Self { stream, session }
     }
 
+    /// Whether there is a session of TLS on it.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.session.is_some()
+    }
+
+    /// What comes is no TLS, and is answered in plain text.
+    pub(crate) fn give_up_session(&mut self) {
+        self.session = None;
+    }
+
     /// What only the ends of this stream know, if it is encrypted; zeros if it is not.
     ///
     /// # Errors

@@ -131,7 +131,7 @@ fn shared(options: &Options) -> Result<Arc<Shared>, StartError> {
     if sessions.is_some() && options.token.is_none() {
         return Err(TlsError::NoToken.into());
     }
-    Ok(Arc::new(Shared::new(token, sessions, longest)?))
+    Ok(Arc::new(Shared::new(token, sessions, longest, options.framing)?))
 }
 
 fn bind(address: &str) -> Result<TcpListener, StartError> {

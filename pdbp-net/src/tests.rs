@@ -113,18 +113,44 @@ pdbp_sim::conformance!(
     domain(Cutting::ends_with(2, 40, Codec::Zstd, 2))
 );
 
+mod soap {
+    use super::*;
+    use crate::Framing;
+
+    fn ends(nodes: usize, in_flight: usize, codec: Codec) -> Vec<Net> {
+        let (ring_bytes, workers, framing) = (1200 * (nodes + 2), Some(0), Framing::Soap);
+        ends_of(nodes, Options { in_flight, codec, workers, ring_bytes, framing, ..Options::new(1000) })
+    }
+
+    pdbp_sim::conformance!(three_nodes, domain(ends(3, 10, Codec::None)));
+    pdbp_sim::conformance!(least_room, domain(ends(3, 3, Codec::None)));
+    pdbp_sim::conformance!(auto, domain(ends(3, 10, Codec::Auto)));
+    pdbp_sim::conformance!(that_are_cut_all_the_time, domain(Cutting::of(ends(3, 5, Codec::None), 40)));
+    pdbp_sim::conformance!(lz4_that_is_cut_all_the_time, domain(Cutting::of(ends(3, 5, Codec::Lz4), 40)));
+}
+
 #[cfg(feature = "tls")]
 mod encrypted {
     use super::*;
-    use crate::{Tls, Token};
+    use crate::{Framing, Tls, Token};
 
     fn ends(nodes: usize, in_flight: usize, codec: Codec) -> Vec<Net> {
-        let token = Token::from_text(&"secret".repeat(6)).ok();
-        ends_of(nodes, Options { token, in_flight, codec, tls: Tls::Token, ..Options::new(1000) })
+        ends_by(nodes, in_flight, codec, Framing::Tcp)
+    }
+
+    fn ends_by(nodes: usize, in_flight: usize, codec: Codec, framing: Framing) -> Vec<Net> {
+        let (token, tls) = (Token::from_text(&"secret".repeat(6)).ok(), Tls::Token);
+        ends_of(nodes, Options { token, in_flight, codec, framing, tls, ..Options::new(1000) })
     }
 
     pdbp_sim::conformance!(three_nodes, domain(ends(3, 10, Codec::None)));
     pdbp_sim::conformance!(least_room, domain(ends(3, 3, Codec::None)));
     pdbp_sim::conformance!(auto, domain(ends(2, 10, Codec::Auto)));
     pdbp_sim::conformance!(that_are_cut_all_the_time, domain(Cutting::of(ends(3, 5, Codec::None), 40)));
+    pdbp_sim::conformance!(soap, domain(ends_by(3, 10, Codec::None, Framing::Soap)));
+    pdbp_sim::conformance!(soap_auto, domain(ends_by(3, 10, Codec::Auto, Framing::Soap)));
+    pdbp_sim::conformance!(
+        soap_that_is_cut_all_the_time,
+        domain(Cutting::of(ends_by(3, 5, Codec::None, Framing::Soap), 40))
+    );
 }

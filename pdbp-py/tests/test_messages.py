@@ -4,10 +4,11 @@ import array
 import copy
 import pickle
 import sys
+import threading
 
 import pypdbp
 import pytest
-from conftest import SOON, Thread
+from conftest import SOON, Thread, is_in_call
 
 
 def test_a_message_arrives_with_its_source(pair):
@@ -55,6 +56,44 @@ def test_bytes_that_are_not_contiguous_are_refused(pair):
     with pytest.raises(BufferError, match="contiguous"):
         pair.a.send_rows(pair.to_b, memoryview(b"abcdefgh")[::2])
     assert pair.b.try_recv() is None
+
+
+@pytest.mark.parametrize("size", [60_000, 3_000_000])
+def test_bytes_that_change_while_they_are_sent_arrive_as_either(pair, size):
+    data, over = bytearray(size), threading.Event()
+
+    def change():
+        while not over.is_set():
+            for byte in b"ab":
+                data[:] = bytes([byte]) * size
+
+    def send():
+        for _ in range(20):
+            pair.a.send(pair.to_b, data)
+
+    changing, sending = Thread(change), Thread(send)
+    try:
+        for _ in range(20):
+            with pair.b.recv(SOON) as message:
+                assert len(message) == size and not message.tobytes().strip(b"ab\0")
+        sending.join()
+    finally:
+        over.set()
+    changing.join()
+
+
+def test_an_array_that_is_being_sent_keeps_its_size(pair):
+    # Nobody reads it, so that it waits for room half-way.
+    data = bytearray(48 << 20)
+    sending = Thread(pair.a.send, pair.to_b, data, 60)
+    while not is_in_call(pair.a):
+        pass
+    with pytest.raises(BufferError):
+        data.extend(b"more")
+    pair.cluster.nodes[0].interrupt()
+    with pytest.raises(pypdbp.Interrupted):
+        sending.join()
+    data.extend(b"more")
 
 
 @pytest.mark.parametrize("what", ["text", 7, None, ["a"], {"a": 1}])

@@ -1,5 +1,6 @@
 """Processes: clusters over sockets, forks, the end of the interpreter, settings."""
 
+import ctypes
 import glob
 import os
 import shutil
@@ -54,14 +55,14 @@ def test_two_processes_over_sockets():
     assert [output(process) for process in processes] == ["node 0 of 2\n", "a stream\nnode 1 of 2\n"]
 
 
-def mpirun(names: tuple[str, ...], ranks: int, code: str, **environment: str) -> subprocess.Popen:
+def mpirun(names: tuple[str, ...], ranks: int, code: str, *args: str, **environment: str) -> subprocess.Popen:
     """A job of a launcher, whose MPI the module has to find by itself."""
     launcher = next(filter(None, map(shutil.which, names)), None)
     if launcher is None:
         pytest.skip(f"there is no {names[0]}")
     flags = [] if "mpich" in names[0] else ["--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]
     environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    command = [launcher, "-n", str(ranks), *flags, sys.executable, "-X", "faulthandler", "-c", code]
+    command = [launcher, "-n", str(ranks), *flags, sys.executable, "-X", "faulthandler", "-c", code, *args]
     return subprocess.Popen(command, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -125,6 +126,58 @@ def test_clusters_on_communicators_of_mpi4py(names, tmp_path):
 def test_only_communicators_of_mpi4py_are_taken():
     with pytest.raises(TypeError, match="communicator of mpi4py.*not 'world'"):
         pypdbp.start(comm="world")
+
+
+NO_MPI_IS_LOADED = """
+import pypdbp
+def loaded():
+    return [line.split()[-1] for line in open("/proc/self/maps") if "libmpi" in line]
+with pypdbp.start(nodes=2, transport="local"):
+    assert not loaded(), loaded()
+for library in "/nowhere/libmpi.so", "/dev/null":
+    try:
+        pypdbp.start(transport="mpi", mpi=library)
+    except pypdbp.StartError as error:
+        assert library in str(error) and "PDBP_MPI" in str(error), error
+    else:
+        raise AssertionError(f"{library} is no MPI")
+assert not loaded(), loaded()
+print("as it should be")
+"""
+
+
+@needs_mpi
+def test_no_mpi_is_loaded_but_for_a_job_and_a_missing_one_is_named():
+    assert output(python(NO_MPI_IS_LOADED)) == "as it should be\n"
+
+
+# The wrong one is refused before it is initialised, so that the right one can be had.
+OF_ANOTHER_LAUNCHER = """
+import sys, pypdbp
+try:
+    pypdbp.start(mpi=sys.argv[1])
+except pypdbp.StartError as error:
+    assert "start it with" in str(error) and "PDBP_MPI" in str(error), error
+else:
+    raise AssertionError(f"{sys.argv[1]} is not of this launcher")
+with pypdbp.start() as cluster:
+    cluster.node.barrier(60)
+    sys.stdout.write(f"node {cluster.node.index} of {cluster.size}\\n")
+"""
+
+
+@needs_mpi
+@both_mpis
+def test_the_mpi_of_another_launcher_is_refused(names):
+    other, library = ("mpich", "libmpich.so.12") if "openmpi" in names[0] else ("openmpi", "libmpi.so.40")
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        pytest.skip(f"there is no {library}")
+    process = mpirun(names, 2, OF_ANOTHER_LAUNCHER, other)
+    out, errors = process.communicate(timeout=2 * SOON)
+    assert process.returncode == 0, errors
+    assert sorted(out.split("\n")) == ["", "node 0 of 2", "node 1 of 2"]
 
 
 @needs_mpi

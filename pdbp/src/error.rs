@@ -106,8 +106,10 @@ impl SettingsDiffer {
             Setting::Voters => ("found", |value, _| format!("with {value} voters")),
             Setting::Lease => ("lease_ms", |value, _| (value as f64 / 1e6).to_string()),
             Setting::Routing => ("routing", |value, _| if value == 0 { "direct" } else { "grid" }.to_owned()),
-            // Each node has a row more than parts, for that of its monitor.
-            Setting::Parts => ("parts", |value, nodes| value.saturating_sub(nodes.into()).to_string()),
+            // Each node has two rows more than parts, for what it may have for itself.
+            Setting::Parts => {
+                ("parts", |value, nodes| value.saturating_sub(2 * u64::from(nodes)).to_string())
+            }
             // Not set by programs: another version of this library.
             _ => ("version", |value, _| format!("with another value inside ({value})")),
         };
@@ -156,8 +158,8 @@ pub enum SendError {
         /// The destination.
         dest: NodeId,
     },
-    /// The stream goes to a part of another cluster. Trunks carry messages and commands.
-    OtherCluster {
+    /// The trunk to the cluster of the part that reads the stream has gone.
+    ClusterGone {
         /// The cluster.
         cluster: String,
     },
@@ -216,9 +218,9 @@ impl fmt::Display for SendError {
             Self::RelayFailed { relay, dest } => {
                 write!(f, "{relay} has failed, by which {dest} is reached; there is no other way")
             }
-            Self::OtherCluster { cluster } => write!(
+            Self::ClusterGone { cluster } => write!(
                 f,
-                "streams do not cross trunks, and the part is one of cluster \"{cluster}\"; send messages, which may be of any length"
+                "cluster \"{cluster}\" is out of reach, and the stream with it; look its part up again when there is a trunk (`Event::ClusterUp`)"
             ),
             Self::StreamStopped { number, relay, dest } => write!(
                 f,

@@ -83,8 +83,8 @@ mod wake_fd;
 
 pub use cluster::{Cluster, StartError};
 pub use config::{
-    Builder, Codec, ConfigError, MonitorKind, MpiLibrary, PinMemory, PolicyKind, Progress, Settings, Tls,
-    TransportKind, Trunk,
+    Builder, Codec, ConfigError, Framing, MonitorKind, MpiLibrary, PinMemory, PolicyKind, Progress, Scheme,
+    Settings, Tls, TransportKind, Trunk,
 };
 #[cfg(feature = "desk")]
 pub use desk::{Desk, DeskStats};

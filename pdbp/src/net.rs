@@ -5,7 +5,7 @@ use std::error::Error;
 use pdbp_net::{Founder, Net, Options, Token};
 
 use crate::cluster::StartError;
-use crate::config::{Codec, Settings, Tls};
+use crate::config::{Codec, Framing, Settings, Tls};
 use crate::node;
 
 /// Founds a cluster or joins one, and returns when all its processes are there, or with an open one when this process has a place.
@@ -25,6 +25,10 @@ pub(crate) fn connect(settings: &Settings) -> Result<Net, StartError> {
         Tls::Off => pdbp_net::Tls::Off,
         Tls::Token => pdbp_net::Tls::Token,
         Tls::Folder(folder) => pdbp_net::Tls::Folder(folder.clone()),
+    };
+    options.framing = match settings.framing {
+        Framing::Tcp => pdbp_net::Framing::Tcp,
+        Framing::Soap => pdbp_net::Framing::Soap,
     };
     options.codec = match settings.codec {
         Codec::None => pdbp_net::Codec::None,

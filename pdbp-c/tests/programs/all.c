@@ -423,6 +423,15 @@ static void freed_in_any_order(void) {
     EXPECT(memcmp(message.data, "last", 4) == 0);
     pdbp_release(&message, 1);
     pdbp_writer_free(writer);
+
+    /* Their memory is kept for a while, so that those who go on with it, or free it again, are told so. */
+    EXPECT(pdbp_flush(parts[1]) == PDBP_E_HANDLE);
+    SAYS("was freed before");
+    EXPECT(pdbp_write(writer, "x", 1, NULL, WAIT) == PDBP_E_HANDLE);
+    EXPECT(pdbp_poll(nodes[0], NULL) == PDBP_E_HANDLE);
+    EXPECT(pdbp_cluster_node(cluster, 0, &nodes[0]) == PDBP_E_HANDLE);
+    pdbp_part_free(parts[0]);
+    pdbp_writer_free(writer);
 }
 
 int main(void) {

@@ -14,7 +14,8 @@ mod units;
 use std::path::PathBuf;
 
 use pdbp_core::Routing;
-use pdbp_sim::network::{Fault, Report, Scenario, ScenarioError, Setup, Traffic, ms};
+use pdbp_sim::network::{Fault, Ground, Report, Scenario, ScenarioError, Setup, Traffic, ms};
+use pdbp_sim::rapidio::{DATA, PACKET, Timing, Topology};
 
 use super::Failed;
 
@@ -23,8 +24,12 @@ const TIME: u64 = ms(50);
 
 /// What is run.
 pub(crate) struct Sim {
-    /// A run for each, with each of `routings`.
+    /// A run for each, with each of `routings`. If none is given, a node on each endpoint of the fabric, or four.
     nodes: Vec<usize>,
+    /// What frames travel on instead of wires, and as it was written.
+    fabric: Option<(String, Topology)>,
+    /// The first option that means nothing with `fabric`.
+    of_wires: Option<String>,
     /// With the most nodes that it is run with.
     routings: Vec<(Routing, usize)>,
     /// Of all runs, but for the number of nodes, the routing and the traffic.
@@ -49,7 +54,9 @@ pub(crate) struct Sim {
 impl Default for Sim {
     fn default() -> Self {
         Self {
-            nodes: vec![4],
+            nodes: Vec::new(),
+            fabric: None,
+            of_wires: None,
             routings: vec![(Routing::Direct, usize::MAX)],
             setup: Setup::new(4),
             traffic: Traffic::uniform(),
@@ -97,10 +104,11 @@ impl Sim {
             return self.write(text, &compare::csv(&outcomes), || report::of_policies(&outcomes));
         }
         self.check()?;
+        let idle = self.fabric.as_ref().map_or(Ok(String::new()), |(name, topology)| idle(name, topology))?;
         let mut series = Vec::new();
         for (routing, most) in &self.routings {
             let mut reports = Vec::new();
-            for nodes in self.nodes.iter().filter(|nodes| *nodes <= most) {
+            for nodes in self.nodes().iter().filter(|nodes| *nodes <= most) {
                 let came = self.run_one(*nodes, *routing);
                 reports.push(came.map_err(|error| wrong(&format!("{nodes} nodes"), error))?);
             }
@@ -109,13 +117,22 @@ impl Sim {
         let policy = options::policy_name(self.setup.policy);
         let text: Vec<_> =
             series.iter().map(|series| table::text(policy, series.name, &series.reports)).collect();
-        self.write(text.join("\n"), &table::csv(policy, &series), || report::over_nodes(&series))
+        self.write(text.join("\n") + &idle, &table::csv(policy, &series), || report::over_nodes(&series))
+    }
+
+    fn nodes(&self) -> Vec<usize> {
+        let endpoints = self.fabric.as_ref().map_or(4, |(_, topology)| topology.endpoints());
+        if self.nodes.is_empty() { vec![endpoints] } else { self.nodes.clone() }
     }
 
     /// Direct routing needs rows by the square of the number of nodes.
     fn check(&self) -> Result<(), Wrong> {
+        if let Some((option, (name, _))) = self.of_wires.as_ref().zip(self.fabric.as_ref()) {
+            let remedy = "a fabric has its own times; leave it out, or --fabric";
+            return Err(Wrong::Options(format!("{option} with --fabric {name}: {remedy}")));
+        }
         for (routing, most) in &self.routings {
-            let nodes = self.nodes.iter().copied().filter(|nodes| nodes <= most).max();
+            let nodes = self.nodes().into_iter().filter(|nodes| nodes <= most).max();
             match nodes {
                 Some(nodes) if *routing == Routing::Direct && nodes > options::DIRECT => {
                     let remedy = format!(
@@ -157,10 +174,32 @@ impl Sim {
         let physics = &self.setup.physics;
         // A standby waits for longer than a message and its answer take.
         let patience = self.setup.patience.max(8 * (physics.latency + physics.jitter));
-        let scenario = Scenario::of(Setup { nodes, routing, traffic, patience, ..self.setup.clone() });
+        let mut scenario = Scenario::of(Setup { nodes, routing, traffic, patience, ..self.setup.clone() });
+        if let Some((_, topology)) = &self.fabric {
+            scenario = scenario.fabric(topology.clone(), Timing::SRIO);
+        }
         let faults = self.faults.iter().cloned();
         faults.fold(scenario, |scenario, (at, fault)| scenario.at(at, fault)).run(self.time.unwrap_or(TIME))
     }
+}
+
+/// What a long block reaches on a fabric on which nothing else moves.
+fn idle(name: &str, topology: &Topology) -> Result<String, Wrong> {
+    const BLOCK: usize = 128 << 10;
+    let (timing, topology) = (Timing::SRIO, topology.clone());
+    let (endpoints, switches) = (topology.endpoints(), topology.switches());
+    let time = Ground::Fabric { topology, timing }.time_of_block(BLOCK);
+    let nanos =
+        time.map_err(|error| Wrong::Options(format!("--fabric {name}: {error}")))?.unwrap_or(1) as f64;
+    let (rate, link) = (BLOCK as f64 * 8e9 / nanos, timing.speed());
+    Ok(format!(
+        "\nfabric {name}: {endpoints} endpoints, {switches} switches, links of {:.1} Gb/s; a block of 128 KiB through it while it is idle, to \
+         the farthest endpoint: {:.1} µs, {:.2} Gb/s, {:.3} of {DATA}/{PACKET} of a link's rate\n",
+        link / 1e9,
+        nanos / 1e3,
+        rate / 1e9,
+        rate / (link * DATA as f64 / PACKET as f64)
+    ))
 }
 
 /// Why the run of that name failed.

@@ -5,6 +5,7 @@ use pdbp_core::cdu::BLOCK_HEADER;
 use pdbp_core::policy::{Choice, Fixed, Threshold, ThresholdAllocation};
 use pdbp_core::{Arrival, Routing};
 use pdbp_sim::network::{Probability, Traffic};
+use pdbp_sim::rapidio::Topology;
 
 use super::{Failed, Sim, faults, units};
 
@@ -29,6 +30,9 @@ impl Sim {
         if !["compare", "seed", "time", "csv", "report"].contains(&name) {
             self.unused.get_or_insert_with(|| option.clone());
         }
+        if ["latency", "jitter", "link", "host-link", "reorder"].contains(&name) {
+            self.of_wires.get_or_insert_with(|| option.clone());
+        }
         match name {
             "reorder" => self.setup.physics.reorder = probability(REORDER),
             "fault" => {
@@ -42,8 +46,8 @@ impl Sim {
             "block" | "initial" | "row" | "extra" | "policy" | "lease" => {
                 self.memory(&option, &arguments.value()?.string()?)?;
             }
-            "nodes" | "routing" | "seed" | "traffic" | "size" | "rate" | "time" | "csv" | "compare"
-            | "report" => {
+            "nodes" | "fabric" | "routing" | "seed" | "traffic" | "size" | "rate" | "time" | "csv"
+            | "compare" | "report" => {
                 self.what(&option, &arguments.value()?.string()?)?;
             }
             _ => return Err(lexopt::Error::UnexpectedOption(option).into()),
@@ -59,6 +63,12 @@ impl Sim {
                 self.nodes = each.map(|nodes| Ok(nodes? as usize)).collect::<Result<_, Failed>>()?;
                 self.nodes.sort_unstable();
                 self.nodes.dedup();
+            }
+            "--fabric" => {
+                let topology =
+                    text.parse::<Topology>().and_then(|topology| topology.check().map(|()| topology));
+                self.fabric =
+                    Some((text.into(), topology.map_err(|error| format!("--fabric {text}: {error}"))?));
             }
             "--routing" => self.routings = text.split(',').map(routing).collect::<Result<_, _>>()?,
             "--seed" => self.setup.seed = units::whole(option, text, 0, u64::MAX)?,

@@ -31,6 +31,11 @@ impl<B> LongSend<B> {
         self.to
     }
 
+    /// The message.
+    pub fn message(&self) -> &B {
+        &self.message
+    }
+
     /// The message, of one that was sent, was refused or is over by an error.
     pub fn into_message(self) -> B {
         self.message

@@ -1,12 +1,39 @@
-//! The two binary interfaces that MPIs have: what their constants are, and how a status lies.
+//! The three binary interfaces that MPIs have: what their constants are, and how a status lies.
 //!
-//! Both have been the same for a decade. That of Open MPI 3 to 5 (`libmpi.so.40`) names its predefined handles by addresses of symbols.
+//! Two have been the same for a decade. That of Open MPI 3 to 5 (`libmpi.so.40`) names its predefined handles by addresses of symbols.
 //! That of MPICH 3.1 and newer (`libmpi.so.12`; Intel MPI, MVAPICH and Cray MPICH keep to it by agreement, the *MPICH ABI compatibility
-//! initiative*) has numbers. The one that MPI 5 makes the standard is a third, which is not supported yet.
+//! initiative*) has numbers. The third is the standard's own, of MPI 5 (`libmpi_abi.so`; chapter 20 and appendix A of MPI 5.0): handles are pointers
+//! there, the predefined ones small numbers.
 
 use std::ffi::{CStr, c_int, c_void};
 
 use super::table::{Functions, Handle, Table};
+
+/// A binary interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Abi {
+    OpenMpi,
+    Mpich,
+    /// That of MPI 5.
+    Standard,
+}
+
+impl Abi {
+    /// The functions and constants of a library with this interface, or the symbol that is missing.
+    ///
+    /// # Safety
+    /// The symbols are those of such a library.
+    pub(super) unsafe fn of(self, find: Find) -> Result<(Functions, Constants), String> {
+        match self {
+            // SAFETY: the caller's.
+            Self::OpenMpi => unsafe { open_mpi(find) },
+            // SAFETY: the caller's.
+            Self::Mpich => unsafe { mpich(find) },
+            // SAFETY: the caller's.
+            Self::Standard => unsafe { standard(find) },
+        }
+    }
+}
 
 /// Constants of an MPI, and how long its statuses are.
 pub(crate) struct Constants {
@@ -47,7 +74,7 @@ pub(super) type Find<'a> = &'a dyn Fn(&CStr) -> *mut c_void;
 ///
 /// # Safety
 /// The symbols are those of an Open MPI, of version 3 or newer.
-pub(super) unsafe fn open_mpi(find: Find) -> Result<(Functions, Constants), String> {
+unsafe fn open_mpi(find: Find) -> Result<(Functions, Constants), String> {
     let address = |name: &CStr| {
         let found = find(name);
         if found.is_null() { Err(name.to_string_lossy().into_owned()) } else { Ok(Handle::new(found)) }
@@ -80,7 +107,7 @@ pub(super) unsafe fn open_mpi(find: Find) -> Result<(Functions, Constants), Stri
 ///
 /// # Safety
 /// The symbols are those of an MPI that keeps to the ABI of MPICH 3.1.
-pub(super) unsafe fn mpich(find: Find) -> Result<(Functions, Constants), String> {
+unsafe fn mpich(find: Find) -> Result<(Functions, Constants), String> {
     let number = |number: u32| Handle::new(number.cast_signed());
     let constants = Constants {
         world: number(0x4400_0000),
@@ -104,6 +131,36 @@ pub(super) unsafe fn mpich(find: Find) -> Result<(Functions, Constants), String>
     // SAFETY: the caller's; handles of MPICH are numbers.
     let table = unsafe { Table::fill(|name| find_text(find, name)) }?;
     Ok((Functions::Integers(table), constants))
+}
+
+/// An MPI with the ABI of the standard, or the symbol that is missing.
+///
+/// # Safety
+/// The symbols are those of an MPI that says that it has version 1 of that ABI.
+unsafe fn standard(find: Find) -> Result<(Functions, Constants), String> {
+    let number = |number: usize| Handle::new(std::ptr::without_provenance_mut::<c_void>(number));
+    let constants = Constants {
+        world: number(0x101),
+        own: number(0x102),
+        no_request: number(0x180),
+        no_info: number(0x130),
+        no_window: number(0x110),
+        errors_return: number(0x143),
+        byte: number(0x241),
+        word: number(0x259),
+        least: number(0x22),
+        of_host: 221,
+        in_status: 19,
+        congruent: [201, 202],
+        threads: [0, 1024, 2048, 4096],
+        request_bytes: size_of::<*mut c_void>(),
+        // MPI_SOURCE, MPI_TAG, MPI_ERROR, and five more: int.
+        status_bytes: 32,
+        error_at: 8,
+    };
+    // SAFETY: the caller's; handles of this ABI are pointers.
+    let table = unsafe { Table::fill(|name| find_text(find, name)) }?;
+    Ok((Functions::Pointers(table), constants))
 }
 
 fn find_text(find: Find, name: &str) -> *mut c_void {

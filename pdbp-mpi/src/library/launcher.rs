@@ -55,7 +55,9 @@ impl Launcher {
         }
         let is_rank = has("PMI_RANK") || has("PMIX_RANK");
         // A launcher of MPICH within a batch job starts its ranks by srun, but for Hydra's own variables.
-        let is_slurm = has("PMIX_RANK") || has("SLURM_PROCID") && !has("HYDI_CONTROL_FD") && !has("PMI_FD");
+        // `PMIX_RANK` is also what Open MPI sets for itself, where no launcher of its own has started it.
+        let is_hydra = has("HYDI_CONTROL_FD");
+        let is_slurm = (has("PMIX_RANK") || has("SLURM_PROCID") && !has("PMI_FD")) && !is_hydra;
         is_rank.then_some(if is_slurm { Self::Slurm } else { Self::Mpich })
     }
 
@@ -73,7 +75,8 @@ impl Launcher {
 /// named is left to [`check_ranks`].
 pub(super) fn check(mpi: &Loaded, library: &Library) -> Result<(), LibraryError> {
     let Some(launcher) = mpi.launched.map(|launched| launched.by) else { return Ok(()) };
-    let is_other = launcher.kind().is_some_and(|kind| kind != mpi.kind && mpi.kind != Kind::Other);
+    let is_of_any = matches!(mpi.kind, Kind::Standard | Kind::Other);
+    let is_other = launcher.kind().is_some_and(|kind| kind != mpi.kind && !is_of_any);
     if is_other && !matches!(library, Library::File(_)) {
         let is_linked = mpi.is_linked;
         return Err(LibraryError::Launcher { launcher, library: mpi.to_string(), kind: mpi.kind, is_linked });
@@ -103,6 +106,7 @@ mod tests {
         assert_eq!(find(&["PMI_RANK", "PMI_FD", "SLURM_PROCID"]), Some(Launcher::Mpich));
         assert_eq!(find(&["PMI_RANK", "SLURM_PROCID"]), Some(Launcher::Slurm));
         assert_eq!(find(&["PMIX_RANK", "SLURM_PROCID"]), Some(Launcher::Slurm));
+        assert_eq!(find(&["PMI_RANK", "HYDI_CONTROL_FD", "PMIX_RANK"]), Some(Launcher::Mpich));
         assert_eq!(find(&["SLURM_PROCID"]), None);
         assert_eq!(find(&[]), None);
     }

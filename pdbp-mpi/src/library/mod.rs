@@ -1,7 +1,7 @@
 //! Which MPI is used: it is loaded when a program needs it, so that one program runs under any.
 //!
 //! * `table`: the C functions that are used, each declared once.
-//! * `abi`: the two binary interfaces that MPIs have: constants and layouts.
+//! * `abi`: the three binary interfaces that MPIs have: constants and layouts.
 //! * `search`: which library is loaded, and from where; by the system's loader (`system`), for this process and its `launcher`.
 //!
 //! No C compiler and no header of an MPI is needed for that. The library is opened with its symbols to itself (`RTLD_LOCAL`), and never
@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use abi::Abi;
 pub(crate) use abi::{Constants, MOST_STATUS_BYTES};
 #[cfg(feature = "mpi-linked")]
 use launcher::Launched;
@@ -41,9 +42,9 @@ pub enum Library {
     /// the first that is found: Open MPI, then MPICH.
     #[default]
     Auto,
-    /// Open MPI, version 3 or newer.
+    /// Open MPI, version 3 or newer, by its own ABI or that of MPI 5.
     OpenMpi,
-    /// MPICH 3.1 or newer, or an MPI with the same binary interface: Intel MPI, MVAPICH, Cray MPICH.
+    /// MPICH 3.1 or newer, or an MPI with the same binary interface (Intel MPI, MVAPICH, Cray MPICH); or MPICH by the ABI of MPI 5.
     Mpich,
     /// A file, as `/opt/openmpi/lib/libmpi.so.40`. Its kind is found out.
     File(PathBuf),
@@ -101,6 +102,8 @@ pub enum Kind {
     OpenMpi,
     /// MPICH and its relatives.
     Mpich,
+    /// One with the ABI of MPI 5 that is neither.
+    Standard,
     /// Another one, that the program is linked with.
     Other,
 }
@@ -110,6 +113,7 @@ impl fmt::Display for Kind {
         f.write_str(match self {
             Self::OpenMpi => "Open MPI",
             Self::Mpich => "MPICH",
+            Self::Standard => "an MPI with the ABI of MPI 5",
             Self::Other => "another MPI",
         })
     }
@@ -120,6 +124,8 @@ pub(crate) struct Loaded {
     functions: Functions,
     pub(crate) constants: Constants,
     pub(crate) kind: Kind,
+    /// `None`: another one, that the program is linked with.
+    abi: Option<Abi>,
     /// What it calls itself, as "Open MPI v4.1.4".
     pub(crate) version: String,
     /// Where it is.
@@ -148,23 +154,29 @@ impl Loaded {
 
     /// Whether a number can be the handle of a communicator here, which tells programs that were compiled for another MPI.
     pub(crate) fn may_be_communicator(&self, bits: usize) -> bool {
-        match self.kind {
-            // Four bits of a handle say what it is of, two above them that it is of something, and the upper half of a wide number is the
-            // sign.
-            Kind::Mpich => {
-                matches!((bits as u64) >> 32, 0 | 0xffff_ffff)
-                    && (bits >> 26) & 0xf == 1
-                    && (bits >> 30) & 3 != 0
-            }
-            // The address of a struct: not MPICH's number of its world, nor one that was widened with its sign.
-            Kind::OpenMpi => {
-                bits >= 4096
-                    && bits != 0x4400_0000
+        // A number of 32 bits, that C may have widened with its sign.
+        let is_int = matches!((bits as u64) >> 32, 0 | 0xffff_ffff);
+        match self.abi {
+            // Four bits of a handle say what it is of, and two above them that it is of something.
+            Some(Abi::Mpich) => is_int && (bits >> 26) & 0xf == 1 && (bits >> 30) & 3 != 0,
+            // The address of a struct: not MPICH's numbers of its world and of none, nor one that was widened with its sign.
+            Some(Abi::OpenMpi) => {
+                !matches!(bits, 0x0400_0000 | 0x4400_0000)
                     && bits.cast_signed() > 0
                     && bits.is_multiple_of(align_of::<usize>())
-                    && bits != self.find(c"ompi_mpi_comm_null").addr()
+                    && bits != self.handle.find_variable(c"ompi_mpi_comm_null").addr()
+                    && system::is_mapped(bits)
             }
-            Kind::Other => true,
+            // The world, the process itself, or what is beyond the numbers that the standard keeps: an address in Open MPI and MPICH 5, a
+            // number in MPICH 4; but none that the standard has others for.
+            Some(Abi::Standard) if matches!(bits, 0x101 | 0x102) => true,
+            Some(Abi::Standard) if bits < 4096 || matches!(bits, 0x0400_0000 | 0x4400_0000) => false,
+            Some(Abi::Standard) => match self.kind {
+                Kind::OpenMpi => system::is_mapped(bits),
+                Kind::Mpich => is_int || system::is_mapped(bits),
+                _ => true,
+            },
+            None => true,
         }
     }
 
@@ -223,11 +235,12 @@ fn linked(library: &Library) -> Result<Loaded, LibraryError> {
     let failed = |missing| LibraryError::Incomplete { file: file.clone(), missing };
     let (functions, constants) = abi::linked().map_err(failed)?;
     let version = search::version(&handle).unwrap_or_default();
-    let kind = search::kind(&|name| handle.find(name), &version).unwrap_or(Kind::Other);
+    let found = search::kind(&|name| handle.find(name), &version).ok();
     let loaded = Loaded {
         functions,
         constants,
-        kind,
+        kind: found.map_or(Kind::Other, |(kind, _)| kind),
+        abi: found.map(|(_, abi)| abi),
         version,
         file,
         handle,

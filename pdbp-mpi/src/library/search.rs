@@ -6,23 +6,40 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 
+use super::abi::Abi;
 use super::launcher::{Launched, Launcher};
 pub(super) use super::system::Opened;
 use super::system::{parent_program, path_of};
-use super::{Kind, Library, Loaded, SUCCESS, abi, table};
+use super::{Kind, Library, Loaded, SUCCESS, abi};
 use crate::error::LibraryError;
 
-/// What the libraries are called, newest first. The last is for those who have developer's files only.
-const KNOWN: [(Kind, &[&CStr]); 2] = [
-    (Kind::OpenMpi, &[c"libmpi.so.40", c"libmpi.so"]),
+/// What the libraries are called. `libmpi.so` is for those who have developer's files only; the ABI of MPI 5 comes last, since libraries
+/// that have it offer their own, too, which is better known.
+const KNOWN: [(Kind, &[&CStr]); 3] = [
+    (Kind::OpenMpi, &[c"libmpi.so.40", c"libmpi.so", c"libmpi_abi.so.1", c"libmpi_abi.so.0"]),
     (
         Kind::Mpich,
-        &[c"libmpich.so.12", c"libmpi.so.12", c"libmpi_cray.so.12", c"libmpi_gnu_123.so.12", c"libmpi.so"],
+        &[
+            c"libmpich.so.12",
+            c"libmpi.so.12",
+            c"libmpi_cray.so.12",
+            c"libmpi_gnu_123.so.12",
+            c"libmpi.so",
+            c"libmpi_abi.so.1",
+            c"libmpi_abi.so.0",
+        ],
     ),
+    (Kind::Standard, &[c"libmpi_abi.so.1", c"libmpi_abi.so.0"]),
 ];
 /// How MPIs may have been loaded by somebody else.
-const PRESENT: &[&CStr] =
-    &[c"libmpi.so.40", c"libmpich.so.12", c"libmpi.so.12", c"libmpi_cray.so.12", c"libmpi_abi.so.0"];
+const PRESENT: &[&CStr] = &[
+    c"libmpi.so.40",
+    c"libmpich.so.12",
+    c"libmpi.so.12",
+    c"libmpi_cray.so.12",
+    c"libmpi_abi.so.1",
+    c"libmpi_abi.so.0",
+];
 
 /// Whether the MPI that is loaded is the one that is asked for.
 pub(super) fn is_wanted(loaded: &Loaded, library: &Library) -> bool {
@@ -133,7 +150,13 @@ pub(super) fn search(
             }
         }
     }
-    tried.dedup();
+    let mut seen = Vec::new();
+    tried.retain(|what: &String| {
+        !seen.contains(what) && {
+            seen.push(what.clone());
+            true
+        }
+    });
     Err(LibraryError::NotFound { wanted: library.clone(), launcher, folders, tried })
 }
 
@@ -160,24 +183,24 @@ fn beside_launcher() -> Vec<PathBuf> {
 fn identify(handle: Opened, file: String) -> Result<Loaded, LibraryError> {
     let found = version(&handle).ok_or_else(|| LibraryError::NoMpi { file: file.clone() });
     let filled = found.and_then(|version| {
-        let find: abi::Find = &|name| handle.find(name);
-        let kind = kind(find, &version).map_err(|why| LibraryError::Unsupported {
+        let find: abi::Find = &|name| {
+            let is_function = name.to_bytes().starts_with(b"MPI_");
+            if is_function { handle.find(name) } else { handle.find_variable(name) }
+        };
+        let (kind, abi) = kind(find, &version).map_err(|why| LibraryError::Unsupported {
             file: file.clone(),
             version: version.clone(),
             why,
         })?;
-        let table: Result<(table::Functions, abi::Constants), String> = match kind {
-            // SAFETY: it says that it is one, and has its symbols.
-            Kind::OpenMpi => unsafe { abi::open_mpi(find) },
-            // SAFETY: it says that it is one, or a relative.
-            _ => unsafe { abi::mpich(find) },
-        };
+        // SAFETY: it says that it has this interface, or is known to.
+        let table = unsafe { abi.of(find) };
         let (functions, constants) =
             table.map_err(|missing| LibraryError::Incomplete { file: file.clone(), missing })?;
         Ok(Loaded {
             functions,
             constants,
             kind,
+            abi: Some(abi),
             version,
             file: handle.place_of(c"MPI_Init_thread").unwrap_or(file),
             handle,
@@ -207,41 +230,48 @@ pub(super) fn version(handle: &Opened) -> Option<String> {
     (code == SUCCESS).then(|| line.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// What kind of MPI that is, by what it calls itself and by its symbols; or why it cannot be used.
-pub(super) fn kind(find: abi::Find, version: &str) -> Result<Kind, String> {
+/// What kind of MPI that is and what interface it has, by what it calls itself and by its symbols; or why it cannot be used.
+pub(super) fn kind(find: abi::Find, version: &str) -> Result<(Kind, Abi), String> {
+    const RELATIVES: [&str; 5] = ["MPICH", "MVAPICH", "Intel(R) MPI", "ParaStation", "CRAY"];
+    let is_of_mpich = RELATIVES.iter().any(|name| version.contains(name));
+    // Asked first: a library may have the symbols of another interface for its own use.
+    match standard_abi(find) {
+        Some(1) if version.contains("Open MPI") => return Ok((Kind::OpenMpi, Abi::Standard)),
+        Some(1) if is_of_mpich => return Ok((Kind::Mpich, Abi::Standard)),
+        Some(1) => return Ok((Kind::Standard, Abi::Standard)),
+        Some(other) => {
+            return Err(format!(
+                "it has version {other} of MPI's standard ABI, and 1 is known here; name the libmpi.so beside it"
+            ));
+        }
+        None => {}
+    }
     if !find(c"ompi_mpi_comm_world").is_null() {
         return match number_after(version, "Open MPI v") {
             Some((..3, _)) => Err("Open MPI 3 is the oldest that can be loaded".to_owned()),
-            _ => Ok(Kind::OpenMpi),
+            _ => Ok((Kind::OpenMpi, Abi::OpenMpi)),
         };
     }
-    if is_standard_abi(find) {
-        return Err(
-            "it has the ABI of MPI 5 (libmpi_abi), which is not supported yet; name the libmpi.so beside it"
-                .to_owned(),
-        );
-    }
-    const RELATIVES: [&str; 5] = ["MPICH", "MVAPICH", "Intel(R) MPI", "ParaStation", "CRAY"];
     match number_after(version, "MPICH Version:") {
         Some(old) if old < (3, 1) => Err("MPICH 3.1 is the oldest that can be loaded".to_owned()),
-        _ if RELATIVES.iter().any(|name| version.contains(name)) => Ok(Kind::Mpich),
-        _ => Err("it is neither Open MPI nor of MPICH's family".to_owned()),
+        _ if is_of_mpich => Ok((Kind::Mpich, Abi::Mpich)),
+        _ => Err("it is neither Open MPI nor of MPICH's family, and has no ABI of MPI 5".to_owned()),
     }
 }
 
-/// Whether the handles are those of MPI 5.
-fn is_standard_abi(find: abi::Find) -> bool {
+/// The version of the standard's ABI, if the library has that: its first number, with which all changes that break programs come.
+fn standard_abi(find: abi::Find) -> Option<c_int> {
     type Question = unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;
     let found = find(c"MPI_Abi_get_version");
     if found.is_null() {
-        return false;
+        return None;
     }
     let (mut major, mut minor) = (-1, -1);
     // SAFETY: the function of this name has this type, by the standard.
     let question = unsafe { std::mem::transmute::<*mut c_void, Question>(found) };
     // SAFETY: may be called at any time, with places for the answers, which are -1 where the ABI is another.
     let code = unsafe { question(&raw mut major, &raw mut minor) };
-    code == SUCCESS && major >= 0
+    (code == SUCCESS && major >= 0).then_some(major)
 }
 
 /// The first two numbers of a version behind some words.

@@ -59,6 +59,20 @@ mod dynamic {
             unsafe { libc::dlsym(self.0, name.as_ptr()) }
         }
 
+        /// A variable, as the library itself uses it; null if there is none. A program that is linked with the library may have taken it over
+        /// (a copy relocation): then what the library's file has is not used by anybody.
+        pub(crate) fn find_variable(self, name: &CStr) -> *mut c_void {
+            let program = Self::of_program();
+            // No tool that stands between a program and its MPI has this function.
+            let function = c"PMPI_Init_thread";
+            let found = program.find(name);
+            if !found.is_null() && self.find(function) == program.find(function) {
+                found
+            } else {
+                self.find(name)
+            }
+        }
+
         /// The file that a symbol is in, which says more than the library's name.
         pub(in crate::library) fn place_of(self, name: &CStr) -> Option<String> {
             let mut found = libc::Dl_info {
@@ -95,6 +109,17 @@ mod dynamic {
         unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
     }
 
+    /// Whether an address is one of this process' memory.
+    pub(in crate::library) fn is_mapped(address: usize) -> bool {
+        // SAFETY: a number of the system.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        let page = usize::try_from(page).unwrap_or(4096);
+        let start = std::ptr::without_provenance_mut::<c_void>(address / page * page);
+        let mut is_resident = 0_u8;
+        // SAFETY: asks about a page, whether there is one or not, and has a place for the answer.
+        unsafe { libc::mincore(start, page, (&raw mut is_resident).cast()) == 0 }
+    }
+
     /// The program that has started this process.
     pub(in crate::library) fn parent_program() -> Option<PathBuf> {
         let parent = rustix::process::getppid()?;
@@ -126,6 +151,10 @@ mod dynamic {
             self.0
         }
 
+        pub(crate) fn find_variable(self, _: &CStr) -> *mut c_void {
+            self.0
+        }
+
         pub(in crate::library) fn place_of(self, _: &CStr) -> Option<String> {
             None
         }
@@ -133,9 +162,13 @@ mod dynamic {
         pub(in crate::library) fn close(self) {}
     }
 
+    pub(in crate::library) fn is_mapped(_: usize) -> bool {
+        false
+    }
+
     pub(in crate::library) fn parent_program() -> Option<PathBuf> {
         None
     }
 }
 
-pub(super) use dynamic::parent_program;
+pub(super) use dynamic::{is_mapped, parent_program};

@@ -73,11 +73,17 @@ fn a_library_is_known_by_what_it_has_and_says_of_itself() {
     let anything = ptr::dangling_mut::<c_void>();
     let open_mpi = of(c"ompi_mpi_comm_world", anything);
     let other = of(c"", anything);
+    unsafe extern "C" fn of_tomorrow(major: *mut c_int, _: *mut c_int) -> c_int {
+        // SAFETY: the test passes a place.
+        unsafe { major.write(2) };
+        SUCCESS
+    }
     let with_abi = of(c"MPI_Abi_get_version", standard as *mut c_void);
+    let with_another_abi = of(c"MPI_Abi_get_version", of_tomorrow as *mut c_void);
     let without_abi = of(c"MPI_Abi_get_version", its_own as *mut c_void);
     let kind = |find: abi::Find, version: &str| search::kind(find, version);
     for version in ["Open MPI v3.0.0", "Open MPI v4.1.4", "Open MPI v5.0.6"] {
-        assert_eq!(kind(&open_mpi, version), Ok(Kind::OpenMpi), "{version}");
+        assert_eq!(kind(&open_mpi, version), Ok((Kind::OpenMpi, Abi::OpenMpi)), "{version}");
     }
     assert!(kind(&open_mpi, "Open MPI v1.10.7").unwrap_err().contains("oldest"));
     for version in [
@@ -87,10 +93,18 @@ fn a_library_is_known_by_what_it_has_and_says_of_itself() {
         "Intel(R) MPI Library 2021.13 for Linux* OS",
         "MPI VERSION : CRAY MPICH version 8.1.25",
     ] {
-        assert_eq!(kind(&other, version), Ok(Kind::Mpich), "{version}");
+        assert_eq!(kind(&other, version), Ok((Kind::Mpich, Abi::Mpich)), "{version}");
     }
-    assert_eq!(kind(&without_abi, "MPICH Version: 5.0.0"), Ok(Kind::Mpich));
-    assert!(kind(&with_abi, "MPICH Version: 5.0.0").unwrap_err().contains("libmpi_abi"));
+    assert_eq!(kind(&without_abi, "MPICH Version: 5.0.0"), Ok((Kind::Mpich, Abi::Mpich)));
+    for (version, family) in [
+        ("MPICH Version: 5.0.2", Kind::Mpich),
+        ("Open MPI v6.0.0", Kind::OpenMpi),
+        ("An MPI of tomorrow", Kind::Standard),
+    ] {
+        assert_eq!(kind(&with_abi, version), Ok((family, Abi::Standard)), "{version}");
+    }
+    let what = kind(&with_another_abi, "MPICH Version: 9.0.0").unwrap_err();
+    assert!(what.contains("version 2 of MPI's standard ABI") && what.contains("libmpi.so"), "{what}");
     assert!(kind(&other, "MPICH Version: 3.0.4").unwrap_err().contains("3.1 is the oldest"));
     assert!(kind(&other, "Platform MPI 9.1").unwrap_err().contains("neither"));
 }
@@ -100,10 +114,13 @@ fn a_library_that_lacks_a_function_is_an_error_that_names_it() {
     // Has no function at all, and all constants.
     let nothing: abi::Find = &|_| ptr::null_mut();
     // SAFETY: nothing of it is called.
-    let missing = unsafe { abi::mpich(nothing) }.err();
+    let missing = unsafe { Abi::Mpich.of(nothing) }.err();
     assert_eq!(missing.as_deref(), Some("MPI_Initialized"));
     // SAFETY: as above.
-    let missing = unsafe { abi::open_mpi(nothing) }.err();
+    let missing = unsafe { Abi::Standard.of(nothing) }.err();
+    assert_eq!(missing.as_deref(), Some("MPI_Initialized"));
+    // SAFETY: as above.
+    let missing = unsafe { Abi::OpenMpi.of(nothing) }.err();
     assert_eq!(missing.as_deref(), Some("ompi_mpi_comm_world"));
     let what = LibraryError::Incomplete { file: "libmpi.so".to_owned(), missing: "MPI_Ibarrier".to_owned() };
     assert!(what.to_string().contains("it has no MPI_Ibarrier"), "{what}");
@@ -117,12 +134,9 @@ fn constants_are_those_of_the_header() {
     let program = search::Opened::of_program();
     let find: abi::Find = &|name| program.find(name);
     let version = search::version(&program).unwrap();
-    let (_, known) = match search::kind(find, &version).unwrap() {
-        // SAFETY: the program is linked with one.
-        Kind::OpenMpi => unsafe { abi::open_mpi(find) }.unwrap(),
-        // SAFETY: as above.
-        _ => unsafe { abi::mpich(find) }.unwrap(),
-    };
+    let (_, abi) = search::kind(find, &version).unwrap();
+    // SAFETY: the program is linked with one.
+    let (_, known) = unsafe { abi.of(find) }.unwrap();
     let handles = |c: &Constants| {
         [c.world, c.own, c.no_request, c.no_info, c.no_window, c.errors_return, c.byte, c.word, c.least]
     };
@@ -131,4 +145,13 @@ fn constants_are_those_of_the_header() {
     assert_eq!(numbers(&linked), numbers(&known));
     let sizes = |c: &Constants| (c.request_bytes, c.status_bytes, c.error_at);
     assert_eq!(sizes(&linked), sizes(&known));
+}
+
+#[test]
+fn addresses_that_are_not_mapped_are_known() {
+    let here = Box::new(0_u64);
+    assert!(system::is_mapped((&raw const *here).addr()));
+    for nowhere in [0, 8, 0x7fff_0000_1238] {
+        assert!(!system::is_mapped(nowhere), "{nowhere:#x}");
+    }
 }

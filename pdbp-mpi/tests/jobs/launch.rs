@@ -14,6 +14,8 @@ use crate::{Ends, Job};
 pub(crate) const JOB: &str = "TEST_OF_PDBP_MPI";
 /// The setting that names an MPI.
 const LIBRARY: &str = "PDBP_MPI";
+/// The variable that names, to programs that use MPI themselves, a library with the ABI of MPI 5.
+pub(crate) const PROGRAMS_LIBRARY: &str = "TEST_OF_PDBP_MPI_LIBRARY";
 /// What a rank prints that found nothing wrong.
 pub(crate) const PASSED: &str = "this rank has passed";
 /// Begins the line in which a rank names a file that must not be there after the job.
@@ -81,6 +83,9 @@ pub(crate) fn run(job: &Job, ranks: usize) -> Result<(), String> {
     let (folder, signs) = (folder?, signs?);
     let mut command = launcher(job.ends);
     command.args(["-n", &ranks.to_string()]).arg(own);
+    if let Some(file) = std::env::var(LIBRARY).ok().filter(|named| named.contains("libmpi_abi")) {
+        command.env(PROGRAMS_LIBRARY, file);
+    }
     command.env_remove(LIBRARY).env(JOB, job.name).env("TMPDIR", folder.path()).env(SIGNS, signs.path());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|e| format!("cannot start {command:?}: {e}"))?;

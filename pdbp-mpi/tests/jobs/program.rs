@@ -7,7 +7,7 @@ pub(crate) use loaded::Program;
 #[cfg(feature = "mpi-linked")]
 pub(crate) use of_crate::Program;
 
-/// The levels as numbers, which are the same in all MPIs.
+/// The levels in their order.
 const LEVELS: [Threads; 4] = [Threads::Single, Threads::Funnelled, Threads::Serialised, Threads::Multiple];
 
 #[cfg(feature = "mpi-linked")]
@@ -65,7 +65,7 @@ mod of_crate {
 
 #[cfg(not(feature = "mpi-linked"))]
 mod loaded {
-    use std::ffi::{CStr, c_int, c_void};
+    use std::ffi::{CStr, CString, c_int, c_void};
     use std::ptr;
 
     use pdbp_mpi::{Communicator, RawCommunicator, Threads};
@@ -82,10 +82,20 @@ mod loaded {
         }};
     }
 
+    use crate::launch::PROGRAMS_LIBRARY;
+
+    /// What the program was compiled for.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Abi {
+        OpenMpi,
+        Mpich,
+        Standard,
+    }
+
     /// MPI, until it is dropped.
     pub(crate) struct Program {
         library: *mut c_void,
-        is_open_mpi: bool,
+        abi: Abi,
     }
 
     impl Program {
@@ -98,21 +108,33 @@ mod loaded {
 
         /// Loads the MPI of the launcher and initialises it. What threads may do, too.
         pub(crate) fn start(level: Threads) -> Result<(Self, Threads), String> {
-            let is_open_mpi = std::env::var_os("OMPI_COMM_WORLD_RANK").is_some();
-            let names = if is_open_mpi { [c"libmpi.so.40"; 2] } else { [c"libmpich.so.12", c"libmpi.so.12"] };
+            let named = std::env::var(PROGRAMS_LIBRARY).ok().and_then(|file| CString::new(file).ok());
+            let (abi, names) = match &named {
+                Some(file) => (Abi::Standard, vec![file.as_c_str()]),
+                None if std::env::var_os("OMPI_COMM_WORLD_RANK").is_some() => {
+                    (Abi::OpenMpi, vec![c"libmpi.so.40"])
+                }
+                None => (Abi::Mpich, vec![c"libmpich.so.12", c"libmpi.so.12"]),
+            };
             // SAFETY: a string; loading an MPI does nothing.
             let open =
                 |name: &CStr| unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
             let library = names.into_iter().map(open).find(|library| !library.is_null());
-            let program = Self { library: library.ok_or("no library of the launcher's MPI")?, is_open_mpi };
-            let (want, mut have) = (level as c_int, 0);
+            let program = Self { library: library.ok_or("no library of the launcher's MPI")?, abi };
+            let levels = if abi == Abi::Standard { [0, 1024, 2048, 4096] } else { [0, 1, 2, 3] };
+            let (want, mut have) = (levels[level as usize], 0);
             let none: *mut c_void = ptr::null_mut();
             call!(program, c"MPI_Init_thread"(none => *mut c_void, none => *mut c_void, want => c_int, &raw mut have => *mut c_int));
-            Ok((program, super::LEVELS[have as usize]))
+            let have = levels.iter().position(|level| *level == have).ok_or("an unknown level")?;
+            Ok((program, super::LEVELS[have]))
         }
 
         fn world_handle(&self) -> usize {
-            if self.is_open_mpi { self.find(c"ompi_mpi_comm_world").expose_provenance() } else { 0x4400_0000 }
+            match self.abi {
+                Abi::OpenMpi => self.find(c"ompi_mpi_comm_world").expose_provenance(),
+                Abi::Mpich => 0x4400_0000,
+                Abi::Standard => 0x101,
+            }
         }
 
         pub(crate) fn world(&self) -> impl Communicator {
@@ -123,7 +145,7 @@ mod loaded {
         /// Rank and size.
         pub(crate) fn place(&self) -> (i32, i32) {
             let (mut rank, mut size, world) = (0, 0, self.world_handle());
-            if self.is_open_mpi {
+            if self.abi != Abi::Mpich {
                 call!(self, c"MPI_Comm_rank"(world => usize, &raw mut rank => *mut c_int));
                 call!(self, c"MPI_Comm_size"(world => usize, &raw mut size => *mut c_int));
             } else {
@@ -135,7 +157,7 @@ mod loaded {
 
         pub(crate) fn split(&self, colour: i32) -> impl Communicator + use<> {
             let world = self.world_handle();
-            let handle = if self.is_open_mpi {
+            let handle = if self.abi != Abi::Mpich {
                 let mut made = 0;
                 call!(self, c"MPI_Comm_split"(world => usize, colour => c_int, 0 => c_int, &raw mut made => *mut usize));
                 made
@@ -155,8 +177,11 @@ mod loaded {
             let (next, last) = ((rank + 1) % size, (rank + size - 1) % size);
             let (world, from, mut into, mut status) = (self.world_handle(), number, 0, [0u64; 8]);
             let (from, to, status) = (&raw const from, &raw mut into, (&raw mut status).cast::<c_void>());
-            if self.is_open_mpi {
-                let kind = self.find(c"ompi_mpi_int").expose_provenance();
+            if self.abi != Abi::Mpich {
+                let kind = match self.abi {
+                    Abi::Standard => 0x209,
+                    _ => self.find(c"ompi_mpi_int").expose_provenance(),
+                };
                 call!(self, c"MPI_Sendrecv"(
                     from => *const c_int, 1 => c_int, kind => usize, next => c_int, tag => c_int,
                     to => *mut c_int, 1 => c_int, kind => usize, last => c_int, tag => c_int,
@@ -175,7 +200,7 @@ mod loaded {
 
         pub(crate) fn barrier(&self) {
             let world = self.world_handle();
-            if self.is_open_mpi {
+            if self.abi != Abi::Mpich {
                 call!(self, c"MPI_Barrier"(world => usize));
             } else {
                 call!(self, c"MPI_Barrier"(world as c_int => c_int));

@@ -1,7 +1,7 @@
 //! A connection at the door: from its first byte until it is handed on or closed.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::IpAddr;
+use std::net::{IpAddr, Shutdown};
 use std::time::Instant;
 
 use mio::net::TcpStream;
@@ -10,26 +10,39 @@ use mio::{Interest, Registry, Token as Place};
 use super::PATIENCE;
 use super::greeting::{ANSWER, Answer, CLAIM, Claim, Dialler, HELLO, Id, Stranger, Taker};
 use super::roster::Member;
+use super::speech::{self, Heard, Speech, TELLING};
+use crate::framing::Way;
+use crate::framing::http::{self, Fault};
+use crate::framing::soap::{self, ROOT, Role, Word, envelope};
 use crate::socket::Socket;
 use crate::token::{NONCE, Token};
 
-/// Bytes of the longest message that is read here.
+/// Bytes of the longest message that is read as bytes.
 const LONGEST: usize = CLAIM;
 const _: () = assert!(HELLO <= LONGEST && ANSWER <= LONGEST);
+/// What TLS begins with.
+const TLS_HANDSHAKE: u8 = 22;
+/// Bytes that are read at a time of who talks SOAP.
+const CHUNK: usize = 2 << 10;
 
 /// A connection at the door.
 pub(super) struct Guest {
     socket: Socket<TcpStream>,
     address: IpAddr,
     stage: Stage,
-    heard: [u8; LONGEST],
-    length: usize,
+    speech: Speech,
+    /// What has been read of the message under way.
+    heard: Vec<u8>,
     /// What is still to be written.
     out: Vec<u8>,
     last_heard: Instant,
     deadline: Option<Instant>,
     calls: Option<usize>,
     process: Option<Id>,
+    /// Of a process that joins: whether it has asked for the list of nodes.
+    awaits: bool,
+    /// What it is told then.
+    roster: Option<Vec<u8>>,
 }
 
 enum Stage {
@@ -47,6 +60,8 @@ enum Stage {
     Told,
     /// Nothing is said or heard until the deadline.
     Ignored,
+    /// It hears why, and what it says is dropped.
+    Refused,
 }
 
 /// What comes of what a guest has said.
@@ -60,6 +75,8 @@ pub(super) enum Step {
     /// It knows that it is welcome as this node.
     Welcomed(usize, Member),
     Foreign,
+    /// As `Foreign`, and it is told what was wrong.
+    Refused,
     WrongToken,
     /// It has closed the connection, or has heard all.
     Gone,
@@ -73,12 +90,12 @@ impl Guest {
         nonce: [u8; NONCE],
         now: Instant,
     ) -> Self {
-        Self::new(socket, address, Stage::Taken(Taker::new(nonce)), now, now + PATIENCE)
+        Self::new(socket, address, Stage::Taken(Taker::new(nonce)), Speech::Unknown, now + PATIENCE)
     }
 
-    /// Who is called.
+    /// Who is called, in this way.
     pub(super) fn called(
-        socket: Socket<TcpStream>,
+        (socket, way): (Socket<TcpStream>, Way),
         node: usize,
         address: IpAddr,
         nonce: [u8; NONCE],
@@ -86,8 +103,8 @@ impl Guest {
         deadline: Instant,
     ) -> Self {
         let (dialler, hello) = Dialler::begin(nonce, claim);
-        let mut guest = Self::new(socket, address, Stage::Calls(dialler), Instant::now(), deadline);
-        guest.out.extend_from_slice(&hello);
+        let mut guest = Self::new(socket, address, Stage::Calls(dialler), Speech::to(way), deadline);
+        guest.say(Word::Hello, &hello);
         guest.calls = Some(node);
         guest
     }
@@ -96,31 +113,37 @@ impl Guest {
         socket: Socket<TcpStream>,
         address: IpAddr,
         stage: Stage,
-        now: Instant,
+        speech: Speech,
         deadline: Instant,
     ) -> Self {
         Self {
             socket,
             address,
             stage,
-            heard: [0; LONGEST],
-            length: 0,
+            speech,
+            heard: Vec::new(),
             out: Vec::new(),
-            last_heard: now,
+            last_heard: Instant::now(),
             deadline: Some(deadline),
             calls: None,
             process: None,
+            awaits: false,
+            roster: None,
         }
+    }
+
+    fn say(&mut self, word: Word, bytes: &[u8]) {
+        self.speech.say(word, bytes, &mut self.out);
     }
 
     pub(super) fn watch(&mut self, registry: &Registry, place: Place) -> io::Result<()> {
         registry.register(&mut self.socket.stream, place, Interest::READABLE | Interest::WRITABLE)
     }
 
-    /// The connection, for somebody else to watch.
-    pub(super) fn into_socket(mut self, registry: &Registry) -> Option<Socket<TcpStream>> {
+    /// The connection, for somebody else to watch, and how blocks travel on it.
+    pub(super) fn into_socket(mut self, registry: &Registry) -> Option<(Socket<TcpStream>, Way)> {
         registry.deregister(&mut self.socket.stream).ok()?;
-        Some(self.socket)
+        Some((self.socket, self.speech.way()))
     }
 
     pub(super) fn address(&self) -> IpAddr {
@@ -147,7 +170,7 @@ impl Guest {
 
     /// Whether nobody knows yet who it is.
     pub(super) fn is_stranger(&self) -> bool {
-        matches!(self.stage, Stage::Taken(_) | Stage::Greeted(_) | Stage::Ignored)
+        matches!(self.stage, Stage::Taken(_) | Stage::Greeted(_) | Stage::Ignored | Stage::Refused)
     }
 
     pub(super) fn stranger_from(&self, address: IpAddr) -> bool {
@@ -169,7 +192,8 @@ impl Guest {
     /// Says what is to be said to the claim.
     pub(super) fn answer(&mut self, answer: Answer, token: &Token, now: Instant) {
         let (Stage::Greeted(taker) | Stage::Welcome(taker, ..)) = &self.stage else { return };
-        self.out.extend_from_slice(&taker.answer(answer, token));
+        let answer = taker.answer(answer, token);
+        self.say(Word::ClaimResponse, &answer);
         self.deadline = Some(now + PATIENCE);
         if matches!(self.stage, Stage::Greeted(_)) {
             self.stage = Stage::Told;
@@ -183,13 +207,44 @@ impl Guest {
 
     /// Says the last thing.
     pub(super) fn tell(&mut self, bytes: &[u8], now: Instant) {
-        self.out.extend_from_slice(bytes);
-        (self.stage, self.deadline) = (Stage::Told, Some(now + PATIENCE));
+        self.deadline = Some(now + PATIENCE);
+        if matches!(self.speech, Speech::Soap(_)) && !self.awaits {
+            // It is an answer, and the question is still to come.
+            self.roster = Some(bytes.to_vec());
+        } else {
+            self.say(Word::Roster, bytes);
+            self.stage = Stage::Told;
+        }
+    }
+
+    /// Is closed at the deadline.
+    pub(super) fn end_at(&mut self, deadline: Instant) {
+        self.deadline = Some(deadline);
     }
 
     /// Is not answered any more, and closed at the deadline.
     pub(super) fn let_wait(&mut self, deadline: Instant) {
         (self.stage, self.deadline) = (Stage::Ignored, Some(deadline));
+    }
+
+    /// Hears the rest, and why it is not taken.
+    fn refuse(&mut self, fault: Fault) -> Step {
+        self.out.append(&mut envelope::fault(fault));
+        self.stage = Stage::Refused;
+        Step::Refused
+    }
+
+    /// What it is told when its time is over, if it can be told.
+    pub(super) fn say_farewell(&mut self) {
+        if self.speech == Speech::Soap(Role::Called) {
+            let fault = match self.stage {
+                Stage::Ignored => Fault::http(403, "the proof is wrong"),
+                _ if self.is_slow() => Fault::http(408, "the request has taken too long"),
+                _ => return,
+            };
+            // The connection ends in any case.
+            let _ = self.socket.write(&envelope::fault(fault)).and_then(|_| self.socket.flush());
+        }
     }
 
     /// Writes what there is to write, reads what has come, and says what comes of it.
@@ -208,68 +263,178 @@ impl Guest {
             // Nothing more is expected of it, but for the end of the connection.
             Stage::Joins => LONGEST,
             Stage::Ignored => return Step::Waits,
+            Stage::Refused => return self.drop_rest(),
         };
-        match self.read(wanted) {
-            Ok(true) => self.understand(token),
-            Ok(false) => Step::Waits,
+        let heard = match self.hear(wanted) {
+            Ok(Ok(heard)) => heard,
+            Ok(Err(fault)) => return self.refuse(fault),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Step::Waits,
             // It is not TLS, or not as it has to be.
-            Err(error) if error.kind() == ErrorKind::InvalidData => Step::Foreign,
-            Err(_) => Step::Gone,
+            Err(error) if error.kind() == ErrorKind::InvalidData => return Step::Foreign,
+            Err(_) => return Step::Gone,
+        };
+        self.heard.clear();
+        self.understand(heard, token)
+    }
+
+    /// The next message, as bytes so many of them.
+    fn hear(&mut self, wanted: usize) -> io::Result<Result<Heard, Fault>> {
+        loop {
+            let most = match &self.speech {
+                Speech::Unknown if self.is_plain_at_tls() => {
+                    self.socket.give_up_session();
+                    self.speech = Speech::Soap(Role::Called);
+                    return Ok(Err(Fault::http(400, PLAIN_AT_TLS)));
+                }
+                Speech::Unknown if self.heard.len() >= TELLING => {
+                    if self.heard.first() == Some(&TLS_HANDSHAKE) {
+                        self.speech = Speech::Soap(Role::Called);
+                        // In plain text, which is how who calls understands that there is no TLS.
+                        return Ok(Err(Fault::http(400, "this port does not speak TLS")));
+                    }
+                    let speech = Speech::of(&self.heard);
+                    self.speech = speech.ok_or(io::Error::from(ErrorKind::InvalidData))?;
+                    continue;
+                }
+                Speech::Unknown => TELLING,
+                Speech::Bytes if self.heard.len() >= wanted => {
+                    let word = if matches!(self.stage, Stage::Taken(_)) { Word::Hello } else { Word::Claim };
+                    return Ok(Ok(Heard::Message(word, self.heard.clone())));
+                }
+                Speech::Bytes => wanted,
+                Speech::Soap(role) => match speech::read(role, &self.heard, ROOT) {
+                    Ok(None) => self.heard.len() + CHUNK,
+                    Ok(Some(heard)) => return Ok(Ok(heard)),
+                    Err(fault) => return Ok(Err(fault)),
+                },
+            };
+            self.read(most)?;
+        }
+    }
+
+    /// Whether who calls talks HTTP where TLS is due.
+    fn is_plain_at_tls(&self) -> bool {
+        let mut first = [0; 4];
+        let is_first = self.heard.is_empty() && self.socket.is_encrypted();
+        let count = if is_first { self.socket.stream.peek(&mut first).unwrap_or(0) } else { 0 };
+        count == first.len()
+            && first.iter().all(|byte| matches!(byte, b'A'..=b'Z' | b' '))
+            && &first != b"PDBP"
+    }
+
+    /// Lets it read why it was refused.
+    fn drop_rest(&mut self) -> Step {
+        // Who has gone need not hear more.
+        let _ = self.socket.stream.shutdown(Shutdown::Write);
+        loop {
+            match self.socket.stream.read(&mut [0; CHUNK]) {
+                Ok(1..) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Step::Waits,
+                _ => return Step::Gone,
+            }
         }
     }
 
     /// A whole message has come.
-    fn understand(&mut self, token: &Token) -> Step {
-        self.length = 0;
-        let heard = self.heard;
-        let (Some(hello), Some(claim)) = (heard.first_chunk(), heard.first_chunk()) else {
-            return Step::Gone;
+    fn understand(&mut self, heard: Heard, token: &Token) -> Step {
+        let (word, bytes) = match heard {
+            Heard::Message(word, bytes) => (word, bytes),
+            Heard::Get(query) => return self.describe(&query),
+            // Who is called is no PDBP, or refuses.
+            Heard::Status(..) => return Step::Foreign,
         };
+        let is_soap = matches!(self.speech, Speech::Soap(_));
         let Ok(channel) = self.socket.channel() else { return Step::Gone };
-        let result = match std::mem::replace(&mut self.stage, Stage::Ignored) {
-            Stage::Taken(mut taker) => taker.hello(hello, channel).map(|said| {
-                self.out.extend_from_slice(&said);
-                self.stage = Stage::Greeted(taker);
-                self.step(token)
-            }),
-            Stage::Greeted(mut taker) => {
-                let claimed = taker.claim(claim, token);
-                self.stage = Stage::Greeted(taker);
-                claimed.map(Step::Claims)
+        let result = match (std::mem::replace(&mut self.stage, Stage::Ignored), word) {
+            (Stage::Taken(mut taker), Word::Hello) => match bytes.as_slice().try_into() {
+                Ok(hello) => taker.hello(hello, channel).map(|said| {
+                    self.say(Word::HelloResponse, &said);
+                    self.stage = Stage::Greeted(taker);
+                    self.step(token)
+                }),
+                Err(_) => Err(Stranger::Foreign),
+            },
+            (Stage::Greeted(mut taker), Word::Claim) => match bytes.as_slice().try_into() {
+                Ok(claim) => {
+                    let claimed = taker.claim(claim, token);
+                    self.stage = Stage::Greeted(taker);
+                    claimed.map(Step::Claims)
+                }
+                Err(_) => Err(Stranger::Foreign),
+            },
+            (Stage::Calls(mut dialler), Word::Claim | Word::HelloResponse) => {
+                match bytes.as_slice().try_into() {
+                    Ok(hello) => dialler.hello(hello, channel, token).map(|said| {
+                        self.say(Word::Claim, &said);
+                        self.stage = Stage::Claimed(dialler);
+                        self.step(token)
+                    }),
+                    Err(_) => Err(Stranger::Foreign),
+                }
             }
-            Stage::Calls(mut dialler) => dialler.hello(hello, channel, token).map(|said| {
-                self.out.extend_from_slice(&said);
-                self.stage = Stage::Claimed(dialler);
-                self.step(token)
-            }),
-            Stage::Claimed(dialler) => dialler.answer(claim, token).map(Step::Answered),
+            (Stage::Claimed(dialler), Word::Claim | Word::ClaimResponse) => match bytes.as_slice().try_into()
+            {
+                Ok(answer) => dialler.answer(answer, token).map(Step::Answered),
+                Err(_) => Err(Stranger::Foreign),
+            },
+            (Stage::Joins, Word::Await) if !self.awaits => {
+                (self.stage, self.awaits) = (Stage::Joins, true);
+                if let Some(roster) = self.roster.take() {
+                    self.say(Word::Roster, &roster);
+                    self.stage = Stage::Told;
+                }
+                Ok(self.step(token))
+            }
             _ => Err(Stranger::Foreign),
         };
         match result {
             Ok(step) => step,
+            Err(Stranger::Foreign) if is_soap && self.calls.is_none() => {
+                self.refuse(Fault::sender("this is not what is to be said here"))
+            }
             Err(Stranger::Foreign) => Step::Foreign,
             Err(Stranger::Token) => Step::WrongToken,
         }
     }
 
-    /// Reads until so many bytes are there. Whether they are.
-    fn read(&mut self, wanted: usize) -> io::Result<bool> {
-        while let Some(room) = self.heard.get_mut(self.length..wanted).filter(|room| !room.is_empty()) {
-            match self.socket.read(room) {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(count) => {
-                    self.length += count;
-                    self.last_heard = Instant::now();
+    /// Says what the service is.
+    fn describe(&mut self, query: &str) -> Step {
+        let scheme = if self.socket.is_encrypted() { "https" } else { "http" };
+        let own = self.socket.stream.local_addr().map(|own| own.to_string()).unwrap_or_default();
+        let address = format!("{scheme}://{own}{}", http::PATH);
+        match soap::description(query, &address) {
+            Some(text) if matches!(self.stage, Stage::Taken(_)) => {
+                self.out.append(&mut http::plain(200, "text/xml; charset=utf-8", &text));
+                self.stage = Stage::Told;
+                match self.write() {
+                    Ok(false) => Step::Waits,
+                    _ => Step::Gone,
                 }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // A call that is still on its way is not connected.
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
-                    return Ok(false);
-                }
-                Err(error) => return Err(error),
             }
+            _ => self.refuse(Fault::http(405, "the service takes POST; GET has ?wsdl and ?xsd")),
         }
-        Ok(true)
+    }
+
+    /// Reads until so many bytes are there.
+    ///
+    /// # Errors
+    /// The end of the connection, or that more is still to come.
+    fn read(&mut self, most: usize) -> io::Result<()> {
+        let (wanted, mut room) = (most.saturating_sub(self.heard.len()), [0; CHUNK]);
+        let room = room.get_mut(..wanted.min(CHUNK)).unwrap_or(&mut []);
+        match self.socket.read(room) {
+            Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+            Ok(count) => {
+                self.heard.extend_from_slice(room.get(..count).unwrap_or(&[]));
+                self.last_heard = Instant::now();
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            // A call that is still on its way is not connected.
+            Err(error) if error.kind() == ErrorKind::NotConnected => Err(ErrorKind::WouldBlock.into()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Writes what there is. Whether that is all.
@@ -296,6 +461,9 @@ impl Guest {
         }
     }
 }
+
+/// What is said to HTTP at a port of TLS. Who calls such a port understands it by its last word.
+pub(super) const PLAIN_AT_TLS: &str = "this port speaks TLS";
 
 /// What counts as one address: with IPv6 a network has as many as it likes.
 fn network(address: IpAddr) -> IpAddr {

@@ -5,9 +5,13 @@ use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use super::greeting::{ANSWER, Answer, Claim, Dialler, HELLO, Id, Purpose, VERSION, Verdict};
+use super::guest::PLAIN_AT_TLS;
 use super::roster::{ROSTER, Roster};
+use super::speech::{self, Heard, Speech};
 use super::{PATIENCE, Shared};
 use crate::error::{Refusal, StartError};
+use crate::framing::Way;
+use crate::framing::soap::{ROOT, Role, Word};
 use crate::socket::Socket;
 use crate::tls::Sessions;
 use crate::token;
@@ -18,6 +22,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 const CONNECT: Duration = Duration::from_secs(1);
 /// What an end that expects TLS answers to anything else begins with.
 const TLS_ALERT: u8 = 21;
+/// Bytes of the longest list of nodes, as hexBinary in its envelope.
+const LONGEST_ROSTER: usize = 8 << 20;
 
 /// Why a try has come to nothing.
 enum Try {
@@ -86,7 +92,8 @@ fn attempt(
         process: shared.process,
         incarnation: 0,
     };
-    let answer = greet(&mut socket, address, shared, claim)?;
+    let speech = Speech::to(Way::to(shared.framing, address.to_owned()));
+    let answer = greet(&mut socket, &speech, address, shared, claim)?;
     if !answer.is_welcome() {
         let longest = usize::try_from(shared.longest).unwrap_or(usize::MAX);
         let refusal = answer.refusal(longest).unwrap_or(Refusal::Other(answer.verdict));
@@ -95,7 +102,10 @@ fn attempt(
         let later = answer.verdict == Verdict::NoPlace as u8;
         return Err(if later { Try::Later(error) } else { Try::Never(error) });
     }
-    let roster = read_roster(&mut socket, founder, deadline)?;
+    let roster = match &speech {
+        Speech::Soap(role) => ask_roster(&mut socket, role, founder, deadline)?,
+        _ => read_roster(&mut socket, founder, deadline)?,
+    };
     Ok((listener, roster))
 }
 
@@ -115,6 +125,7 @@ fn connect(address: &str) -> io::Result<TcpStream> {
 
 fn greet(
     socket: &mut Socket<TcpStream>,
+    speech: &Speech,
     address: &str,
     shared: &Shared,
     claim: Claim,
@@ -123,17 +134,106 @@ fn greet(
     socket.stream.set_write_timeout(Some(PATIENCE))?;
     let wrong = || Try::Never(StartError::WrongToken { address: address.to_owned() });
     let (mut dialler, hello) = Dialler::begin(token::random()?, claim);
-    socket.write_all(&hello)?;
-    let theirs = read_hello(socket, address)?;
+    let theirs: [u8; HELLO] = match speech {
+        Speech::Soap(role) => ask(socket, role, address, (Word::Hello, &hello), Word::HelloResponse)?,
+        _ => {
+            socket.write_all(&hello)?;
+            read_hello(socket, address)?
+        }
+    };
     let claim = dialler.hello(&theirs, socket.channel()?, &shared.token).map_err(|_| wrong())?;
-    socket.write_all(&claim)?;
-    let mut answer = [0; ANSWER];
-    socket.read_exact(&mut answer).map_err(|error| match error.kind() {
-        // Who does not know the token is not told so.
-        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => wrong(),
-        _ => Try::Again(error),
-    })?;
+    let answer: [u8; ANSWER] = match speech {
+        Speech::Soap(role) => ask(socket, role, address, (Word::Claim, &claim), Word::ClaimResponse)?,
+        _ => {
+            socket.write_all(&claim)?;
+            let mut answer = [0; ANSWER];
+            socket.read_exact(&mut answer).map_err(|error| match error.kind() {
+                // Who does not know the token is not told so.
+                ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => wrong(),
+                _ => Try::Again(error),
+            })?;
+            answer
+        }
+    };
     dialler.answer(&answer, &shared.token).map_err(|_| wrong())
+}
+
+/// Asks by SOAP, and reads what has to be answered to it.
+fn ask<const BYTES: usize>(
+    socket: &mut Socket<TcpStream>,
+    role: &Role,
+    address: &str,
+    (word, bytes): (Word, &[u8]),
+    due: Word,
+) -> Result<[u8; BYTES], Try> {
+    let status = match exchange(socket, role, (word, bytes), ROOT) {
+        Err(Try::Again(error)) if error.kind() == ErrorKind::InvalidData => {
+            let address = address.to_owned();
+            // What ends a session of TLS, and what is no message.
+            return Err(Try::Never(match socket.is_encrypted() {
+                true => StartError::Handshake { address, error },
+                false => StartError::NoExchange { address, status: 0 },
+            }));
+        }
+        Err(other) => return Err(other),
+        Ok(Heard::Message(said, bytes)) if said == due => match bytes.as_slice().try_into() {
+            Ok(bytes) => return Ok(bytes),
+            Err(_) => 200,
+        },
+        Ok(Heard::Message(..) | Heard::Get(_)) => 200,
+        Ok(Heard::Status(400, said)) if said.trim_ascii_end().ends_with(PLAIN_AT_TLS.as_bytes()) => {
+            return Err(Try::Never(StartError::Encrypted { address: address.to_owned() }));
+        }
+        Ok(Heard::Status(403, _)) => {
+            return Err(Try::Never(StartError::WrongToken { address: address.to_owned() }));
+        }
+        Ok(Heard::Status(status, _)) => status,
+    };
+    Err(Try::Never(StartError::NoExchange { address: address.to_owned(), status }))
+}
+
+/// Says something by SOAP, and reads the answer, an envelope of so many bytes at most.
+fn exchange(
+    socket: &mut Socket<TcpStream>,
+    role: &Role,
+    (word, bytes): (Word, &[u8]),
+    most: usize,
+) -> Result<Heard, Try> {
+    let mut said = Vec::new();
+    Speech::Soap(role.clone()).say(word, bytes, &mut said);
+    socket.write_all(&said)?;
+    let (mut heard, mut room) = (Vec::new(), [0; 16 << 10]);
+    loop {
+        match speech::read(role, &heard, most) {
+            Ok(Some(answer)) => return Ok(answer),
+            Ok(None) => {}
+            Err(fault) => return Err(io::Error::new(ErrorKind::InvalidData, fault.to_string()).into()),
+        }
+        match socket.read(&mut room) {
+            Ok(0) => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
+            Ok(count) => heard.extend_from_slice(room.get(..count).unwrap_or(&[])),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// As [`read_roster`], by SOAP.
+fn ask_roster(
+    socket: &mut Socket<TcpStream>,
+    role: &Role,
+    founder: SocketAddr,
+    deadline: Instant,
+) -> Result<Roster, Try> {
+    let left = Some(deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)));
+    socket.stream.set_read_timeout(left)?;
+    let senseless = || Try::Again(io::Error::new(ErrorKind::InvalidData, "the list of nodes makes no sense"));
+    let Heard::Message(Word::Roster, bytes) = exchange(socket, role, (Word::Await, &[]), LONGEST_ROSTER)?
+    else {
+        return Err(senseless());
+    };
+    let (head, rest) = bytes.split_first_chunk().ok_or_else(senseless)?;
+    Roster::from_bytes(head, rest, founder).ok_or_else(senseless)
 }
 
 /// The other end's first message, or why there is none.

@@ -11,6 +11,7 @@ use pdbp_core::Bell;
 use super::greeting::{Claim, Id, Purpose, Verdict};
 use super::roster::{Member, Roster};
 use super::seats::{Given, Seats};
+use crate::framing::Way;
 use crate::reactor::Reactor;
 use crate::socket::Socket;
 
@@ -19,6 +20,8 @@ pub(crate) struct Arrived {
     pub(crate) node: usize,
     pub(crate) member: Member,
     pub(crate) socket: Socket<TcpStream>,
+    /// How blocks travel on it.
+    pub(crate) way: Way,
 }
 
 /// The cluster that this process belongs to, and what is going on with its nodes.

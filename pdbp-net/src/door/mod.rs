@@ -12,6 +12,7 @@ mod members;
 mod porter;
 pub(crate) mod roster;
 mod seats;
+mod speech;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +25,7 @@ use std::time::Duration;
 use mio::net::TcpListener;
 use mio::{Interest, Poll, Token as Place, Waker};
 
+use crate::options::Framing;
 use crate::reactor::Reactor;
 use crate::tls::Sessions;
 use crate::token::{self, Token};
@@ -33,6 +35,8 @@ pub(crate) use members::Arrived;
 use members::Members;
 use porter::Porter;
 use roster::Roster;
+#[cfg(feature = "fuzzing")]
+pub(crate) use speech::reads;
 
 /// How long a stranger may take to prove that it is none.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
@@ -73,6 +77,8 @@ pub(crate) struct Shared {
     pub(crate) token: Token,
     pub(crate) process: Id,
     pub(crate) longest: u32,
+    /// How this process talks to whom it calls.
+    pub(crate) framing: Framing,
     /// What encrypts connections, if they are.
     pub(crate) sessions: Option<Sessions>,
     /// Set when all nodes are there; in an open cluster when this one is.
@@ -82,11 +88,17 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(token: Token, sessions: Option<Sessions>, longest: u32) -> io::Result<Self> {
+    pub(crate) fn new(
+        token: Token,
+        sessions: Option<Sessions>,
+        longest: u32,
+        framing: Framing,
+    ) -> io::Result<Self> {
         Ok(Self {
             token,
             process: Id(token::random()?),
             longest,
+            framing,
             sessions,
             members: OnceLock::new(),
             closing: AtomicBool::new(false),

@@ -11,6 +11,7 @@ use super::guest::{Guest, Step};
 use super::members::{Arrived, Members};
 use super::roster::Member;
 use super::{BELL, Founding, LISTENER, PER_ADDRESS, STRANGERS, Shared};
+use crate::framing::Way;
 use crate::socket::Socket;
 use crate::tls::Sessions;
 use crate::token;
@@ -164,6 +165,13 @@ impl Porter {
                     self.shared.counters.foreign.fetch_add(1, Ordering::Relaxed);
                     return self.dismiss(&guest);
                 }
+                Step::Refused => {
+                    self.shared.counters.foreign.fetch_add(1, Ordering::Relaxed);
+                    if let Some(founding) = &mut self.founding {
+                        founding.strike(guest.process());
+                    }
+                    guest.end_at(Instant::now() + PENANCE);
+                }
                 Step::WrongToken => {
                     self.shared.counters.wrong_token.fetch_add(1, Ordering::Relaxed);
                     guest.let_wait(Instant::now() + PENANCE);
@@ -242,7 +250,9 @@ impl Porter {
     /// Gives a connection to the links.
     fn hand_over(&mut self, node: usize, member: Member, guest: Guest) {
         match (self.shared.members.get(), guest.into_socket(&self.registry)) {
-            (Some(members), Some(socket)) => members.hand_over(Arrived { node, member, socket }),
+            (Some(members), Some((socket, way))) => {
+                members.hand_over(Arrived { node, member, socket, way });
+            }
             _ => self.failed(Some(node)),
         }
     }
@@ -268,7 +278,8 @@ impl Porter {
             let session = shared.sessions.as_ref().map(Sessions::dial).transpose();
             match (TcpStream::connect(member.address), token::random(), session) {
                 (Ok(stream), Ok(nonce), Ok(session)) => {
-                    let socket = Socket::new(stream, session);
+                    let way = Way::to(shared.framing, member.address.to_string());
+                    let socket = (Socket::new(stream, session), way);
                     self.seat(Guest::called(socket, node, member.address.ip(), nonce, claim, now + CALL));
                 }
                 _ => self.failed(Some(node)),
@@ -314,9 +325,10 @@ impl Porter {
     fn end_late(&mut self, now: Instant) {
         for slot in 0..self.guests.len() {
             let late = |guest: &mut Guest| guest.deadline().is_some_and(|deadline| deadline <= now);
-            let Some(guest) = self.guests.get_mut(slot).and_then(|guest| guest.take_if(late)) else {
+            let Some(mut guest) = self.guests.get_mut(slot).and_then(|guest| guest.take_if(late)) else {
                 continue;
             };
+            guest.say_farewell();
             if guest.is_slow() {
                 self.shared.counters.too_slow.fetch_add(1, Ordering::Relaxed);
             }

@@ -11,6 +11,8 @@ use super::greeting::{ANSWER, Answer, CLAIM, Claim, Dialler, HELLO, Id, Purpose,
 use crate::token::Token;
 use crate::{Founder, Net, Options, Refusal, StartError};
 
+mod soap;
+
 /// Long enough for a loaded machine.
 const SOON: Duration = Duration::from_secs(60);
 
@@ -75,9 +77,7 @@ fn greet(stream: &mut TcpStream, claim: Claim, token: &Token) -> Option<Answer> 
 #[test]
 fn what_is_no_pdbp_is_closed_without_a_word() {
     let (net, _other) = pair();
-    for bytes in
-        [&b"GET / HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n"[..], &[0; HELLO], &[0xFF; 4096]]
-    {
+    for bytes in [&b"PDBPnot1 at all, since there is another number"[..], &[0; HELLO], &[0xFF; 4096]] {
         let mut stream = dial(net.address());
         // It may be closed before all of them are written.
         let _ = stream.write_all(bytes);

@@ -6,7 +6,7 @@ use pdbp_core::Completion;
 
 use super::Link;
 use crate::error::{Lost, Malformed, NetError};
-use crate::frame::{Came, Head};
+use crate::framing::{Came, Head};
 use crate::ring::Ring;
 
 /// Frames that one poll reads.
@@ -48,10 +48,10 @@ impl<S: Read + Write> Link<S> {
             let room = match (&mut self.leaving, incoming.row.room(), incoming.posted.front_mut()) {
                 (Some(nowhere), ..) => nowhere,
                 (None, Some(buffer), _) => buffer,
-                (None, None, Some(block)) if connection.reader.is_in_block() => block.bytes_mut(),
+                (None, None, Some(block)) if connection.lane.is_in_block() => block.bytes_mut(),
                 _ => &mut [][..],
             };
-            let result = match connection.reader.next(&mut connection.socket, room) {
+            let result = match connection.lane.next(&mut connection.socket, room) {
                 Ok(Came::Nothing) => {
                     connection.readable = false;
                     return None;
@@ -99,7 +99,7 @@ impl<S: Read + Write> Link<S> {
                 return Ok(());
             }
         }
-        connection.reader.begin_block(length);
+        connection.lane.begin_block(length);
         Ok(())
     }
 }

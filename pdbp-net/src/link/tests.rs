@@ -238,6 +238,8 @@ enum Operation {
     Connect {
         holds: usize,
         grain: usize,
+        /// The end that calls, if it talks SOAP.
+        caller: Option<usize>,
     },
     /// One end gives its connection up.
     Cut(usize),
@@ -245,12 +247,18 @@ enum Operation {
     Wait(usize),
 }
 
+/// No SOAP, or by whom it is called.
+fn any_caller() -> impl Strategy<Value = Option<usize>> {
+    prop_oneof![Just(None), Just(Some(0)), Just(Some(1))]
+}
+
 fn operation(with_outages: bool) -> impl Strategy<Value = Operation> {
     prop_oneof![
         10 => (0..2usize, 0..1000usize).prop_map(|(end, extra)| Operation::Submit(end, extra)),
         10 => (0..2usize).prop_map(Operation::Post),
         30 => (0..2usize, 1..20u8).prop_map(|(end, times)| Operation::Poll(end, times)),
-        4 => (1..2000usize, 1..500usize).prop_map(|(holds, grain)| Operation::Connect { holds, grain }),
+        4 => (1..2000usize, 1..500usize, any_caller())
+            .prop_map(|(holds, grain, caller)| Operation::Connect { holds, grain, caller }),
         2 => (0..2usize).prop_map(Operation::Cut),
         u32::from(with_outages) => (0..2usize).prop_map(Operation::Wait),
     ]
@@ -272,10 +280,15 @@ impl World {
             Operation::Submit(end, extra) => self.ends[end].submit(extra),
             Operation::Post(end) => self.ends[end].post(),
             Operation::Poll(end, times) => (0..times).for_each(|_| _ = self.ends[end].poll()),
-            Operation::Connect { holds, grain } => {
-                let [one, two] = Pipe::pair(holds, grain);
-                for (end, pipe) in self.ends.iter_mut().zip([one, two]) {
-                    end.link.connect(pipe, &mut end.ring);
+            Operation::Connect { holds, grain, caller } => {
+                for (place, pipe) in Pipe::pair(holds, grain).into_iter().enumerate() {
+                    let way = match caller {
+                        None => Way::Tcp,
+                        Some(caller) if caller == place => Way::Calls("there:1".to_owned()),
+                        Some(_) => Way::Called,
+                    };
+                    let end = &mut self.ends[place];
+                    end.link.connect(pipe, way, &mut end.ring);
                 }
             }
             Operation::Cut(end) => {
@@ -292,10 +305,10 @@ impl World {
     }
 
     /// Lets all that is under way arrive.
-    fn settle(&mut self) {
-        self.run(&Operation::Connect { holds: 1000, grain: 300 });
+    fn settle(&mut self, caller: Option<usize>) {
+        self.run(&Operation::Connect { holds: 1000, grain: 300, caller });
         let mut idle = 0;
-        while idle < 50 {
+        while idle < 200 {
             let mut moved = false;
             for end in &mut self.ends {
                 end.post();
@@ -314,10 +327,11 @@ proptest! {
     fn cuts_lose_nothing(
         settings in [any_setting(), any_setting()],
         operations in prop::collection::vec(operation(false), 0..400),
+        caller in any_caller(),
     ) {
         let mut world = World::new(settings);
         operations.iter().for_each(|operation| world.run(operation));
-        world.settle();
+        world.settle(caller);
         for (end, other) in [(0, 1), (1, 0)] {
             let all: Vec<_> = (0..world.ends[end].submitted).collect();
             prop_assert_eq!(&world.ends[other].received, &all);
@@ -334,10 +348,11 @@ proptest! {
     fn what_is_in_doubt_comes_back(
         settings in [any_setting(), any_setting()],
         operations in prop::collection::vec(operation(true), 0..400),
+        caller in any_caller(),
     ) {
         let mut world = World::new(settings);
         operations.iter().for_each(|operation| world.run(operation));
-        world.settle();
+        world.settle(caller);
         prop_assert_eq!(world.ends[0].session, world.ends[1].session);
         for (end, other) in [(0, 1), (1, 0)] {
             let (end, other) = (&world.ends[end], &world.ends[other]);
@@ -355,7 +370,7 @@ proptest! {
 fn opened() -> (End, Pipe) {
     let mut end = End::new(0, Instant::now(), PLAIN);
     let [mine, mut theirs] = Pipe::pair(100_000, 100_000);
-    end.link.connect(mine, &mut end.ring);
+    end.link.connect(mine, Way::Tcp, &mut end.ring);
     theirs.write_all(&frame(Kind::Open, 0, 0, 3).to_bytes()).unwrap();
     assert!(!end.poll());
     (end, theirs)
@@ -380,7 +395,7 @@ fn malformed_frames_end_the_connection_and_then_the_link() {
             assert!(end.link.is_apart() && end.link.is_up(), "{what}: connection {connection} is over");
             let [mine, other] = Pipe::pair(100_000, 100_000);
             theirs = other;
-            end.link.connect(mine, &mut end.ring);
+            end.link.connect(mine, Way::Tcp, &mut end.ring);
             theirs.write_all(&frame(Kind::Open, 0, 0, 3).to_bytes()).unwrap();
         }
         theirs.write_all(&head.to_bytes()).unwrap();
@@ -397,7 +412,7 @@ fn malformed_frames_end_the_connection_and_then_the_link() {
 fn a_frame_before_the_opening_is_refused() {
     let mut end = End::new(0, Instant::now(), PLAIN);
     let [mine, mut theirs] = Pipe::pair(1000, 1000);
-    end.link.connect(mine, &mut end.ring);
+    end.link.connect(mine, Way::Tcp, &mut end.ring);
     theirs.write_all(&frame(Kind::Ack, 0, 0, 0).to_bytes()).unwrap();
     assert!(!end.poll());
     assert!(end.link.is_apart());
@@ -444,7 +459,7 @@ fn packed_blocks_that_lie_are_refused_and_counted() {
             end.post();
             for _ in 0..FAULTS {
                 let [mine, mut theirs] = Pipe::pair(100_000, 100_000);
-                end.link.connect(mine, &mut end.ring);
+                end.link.connect(mine, Way::Tcp, &mut end.ring);
                 theirs.write_all(&frame(Kind::Open, 0, 0, 3).to_bytes()).unwrap();
                 let length = bytes.len() as u32;
                 let head = Head { packing, length, ..frame(Kind::Data, 0, 0, 0) };
@@ -472,7 +487,7 @@ fn packed_blocks_are_counted() {
             // The first and the fourth are noise.
             world.run(&Operation::Submit(0, 399 + number));
         }
-        world.settle();
+        world.settle(None);
         let stats = world.ends[0].link.stats();
         assert_eq!(stats.packed, 3);
         assert!(stats.packed_bytes * 4 < stats.plain_bytes, "{stats:?}");

@@ -15,7 +15,7 @@ use std::cell::RefCell;
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
 use zstd::bulk::{Compressor, Decompressor};
 
-use crate::frame::Malformed;
+use crate::framing::Malformed;
 
 /// Which codec a node sends with. What it receives it expands, whatever this says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::Ring;
 use super::codec::{self, Packing};
 use super::workers::{Done, Job, Work};
-use crate::frame::Malformed;
+use crate::framing::Malformed;
 
 /// A link's row of RM: blocks that have come and do not lie in posted ones yet.
 pub(crate) struct RecvRow {

@@ -10,7 +10,7 @@ use pdbp_core::Bell;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use super::codec::{self, Packing};
-use crate::frame::Malformed;
+use crate::framing::Malformed;
 
 /// What is to be done with a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

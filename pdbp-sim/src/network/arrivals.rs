@@ -6,7 +6,7 @@ use pdbp_core::{Arrival, Completion, SealedBlock};
 
 use super::events::Kind;
 use super::pair::{End, Frame, Load};
-use super::wire::{Net, Ready, id, key};
+use super::wire::{Net, Ready, SHORT_FRAME, id, key};
 
 impl Net {
     pub(super) fn frame_arrives(&mut self, from: u16, to: u16, session: u32, sequence: u64) {
@@ -31,12 +31,16 @@ impl Net {
         let session = pair.session;
         let incoming = &pair.ends_of(to, from).0.incoming;
         let (received, released) = (incoming.next, incoming.released);
+        let told = Kind::Ack { from, to, session, received, released };
+        if self.send_on_fabric(SHORT_FRAME, told) {
+            return;
+        }
         if self.physics.loss.strikes(&mut self.random) {
             self.counts.lost += 1;
             return;
         }
         let at = self.now + self.physics.way(&mut self.random);
-        self.queue.plan(at, Kind::Ack { from, to, session, received, released });
+        self.queue.plan(at, told);
     }
 
     pub(super) fn ack_arrives(&mut self, (from, to): (u16, u16), session: u32, received: u64, released: u64) {

@@ -177,6 +177,11 @@ impl<K: Eq> Queue<K> {
         self.planned += 1;
     }
 
+    /// When the next thing happens.
+    pub(crate) fn due(&self) -> Option<u64> {
+        self.heap.peek().map(|event| event.at)
+    }
+
     /// What happens next, at `until` at the latest.
     pub(crate) fn next(&mut self, until: u64) -> Option<Event<K>> {
         self.heap.peek().filter(|event| event.at <= until)?;

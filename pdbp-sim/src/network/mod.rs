@@ -15,7 +15,8 @@
 //! contract, and that time passes. There is no clock, no thread and no order that depends on addresses: all randomness comes from
 //! the seed, and [`Network::digest`] depends on all that has happened.
 //!
-//! * [`Physics`]: latency, jitter, rates, loss, when links are given up.
+//! * [`Physics`]: latency, jitter, rates, loss, when links are given up. Its [`Ground`] is a wire between each two nodes, or a
+//!   [fabric](crate::rapidio) of switches, on which a frame is a message of one or more packets.
 //! * [`Network`] and [`Port`]: the transport, for whoever drives it.
 //! * [`Cluster`]: an [`Endpoint`](pdbp_core::Endpoint) over each port, as programs embed it, with [`Traffic`] between them, and a [`Mix`] of
 //!   streams, commands, long messages, trains, sets of destinations, barriers and requests for quiescence.
@@ -61,6 +62,7 @@ mod cluster;
 pub(crate) mod events;
 mod failure;
 mod faults;
+mod ground;
 mod guests;
 mod host;
 mod meetings;
@@ -90,6 +92,7 @@ pub use check::{Broken, Invariant};
 pub use cluster::Cluster;
 pub use events::{Event, Kind};
 pub use faults::Fault;
+pub use ground::Ground;
 pub use host::HostCosts;
 pub use mix::Mix;
 pub use payload::PAYLOAD;
@@ -140,8 +143,8 @@ impl Network {
     /// # Errors
     /// See [`PhysicsError`].
     pub fn new(nodes: usize, physics: Physics, seed: u64) -> Result<(Self, Vec<Port>), PhysicsError> {
-        physics.check(nodes)?;
-        let network = Self(Arc::new(Mutex::new(Net::new(nodes, physics, seed))));
+        let (physics, ground) = physics.checked(nodes)?;
+        let network = Self(Arc::new(Mutex::new(Net::new(nodes, physics, ground, seed))));
         let ports = (0..nodes as u16).filter_map(|node| network.attach(node)).collect();
         Ok((network, ports))
     }
@@ -268,7 +271,12 @@ impl Network {
 
     /// A number that depends on all that has happened, in its order.
     pub fn digest(&self) -> u64 {
-        lock(&self.0).digest.value()
+        let net = lock(&self.0);
+        let mut digest = net.digest;
+        if let Some(ground) = &net.ground {
+            digest.add(ground.frames.digest());
+        }
+        digest.value()
     }
 
     /// Makes the digest depend on something more.
@@ -278,7 +286,8 @@ impl Network {
 
     /// What has happened on the links.
     pub fn counts(&self) -> LinkCounts {
-        lock(&self.0).counts
+        let net = lock(&self.0);
+        LinkCounts { packets: net.ground.as_ref().map_or(0, |ground| ground.frames.packets()), ..net.counts }
     }
 
     /// Events that are planned.

@@ -100,6 +100,15 @@ pub(super) struct Frame {
     pub(super) arrived: bool,
     /// When it left last.
     pub(super) left: u64,
+    /// How often it waits at its endpoint to leave.
+    pub(super) waiting: u32,
+}
+
+impl Frame {
+    /// When it left last: not before `now` if it still waits to.
+    pub(super) fn left_by(&self, now: u64) -> u64 {
+        if self.waiting > 0 { now } else { self.left }
+    }
 }
 
 /// What a frame carries.

@@ -5,7 +5,9 @@ use std::fmt;
 use pdbp_core::Arrival;
 use pdbp_core::cdu::BLOCK_HEADER;
 
+use super::ground::{Ground, OnFabric};
 use crate::random::Random;
+use crate::rapidio::TopologyError;
 
 /// How often something happens, to 32 binary places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -38,6 +40,8 @@ pub enum CrashSight {
 /// The physics of a network. The default is a gigabit network without faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Physics {
+    /// What frames travel on.
+    pub ground: Ground,
     /// How blocks arrive, on all links.
     pub arrival: Arrival,
     /// Nanoseconds from the last bit sent to the last bit received.
@@ -70,6 +74,7 @@ pub struct Physics {
 impl Default for Physics {
     fn default() -> Self {
         Self {
+            ground: Ground::Wires,
             arrival: Arrival::Posted,
             latency: 20_000,
             jitter: 0,
@@ -97,6 +102,15 @@ pub enum PhysicsError {
     InFlight,
     /// Blocks of so many bytes have no room for a header and a body.
     LargestBlock(usize),
+    /// The fabric cannot be.
+    Topology(TopologyError),
+    /// The fabric has too few endpoints.
+    Endpoints {
+        /// How many nodes there are.
+        nodes: usize,
+        /// How many endpoints.
+        endpoints: usize,
+    },
     /// A link is given up after so many nanoseconds, before a frame can be acknowledged.
     GiveUp {
         /// Nanoseconds until it is given up.
@@ -114,10 +128,15 @@ impl fmt::Display for PhysicsError {
             Self::LargestBlock(n) => {
                 write!(f, "blocks of {n} bytes have no body; let largest_block be more than {BLOCK_HEADER}")
             }
+            Self::Topology(error) => error.fmt(f),
+            Self::Endpoints { nodes, endpoints } => write!(
+                f,
+                "{nodes} nodes on a fabric of {endpoints} endpoints; add boards or endpoints, or run fewer nodes"
+            ),
             Self::GiveUp { give_up, round_trip } => write!(
                 f,
                 "links are given up after {give_up} ns, but the way there and back takes up to {round_trip} ns; choose \
-                 a longer give_up or a shorter latency"
+                 a longer give_up, or a shorter latency"
             ),
         }
     }
@@ -131,6 +150,11 @@ impl Physics {
     /// # Errors
     /// The value that cannot be.
     pub fn check(&self, nodes: usize) -> Result<(), PhysicsError> {
+        self.checked(nodes).map(|_| ())
+    }
+
+    /// The same; its values on its ground.
+    pub(super) fn checked(&self, nodes: usize) -> Result<(Self, Option<OnFabric>), PhysicsError> {
         if nodes == 0 || nodes > usize::from(u16::MAX) {
             return Err(PhysicsError::Nodes(nodes));
         }
@@ -140,11 +164,12 @@ impl Physics {
         if self.largest_block <= BLOCK_HEADER {
             return Err(PhysicsError::LargestBlock(self.largest_block));
         }
-        let round_trip = 2 * self.longest_way();
+        let on_ground = self.on_ground(nodes)?;
+        let round_trip = 2 * on_ground.0.longest_way();
         if self.give_up <= round_trip {
             return Err(PhysicsError::GiveUp { give_up: self.give_up, round_trip });
         }
-        Ok(())
+        Ok(on_ground)
     }
 
     /// Nanoseconds that the slowest frame takes, once it has left.

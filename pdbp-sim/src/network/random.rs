@@ -5,6 +5,7 @@ use pdbp_core::{Arrival, Config, Routing};
 
 use super::{CrashSight, Fault, HostCosts, Mix, Probability, Scenario, Traffic, gbit, mbit, ms, us};
 use crate::random::Random;
+use crate::rapidio::{BOARD, Timing, Topology};
 
 impl Scenario {
     /// A scenario that `seed` determines, and how long its traffic lasts: sizes, physics, traffic and faults are drawn. Links are given
@@ -75,6 +76,28 @@ impl Scenario {
             }
         }
         (scenario, until)
+    }
+
+    /// The same as [`random`](Self::random) on a fabric: boards in a chain, a ring or a tree, or single switches with an endpoint or
+    /// two each.
+    pub fn random_fabric(seed: u64) -> (Self, u64) {
+        let (scenario, until) = Self::drawn(seed, Routing::Direct);
+        let mut random = Random::new(seed ^ 0x6661_6272);
+        let random = &mut random;
+        let nodes = scenario.setup.nodes;
+        let topology = if one_in(2, random) {
+            Topology::boards(nodes.div_ceil(BOARD) + random.below(3) as usize)
+        } else {
+            let switches = nodes.div_ceil(2) + random.below(2) as usize;
+            (0..nodes)
+                .fold(Topology::boards(0).bare(switches), |topology, node| topology.endpoint(node % switches))
+        };
+        let topology = match random.below(3) {
+            0 => topology.chain(),
+            1 => topology.ring(),
+            _ => topology.tree(2 + random.below(3) as usize),
+        };
+        (scenario.fabric(topology, Timing::SRIO), until)
     }
 
     fn drawn(seed: u64, routing: Routing) -> (Self, u64) {

@@ -7,7 +7,8 @@ use pdbp_core::{Arrival, Routing, Transport};
 
 use super::cluster::Cluster;
 use super::setup::{ClusterError, Setup};
-use super::{Broken, CrashSight, Fault, HostCosts, Port, Probability, Report, Traffic};
+use super::{Broken, CrashSight, Fault, Ground, HostCosts, Port, Probability, Report, Traffic};
+use crate::rapidio::{Timing, Topology};
 
 /// What a cluster goes through. See the [module](super) for an example; times are nanoseconds of virtual time.
 #[derive(Clone, Debug)]
@@ -66,6 +67,23 @@ impl Scenario {
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.setup.seed = seed;
+        self
+    }
+
+    /// On a fabric of switches instead of wires: see [`Ground::Fabric`].
+    ///
+    /// ```
+    /// use pdbp_sim::network::{Scenario, Traffic, ms};
+    /// use pdbp_sim::rapidio::{Timing, Topology};
+    ///
+    /// let scenario = Scenario::new(16).fabric(Topology::boards(4).ring(), Timing::SRIO);
+    /// let report = scenario.traffic(Traffic::uniform().size(64).rate(20_000)).run(ms(2))?;
+    /// assert!(report.lost == 0 && report.links.packets > report.links.frames);
+    /// # Ok::<(), pdbp_sim::network::ScenarioError>(())
+    /// ```
+    #[must_use]
+    pub fn fabric(mut self, topology: Topology, timing: Timing) -> Self {
+        self.setup.physics.ground = Ground::Fabric { topology, timing };
         self
     }
 

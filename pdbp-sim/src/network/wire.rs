@@ -9,12 +9,13 @@ use pdbp_core::{Completion, Reason, SealedBlock, VacantBlock};
 
 use super::Cause;
 use super::events::{Digest, Event, Kind, Queue, Trace};
+use super::ground::OnFabric;
 use super::pair::{Belief, End, Frame, Load, Pair};
 use super::physics::{Physics, serialisation};
 use crate::random::Random;
 
 /// Bytes of a frame that carries no block.
-const SHORT_FRAME: usize = 16;
+pub(super) const SHORT_FRAME: usize = 16;
 /// Where a block's class is in its header.
 const CLASS: usize = 3;
 /// Events that are kept for the message of a failed check.
@@ -47,6 +48,8 @@ pub struct LinkCounts {
     pub failures: u64,
     /// Sessions that have begun after a failure.
     pub restored: u64,
+    /// On a fabric: packets of frames and acknowledgements.
+    pub packets: u64,
 }
 
 /// What a node's next poll brings.
@@ -97,6 +100,8 @@ pub(super) struct NodeState {
 #[derive(Debug)]
 pub(super) struct Net {
     pub(super) physics: Physics,
+    /// `None`: wires.
+    pub(super) ground: Option<OnFabric>,
     pub(super) pace: Pace,
     pub(super) now: u64,
     pub(super) nodes: Vec<NodeState>,
@@ -129,11 +134,12 @@ pub(super) fn id(index: u16) -> NodeId {
 }
 
 impl Net {
-    pub(super) fn new(nodes: usize, physics: Physics, seed: u64) -> Self {
+    pub(super) fn new(nodes: usize, physics: Physics, ground: Option<OnFabric>, seed: u64) -> Self {
         let mut digest = Digest::NEW;
         digest.add(seed);
         Self {
             physics,
+            ground,
             pace: Pace::Driver,
             now: 0,
             nodes: (0..nodes).map(|_| NodeState::default()).collect(),
@@ -153,6 +159,7 @@ impl Net {
 
     /// Lets the next event happen, if there is one until then.
     pub(super) fn step(&mut self, until: u64) -> Option<Event> {
+        self.run_fabric(until);
         let event = self.queue.next(until)?;
         self.now = event.at;
         self.digest.add_event(&event);
@@ -248,7 +255,7 @@ impl Net {
             out.repeats = 0;
         }
         let sequence = out.next();
-        out.frames.push_back(Frame { load, arrived: false, left: now });
+        out.frames.push_back(Frame { load, arrived: false, left: now, waiting: 0 });
         if !broken {
             self.launch(from, to, sequence);
             self.arm(from, to);
@@ -266,6 +273,13 @@ impl Net {
             Load::Block(block) => block.bytes().len(),
             _ => SHORT_FRAME,
         };
+        self.counts.frames += 1;
+        self.counts.bytes += bytes as u64;
+        if self.ground.is_some() {
+            (frame.left, frame.waiting) = (self.now, frame.waiting + 1);
+            self.send_on_fabric(bytes, Kind::Frame { from, to, session, sequence });
+            return;
+        }
         let Some(host) = self.nodes.get_mut(usize::from(from)) else { return };
         let start = self.now.max(free_at).max(host.free_at);
         let (on_link, at_host) =
@@ -274,8 +288,6 @@ impl Net {
         let left = frame.left;
         out.free_at = start + on_link;
         host.free_at = start + at_host;
-        self.counts.frames += 1;
-        self.counts.bytes += bytes as u64;
         if self.physics.loss.strikes(&mut self.random) {
             self.counts.lost += 1;
             return;
@@ -286,11 +298,11 @@ impl Net {
 
     /// Sets the timer for frames that are not acknowledged, unless it is set.
     pub(super) fn arm(&mut self, from: u16, to: u16) {
-        let first = self.physics.first_resend();
+        let (now, first) = (self.now, self.physics.first_resend());
         let Some(pair) = self.pairs.get_mut(&key(from, to)) else { return };
         let session = pair.session;
         let out = &mut pair.ends_of(from, to).0.out;
-        let Some(left) = out.frames.front().map(|f| f.left) else { return };
+        let Some(left) = out.frames.front().map(|f| f.left_by(now)) else { return };
         if std::mem::replace(&mut out.armed, true) {
             return;
         }
@@ -308,7 +320,7 @@ impl Net {
         if out.timer != serial {
             return;
         }
-        let Some(left) = out.frames.front().map(|f| f.left) else {
+        let Some(left) = out.frames.front().map(|f| f.left_by(now)) else {
             out.armed = false;
             return;
         };
@@ -330,7 +342,7 @@ impl Net {
         self.queue.plan(next.min(last_call.max(now + 1)), Kind::Timer { from, to, session, serial });
         // The first one is repeated even when it has arrived: its acknowledgement shows that the peer is there.
         let base = out.base;
-        let late = |(i, f): &(usize, &Frame)| *i == 0 || (!f.arrived && f.left + patience <= now);
+        let late = |(i, f): &(usize, &Frame)| *i == 0 || (!f.arrived && f.left_by(now) + patience <= now);
         let late: Vec<u64> =
             out.frames.iter().enumerate().filter(late).map(|(i, _)| base + i as u64).collect();
         self.counts.repeated += late.len() as u64;

@@ -4,11 +4,12 @@
 //! broadcasts and scatters by the sender's own switch, and what is gathered or combined by the root, once it is in the call.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use pdbp_core::collective::{Call, Kind};
 
 use super::fabric::{Fabric, Happening};
+use super::frames::Told;
 use super::operation::{Key, Op, blank, cut, prepare, store};
 use super::packet::{DATA, Packet, What};
 use super::{Error, Mismatch};
@@ -214,6 +215,7 @@ impl Fabric {
         let (group, number) = (packet.dest, packet.number);
         match packet.what {
             What::Message => self.take_message(id, &packet),
+            What::Frame => self.note_frame(&packet, Told::Whole),
             What::MessageAnswer => self.answered(id, Key::Send(number)),
             What::NoRoute => self.end(id, Key::Send(number), Error::NoRoute { dest: packet.source }),
             What::Answer | What::AnswerRun | What::AnswerAll => self.answered(id, Key::Call(group, number)),
@@ -257,7 +259,7 @@ impl Fabric {
             let other = (self.groups[usize::from(group)].rank(packet.source).unwrap_or(0), packet.call);
             let mismatch = Mismatch { number, one: (op.rank, op.call), other };
             let told =
-                Packet { source: id, mismatch: Some(Rc::new(mismatch)), ..packet.answer(What::Mismatch) };
+                Packet { source: id, mismatch: Some(Arc::new(mismatch)), ..packet.answer(What::Mismatch) };
             let output = endpoint.output;
             self.break_group(id, group, mismatch);
             return self.push(output, 0, told, None);

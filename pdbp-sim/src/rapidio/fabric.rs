@@ -1,8 +1,9 @@
 //! All switches, links and endpoints, and what happens on them in virtual time.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::endpoint::Endpoint;
+use super::frames::Told;
 use super::operation::Key;
 use super::packet::Packet;
 use super::port::{Output, Place, Waiting};
@@ -71,6 +72,8 @@ pub(super) struct Fabric {
     pub(super) digest: Digest,
     /// Endpoints whose processes have something to look at.
     pub(super) woken: Vec<u16>,
+    /// What has become of frames since somebody asked.
+    pub(super) told: Vec<Told>,
 }
 
 impl Fabric {
@@ -95,7 +98,7 @@ impl Fabric {
             neighbors.push(Neighbor::Switch(switch, port));
         }
         let groups = vec![Members::new(&tree, (0..tree.endpoints() as u16).collect())];
-        let (queue, digest, woken) = (Queue::default(), Digest::NEW, Vec::new());
+        let (queue, digest, woken, told) = (Queue::default(), Digest::NEW, Vec::new(), Vec::new());
         Ok(Self {
             timing,
             tree,
@@ -108,6 +111,7 @@ impl Fabric {
             now: 0,
             digest,
             woken,
+            told,
         })
     }
 
@@ -119,6 +123,11 @@ impl Fabric {
 
     pub(super) fn plan(&mut self, at: u64, what: Happening) {
         self.queue.plan(at, what);
+    }
+
+    /// When the next thing happens.
+    pub(super) fn due(&self) -> Option<u64> {
+        self.queue.due()
     }
 
     /// Lets the next thing happen; `false` if nothing will.
@@ -147,9 +156,14 @@ impl Fabric {
         self.kick(output);
     }
 
+    /// Whether it is the output of an endpoint.
+    fn is_endpoint(&self, output: usize) -> bool {
+        output >= self.outputs.len() - self.endpoints.len()
+    }
+
     /// Lets the next packet leave, if none is leaving.
     fn kick(&mut self, output: usize) {
-        let is_endpoint = output >= self.outputs.len() - self.endpoints.len();
+        let is_endpoint = self.is_endpoint(output);
         let out = &mut self.outputs[output];
         if out.leaving.is_some() {
             return;
@@ -166,6 +180,9 @@ impl Fabric {
     fn sent(&mut self, output: usize) {
         let Some(Waiting { packet, place, .. }) = self.outputs[output].leaving.take() else { return };
         self.release(place);
+        if self.is_endpoint(output) {
+            self.note_frame(&packet, Told::Left);
+        }
         let to_switch = matches!(self.neighbors[output], Neighbor::Switch(..));
         let latency = self.timing.link + if to_switch { self.timing.switch } else { 0 };
         if latency == 0 {
@@ -179,7 +196,7 @@ impl Fabric {
 
     /// Gives back the place of a packet if no copy needs it any more.
     pub(super) fn release(&mut self, place: Option<Place>) {
-        if let Some(output) = place.and_then(Rc::into_inner) {
+        if let Some(output) = place.and_then(Arc::into_inner) {
             if let Some(room) = &mut self.outputs[output].room {
                 *room += 1;
             }
@@ -192,7 +209,7 @@ impl Fabric {
         self.digest.add(u64::from(packet.sequence) << 8 | packet.what as u64);
         match self.neighbors[output] {
             Neighbor::Endpoint(id) => self.take(id, packet),
-            Neighbor::Switch(switch, port) => self.arrive(switch, port, packet, Rc::new(output)),
+            Neighbor::Switch(switch, port) => self.arrive(switch, port, packet, Arc::new(output)),
         }
     }
 

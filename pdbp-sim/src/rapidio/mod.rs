@@ -9,6 +9,9 @@
 //! 3. packets, ports and switches: who is next, what is copied, divided, joined and combined.
 //! 4. [`mpirio`]: the library. A program is an `async` closure that runs once per process; see there for an example.
 //!
+//! A [network](crate::network) of PDBP's nodes runs on it as well ([`Ground::Fabric`](crate::network::Ground::Fabric)): a frame of its link layer is
+//! a message without answers.
+//!
 //! # Rules
 //! * **Values are combined in the order of ports along the tree**, whatever comes first, by [`pdbp_core::collective::combine`]. The same
 //!   call gives the same bits in every run on the same topology, with any timing.
@@ -28,6 +31,7 @@
 
 mod endpoint;
 mod fabric;
+pub(crate) mod frames;
 pub mod mpirio;
 mod operation;
 mod packet;

@@ -1,7 +1,7 @@
 //! An operation of an endpoint: what it sends, what it waits for, and where that belongs.
 
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use pdbp_core::collective::{Call, Kind, Left, combine};
 
@@ -82,13 +82,13 @@ pub(super) fn blank(id: u16, op: &Op, dest: u16, number: u32) -> Packet {
         run: (op.rank as u16, 1),
         tag: op.tag,
         call: op.call,
-        data: Rc::new([]),
+        data: Arc::new([]),
         mismatch: None,
     }
 }
 
 /// Pieces with their numbers; one without bytes, of nothing.
-pub(super) fn cut(data: &[u8], piece: usize) -> impl Iterator<Item = (u32, Rc<[u8]>)> {
+pub(super) fn cut(data: &[u8], piece: usize) -> impl Iterator<Item = (u32, Arc<[u8]>)> {
     let pieces = data.len().div_ceil(piece).max(1);
     (0..pieces).map(move |n| (n as u32, data[n * piece..data.len().min((n + 1) * piece)].into()))
 }

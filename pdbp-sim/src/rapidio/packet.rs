@@ -4,7 +4,7 @@
 //! that 250 of its 276 bytes are data. Values that are combined are not cut, and operation and element take two bytes more, so that
 //! packets of reductions have 248.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use pdbp_core::collective::Call;
 
@@ -40,8 +40,8 @@ pub(super) struct Packet {
     pub(super) tag: u32,
     /// What is called.
     pub(super) call: Call,
-    pub(super) data: Rc<[u8]>,
-    pub(super) mismatch: Option<Rc<Mismatch>>,
+    pub(super) data: Arc<[u8]>,
+    pub(super) mismatch: Option<Arc<Mismatch>>,
 }
 
 /// What a packet is, and so what a switch does with it.
@@ -50,6 +50,8 @@ pub(super) struct Packet {
 pub(super) enum What {
     /// Part of a message from one endpoint to one other.
     Message,
+    /// Part of a frame of a link layer, which nobody answers.
+    Frame,
     /// The answer to a packet of a message.
     MessageAnswer,
     /// There is no way to where a packet of this number was to go.
@@ -76,7 +78,7 @@ impl Packet {
 
     /// Whether it is neither an answer nor the report of an error.
     pub(super) fn is_request(&self) -> bool {
-        matches!(self.what, What::Message | What::Call | What::Result)
+        matches!(self.what, What::Message | What::Frame | What::Call | What::Result)
     }
 
     /// An answer to it, one priority above.
@@ -84,7 +86,7 @@ impl Packet {
         Self {
             what,
             priority: HIGHEST.min(self.priority + 1),
-            data: Rc::new([]),
+            data: Arc::new([]),
             call: Call { op: None, ..self.call },
             ..self.clone()
         }

@@ -1,7 +1,7 @@
 //! Outputs: queues, and who is next.
 
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::packet::{HIGHEST, Packet};
 
@@ -9,7 +9,7 @@ use super::packet::{HIGHEST, Packet};
 const PATIENCE: u8 = 16;
 
 /// The place that a packet, or the copies of it that have not left yet, takes in the input of a switch: that which this output leads to.
-pub(super) type Place = Rc<usize>;
+pub(super) type Place = Arc<usize>;
 
 /// A packet that waits for an output.
 #[derive(Debug)]

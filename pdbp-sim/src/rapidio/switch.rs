@@ -4,7 +4,7 @@
 //! Of each group a switch has a mask of ports. **It never sends a copy back by the port by which the packet has come.**
 
 use std::collections::{BTreeMap, VecDeque};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use pdbp_core::collective::Kind;
 
@@ -69,7 +69,9 @@ impl Fabric {
     /// Takes a packet that has come by a port.
     pub(super) fn arrive(&mut self, at: usize, port: u8, packet: Packet, place: Place) {
         match (packet.what, packet.call.kind) {
-            (What::Message | What::MessageAnswer | What::NoRoute, _) => self.route(at, port, packet, place),
+            (What::Message | What::Frame | What::MessageAnswer | What::NoRoute, _) => {
+                self.route(at, port, packet, place);
+            }
             (What::AnswerRun, _) => self.divide(at, Some(port), &packet, Some(place)),
             (What::Call, Kind::Scatter) => {
                 self.answer_source(at, port, &packet);
@@ -131,7 +133,7 @@ impl Fabric {
         for same in ports.chunk_by(|a, b| a == b) {
             if let Some(port) = same[0] {
                 let data = if same.len() == count {
-                    Rc::clone(&packet.data)
+                    Arc::clone(&packet.data)
                 } else {
                     let block = packet.data.len() / count;
                     packet.data[start * block..(start + same.len()) * block].into()

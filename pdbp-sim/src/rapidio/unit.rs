@@ -5,7 +5,7 @@
 //! the top, for calls whose result all get, all of them. It does one thing at a time. **Values are combined in the order of ports,
 //! whatever came first**, by the same [`combine`] that members call.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use pdbp_core::collective::{Call, Kind, Left, combine};
 
@@ -27,9 +27,9 @@ pub(super) struct Slot {
 #[derive(Debug)]
 enum Held {
     /// One packet of each port.
-    Parts { parts: Vec<(u8, Rc<[u8]>)>, wanted: usize },
+    Parts { parts: Vec<(u8, Arc<[u8]>)>, wanted: usize },
     /// Blocks of a range of ranks, and how many packets have yet to leave.
-    Blocks { first: usize, blocks: Vec<Option<Rc<[u8]>>>, left: usize },
+    Blocks { first: usize, blocks: Vec<Option<Arc<[u8]>>>, left: usize },
 }
 
 /// Blocks that a packet takes; 0 if not even two fit, and blocks travel one by one in as many packets as they need.
@@ -58,7 +58,7 @@ impl Slot {
     fn add(&mut self, port: u8, packet: &Packet, ranks: usize) -> (Vec<Packet>, bool) {
         match &mut self.held {
             Held::Parts { parts, wanted } => {
-                parts.push((port, Rc::clone(&packet.data)));
+                parts.push((port, Arc::clone(&packet.data)));
                 if parts.len() < *wanted {
                     return (Vec::new(), false);
                 }
@@ -95,7 +95,7 @@ impl Fabric {
             if !std::mem::replace(&mut slot.is_broken, true) {
                 let mismatch =
                     Mismatch { number: packet.number, one: (slot.by, slot.call), other: (by, call) };
-                let told = Packet { mismatch: Some(Rc::new(mismatch)), ..packet.answer(What::Mismatch) };
+                let told = Packet { mismatch: Some(Arc::new(mismatch)), ..packet.answer(What::Mismatch) };
                 self.make(at, ready, told, None);
             }
             return;
@@ -131,10 +131,10 @@ impl Fabric {
 }
 
 /// All parts combined, in the order of ports.
-fn fold(call: Call, parts: &mut [(u8, Rc<[u8]>)]) -> Rc<[u8]> {
+fn fold(call: Call, parts: &mut [(u8, Arc<[u8]>)]) -> Arc<[u8]> {
     parts.sort_by_key(|(port, _)| *port);
-    let Some(((_, first), rest)) = parts.split_first() else { return Rc::new([]) };
-    let Some(op) = call.op else { return Rc::clone(first) };
+    let Some(((_, first), rest)) = parts.split_first() else { return Arc::new([]) };
+    let Some(op) = call.op else { return Arc::clone(first) };
     let mut all = first.to_vec();
     for (_, part) in rest {
         combine(op, call.element, Left::Own, &mut all, part);
@@ -144,7 +144,7 @@ fn fold(call: Call, parts: &mut [(u8, Rc<[u8]>)]) -> Rc<[u8]> {
 
 /// Puts the blocks of a packet to the others; the packets that are whole now. Which blocks share a packet does not depend on what came
 /// first.
-fn join(first: usize, blocks: &mut [Option<Rc<[u8]>>], ranks: usize, packet: &Packet) -> Vec<Packet> {
+fn join(first: usize, blocks: &mut [Option<Arc<[u8]>>], ranks: usize, packet: &Packet) -> Vec<Packet> {
     let (start, count) = (usize::from(packet.run.0), usize::from(packet.run.1));
     let place = (start + ranks - first) % ranks;
     let block = packet.call.bytes;

@@ -8,8 +8,8 @@ use pdbp_core::engine::Checksum;
 use pdbp_core::policy::Threshold;
 
 use super::{
-    Codec, ConfigError, MonitorKind, MpiLibrary, Origin, PinMemory, PolicyKind, Progress, Settings, Tls,
-    TransportKind, Trunk, position,
+    Codec, ConfigError, Framing, MonitorKind, MpiLibrary, Origin, PinMemory, PolicyKind, Progress, Settings,
+    Tls, TransportKind, Trunk, position,
 };
 
 /// Collects the settings of a cluster, then [starts](Self::start) it.
@@ -70,6 +70,7 @@ setters! {
     token_file: token_file, "token_file", PathBuf;
     tls: tls, "tls", Tls;
     plain: plain, "plain", bool;
+    framing: framing, "framing", Framing;
     codec: codec, "codec", Codec;
     outage: outage, "outage_ms", Duration;
     routing: routing, "routing", Routing;
@@ -132,11 +133,12 @@ impl Builder {
         Settings::load(Some(path)).map(Self::from)
     }
 
-    /// Joins the cluster to another, `cluster`, whose gateway listens at an address, host and port: one more of [`Settings::trunks`]. It takes
+    /// Joins the cluster to another, `cluster`, whose gateway listens at an address, host and port, or a URL such as
+    /// `https://host:7210`: one more of [`Settings::trunks`]. It takes
     /// a name for this one, [`grid`](Self::grid).
     #[must_use]
     pub fn trunk(self, cluster: &str, address: impl std::fmt::Display) -> Self {
-        let known = self.settings.trunks.iter().map(|t| format!("{}={}", t.cluster, t.address));
+        let known = self.settings.trunks.iter().map(|trunk| trunk.to_string());
         let all: Vec<_> = known.chain([format!("{cluster}={address}")]).collect();
         self.set("trunks", &all.join(","))
     }

@@ -10,7 +10,8 @@ use pdbp_core::engine::Checksum;
 use pdbp_core::policy::Threshold;
 
 use super::{
-    Codec, MonitorKind, MpiLibrary, PinMemory, PolicyKind, Progress, Settings, Tls, TransportKind, Trunk,
+    Codec, Framing, MonitorKind, MpiLibrary, PinMemory, PolicyKind, Progress, Scheme, Settings, Tls,
+    TransportKind, Trunk,
 };
 
 /// A setting. `set` returns `None` for a value out of range.
@@ -53,6 +54,7 @@ const TRANSPORTS: [(&str, TransportKind); 4] = [
     ("mpi", TransportKind::Mpi),
     ("net", TransportKind::Net),
 ];
+const FRAMINGS: [(&str, Framing); 2] = [("tcp", Framing::Tcp), ("soap", Framing::Soap)];
 const CODECS: [(&str, Codec); 4] =
     [("none", Codec::None), ("auto", Codec::Auto), ("lz4", Codec::Lz4), ("zstd", Codec::Zstd)];
 const MONITORS: [(&str, MonitorKind); 3] =
@@ -85,8 +87,9 @@ fn cluster(text: &str) -> Option<String> {
 /// A cluster and where it listens.
 fn trunk(text: &str) -> Option<Trunk> {
     let (name, url) = text.trim().split_once('=')?;
-    let at = url.strip_prefix("tcp://").unwrap_or(url);
-    Some(Trunk { cluster: cluster(name)?, address: address(at)? })
+    let (scheme, at) = url.split_once("://").unwrap_or(("tcp", url));
+    let (scheme, _) = Scheme::ALL.into_iter().find(|(_, name)| *name == scheme)?;
+    Some(Trunk { cluster: cluster(name)?, scheme, address: address(at)? })
 }
 
 /// Names of hosts with commas between them, without ports.
@@ -153,16 +156,15 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         name: "trunks",
-        expected: "\"off\", or clusters that this one calls, as west=tcp://host:7210, with commas between them; takes `grid`, the name of \
-                   this one",
+        expected: "\"off\", or clusters that this one calls, as west=tcp://host:7210, with commas between them; http:// for SOAP, tls:// and \
+                   https:// for TLS whatever `tls` says; takes `grid`, the name of this one",
         set: |s, v| {
             s.trunks =
                 if v == "off" { Vec::new() } else { v.split(',').map(trunk).collect::<Option<_>>()? };
             Some(())
         },
         show: |s| {
-            let shown =
-                s.trunks.iter().map(|t| format!("{}=tcp://{}", t.cluster, t.address)).collect::<Vec<_>>();
+            let shown = s.trunks.iter().map(Trunk::to_string).collect::<Vec<_>>();
             if shown.is_empty() { "off".to_owned() } else { shown.join(",") }
         },
     },
@@ -203,6 +205,13 @@ pub(crate) const KEYS: &[Key] = &[
         expected: "\"on\" or \"off\": over sockets, whether what travels between hosts may go unencrypted",
         set: |s, v| choice(v, &SWITCH, &mut s.plain),
         show: |s| chosen(&s.plain, &SWITCH),
+    },
+    Key {
+        name: "framing",
+        expected: "\"tcp\" or \"soap\": over sockets, whether the connections that this process makes to others of its cluster carry frames, or \
+                   HTTP/1.1 with SOAP 1.2; the others take either",
+        set: |s, v| choice(v, &FRAMINGS, &mut s.framing),
+        show: |s| chosen(&s.framing, &FRAMINGS),
     },
     Key {
         name: "codec",

@@ -45,7 +45,7 @@ pub enum MpiLibrary {
     Auto,
     /// Open MPI, version 3 or newer.
     OpenMpi,
-    /// MPICH 3.1 or newer, or an MPI with the same binary interface: Intel MPI, MVAPICH, Cray MPICH.
+    /// MPICH 3.1 or newer, or an MPI with the same binary interface (Intel MPI, MVAPICH, Cray MPICH); or MPICH by the ABI of MPI 5.
     Mpich,
     /// A file, as `/opt/openmpi/lib/libmpi.so.40`.
     File(PathBuf),
@@ -97,6 +97,40 @@ pub enum Tls {
     /// With the certificates of a folder besides: `cert.pem` and `key.pem` of this process, for the name `pdbp`, and `ca.pem`, who has to have
     /// signed those of the others.
     Folder(PathBuf),
+}
+
+/// How what processes say over sockets travels on the connections that this one makes. What it takes calls by it understands either way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// As frames of PDBP's own.
+    Tcp,
+    /// As HTTP/1.1 with SOAP 1.2 messages, blocks being their attachments (MTOM): what gets through where connections have to be HTTP.
+    Soap,
+}
+
+/// How a trunk is called: as the URL in [`trunks`](super::Settings::trunks) begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// In frames, encrypted if [`tls`](super::Settings::tls) says so.
+    Tcp,
+    /// In frames, and encrypted: if `tls` is off, as by [`Tls::Token`].
+    Tls,
+    /// By SOAP ([`Framing::Soap`]), encrypted if `tls` says so.
+    Http,
+    /// By SOAP, and encrypted as with `tls://`.
+    Https,
+}
+
+impl Scheme {
+    /// All of them, with how a URL begins.
+    pub(super) const ALL: [(Self, &'static str); 4] =
+        [(Self::Tcp, "tcp"), (Self::Tls, "tls"), (Self::Http, "http"), (Self::Https, "https")];
+}
+
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Self::ALL.iter().find(|(scheme, _)| scheme == self).map_or("", |(_, name)| name))
+    }
 }
 
 /// What a process packs its blocks by that it sends over sockets.
@@ -177,6 +211,15 @@ impl fmt::Display for Origin {
 pub struct Trunk {
     /// Its name, the setting `grid` there.
     pub cluster: String,
+    /// How it is called.
+    pub scheme: Scheme,
     /// Where its gateway listens, as host and port.
     pub address: String,
+}
+
+impl fmt::Display for Trunk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cluster, scheme, address } = self;
+        write!(f, "{cluster}={scheme}://{address}")
+    }
 }

@@ -29,7 +29,8 @@ pub use builder::Builder;
 pub use error::ConfigError;
 pub(crate) use keys::KEYS;
 pub use kinds::{
-    Codec, MonitorKind, MpiLibrary, Origin, PinMemory, PolicyKind, Progress, Tls, TransportKind, Trunk,
+    Codec, Framing, MonitorKind, MpiLibrary, Origin, PinMemory, PolicyKind, Progress, Scheme, Tls,
+    TransportKind, Trunk,
 };
 
 /// Where a setting stands in [`KEYS`]; behind all of them for a name that is none.
@@ -83,8 +84,8 @@ pub struct Settings {
     pub grid: Option<String>,
     /// The clusters that this one calls, each with where its gateway listens. It takes a name for this one, [`grid`](Self::grid).
     pub trunks: Vec<Trunk>,
-    /// Bytes that a gateway takes from parts of its cluster before the gateway of the other has handed them on, for each trunk; of one part
-    /// of the other cluster an eighth of it at most. What exceeds it waits with its senders.
+    /// Bytes that a gateway holds for each trunk: half of it for what goes out, half for what comes in. Of either half one part has at most as
+    /// much as all leave free. What exceeds it waits with its senders.
     pub trunk_bytes: usize,
     /// A file with the secret that all processes of a cluster over sockets know: 32 characters or more. A founder writes it if it
     /// does not exist.
@@ -94,6 +95,9 @@ pub struct Settings {
     pub tls: Tls,
     /// Over sockets: without [`tls`](Self::tls), what travels may be read and changed by whoever is between the hosts.
     pub plain: bool,
+    /// Over sockets: how what processes say travels on the connections that this one makes; each takes calls in either framing. Trunks have
+    /// theirs in [`trunks`](Self::trunks).
+    pub framing: Framing,
     /// Over sockets: what this process packs the blocks by that it sends. What it receives it expands, whatever this says.
     pub codec: Codec,
     /// Over sockets: how long a link without a connection is only slow, before it has failed. Nothing is lost or doubled meanwhile.
@@ -204,6 +208,7 @@ impl Default for Settings {
             token_file: None,
             tls: Tls::Off,
             plain: false,
+            framing: Framing::Tcp,
             codec: Codec::None,
             outage: Duration::from_secs(2),
             routing: Routing::Direct,
@@ -307,6 +312,11 @@ impl Settings {
             MonitorKind::On => true,
             MonitorKind::Off => false,
         }
+    }
+
+    /// Whether nodes have a part that listens to gateways.
+    pub(crate) fn has_flow(&self) -> bool {
+        cfg!(feature = "net") && self.grid.is_some()
     }
 
     /// Header and body of a block.

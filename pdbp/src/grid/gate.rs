@@ -12,7 +12,7 @@ use super::session::Session;
 use super::trunk::{Domain, Receiver};
 use crate::config::Settings;
 use crate::node::Node;
-use crate::part::{Interest, Part, Shared};
+use crate::part::{Part, Shared};
 
 /// Between two looks at who is there.
 const LOOK: Duration = Duration::from_millis(10);
@@ -46,7 +46,8 @@ struct Gate {
     receiver: Receiver,
     domain: Domain,
     node: Node,
-    window: u64,
+    /// What a session may hold, in either direction.
+    room: u64,
 }
 
 impl Gate {
@@ -56,8 +57,8 @@ impl Gate {
         let register = |what| node.register_shared(&format!("pdbp.{what}.{number}"), PartKind::Communication);
         let (bell, waker) = (register("trunk")?, register("waker")?);
         let receiver = domain.receive(waker, bell.id())?;
-        let window = settings.trunk_bytes as u64;
-        Ok(Self { sessions: Vec::new(), bell, receiver, domain, node: node.clone(), window })
+        let room = settings.trunk_bytes as u64 / 2;
+        Ok(Self { sessions: Vec::new(), bell, receiver, domain, node: node.clone(), room })
     }
 
     fn run(mut self, common: &Common) {
@@ -122,7 +123,7 @@ impl Gate {
                     format!("two clusters have the name \"{cluster}\" (`grid`); give each its own"),
                 );
             } else if self.sessions.iter().all(|session| session.target() != part) {
-                let session = Session::new(&cluster, part, self.window);
+                let session = Session::new(&cluster, part, self.room);
                 self.note_session(&session, |name| Event::ClusterUp { name });
                 self.sessions.push(session);
             }
@@ -141,9 +142,8 @@ impl Gate {
     /// Until there is something to do, or it is time to look.
     fn sleep(&self) {
         let parts = self.sessions.iter().flat_map(Session::parts).chain([&self.bell]);
-        let parts: Vec<_> = parts.map(|part| (part, Interest::Recv)).collect();
+        let parts: Vec<_> = parts.collect();
         let hurries = self.sessions.iter().any(Session::has_waiting);
-        // What it has found is looked for again; an error is that of a time that is over.
-        let _ = self.node.wait_any(&parts, if hurries { RETRY } else { LOOK });
+        self.node.wait_for_any(&parts, if hurries { RETRY } else { LOOK });
     }
 }

@@ -14,27 +14,37 @@
 //! * Clusters share nothing: each has its own tables, master, settings and programs. A part `pdbp.gate.west` in the tables says that west is in
 //!   reach; look-ups go there as commands, and are answered in the tables.
 //! * A gateway hands on what comes over a trunk, and keeps for each pair of parts what finds no room: a part that does not read holds up others of
-//!   its node, as it does inside a cluster, and neither the trunk nor other nodes. How much a gateway may have to keep is bounded by the
-//!   window ([`Settings::trunk_bytes`]) of the other, of which a part has an eighth at most; it is given back when a message has been handed on.
-//! * **A gateway always takes** what its own cluster has for the other, up to as many bytes again, so that a part far away that does not read, or
-//!   a line that is cut, does not fill the links of this cluster. What exceeds that waits with its senders.
+//!   its node, as it does inside a cluster, and neither the trunk nor other nodes. How much a gateway may have to keep is bounded by a
+//!   window, the lesser half of both ends' [`Settings::trunk_bytes`]; it is given back when a message has been handed on.
+//! * **A gateway always takes** what its own cluster has for the other, so that a part far away that does not read, or a line that is cut, does not
+//!   fill the links of this cluster: as much as the other half of `trunk_bytes`. Before that is full it tells all nodes for which part nothing is to be
+//!   sent for a while (`flow`); those who send to it wait, and nobody else.
+//! * Of either half a part has at most as much as all leave free: however many do not read, some is left for others. A gateway that holds all
+//!   that it may has `trunk_bytes` for each trunk, and what was under way when it told the nodes, which is no more than links have room for.
 //! * What cannot be handed on, since the part or the trunk has gone, comes back as commands with the number [`RETURNED`], as far as this end still
 //!   has it; what the other gateway had taken and not handed on when it ended is lost.
 //! * A gateway that is killed says nothing: it is taken for a line that is cut until `outage_ms` is over, and until then neither the one that is
 //!   started in its place nor others are let in where it had dialled. One that ends is known at once.
-//! * Streams do not cross trunks yet; who writes one is told so ([`SendError::OtherCluster`](crate::SendError::OtherCluster)).
+//! * **Streams** are three in a row: to the proxy, over the trunk, and from the writer's proxy to the part that reads. Each waits for the next, so
+//!   that a slow reader slows its writer. A writer whose trunk has gone is told the cluster's name
+//!   ([`SendError::ClusterGone`](crate::SendError::ClusterGone)), a reader that the stream is broken.
 //!
 //! Measured by `cargo run --release -p pdbp --features net --example trunk` on two cores that had other work, medians of five: messages of 128 KiB
 //! cross at 1,416 MB/s, 0.77 of what one link over sockets carries (1,846); a round trip of 64 bytes takes 263 µs, 5.2 times that of a link (51),
 //! where 4 times was the aim: each way two gateways hand it from one thread to another.
 //!
+//! How a trunk is called its URL says ([`Scheme`](crate::Scheme)): in frames or by SOAP. The gateway that listens takes either.
+//!
 //! Behind the trunk stands an [open cluster](crate::Settings::found) of gateways, founded by who listens, in which each gateway is a node. When
 //! a node has gone, the session with that cluster is over.
 
+mod flow;
 mod gate;
+mod hold;
 mod names;
 mod proxy;
 mod session;
+mod streams;
 mod trunk;
 mod wire;
 
@@ -44,12 +54,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+pub(crate) use flow::{Flow, NAME as FLOW};
 pub(crate) use names::Remote;
 pub use proxy::RETURNED;
 
 use crate::cluster::StartError;
 use crate::config::Settings;
-use crate::node::Node;
+use crate::error::SendError;
+use crate::node::{Node, NodeEngine};
 use crate::part::Target;
 
 /// What the name of the part begins with that says that a cluster is in reach.
@@ -60,6 +72,20 @@ const PROXY: &str = "pdbp.far.";
 /// The name of the part that says that a cluster is in reach.
 fn gate_of(cluster: &str) -> String {
     format!("{GATE}{cluster}")
+}
+
+/// Whether a part of another cluster is still in reach.
+///
+/// # Errors
+/// [`SendError::NoSuchPart`] when it has gone, [`SendError::ClusterGone`] when its whole cluster has.
+pub(crate) fn check_far(engine: &NodeEngine, part: Target, cluster: &str) -> Result<(), SendError> {
+    if engine.has_part(part) {
+        return Ok(());
+    }
+    let gate = gate_of(cluster);
+    let is_there = engine.parts().any(|part| part.name.as_str() == gate);
+    let cluster = cluster.to_owned();
+    Err(if is_there { SendError::NoSuchPart(part) } else { SendError::ClusterGone { cluster } })
 }
 
 /// The gateway of a cluster, until it is dropped.

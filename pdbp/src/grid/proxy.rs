@@ -1,15 +1,16 @@
 //! A part of another cluster, as a part of this one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
+use pdbp_core::outbox::LongSend;
+
+use super::hold::Hold;
 use super::session::{Line, weight};
+use super::streams::Streams;
 use super::wire::{COMMAND, HEAD, Head, Kind};
 use crate::error::SendError;
 use crate::part::{Batch, Message, Part, Shared, Target};
 
-/// Of the window, what one part of the other cluster may have at a time.
-const SHARE: u64 = 8;
 /// The command number of messages for a part of another cluster that come back, since they could not be handed on there: the part has gone, or the
 /// trunk. They come from the part that they were for; a message that is longer than a block in pieces.
 pub const RETURNED: u16 = u16::MAX;
@@ -18,22 +19,20 @@ const TURN: usize = 16;
 
 /// A part of the other cluster, as a part of this one.
 pub(super) struct Proxy {
-    pub(super) id: Target,
-    /// It is away while a thread sends a long message for it.
-    pub(super) part: Option<Part<Shared>>,
-    pub(super) away: Option<Receiver<Back>>,
-    /// What it has to hand on, by whom it is for.
-    pub(super) parcels: BTreeMap<Target, VecDeque<Parcel>>,
+    pub(super) part: Part<Shared>,
+    /// What it has to hand on, by whom it is for,
+    /// and of which stream (0: messages).
+    pub(super) parcels: BTreeMap<(Target, u32), VecDeque<Parcel>>,
+    /// Whom it sends a message to that is longer than a block; it sends one at a time.
+    long: Option<Target>,
     /// What has come for it and exceeds the window.
-    pub(super) held: VecDeque<(Head, Vec<u8>)>,
+    pub(super) hold: Hold,
     /// Bytes for it that were sent and are not handed on there.
     pub(super) in_flight: u64,
+    pub(super) streams: Streams,
     /// The part has gone.
     pub(super) is_leaving: bool,
 }
-
-/// What a thread gives back that has sent a long message.
-type Back = (Part<Shared>, Parcel, Result<(), SendError>);
 
 /// Messages of one part to another that have come.
 pub(super) struct Parcel {
@@ -43,17 +42,21 @@ pub(super) struct Parcel {
     done: usize,
     /// They come back to who has sent them, so that the other gateway waits for nothing.
     pub(super) is_return: bool,
+    /// Of a stream: bytes that were written.
+    pub(super) written: usize,
 }
 
 pub(super) enum Bytes {
     /// In the block that has come, behind the head.
     InPlace(Message<Shared>),
     Kept(Vec<u8>),
+    /// On their way in segments.
+    Leaving(LongSend<Vec<u8>>),
 }
 
 impl Parcel {
     pub(super) fn new(head: Head, bytes: Bytes) -> Self {
-        Self { head, bytes, done: 0, is_return: false }
+        Self { head, bytes, done: 0, is_return: false, written: 0 }
     }
 
     fn returned(head: Head, bytes: &[u8]) -> Self {
@@ -64,6 +67,7 @@ impl Parcel {
         match &self.bytes {
             Bytes::InPlace(frame) => frame.get(HEAD..).unwrap_or(&[]),
             Bytes::Kept(bytes) => bytes,
+            Bytes::Leaving(long) => long.message(),
         }
     }
 
@@ -71,6 +75,14 @@ impl Parcel {
     pub(super) fn keep(&mut self) {
         if let Bytes::InPlace(_) = self.bytes {
             self.bytes = Bytes::Kept(self.bytes().to_vec());
+        }
+    }
+
+    fn take_bytes(&mut self) -> Vec<u8> {
+        match std::mem::replace(&mut self.bytes, Bytes::Kept(Vec::new())) {
+            Bytes::InPlace(frame) => frame.get(HEAD..).unwrap_or(&[]).to_vec(),
+            Bytes::Kept(bytes) => bytes,
+            Bytes::Leaving(long) => long.into_message(),
         }
     }
 
@@ -90,6 +102,11 @@ impl Parcel {
         self.bytes().get(i * length..(i + 1) * length).unwrap_or(&[])
     }
 
+    /// What it is handed on behind: who it is for, and of which stream.
+    pub(super) fn key(&self, dest: Target) -> (Target, u32) {
+        (dest, if self.head.kind == Kind::Stream { self.head.count } else { 0 })
+    }
+
     /// What it takes of a window.
     pub(super) fn weight(&self) -> u64 {
         weight(self.bytes().len())
@@ -99,8 +116,6 @@ impl Parcel {
 /// What became of messages.
 pub(super) enum Handed {
     All,
-    /// A thread hands it on.
-    Leaves,
     /// There is no room for some of them.
     Later,
     /// There is no such part, or it cannot be reached.
@@ -108,13 +123,26 @@ pub(super) enum Handed {
 }
 
 impl Proxy {
-    /// Whether there is room for what it gets. There is as long as the gateway can hold it back from a trunk that does not take it.
-    pub(super) fn may_read(&self, line: &Line) -> bool {
-        line.held < line.window && self.away.is_none()
+    pub(super) fn new(part: Part<Shared>) -> Self {
+        Self {
+            part,
+            parcels: BTreeMap::new(),
+            long: None,
+            hold: Hold::default(),
+            in_flight: 0,
+            streams: Streams::default(),
+            is_leaving: false,
+        }
     }
 
+    /// Whether what it gets is taken: always, unless nodes do not do what they are told.
+    pub(super) fn may_read(line: &Line) -> bool {
+        line.held < 2 * line.room
+    }
+
+    /// Of the window, a part has at most as much as all leave free.
     fn may_send(&self, line: &Line) -> bool {
-        self.in_flight < line.window / SHARE && line.in_flight < line.window
+        line.in_flight < line.window && self.in_flight < line.window - line.in_flight
     }
 
     /// Sends what parts of this cluster have sent to it, as far as the window allows, and takes the rest in.
@@ -127,27 +155,29 @@ impl Proxy {
     ) -> bool {
         let mut worked = false;
         while self.may_send(line)
-            && let Some((head, bytes)) = self.held.pop_front()
+            && let Some((head, bytes)) = self.hold.take(line)
         {
-            line.held -= weight(bytes.len());
             self.send(line, out, head, &bytes);
             worked = true;
         }
         for _ in 0..TURN {
-            let batch =
-                if self.may_read(line) { self.part.as_ref().and_then(Part::try_recv_batch) } else { None };
+            let batch = if Self::may_read(line) { self.part.try_recv_batch() } else { None };
             let Some(batch) = batch else { return worked };
             worked = true;
             told.insert(batch.source().to_bits());
             let head = head_of(&batch, remote);
-            if self.held.is_empty() && self.may_send(line) {
-                self.send(line, out, head, batch.bytes());
-            } else {
-                line.held += weight(batch.bytes().len());
-                self.held.push_back((head, batch.bytes().to_vec()));
-            }
+            self.pass(line, out, head, batch.bytes());
         }
         worked
+    }
+
+    /// Sends, or takes in what exceeds the window.
+    pub(super) fn pass(&mut self, line: &mut Line, out: &Part<Shared>, head: Head, bytes: &[u8]) {
+        if self.hold.is_empty() && self.may_send(line) {
+            self.send(line, out, head, bytes);
+        } else {
+            self.hold.put(line, head, bytes);
+        }
     }
 
     fn send(&mut self, line: &mut Line, out: &Part<Shared>, head: Head, bytes: &[u8]) {
@@ -159,14 +189,13 @@ impl Proxy {
     /// Hands on what waits.
     pub(super) fn hand_on_all(&mut self, taken: &mut Vec<Parcel>, refused: &mut Vec<Parcel>) -> bool {
         let mut worked = false;
-        let dests: Vec<Target> = self.parcels.keys().copied().collect();
-        for dest in dests {
-            let Some(mut parcels) = self.parcels.remove(&dest) else { continue };
+        let keys: Vec<(Target, u32)> = self.parcels.keys().copied().collect();
+        for key in keys {
+            let Some(mut parcels) = self.parcels.remove(&key) else { continue };
             while let Some(mut parcel) = parcels.pop_front() {
-                match self.hand_on(dest, &mut parcel) {
+                match self.hand_on(key.0, &mut parcel) {
                     Handed::All => taken.push(parcel),
                     Handed::Refused => refused.push(parcel),
-                    Handed::Leaves => {}
                     Handed::Later => {
                         parcels.push_front(parcel);
                         break;
@@ -175,7 +204,7 @@ impl Proxy {
                 worked = true;
             }
             if !parcels.is_empty() {
-                self.parcels.insert(dest, parcels);
+                self.parcels.insert(key, parcels);
             }
         }
         worked
@@ -183,7 +212,10 @@ impl Proxy {
 
     /// Hands messages on as far as there is room.
     pub(super) fn hand_on(&mut self, dest: Target, parcel: &mut Parcel) -> Handed {
-        let Some(part) = &self.part else { return Handed::Later };
+        if parcel.head.kind == Kind::Stream {
+            return self.hand_on_stream(dest, parcel);
+        }
+        let part = &self.part;
         let (length, count) = (parcel.head.length as usize, parcel.head.count as usize);
         let sender = part.sender(dest).no_wait();
         if parcel.head.flags & COMMAND == 0 && length > part.longest() {
@@ -206,44 +238,43 @@ impl Proxy {
         Handed::All
     }
 
-    /// Lets a thread of its own send a message that is longer than a block, since its receiver has to make room for it.
-    pub(super) fn send_long(&mut self, dest: Target, parcel: &mut Parcel) -> Handed {
-        let Some(part) = self.part.take() else { return Handed::Later };
-        let (back, away) = channel();
-        let head = parcel.head;
-        let bytes = std::mem::replace(&mut parcel.bytes, Bytes::Kept(Vec::new()));
-        let long = Parcel::new(head, bytes);
-        std::thread::spawn(move || {
-            let sent = part.send(dest, long.bytes());
-            part.flush();
-            // Nobody waits for it when the session has ended.
-            let _ = back.send((part, long, sent));
-        });
-        self.away = Some(away);
-        Handed::Leaves
+    /// Sends a message that is longer than a block, as its receiver has room for it.
+    fn send_long(&mut self, dest: Target, parcel: &mut Parcel) -> Handed {
+        if self.long.is_some_and(|busy| busy != dest) {
+            return Handed::Later;
+        }
+        if self.long.is_none() {
+            let bytes = parcel.take_bytes();
+            parcel.bytes = Bytes::Leaving(self.part.begin_passing(dest, bytes));
+            self.long = Some(dest);
+        }
+        let Bytes::Leaving(long) = &mut parcel.bytes else { return Handed::Later };
+        let sent = self.part.advance_passing(long);
+        if sent == Err(SendError::WouldBlock) {
+            return Handed::Later;
+        }
+        self.part.end_passing(long, sent.is_ok());
+        parcel.bytes = Bytes::Kept(parcel.take_bytes());
+        self.long = None;
+        if sent.is_ok() { Handed::All } else { Handed::Refused }
     }
 
-    /// Takes itself back from the thread that has sent for it.
-    pub(super) fn come_back(&mut self, taken: &mut Vec<Parcel>, refused: &mut Vec<Parcel>) -> bool {
-        let Some(away) = &self.away else { return false };
-        match away.try_recv() {
-            Err(TryRecvError::Empty) => return false,
-            Err(TryRecvError::Disconnected) => {}
-            Ok((part, parcel, sent)) => {
-                self.part = Some(part);
-                if sent.is_ok() { taken.push(parcel) } else { refused.push(parcel) }
+    /// What is on its way in segments is given up: the session has ended.
+    pub(super) fn end_long(&mut self) {
+        let parcels = self.parcels.values().flatten();
+        for parcel in parcels {
+            if let Bytes::Leaving(long) = &parcel.bytes {
+                self.part.end_passing(long, false);
             }
         }
-        self.away = None;
-        true
     }
 
     /// Messages for its part come back to who has sent them, as commands; those that are longer than a block in pieces.
     pub(super) fn give_back(&mut self, head: &Head, bytes: &[u8]) {
-        let (Some(origin), Some(part)) = (Target::from_bits(head.origin), &self.part) else { return };
-        let most = part.longest().max(1);
+        let Some(origin) = Target::from_bits(head.origin) else { return };
+        let most = self.part.longest().max(1);
         let head = Head { flags: COMMAND, command: RETURNED, dest: head.origin, ..*head };
-        let parcels = self.parcels.entry(origin).or_default();
+        let parcels = self.parcels.entry((origin, 0)).or_default();
         if head.length as usize <= most
             && bytes.len() as u64 == u64::from(head.length) * u64::from(head.count)
         {
@@ -255,9 +286,19 @@ impl Proxy {
         }
     }
 
+    /// Whether it holds what a part of this cluster has sent.
+    pub(super) fn holds_of(&self, origin: u64) -> bool {
+        self.hold.has_of(origin)
+    }
+
+    /// Its part has gone, or the trunk.
+    pub(super) fn end_streams(&mut self) {
+        self.streams.end(&self.part);
+    }
+
     /// Whether its part has gone and nothing is left to be done for it.
     pub(super) fn is_done(&self) -> bool {
-        self.is_leaving && self.away.is_none() && self.parcels.is_empty() && self.held.is_empty()
+        self.is_leaving && self.parcels.is_empty() && self.hold.is_empty()
     }
 }
 

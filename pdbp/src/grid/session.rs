@@ -19,6 +19,9 @@ use crate::part::{Message, Part, Shared, Target};
 /// How long the end of a session may take: parts that do not read get nothing back.
 const ENDING: Duration = Duration::from_secs(1);
 
+/// What every gateway has room for, until it has said for how much.
+const LEAST: u64 = 2 << 20;
+
 /// A session with a gateway of another cluster; it ends when one of the two does.
 pub(super) struct Session {
     cluster: String,
@@ -51,7 +54,12 @@ pub(super) struct Line {
     pub(super) in_flight: u64,
     /// Bytes that proxies hold, since they exceed a window.
     pub(super) held: u64,
+    /// How many of those it may hold.
+    pub(super) room: u64,
+    /// How many bytes may be under way: what both ends have room for.
     pub(super) window: u64,
+    /// Streams that this end has begun.
+    pub(super) streams: u32,
 }
 
 /// What bytes take of a window, with their head.
@@ -98,10 +106,14 @@ impl Line {
 }
 
 impl Session {
-    pub(super) fn new(cluster: &str, to: Target, window: u64) -> Self {
+    /// `room` is what this end may hold, in either direction.
+    pub(super) fn new(cluster: &str, to: Target, room: u64) -> Self {
+        let says = Head { length: u32::try_from(room / 1024).unwrap_or(u32::MAX), ..Head::new(Kind::Room) };
+        let waiting = VecDeque::from([says.to_bytes().to_vec()]);
+        let window = room.min(LEAST);
         Self {
             cluster: cluster.to_owned(),
-            line: Line { to, waiting: VecDeque::new(), in_flight: 0, held: 0, window },
+            line: Line { to, waiting, in_flight: 0, held: 0, room, window, streams: 0 },
             gate: None,
             proxies: BTreeMap::new(),
             told: BTreeSet::new(),
@@ -133,21 +145,20 @@ impl Session {
     /// Parts that there is something to be read of, as far as the window allows.
     pub(super) fn parts(&self) -> impl Iterator<Item = &Part<Shared>> {
         let line = &self.line;
-        let open = self.proxies.values().filter(|proxy| proxy.may_read(line));
-        open.filter_map(|proxy| proxy.part.as_ref()).chain(&self.gate)
+        let open = self.proxies.values().filter(|_| Proxy::may_read(line));
+        open.map(|proxy| &proxy.part).chain(&self.gate)
     }
 
     /// Whether something waits for room.
     pub(super) fn has_waiting(&self) -> bool {
-        let busy = |proxy: &Proxy| proxy.away.is_some() || proxy.is_leaving || !proxy.parcels.is_empty();
+        let busy = |proxy: &Proxy| proxy.is_leaving || !proxy.parcels.is_empty();
         !self.line.waiting.is_empty() || !self.answers.is_empty() || self.proxies.values().any(busy)
     }
 
     /// Whether nothing is under way, to the other cluster or from it.
     pub(super) fn is_idle(&self) -> bool {
-        let is_read =
-            |proxy: &Proxy| proxy.part.as_ref().is_some_and(|part| part.pipe().is_ok_and(Pipe::is_empty));
-        let is_done = |proxy: &Proxy| is_read(proxy) && proxy.held.is_empty() && proxy.parcels.is_empty();
+        let is_read = |proxy: &Proxy| proxy.part.pipe().is_ok_and(Pipe::is_empty);
+        let is_done = |proxy: &Proxy| is_read(proxy) && proxy.hold.is_empty() && proxy.parcels.is_empty();
         self.line.waiting.is_empty() && self.line.in_flight == 0 && self.proxies.values().all(is_done)
     }
 
@@ -157,10 +168,7 @@ impl Session {
             // Another session has the name as long as it is there.
             self.gate = node.register_shared(&gate_of(&self.cluster), PartKind::Communication).ok();
         }
-        let is_read = |proxy: &Proxy| {
-            proxy.held.is_empty()
-                && proxy.part.as_ref().is_none_or(|part| part.pipe().is_ok_and(Pipe::is_empty))
-        };
+        let is_read = |proxy: &Proxy| proxy.part.pipe().is_ok_and(Pipe::is_empty);
         self.notices.take_down(node);
         if !self.proxies.values().all(is_read) {
             // What it has sent goes before.
@@ -168,7 +176,8 @@ impl Session {
         }
         let engine = node.shared.engine();
         let gone = |part: &u64| !Target::from_bits(*part).is_some_and(|part| engine.has_part(part));
-        let gone: Vec<u64> = self.told.iter().copied().filter(gone).collect();
+        let is_held = |part: &u64| self.proxies.values().any(|proxy| proxy.holds_of(*part));
+        let gone: Vec<u64> = self.told.iter().copied().filter(|part| gone(part) && !is_held(part)).collect();
         drop(engine);
         for part in gone {
             self.told.remove(&part);
@@ -182,7 +191,7 @@ impl Session {
         if head.flags & MORE != 0 {
             return self.partial.extend_from_slice(bytes);
         }
-        if matches!(head.kind, Kind::Data | Kind::Return) {
+        if matches!(head.kind, Kind::Data | Kind::Return | Kind::Stream) {
             let bytes = if self.partial.is_empty() {
                 Bytes::InPlace(frame)
             } else {
@@ -190,13 +199,14 @@ impl Session {
                 Bytes::Kept(std::mem::take(&mut self.partial))
             };
             let parcel = Parcel::new(head, bytes);
-            if parcel.bytes().len() as u64 != u64::from(head.length) * u64::from(head.count) {
+            let count = if head.kind == Kind::Stream { 1 } else { head.count };
+            if parcel.bytes().len() as u64 != u64::from(head.length) * u64::from(count) {
                 return;
             }
-            return if head.kind == Kind::Data {
-                self.deliver(node, parcel)
-            } else {
+            return if head.kind == Kind::Return {
                 self.take_back(&parcel)
+            } else {
+                self.deliver(node, parcel)
             };
         }
         match head.kind {
@@ -214,7 +224,13 @@ impl Session {
                     proxy.is_leaving = true;
                 }
             }
-            Kind::Data | Kind::Return => {}
+            Kind::Stop => {
+                if let Some(proxy) = self.proxies.get_mut(&head.dest) {
+                    proxy.streams.stop(&proxy.part, head.count);
+                }
+            }
+            Kind::Room => self.line.window = self.line.room.min(u64::from(head.length) * 1024),
+            Kind::Data | Kind::Return | Kind::Stream => {}
         }
     }
 
@@ -236,7 +252,7 @@ impl Session {
     fn tell(&mut self, node: &Node, head: &Head, bytes: &[u8]) {
         let Some(asker) = self.questions.remove(&head.length) else { return };
         let found = match head.kind {
-            Kind::Found => self.proxy(node, head.dest).map(|proxy| proxy.id),
+            Kind::Found => self.proxy(node, head.dest).map(|proxy| proxy.part.id()),
             _ => Err(String::from_utf8_lossy(bytes).into_owned()),
         };
         self.answers.push_back(match found {
@@ -276,16 +292,7 @@ impl Session {
                 let part = part.map_err(|error| {
                     format!("the gateway has no place for one more part of another cluster: {error} (`local_parts`, `private_pipes`)")
                 })?;
-                let (away, parcels, id) = (None, BTreeMap::new(), part.id());
-                Ok(place.insert(Proxy {
-                    id,
-                    part: Some(part),
-                    away,
-                    parcels,
-                    held: VecDeque::new(),
-                    in_flight: 0,
-                    is_leaving: false,
-                }))
+                Ok(place.insert(Proxy::new(part)))
             }
         }
     }
@@ -297,16 +304,16 @@ impl Session {
             return self.give_back(&parcel);
         };
         proxy.is_leaving = false;
-        if !proxy.parcels.contains_key(&dest) {
+        let key = parcel.key(dest);
+        if !proxy.parcels.contains_key(&key) {
             match proxy.hand_on(dest, &mut parcel) {
                 Handed::All => return self.note_taken(&parcel),
                 Handed::Refused => return self.give_back(&parcel),
-                Handed::Leaves => return,
                 Handed::Later => {}
             }
         }
         parcel.keep();
-        proxy.parcels.entry(dest).or_default().push_back(parcel);
+        proxy.parcels.entry(key).or_default().push_back(parcel);
     }
 
     fn note_taken(&mut self, parcel: &Parcel) {
@@ -322,6 +329,10 @@ impl Session {
             return;
         }
         self.note_taken(parcel);
+        if parcel.head.kind == Kind::Stream {
+            // As inside a cluster: what a stream's reader has not got is lost.
+            return self.returns.push_back((Head { length: 0, kind: Kind::Stop, ..parcel.head }, Vec::new()));
+        }
         let bytes = parcel.rest();
         let count = parcel.head.count - u32::try_from(parcel.done()).unwrap_or(parcel.head.count);
         self.returns.push_back((Head { kind: Kind::Return, count, ..parcel.head }, bytes.to_vec()));
@@ -349,23 +360,31 @@ impl Session {
             }
         }
         for proxy in self.proxies.values_mut() {
-            for (head, bytes) in std::mem::take(&mut proxy.held) {
-                proxy.give_back(&head, &bytes);
+            while let Some((head, bytes)) = proxy.hold.take(&mut self.line) {
+                if head.kind == Kind::Data {
+                    proxy.give_back(&head, &bytes);
+                }
             }
-            while let Some(batch) = proxy.part.as_ref().and_then(Part::try_recv_batch) {
+            while let Some(batch) = proxy.part.try_recv_batch() {
                 proxy.give_back(&head_of(&batch, 0), batch.bytes());
             }
         }
         self.notices.take_down_all(node);
         let end = Instant::now() + node.settings().timeout.min(ENDING);
         let (mut done, mut refused) = (Vec::new(), Vec::new());
-        while self.proxies.values().any(|proxy| proxy.part.is_some() && !proxy.parcels.is_empty())
-            && Instant::now() < end
-        {
+        while self.proxies.values().any(|proxy| !proxy.parcels.is_empty()) && Instant::now() < end {
             let parts = self.proxies.values_mut();
             let worked = parts.map(|proxy| proxy.hand_on_all(&mut done, &mut refused)).filter(|w| *w).count();
             if worked == 0 {
                 std::thread::sleep(Duration::from_micros(200));
+            }
+        }
+        // Behind what had come of them.
+        for proxy in self.proxies.values_mut() {
+            proxy.end_long();
+            proxy.end_streams();
+            if let Some(gate) = &self.gate {
+                proxy.hold.end(node, gate, proxy.part.id());
             }
         }
     }
@@ -385,11 +404,12 @@ impl Session {
         worked |= self.ask(out) | self.pass_answers();
         let (mut taken, mut refused) = (Vec::new(), Vec::new());
         for (remote, proxy) in &mut self.proxies {
-            worked |= proxy.come_back(&mut taken, &mut refused);
             worked |= proxy.read(*remote, &mut self.line, out, &mut self.told);
+            worked |= proxy.read_streams(*remote, &mut self.line, out, &mut self.told);
             worked |= proxy.hand_on_all(&mut taken, &mut refused);
-            if let Some(part) = &proxy.part {
-                part.flush();
+            proxy.part.flush();
+            if let Some(gate) = &self.gate {
+                worked |= proxy.hold.advance(gate.node(), gate, proxy.part.id(), &self.line);
             }
         }
         taken.iter().for_each(|parcel| self.note_taken(parcel));
@@ -402,7 +422,16 @@ impl Session {
                 self.line.send(out, Head { length, dest: part, ..Head::new(Kind::Taken) }, &[]);
             }
         }
-        self.proxies.retain(|_, proxy| !proxy.is_done());
+        self.proxies.retain(|_, proxy| {
+            let is_done = proxy.is_done();
+            if is_done {
+                proxy.end_streams();
+                if let Some(gate) = &self.gate {
+                    proxy.hold.end(gate.node(), gate, proxy.part.id());
+                }
+            }
+            !is_done
+        });
         worked
     }
 
@@ -411,6 +440,12 @@ impl Session {
         let mut worked = false;
         while let Some(question) = self.gate.as_ref().and_then(Part::try_recv) {
             worked = true;
+            if question.command() == command::STOPPED {
+                let bits = <[u8; 8]>::try_from(&*question).map(u64::from_le_bytes);
+                let part = bits.ok().and_then(Target::from_bits);
+                let told = self.proxies.values_mut().filter(|proxy| Some(proxy.part.id()) == part);
+                told.for_each(|proxy| proxy.hold.note_stopped(question.source().node()));
+            }
             if question.command() != command::FIND {
                 continue;
             }

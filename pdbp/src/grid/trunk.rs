@@ -14,7 +14,7 @@ use pdbp_core::tables::PartKind;
 
 use super::Common;
 use crate::cluster::{Cluster, StartError};
-use crate::config::{Builder, Progress, Settings, TransportKind, Trunk};
+use crate::config::{Builder, Framing, Progress, Scheme, Settings, Tls, TransportKind, Trunk};
 use crate::node::Node;
 use crate::part::{Message, Part, Shared, Target};
 
@@ -52,7 +52,8 @@ impl Domain {
     /// Dials until the gateway there is reached, or this one is to end.
     pub(super) fn dial(trunk: &Trunk, settings: &Settings, own: &str, common: &Common) -> Option<Self> {
         while !common.is_over() {
-            let tried = builder(settings).join(trunk.address.clone()).timeout(TRY).start_net_at();
+            let tried = by_scheme(builder(settings), trunk, settings);
+            let tried = tried.join(trunk.address.clone()).timeout(TRY).start_net_at();
             match tried.and_then(|(cluster, _)| Self::enter(cluster, own, NodeId::new(0))) {
                 Ok(domain) => return Some(domain),
                 Err(error) => common.note(&trunk.cluster, error.to_string()),
@@ -110,6 +111,14 @@ fn builder(settings: &Settings) -> Builder {
     (of.block_bytes, of.progress, of.lease) = (BLOCK, Progress::Inline, Duration::ZERO);
     // The founder is not asked which it takes.
     Builder::from(of).nodes(PLACES).transport(TransportKind::Net).row_blocks(16)
+}
+
+/// As the URL of the trunk says.
+fn by_scheme(builder: Builder, trunk: &Trunk, settings: &Settings) -> Builder {
+    let is_soap = matches!(trunk.scheme, Scheme::Http | Scheme::Https);
+    let builder = builder.framing(if is_soap { Framing::Soap } else { Framing::Tcp });
+    let needs_tls = matches!(trunk.scheme, Scheme::Tls | Scheme::Https);
+    if needs_tls && settings.tls == Tls::Off { builder.tls(Tls::Token) } else { builder }
 }
 
 /// Frames that have come and that the gateway has not taken yet. They keep their blocks, so there are no more than the link has room for.

@@ -18,12 +18,28 @@ pub(crate) enum Kind {
     Gone = 6,
     /// Messages that could not be handed on; `Data` as it came.
     Return = 7,
+    /// What comes next of a stream.
+    Stream = 8,
+    /// A stream that nobody reads any more.
+    Stop = 9,
+    /// What this end has room for: so many KiB.
+    Room = 10,
 }
 
 impl Kind {
     fn read(byte: u8) -> Option<Self> {
-        const ALL: [Kind; 7] =
-            [Kind::Data, Kind::Taken, Kind::Find, Kind::Found, Kind::Unknown, Kind::Gone, Kind::Return];
+        const ALL: [Kind; 10] = [
+            Kind::Data,
+            Kind::Taken,
+            Kind::Find,
+            Kind::Found,
+            Kind::Unknown,
+            Kind::Gone,
+            Kind::Return,
+            Kind::Stream,
+            Kind::Stop,
+            Kind::Room,
+        ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
 }
@@ -32,6 +48,12 @@ impl Kind {
 pub(crate) const COMMAND: u8 = 1;
 /// In [`Head::flags`]: more bytes of this come in the next frame.
 pub(crate) const MORE: u8 = 2;
+/// In [`Head::flags`]: the stream ends behind this, since its writer has finished it.
+pub(crate) const LAST: u8 = 4;
+/// In [`Head::flags`]: the stream ends here, since its writer has given it up.
+pub(crate) const BROKEN: u8 = 8;
+/// In [`Head::flags`]: the stream begins with this.
+pub(crate) const FIRST: u8 = 16;
 
 /// What each frame begins with. Numbers are little-endian on the wire.
 ///
@@ -49,7 +71,7 @@ pub(crate) struct Head {
     pub(crate) command: u16,
     /// Bytes of each message; of `Taken` bytes that were taken; of questions and answers their number.
     pub(crate) length: u32,
-    /// Messages.
+    /// Messages; of streams their number on the trunk, as the end counts them from which they come.
     pub(crate) count: u32,
     /// The part that has sent them, as its own cluster knows it.
     pub(crate) origin: u64,
@@ -85,7 +107,7 @@ impl Head {
         let [kind, flags, ..] = first.to_le_bytes();
         let head = Self {
             kind: Kind::read(kind)?,
-            flags: Some(flags).filter(|flags| flags & !(COMMAND | MORE) == 0)?,
+            flags: Some(flags).filter(|flags| flags & !(COMMAND | MORE | LAST | BROKEN | FIRST) == 0)?,
             command: (first >> 16) as u16,
             length: (first >> 32) as u32,
             count: u32::try_from(count).ok()?,
@@ -104,6 +126,12 @@ pub(crate) mod command {
     pub(crate) const FOUND: u16 = 2;
     /// From it: why there is none.
     pub(crate) const UNKNOWN: u16 = 3;
+    /// To a node: nothing is to be sent to this proxy.
+    pub(crate) const STOP: u16 = 4;
+    /// To a node: it may be sent to again.
+    pub(crate) const GO: u16 = 5;
+    /// From a node: nothing for the proxy leaves any more.
+    pub(crate) const STOPPED: u16 = 6;
 }
 
 #[cfg(test)]
@@ -117,14 +145,14 @@ mod tests {
 
         /// Whatever is taken for a frame is written back as it came, and nothing panics.
         #[test]
-        fn frames_that_are_read_are_written_the_same(bytes in proptest::collection::vec(0u8..9, 0..48)) {
+        fn frames_that_are_read_are_written_the_same(bytes in proptest::collection::vec(0u8..12, 0..48)) {
             match Head::read(&bytes) {
                 Some((head, rest)) => {
                     prop_assert_eq!(&head.to_bytes()[..], &bytes[..HEAD]);
                     prop_assert_eq!(rest, &bytes[HEAD..]);
                 }
                 None => prop_assert!(
-                    bytes.len() < HEAD || !(1..=7).contains(&bytes[0]) || bytes[1] > 3 || bytes[12..16] != [0; 4]
+                    bytes.len() < HEAD || !(1..=10).contains(&bytes[0]) || bytes[1] > 31 || bytes[12..16] != [0; 4]
                 ),
             }
         }

@@ -103,7 +103,6 @@ impl<S: Site> Server<S> {
     /// Accepts who has come and advances all connections that have something to do. Returns how long there will be nothing to do without
     /// an event.
     fn turn(&mut self) -> Option<Duration> {
-        let retry = self.accept().map(|pause| Instant::now() + pause);
         self.shop.site.renew();
         self.shop.held = self.connections.iter().map(Connection::held).sum();
         let mut goes_on = false;
@@ -132,8 +131,11 @@ impl<S: Site> Server<S> {
         }
         let before = self.connections.len();
         self.connections.retain(|connection| !connection.is_over());
-        // Somebody may have waited to be accepted.
-        if goes_on || self.connections.len() < before {
+        let (ended, count) = (self.connections.len() < before, self.count);
+        // Last, since a client whose request has come meanwhile is not silent any more, and keeps its place.
+        let retry = self.accept().map(|pause| Instant::now() + pause);
+        // Who has come is looked at next; and somebody may have waited to be accepted.
+        if goes_on || ended || self.count != count {
             return Some(Duration::ZERO);
         }
         let deadlines = self.connections.iter().filter_map(Connection::deadline);

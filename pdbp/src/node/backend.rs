@@ -233,15 +233,16 @@ where
     }
 }
 
-/// What the settings say of a node's engine. A monitor has a part and a pipe besides those of the program.
+/// What the settings say of a node's engine. A monitor has a part and a pipe besides those of the program, and so has what
+/// listens to gateways.
 pub(crate) fn config(id: NodeId, nodes: u16, settings: &Settings, backend: &Backend) -> Config {
-    let monitored = u16::from(settings.is_monitored());
+    let own = u16::from(settings.is_monitored()) + u16::from(settings.has_flow());
     let mut config = Config::new(id, nodes);
     config.body = settings.block_bytes;
     config.row = settings.row_blocks;
     config.initial = settings.initial_blocks;
-    config.local_parts = settings.local_parts + monitored;
-    config.private_pipes = settings.private_pipes + monitored;
+    config.local_parts = settings.local_parts + own;
+    config.private_pipes = settings.private_pipes + own;
     config.stream_pipes = settings.stream_pipes;
     config.flush_after = settings.flush_after.as_nanos() as u64;
     config.interval = settings.interval.as_nanos() as u64;

@@ -144,6 +144,8 @@ pub(crate) struct Shared {
     /// The other nodes of this process.
     pub(crate) siblings: OnceLock<Vec<Weak<Shared>>>,
     pub(crate) monitor: Option<Monitor>,
+    #[cfg(feature = "net")]
+    pub(crate) flow: Option<crate::grid::Flow>,
     pub(crate) trace: Option<NodeTrace>,
 }
 
@@ -168,8 +170,8 @@ impl Shared {
             config.initial = backend::initial_blocks(&config, &backend, blocks);
         }
         let pipes = config.private_pipes;
-        // Whether or not nodes have monitors: the table is the same on all.
-        let storage = Storage::allocate(&config, blocks, settings.parts + usize::from(nodes));
+        // Whether or not nodes have monitors, and trunks: the table is the same on all.
+        let storage = Storage::allocate(&config, blocks, settings.parts + 2 * usize::from(nodes));
         let bell = Arc::clone(&backend.bell);
         let bodies = backend::bodies(&config, &backend);
         let (crowded, generation) = (backend.crowded, backend.generation);
@@ -180,6 +182,9 @@ impl Shared {
         engine.begin_generation(generation.unwrap_or(0));
         // A new engine has room for a part and a pipe; were it not so, the node would be silent.
         let monitor = settings.is_monitored().then(|| Monitor::start(&mut engine).ok()).flatten();
+        // As that.
+        #[cfg(feature = "net")]
+        let flow = settings.grid.is_some().then(|| crate::grid::Flow::start(&mut engine)).flatten();
         let pipes = (0..pipes).map(|_| Pipe::new(settings.pipe_depth)).collect();
         Ok(Self {
             id,
@@ -211,6 +216,8 @@ impl Shared {
             clock: Clock::start(),
             siblings: OnceLock::new(),
             monitor,
+            #[cfg(feature = "net")]
+            flow,
             trace,
             settings,
         })
@@ -335,6 +342,10 @@ impl Shared {
         if let Some(monitor) = &self.monitor {
             flushed += monitor.advance(self, engine);
         }
+        #[cfg(feature = "net")]
+        if let Some(flow) = &self.flow {
+            flushed += flow.advance(self, engine);
+        }
         if flushed > 0 {
             let worked = progress.worked + flushed;
             progress = engine.poll(now, &mut sink);
@@ -409,7 +420,7 @@ impl Shared {
             lanes.push(shared);
         }
         // If it is not seen yet, `disturb_lanes` takes the lock later and finds them.
-        if self.recurrence.now() != 0 {
+        if self.recurrence.looks() != 0 {
             self.disturb_lanes();
         }
     }
@@ -418,6 +429,22 @@ impl Shared {
     pub(super) fn disturb_lanes(&self) {
         let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         lanes.iter().for_each(SharedLanes::disturb);
+    }
+
+    /// From now on every part looks for whom it sends to: somebody is to wait. Under the engine's lock.
+    #[cfg(feature = "net")]
+    pub(crate) fn look_before_sending(&self) {
+        self.recurrence.look();
+        self.disturb_lanes();
+    }
+
+    /// Nobody is to wait any more. Under the engine's lock.
+    #[cfg(feature = "net")]
+    pub(crate) fn send_at_once(&self) {
+        if self.recurrence.rest() {
+            let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+            lanes.iter().for_each(SharedLanes::settle);
+        }
     }
 
     pub(crate) fn note(&self, event: Event) {
@@ -451,6 +478,10 @@ impl Drop for Shared {
         }
         if let Some(monitor) = &self.monitor {
             monitor.leave(&self.pipes, engine);
+        }
+        #[cfg(feature = "net")]
+        if let Some(flow) = &self.flow {
+            flow.leave(&self.pipes, engine);
         }
         // The master may know that all are at a barrier, and the others not yet.
         let began = Instant::now();

@@ -5,14 +5,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pdbp_core::Event;
 
-use super::sending::failed;
+use super::sending::{Patience, failed};
 use super::{Part, Share, Target};
 use crate::error::SendError;
+use crate::node::NodeEngine;
 
 /// What the engine has said of numbers that recur, for threads that send without its lock. See
 /// [`Engine::recurrence`](pdbp_core::Engine::recurrence).
 #[derive(Default)]
-pub(crate) struct Recurrence(AtomicU64);
+pub(crate) struct Recurrence {
+    recurrence: AtomicU64,
+    /// 0 as long as targets need not be looked for; else another number each time that they have to be looked for again.
+    looks: AtomicU64,
+    times: AtomicU64,
+}
 
 impl Recurrence {
     /// Takes an event of the engine, which says so before it confirms that this node has forgotten a part: before the number can be
@@ -20,20 +26,43 @@ impl Recurrence {
     pub(crate) fn note(&self, event: &Event) {
         if let Event::PartsForgotten { recurrence } = event {
             // Read without order: what the reader sends next leaves by a block that is submitted under the engine's lock.
-            self.0.store(*recurrence, Ordering::Relaxed);
+            self.recurrence.store(*recurrence, Ordering::Relaxed);
+            self.look();
         }
     }
 
     #[inline(always)]
     pub(crate) fn now(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.recurrence.load(Ordering::Relaxed)
+    }
+
+    /// From now on targets are looked for again. Called under the engine's lock.
+    pub(crate) fn look(&self) {
+        let times = self.times.load(Ordering::Relaxed) + 1;
+        self.times.store(times, Ordering::Relaxed);
+        self.looks.store(times, Ordering::Relaxed);
+    }
+
+    /// From now on targets need not be looked for, unless their numbers recur: then it says no. Called under the engine's lock.
+    #[cfg(feature = "net")]
+    pub(crate) fn rest(&self) -> bool {
+        let may = self.now() == 0;
+        if may {
+            self.looks.store(0, Ordering::Relaxed);
+        }
+        may
+    }
+
+    #[inline(always)]
+    pub(crate) fn looks(&self) -> u64 {
+        self.looks.load(Ordering::Relaxed)
     }
 }
 
-/// Targets that were found in the tables since a part was last forgotten: each in the place that its lowest bits name.
+/// Targets that were found in the tables since they had to be looked for last: each in the place that its lowest bits name.
 #[derive(Default)]
 pub(crate) struct Known {
-    recurrence: Cell<u64>,
+    looks: Cell<u64>,
     targets: [Cell<Option<Target>>; 16],
 }
 
@@ -43,8 +72,8 @@ impl Known {
         self.targets.get(hash % self.targets.len())
     }
 
-    fn has(&self, to: Target, recurrence: u64) -> bool {
-        if self.recurrence.replace(recurrence) != recurrence {
+    fn has(&self, to: Target, looks: u64) -> bool {
+        if self.looks.replace(looks) != looks {
             self.targets.iter().for_each(|known| known.set(None));
         }
         self.place(to).is_some_and(|known| known.get() == Some(to))
@@ -61,27 +90,56 @@ impl<S: Share> Part<S> {
     /// Whether a target is the part that it was, as far as is known without a look at the tables.
     #[inline(always)]
     pub(crate) fn knows_target(&self, to: Target) -> bool {
-        let recurrence = self.shared().recurrence.now();
-        // While both are 0, no number has been reused: the usual case.
-        u64::from(to.generation()) | recurrence == 0 || self.known.has(to, recurrence)
+        let looks = self.shared().recurrence.looks();
+        // While both are 0, no number has been reused, and nobody is to wait: the usual case.
+        u64::from(to.generation()) | looks == 0 || self.known.has(to, looks)
     }
 
-    /// Refuses a target whose number may be another part's by now.
+    /// Refuses a target whose number may be another part's by now; [`SendError::WouldBlock`] for one to which nothing is to be sent now.
     #[inline(always)]
     pub(crate) fn check_target(&self, to: Target) -> Result<(), SendError> {
         if self.knows_target(to) { Ok(()) } else { self.look_for_target(to) }
     }
 
+    /// As [`check_target`](Self::check_target), and waits as long as nothing is to be sent to it.
+    #[inline(always)]
+    pub(super) fn await_target(&self, to: Target, patience: Patience) -> Result<(), SendError> {
+        if self.knows_target(to) { Ok(()) } else { self.wait_for_target(to, patience) }
+    }
+
     #[cold]
     #[inline(never)]
-    pub(super) fn look_for_target(&self, to: Target) -> Result<(), SendError> {
-        let engine = self.shared().engine();
+    fn wait_for_target(&self, to: Target, patience: Patience) -> Result<(), SendError> {
+        let found = self.look_for_target(to);
+        let (Err(SendError::WouldBlock), Some(timeout)) = (&found, patience.timeout(self)) else {
+            return found;
+        };
+        self.flush();
+        let missing = "taken what was sent before to a part of another cluster, which does not read it or is out of reach";
+        let found = |engine: &mut NodeEngine| match self.find_target(engine, to) {
+            Err(SendError::WouldBlock) => None,
+            found => Some(found),
+        };
+        self.node.wait_for(timeout, missing, found, |_| vec![to.node()])?
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_for_target(&self, to: Target) -> Result<(), SendError> {
+        self.find_target(&self.shared().engine(), to)
+    }
+
+    fn find_target(&self, engine: &NodeEngine, to: Target) -> Result<(), SendError> {
         if engine.has_part(to) {
+            #[cfg(feature = "net")]
+            if self.shared().flow.as_ref().is_some_and(|flow| flow.is_stopped(to)) {
+                return Err(SendError::WouldBlock);
+            }
             self.known.add(to);
             return Ok(());
         }
         if to.node() != self.shared().id && engine.has_failed(to.node()) {
-            return Err(failed(&engine, to.node()));
+            return Err(failed(engine, to.node()));
         }
         Err(SendError::NoSuchPart(to))
     }

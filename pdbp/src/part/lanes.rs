@@ -169,6 +169,12 @@ impl SharedLanes {
         self.packing.disturb();
     }
 
+    /// It need not any more.
+    #[cfg(feature = "net")]
+    pub(crate) fn settle(&self) {
+        self.packing.settle();
+    }
+
     /// Submits the open blocks that are due.
     pub(crate) fn flush(&self, engine: &mut NodeEngine, due: Due) -> Flushed {
         let later = Flushed { blocks: 0, left: self.oldest.time() };

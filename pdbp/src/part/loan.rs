@@ -31,7 +31,7 @@ impl<P: HoldsPart> Loan<P> {
         if length > limit {
             return Err(SendError::LoanTooLong { bytes: length, limit });
         }
-        part.check_target(to)?;
+        part.await_target(to, patience)?;
         if let Some(node) = part.loaned.get() {
             return Err(SendError::Loaned(node));
         }

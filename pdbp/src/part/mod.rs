@@ -315,7 +315,7 @@ impl<S: Share> Part<S> {
         // Where nodes come and go the founder waits for others to come.
         let waits = engine.config().is_open() && engine.master() == Some(me);
         let here = |part: &pdbp_core::tables::PartEntry| {
-            part.id.node() == me && part.id != self.id && part.name.as_str() != crate::monitor::NAME
+            part.id.node() == me && part.id != self.id && !is_nodes_own(part.name.as_str())
         };
         !is_only && !waits && others.all(|node| engine.has_failed(node)) && !engine.parts().any(here)
     }
@@ -389,7 +389,16 @@ impl<S: Share> Part<S> {
 fn parts_there_are(engine: &NodeEngine) -> usize {
     let node = engine.config().node;
     let stays = |id: Target| id.node() != node || engine.local_part(id.local()) != LocalPart::Leaving;
-    engine.parts().filter(|part| part.name.as_str() != crate::monitor::NAME && stays(part.id)).count()
+    engine.parts().filter(|part| !is_nodes_own(part.name.as_str()) && stays(part.id)).count()
+}
+
+/// Whether a node has registered the part for itself, beyond what the settings count.
+fn is_nodes_own(name: &str) -> bool {
+    #[cfg(feature = "net")]
+    if name == crate::grid::FLOW {
+        return true;
+    }
+    name == crate::monitor::NAME
 }
 
 /// Binds a pipe, in which there is nothing of the part that had it before.

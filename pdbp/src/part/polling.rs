@@ -225,8 +225,16 @@ impl<S: Share> Part<S> {
             let part = self;
             return poll_fn(move |cx| part.poll_send(to, message, cx)).await;
         }
-        self.check_target(to)?;
-        let mut long = Long::begin(self, to, message)?;
+        let mut part = self;
+        {
+            let part = &mut part;
+            let until = Until::progress(Awaited::Room);
+            poll_fn(move |cx| {
+                poll_until(part, |part| part, until, cx, |part, _| unless_full(part.check_target(to)))
+            })
+            .await?;
+        }
+        let mut long = Long::begin(part, to, message)?;
         poll_fn(move |cx| {
             poll_until(&mut long, Long::part, Until::progress(Awaited::Room), cx, |long, last| {
                 if last {

@@ -79,6 +79,21 @@ impl<S: Share> Part<S> {
 }
 
 impl Node {
+    /// Waits until anything comes for any of the parts, a segment of a stream that was accepted as well.
+    #[cfg(feature = "net")]
+    pub(crate) fn wait_for_any<S: Share>(&self, parts: &[&Part<S>], timeout: Duration) {
+        let pipes: Vec<&Pipe> = parts.iter().filter_map(|part| part.pipe().ok()).collect();
+        parts.iter().for_each(|part| part.flush());
+        let mut waiter = Waiter::new(timeout, &self.shared);
+        while pipes.iter().all(|pipe| pipe.is_empty()) && !waiter.is_over() {
+            if parts.iter().map(|part| part.poll()).sum::<u32>() > 0 {
+                waiter.worked(self);
+            } else {
+                waiter.pause(self, &pipes);
+            }
+        }
+    }
+
     /// Waits until any of several parts of this node that are on one thread, a server and a client say, has what it waits for. Returns
     /// what was found of each, in the order in which they were given.
     ///

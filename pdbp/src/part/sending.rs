@@ -30,7 +30,7 @@ pub(crate) enum Patience {
 
 impl Patience {
     /// Time left to wait; `None` if the call must not wait.
-    fn timeout<S: Share>(self, part: &Part<S>) -> Option<Duration> {
+    pub(super) fn timeout<S: Share>(self, part: &Part<S>) -> Option<Duration> {
         match self {
             Self::Set => Some(part.shared().settings.timeout),
             Self::None => None,
@@ -176,7 +176,7 @@ impl<S: Share> Part<S> {
         if data.len() > limit {
             return Err(SendError::TooLong { bytes: data.len(), limit });
         }
-        self.check_target(to)?;
+        self.await_target(to, patience)?;
         let (node, route) = (to.node(), self.route(to, CduClass::Command, command));
         self.when_room((node, data.len()), patience, None, |engine, _| {
             Outbox::send_urgent(engine, node, route, data)
@@ -199,7 +199,7 @@ impl<S: Share> Part<S> {
             return Err(SendError::TooManyDestinations { parts: parts.len() });
         }
         self.check_length(message)?;
-        parts.iter().try_for_each(|part| self.check_target(*part))?;
+        parts.iter().try_for_each(|part| self.await_target(*part, Patience::Set))?;
         if parts.is_empty() {
             return Err(SendError::NoDestination);
         }
@@ -238,7 +238,7 @@ impl<S: Share> Part<S> {
     fn send_slow(&self, to: Target, message: &[u8], patience: Patience) -> Result<(), SendError> {
         let route = self.route(to, CduClass::ShortMessage, 0);
         if !self.knows_target(to) {
-            self.look_for_target(to)?;
+            self.await_target(to, patience)?;
             if self.lanes.push(to, route, message).is_ok() {
                 return Ok(());
             }
@@ -428,6 +428,9 @@ impl<S: Share> Part<S> {
     pub(crate) fn has_room(&self, to: Target) -> bool {
         const SHORT: usize = 256;
         let node = to.node();
+        if let Err(SendError::WouldBlock) = self.check_target(to) {
+            return false;
+        }
         if self.lanes.with(|outbox| outbox.room(node.index())).is_some_and(|room| room >= SHORT) {
             return true;
         }

@@ -6,6 +6,8 @@ mod announced;
 pub(super) mod device;
 #[cfg(feature = "futures-io")]
 mod futures;
+#[cfg(feature = "net")]
+mod passing;
 mod segment;
 
 use std::fmt;
@@ -44,6 +46,9 @@ pub struct StreamWriter<P: HoldsPart> {
     out: StreamOut,
     /// For a block.
     patience: Patience,
+    /// The cluster of the part that reads it, if that is another.
+    #[cfg(feature = "net")]
+    cluster: Option<String>,
     /// Blocks that flows from devices have.
     #[cfg(feature = "cuda")]
     away: device::Away,
@@ -92,10 +97,18 @@ impl<P: HoldsPart> StreamWriter<P> {
             let part = part.part();
             StreamOut::open(&mut part.shared().engine(), part.id(), to)?
         };
+        #[cfg(feature = "net")]
+        let cluster = {
+            // Its writer is to be told when that is out of reach.
+            let node = part.part().node();
+            if node.settings().grid.is_some() { node.cluster_of(to) } else { None }
+        };
         Ok(Self {
             part,
             out,
             patience: Patience::Set,
+            #[cfg(feature = "net")]
+            cluster,
             #[cfg(feature = "cuda")]
             away: device::Away::default(),
         })
@@ -209,6 +222,10 @@ impl<P: HoldsPart> StreamWriter<P> {
 
     /// Errors that prevent delivery of what was sent.
     fn check(&self, engine: &NodeEngine) -> Result<(), SendError> {
+        #[cfg(feature = "net")]
+        if let Some(cluster) = &self.cluster {
+            crate::grid::check_far(engine, self.out.dest(), cluster)?;
+        }
         self.out.check(engine).map_err(|error| self.failure(engine, error))
     }
 
@@ -222,18 +239,11 @@ impl<P: HoldsPart> StreamWriter<P> {
         }
     }
 
-    /// Refuses a stream to another cluster, which nobody would accept.
-    fn check_cluster(&self) -> Result<(), SendError> {
-        #[cfg(feature = "net")]
-        if self.part.part().node().settings().grid.is_some()
-            && let Some(cluster) = self.part.part().node().cluster_of(self.out.dest())
-        {
-            return Err(SendError::OtherCluster { cluster });
-        }
-        Ok(())
-    }
-
     fn take_block(&mut self) -> Result<(), SendError> {
+        #[cfg(feature = "net")]
+        if self.cluster.is_some() {
+            self.part.part().await_target(self.out.dest(), self.patience)?;
+        }
         let block = self.part.part().open_block(self.out.dest().node(), self.patience)?.0;
         let before = self.out.give_block(block);
         debug_assert!(before.is_none(), "it was missing");
@@ -244,8 +254,7 @@ impl<P: HoldsPart> StreamWriter<P> {
     fn send_segment(&mut self, kind: u16, ending: Ending) -> Result<(), SendError> {
         if self.out.segments() == 0 {
             // The others go where the first has gone.
-            self.part.part().check_target(self.out.dest())?;
-            self.check_cluster()?;
+            self.part.part().await_target(self.out.dest(), self.patience)?;
         }
         if !self.out.has_block() {
             self.take_block()?;

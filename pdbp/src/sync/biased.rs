@@ -61,7 +61,7 @@ struct Biased<T: Windowed> {
 
 /// In [`Biased::attention`]: a visitor asks.
 const ASKED: u8 = 1;
-/// In [`Biased::attention`]: the window is not to be used. Stays for ever.
+/// In [`Biased::attention`]: the window is not to be used. Where light barriers cost something it stays for ever.
 const LONG_WAY: u8 = 2;
 
 // SAFETY: `Owner::with`, `Owner::with_window`, `Owner::quick` and `Visitor::visit`, the only ways to value and window, are never both inside (see the module),
@@ -227,6 +227,17 @@ impl<T: Windowed> Visitor<T> {
         if let Some(lock) = self.0.upgrade() {
             // Pairs with nothing: the caller has said the rest by a store without order, too.
             lock.attention.fetch_or(LONG_WAY, Ordering::Relaxed);
+        }
+    }
+
+    /// The owner may use the window again, where light barriers cost nothing.
+    #[cfg(feature = "net")]
+    pub(crate) fn settle(&self) {
+        if let Some(lock) = self.0.upgrade()
+            && lock.barriers.are_free()
+        {
+            // Pairs with nothing: who is inside is told by `ASKED` and `busy` alone, and an open window is closed before the value is used.
+            lock.attention.fetch_and(!LONG_WAY, Ordering::Relaxed);
         }
     }
 

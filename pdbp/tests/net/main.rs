@@ -1,9 +1,12 @@
 //! Clusters over sockets, each node as if in a process of its own.
 
+mod far_flow;
+mod far_streams;
 mod grid;
 mod groups;
 mod open;
 mod proxy;
+mod soap;
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,7 @@
 //! The network below the contract, clusters over it, and that every check finds what it is for.
 
 mod caught;
+mod fabric;
 mod found;
 mod guests;
 mod links;

@@ -78,7 +78,7 @@ fn streams_that_an_outage_cuts_end_at_both_ends_and_the_others_go_on() {
 }
 
 /// Seeds of random scenarios until there were so many steps.
-fn random_steps(random: fn(u64) -> (Scenario, u64), first: u64, steps: u64) -> Vec<Report> {
+pub(super) fn random_steps(random: fn(u64) -> (Scenario, u64), first: u64, steps: u64) -> Vec<Report> {
     let mut reports = Vec::new();
     let mut done = 0;
     for seed in first.. {
@@ -179,7 +179,9 @@ fn overnight() {
         seed += direct.len().min(grid.len()) as u64;
         let pauses = random_steps(Scenario::random_pauses, seed, 1);
         let open = random_steps(Scenario::random_open, seed, 1);
-        steps += direct.iter().chain(&grid).chain(&pauses).chain(&open).map(|r| r.steps).sum::<u64>();
+        let fabric = random_steps(Scenario::random_fabric, seed, 1);
+        let all = direct.iter().chain(&grid).chain(&pauses).chain(&open).chain(&fabric);
+        steps += all.map(|r| r.steps).sum::<u64>();
     }
     println!("{steps} steps up to seed {seed} in {} s", began.elapsed().as_secs());
 }

@@ -1,6 +1,6 @@
 //! Who is next at an output.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use pdbp_core::collective::{Call, Kind};
 
@@ -18,7 +18,7 @@ fn packet(number: u32, priority: u8, bytes: usize) -> Packet {
         run: (0, 1),
         tag: 0,
         call: Call::moving(Kind::Tagged, 0, bytes),
-        data: Rc::from(vec![0; bytes]),
+        data: Arc::from(vec![0; bytes]),
         mismatch: None,
     }
 }

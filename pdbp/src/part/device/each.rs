@@ -251,7 +251,7 @@ impl<P: HoldsPart + Clone> Packing<P> {
             if bytes > limit {
                 return Err(FlowError::Link(SendError::TooLong { bytes, limit }));
             }
-            part.check_target(to).map_err(FlowError::Link)?;
+            part.await_target(to, Patience::Set).map_err(FlowError::Link)?;
             let node = to.node();
             let Some(group) = group_of.get_mut(node.index()) else {
                 return Err(FlowError::Link(SendError::PeerFailed(node)));

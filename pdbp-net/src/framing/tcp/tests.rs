@@ -1,9 +1,12 @@
 use std::collections::VecDeque;
 use std::io;
 
+use std::io::{ErrorKind, IoSliceMut};
+
 use proptest::prelude::*;
 
 use super::*;
+use crate::framing::ahead::AHEAD;
 
 /// Gives bytes in pieces of given lengths; 0: nothing for now.
 struct Pieces {
@@ -52,7 +55,7 @@ fn head(kind: Kind, length: usize, number: u64, taken: u64) -> Head {
 /// Reads all there is.
 fn read_all(bytes: &[u8], lengths: Vec<usize>, longest: usize) -> (Vec<Frame>, Result<(), Malformed>) {
     let mut pieces = Pieces { bytes: bytes.iter().copied().collect(), lengths, turn: 0 };
-    let (mut reader, mut frames, mut room) = (Reader::new(longest), Vec::new(), vec![0; longest]);
+    let (mut reader, mut frames, mut room) = (Tcp::new(longest), Vec::new(), vec![0; longest]);
     loop {
         match reader.next(&mut pieces, &mut room) {
             Ok(Came::Head(head)) => {

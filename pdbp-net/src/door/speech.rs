@@ -1,0 +1,158 @@
+//! How what is said at the door travels: as bytes, or as messages of SOAP. Who calls decides, and is understood by its first bytes.
+//!
+//! ```text
+//!  POST /pdbp/exchange  <p:Hello>…   ──▶  ◀──  200  <p:HelloResponse>…
+//!  POST /pdbp/exchange  <p:Claim>…   ──▶  ◀──  200  <p:ClaimResponse>…
+//!  POST /pdbp/exchange  <p:Await/>   ──▶  ◀──  200  <p:Roster>…            of a process that joins, when the others are there
+//!  GET  /pdbp/exchange?wsdl, ?xsd    ──▶  ◀──  200  what the service is; anybody may know
+//! ```
+//! The bytes of the [greeting](super::greeting) are in the elements, as hexBinary. Requests come one at a time here.
+
+use crate::framing::Way;
+use crate::framing::http::{self, Content, Fault, Request};
+use crate::framing::soap::{ROOT, Role, Word, envelope, reader};
+
+/// Bytes by which who calls is understood.
+pub(super) const TELLING: usize = 2;
+
+/// How what is said to somebody travels, and what it says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Speech {
+    /// It has said too little.
+    Unknown,
+    Bytes,
+    Soap(Role),
+}
+
+/// What has been said.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    Message(Word, Vec<u8>),
+    /// It asks what there is, by this query.
+    Get(String),
+    /// An answer that is none: its status, and what it says.
+    Status(u16, Vec<u8>),
+}
+
+impl Speech {
+    /// Of who calls, by its first bytes; `None` if it is neither.
+    pub(super) fn of(first: &[u8]) -> Option<Self> {
+        match first {
+            [b'P', b'D', ..] => Some(Self::Bytes),
+            [b'A'..=b'Z' | b'a'..=b'z', ..] => Some(Self::Soap(Role::Called)),
+            _ => None,
+        }
+    }
+
+    /// Of who is called in this way.
+    pub(super) fn to(way: Way) -> Self {
+        match way {
+            Way::Tcp => Self::Bytes,
+            Way::Calls(host) => Self::Soap(Role::Caller { host }),
+            Way::Called => Self::Soap(Role::Called),
+        }
+    }
+
+    /// How blocks travel on this connection.
+    pub(super) fn way(self) -> Way {
+        match self {
+            Self::Soap(Role::Caller { host }) => Way::Calls(host),
+            Self::Soap(Role::Called) => Way::Called,
+            Self::Bytes | Self::Unknown => Way::Tcp,
+        }
+    }
+
+    /// What is to be written to say this.
+    pub(super) fn say(&self, word: Word, bytes: &[u8], out: &mut Vec<u8>) {
+        match self {
+            Self::Soap(role) => out.append(&mut envelope::door(role, word, bytes)),
+            Self::Bytes | Self::Unknown => out.extend_from_slice(bytes),
+        }
+    }
+}
+
+/// What the other end of a connection has said by SOAP, `most` bytes of envelope at most. `None` as long as it is not complete.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn read(role: &Role, bytes: &[u8], most: usize) -> Result<Option<Heard>, Fault> {
+    let (content, length, size) = match role {
+        Role::Called => {
+            let Some(head) = http::request(bytes)? else { return Ok(None) };
+            if let Request::Get(query) = head.what {
+                return Ok(Some(Heard::Get(query)));
+            }
+            (head.content, head.length, head.size)
+        }
+        Role::Caller { .. } => {
+            let Some(head) = http::answer(bytes)? else { return Ok(None) };
+            if head.what != 200 {
+                let body = bytes.get(head.size..).unwrap_or(&[]);
+                let whole = body.len() >= head.length.min(ROOT);
+                return Ok(whole.then(|| Heard::Status(head.what, body.to_vec())));
+            }
+            (head.content, head.length, head.size)
+        }
+    };
+    if length > most {
+        return Err(Fault::http(413, "the body is longer than a message can be"));
+    }
+    if content != Content::Soap {
+        return Err(Fault::sender("who has not proven that it knows the token brings no parts"));
+    }
+    let rest = bytes.get(size..).unwrap_or(&[]);
+    let Some((body, more)) = rest.split_at_checked(length) else { return Ok(None) };
+    if !more.is_empty() {
+        return Err(Fault::http(413, "the body is longer than stated"));
+    }
+    let message = reader::read(body)?;
+    if !message.word.is_of_door() {
+        return Err(Fault::sender("before Hello and Claim there is nothing else"));
+    }
+    Ok(Some(Heard::Message(message.word, message.bytes)))
+}
+
+/// Reads as a door does, in pieces of that length.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn reads(role: &Role, bytes: &[u8], length: usize) {
+    let mut end = 0;
+    while end < bytes.len() {
+        end = (end + length).min(bytes.len());
+        if !matches!(read(role, bytes.get(..end).unwrap_or(&[]), ROOT), Ok(None)) {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_heard_when_it_is_whole() {
+        let caller = Role::Caller { host: "there:1".to_owned() };
+        for (role, other, word) in [
+            (&caller, &Role::Called, Word::Hello),
+            (&Role::Called, &caller, Word::Roster),
+            (&caller, &Role::Called, Word::Await),
+        ] {
+            let bytes: &[u8] = if word == Word::Await { &[] } else { &[0, 1, 0xFE, 0xFF] };
+            let mut said = Vec::new();
+            Speech::Soap(role.clone()).say(word, bytes, &mut said);
+            for cut in 0..said.len() {
+                assert_eq!(read(other, &said[..cut], ROOT), Ok(None), "cut at {cut}");
+            }
+            assert_eq!(read(other, &said, ROOT), Ok(Some(Heard::Message(word, bytes.to_vec()))));
+            said.push(b'P');
+            assert_eq!(read(other, &said, ROOT).unwrap_err().status(), 413);
+        }
+    }
+
+    #[test]
+    fn who_calls_is_understood_by_its_first_bytes() {
+        assert_eq!(Speech::of(b"PDBPnet1"), Some(Speech::Bytes));
+        assert_eq!(Speech::of(b"POST /"), Some(Speech::Soap(Role::Called)));
+        assert_eq!(Speech::of(b"GET /"), Some(Speech::Soap(Role::Called)));
+        assert_eq!(Speech::of(&[22, 3, 1]), None, "TLS where there is none");
+    }
+}

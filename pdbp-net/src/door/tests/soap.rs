@@ -1,0 +1,295 @@
+//! Strangers that talk HTTP, each by a raw socket: what they get.
+
+use super::*;
+use crate::Framing;
+#[cfg(feature = "tls")]
+use crate::Tls;
+use crate::framing::soap::{EXCHANGE, Role, SOAP, Word, envelope, hex};
+
+const HOST: &str = "POST /pdbp/exchange HTTP/1.1\r\nHost: h\r\n";
+
+/// All that a door answers until it ends the connection.
+fn answer(net: &Net, said: &[u8]) -> String {
+    let mut stream = dial(net.address());
+    // It may be closed before all of them are written.
+    let _ = stream.write_all(said);
+    let mut answer = Vec::new();
+    if let Err(error) = stream.read_to_end(&mut answer) {
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    }
+    String::from_utf8(answer).unwrap()
+}
+
+/// A request with this envelope.
+fn post(envelope: &str) -> Vec<u8> {
+    let length = envelope.len();
+    format!("{HOST}Content-Type: application/soap+xml\r\nContent-Length: {length}\r\n\r\n{envelope}")
+        .into_bytes()
+}
+
+fn body(body: &str) -> String {
+    format!("<e:Envelope xmlns:e=\"{SOAP}\" xmlns:p=\"{EXCHANGE}\"><e:Body>{body}</e:Body></e:Envelope>")
+}
+
+#[test]
+fn heads_that_are_wrong_get_their_status_and_are_closed() {
+    let (net, _other) = pair();
+    let soap = "Content-Type: application/soap+xml\r\n";
+    let cases = [
+        (400, format!("{HOST}{soap}Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n")),
+        (400, format!("{HOST}{soap}Content-Length: 1\r\nContent-Length: 1\r\n\r\n")),
+        (400, "HELO there\r\n\r\n".to_owned()),
+        (501, format!("{HOST}{soap}Transfer-Encoding: chunked\r\n\r\nzz\r\n")),
+        (405, "BREW /pdbp/exchange HTTP/1.1\r\nHost: h\r\n\r\n".to_owned()),
+        (404, "GET / HTTP/1.1\r\nHost: h\r\nAccept: */*\r\n\r\n".to_owned()),
+        (411, format!("{HOST}{soap}\r\n")),
+        (413, format!("{HOST}{soap}Content-Length: 13000\r\n\r\n")),
+        (413, format!("{HOST}{soap}Content-Length: 4\r\n\r\n<a/>and more")),
+        (431, format!("{HOST}Long: {}\r\n\r\n", "x".repeat(8 << 10))),
+        (431, format!("{HOST}{}\r\n", "Many: fields\r\n".repeat(64))),
+        (505, "GET /pdbp/exchange HTTP/1.0\r\nHost: h\r\n\r\n".to_owned()),
+    ];
+    for (status, said) in &cases {
+        let answer = answer(&net, said.as_bytes());
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{said}: {answer}");
+        assert!(answer.contains("Connection: close\r\n"), "{answer}");
+    }
+    assert_eq!(net.stats().door.foreign, cases.len() as u64);
+}
+
+#[test]
+fn envelopes_that_are_wrong_get_a_fault_and_are_closed() {
+    let (net, _other) = pair();
+    let nested = format!("<e:Header>{}{}</e:Header><e:Body>", "<p:T>".repeat(20), "</p:T>".repeat(20));
+    let parts = format!(
+        "{HOST}Content-Type: multipart/related; type=\"application/xop+xml\"; boundary=b\r\nContent-Length: 5\r\n\r\n--b--"
+    );
+    let cases = [
+        ("Sender", "no DTD", post(&format!("<!DOCTYPE a [<!ENTITY b \"c\">]>{}", body("<p:Hello/>")))),
+        ("Sender", "no DTD", post(&body("<p:Hello>&b;</p:Hello>"))),
+        ("Sender", "16 deep", post(&body("<p:Hello/>").replace("<e:Body>", &nested))),
+        ("Sender", "no XML", post(&body("<p:Hello></p:Hallo>"))),
+        ("Sender", "no such operation", post(&body("<p:Call/>"))),
+        ("Sender", "brings no parts", parts.into_bytes()),
+        ("Sender", "Link is missing", post(&body("<p:Fetch/>"))),
+        ("Sender", "what is to be said", post(&body("<p:Claim>00</p:Claim>"))),
+        ("Sender", "what is to be said", post(&body("<p:Hello>00</p:Hello>"))),
+        (
+            "VersionMismatch",
+            "SOAP 1.2",
+            post(&body("<p:Hello/>").replace(SOAP, "http://schemas.xmlsoap.org/soap/envelope/")),
+        ),
+    ];
+    for (code, why, said) in &cases {
+        let answer = answer(&net, said);
+        let said = String::from_utf8_lossy(said);
+        assert!(answer.contains(&format!("<e:Value>e:{code}</e:Value>")), "{said}: {answer}");
+        assert!(answer.contains(why), "{said}: {answer}");
+        let status = if *code == "Sender" { 400 } else { 500 };
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+    }
+    assert_eq!(net.stats().door.foreign, cases.len() as u64);
+}
+
+#[test]
+fn anybody_may_know_what_the_service_is() {
+    let (net, _other) = pair();
+    let get = |query: &str| {
+        answer(&net, format!("GET /pdbp/exchange?{query} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes())
+    };
+    let wsdl = get("wsdl");
+    assert!(
+        wsdl.starts_with("HTTP/1.1 200 OK\r\n")
+            && wsdl.contains(&format!("http://{}/pdbp/exchange", net.address()))
+    );
+    assert!(get("xsd").contains("targetNamespace=\"urn:pdbp:exchange\""));
+    assert!(get("what").starts_with("HTTP/1.1 405 "));
+    assert_eq!(net.stats().door.foreign, 1);
+}
+
+/// What the door has answered to Hello and Claim, made with this token.
+fn greet_by_soap(stream: &mut TcpStream, claim: Claim, token: &Token) -> String {
+    let caller = Role::Caller { host: "h".to_owned() };
+    let (mut dialler, hello) = Dialler::begin([7; 32], claim);
+    stream.write_all(&envelope::door(&caller, Word::Hello, &hello)).unwrap();
+    let mut answer = String::new();
+    while !answer.ends_with("</e:Envelope>") {
+        let mut room = [0; 4096];
+        let count = stream.read(&mut room).unwrap();
+        answer.push_str(std::str::from_utf8(&room[..count]).unwrap());
+    }
+    let theirs = answer.split_once("<p:HelloResponse>").unwrap().1.split_once('<').unwrap().0;
+    let theirs = hex::read(theirs).unwrap().try_into().unwrap();
+    let claim = dialler.hello(&theirs, [0; 32], token).unwrap();
+    stream.write_all(&envelope::door(&caller, Word::Claim, &claim)).unwrap();
+    let mut room = vec![0; 4096];
+    let count = stream.read(&mut room).unwrap();
+    String::from_utf8(room[..count].to_vec()).unwrap()
+}
+
+#[test]
+fn who_does_not_know_the_token_is_forbidden() {
+    let (net, _other) = pair();
+    let wrong = Token::from_text(&"guess!".repeat(6)).unwrap();
+    let mut stream = dial(net.address());
+    let answer = greet_by_soap(&mut stream, claim(&net, Purpose::Join), &wrong);
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    assert!(is_closed(&mut stream));
+    assert_eq!(net.stats().door.wrong_token, 1);
+    let by_soap = Options { framing: Framing::Soap, token: Some(wrong), ..options() };
+    let refused = Net::join(&net.address().to_string(), None, &by_soap).err().unwrap();
+    assert!(matches!(&refused, StartError::WrongToken { .. }), "{refused}");
+}
+
+#[test]
+fn who_is_refused_by_name_is_told_by_soap_too() {
+    let (net, _other) = pair();
+    let by_soap = Options { framing: Framing::Soap, ..options() };
+    let refused = Net::join(&net.address().to_string(), None, &by_soap).err().unwrap();
+    let StartError::Refused { refusal, .. } = &refused else { panic!("{refused}") };
+    assert_eq!(refusal, &Refusal::Full { nodes: 2 });
+}
+
+#[test]
+fn a_slow_request_gets_408() {
+    let (net, _other) = pair();
+    let mut slow = dial(net.address());
+    slow.write_all(&post(&body("<p:Hello/>"))[..100]).unwrap();
+    let mut answer = String::new();
+    slow.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert_eq!(net.stats().door.too_slow, 1);
+}
+
+/// What answers at the address talks HTTP, and is none of ours.
+#[test]
+fn a_server_of_others_is_told_apart() {
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = server.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        let (mut stream, _) = server.accept().unwrap();
+        let _ = stream.read(&mut [0; 4096]).unwrap();
+        stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\nno\n").unwrap();
+    });
+    let by_soap = Options { framing: Framing::Soap, ..options() };
+    let error = Net::join(&address, None, &by_soap).err().unwrap();
+    assert!(matches!(&error, StartError::NoExchange { status: 404, .. }), "{error}");
+    assert!(error.to_string().contains(&address) && error.to_string().contains("404"), "{error}");
+}
+
+/// A founder, and a connection to it of a node that is played by hand and has opened it.
+fn played_by_hand() -> (Net, TcpStream) {
+    let founder = Founder::new("127.0.0.1:0", 2, options()).unwrap();
+    let (address, token) = (founder.address(), options().token.unwrap());
+    let process = Id([3; 16]);
+    let (purpose, cluster) = (Purpose::Join, Id([0; 16]));
+    let join = Claim {
+        purpose,
+        version: VERSION,
+        from: 0,
+        to: 0,
+        port: 9,
+        longest: 1000,
+        cluster,
+        process,
+        incarnation: 0,
+    };
+    let mut stream = dial(address);
+    let answer = greet_by_soap(&mut stream, join, &token);
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    stream.write_all(&envelope::door(&Role::Caller { host: "h".to_owned() }, Word::Await, &[])).unwrap();
+    let mut roster = String::new();
+    stream.read_to_string(&mut roster).unwrap();
+    let roster = roster.split_once("<p:Roster>").unwrap().1.split_once('<').unwrap().0;
+    let cluster = Id(*hex::read(roster).unwrap()[4..].first_chunk().unwrap());
+    let mut net = founder.wait().unwrap();
+    let mut stream = dial(address);
+    let link = Claim { purpose: Purpose::Link, from: 1, cluster, incarnation: 1, ..join };
+    let answer = greet_by_soap(&mut stream, link, &token);
+    assert!(answer.contains("<p:ClaimResponse>00") || answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    stream.write_all(&message("<p:Open session=\"0\"/>")).unwrap();
+    let mut said = [0; 4096];
+    stream.set_nonblocking(true).unwrap();
+    let mut text = String::new();
+    until("the connection is opened", || {
+        let _ = net.poll_completion();
+        let count = stream.read(&mut said).unwrap_or(0);
+        text.push_str(std::str::from_utf8(&said[..count]).unwrap());
+        net.stats().links[1].connections == 1 && !text.is_empty()
+    });
+    stream.set_nonblocking(false).unwrap();
+    (net, stream)
+}
+
+/// A request about a link.
+fn message(words: &str) -> Vec<u8> {
+    let header = "<e:Header><p:Link taken=\"0\" room=\"3\"/></e:Header><e:Body>";
+    post(&body(words).replace("<e:Body>", header))
+}
+
+/// Who knows the token is told what was wrong, too; the connection ends, is counted, and nothing that came is handed on.
+#[test]
+fn a_node_that_sends_what_is_wrong_gets_a_fault_and_another_connection() {
+    let block = "<p:Block sequence=\"0\" length=\"5\"><x:Include xmlns:x=\"http://www.w3.org/2004/08/xop/include\" href=\"cid:1\"/></p:Block>";
+    let package = |root: &str, rest: &str| {
+        let root = String::from_utf8(message(root)).unwrap().split_once("\r\n\r\n").unwrap().1.to_owned();
+        let body = format!("--b\r\nContent-ID: <0>\r\n\r\n{root}\r\n--b\r\n{rest}");
+        let kind = "Content-Type: multipart/related; type=\"application/xop+xml\"; boundary=b";
+        format!("{HOST}{kind}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+    };
+    let put = |blocks: &str| format!("<p:Put>{blocks}</p:Put>");
+    let many: String = (0..17).map(|number| block.replace("cid:1", &format!("cid:{number}"))).collect();
+    let cases = [
+        ("a part is missing", package(&put(block), "Content-ID: <2>\r\n\r\nhello\r\n--b--")),
+        ("same part", package(&put(&block.repeat(2)), "Content-ID: <1>\r\n\r\nhello\r\n--b--")),
+        ("cut short", package(&put(block), "Content-ID: <1>\r\n\r\nhell")),
+        ("16 Blocks", package(&put(&many), "Content-ID: <1>\r\n\r\nhello\r\n--b--")),
+        (
+            "Blocks here",
+            package(
+                &put("<x:Include xmlns:x=\"http://www.w3.org/2004/08/xop/include\" href=\"cid:1\"/>"),
+                "",
+            ),
+        ),
+        ("no DTD", message("<p:Fetch>&own;</p:Fetch>")),
+        ("no such message", message("<p:Answer/>")),
+        ("not what is due", message("<p:Open session=\"0\"/>")),
+        (
+            "not what is due",
+            package(&put(&block.replace("\"0\"", "\"7\"")), "Content-ID: <1>\r\n\r\nhello\r\n--b--"),
+        ),
+    ];
+    for (why, said) in cases {
+        let (mut net, mut stream) = played_by_hand();
+        stream.write_all(&said).unwrap();
+        until("the connection is given up", || {
+            assert!(net.poll_completion().is_none(), "{why}");
+            net.stats().links[1].malformed == 1
+        });
+        let mut answer = Vec::new();
+        // With bytes unread the system may drop what was written.
+        let _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8(answer).unwrap();
+        assert!(answer.contains("<e:Fault>") && answer.contains(why), "{why}: {answer}");
+    }
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn plain_http_at_a_port_of_tls_gets_400_in_plain_text() {
+    let encrypted = Options { tls: Tls::Token, ..options() };
+    let founder = Founder::new("127.0.0.1:0", 2, encrypted.clone()).unwrap();
+    let mut stream = dial(founder.address());
+    stream.write_all(&post(&body("<p:Hello/>"))).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("TLS"), "{answer}");
+    let by_soap = |tls| Options { framing: Framing::Soap, tls, ..options() };
+    let address = founder.address().to_string();
+    let refused = Net::join(&address, None, &by_soap(Tls::Off)).err().unwrap();
+    assert!(matches!(&refused, StartError::Encrypted { .. }), "{refused}");
+    drop(founder);
+    let plain = Founder::new("127.0.0.1:0", 2, by_soap(Tls::Off)).unwrap();
+    let refused = Net::join(&plain.address().to_string(), None, &by_soap(Tls::Token)).err().unwrap();
+    assert!(matches!(&refused, StartError::Handshake { .. }), "nothing falls back: {refused}");
+}

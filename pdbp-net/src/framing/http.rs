@@ -1,0 +1,318 @@
+//! HTTP/1.1, the strict subset of it in which the exchange service talks: one Content-Length, no chunks, no upgrade, no folded lines. Heads
+//! are parsed by httparse.
+
+use std::fmt;
+
+/// Bytes of the longest head.
+pub(crate) const HEAD: usize = 8 << 10;
+/// Fields of a head, and of the head of a part.
+pub(crate) const FIELDS: usize = 64;
+/// Where the service is.
+pub(crate) const PATH: &str = "/pdbp/exchange";
+/// Characters of the longest boundary (RFC 2046).
+const BOUNDARY: usize = 70;
+
+/// Why a message was refused, as its sender is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    pub(crate) kind: FaultKind,
+    pub(crate) why: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FaultKind {
+    /// It is no message: a status of HTTP, and no envelope.
+    Http(u16),
+    /// An envelope that is wrong, or wrong here.
+    Sender,
+    VersionMismatch,
+    MustUnderstand,
+}
+
+impl Fault {
+    pub(crate) const fn http(status: u16, why: &'static str) -> Self {
+        Self { kind: FaultKind::Http(status), why }
+    }
+
+    pub(crate) const fn sender(why: &'static str) -> Self {
+        Self { kind: FaultKind::Sender, why }
+    }
+
+    /// The status of HTTP that it goes with.
+    pub fn status(&self) -> u16 {
+        match self.kind {
+            FaultKind::Http(status) => status,
+            FaultKind::Sender => 400,
+            FaultKind::VersionMismatch | FaultKind::MustUnderstand => 500,
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.status(), self.why)
+    }
+}
+
+/// The words that go with a status.
+pub(crate) fn phrase(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        202 => "Accepted",
+        400 => "Bad Request",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        411 => "Length Required",
+        413 => "Content Too Large",
+        415 => "Unsupported Media Type",
+        417 => "Expectation Failed",
+        431 => "Request Header Fields Too Large",
+        501 => "Not Implemented",
+        505 => "HTTP Version Not Supported",
+        _ => "Internal Server Error",
+    }
+}
+
+/// What a body is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    None,
+    /// An envelope.
+    Soap,
+    /// A package of MTOM, and what its parts are told apart by; which part is the root, if that is said.
+    Package {
+        boundary: Vec<u8>,
+        start: Option<String>,
+    },
+}
+
+/// What a request is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// It brings a message.
+    Message,
+    /// It wants to know what there is, by this query.
+    Get(String),
+}
+
+/// What the head of a message says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Head<T> {
+    pub(crate) what: T,
+    pub(crate) content: Content,
+    /// Bytes of the body.
+    pub(crate) length: usize,
+    /// Bytes of the head.
+    pub(crate) size: usize,
+}
+
+/// Reads the head of a request; `None` as long as it is not complete.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn request(bytes: &[u8]) -> Result<Option<Head<Request>>, Fault> {
+    let mut fields = [httparse::EMPTY_HEADER; FIELDS];
+    let mut parsed = httparse::Request::new(&mut fields);
+    let Some(size) = complete(parsed.parse(bytes), bytes)? else { return Ok(None) };
+    is_current(parsed.version)?;
+    let fields = Fields(parsed.headers);
+    if fields.only("host")?.is_none() {
+        return Err(Fault::http(400, "a request has one Host"));
+    }
+    if fields.only("expect")?.is_some() {
+        return Err(Fault::http(417, "nothing is to be expected here"));
+    }
+    let (content, length) = fields.body()?;
+    let (path, query) = parsed
+        .path
+        .unwrap_or_default()
+        .split_once('?')
+        .unwrap_or_else(|| (parsed.path.unwrap_or_default(), ""));
+    let what = match parsed.method {
+        Some("POST" | "GET") if path != PATH => {
+            return Err(Fault::http(404, "the service is at /pdbp/exchange"));
+        }
+        Some("POST") => Request::Message,
+        Some("GET") => Request::Get(query.to_owned()),
+        _ => return Err(Fault::http(405, "the service takes POST; GET has ?wsdl and ?xsd")),
+    };
+    let content = match content {
+        None if what == Request::Message => {
+            return Err(Fault::http(415, "a message is application/soap+xml, or multipart/related with one"));
+        }
+        None => Content::None,
+        Some(content) => content,
+    };
+    let length = match length {
+        None if what == Request::Message => return Err(Fault::http(411, "a message has a Content-Length")),
+        length => length.unwrap_or(0),
+    };
+    Ok(Some(Head { what, content, length, size }))
+}
+
+/// Reads the head of an answer: its status.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn answer(bytes: &[u8]) -> Result<Option<Head<u16>>, Fault> {
+    let mut fields = [httparse::EMPTY_HEADER; FIELDS];
+    let mut parsed = httparse::Response::new(&mut fields);
+    let Some(size) = complete(parsed.parse(bytes), bytes)? else { return Ok(None) };
+    is_current(parsed.version)?;
+    let what = parsed.code.unwrap_or(0);
+    let fields = Fields(parsed.headers);
+    // What a server that is none of ours says in other types is not read.
+    let (content, length) = if what == 200 { fields.body()? } else { (None, fields.length()?) };
+    Ok(Some(Head { what, content: content.unwrap_or(Content::None), length: length.unwrap_or(0), size }))
+}
+
+/// What the head of a part says.
+pub(crate) struct Part<'b> {
+    /// Its Content-ID.
+    pub(crate) id: &'b str,
+    /// Its length, if it is stated.
+    pub(crate) length: Option<usize>,
+    /// Bytes of the head.
+    pub(crate) size: usize,
+}
+
+/// Reads the head of a part; `None` as long as it is not complete.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn part(bytes: &[u8]) -> Result<Option<Part<'_>>, Fault> {
+    const PART: usize = 1 << 10;
+    let mut fields = [httparse::EMPTY_HEADER; FIELDS];
+    let (size, fields) = match httparse::parse_headers(bytes, &mut fields) {
+        Ok(httparse::Status::Complete((size, fields))) if size <= PART => (size, Fields(fields)),
+        Ok(httparse::Status::Partial) if bytes.len() < PART => return Ok(None),
+        Ok(_) => return Err(Fault::sender("the head of a part has more than 1 KiB")),
+        Err(_) => return Err(Fault::sender("a part has no head that can be read")),
+    };
+    if fields.only("content-transfer-encoding")?.is_some_and(|how| !how.eq_ignore_ascii_case("binary")) {
+        return Err(Fault::sender("parts are binary"));
+    }
+    let length = fields.length()?;
+    let id = fields.only("content-id")?.unwrap_or_default();
+    let id = id.strip_prefix('<').and_then(|id| id.strip_suffix('>'));
+    Ok(Some(Part { id: id.ok_or(Fault::sender("a part has no Content-ID"))?, length, size }))
+}
+
+fn complete(parsed: httparse::Result<usize>, bytes: &[u8]) -> Result<Option<usize>, Fault> {
+    match parsed {
+        Ok(httparse::Status::Complete(size)) if size <= HEAD => Ok(Some(size)),
+        Ok(httparse::Status::Partial) if bytes.len() < HEAD => Ok(None),
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => {
+            Err(Fault::http(431, "a head has 8 KiB and 64 fields at most"))
+        }
+        Err(httparse::Error::Version) => Err(Fault::http(505, "the service talks HTTP/1.1")),
+        Err(_) => Err(Fault::http(400, "this is no HTTP")),
+    }
+}
+
+fn is_current(version: Option<u8>) -> Result<(), Fault> {
+    if version == Some(1) { Ok(()) } else { Err(Fault::http(505, "the service talks HTTP/1.1")) }
+}
+
+struct Fields<'h, 'b>(&'h [httparse::Header<'b>]);
+
+impl<'b> Fields<'_, 'b> {
+    /// A field that may be there once.
+    fn only(&self, name: &str) -> Result<Option<&'b str>, Fault> {
+        let mut all = self.0.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
+        let Some(field) = all.next() else { return Ok(None) };
+        if all.next().is_some() {
+            return Err(Fault::http(400, "a field that may be there once is there twice"));
+        }
+        let value = std::str::from_utf8(field.value).map_err(|_| Fault::http(400, "a field is no text"))?;
+        Ok(Some(value.trim()))
+    }
+
+    fn length(&self) -> Result<Option<usize>, Fault> {
+        let Some(length) = self.only("content-length")? else { return Ok(None) };
+        let is_number = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
+        let number = length.parse().ok().filter(|_| is_number);
+        number.map(Some).ok_or(Fault::http(400, "the Content-Length is no number"))
+    }
+
+    fn body(&self) -> Result<(Option<Content>, Option<usize>), Fault> {
+        let length = self.length()?;
+        if self.0.iter().any(|field| field.name.eq_ignore_ascii_case("transfer-encoding")) {
+            // With both, which one counts is a matter that two programs may see differently.
+            return Err(match length {
+                Some(_) => Fault::http(400, "a body has a Content-Length or a coding, and not both"),
+                None => Fault::http(501, "the service takes bodies with a Content-Length, in no coding"),
+            });
+        }
+        let coding = self.only("content-encoding")?;
+        if coding.is_some_and(|coding| !coding.eq_ignore_ascii_case("identity")) {
+            return Err(Fault::http(501, "the service takes bodies in no coding"));
+        }
+        Ok((self.only("content-type")?.map(content).transpose()?, length))
+    }
+}
+
+/// What a Content-Type says.
+fn content(value: &str) -> Result<Content, Fault> {
+    const NEITHER: Fault =
+        Fault::http(415, "a message is application/soap+xml, or multipart/related with one");
+    const NO_BOUNDARY: Fault = Fault::sender("a package has a boundary of 1 to 70 characters");
+    let (kind, mut rest) = value.split_once(';').unwrap_or((value, ""));
+    let kind = kind.trim();
+    let (mut boundary, mut start, mut of) = (None, None, None);
+    while !rest.trim().is_empty() {
+        let (name, after) = rest.split_once('=').ok_or(NEITHER)?;
+        let (value, after) = parameter(after).ok_or(NEITHER)?;
+        let mut other = None;
+        let place = match name.trim().to_ascii_lowercase().as_str() {
+            "boundary" => &mut boundary,
+            "start" => &mut start,
+            "type" => &mut of,
+            "charset" if !value.eq_ignore_ascii_case("utf-8") => {
+                return Err(Fault::http(415, "envelopes are UTF-8"));
+            }
+            _ => &mut other,
+        };
+        if place.replace(value).is_some() {
+            return Err(Fault::http(400, "the Content-Type says something twice"));
+        }
+        rest = after;
+    }
+    if kind.eq_ignore_ascii_case("application/soap+xml") {
+        return Ok(Content::Soap);
+    }
+    let is_package = kind.eq_ignore_ascii_case("multipart/related")
+        && of.is_some_and(|of| of.eq_ignore_ascii_case("application/xop+xml"));
+    if !is_package {
+        return Err(NEITHER);
+    }
+    let boundary = boundary.filter(|boundary| (1..=BOUNDARY).contains(&boundary.len())).ok_or(NO_BOUNDARY)?;
+    let start = start.map(|start| start.trim_start_matches('<').trim_end_matches('>').to_owned());
+    Ok(Content::Package { boundary: boundary.as_bytes().to_vec(), start })
+}
+
+/// The value of a parameter, plain or in quotes, and what follows it.
+fn parameter(text: &str) -> Option<(&str, &str)> {
+    let text = text.trim_start();
+    if let Some(text) = text.strip_prefix('"') {
+        let (value, after) = text.split_once('"')?;
+        let after = after.trim_start();
+        // A backslash would make the character behind it another one; none of the values that count has any.
+        let ends = after.is_empty() || after.starts_with(';');
+        return (ends && !value.contains('\\')).then(|| (value, after.strip_prefix(';').unwrap_or(after)));
+    }
+    let (value, after) = text.split_once(';').unwrap_or((text, ""));
+    Some((value.trim(), after))
+}
+
+/// An answer that is no message, after which the connection ends.
+pub(crate) fn plain(status: u16, kind: &str, body: &str) -> Vec<u8> {
+    let (phrase, length) = (phrase(status), body.len());
+    format!("HTTP/1.1 {status} {phrase}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}")
+        .into_bytes()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,382 @@
+//! A connection on which messages of SOAP travel.
+
+use std::io::Read;
+
+use super::super::ahead::Ahead;
+use super::super::http::{self, Content, Fault, Request};
+use super::super::said::{SLICES, Said};
+use super::super::{Came, Framing, Head, Kind, Malformed};
+use super::envelope::{self, Draft};
+use super::mime::{self, Delimiter};
+use super::{BOUNDARY, HELD, MOST, Message, ROOT, Role, UNDER_WAY, Word, hex, reader};
+use crate::error::Lost;
+use crate::token;
+
+/// Bytes of the head of a part, and what is around it.
+const PART: usize = 1200;
+/// Pieces that wait to leave, with which one more message is begun.
+const WAITING: usize = 4;
+const _: () = assert!(2 * (MOST + 1) <= SLICES);
+
+/// Where reading has come to. `left`: bytes of the body that are not read yet.
+enum At {
+    /// The head of a message.
+    Head,
+    /// The envelope, which stands alone or is the first part.
+    Root { content: Content, left: usize },
+    /// What is before the block of this place.
+    Part { place: usize, left: usize },
+    /// That block.
+    Block { place: usize, left: usize },
+    /// What is behind the last block.
+    Tail { left: usize },
+}
+
+/// See [`Framing`].
+pub(crate) struct Soap {
+    role: Role,
+    longest: usize,
+    ahead: Ahead,
+    at: At,
+    /// The message that is read, and what its parts are told apart by.
+    message: Message,
+    foreign: Vec<u8>,
+    /// Requests that are not answered: of a caller its own, and else those that have come.
+    under_way: usize,
+    /// The message that is written next: one record, or blocks.
+    next: Vec<(Head, Option<u64>)>,
+    boundary: [u8; BOUNDARY],
+    draft: Draft,
+}
+
+impl Soap {
+    pub(crate) fn new(role: Role, longest: usize) -> Self {
+        let mut digits = Vec::with_capacity(BOUNDARY);
+        // It need not be secret, and what is in blocks is not searched for it.
+        hex::write(&token::random::<{ BOUNDARY / 2 }>().unwrap_or([7; BOUNDARY / 2]), &mut digits);
+        Self {
+            role,
+            longest,
+            ahead: Ahead::new(),
+            at: At::Head,
+            message: Message::default(),
+            foreign: Vec::new(),
+            under_way: 0,
+            next: Vec::with_capacity(MOST),
+            boundary: digits.first_chunk().copied().unwrap_or([b'7'; BOUNDARY]),
+            draft: Draft::default(),
+        }
+    }
+
+    /// The other end has sent, or answered, what it has to.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn as_if_asked(&mut self) {
+        self.under_way = HELD;
+    }
+
+    fn is_caller(&self) -> bool {
+        matches!(self.role, Role::Caller { .. })
+    }
+
+    /// Whether a message can begin to leave.
+    fn may_begin(&self) -> bool {
+        if self.is_caller() { self.under_way < UNDER_WAY } else { self.under_way > 0 }
+    }
+
+    /// Reads the head of a message. Whether it was there.
+    fn head(&mut self) -> Result<bool, Fault> {
+        let bytes = self.ahead.bytes();
+        if bytes.is_empty() {
+            return Ok(false);
+        }
+        let (size, content, length) = if self.is_caller() {
+            let Some(head) = http::answer(bytes)? else { return Ok(false) };
+            if self.under_way == 0 {
+                return Err(Fault::http(400, "an answer to no request"));
+            }
+            match (head.what, head.length) {
+                (200, length) => (head.size, head.content, length),
+                (202, 0) => (head.size, Content::None, 0),
+                _ => return Err(Fault::http(400, "an answer that is neither 200 nor an empty 202")),
+            }
+        } else {
+            let Some(head) = http::request(bytes)? else { return Ok(false) };
+            if head.what != Request::Message {
+                return Err(Fault::http(405, "on a connection of two nodes there are messages only"));
+            }
+            if self.under_way > UNDER_WAY {
+                return Err(Fault::http(400, "there are more than 16 requests under way"));
+            }
+            (head.size, head.content, head.length)
+        };
+        let most = match &content {
+            Content::None => 0,
+            Content::Soap => ROOT,
+            Content::Package { .. } => ROOT + PART + MOST * (self.longest + PART),
+        };
+        if length > most {
+            return Err(Fault::http(413, "the body is longer than a message can be"));
+        }
+        self.ahead.take(size);
+        if content == Content::None && length == 0 && self.is_caller() {
+            self.end_message();
+        } else {
+            self.at = At::Root { content, left: length };
+        }
+        Ok(true)
+    }
+
+    /// Reads the envelope, when all of it is there. `true`: it has blocks, or is one of what has none.
+    fn root(&mut self) -> Result<bool, Fault> {
+        let At::Root { content, left } = &self.at else { return Ok(false) };
+        let (bytes, left) = (self.ahead.bytes(), *left);
+        let inside = bytes.get(..left.min(bytes.len())).unwrap_or(bytes);
+        let (message, used) = match content {
+            Content::Package { boundary, start } => {
+                let Some((root, used)) = first_part(inside, boundary, start.as_deref())? else {
+                    if inside.len() == left || inside.len() >= ROOT + PART {
+                        return Err(Fault::sender("the root part ends nowhere, or is longer than 12 KiB"));
+                    }
+                    return Ok(false);
+                };
+                self.foreign.clone_from(boundary);
+                (reader::read(root)?, used)
+            }
+            Content::Soap if inside.len() < left => return Ok(false),
+            Content::Soap => (reader::read(inside)?, left),
+            Content::None => return Err(Fault::http(415, "an answer has an envelope")),
+        };
+        let is_right = match message.word {
+            Word::Open | Word::Put | Word::Fetch | Word::Bye => !self.is_caller(),
+            Word::OpenResponse | Word::Answer => self.is_caller(),
+            _ => false,
+        };
+        if !is_right {
+            return Err(Fault::sender("on a connection of two nodes there is no such message this way"));
+        }
+        if message.blocks.is_empty() && used != left {
+            return Err(Fault::sender("a package without blocks"));
+        }
+        self.ahead.take(used);
+        (self.message, self.at) = (message, At::Part { place: 0, left: left - used });
+        Ok(true)
+    }
+
+    /// Reads what is before the next block: that block's record, when all of it is there.
+    fn part(&mut self, place: usize, left: usize) -> Result<Option<Head>, Fault> {
+        let Some(block) = self.message.blocks.get(place) else { return Ok(None) };
+        let bytes = self.ahead.bytes();
+        let inside = bytes.get(..left.min(bytes.len())).unwrap_or(bytes);
+        let more = || {
+            if inside.len() == left { Err(Fault::sender("a part is cut short")) } else { Ok(None) }
+        };
+        // The delimiter of the first one was read with the envelope.
+        let delimiter = match place {
+            0 => Some(Delimiter::Part(0)),
+            _ => mime::delimiter(inside, &self.foreign, b"\r\n")?,
+        };
+        let head = match delimiter {
+            Some(Delimiter::Part(used)) => used,
+            Some(Delimiter::Last(_)) => return Err(Fault::sender("a part is missing")),
+            None => return more(),
+        };
+        let Some(http::Part { id, length: stated, size }) = http::part(inside.get(head..).unwrap_or(&[]))?
+        else {
+            return more();
+        };
+        if id != block.id {
+            return Err(Fault::sender("a part is missing, or is not in the order of its Block"));
+        }
+        let length = usize::try_from(block.length).unwrap_or(usize::MAX);
+        if length > self.longest {
+            return Err(Fault::sender("a Block is longer than the longest"));
+        }
+        if stated.is_some_and(|stated| stated != length) {
+            return Err(Fault::sender("a part and its Block have different lengths"));
+        }
+        let left = left - head - size;
+        if length > left {
+            return Err(Fault::sender("a part is cut short"));
+        }
+        let (taken, room) = self.message.link.unwrap_or((0, 0));
+        let (number, length) = (block.sequence, block.length);
+        let record = Head { kind: Kind::Data, packing: block.packing, room, length, number, taken };
+        self.ahead.take(head + size);
+        self.at = At::Block { place, left };
+        Ok(Some(record))
+    }
+
+    /// Reads what is behind the last block. Whether it was there.
+    fn tail(&mut self, left: usize) -> Result<bool, Fault> {
+        let bytes = self.ahead.bytes();
+        let inside = bytes.get(..left.min(bytes.len())).unwrap_or(bytes);
+        if inside.len() < left && left <= PART {
+            return Ok(false);
+        }
+        match mime::delimiter(inside, &self.foreign, b"\r\n")? {
+            Some(Delimiter::Last(used)) if matches!(inside.get(used..), Some(b"" | b"\r\n")) => {}
+            Some(Delimiter::Part(_)) => return Err(Fault::sender("a part that no Block includes")),
+            _ => return Err(Fault::sender("behind the last part is something else than its end")),
+        }
+        self.ahead.take(left);
+        self.end_message();
+        Ok(true)
+    }
+
+    fn end_message(&mut self) {
+        self.at = At::Head;
+        self.under_way = if self.is_caller() { self.under_way.saturating_sub(1) } else { self.under_way + 1 };
+    }
+
+    /// A block has come whole.
+    fn end_block(&mut self) {
+        if let At::Block { place, left } = self.at {
+            let length = self.message.blocks.get(place).map_or(0, |block| block.length);
+            let left = left.saturating_sub(usize::try_from(length).unwrap_or(usize::MAX));
+            let is_last = place + 1 == self.message.blocks.len();
+            self.at = if is_last { At::Tail { left } } else { At::Part { place: place + 1, left } };
+        }
+    }
+
+    /// What there is before anything more is read.
+    fn read_ahead(&mut self, room: &mut [u8]) -> Result<Option<Came>, Fault> {
+        loop {
+            let goes_on = match self.at {
+                At::Head => self.head()?,
+                At::Root { .. } => self.root()?,
+                At::Part { .. } if self.message.blocks.is_empty() => {
+                    let record = self.message.record();
+                    self.end_message();
+                    return Ok(Some(Came::Head(record)));
+                }
+                At::Part { place, left } => return Ok(self.part(place, left)?.map(Came::Head)),
+                At::Block { .. } => {
+                    let Some(length) = self.ahead.fill_block(room) else { return Ok(None) };
+                    self.end_block();
+                    return Ok(Some(Came::Block(length)));
+                }
+                At::Tail { left } => self.tail(left)?,
+            };
+            if !goes_on {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// The root part of a package, and the bytes up to the head of the next one, or to the end. `None` as long as it is not complete.
+fn first_part<'b>(
+    bytes: &'b [u8],
+    boundary: &[u8],
+    start: Option<&str>,
+) -> Result<Option<(&'b [u8], usize)>, Fault> {
+    let head = match mime::delimiter(bytes, boundary, b"")? {
+        Some(Delimiter::Part(head)) => head,
+        Some(Delimiter::Last(_)) => return Err(Fault::sender("a package without a root part")),
+        None => return Ok(None),
+    };
+    let Some(http::Part { id, length: stated, size }) = http::part(bytes.get(head..).unwrap_or(&[]))? else {
+        return Ok(None);
+    };
+    if start.is_some_and(|start| start != id) {
+        return Err(Fault::sender("the root part is not the first"));
+    }
+    let rest = bytes.get(head + size..).unwrap_or(&[]);
+    let Some(length) = stated.or_else(|| mime::length(rest, boundary)) else { return Ok(None) };
+    if length > ROOT {
+        return Err(Fault::sender("the root part is longer than 12 KiB"));
+    }
+    let Some((root, behind)) = rest.split_at_checked(length) else { return Ok(None) };
+    match mime::delimiter(behind, boundary, b"\r\n")? {
+        Some(Delimiter::Part(used)) => Ok(Some((root, head + size + length + used))),
+        Some(Delimiter::Last(_)) => Err(Fault::sender("a package without blocks")),
+        None => Ok(None),
+    }
+}
+
+impl Framing for Soap {
+    fn next(&mut self, source: &mut dyn Read, room: &mut [u8]) -> Result<Came, Lost> {
+        loop {
+            if let Some(came) = self.read_ahead(room).map_err(Malformed::Message)? {
+                return Ok(came);
+            }
+            if !self.ahead.is_in_block() && self.ahead.is_full() {
+                return Err(Malformed::Message(Fault::sender("what is between blocks is too long")).into());
+            }
+            if !self.ahead.read(source, room)? {
+                return Ok(Came::Nothing);
+            }
+        }
+    }
+
+    fn begin_block(&mut self, length: usize) {
+        self.ahead.begin_block(length);
+    }
+
+    fn is_in_block(&self) -> bool {
+        self.ahead.is_in_block()
+    }
+
+    fn takes(&self, said: &Said) -> bool {
+        match self.next.last() {
+            None => self.may_begin() && said.len() <= WAITING,
+            Some((head, _)) => head.kind == Kind::Data && self.next.len() < MOST,
+        }
+    }
+
+    fn push(&mut self, head: Head, block: Option<u64>, _said: &mut Said) {
+        // Goodbye is the last; what was to come before it will not.
+        if head.kind == Kind::Bye {
+            self.next.clear();
+        }
+        self.next.push((head, block));
+    }
+
+    fn seal(&mut self, said: &mut Said) {
+        let is_bye = self.next.first().is_some_and(|(head, _)| head.kind == Kind::Bye);
+        if self.next.is_empty() || !(self.may_begin() || is_bye && self.is_caller()) {
+            return;
+        }
+        self.draft.link(&self.role, &self.boundary, &self.next, said);
+        self.next.clear();
+        self.under_way = if self.is_caller() { self.under_way + 1 } else { self.under_way - 1 };
+    }
+
+    fn is_collecting(&self) -> bool {
+        !self.next.is_empty()
+    }
+
+    fn must_speak(&self) -> bool {
+        if self.is_caller() { self.under_way < HELD } else { self.under_way > HELD }
+    }
+
+    fn idle(&mut self, head: Head, said: &mut Said) {
+        if self.is_caller() {
+            return self.push(head, None, said);
+        }
+        envelope::nothing(said.text());
+        said.end_piece(None);
+        said.end_message();
+        self.under_way -= 1;
+    }
+
+    fn takes_bye(&self) -> bool {
+        let opens = self.next.first().is_some_and(|(head, _)| head.kind == Kind::Open);
+        !opens && (self.is_caller() || self.under_way > 0)
+    }
+
+    fn dropped(&mut self, messages: usize) {
+        let under_way = self.under_way;
+        self.under_way =
+            if self.is_caller() { under_way.saturating_sub(messages) } else { under_way + messages };
+    }
+
+    fn refusal(&self, what: Malformed) -> Option<Vec<u8>> {
+        let fault = match what {
+            Malformed::Message(fault) => fault,
+            _ => Fault::sender("the message is not what is due here"),
+        };
+        // What a caller has read are answers, and nobody answers these.
+        (!self.is_caller()).then(|| envelope::fault(fault))
+    }
+}

@@ -1,0 +1,113 @@
+//! The same link layer, hosts and checks on a fabric of switches.
+
+use pdbp_core::Arrival::{InPlace, Posted};
+
+use super::runs::random_steps;
+use super::{bad, domain, good};
+use crate::network::{Fault, Ground, Physics, Report, Scenario, Traffic, ms, us};
+use crate::rapidio::{Timing, Topology};
+
+/// So many endpoints: boards of four, or switches with one or two each where that does not come out even.
+fn switches(endpoints: usize) -> Topology {
+    match endpoints {
+        16 => Topology::boards(4),
+        5 => Topology::boards(0).bare(3).endpoint(0).endpoint(0).endpoint(1).endpoint(2).endpoint(2),
+        _ => (0..endpoints).fold(Topology::boards(0).bare(endpoints), Topology::endpoint),
+    }
+}
+
+fn on(physics: Physics, topology: Topology) -> Physics {
+    assert!(topology.check().is_ok());
+    Physics { ground: Ground::Fabric { topology, timing: Timing::SRIO }, ..physics }
+}
+
+fn chain(endpoints: usize) -> Topology {
+    switches(endpoints).chain()
+}
+
+fn ring(endpoints: usize) -> Topology {
+    switches(endpoints).ring()
+}
+
+fn tree(endpoints: usize) -> Topology {
+    switches(endpoints).tree(2)
+}
+
+crate::conformance!(chain_2, domain(2, on(good(Posted), chain(2))));
+crate::conformance!(tree_2, domain(2, on(good(InPlace), tree(2))));
+crate::conformance!(chain_5, domain(5, on(good(InPlace), chain(5))));
+crate::conformance!(ring_5, domain(5, on(good(Posted), ring(5))));
+crate::conformance!(tree_5, domain(5, on(good(Posted), tree(5))));
+crate::conformance!(chain_16, domain(16, on(good(Posted), chain(16))));
+crate::conformance!(ring_16, domain(16, on(good(InPlace), ring(16))));
+crate::conformance!(tree_16, domain(16, on(good(Posted), tree(16))));
+// One frame in ten is broken.
+crate::conformance!(lossy_chain_2, domain(2, on(bad(InPlace), chain(2))));
+crate::conformance!(lossy_tree_2, domain(2, on(bad(Posted), tree(2))));
+crate::conformance!(lossy_chain_5, domain(5, on(bad(Posted), chain(5))));
+crate::conformance!(lossy_ring_5, domain(5, on(bad(InPlace), ring(5))));
+crate::conformance!(lossy_tree_5, domain(5, on(bad(InPlace), tree(5))));
+crate::conformance!(lossy_chain_16, domain(16, on(bad(InPlace), chain(16))));
+crate::conformance!(lossy_ring_16, domain(16, on(bad(Posted), ring(16))));
+crate::conformance!(lossy_tree_16, domain(16, on(bad(InPlace), tree(16))));
+
+/// All that hosts can do, on sixteen endpoints.
+fn busy(topology: Topology) -> Scenario {
+    let scenario = Scenario::new(16).seed(7).fabric(topology, Timing::SRIO);
+    let mixed = scenario.streams(0.05).commands(0.1).long(0.05).sets(0.1).trains(0.05).barriers(us(500));
+    mixed.quiescence(us(700)).traffic(Traffic::uniform().size(64).rate(20_000))
+}
+
+#[test]
+fn without_failures_nothing_is_lost_or_sent_again() {
+    for topology in [chain(16), ring(16), tree(16)] {
+        let report = busy(topology).run(ms(6)).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!((report.lost, report.undelivered, report.refused), (0, 0, 0), "{report}");
+        assert!(report.sent == report.delivered && report.sent > 1_000, "{report}");
+        assert_eq!((report.links.repeated, report.links.failures), (0, 0), "{report}");
+        assert!(report.links.packets > report.links.frames, "{report}");
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run_on_a_fabric_too() {
+    let run = |seed| {
+        let faulty = busy(ring(16)).seed(seed).loss(0.01).give_up(ms(4));
+        let faulty = faulty.at(ms(2), Fault::crash(3)).at(ms(3), Fault::restart(3));
+        faulty.run(ms(6)).unwrap_or_else(|e| panic!("{e}"))
+    };
+    let (one, again, other) = (run(1), run(1), run(2));
+    assert_eq!((one.to_string(), one.digest), (again.to_string(), again.digest));
+    assert_ne!(one.digest, other.digest);
+    assert!(one.links.lost > 0 && one.links.repeated > 0 && one.links.restored > 0, "{one}");
+}
+
+/// Fifteen send to one, whose link carries a fifteenth of what they have: what waits at their endpoints is not sent again and again.
+#[test]
+fn what_waits_at_its_endpoint_is_not_sent_again() {
+    let scenario = Scenario::new(16).seed(3).fabric(tree(16), Timing::SRIO).body(8 << 10);
+    let report = scenario.traffic(Traffic::hot_spot(0, 1000).size(4000).rate(100_000)).run(ms(4));
+    let report = report.unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!((report.lost, report.undelivered, report.links.failures), (0, 0, 0), "{report}");
+    assert!(report.links.repeated * 20 < report.links.frames, "{report}");
+}
+
+#[test]
+fn random_scenarios_hold_on_fabrics() {
+    let reports = random_steps(Scenario::random_fabric, 0, 60_000);
+    let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
+    assert!(sum(|r| r.links.failures) > 0 && sum(|r| r.links.lost) > 0 && sum(|r| r.links.repeated) > 0);
+    assert!(sum(|r| r.delivered) > 5_000 && sum(|r| r.links.packets) > sum(|r| r.links.frames));
+}
+
+#[test]
+fn a_fabric_that_cannot_be_is_refused() {
+    let says = |scenario: Scenario, part: &str| {
+        let error = scenario.run(ms(1)).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    };
+    let fabric = |nodes, topology| Scenario::new(nodes).fabric(topology, Timing::SRIO);
+    says(fabric(9, Topology::boards(2).chain()), "9 nodes on a fabric of 8 endpoints; add boards");
+    says(fabric(2, Topology::boards(2)), "no way leads to switch 1; link it");
+    says(fabric(2, Topology::boards(1)).give_up(us(1)), "choose a longer give_up");
+}

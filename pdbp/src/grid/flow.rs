@@ -1,0 +1,133 @@
+//! What gateways tell the nodes of their cluster: to which parts of other clusters nothing is to be sent for a while.
+//!
+//! A gateway always takes what comes for other clusters, or a part there that does not read, and a line that is cut, would fill its pipes, and
+//! with them the links of every sender. So when it holds much for one part it has its senders wait, wherever they are, for that part alone.
+//! Every node of a cluster with a name has a part of its own for it, [`NAME`], without a thread: whoever polls the node takes in what has come.
+//! As long as nobody is to wait, sending costs what it does without a gateway.
+//!
+//! ```text
+//!  gate of node 0 ──Command 4: part──▶ poll of node i: its parts look before they send
+//!        ◀─────────Command 6: part─── poll of node i: nothing for that part leaves any more
+//!  gate of node 0 ──Command 5: part──▶ poll of node i: they go on
+//! ```
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pdbp_core::OpenError;
+use pdbp_core::cdu::{CduClass, Route};
+use pdbp_core::id::{PartId, PipeId};
+use pdbp_core::tables::PartKind;
+
+use super::wire::command;
+use crate::node::{NodeEngine, Pipe, Shared};
+use crate::part::Target;
+
+/// Name of the part that is told. Programs must not use it.
+pub(crate) const NAME: &str = "pdbp.flow";
+
+/// The end of a node.
+pub(crate) struct Flow {
+    part: PartId,
+    pipe: PipeId,
+    /// Whether there is an answer to be sent. Only a hint, set under the lock of `state`.
+    wanted: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Parts to which nothing is to be sent.
+    stopped: BTreeSet<Target>,
+    /// Answers, and to whom.
+    answers: VecDeque<(PartId, [u8; 8])>,
+}
+
+impl Flow {
+    /// Registers the node's part. Others know it some polls later; nobody waits for that.
+    pub(crate) fn start(engine: &mut NodeEngine) -> Option<Self> {
+        let part = engine.register(NAME, PartKind::Communication).ok()?;
+        let pipe = engine.bind_pipe(part).ok()?;
+        Some(Self { part, pipe, wanted: AtomicBool::new(false), state: Mutex::default() })
+    }
+
+    /// Gives back what nobody will read: the node is dropped.
+    pub(crate) fn leave(&self, pipes: &[Pipe], engine: &mut NodeEngine) {
+        let Some(pipe) = pipes.get(usize::from(self.pipe.0)) else { return };
+        while let Some(delivery) = pipe.next_delivery() {
+            engine.release(delivery);
+        }
+    }
+
+    /// Whether senders to the part are to wait.
+    pub(crate) fn is_stopped(&self, part: Target) -> bool {
+        self.state().stopped.contains(&part)
+    }
+
+    /// Takes in what has come, after a poll. Returns the blocks submitted.
+    #[inline]
+    pub(crate) fn advance(&self, shared: &Shared, engine: &mut NodeEngine) -> u32 {
+        let arrived = shared.pipes.get(usize::from(self.pipe.0)).is_some_and(|pipe| !pipe.is_empty());
+        if arrived || self.wanted.load(Ordering::Relaxed) { self.work(shared, engine) } else { 0 }
+    }
+
+    /// The lock of `state` comes after that of the engine.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cold]
+    fn work(&self, shared: &Shared, engine: &mut NodeEngine) -> u32 {
+        let mut state = self.state();
+        let Some(pipe) = shared.pipes.get(usize::from(self.pipe.0)) else { return 0 };
+        while let Some(delivery) = pipe.next_delivery() {
+            let source = delivery.source();
+            for train in delivery.cdus().flatten().filter(|train| train.class() == CduClass::Command) {
+                let Ok(bits) = <[u8; 8]>::try_from(train.data()) else { continue };
+                let part = Target::from_bits(u64::from_le_bytes(bits));
+                let (Some(part), Some(gate)) = (part, PartId::new(source, train.source_part())) else {
+                    continue;
+                };
+                match train.command() {
+                    command::STOP => {
+                        // Of a gateway that has gone without a word.
+                        state.stopped.retain(|part| engine.has_part(*part));
+                        state.stopped.insert(part);
+                        shared.look_before_sending();
+                        state.answers.push_back((gate, bits));
+                    }
+                    command::GO => {
+                        state.stopped.remove(&part);
+                        if state.stopped.is_empty() {
+                            shared.send_at_once();
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            engine.release(delivery);
+        }
+        pipe.forget_notices();
+        let mut blocks = 0;
+        while let Some((gate, bits)) = state.answers.front() {
+            match self.answer(engine, *gate, bits) {
+                Err(OpenError::WouldBlock) => break,
+                // Who has gone needs no answer.
+                sent => blocks += u32::from(sent.is_ok()),
+            }
+            state.answers.pop_front();
+        }
+        self.wanted.store(!state.answers.is_empty(), Ordering::Relaxed);
+        blocks
+    }
+
+    fn answer(&self, engine: &mut NodeEngine, gate: PartId, bits: &[u8]) -> Result<(), OpenError> {
+        let mut block = engine.open(gate.node())?.into_urgent();
+        let route = Route::new(CduClass::Command, command::STOPPED, self.part, gate);
+        // An empty block has room for eight bytes.
+        let _ = block.push(route, bits);
+        engine.submit(block);
+        Ok(())
+    }
+}

@@ -1,0 +1,179 @@
+//! Streams that cross a trunk, three in a row: from a part to the proxy of the part that it writes to, over the trunk by frames, and from the
+//! proxy of the writer to that part.
+//!
+//! Frames of a stream are ordered, and take of the window what messages take: a reader that is slow has its writer wait. What is written is
+//! read with the same ends of segments, unless blocks there are shorter.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pdbp_core::inbox::StreamKey;
+use pdbp_core::outbox::{Ending, StreamOut};
+use pdbp_core::pipe::PipeError;
+
+use super::proxy::{Handed, Parcel, Proxy};
+use super::session::Line;
+use super::wire::{BROKEN, FIRST, Head, Kind, LAST};
+use crate::error::SendError;
+use crate::part::{Part, Segment, Shared, Target};
+
+/// Segments that are read of a stream before the next one's turn.
+const TURN: usize = 16;
+
+/// The streams of a part of the other cluster.
+#[derive(Default)]
+pub(super) struct Streams {
+    /// Those that parts of this cluster write to it.
+    read: Vec<Reading>,
+    /// Those that it writes, by their numbers on the trunk.
+    written: BTreeMap<u32, StreamOut>,
+}
+
+struct Reading {
+    /// On the trunk.
+    number: u32,
+    key: StreamKey,
+    origin: u64,
+    is_first: bool,
+}
+
+impl Streams {
+    /// The part has gone, or the trunk: whoever reads what it wrote is told, and what is written to it is discarded.
+    pub(super) fn end(&mut self, part: &Part<Shared>) {
+        for (_, out) in std::mem::take(&mut self.written) {
+            part.close_passing(out);
+        }
+        self.read.drain(..).for_each(|reading| part.forget_passing(reading.key));
+    }
+
+    /// Nobody reads a stream in the other cluster.
+    pub(super) fn stop(&mut self, part: &Part<Shared>, number: u32) {
+        let is_it = |reading: &mut Reading| reading.number == number;
+        self.read.extract_if(.., is_it).for_each(|reading| part.forget_passing(reading.key));
+    }
+
+    /// What comes next of a stream of this cluster, as a frame; `None`: nothing yet.
+    fn next(&mut self, at: usize, part: &Part<Shared>, dest: u64) -> Option<(Head, Option<Segment<Shared>>)> {
+        let reading = self.read.get_mut(at)?;
+        let (segment, end) = loop {
+            break match part.passing_segment(reading.key) {
+                Ok(None) => return None,
+                // The end brings one of its own.
+                Ok(Some(Some(segment))) if segment.is_empty() => continue,
+                Ok(Some(Some(segment))) => (Some(segment), 0),
+                Ok(Some(None)) => (None, LAST),
+                Err(_) => (None, BROKEN),
+            };
+        };
+        let first = if std::mem::take(&mut reading.is_first) { FIRST } else { 0 };
+        let head = Head {
+            flags: first | end,
+            // No block is longer.
+            length: segment.as_ref().map_or(0, |segment| u32::try_from(segment.len()).unwrap_or(u32::MAX)),
+            count: reading.number,
+            origin: reading.origin,
+            dest,
+            ..Head::new(Kind::Stream)
+        };
+        if segment.is_none() {
+            self.read.remove(at);
+        }
+        Some((head, segment))
+    }
+}
+
+impl Proxy {
+    /// Sends what parts of this cluster write to the part, and takes it in where that exceeds the window.
+    pub(super) fn read_streams(
+        &mut self,
+        remote: u64,
+        line: &mut Line,
+        out: &Part<Shared>,
+        told: &mut BTreeSet<u64>,
+    ) -> bool {
+        let mut worked = false;
+        while Self::may_read(line)
+            && let Some(accepted) = self.part.accept_passing()
+        {
+            line.streams = line.streams.wrapping_add(1);
+            let origin = self.part.shared().resolve(accepted.source.address()).to_bits();
+            told.insert(origin);
+            let (number, key) = (line.streams, accepted.key);
+            self.streams.read.push(Reading { number, key, origin, is_first: true });
+            worked = true;
+        }
+        let mut at = 0;
+        while let Some(number) = self.streams.read.get(at).map(|reading| reading.number) {
+            for _ in 0..TURN {
+                if !Self::may_read(line) {
+                    break;
+                }
+                let Some((head, segment)) = self.streams.next(at, &self.part, remote) else { break };
+                worked = true;
+                self.pass(line, out, head, segment.as_deref().unwrap_or(&[]));
+                if segment.is_none() {
+                    break;
+                }
+            }
+            // One that has ended is no more there.
+            at += usize::from(self.streams.read.get(at).is_some_and(|reading| reading.number == number));
+        }
+        worked
+    }
+
+    /// Writes what has come of a stream, as far as there is room.
+    pub(super) fn hand_on_stream(&mut self, dest: Target, parcel: &mut Parcel) -> Handed {
+        let part = &self.part;
+        let number = parcel.head.count;
+        let written = &mut self.streams.written;
+        if parcel.head.flags & FIRST != 0 && !written.contains_key(&number) {
+            if !part.shared().engine().has_part(dest) {
+                return Handed::Refused;
+            }
+            match part.open_passing(dest) {
+                Ok(out) => written.insert(number, out),
+                Err(PipeError::NoneIdle(..)) => return Handed::Later,
+                Err(_) => return Handed::Refused,
+            };
+        }
+        // Of one that was refused before the rest is discarded.
+        let Some(mut out) = written.remove(&number) else { return Handed::All };
+        match write(part, &mut out, parcel) {
+            Ok(false) => {
+                written.insert(number, out);
+                Handed::All
+            }
+            Ok(true) => {
+                part.close_passing(out);
+                Handed::All
+            }
+            Err(SendError::WouldBlock) => {
+                written.insert(number, out);
+                Handed::Later
+            }
+            Err(_) => {
+                part.close_passing(out);
+                Handed::Refused
+            }
+        }
+    }
+}
+
+/// Writes a parcel; whether the stream has ended.
+fn write(part: &Part<Shared>, out: &mut StreamOut, parcel: &mut Parcel) -> Result<bool, SendError> {
+    while let Some(left) = parcel.bytes().get(parcel.written..)
+        && !left.is_empty()
+    {
+        parcel.written += part.write_passing(out, left)?;
+    }
+    if parcel.head.flags & BROKEN != 0 {
+        // To be given up.
+        return Ok(true);
+    }
+    if parcel.head.flags & LAST == 0 {
+        return part.send_passing(out, Ending::Open).map(|()| false);
+    }
+    if !out.is_over() {
+        part.send_passing(out, Ending::Last)?;
+    }
+    if part.has_taken_passing(out)? { Ok(true) } else { Err(SendError::WouldBlock) }
+}

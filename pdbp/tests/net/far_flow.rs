@@ -1,0 +1,209 @@
+//! What gateways hold, and who waits meanwhile.
+
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+use pdbp::{Interest, Node, Part, PartKind, SendError, Shared, Target};
+
+use super::SOON;
+use super::grid::{builder, run, two};
+use super::proxy::Proxy;
+
+const LENGTH: usize = 10_000;
+
+/// What gateways, links and pipes of two nodes with the least memory may take of what one part sends: half of `trunk_bytes` at each
+/// gateway, and twice what the nodes have blocks for.
+const MOST: usize = (4 << 20) + 4 * (8 << 20);
+
+/// Sends until there has been no room for a while; how many messages.
+fn fill(part: &Part, to: Target, from: u64) -> u64 {
+    let (mut sent, mut message) = (from, [0; LENGTH]);
+    let mut stuck = Instant::now();
+    while stuck.elapsed() < Duration::from_millis(500) {
+        message[..8].copy_from_slice(&sent.to_le_bytes());
+        match part.try_send(to, &message) {
+            Ok(()) => (sent, stuck) = (sent + 1, Instant::now()),
+            Err(SendError::WouldBlock) => std::thread::sleep(Duration::from_micros(100)),
+            Err(error) => panic!("{error}"),
+        }
+        assert!((sent - from) as usize * LENGTH < MOST, "{sent} messages");
+    }
+    sent
+}
+
+fn drain(part: &Part<Shared>, count: u64) {
+    for number in 0..count {
+        assert_eq!(part.recv_timeout(SOON).unwrap()[..8], number.to_le_bytes());
+    }
+}
+
+fn trips(part: &Part, to: Target, count: u32) {
+    for number in 0..count {
+        part.send(to, &number.to_le_bytes()).unwrap();
+        part.flush();
+        assert_eq!(*part.recv_timeout(SOON).unwrap(), number.to_le_bytes());
+    }
+}
+
+/// Two parts of the other cluster do not read, and two of this one send to them all that is taken; a third of the same node sends to
+/// others there, and to its own gateway's node, as ever.
+#[test]
+fn parts_far_away_that_do_not_read_have_only_those_wait_that_send_to_them() {
+    let clusters = two(|builder| builder.nodes(3).set("trunk_bytes", "4194304"));
+    let (far, near) = (clusters.0.node(2).unwrap(), clusters.1.node(0).unwrap());
+    let echo = |node: &Node, count: u32| {
+        let part = node.register("echo", PartKind::Cpu).unwrap();
+        for _ in 0..count {
+            let message = part.recv_timeout(SOON).unwrap();
+            part.send(message.source(), &message).unwrap();
+            part.flush();
+        }
+    };
+    let in_west = |node: Node| {
+        let idle = ["idle0", "idle1"].map(|name| node.register(name, PartKind::Cpu).unwrap());
+        echo(&far, 601);
+        // All trips were made: now they read, and are sent to again.
+        let to = idle[0].find("teller@node1.east", SOON).unwrap();
+        idle[0].send(to, b"go").unwrap();
+        idle[0].flush();
+        // Side by side, as within a cluster: what one does not read is in the way of the other.
+        let (mut ends, mut left) = ([0u64; 2], 2);
+        while left > 0 {
+            for (part, end) in idle.iter().zip(&mut ends) {
+                while let Some(message) = part.try_recv() {
+                    if message.is_empty() {
+                        left -= 1;
+                        continue;
+                    }
+                    assert_eq!(message[..8], end.to_le_bytes());
+                    *end += 1;
+                }
+            }
+        }
+        ends
+    };
+    let in_east = |node: Node| {
+        let busy = ["busy0", "busy1"].map(|name| node.register(name, PartKind::Cpu).unwrap());
+        let teller = node.register("teller", PartKind::Cpu).unwrap();
+        let other = teller.find("echo@node2.west", SOON).unwrap();
+        let mut sent = [0; 2];
+        for (i, part) in busy.iter().enumerate() {
+            let to = part.find(&format!("idle{i}@node1.west"), SOON).unwrap();
+            sent[i] = fill(part, to, 0);
+            assert!(sent[i] > 0);
+            // Neither by another way.
+            let short = part.sender(to).timeout(Duration::from_millis(20));
+            assert!(matches!(short.send(&[0; LENGTH]), Err(SendError::Timeout(_))));
+            assert!(matches!(short.command(7).send(b"now"), Err(SendError::Timeout(_))));
+            assert_eq!(part.sender(to).no_wait().send_train(&[0; 80], 8), Ok(0));
+            assert!(matches!(short.loan(8), Err(SendError::Timeout(_))));
+            let mut stream = part.open_stream(to).unwrap();
+            stream.set_timeout(Some(Duration::from_millis(20)));
+            assert!(matches!(stream.write_some(b"bytes"), Err(SendError::Timeout(_))));
+            assert!(part.wait(Interest::Send(to), Duration::from_millis(20)).is_err());
+            trips(&teller, other, 300);
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| echo(&near, 100));
+            trips(&teller, teller.find("echo@node0", SOON).unwrap(), 100);
+        });
+        trips(&teller, other, 1);
+        assert_eq!(*teller.recv_timeout(SOON).unwrap(), *b"go");
+        for (i, part) in busy.iter().enumerate() {
+            let to = part.find(&format!("idle{i}@node1.west"), SOON).unwrap();
+            for number in sent[i]..sent[i] + 500 {
+                let mut message = [0; LENGTH];
+                message[..8].copy_from_slice(&number.to_le_bytes());
+                part.send(to, &message).unwrap();
+            }
+            part.send(to, &[]).unwrap();
+            part.flush();
+        }
+        sent.map(|sent| sent + 500)
+    };
+    let (came, sent) = run(&clusters, in_west, in_east);
+    assert_eq!(came, sent);
+}
+
+/// The writer of a stream waits for its reader, and nothing of it is lost.
+#[test]
+fn a_stream_waits_for_its_reader_far_away() {
+    let clusters = two(|builder| builder.set("trunk_bytes", "4194304"));
+    let waits = clusters.0.node(0).unwrap().register_shared("waits", PartKind::Cpu).unwrap();
+    let in_west = move |node: Node| {
+        let part = node.register("reader", PartKind::Cpu).unwrap();
+        let mut stream = part.accept_stream(SOON).unwrap();
+        assert_eq!(*waits.recv_timeout(SOON).unwrap(), *b"full");
+        let (mut count, mut bytes) = (0u64, [0; LENGTH]);
+        while stream.read_exact(&mut bytes).is_ok() {
+            assert_eq!(bytes[..8], count.to_le_bytes());
+            count += 1;
+        }
+        count
+    };
+    let near = clusters.1.node(0).unwrap();
+    let in_east = |node: Node| {
+        let part = node.register("writer", PartKind::Cpu).unwrap();
+        let to = part.find("reader@node1.west", SOON).unwrap();
+        let mut stream = part.open_stream(to).unwrap();
+        stream.set_timeout(Some(Duration::from_millis(500)));
+        let (mut count, mut at, mut is_full) = (0u64, 0, false);
+        while !is_full || !count.is_multiple_of(1000) {
+            let mut bytes = [0; LENGTH];
+            bytes[..8].copy_from_slice(&count.to_le_bytes());
+            match stream.write_some(&bytes[at..]) {
+                Ok(written) => at += written,
+                Err(SendError::Timeout(_)) if !is_full => {
+                    is_full = true;
+                    assert!((count as usize) * LENGTH < MOST, "{count} pieces");
+                    stream.set_timeout(Some(SOON));
+                    let teller = near.register("teller", PartKind::Cpu).unwrap();
+                    teller.send(teller.find("waits@node0.west", SOON).unwrap(), b"full").unwrap();
+                }
+                Err(error) => panic!("{error}"),
+            }
+            if at == LENGTH {
+                (count, at) = (count + 1, 0);
+            }
+        }
+        stream.finish().unwrap();
+        count
+    };
+    let (came, sent) = run(&clusters, in_west, in_east);
+    assert_eq!(came, sent);
+}
+
+/// A line that is cut for a while fills the gateway and nothing else; all comes when it is back.
+#[test]
+fn a_cut_line_has_only_those_wait_that_send_across_it() {
+    let west = builder("west").listen("127.0.0.1:0".to_owned()).start().unwrap();
+    let line = Proxy::to(west.address().unwrap().to_string());
+    let east = builder("east").set("trunk_bytes", "4194304").trunk("west", line.address()).start().unwrap();
+    let (node, near) = (east.node(1).unwrap(), east.node(0).unwrap());
+    let far = west.node(1).unwrap().register_shared("far", PartKind::Cpu).unwrap();
+    let [part, other] = ["part", "other"].map(|name| node.register(name, PartKind::Cpu).unwrap());
+    let to = part.find("far@node1.west", SOON).unwrap();
+    line.close();
+    let sent = fill(&part, to, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let echo = near.register("echo", PartKind::Cpu).unwrap();
+            for _ in 0..200 {
+                let message = echo.recv_timeout(SOON).unwrap();
+                echo.send(message.source(), &message).unwrap();
+                echo.flush();
+            }
+        });
+        trips(&other, other.find("echo@node0", SOON).unwrap(), 200);
+    });
+    line.open();
+    std::thread::scope(|scope| {
+        scope.spawn(move || drain(&far, sent + 100));
+        let mut message = [0; LENGTH];
+        for number in sent..sent + 100 {
+            message[..8].copy_from_slice(&number.to_le_bytes());
+            part.sender(to).timeout(SOON).send(&message).unwrap();
+        }
+        part.flush();
+    });
+}
