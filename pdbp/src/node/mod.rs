@@ -24,12 +24,13 @@ use pdbp_core::umb::{BlockMemory, Space};
 #[cfg(feature = "mpi")]
 pub(crate) use backend::Direct;
 pub use backend::{Backend, BackendError};
+pub(crate) use clock::When;
 #[cfg(feature = "mpi")]
 pub(crate) use devices::knows_devices;
 pub(crate) use devices::pin;
 pub(crate) use pipes::Pipe;
 pub(crate) use progress::Driver;
-pub(crate) use shared::{Awaited, NodeEngine, Shared, Turn, When};
+pub(crate) use shared::{Awaited, NodeEngine, Shared, Turn};
 #[cfg(feature = "net")]
 pub(crate) use waiting::ask_beside;
 pub use waiting::interruptible;

@@ -18,7 +18,7 @@ use pdbp_core::umb::{BlockMemory, Space, stride};
 use pdbp_core::{Bell, Delivery, Engine, Event, Routing};
 use pdbp_local::Doorbell;
 
-use super::clock::Clock;
+use super::clock::{Clock, When};
 use super::pipes::{Pipe, Sink};
 use super::waiting::Habits;
 use super::{Backend, Memory, backend};
@@ -38,14 +38,6 @@ pub(crate) struct Turn {
     pub(crate) worked: u32,
     pub(crate) next: Option<Time>,
     pub(crate) now: Time,
-}
-
-/// The time of a poll.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum When {
-    Now,
-    /// As the poll before: right behind it, so that the clock need not be read again.
-    Again,
 }
 
 /// The engine, with its lock. When that is given back, tasks that are due are woken.
