@@ -66,6 +66,8 @@ pub(crate) struct Reading {
 #[derive(Debug)]
 enum Waiting {
     Down(Processor, Down),
+    /// Results of a processor, up to this one, are acknowledged.
+    Taken(Processor, u64),
     /// So many results of a job are shown.
     Shown(u32, usize),
     /// So many tasks of a job may be handed out.
@@ -163,7 +165,12 @@ impl Durable {
         if self.pool.has(Flaw::AcknowledgesEarly) {
             return self.ready.push_back(Out::Down(to, taken));
         }
-        self.say_when_durable(to, taken);
+        let rests_on = self.rests_on();
+        if rests_on <= self.durable {
+            return self.ready.push_back(Out::Down(to, taken));
+        }
+        // What is handed out meanwhile does not wait behind it.
+        self.wait(rests_on, Waiting::Taken(to, up_to));
     }
 
     /// Says something as soon as all that it rests on is durable.
@@ -329,6 +336,7 @@ impl Durable {
                     }
                     self.ready.push_back(Out::Down(to, down));
                 }
+                Waiting::Taken(to, up_to) => self.ready.push_back(Out::Down(to, Down::Taken { up_to })),
                 Waiting::Shown(job, shown) => {
                     if let Some(batch) = self.jobs.get_mut(&job) {
                         batch.shown = shown;
