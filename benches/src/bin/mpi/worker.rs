@@ -21,11 +21,11 @@ enum Mpi {
     /// As a program without threads begins it.
     Plain,
     /// As PDBP needs it.
-    Serialised(Universe),
+    Threaded(Universe),
 }
 
 impl Mpi {
-    fn start(part: Part) -> Option<Self> {
+    fn start(task: &Task, part: Part) -> Option<Self> {
         match part {
             Part::Mpi => {
                 // SAFETY: the first call of MPI in this process, which has one thread; null stands for its arguments.
@@ -33,7 +33,13 @@ impl Mpi {
                 (code == ffi::MPI_SUCCESS as i32).then_some(Self::Plain)
             }
             Part::Pdbp | Part::Messages => {
-                mpi::initialize_with_threading(Threading::Serialized).map(|(mpi, _)| Self::Serialised(mpi))
+                // Progress is the rank's own thread's, unless the command line says otherwise.
+                let progress = task.common.settings.iter().rev().find(|(key, _)| key == "progress");
+                let threads = match progress {
+                    Some((_, value)) if value != "inline" => Threading::Multiple,
+                    _ => Threading::Serialized,
+                };
+                mpi::initialize_with_threading(threads).map(|(mpi, _)| Self::Threaded(mpi))
             }
         }
     }
@@ -45,14 +51,14 @@ impl Mpi {
                 // SAFETY: initialised in `start`, and nothing uses it any more. A failure changes nothing for anybody.
                 let _ = unsafe { ffi::MPI_Finalize() };
             }
-            Self::Serialised(universe) => drop(universe),
+            Self::Threaded(universe) => drop(universe),
         }
     }
 }
 
 /// All of a rank.
 pub(crate) fn run(task: &Task, part: Part) -> ExitCode {
-    let Some(mpi) = Mpi::start(part) else {
+    let Some(mpi) = Mpi::start(task, part) else {
         eprintln!("MPI cannot be initialised");
         return ExitCode::FAILURE;
     };
