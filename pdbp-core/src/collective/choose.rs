@@ -3,11 +3,19 @@
 
 use super::{Call, Kind};
 
-/// How the members do a call.
+/// How the members do a call. Which one a call takes is chosen by its kind and length; [`Steps::by`](super::Steps::by) takes any that
+/// [can do](Self::does) it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Algorithm {
+#[non_exhaustive]
+pub enum Algorithm {
     /// A 4-nomial tree: log₄ rounds, and each piece is passed on while the next one comes.
     Tree,
+    /// The same with a binomial tree, as MPI's are: log₂ rounds, with one message at a time to a member.
+    Binomial,
+    /// The same with a binary tree whose subtrees are ranges of ranks: no member passes a piece on more than twice.
+    Binary,
+    /// From each member to the next: every byte leaves each member once, after as many rounds as there are members and pieces.
+    Chain,
     /// Between the root and each other member, without anybody in between: every byte crosses one link, and nobody needs memory for
     /// what is another's.
     Straight,
@@ -16,6 +24,9 @@ pub(super) enum Algorithm {
     Ring,
     /// With the partner at distance 1, 2, 4, …: log₂ rounds, each of all the data.
     Doubling,
+    /// The same with half of the data, a quarter, …, until each member has a share combined, and back the same way. The longest messages
+    /// go to the nearest partner.
+    Halving,
     /// In round k with those k places before and behind.
     Pairwise,
     /// To each of the others in turn, then from each: nobody waits before all of its own is under way. For blocks of one piece: with more all
@@ -23,6 +34,43 @@ pub(super) enum Algorithm {
     Scattered,
     /// In round k a word to the member 2ᵏ places on: after log₂ rounds all know of all.
     Dissemination,
+}
+
+impl Algorithm {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::Tree,
+        Self::Binomial,
+        Self::Binary,
+        Self::Chain,
+        Self::Straight,
+        Self::Ring,
+        Self::Doubling,
+        Self::Halving,
+        Self::Pairwise,
+        Self::Scattered,
+        Self::Dissemination,
+    ];
+
+    /// Whether it can do such a call.
+    pub fn does(self, kind: Kind) -> bool {
+        match self {
+            Self::Tree | Self::Binomial | Self::Binary | Self::Chain => {
+                matches!(kind, Kind::Broadcast | Kind::Reduce | Kind::AllReduce)
+            }
+            Self::Straight => matches!(kind, Kind::Scatter | Kind::Gather),
+            Self::Ring => matches!(kind, Kind::AllReduce | Kind::AllGather | Kind::ReduceScatter),
+            Self::Doubling | Self::Halving => kind == Kind::AllReduce,
+            Self::Pairwise => kind == Kind::AllToAll,
+            Self::Scattered => matches!(kind, Kind::AllGather | Kind::AllToAll),
+            Self::Dissemination => kind == Kind::Barrier,
+        }
+    }
+
+    /// Whether the pieces of the data go one behind the other, each by all rounds.
+    pub(super) fn is_by_pieces(self) -> bool {
+        matches!(self, Self::Tree | Self::Binomial | Self::Binary | Self::Chain)
+    }
 }
 
 /// Up to so many bytes the rounds of an all_reduce cost more than the bytes they carry. (Open MPI changes at 10 kB.)

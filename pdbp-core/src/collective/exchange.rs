@@ -74,35 +74,90 @@ pub(super) fn ring(plan: &Plan, number: usize) -> Option<Round> {
     Some(send.and(recv))
 }
 
-/// All_reduce by doubling. Of members beyond a power of two each gives what it has to its neighbour before, and gets the result after.
-/// Whoever has combined has a range of ranks, so that lower ranks are left of higher ones.
+/// All_reduce by doubling. Whoever has combined has a range of ranks, so that lower ranks are left of higher ones.
 pub(super) fn doubling(plan: &Plan, number: usize) -> Option<Round> {
     let rounds = plan.members.ilog2() as usize;
-    let power = 1usize << rounds;
-    let extra = plan.members - power;
-    let (is_paired, is_even) = (plan.rank < 2 * extra, plan.rank.is_multiple_of(2));
-    let all = plan.whole();
-    if number == 0 || number == rounds + 1 {
-        let before = number == 0;
-        return Some(match (is_paired, is_even) {
-            (true, true) if before => Round::send(plan.rank + 1, Place::Output, all),
-            (true, true) => Round::recv(plan.rank + 1, all, Then::Store),
-            (true, false) if before => Round::recv(plan.rank - 1, all, Then::Fold(Left::Other)),
-            (true, false) => Round::send(plan.rank - 1, Place::Output, all),
-            (false, _) => Round::default(),
-        });
-    }
-    if number > rounds {
-        return None;
-    }
-    if is_paired && is_even {
-        return Some(Round::default());
-    }
-    let own = if is_paired { plan.rank / 2 } else { plan.rank - extra };
-    let partner = own ^ (1 << (number - 1));
-    let rank = if partner < extra { 2 * partner + 1 } else { partner + extra };
-    let left = if partner < own { Left::Other } else { Left::Own };
+    let last = rounds + 1;
+    let Some(own) = Half::of(plan, number, last)? else { return Some(outside(plan, number, last)) };
+    let partner = own.0 ^ (1 << (number - 1));
+    let (rank, all) = (own.rank(plan, partner), plan.whole());
+    let left = if partner < own.0 { Left::Other } else { Left::Own };
     Some(Round::send(rank, Place::Output, all).and(Round::recv(rank, all, Then::Fold(left))))
+}
+
+/// All_reduce by halving, then doubling: round after round each keeps half of what it has and gives the other half away, until its share
+/// is combined; then the same way back.
+pub(super) fn halving(plan: &Plan, number: usize) -> Option<Round> {
+    let rounds = plan.members.ilog2() as usize;
+    let last = 2 * rounds + 1;
+    let Some(own) = Half::of(plan, number, last)? else { return Some(outside(plan, number, last)) };
+    let step = (number - 1).min(2 * rounds - number);
+    let partner = own.0 ^ (1 << step);
+    let rank = own.rank(plan, partner);
+    let (keeps, gives) = own.halves(plan, step);
+    Some(if number <= rounds {
+        let left = if partner < own.0 { Left::Other } else { Left::Own };
+        Round::send(rank, Place::Output, gives).and(Round::recv(rank, keeps, Then::Fold(left)))
+    } else {
+        Round::send(rank, Place::Output, keeps).and(Round::recv(rank, gives, Then::Store))
+    })
+}
+
+/// A member's number among a power of two of them. Of those beyond it each gives what it has to its neighbour before, and gets the result
+/// after.
+struct Half(usize);
+
+impl Half {
+    /// `None` beyond the last round; nothing in that and the first one, and for who has given what it has away.
+    fn of(plan: &Plan, number: usize, last: usize) -> Option<Option<Self>> {
+        let extra = beyond(plan);
+        let (is_paired, is_even) = (plan.rank < 2 * extra, plan.rank.is_multiple_of(2));
+        if number > last {
+            return None;
+        }
+        let takes_part = number > 0 && number < last && !(is_paired && is_even);
+        let own = if is_paired { plan.rank / 2 } else { plan.rank - extra.min(plan.rank) };
+        Some(takes_part.then_some(Self(own)))
+    }
+
+    /// The rank of another.
+    fn rank(&self, plan: &Plan, other: usize) -> usize {
+        let extra = beyond(plan);
+        if other < extra { 2 * other + 1 } else { other + extra }
+    }
+
+    /// What it keeps and gives away in a step, of what it has kept in those before.
+    fn halves(&self, plan: &Plan, step: usize) -> (Span, Span) {
+        let (mut keeps, mut gives) = (plan.whole(), Span::new(0, 0));
+        for step in 0..=step {
+            let half = (keeps.end - keeps.start) / plan.unit / 2 * plan.unit;
+            let middle = keeps.start + half;
+            let (low, high) = (Span { end: middle, ..keeps }, Span { start: middle, ..keeps });
+            (keeps, gives) = if self.0 >> step & 1 == 0 { (low, high) } else { (high, low) };
+        }
+        (keeps, gives)
+    }
+}
+
+/// Members beyond a power of two.
+fn beyond(plan: &Plan) -> usize {
+    plan.members - (1 << plan.members.ilog2())
+}
+
+/// What members do before and after the others have combined, if anything.
+fn outside(plan: &Plan, number: usize, last: usize) -> Round {
+    let (is_paired, is_even) = (plan.rank < 2 * beyond(plan), plan.rank.is_multiple_of(2));
+    let (is_first, all) = (number == 0, plan.whole());
+    if !is_first && number != last {
+        return Round::default();
+    }
+    match (is_paired, is_even) {
+        (true, true) if is_first => Round::send(plan.rank + 1, Place::Output, all),
+        (true, false) if is_first => Round::recv(plan.rank - 1, all, Then::Fold(Left::Other)),
+        (false, _) => Round::default(),
+        (true, true) => Round::recv(plan.rank + 1, all, Then::Store),
+        (true, false) => Round::send(plan.rank - 1, Place::Output, all),
+    }
 }
 
 /// The member `number + 1` places on; `None` when that is the member itself.

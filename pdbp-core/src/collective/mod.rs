@@ -35,6 +35,9 @@
 //! | reduce_scatter | ring | n (n − 1) | (n − 1) b | n − 1 |
 //! | all_to_all above | pairwise | n (n − 1) | n (n − 1) b | n − 1 |
 //!
+//! Others are there to be compared with, by [`Steps::by`]: binomial and binary trees and chains for broadcast, reduce and all_reduce, and
+//! halving for all_reduce ([`Algorithm`]).
+//!
 //! Scatter and gather have no tree: members inside it would need memory for what is their children's, and would copy it once more. The
 //! price is n − 1 messages at the root, which packs those of one node into blocks anyway.
 //!
@@ -96,6 +99,7 @@ mod tests;
 mod tree;
 
 pub use call::{Call, Kind, Refused};
+pub use choose::Algorithm;
 pub use element::{Element, Left, Op, combine};
 pub use fault::{Cause, Fault};
 pub use member::{Member, MemberStorage, Stats, WINDOW};

@@ -4,7 +4,8 @@ use core::ops::Range;
 
 use super::choose::{Algorithm, choose};
 use super::element::Left;
-use super::{Call, Kind, exchange, tree};
+use super::tree::{self, Shape};
+use super::{Call, Kind, exchange};
 
 /// Pieces are cut at multiples of this, so that no value is cut.
 pub(super) const GRAIN: usize = 64;
@@ -169,19 +170,33 @@ impl Plan {
         .filter(|(span, _)| !span.is_empty())
     }
 
-    fn round(&self, algorithm: Algorithm, number: usize) -> Option<Round> {
-        match algorithm {
-            Algorithm::Tree if self.kind == Kind::Reduce => tree::reduce(self, number),
-            Algorithm::Tree => tree::broadcast(self, number),
-            Algorithm::Straight if self.kind == Kind::Gather => exchange::gather(self, number),
-            Algorithm::Straight => exchange::scatter(self, number),
-            Algorithm::Ring => exchange::ring(self, number),
-            Algorithm::Doubling => exchange::doubling(self, number),
-            Algorithm::Pairwise => exchange::pairwise(self, number),
-            Algorithm::Scattered => exchange::scattered(self, number),
-            Algorithm::Dissemination => exchange::dissemination(self, number),
+    fn round(&self, algorithm: Algorithm, pass: Pass, number: usize) -> Option<Round> {
+        let shape = match algorithm {
+            Algorithm::Tree => Shape::Nomial(4),
+            Algorithm::Binomial => Shape::Nomial(2),
+            Algorithm::Binary => Shape::Binary,
+            Algorithm::Chain => Shape::Chain,
+            Algorithm::Straight if self.kind == Kind::Gather => return exchange::gather(self, number),
+            Algorithm::Straight => return exchange::scatter(self, number),
+            Algorithm::Ring => return exchange::ring(self, number),
+            Algorithm::Doubling => return exchange::doubling(self, number),
+            Algorithm::Halving => return exchange::halving(self, number),
+            Algorithm::Pairwise => return exchange::pairwise(self, number),
+            Algorithm::Scattered => return exchange::scattered(self, number),
+            Algorithm::Dissemination => return exchange::dissemination(self, number),
+        };
+        match pass {
+            Pass::Up => tree::reduce(self, shape, number),
+            Pass::Down => tree::broadcast(self, shape, number),
         }
     }
+}
+
+/// Which way data goes in a tree: to the root to be combined, or from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pass {
+    Up,
+    Down,
 }
 
 /// The steps of one member in a call, in the order in which it does them.
@@ -204,7 +219,7 @@ pub struct Steps {
     plan: Plan,
     work: Work,
     piece: usize,
-    /// Of trees: which piece the rounds are about.
+    /// Of trees: which piece the rounds are about; of an all_reduce first up, then down.
     pieces_done: usize,
     next_round: usize,
     copy: Option<(Span, usize)>,
@@ -230,11 +245,21 @@ enum Work {
 impl Steps {
     /// Those of the member `rank`, in pieces of at most `piece` bytes, at least 64.
     pub fn new(call: &Call, members: usize, rank: usize, piece: usize) -> Self {
+        Self::with(call, choose(call, whole_grains(piece)), members, rank, piece)
+    }
+
+    /// The same by another algorithm than that which such calls take, for whoever compares them; `None` if it
+    /// [cannot do](Algorithm::does) such a call. All members have to name the same.
+    pub fn by(call: &Call, algorithm: Algorithm, members: usize, rank: usize, piece: usize) -> Option<Self> {
+        algorithm.does(call.kind).then(|| Self::with(call, algorithm, members, rank, piece))
+    }
+
+    fn with(call: &Call, algorithm: Algorithm, members: usize, rank: usize, piece: usize) -> Self {
         let (kind, bytes, unit) = (call.kind, call.bytes, call.element.size());
         let root = if members == 0 { 0 } else { call.root.min(members - 1) };
         let plan = Plan { kind, members, rank, root, bytes, unit };
-        let (piece, copy) = (whole_grains(piece), plan.copy());
-        Self::of(plan, Work::Rounds(choose(call, piece)), piece, copy)
+        let copy = plan.copy();
+        Self::of(plan, Work::Rounds(algorithm), piece, copy)
     }
 
     /// Those of a member that sends `bytes` of input to one member and receives other bytes as output from one, or does one of both.
@@ -277,26 +302,41 @@ impl Steps {
         Some(Step::Recv { from: into.from, range, then: into.then })
     }
 
+    /// Pieces of all the data, of which there is some.
+    fn pieces(&self) -> usize {
+        self.plan.bytes.div_ceil(self.piece)
+    }
+
+    /// Of an all_reduce by a tree all pieces go up first, so that the first one is on its way while the last ones are combined.
+    fn pass(&self) -> Pass {
+        match self.plan.kind {
+            Kind::Reduce => Pass::Up,
+            Kind::AllReduce if self.pieces_done < self.pieces() => Pass::Up,
+            _ => Pass::Down,
+        }
+    }
+
     /// Goes on to the next round; `None` at the end.
     fn load(&mut self) -> Option<()> {
         let Work::Rounds(algorithm) = self.work else { return None };
         if self.plan.members < 2 || (self.plan.bytes == 0 && self.plan.kind != Kind::Barrier) {
             return None;
         }
-        let mut round = self.plan.round(algorithm, self.next_round);
-        let by_pieces = algorithm == Algorithm::Tree;
+        let mut round = self.plan.round(algorithm, self.pass(), self.next_round);
+        let by_pieces = algorithm.is_by_pieces();
         if round.is_none() && by_pieces {
             self.pieces_done += 1;
-            if self.pieces_done * self.piece >= self.plan.bytes {
+            let passes = if self.plan.kind == Kind::AllReduce { 2 } else { 1 };
+            if self.pieces_done >= passes * self.pieces() {
                 return None;
             }
             self.next_round = 0;
-            round = self.plan.round(algorithm, 0);
+            round = self.plan.round(algorithm, self.pass(), 0);
         }
         let mut round = round?;
         self.next_round += 1;
         if by_pieces {
-            let start = self.pieces_done * self.piece;
+            let start = self.pieces_done % self.pieces() * self.piece;
             let span = Span { start, end: self.plan.bytes.min(start + self.piece) };
             round.out = round.out.map(|out| Out { span, ..out });
             round.into = round.into.map(|into| In { span, ..into });

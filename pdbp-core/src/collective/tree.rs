@@ -1,44 +1,105 @@
-//! The 4-nomial tree. Seen from the root, members are numbered from 0 on; the parent of a number is the number with its lowest base-4
-//! digit that is not 0 set to 0. So a member and those below it are a range of numbers, and operands stay in that order.
+//! Trees. Seen from the root, members are numbered from 0 on, and a member and those below it are a range of numbers, so that operands stay
+//! in that order.
 
 use super::element::Left;
 use super::steps::{Place, Plan, Round, Then};
 
-const DEGREE: usize = 4;
+/// Who passes on to whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// The parent of a number is the number with its lowest digit that is not 0, in this base, set to 0.
+    Nomial(usize),
+    /// Below a number is the next one, and what is below that; and the first one of the other half.
+    Binary,
+    /// Below a number is the next one.
+    Chain,
+}
 
 /// Broadcast: from the parent, then to the children, those with the most below them first.
-pub(super) fn broadcast(plan: &Plan, number: usize) -> Option<Round> {
+pub(super) fn broadcast(plan: &Plan, shape: Shape, number: usize) -> Option<Round> {
     let own = place(plan);
     let Some(child) = number.checked_sub(1) else {
-        let parent = parent(own).map(|parent| Round::recv(rank(plan, parent), plan.whole(), Then::Store));
+        let parent = shape.parent(own, plan.members);
+        let parent = parent.map(|parent| Round::recv(rank(plan, parent), plan.whole(), Then::Store));
         return Some(parent.unwrap_or_default());
     };
-    let levels = levels(own, plan.members);
-    let level = levels.checked_sub(child / (DEGREE - 1) + 1)?;
-    Some(with_child(plan, own, level, child, |child| Round::send(child, Place::Output, plan.whole())))
+    let child = match shape {
+        Shape::Nomial(degree) => {
+            let level = levels(own, plan.members, degree).checked_sub(child / (degree - 1) + 1)?;
+            level * (degree - 1) + child % (degree - 1)
+        }
+        _ => child,
+    };
+    let child = shape.child(own, plan.members, child)?;
+    let send = |child| Round::send(rank(plan, child), Place::Output, plan.whole());
+    Some(child.map(send).unwrap_or_default())
 }
 
 /// Reduce: from the children, those that are ready first first, then to the parent.
-pub(super) fn reduce(plan: &Plan, number: usize) -> Option<Round> {
+pub(super) fn reduce(plan: &Plan, shape: Shape, number: usize) -> Option<Round> {
     let own = place(plan);
-    let children = (DEGREE - 1) * levels(own, plan.members);
-    if number < children {
-        let fold = |child| Round::recv(child, plan.whole(), Then::Fold(Left::Own));
-        return Some(with_child(plan, own, number / (DEGREE - 1), number, fold));
+    if let Some(child) = shape.child(own, plan.members, number) {
+        let fold = |child| Round::recv(rank(plan, child), plan.whole(), Then::Fold(Left::Own));
+        return Some(child.map(fold).unwrap_or_default());
     }
-    let parent = parent(own).filter(|_| number == children)?;
+    // The first number beyond the children.
+    let is_next = number.checked_sub(1).is_none_or(|last| shape.child(own, plan.members, last).is_some());
+    let parent = shape.parent(own, plan.members).filter(|_| is_next)?;
     Some(Round::send(rank(plan, parent), Place::Output, plan.whole()))
 }
 
-fn with_child(
-    plan: &Plan,
-    own: usize,
-    level: usize,
-    number: usize,
-    round: impl FnOnce(usize) -> Round,
-) -> Round {
-    let child = own + (number % (DEGREE - 1) + 1) * DEGREE.pow(level as u32);
-    if child < plan.members { round(rank(plan, child)) } else { Round::default() }
+impl Shape {
+    fn parent(self, place: usize, members: usize) -> Option<usize> {
+        if place == 0 {
+            return None;
+        }
+        Some(match self {
+            Self::Nomial(degree) => {
+                let mut step = 1;
+                while place.is_multiple_of(step * degree) {
+                    step *= degree;
+                }
+                place - place / step % degree * step
+            }
+            Self::Binary => find(place, members).0,
+            Self::Chain => place - 1,
+        })
+    }
+
+    /// A child, counted from that with the least below it on; `None` beyond the last, and nothing where there is no such member.
+    fn child(self, place: usize, members: usize, number: usize) -> Option<Option<usize>> {
+        let child = match self {
+            Self::Nomial(degree) => {
+                let (level, digit) = (number / (degree - 1), number % (degree - 1) + 1);
+                (level < levels(place, members, degree)).then(|| place + digit * degree.pow(level as u32))
+            }
+            Self::Binary => {
+                let (_, end) = find(place, members);
+                (number < 2)
+                    .then(|| if number == 0 { place + 1 } else { middle(place, end) })
+                    // With one below, the second half is empty.
+                    .map(|child| if child < end { child } else { members })
+            }
+            Self::Chain => (number == 0).then_some(place + 1),
+        };
+        child.map(|child| Some(child).filter(|child| *child < members))
+    }
+}
+
+/// The parent of a number that is not 0 in a binary tree, and the end of the range that is below the number.
+fn find(place: usize, members: usize) -> (usize, usize) {
+    let (mut at, mut end, mut parent) = (0, members, 0);
+    while at != place {
+        parent = at;
+        let middle = middle(at, end);
+        (at, end) = if place < middle { (at + 1, middle) } else { (middle, end) };
+    }
+    (parent, end)
+}
+
+/// Where the second half of what is below a number begins.
+fn middle(place: usize, end: usize) -> usize {
+    place + 1 + (end - place - 1).div_ceil(2)
 }
 
 /// The number of this member, seen from the root.
@@ -50,22 +111,11 @@ fn rank(plan: &Plan, place: usize) -> usize {
     (place + plan.root) % plan.members
 }
 
-fn parent(place: usize) -> Option<usize> {
-    if place == 0 {
-        return None;
-    }
-    let mut step = 1;
-    while place.is_multiple_of(step * DEGREE) {
-        step *= DEGREE;
-    }
-    Some(place - place / step % DEGREE * step)
-}
-
 /// Levels on which it may have children.
-fn levels(place: usize, members: usize) -> usize {
+fn levels(place: usize, members: usize, degree: usize) -> usize {
     let (mut step, mut levels) = (1, 0);
-    while step < members && place.is_multiple_of(step * DEGREE) {
-        step *= DEGREE;
+    while step < members && place.is_multiple_of(step * degree) {
+        step *= degree;
         levels += 1;
     }
     levels

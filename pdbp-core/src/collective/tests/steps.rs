@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::vec;
 use std::vec::Vec;
 
-use crate::collective::{Call, Element, Kind, Op, Step, Steps, WINDOW};
+use crate::collective::{Algorithm, Call, Element, Kind, Op, Place, Step, Steps, Then, WINDOW, combine};
 
 /// Calls of every kind, with some roots and lengths: nothing, less than a value per member, and such that no number divides.
 pub(super) fn calls(members: usize) -> Vec<Call> {
@@ -35,7 +35,11 @@ fn steps_of_all(call: &Call, members: usize, piece: usize) -> Vec<VecDeque<Step>
 
 /// Performs them with windows of so many messages; panics when nobody can go on, or lengths differ. Returns messages and bytes.
 fn perform(call: &Call, members: usize, piece: usize, window: usize) -> (usize, usize) {
-    let mut left = steps_of_all(call, members, piece);
+    perform_steps(call, steps_of_all(call, members, piece), window)
+}
+
+fn perform_steps(call: &Call, mut left: Vec<VecDeque<Step>>, window: usize) -> (usize, usize) {
+    let members = left.len();
     let mut flows = vec![vec![VecDeque::new(); members]; members];
     let (mut messages, mut bytes) = (0, 0);
     loop {
@@ -78,6 +82,94 @@ fn every_message_is_received_in_order_and_nobody_waits_in_a_circle() {
             for piece in [64, 1024].into_iter().filter(|piece| call.bytes <= 20 * piece) {
                 let one = perform(&call, members, piece, 1);
                 assert_eq!(perform(&call, members, piece, WINDOW), one);
+            }
+        }
+    }
+}
+
+fn steps_by(call: &Call, algorithm: Algorithm, members: usize, piece: usize) -> Vec<VecDeque<Step>> {
+    (0..members).map(|rank| Steps::by(call, algorithm, members, rank, piece).unwrap().collect()).collect()
+}
+
+/// Performs them on values, of which member r has 1000·r + i; what each has then.
+fn values_after(call: &Call, mut left: Vec<VecDeque<Step>>) -> Vec<Vec<f32>> {
+    let members = left.len();
+    let values = |rank: usize| (0..call.bytes / 4).map(move |i| ((1000 * rank + i) as f32).sqrt());
+    let mut outputs: Vec<Vec<u8>> =
+        (0..members).map(|rank| values(rank).flat_map(f32::to_ne_bytes).collect()).collect();
+    let mut flows = vec![vec![VecDeque::new(); members]; members];
+    while left.iter().any(|steps| !steps.is_empty()) {
+        for (rank, steps) in left.iter_mut().enumerate() {
+            while let Some(step) = steps.front() {
+                match step {
+                    Step::Send { to, place: Place::Output, range } => {
+                        flows[rank][*to].push_back(outputs[rank][range.clone()].to_vec());
+                    }
+                    Step::Recv { from, range, then } => {
+                        let Some(data): Option<Vec<u8>> = flows[*from][rank].pop_front() else { break };
+                        let into = &mut outputs[rank][range.clone()];
+                        match then {
+                            Then::Store => into.copy_from_slice(&data),
+                            Then::Fold(left) => assert!(combine(Op::Sum, call.element, *left, into, &data)),
+                        }
+                    }
+                    other => panic!("{other:?}"),
+                }
+                steps.pop_front();
+            }
+        }
+    }
+    let floats =
+        |bytes: Vec<u8>| bytes.as_chunks().0.iter().map(|value| f32::from_ne_bytes(*value)).collect();
+    outputs.into_iter().map(floats).collect()
+}
+
+#[test]
+fn algorithms_that_are_named_bring_the_same_and_nobody_waits_in_a_circle() {
+    for members in (1..=20).chain([33]) {
+        for bytes in [0, 4, 256, 1000] {
+            for (kind, root) in
+                [(Kind::Broadcast, members / 2), (Kind::Reduce, members / 3), (Kind::AllReduce, 0)]
+            {
+                let call = Call::reducing(kind, root, Element::F32, Op::Sum, bytes);
+                for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| algorithm.does(kind)) {
+                    for piece in [64, 1 << 20] {
+                        let steps = steps_by(&call, algorithm, members, piece);
+                        let one = perform_steps(&call, steps.clone(), 1);
+                        assert_eq!(perform_steps(&call, steps.clone(), 1000), one);
+                        check_values(&call, algorithm, values_after(&call, steps));
+                    }
+                }
+            }
+        }
+    }
+    let call = Call::moving(Kind::Gather, 0, 8);
+    assert!(Steps::by(&call, Algorithm::Chain, 3, 0, 64).is_none());
+    let moves = Algorithm::ALL.into_iter().filter(|algorithm| algorithm.does(Kind::AllToAll));
+    assert_eq!(moves.count(), 2);
+}
+
+fn check_values(call: &Call, algorithm: Algorithm, after: Vec<Vec<f32>>) {
+    let members = after.len();
+    let value = |rank: usize, i: usize| ((1000 * rank + i) as f32).sqrt();
+    for (rank, values) in after.iter().enumerate() {
+        for (i, got) in values.iter().enumerate() {
+            let sum = || (0..members).map(|rank| value(rank, i)).sum::<f32>();
+            let due = match call.kind {
+                Kind::Broadcast => value(call.root, i),
+                Kind::Reduce if rank != call.root => continue,
+                _ => sum(),
+            };
+            assert!(
+                (got - due).abs() <= due * 1e-5,
+                "{call} by {algorithm:?}, {rank} of {members}: {got}, not {due}"
+            );
+            if call.kind != Kind::Reduce {
+                assert_eq!(
+                    got.to_bits(),
+                    after[0][i].to_bits(),
+                    "{call} by {algorithm:?}: the same bits at all"
+                );
             }
         }
     }
