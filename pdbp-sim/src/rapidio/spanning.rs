@@ -1,13 +1,15 @@
-//! What Init does: finds out what there is, makes a tree of least weight (Prim), numbers the endpoints along it and writes the tables.
+//! What Init does: finds out what there is, makes a tree of least weight (Prim), numbers the endpoints along it and writes the tables
+//! ([`up_down`] those for messages where these may take all links).
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::fmt;
 
 use super::topology::{Topology, TopologyError};
+use super::up_down;
 
 /// No way leads there.
-const NO_PORT: u8 = u8::MAX;
+pub(super) const NO_PORT: u8 = u8::MAX;
 
 /// What is at the other end of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +20,8 @@ pub(super) enum Neighbor {
     Switch(usize, u8),
 }
 
-/// The tree on a topology, and the tables of its switches. All traffic takes the tree.
+/// The tree on a topology, and the tables of its switches. Collectives take the tree; messages take it, too, or all links
+/// ([`Topology::up_down`]).
 ///
 /// Endpoints have ids from 0, the host, on, which are their ranks in the group of all. They are numbered along the tree, so that what
 /// lies behind a port is one range of ids, cyclically.
@@ -32,8 +35,10 @@ pub struct Tree {
     home: Vec<(usize, u8)>,
     /// The endpoint of the topology that has each id.
     place: Vec<usize>,
-    /// By switch and id, the port that leads there.
+    /// By switch and id, the port by which messages get there.
     tables: Vec<Vec<u8>>,
+    /// The same along the tree, where messages take all links.
+    on_tree: Option<Vec<Vec<u8>>>,
     /// Steps from the root to each switch.
     depth: Vec<usize>,
     root: usize,
@@ -91,10 +96,15 @@ impl Tree {
             }
         }
         let tables = vec![vec![NO_PORT; home.len()]; ports.len()];
-        let mut tree = Self { ports, used, home, place, tables, depth: Vec::new(), root: 0, reads };
+        let (on_tree, depth, root) = (None, Vec::new(), 0);
+        let mut tree = Self { ports, used, home, place, tables, on_tree, depth, root, reads };
         tree.root = tree.middle(host);
         tree.depth = tree.steps_from(tree.root).into_iter().map(|(steps, _)| steps).collect();
         (0..tree.home.len()).for_each(|id| tree.write_ways_to(id));
+        if topology.takes_all_links() {
+            let tables = up_down::tables(&tree);
+            tree.on_tree = Some(std::mem::replace(&mut tree.tables, tables));
+        }
         Ok(tree)
     }
 
@@ -119,7 +129,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The switches between two endpoints, in order.
+    /// The switches that a message passes between two endpoints, in order.
     pub fn way(&self, from: u16, to: u16) -> Vec<usize> {
         let mut way = vec![self.home[usize::from(from)].0];
         while let Some(Neighbor::Switch(next, _)) = way.last().and_then(|switch| self.next(*switch, to)) {
@@ -153,7 +163,7 @@ impl Tree {
         self.place[usize::from(id)]
     }
 
-    /// Makes one entry of a table say something else, as a faulty switch might.
+    /// Makes one entry of a table for messages say something else, as a faulty switch might.
     pub fn set(&mut self, switch: usize, dest: u16, port: u8) {
         self.tables[switch][usize::from(dest)] = port;
     }
@@ -171,10 +181,24 @@ impl Tree {
         self.home[usize::from(id)]
     }
 
-    /// The port of a switch that leads to an endpoint; `None` if none does.
+    /// The port by which a switch sends a message for an endpoint; `None` if none leads there.
     pub(super) fn port(&self, switch: usize, dest: u16) -> Option<u8> {
-        let port = *self.tables[switch].get(usize::from(dest))?;
+        self.entry(&self.tables, switch, dest)
+    }
+
+    /// The port of a switch that leads to an endpoint along the tree.
+    pub(super) fn port_on_tree(&self, switch: usize, dest: u16) -> Option<u8> {
+        self.entry(self.on_tree.as_ref().unwrap_or(&self.tables), switch, dest)
+    }
+
+    fn entry(&self, tables: &[Vec<u8>], switch: usize, dest: u16) -> Option<u8> {
+        let port = *tables[switch].get(usize::from(dest))?;
         (usize::from(port) < self.ports[switch].len()).then_some(port)
+    }
+
+    /// Steps from the root to a switch.
+    pub(super) fn depth(&self, switch: usize) -> usize {
+        self.depth[switch]
     }
 
     fn next(&self, switch: usize, dest: u16) -> Option<Neighbor> {
@@ -329,6 +353,8 @@ pub(super) struct Members {
     /// Of these but the top, the switch of the group that is nearest to the root, where what goes up turns round: the port that
     /// leads there.
     ups: BTreeMap<usize, u8>,
+    /// Whether its switches have a mask for it, so that they carry out its calls.
+    pub(super) in_switches: bool,
 }
 
 impl Members {
@@ -336,7 +362,7 @@ impl Members {
     pub(super) fn new(tree: &Tree, ids: Vec<u16>) -> Self {
         let mut masks = BTreeMap::new();
         for switch in 0..tree.ports.len() {
-            let mut mask: Vec<u8> = ids.iter().filter_map(|id| tree.port(switch, *id)).collect();
+            let mut mask: Vec<u8> = ids.iter().filter_map(|id| tree.port_on_tree(switch, *id)).collect();
             mask.sort_unstable();
             mask.dedup();
             if mask.len() > 1 {
@@ -351,7 +377,12 @@ impl Members {
             Some((switch, tree.used[switch].iter().copied().find(leads_up)?))
         };
         let ups = masks.keys().filter(|switch| **switch != top).filter_map(|switch| up(*switch)).collect();
-        Self { ids, masks, ups }
+        Self { ids, masks, ups, in_switches: true }
+    }
+
+    /// The switches that need a mask for it.
+    pub(super) fn switches(&self) -> impl Iterator<Item = usize> {
+        self.masks.keys().copied()
     }
 
     pub(super) fn mask(&self, switch: usize) -> &[u8] {
@@ -366,14 +397,14 @@ impl Members {
     /// The port that a switch sends by, so that it comes nearer to the root of a call, or to the top; `None` at the top.
     pub(super) fn out(&self, tree: &Tree, switch: usize, root: Option<usize>) -> Option<u8> {
         match root {
-            Some(root) => tree.port(switch, *self.ids.get(root)?),
+            Some(root) => tree.port_on_tree(switch, *self.ids.get(root)?),
             None => self.ups.get(&switch).copied(),
         }
     }
 
     /// The first rank and the number of members that a switch does not reach by `out`: one range, cyclically.
     pub(super) fn behind(&self, tree: &Tree, switch: usize, out: u8) -> (usize, usize) {
-        let is_behind = |rank: usize| tree.port(switch, self.ids[rank]) != Some(out);
+        let is_behind = |rank: usize| tree.port_on_tree(switch, self.ids[rank]) != Some(out);
         let members = self.ids.len();
         let count = (0..members).filter(|rank| is_behind(*rank)).count();
         let first = (0..members).find(|rank| is_behind(*rank) && !is_behind((rank + members - 1) % members));

@@ -7,6 +7,8 @@ use std::str::FromStr;
 pub const BOARD: usize = 4;
 /// Ports of a switch at most, as those on the market have.
 pub const PORTS: usize = 18;
+/// Masks of a switch: groups whose calls it carries out at most, as those on the market have.
+pub const MASKS: usize = 40;
 /// Endpoints of a fabric at most, and switches.
 pub const ENDPOINTS: usize = 1 << 15;
 
@@ -23,7 +25,8 @@ pub const ENDPOINTS: usize = 1 << 15;
 /// assert!(Topology::boards(2).check().unwrap_err().to_string().contains("switch 1"), "they are not linked");
 /// ```
 ///
-/// The same as text: steps in a row, `boards=N`, `bare=N`, `chain`, `ring`, `tree=D`, `link=A-B` or `link=A-B/WEIGHT`, `endpoint=S`.
+/// The same as text: steps in a row, `boards=N`, `bare=N`, `chain`, `ring`, `tree=D`, `link=A-B` or `link=A-B/WEIGHT`, `endpoint=S`,
+/// `up_down`.
 ///
 /// ```
 /// # use pdbp_sim::rapidio::Topology;
@@ -37,6 +40,8 @@ pub struct Topology {
     endpoints: Vec<usize>,
     switches: usize,
     links: Vec<Link>,
+    /// Whether messages take links that are not in the tree.
+    up_down: bool,
     wrong: Option<TopologyError>,
 }
 
@@ -114,8 +119,8 @@ impl fmt::Display for TopologyError {
             Self::TooLarge { what, count } => write!(f, "{count} {what}; a fabric has at most {ENDPOINTS}"),
             Self::Step { step } => write!(
                 f,
-                "\"{step}\" is no step of a topology; there are boards=N, bare=N, chain, ring, tree=D, link=A-B, link=A-B/WEIGHT and \
-                 endpoint=S"
+                "\"{step}\" is no step of a topology; there are boards=N, bare=N, chain, ring, tree=D, link=A-B, link=A-B/WEIGHT, \
+                 endpoint=S and up_down"
             ),
             Self::NoSwitch { switch, switches } => {
                 write!(f, "there is no switch {switch}, only 0 to {}", switches.saturating_sub(1))
@@ -142,7 +147,8 @@ impl std::error::Error for TopologyError {}
 impl Topology {
     /// So many boards of four DSPs and a switch each, not linked yet.
     pub fn boards(boards: usize) -> Self {
-        let none = Self { endpoints: Vec::new(), switches: 0, links: Vec::new(), wrong: None };
+        let (endpoints, links) = (Vec::new(), Vec::new());
+        let none = Self { endpoints, switches: 0, links, up_down: false, wrong: None };
         none.more_boards(boards)
     }
 
@@ -230,6 +236,24 @@ impl Topology {
         self
     }
 
+    /// Lets messages take all links, and not those of the tree alone: towards the root as long as no way down leads to where they go,
+    /// then down, and never up again, so that nothing waits in a circle. Collectives stay on the tree.
+    ///
+    /// ```
+    /// use pdbp_sim::rapidio::{Topology, Tree};
+    ///
+    /// let ring = Topology::boards(6).ring();
+    /// let (one, all) = (Tree::new(&ring)?, Tree::new(&ring.up_down())?);
+    /// // The tree leaves out the link of switches 3 and 4.
+    /// assert_eq!((one.way(12, 16), all.way(12, 16)), (vec![3, 2, 1, 0, 5, 4], vec![3, 4]));
+    /// # Ok::<(), pdbp_sim::rapidio::TopologyError>(())
+    /// ```
+    #[must_use]
+    pub fn up_down(mut self) -> Self {
+        self.up_down = true;
+        self
+    }
+
     fn fail(mut self, error: TopologyError) -> Self {
         self.wrong.get_or_insert(error);
         self
@@ -253,6 +277,11 @@ impl Topology {
     /// The switch of each endpoint, in the order in which they were attached.
     pub fn switch_of(&self) -> &[usize] {
         &self.endpoints
+    }
+
+    /// Whether messages may take links that are not in the tree.
+    pub fn takes_all_links(&self) -> bool {
+        self.up_down
     }
 
     /// Whether there can be such a fabric.
@@ -316,6 +345,7 @@ impl FromStr for Topology {
             Ok(match step.split_once('=') {
                 None if step == "chain" => topology.chain(),
                 None if step == "ring" => topology.ring(),
+                None if step == "up_down" => topology.up_down(),
                 Some(("boards", boards)) => topology.more_boards(number(boards)?),
                 Some(("bare", switches)) => topology.bare(number(switches)?),
                 Some(("tree", degree)) => topology.tree(number(degree)?),

@@ -2,30 +2,53 @@
 
 use std::collections::BTreeSet;
 
+use pdbp_core::collective::Op::Max;
+
 use super::draw;
 use crate::random::Random;
 use crate::rapidio::mpirio;
 use crate::rapidio::spanning::Neighbor;
-use crate::rapidio::{Timing, Tree};
+use crate::rapidio::{Timing, Topology, Tree};
 
-/// The next links, as (switch, port), of packets that have come by each link.
+/// The links, as (switch, port), that a packet takes by some tables.
+fn links(tree: &Tree, port: fn(&Tree, usize, u16) -> Option<u8>, from: u16, to: u16) -> Vec<(usize, u8)> {
+    let mut links = vec![];
+    let mut at = tree.home(from).0;
+    while let Some(out) = port(tree, at, to) {
+        assert!(links.len() < tree.ports().len(), "{links:?}");
+        links.push((at, out));
+        match tree.neighbor(at, out) {
+            Neighbor::Switch(next, _) => at = next,
+            Neighbor::Endpoint(_) => break,
+        }
+    }
+    links
+}
+
+/// The next links of packets that have come by each link: those of messages, and those of collectives, which take the tree.
 fn waits(tree: &Tree) -> BTreeSet<((usize, u8), (usize, u8))> {
     let mut waits = BTreeSet::new();
     for from in 0..tree.endpoints() as u16 {
         for to in 0..tree.endpoints() as u16 {
-            let way = tree.way(from, to);
-            let ports: Vec<_> =
-                way.iter().filter_map(|switch| Some((*switch, tree.port(*switch, to)?))).collect();
-            waits.extend(ports.windows(2).map(|pair| (pair[0], pair[1])));
+            for port in [Tree::port, Tree::port_on_tree] {
+                let links = links(tree, port, from, to);
+                waits.extend(links.windows(2).map(|pair| (pair[0], pair[1])));
+            }
         }
     }
     waits
 }
 
+/// A drawn topology, with tables of either kind.
+fn draw_with_tables(seed: u64, most: u64) -> Topology {
+    let topology = draw(&mut Random::new(seed), most);
+    if seed % 2 == 1 { topology.up_down() } else { topology }
+}
+
 #[test]
 fn every_endpoint_reaches_every_other_and_no_links_wait_for_each_other_in_a_circle() {
-    for seed in 0..60 {
-        let topology = draw(&mut Random::new(seed), 40);
+    for seed in 0..120 {
+        let topology = draw_with_tables(seed, 40);
         let tree = Tree::new(&topology).unwrap();
         assert_eq!(tree.check(), Ok(()), "seed {seed}");
         assert_eq!(tree.edges(), topology.endpoints() + topology.switches() - 1);
@@ -51,7 +74,6 @@ fn every_endpoint_reaches_every_other_and_no_links_wait_for_each_other_in_a_circ
 
 #[test]
 fn the_tree_is_of_least_weight_and_its_root_in_the_middle() {
-    use crate::rapidio::Topology;
     let ring = Tree::new(&Topology::boards(5).ring()).unwrap();
     assert_eq!((ring.way(0, 8), ring.way(0, 16)), (vec![0, 1, 2], vec![0, 4, 3]), "least depth");
     let heavy = Topology::boards(3).link_of_weight(0, 1, 5).link(1, 2).link(2, 0);
@@ -75,11 +97,30 @@ fn what_lies_behind_a_port_is_one_range_of_ranks() {
     }
 }
 
-/// Each process sends messages of drawn lengths and priorities to drawn others, all at once; then a number says how many came.
+#[test]
+fn with_up_down_tables_messages_never_go_up_after_down_and_take_links_that_the_tree_leaves_out() {
+    let mut shorter = 0;
+    for seed in 0..60 {
+        let topology = draw(&mut Random::new(seed), 40);
+        let (one, all) = (Tree::new(&topology).unwrap(), Tree::new(&topology.up_down()).unwrap());
+        for (from, to) in (0..all.endpoints() as u16).flat_map(|id| [(0, id), (id, 0), (id, id / 2)]) {
+            let way = all.way(from, to);
+            let ups =
+                way.windows(2).map(|pair| (all.depth(pair[1]), pair[1]) < (all.depth(pair[0]), pair[0]));
+            assert!(ups.is_sorted_by(|before, after| before >= after), "seed {seed}: {way:?}");
+            shorter += usize::from(way.len() < one.way(from, to).len());
+            assert_eq!(links(&all, Tree::port_on_tree, from, to), links(&one, Tree::port, from, to));
+        }
+    }
+    assert!(shorter > 100, "{shorter}");
+}
+
+/// Each process sends messages of drawn lengths and priorities to drawn others, all at once, and all call something in the switches
+/// meanwhile.
 #[test]
 fn messages_arrive_once_and_in_order_and_the_fewest_buffers_suffice() {
     for seed in 0..25 {
-        let topology = draw(&mut Random::new(seed), 20);
+        let topology = draw_with_tables(seed, 20);
         let endpoints = topology.endpoints();
         for (buffers, window) in [(4, 1), (4, 64), (8, 5)] {
             let timing = Timing { buffers, window, ..Timing::SRIO };
@@ -96,6 +137,10 @@ fn messages_arrive_once_and_in_order_and_the_fewest_buffers_suffice() {
                         sent.push(world.start_send(to, 5, &vec![(own * 31 + to + n) as u8; bytes]).unwrap());
                     }
                 }
+                let mut data = vec![own as u32; 300];
+                world.all_reduce(&mut data, Max).await.unwrap();
+                world.broadcast(seed as usize % endpoints, &mut data).await.unwrap();
+                assert!(data.iter().all(|value| *value as usize == endpoints - 1), "seed {seed}");
                 for from in (0..endpoints).filter(|from| *from != own) {
                     for (n, bytes) in drawn(from, own).into_iter().enumerate() {
                         let mut data = vec![0; bytes];
@@ -110,15 +155,17 @@ fn messages_arrive_once_and_in_order_and_the_fewest_buffers_suffice() {
             let report = report.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
             let (sent, received) =
                 report.packets.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-            assert_eq!((sent, report.dropped, report.held), (received, 0, 0), "seed {seed}");
+            // Of the 5 packets of the broadcast each came to all but one.
+            let copies = 5 * (endpoints as u64 - 2);
+            assert_eq!((sent + copies, report.dropped, report.held), (received, 0, 0), "seed {seed}");
         }
     }
 }
 
 #[test]
 fn what_has_no_way_is_dropped_counted_and_told() {
+    use crate::rapidio::Error;
     use crate::rapidio::fabric::Fabric;
-    use crate::rapidio::{Error, Topology};
     let mut fabric = Fabric::new(&Topology::boards(3).chain(), Timing::PAPER).unwrap();
     let lost = fabric.start_send(0, 99, 0, 0, vec![1; 600]);
     let fine = fabric.start_send(1, 11, 0, 0, vec![1; 600]);
@@ -137,7 +184,6 @@ fn what_has_no_way_is_dropped_counted_and_told() {
 
 #[test]
 fn the_middle_board_of_a_chain_takes_a_flow_of_high_priority_first() {
-    use crate::rapidio::Topology;
     // Ranks 0 to 3 send to 8 to 11 over the same two links; 3 with a higher priority.
     let report = mpirio::run(
         &Topology::boards(3).chain(),
